@@ -24,18 +24,28 @@ pub fn ipv4(gid: &[u8; 16]) -> Option<[u8; 4]> {
     (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*address)
 }
 
-/// The header of a datagram with `payload` bytes behind the transport's headers, and whether it is
-/// IPv4.
+/// A network header and its family.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkHeader {
+    /// Its bytes.
+    pub bytes: Header,
+    /// True if it is an IPv4 header.
+    pub ipv4: bool,
+}
+
+/// The header of a datagram with `payload` bytes behind the transport's headers.
 #[must_use]
-pub fn header(source: &[u8; 16], destination: &DatagramSeg, payload: u16) -> (Header, bool) {
+pub fn header(source: &[u8; 16], destination: &DatagramSeg, payload: u16) -> NetworkHeader {
     let length = TRANSPORT_LEN.saturating_add(payload.next_multiple_of(4));
-    match ipv4(source).zip(ipv4(&destination.av.dgid)) {
-        Some(addresses) => (ipv4_header(addresses, destination, length), true),
-        None => (ipv6_header(source, destination, length), false),
+    match (ipv4(source), ipv4(&destination.av.dgid)) {
+        (Some(source), Some(to)) => {
+            NetworkHeader { bytes: ipv4_header(source, to, destination, length), ipv4: true }
+        }
+        _ => NetworkHeader { bytes: ipv6_header(source, destination, length), ipv4: false },
     }
 }
 
-fn ipv4_header((source, to): ([u8; 4], [u8; 4]), destination: &DatagramSeg, length: u16) -> Header {
+fn ipv4_header(source: [u8; 4], to: [u8; 4], destination: &DatagramSeg, length: u16) -> Header {
     let av = &destination.av;
     let mut ip = [0; IPV4_LEN];
     let total = length.saturating_add(IPV4_LEN as u16).to_be_bytes();
@@ -104,8 +114,8 @@ mod tests {
 
     #[test]
     fn ipv4_stands_in_the_last_twenty_bytes_with_a_valid_checksum() {
-        let (header, is_ipv4) = header(&A, &to(B), 5);
-        assert!(is_ipv4);
+        let NetworkHeader { bytes: header, ipv4 } = header(&A, &to(B), 5);
+        assert!(ipv4);
         assert_eq!(header[..20], [0; 20]);
         assert_eq!(header[20..24], [0x45, 0xa5, 0, 20 + 32 + 8]);
         assert_eq!(header[28..30], [64, 17]);
@@ -118,8 +128,8 @@ mod tests {
 
     #[test]
     fn ipv6_fills_the_forty_bytes() {
-        let (header, is_ipv4) = header(&LOCAL, &to(LOCAL), 4096);
-        assert!(!is_ipv4);
+        let NetworkHeader { bytes: header, ipv4 } = header(&LOCAL, &to(LOCAL), 4096);
+        assert!(!ipv4);
         assert_eq!(header[..4], [0x6a, 0x51, 0x23, 0x45]);
         assert_eq!(u16::from_be_bytes([header[4], header[5]]), 4096 + 32);
         assert_eq!(header[6..8], [17, 64]);
@@ -129,7 +139,7 @@ mod tests {
 
     #[test]
     fn mixed_families_are_ipv6() {
-        assert!(!header(&A, &to(LOCAL), 0).1);
-        assert!(!header(&LOCAL, &to(B), 0).1);
+        assert!(!header(&A, &to(LOCAL), 0).ipv4);
+        assert!(!header(&LOCAL, &to(B), 0).ipv4);
     }
 }

@@ -19,12 +19,13 @@ use crate::ethernet::Frame;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
 use crate::objects::held_events::Subject;
+use crate::objects::moderation::Fired;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
-use crate::objects::uar::{Owner, Uar};
+use crate::objects::uar::{Owner, Uar, UarList};
 use crate::scheduling::recent_doorbells::Hot;
 use crate::scheduling::schedule::Schedule;
-use crate::scheduling::worker_state::Bench;
+use crate::scheduling::worker_state::{Bench, DoorbellPlace};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
@@ -50,6 +51,23 @@ pub struct Polled {
     pub busy: bool,
     /// When to poll again even if nothing rings, on the host's clock.
     pub deadline: Option<u64>,
+}
+
+/// The doorbells that a worker looks at.
+struct Doorbells<'a> {
+    /// The groups of each UAR.
+    mask: u64,
+    /// The place to begin at; where to go on is left here when the slice is over.
+    resume: &'a mut DoorbellPlace,
+}
+
+/// Result of moving events that were held back.
+#[derive(Clone, Copy, Default)]
+struct Released {
+    /// True if any was moved.
+    any: bool,
+    /// True if some are held still.
+    held: bool,
 }
 
 impl<H: Host> Adapter<H> {
@@ -79,22 +97,22 @@ impl<H: Host> Adapter<H> {
             self.turns(schedule, batch, &slice);
         }
         self.objects.look_at_uars(uars);
-        let doorbells = (shard.groups, &mut resume.doorbell);
+        let doorbells = Doorbells { mask: shard.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, (schedule, hot), &slice);
         busy |= self.fetch_mail(worker, schedule);
         busy |= self.receive(worker, frames, schedule, &slice);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
-        let (released, held) = self.release_events(&mut resume.eq, &slice);
-        let held = held.then(|| self.host().now() + HELD_POLL_NS);
+        let released = self.release_events(&mut resume.eq, &slice);
+        let held = released.held.then(|| self.host().now() + HELD_POLL_NS);
         let mut moderated = None;
         let fired = rounds(&slice, || {
-            let (fired, next) = self.fire_moderated(&slice);
-            moderated = next;
-            fired
+            let fired = self.fire_moderated(&slice);
+            moderated = fired.next;
+            fired.any
         });
-        busy |= released | fired | schedule.has_active();
+        busy |= released.any | fired | schedule.has_active();
         let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
         Polled { busy, deadline }
     }
@@ -134,21 +152,20 @@ impl<H: Host> Adapter<H> {
         any
     }
 
-    /// Takes the summaries' bits in `mask`, a few at a time, and looks at what rang; begins at
-    /// `resume`, and leaves there where to go on when the slice is over.
+    /// Takes the summaries' bits, a few at a time, and looks at what rang.
     #[inline]
     fn doorbells(
         &self,
-        (mask, resume): (u64, &mut (usize, u32)),
-        (version, uars): &(u64, Vec<Arc<Uar<H>>>),
+        Doorbells { mask, resume }: Doorbells<'_>,
+        UarList { version, uars }: &UarList<H>,
         (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
         slice: &Slice<'_, H>,
     ) -> bool {
-        let (first, from) = std::mem::take(resume);
-        let (first, from) = if first < uars.len() { (first, from) } else { (0, 0) };
+        let start = std::mem::take(resume);
+        let start = if start.uar < uars.len() { start } else { DoorbellPlace::default() };
         // Groups before the first one come in the next poll.
-        let (mut busy, mut later) = (from != 0, !0 << from);
-        let (before, after) = uars.split_at(first);
+        let (mut busy, mut later) = (start.group != 0, !0 << start.group);
+        let (before, after) = uars.split_at(start.uar);
         for (nth, uar) in after.iter().chain(before).enumerate() {
             slice.charge(cost::SUMMARY);
             let rung = self.host().bar_load64(uar.number.summary());
@@ -172,8 +189,11 @@ impl<H: Host> Adapter<H> {
                     self.look(&uar, groups, (schedule, hot), slice);
                 }
                 if slice.is_over() {
-                    let at = (first + nth) % uars.len();
-                    *resume = if mine == 0 { (at + 1, 0) } else { (at, mine.trailing_zeros()) };
+                    let uar = (start.uar + nth) % uars.len();
+                    *resume = match mine {
+                        0 => DoorbellPlace { uar: uar + 1, group: 0 },
+                        _ => DoorbellPlace { uar, group: mine.trailing_zeros() },
+                    };
                     return true;
                 }
             }
@@ -308,10 +328,9 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Reports some events that have waited long enough; whether there were any, and when the next
-    /// one is due.
+    /// Reports some events that have waited long enough.
     #[inline]
-    fn fire_moderated(&self, slice: &Slice<'_, H>) -> (bool, Option<u64>) {
+    fn fire_moderated(&self, slice: &Slice<'_, H>) -> Fired {
         let fire = |cq: &Cq| {
             slice.charge(cost::EVENT);
             cq.fire(&self.core().caller(slice.lane()));
@@ -334,13 +353,12 @@ impl<H: Host> Adapter<H> {
         true
     }
 
-    /// Moves events that were held back into queues that have room; whether there were any, and
-    /// whether some are held still. Begins with the queue number `first` of the list, and leaves
-    /// there which comes first next time.
-    fn release_events(&self, first: &mut usize, slice: &Slice<'_, H>) -> (bool, bool) {
-        let (mut moved, mut held) = (false, false);
+    /// Moves events that were held back into queues that have room. Begins with the queue number
+    /// `first` of the list, and leaves there which comes first next time.
+    fn release_events(&self, first: &mut usize, slice: &Slice<'_, H>) -> Released {
+        let mut released = Released::default();
         if !self.objects.holding.load(Ordering::Relaxed) {
-            return (moved, held);
+            return released;
         }
         // A queue that holds an event back from now on sets this again.
         self.objects.holding.store(false, Ordering::SeqCst);
@@ -353,17 +371,17 @@ impl<H: Host> Adapter<H> {
             }
             let count = eq.release(&self.core().caller(slice.lane()));
             slice.charge(cost::EVENT * (count as u64 + 1));
-            moved |= count > 0;
-            held |= eq.holding();
+            released.any |= count > 0;
+            released.held |= eq.holding();
             if slice.is_over() {
-                (moved, held) = (true, true);
+                released = Released { any: true, held: true };
                 break;
             }
         }
-        if held {
+        if released.held {
             self.objects.holding.store(true, Ordering::Release);
         }
-        (moved, held)
+        released
     }
 }
 

@@ -28,6 +28,15 @@ pub struct Counters {
     pub limiter: Limiter,
 }
 
+/// An amount for the counter with a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    /// The counter.
+    pub(crate) index: usize,
+    /// The amount.
+    pub(crate) value: u64,
+}
+
 impl Counters {
     /// Zeroes, for this many lanes.
     #[must_use]
@@ -55,12 +64,12 @@ impl Counters {
         self.add(counter, 1);
     }
 
-    /// Adds to the counters with these numbers, for a thread in `lane`.
+    /// Adds to counters, for a thread in `lane`.
     #[inline]
-    pub(crate) fn add_all(&self, lane: Lane, counts: impl Iterator<Item = (usize, u64)>) {
+    pub(crate) fn add_all(&self, lane: Lane, counts: impl Iterator<Item = Count>) {
         let lane = lane.index(self.lanes.len());
         let Some(cells) = self.lanes.get(lane) else { return };
-        for (index, value) in counts {
+        for Count { index, value } in counts {
             let Some(cell) = cells.0.get(index) else { continue };
             if lane == 0 {
                 cell.fetch_add(value, Ordering::Relaxed);
@@ -110,19 +119,24 @@ impl Counters {
 mod tests {
     use super::*;
 
+    fn count(index: usize, value: u64) -> Count {
+        Count { index, value }
+    }
+
     #[test]
     fn lanes_are_added_up_and_begin_again() {
         let counters = Counters::new(3);
         counters.step(Counter::TxPkts);
-        counters.add_all(Lane::SHARED, [(0, 10)].into_iter());
+        counters.add_all(Lane::SHARED, [count(0, 10)].into_iter());
         for worker in 0..3 {
             // The third counts with the threads that are not workers.
-            counters.add_all(Lane::worker(worker), [(0, 10), (1, worker as u64)].into_iter());
+            counters
+                .add_all(Lane::worker(worker), [count(0, 10), count(1, worker as u64)].into_iter());
         }
         assert_eq!((counters.get(Counter::TxPkts), counters.get(Counter::TxBytes)), (41, 3));
         counters.clear();
         assert_eq!(counters.get(Counter::TxPkts), 0);
-        counters.add_all(Lane::worker(1), [(0, 5)].into_iter());
+        counters.add_all(Lane::worker(1), [count(0, 5)].into_iter());
         assert_eq!(counters.values().collect::<Vec<_>>()[..2], [5, 0]);
         assert_eq!(counters.bytes()[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }

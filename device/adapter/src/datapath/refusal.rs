@@ -25,16 +25,25 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Status at the requester, and the number of the check that failed.
+    /// Status at the requester.
     #[must_use]
-    pub const fn requester_status(self) -> (Status, u32) {
+    pub const fn requester_status(self) -> Status {
         match self {
-            Self::NotReady => (Status::RnrRetryExcErr, 0),
-            Self::Unexpected => (Status::RetryExcErr, 0),
-            Self::Invalid | Self::TooShort => (Status::RemInvReqErr, 0),
-            Self::Access(denied) => (denied.remote_status(), denied as u32),
-            Self::Operational => (Status::RemOpErr, Denied::Memory as u32),
-            Self::Malformed => (Status::RemOpErr, 0),
+            Self::NotReady => Status::RnrRetryExcErr,
+            Self::Unexpected => Status::RetryExcErr,
+            Self::Invalid | Self::TooShort => Status::RemInvReqErr,
+            Self::Access(denied) => denied.remote_status(),
+            Self::Operational | Self::Malformed => Status::RemOpErr,
+        }
+    }
+
+    /// The number of the check that failed, for the completion; 0 for none.
+    #[must_use]
+    pub const fn check(self) -> u32 {
+        match self {
+            Self::Access(denied) => denied as u32,
+            Self::Operational => Denied::Memory as u32,
+            _ => 0,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::objects::completion::Completion;
 use crate::objects::core::Core;
 use crate::objects::qp::remote::Posted;
 use crate::objects::qp::{Path, Qp, Requester};
-use crate::requests::wqe::SendWqe;
+use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::{Slice, cost};
 
 /// Entries that a QP may execute in one turn.
@@ -94,26 +94,26 @@ pub fn flush<H: Host>(
     (requester.not_before, requester.ledger.resume_at) = (None, None);
     let mut flushed = 0;
     while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
-        let (wr_id, wqe_index, opcode) = if let Some(entry) = requester.ledger.pop() {
-            let Completion { wr_id, wqe_index, opcode, .. } = entry.completion;
-            (wr_id, wqe_index, opcode)
+        let (id, opcode) = if let Some(entry) = requester.ledger.pop() {
+            let Completion { wr_id, wqe_index: index, opcode, .. } = entry.completion;
+            (WqeId { wr_id, index }, opcode)
         } else if let Path::Packets(sender) = &mut requester.path
             && let Some(Posted { send, opcode, .. }) = sender.pop()
         {
-            (send.wr_id, send.index, opcode)
+            (send.id(), opcode)
         } else if let Some(send) = requester.current.take() {
-            (send.wr_id, send.index, send.completed())
+            (send.id(), send.completed())
         } else {
             let index = requester.ci;
             let Ok(Some(place)) = batch.take(&here, qp, index) else { break };
             advance(qp, requester);
             match SendWqe::parse(qp.kind, batch.entry(&place), index) {
-                Ok(send) => (send.wr_id, index, send.completed()),
-                Err(malformed) => (malformed.wr_id, index, malformed.opcode),
+                Ok(send) => (send.id(), send.completed()),
+                Err(Malformed { wr_id, opcode, .. }) => (WqeId { wr_id, index }, opcode),
             }
         };
         let status = Status::WrFlushErr;
-        let completion = Completion::of_send(qp.qpn, (wr_id, wqe_index), opcode, status);
+        let completion = Completion::of_send(qp.qpn, id, opcode, status);
         if here.complete(&qp.send_cq, &completion).is_err() {
             break;
         }

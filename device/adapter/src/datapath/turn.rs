@@ -15,7 +15,7 @@ use crate::objects::core::Core;
 use crate::objects::cq::{Cq, Due, Overflow};
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
-use crate::stats::{Counter, Counters};
+use crate::stats::{Count, Counter, Counters};
 
 /// Bytes moved after which a time read earlier is old.
 const TIME_KEEPS: u64 = 16 << 10;
@@ -238,7 +238,7 @@ impl Tally {
         let next = || {
             let index = touched.trailing_zeros() as usize;
             touched &= touched.wrapping_sub(1);
-            self.counts.get(index).map(|count| (index, count.take()))
+            self.counts.get(index).map(|count| Count { index, value: count.take() })
         };
         counters.add_all(lane, std::iter::from_fn(next));
     }

@@ -70,19 +70,19 @@ impl<H: Host> Adapter<H> {
         Page { items: records, next: (last < end).then_some(last) }
     }
 
-    /// The send queue, and whether it lies in device memory.
-    fn send_ring(&self, qp: &Qp<H>) -> (RingRecord, bool) {
+    /// The send queue.
+    fn send_ring(&self, qp: &Qp<H>) -> RingRecord {
         let next = qp.next_send.load(Ordering::Relaxed);
         match &qp.sq {
-            SendRing::None => (RingRecord::default(), false),
+            SendRing::None => RingRecord::default(),
             SendRing::Guest(sq) => {
                 let posted = self.host().bar_load32(qp.doorbell.sq_pi());
-                (ring(sq.size(), posted, next), false)
+                ring(sq.size(), posted, next)
             }
             // How far its stamps go is not looked for: one is told if there is one.
             SendRing::Device(sq) => {
                 let posted = next.wrapping_add(qp.has_posted(self.host()).into());
-                (ring(sq.size(), posted, next), true)
+                ring(sq.size(), posted, next)
             }
         }
     }
@@ -90,7 +90,8 @@ impl<H: Host> Adapter<H> {
     fn qp_record(&self, qp: &Qp<H>) -> QpRecord {
         let attr = *qp.attr.lock();
         let connected = qp.is_connected();
-        let (sq, in_device) = self.send_ring(qp);
+        let sq = self.send_ring(qp);
+        let in_device = matches!(qp.sq, SendRing::Device(_));
         let responder = qp.responder.try_lock();
         let received = responder.as_ref().map_or(0, |responder| responder.ci);
         let rq = qp.rq.as_ref().map_or(RingRecord::default(), |rq| {

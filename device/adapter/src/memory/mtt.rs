@@ -239,8 +239,8 @@ impl Att {
         let size = 1u64 << table.shift;
         let within = offset & (size - 1);
         let index = offset >> table.shift;
-        let (list, at) = self.list(table, index)?;
-        let mut pages = list.get(at..)?.iter().map(|word| page(word.load(Ordering::Relaxed)));
+        let mut pages =
+            self.list(table, index)?.iter().map(|word| page(word.load(Ordering::Relaxed)));
         let first = pages.next()??;
         let mut run = size - within;
         // Neighbouring pages are usual; one long copy beats many short ones.
@@ -260,9 +260,9 @@ impl Att {
         Walk { att: self, table: *table, next, list: [].iter(), within, left: len }
     }
 
-    /// The block that page `index` stands in, and where.
+    /// The words from page `index` on in the block that it stands in.
     #[inline(always)]
-    fn list(&self, table: &Table, index: u64) -> Option<(&[AtomicU64], usize)> {
+    fn list(&self, table: &Table, index: u64) -> Option<&[AtomicU64]> {
         let below = |list, at| self.lists.load(list, at)?.checked_sub(1);
         let (arena, block, at) = match table.depth {
             1 => (&self.lines, table.root, index),
@@ -275,7 +275,7 @@ impl Att {
             // Segments of a command are no pages.
             _ => return None,
         };
-        Some((arena.block(block)?, usize::try_from(at).ok()?))
+        arena.block(block)?.get(usize::try_from(at).ok()?..)
     }
 
     /// Stores the address of page `index`, with the lists on the way to it.
@@ -368,8 +368,7 @@ impl Walk<'_> {
     /// Looks up the list that the next page stands in.
     #[cold]
     fn enter(&mut self) -> Option<&AtomicU64> {
-        let (list, at) = self.att.list(&self.table, self.next)?;
-        self.list = list.get(at..)?.iter();
+        self.list = self.att.list(&self.table, self.next)?.iter();
         self.list.next()
     }
 }

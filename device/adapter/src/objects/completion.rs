@@ -3,6 +3,8 @@
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
 use vrnic_abi::{Key, Qpn, Srqn};
 
+use crate::requests::wqe::WqeId;
+
 /// Contents of a completion; the queue adds the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
@@ -55,11 +57,11 @@ pub struct Origin {
 }
 
 impl Completion {
-    /// A completion of the send work request `wr_id` at index `wqe_index`.
+    /// A completion of a send work request.
     #[must_use]
     pub fn of_send(
         qpn: Qpn,
-        (wr_id, wqe_index): (u64, u32),
+        WqeId { wr_id, index: wqe_index }: WqeId,
         opcode: Opcode,
         status: Status,
     ) -> Self {

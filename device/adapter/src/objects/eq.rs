@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
 use crate::memory::pages::Ring;
 use crate::objects::context::Caller;
-use crate::objects::held_events::{HeldEvents, Subject};
+use crate::objects::held_events::{HeldEvent, HeldEvents, Oldest, Subject};
 use crate::stats::Counter;
 
 /// Held events that are moved in one poll.
@@ -145,7 +145,7 @@ impl EventQueue {
         let mut inner = self.inner.lock();
         let mut moved = 0;
         while moved < FEW
-            && let Some((kind, id, wanted)) = inner.held.first()
+            && let Some(Oldest { event: HeldEvent { kind, id }, wanted }) = inner.held.first()
         {
             if wanted && !self.write(caller, &mut inner, kind, id) {
                 break;

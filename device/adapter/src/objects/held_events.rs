@@ -47,9 +47,24 @@ impl Subject {
 /// The events, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct HeldEvents {
-    events: VecDeque<(Kind, u32)>,
+    events: VecDeque<HeldEvent>,
     /// Of each object with events in the list: how many there are.
     subjects: HashMap<Subject, Count>,
+}
+
+/// An event, and the number of the object that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeldEvent {
+    pub(super) kind: Kind,
+    pub(super) id: u32,
+}
+
+/// The oldest event that is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Oldest {
+    pub(super) event: HeldEvent,
+    /// True if it is still wanted.
+    pub(super) wanted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +87,7 @@ impl HeldEvents {
         if self.events.len() >= HELD_MAX {
             return false;
         }
-        self.events.push_back((kind, id));
+        self.events.push_back(HeldEvent { kind, id });
         if let Some(subject) = Subject::of(kind, id) {
             let count = self.subjects.entry(subject).or_default();
             count.held += 1;
@@ -90,21 +105,22 @@ impl HeldEvents {
         count.wanted = 1;
         if count.held == 0 {
             count.held = 1;
-            self.events.push_back((Kind::Completion, cqn.get()));
+            self.events.push_back(HeldEvent { kind: Kind::Completion, id: cqn.get() });
         }
         new
     }
 
     /// Returns the oldest event, and whether it is still wanted.
-    pub(super) fn first(&self) -> Option<(Kind, u32, bool)> {
-        let (kind, id) = *self.events.front()?;
+    pub(super) fn first(&self) -> Option<Oldest> {
+        let event @ HeldEvent { kind, id } = *self.events.front()?;
         let count = Subject::of(kind, id).and_then(|subject| self.subjects.get(&subject));
-        Some((kind, id, count.is_none_or(|count| count.held <= count.wanted)))
+        let wanted = count.is_none_or(|count| count.held <= count.wanted);
+        Some(Oldest { event, wanted })
     }
 
     /// Takes the oldest event out.
     pub(super) fn pop(&mut self) {
-        let Some((kind, id)) = self.events.pop_front() else { return };
+        let Some(HeldEvent { kind, id }) = self.events.pop_front() else { return };
         let Some(subject) = Subject::of(kind, id) else { return };
         if let Some(count) = self.subjects.get_mut(&subject) {
             count.held = count.held.saturating_sub(1);
@@ -132,8 +148,8 @@ mod tests {
 
     fn wanted(held: &mut HeldEvents) -> Vec<(Kind, u32)> {
         let mut all = Vec::new();
-        while let Some((kind, id, wanted)) = held.first() {
-            all.extend(wanted.then_some((kind, id)));
+        while let Some(Oldest { event, wanted }) = held.first() {
+            all.extend(wanted.then_some((event.kind, event.id)));
             held.pop();
         }
         assert!(held.subjects.is_empty());

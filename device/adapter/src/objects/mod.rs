@@ -49,7 +49,7 @@ use crate::objects::id_table::IdTable;
 use crate::objects::multicast::Groups;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
-use crate::objects::uar::Uar;
+use crate::objects::uar::{Uar, UarList};
 
 /// A user context, or the kernel's.
 #[derive(Debug)]
@@ -260,11 +260,11 @@ impl<H: Host> Objects<H> {
 
     /// Brings a worker's copy of the list of UARs up to date.
     #[inline]
-    pub fn look_at_uars(&self, (version, copy): &mut (u64, Vec<Arc<Uar<H>>>)) {
-        if !self.has_uars(*version) {
+    pub fn look_at_uars(&self, copy: &mut UarList<H>) {
+        if !self.has_uars(copy.version) {
             let active = self.active_uars.read();
-            *version = self.uars_version.load(Ordering::Acquire);
-            copy.clone_from(&active);
+            copy.version = self.uars_version.load(Ordering::Acquire);
+            copy.uars.clone_from(&active);
         }
     }
 

@@ -24,6 +24,15 @@ pub(crate) struct Moderation {
     first: AtomicU64,
 }
 
+/// Result of a look at the events that wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fired {
+    /// True if there was one whose time had come.
+    pub(crate) any: bool,
+    /// When the next is due.
+    pub(crate) next: Option<u64>,
+}
+
 type Waiting = BTreeMap<(u64, Cqn), Arc<Cq>>;
 
 impl Default for Moderation {
@@ -43,25 +52,21 @@ impl Moderation {
         self.note_first(&waiting);
     }
 
-    /// Calls `fire` for CQs whose time has come, a few of them; tells whether there was one, and
-    /// when the next is due.
+    /// Calls `fire` for CQs whose time has come, a few of them.
     #[inline]
-    pub(crate) fn look(
-        &self,
-        now: impl FnOnce() -> u64,
-        mut fire: impl FnMut(&Cq),
-    ) -> (bool, Option<u64>) {
+    pub(crate) fn look(&self, now: impl FnOnce() -> u64, mut fire: impl FnMut(&Cq)) -> Fired {
         let first = self.first.load(Ordering::Relaxed);
         if first == NEVER {
-            return (false, None);
+            return Fired::default();
         }
         let now = now();
         if now < first {
-            return (false, Some(first));
+            return Fired { any: false, next: Some(first) };
         }
         // Not under the lock: an event may take long, and other workers have some to add.
         self.take(now).iter().for_each(|cq| fire(cq));
-        (true, Some(self.first.load(Ordering::Relaxed)).filter(|first| *first != NEVER))
+        let next = Some(self.first.load(Ordering::Relaxed)).filter(|first| *first != NEVER);
+        Fired { any: true, next }
     }
 
     /// Takes out those whose events are due, a few of them.

@@ -44,6 +44,21 @@ pub struct Uar<H: Host> {
     slots: RwLock<Slots<H>>,
 }
 
+/// A worker's copy of the list of UARs in use.
+#[derive(Debug)]
+pub struct UarList<H: Host> {
+    /// The version of the list that it is a copy of.
+    pub version: u64,
+    /// The UARs.
+    pub uars: Vec<Arc<Uar<H>>>,
+}
+
+impl<H: Host> Default for UarList<H> {
+    fn default() -> Self {
+        Self { version: 0, uars: Vec::new() }
+    }
+}
+
 #[derive(Debug)]
 struct Slots<H: Host> {
     owners: Vec<Option<Owner<H>>>,

@@ -23,6 +23,15 @@ pub struct Segment {
     pub key: Key,
 }
 
+/// The names of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WqeId {
+    /// The user's name for it.
+    pub wr_id: u64,
+    /// Its index in the queue.
+    pub index: u32,
+}
+
 /// Position of a work request's scatter/gather entries in the copy of its WQE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentList {
@@ -108,6 +117,13 @@ pub struct Malformed {
 }
 
 impl SendWqe {
+    /// The names of the work request.
+    #[inline]
+    #[must_use]
+    pub const fn id(&self) -> WqeId {
+        WqeId { wr_id: self.wr_id, index: self.index }
+    }
+
     /// Returns a value for [`Self::parse_into`] to fill.
     pub const EMPTY: Self = Self {
         wr_id: 0,

@@ -1,7 +1,6 @@
 //! A worker's part of an adapter: the QPs that are its own.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -9,7 +8,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::doorbell;
-use crate::objects::uar::Uar;
+use crate::objects::uar::UarList;
 use crate::scheduling::recent_doorbells::Hot;
 use crate::scheduling::schedule::Schedule;
 
@@ -28,8 +27,8 @@ pub(crate) struct Bench<H: Host> {
     pub(crate) schedule: Schedule<H>,
     pub(crate) batch: Batch,
     pub(crate) hot: Hot<H>,
-    /// A copy of the UARs in use, and the version of the list that it is a copy of.
-    pub(crate) uars: (u64, Vec<Arc<Uar<H>>>),
+    /// A copy of the list of UARs in use.
+    pub(crate) uars: UarList<H>,
     /// The position at which the next poll continues.
     pub(crate) resume: Resume,
     /// Frames that were taken out of the inbox and wait still.
@@ -39,10 +38,19 @@ pub(crate) struct Bench<H: Host> {
 /// The position at which a poll continues after one whose slice was over.
 #[derive(Debug, Default)]
 pub(crate) struct Resume {
-    /// Which UAR of the list it looks at first, and which group there.
-    pub(crate) doorbell: (usize, u32),
+    /// Which doorbells it looks at first.
+    pub(crate) doorbell: DoorbellPlace,
     /// Which event queue it moves held events to first.
     pub(crate) eq: usize,
+}
+
+/// A place in the doorbells of an adapter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DoorbellPlace {
+    /// Which UAR of the list.
+    pub(crate) uar: usize,
+    /// Which group there.
+    pub(crate) group: u32,
 }
 
 impl<H: Host> Shard<H> {
@@ -52,7 +60,7 @@ impl<H: Host> Shard<H> {
             schedule: Schedule::default(),
             batch: Batch::default(),
             hot: Hot::default(),
-            uars: (0, Vec::new()),
+            uars: UarList::default(),
             resume: Resume::default(),
             frames: VecDeque::new(),
         };

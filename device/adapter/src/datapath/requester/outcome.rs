@@ -183,11 +183,10 @@ impl<H: Host> Work<'_, H> {
     #[inline]
     pub(super) fn completion(&self, send: &SendWqe) -> Completion {
         let reads = send.opcode.info().has_response();
-        let place = (send.wr_id, send.index);
         Completion {
             byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
             key: self.requester.keys.and_then(|keys| keys.command).map(CompletionKey::Carried),
-            ..Completion::of_send(self.qp.qpn, place, send.completed(), Status::Success)
+            ..Completion::of_send(self.qp.qpn, send.id(), send.completed(), Status::Success)
         }
     }
 

@@ -24,7 +24,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
 use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder};
-use crate::requests::wqe::{Malformed, SendWqe};
+use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::cost;
 use crate::stats::Counter;
 use crate::watch::Watcher;
@@ -168,7 +168,7 @@ impl<H: Host> Work<'_, H> {
 
     fn malformed(&self, malformed: &Malformed, index: u32) -> Taken {
         let Malformed { wr_id, opcode, status } = *malformed;
-        let completion = Completion::of_send(self.qp.qpn, (wr_id, index), opcode, status);
+        let completion = Completion::of_send(self.qp.qpn, WqeId { wr_id, index }, opcode, status);
         self.qp.fail_send();
         // An overflowing CQ has raised its own event, and the send queue fails anyway.
         let _overflow = self.here.complete(&self.qp.send_cq, &completion);
@@ -236,7 +236,7 @@ impl<H: Host> Work<'_, H> {
             Err(stop) => {
                 if let Some(watch) = self.watch {
                     let again = self.requester.rnr_until.is_some();
-                    local_watch::stopped(watch, &exchange, (&stop, again), responder);
+                    local_watch::stopped(watch, &exchange, &stop, again, responder);
                 }
                 stopped(qp, there, responder, stop)
             }
@@ -298,7 +298,6 @@ fn stopped<H: Host>(
     if refusal == Refusal::NotReady {
         return Step::NotReady(rnr::rnr_delay(responder.min_rnr_timer));
     }
-    let (status, vendor) = refusal.requester_status();
     there.act(|| outcome::fail(there, responder, refusal));
-    Step::Failed(status, vendor)
+    Step::Failed(refusal.requester_status(), refusal.check())
 }

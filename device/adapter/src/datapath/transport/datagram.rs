@@ -19,7 +19,7 @@ use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::sgl::{Broken, Side};
 use crate::datapath::there::There;
-use crate::datapath::transport::datagram_receive::{Arrived, Fault, place, received};
+use crate::datapath::transport::datagram_receive::{Arrived, Fault, Incoming, place, received};
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::packets::datagrams;
@@ -29,11 +29,11 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
-use crate::network_header;
+use crate::network_header::{self, NetworkHeader};
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::multicast::{is_group, is_group_mac};
 use crate::objects::qp::{Peer, Progress, Qp, Requester};
-use crate::requests::wqe::SendWqe;
+use crate::requests::wqe::{SendWqe, WqeId};
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -68,6 +68,16 @@ struct Way<'a> {
     to: &'a DatagramSeg,
     sgid: &'a [u8; 16],
     vlan: u16,
+}
+
+/// A datagram that leaves.
+#[derive(Clone, Copy)]
+struct Leaving<'a> {
+    send: &'a SendWqe,
+    /// The memory of its data.
+    source: &'a Side<'a>,
+    /// The Q_Key that its receiver must have.
+    qkey: u32,
 }
 
 /// Result of sending a datagram.
@@ -132,7 +142,7 @@ fn take<H: Host>(
     advance(qp, requester);
     requester.progress = None;
     let send = SendWqe::parse(qp.kind, batch.entry(&place), index).map_err(|malformed| {
-        let at = (malformed.wr_id, index);
+        let at = WqeId { wr_id: malformed.wr_id, index };
         let status = malformed.status;
         fail(here, qp, &Completion::of_send(qp.qpn, at, malformed.opcode, status))
     })?;
@@ -159,13 +169,8 @@ fn execute<H: Host>(
             route.as_mut().map_or(Sent::Dropped, |route| {
                 let qkey = route.to.qkey.get();
                 let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
-                deliver(
-                    (network, here),
-                    qp,
-                    send,
-                    (&source, qkey),
-                    (route, &mut requester.progress),
-                )
+                let datagram = Leaving { send, source: &source, qkey };
+                deliver((network, here), qp, &datagram, (route, &mut requester.progress))
             })
         }
         Err(denied) => Sent::Failed(denied.local_status(), denied as u32),
@@ -180,8 +185,7 @@ fn execute<H: Host>(
         requester.not_before = Some(until);
         return Some(Turn::Wait(until));
     }
-    let place = (send.wr_id, send.index);
-    let completion = Completion::of_send(qp.qpn, place, send.completed(), Status::Success);
+    let completion = Completion::of_send(qp.qpn, send.id(), send.completed(), Status::Success);
     if let Sent::Failed(status, vendor_err) = sent {
         return Some(fail(here, qp, &Completion { status, vendor_err, ..completion }));
     }
@@ -274,24 +278,23 @@ fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Opt
 fn deliver<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
-    send: &SendWqe,
-    source: (&Side<'_>, u32),
+    datagram: &Leaving<'_>,
     (route, progress): (&mut Route<H>, &mut Option<Progress>),
 ) -> Sent {
     let Route { to, target, sgid, vlan } = route;
     let way = Way { to, sgid, vlan: *vlan };
     let leave = |path: &wire::Path| {
-        let (side, qkey) = source;
+        let Leaving { send, source, qkey } = *datagram;
         let destination = wire::Qpn::new(to.dest_qpn.get());
-        datagrams::send((network, here), qp, (path, destination, qkey), (send, side))
+        datagrams::send((network, here), qp, (path, destination, qkey), (send, source))
     };
     let (found, outside) = match target {
         Target::One(peer) => {
             if let Some(watcher) = network.fabric.watch.of_messages() {
-                let (side, qkey) = source;
-                datagrams::show((network, watcher), (here, qp), (to, qkey), (send, side));
+                let Leaving { send, source, qkey } = *datagram;
+                datagrams::show((network, watcher), (here, qp), (to, qkey), (send, source));
             }
-            return deliver_to(here, qp, send, source, (way, peer));
+            return deliver_to(here, qp, datagram, (way, peer));
         }
         Target::Packets(path) => {
             let station = path.ethernet.destination;
@@ -311,11 +314,11 @@ fn deliver<H: Host>(
     while let Some(next) = progress.next {
         let members = match found.take().filter(|members| members.begin_at(next)) {
             Some(members) => members,
-            None => Members::find(network.fabric, (&to.av.dgid, *vlan), next, here.slice).into(),
+            None => Members::find(network.fabric, &to.av.dgid, *vlan, next, here.slice).into(),
         };
         let mut failed = None;
         members.each(progress, here.slice, |member| {
-            match deliver_to(here, qp, send, source, (way, member)) {
+            match deliver_to(here, qp, datagram, (way, member)) {
                 Sent::Delivered { event_due } => {
                     if event_due {
                         fire(here, member);
@@ -350,8 +353,7 @@ fn sent(left: Result<(), Broken>) -> Sent {
 fn deliver_to<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    send: &SendWqe,
-    source: (&Side<'_>, u32),
+    datagram: &Leaving<'_>,
     (way, peer): (Way<'_>, &Peer<H>),
 ) -> Sent {
     let Peer { core, qp: to } = peer;
@@ -359,11 +361,11 @@ fn deliver_to<H: Host>(
     if !core.carries() || !to.receives() {
         return Sent::Dropped;
     }
-    if send.length > core.mtu_bytes() {
+    if datagram.send.length > core.mtu_bytes() {
         return Sent::Dropped;
     }
     let there = There::new(core, to, here.slice);
-    let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, send, source, (way, &there))));
+    let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, datagram, (way, &there))));
     brought.unwrap_or_else(|panic| {
         there.charge(panic);
         Sent::Dropped
@@ -374,18 +376,18 @@ fn deliver_to<H: Host>(
 fn bring<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    send: &SendWqe,
-    (source, qkey): (&Side<'_>, u32),
+    datagram: &Leaving<'_>,
     (way, there): (Way<'_>, &There<'_, H>),
 ) -> Sent {
-    let to = there.qp;
+    let (to, Leaving { send, source, qkey }) = (there.qp, *datagram);
     let mut responder = to.responder.lock();
     // It may have been reset or destroyed before the lock was ours.
     if responder.qkey != qkey || !to.receives() {
         return Sent::Dropped;
     }
-    let (header, ipv4) = network_header::header(way.sgid, way.to, payload(send));
-    match place(here, there, &mut responder, (source, &header, send.length)) {
+    let NetworkHeader { bytes, ipv4 } = network_header::header(way.sgid, way.to, payload(send));
+    let incoming = Incoming { source, header: &bytes, length: send.length };
+    match place(here, there, &mut responder, &incoming) {
         Ok(()) => {}
         Err(Fault::Source) => {
             return Sent::Failed(Denied::Memory.local_status(), Denied::Memory as u32);

@@ -16,6 +16,17 @@ use crate::objects::qp::Responder;
 use crate::requests::wqe::Segment;
 use crate::stats::Counter;
 
+/// A datagram that is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    /// The memory of its data.
+    pub(crate) source: &'a Side<'a>,
+    /// Its network header.
+    pub(crate) header: &'a network_header::Header,
+    /// Bytes behind the network header.
+    pub(crate) length: u64,
+}
+
 /// A datagram that has been placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
@@ -81,8 +92,9 @@ pub(crate) fn place<H: Host>(
     here: &TurnContext<'_, H>,
     there: &There<'_, H>,
     responder: &mut Responder,
-    (source, header, length): (&Side<'_>, &network_header::Header, u64),
+    incoming: &Incoming<'_>,
 ) -> Result<(), Fault> {
+    let Incoming { source, header, length } = *incoming;
     if responder.current.is_none() {
         responder.current = there.act(|| receives::next(there, responder))?;
     }

@@ -36,7 +36,8 @@ impl<H: Host> Members<H> {
     /// Looks up members of `group` that are on `vlan`, from `from` on.
     pub(crate) fn find(
         fabric: &Fabric<H>,
-        (group, vlan): (&Mgid, u16),
+        group: &Mgid,
+        vlan: u16,
         from: Place,
         slice: &Slice<'_, H>,
     ) -> Self {

@@ -26,7 +26,7 @@ pub(crate) fn executed<H: Host>(
     exchange: &Exchange<'_, '_, H>,
     responder: &Responder,
 ) {
-    exchanged(watch, exchange, (Verdict::Executed, responder.min_rnr_timer));
+    exchanged(watch, exchange, Verdict::Executed, responder);
 }
 
 /// Reports a message of a connected QP that the peer has refused. A message that waits for a
@@ -35,25 +35,24 @@ pub(crate) fn executed<H: Host>(
 pub(crate) fn stopped<H: Host>(
     watch: (Network<'_, H>, &dyn Watcher),
     exchange: &Exchange<'_, '_, H>,
-    (stop, again): (&Stop, bool),
+    stop: &Stop,
+    again: bool,
     responder: &Responder,
 ) {
     match stop {
         Stop::Local(..) | Stop::Remote(Refusal::Unexpected) => {}
         Stop::Remote(Refusal::NotReady) if again => {}
-        Stop::Remote(refusal) => {
-            let answer = (verdict(Err(*refusal)), responder.min_rnr_timer);
-            exchanged(watch, exchange, answer);
-        }
+        Stop::Remote(refusal) => exchanged(watch, exchange, verdict(Err(*refusal)), responder),
     }
 }
 
-/// Reports a message, with the answer and the code of the responder's RNR timer. Reports nothing if
-/// the message's memory is no longer accessible.
+/// Reports a message with its answer. Reports nothing if the message's memory is no longer
+/// accessible.
 fn exchanged<H: Host>(
     (network, watcher): (Network<'_, H>, &dyn Watcher),
     exchange: &Exchange<'_, '_, H>,
-    (verdict, min_rnr_timer): (Verdict, u8),
+    verdict: Verdict,
+    responder: &Responder,
 ) {
     let Exchange { here, qp, send, raw, there, message, .. } = *exchange;
     let functions = [network.core().name(), there.turn.core.name()];
@@ -84,7 +83,7 @@ fn exchanged<H: Host>(
         ends: ends.map(Qpn::new),
         first_psn: Psn::new(attr.sq_psn.get()),
         path,
-        min_rnr_timer: RnrTimer::new(min_rnr_timer),
+        min_rnr_timer: RnrTimer::new(responder.min_rnr_timer),
         request: request(qp, (send, raw)),
         verdict,
         payload,

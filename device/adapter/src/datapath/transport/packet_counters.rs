@@ -17,6 +17,22 @@ fn packets(length: u64, mtu: u8) -> u64 {
     (length.saturating_add((1 << shift) - 1) >> shift).max(1)
 }
 
+/// Packets of a message.
+#[derive(Clone, Copy)]
+struct Packets {
+    count: u64,
+    /// The bytes of the message.
+    bytes: u64,
+}
+
+impl Packets {
+    /// The packets that carry the data of a message, by this path MTU.
+    #[inline]
+    fn of(send: &SendWqe, mtu: u8) -> Self {
+        Self { count: packets(send.length, mtu), bytes: send.length }
+    }
+}
+
 /// Counts a request that was executed, between a requester `here` and a responder `there`, whose
 /// path has this MTU.
 #[inline]
@@ -26,45 +42,45 @@ pub(crate) fn executed<H: Host>(
     send: &SendWqe,
     mtu: u8,
 ) {
-    let packets = packets(send.length, mtu);
+    let data = Packets::of(send, mtu);
     let info = send.opcode.info();
     // A request about keys of its own side is not for a peer.
     let Some(counter) = info.executed else { return };
     there.step(counter);
     if info.has_response() {
-        leave(here, (1, 0));
-        arrive(there, (1, 0));
-        leave(there, (packets, send.length));
-        arrive(here, (packets, send.length));
+        leave(here, Packets { count: 1, bytes: 0 });
+        arrive(there, Packets { count: 1, bytes: 0 });
+        leave(there, data);
+        arrive(here, data);
     } else {
-        leave(here, (packets, send.length));
-        arrive(there, (packets, send.length));
+        leave(here, data);
+        arrive(there, data);
     }
 }
 
 /// Counts a datagram, or a message of an unreliable connection that no QP took, as sent.
 #[inline]
 pub(crate) fn sent<H: Host>(here: &TurnContext<'_, H>, send: &SendWqe, mtu: u8) {
-    leave(here, (packets(send.length, mtu), send.length));
+    leave(here, Packets::of(send, mtu));
 }
 
 /// Counts a datagram that a queue pair has taken.
 #[inline]
 pub(crate) fn taken<H: Host>(there: &TurnContext<'_, H>, send: &SendWqe) {
     there.step(Counter::RxSendReq);
-    arrive(there, (1, send.length));
+    arrive(there, Packets { count: 1, bytes: send.length });
 }
 
 #[inline]
-fn leave<H: Host>(turn: &TurnContext<'_, H>, (packets, bytes): (u64, u64)) {
-    turn.add(Counter::TxPkts, packets);
-    turn.add(Counter::TxBytes, bytes);
+fn leave<H: Host>(turn: &TurnContext<'_, H>, packets: Packets) {
+    turn.add(Counter::TxPkts, packets.count);
+    turn.add(Counter::TxBytes, packets.bytes);
 }
 
 #[inline]
-fn arrive<H: Host>(turn: &TurnContext<'_, H>, (packets, bytes): (u64, u64)) {
-    turn.add(Counter::RxPkts, packets);
-    turn.add(Counter::RxBytes, bytes);
+fn arrive<H: Host>(turn: &TurnContext<'_, H>, packets: Packets) {
+    turn.add(Counter::RxPkts, packets.count);
+    turn.add(Counter::RxBytes, packets.bytes);
 }
 
 #[cfg(test)]

@@ -150,9 +150,11 @@ mod tests {
     use vrnic_abi::cq::Opcode;
 
     use super::*;
+    use crate::requests::wqe::WqeId;
 
     fn completion(index: u32) -> Completion {
-        Completion::of_send(7.into(), (u64::from(index), index), Opcode::Read, Status::Success)
+        let id = WqeId { wr_id: index.into(), index };
+        Completion::of_send(7.into(), id, Opcode::Read, Status::Success)
     }
 
     fn read(index: u32) -> OpenRead {

@@ -11,6 +11,7 @@ use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder, Slot};
 use vrnic_roce::wire;
 
+use super::SendRing;
 use crate::ethernet::Frame;
 use crate::requests::wqe::SendWqe;
 
@@ -70,10 +71,10 @@ pub enum End {
 }
 
 impl Sender {
-    /// Makes a half with a send queue of `size` entries of `stride` bytes.
+    /// Makes a half for a send queue.
     #[must_use]
-    pub fn new(engine: Requester, way: Way, (size, stride): (u32, usize)) -> Self {
-        let room = size.min(OUTSTANDING) as usize;
+    pub fn new(engine: Requester, way: Way, queue: &SendRing) -> Self {
+        let (room, stride) = (queue.size().min(OUTSTANDING) as usize, queue.stride());
         Self {
             engine,
             way,

@@ -114,7 +114,6 @@ pub(crate) fn path<H: Host>(
 }
 
 fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, (way, mtu): (Way, Mtu)) -> Sender {
-    let queue = (qp.sq.size(), qp.sq.stride());
     let engine = Requester::new(requester::Config {
         transport: way.admission.transport,
         destination: Qpn::new(attr.dest_qpn.get()),
@@ -127,9 +126,9 @@ fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, (way, mtu): (Way, Mtu)) -> Sender {
         window: WINDOW,
         recovery: Recovery::Leap,
         congestion_control: true,
-        capacity: queue.0.min(OUTSTANDING) as usize,
+        capacity: qp.sq.size().min(OUTSTANDING) as usize,
     });
-    Sender::new(engine, way, queue)
+    Sender::new(engine, way, &qp.sq)
 }
 
 fn receiver(kind: Type, attr: &Attr, (transport, mtu): (Transport, Mtu)) -> Engine {

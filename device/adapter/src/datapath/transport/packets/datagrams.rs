@@ -13,7 +13,7 @@ use super::frames;
 use crate::datapath::responder::outcome;
 use crate::datapath::sgl::{Broken, Side};
 use crate::datapath::there::There;
-use crate::datapath::transport::datagram_receive::{Arrived, Fault, place, received};
+use crate::datapath::transport::datagram_receive::{self, Arrived, Fault, place, received};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::ethernet::Frame;
@@ -169,7 +169,8 @@ fn bring<H: Host>(
     let mut payload = Side::default();
     payload.set_inline(bytes);
     let length = bytes.len() as u64;
-    match place(&there.turn, &there, &mut responder, (&payload, &header, length)) {
+    let incoming = datagram_receive::Incoming { source: &payload, header: &header, length };
+    match place(&there.turn, &there, &mut responder, &incoming) {
         Ok(()) => {}
         Err(Fault::Source | Fault::Dropped) => return Err(Discard::Refused),
         Err(Fault::Receiver(refusal)) => {

@@ -268,11 +268,10 @@ impl<H: Host> Sending<'_, H> {
     fn completion(&self, posted: &Posted, done: bool) -> Completion {
         let send = &posted.send;
         let reads = done && send.opcode.info().has_response();
-        let place = (send.wr_id, send.index);
         Completion {
             byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
             key: posted.command.map(|(_, key)| CompletionKey::Carried(key)),
-            ..Completion::of_send(self.qp.qpn, place, posted.opcode, Status::Success)
+            ..Completion::of_send(self.qp.qpn, send.id(), posted.opcode, Status::Success)
         }
     }
 }
