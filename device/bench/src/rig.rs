@@ -46,13 +46,13 @@ impl Rig {
         Self::of(guests, vec![daemon])
     }
 
-    /// Starts two daemons, each with the given uplink.
+    /// Starts two daemons, each with its arguments, which give it an uplink `up`.
     ///
     /// # Errors
     /// When one does not come up.
-    pub(crate) fn two_daemons(program: &Path, uplinks: [&str; 2]) -> anyhow::Result<Self> {
-        let first = start(program, 0..1, &["--uplink", uplinks[0]])?;
-        let second = start(program, 1..2, &["--uplink", uplinks[1]])?;
+    pub(crate) fn two_daemons(program: &Path, args: [&[&str]; 2]) -> anyhow::Result<Self> {
+        let first = start(program, 0..1, args[0])?;
+        let second = start(program, 1..2, args[1])?;
         let daemons = vec![first, second];
         daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
         let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];

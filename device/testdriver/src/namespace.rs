@@ -1,7 +1,12 @@
 //! Network namespaces of the kernel, which serve as hosts.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace, which is removed on drop.
 #[derive(Debug)]
@@ -36,6 +41,16 @@ impl Namespace {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Moves the calling thread, and processes and threads that it starts, into the namespace for
+    /// good.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn enter(&self) -> io::Result<()> {
+        let there = File::open(format!("/run/netns/{}", self.name))?;
+        Ok(move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
     /// Runs a command in the namespace, which must succeed. Returns its output.

@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use vrnic_device::net::interface::attach_tap;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::namespace;
@@ -72,19 +71,15 @@ impl Namespace {
 
     /// Opens a TAP device in the namespace, without headers, which a daemon inherits.
     pub(crate) fn tap(&self, name: &str) -> File {
-        let path = format!("/run/netns/{}", self.name());
-        let name = name.to_owned();
-        let open = move || {
-            let there = File::open(path).expect("the namespace");
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(there.as_fd(), kind).expect("the namespace");
+        let open = || {
+            self.inner.enter().expect("the namespace");
             let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
             let device = device.expect("/dev/net/tun");
-            attach_tap(device.as_fd(), &name, false).expect("a TAP device");
+            attach_tap(device.as_fd(), name, false).expect("a TAP device");
             fcntl_setfd(&device, FdFlags::empty()).expect("flags");
             device
         };
         // Uses a separate thread, because a thread that has entered the namespace stays in it.
-        std::thread::spawn(open).join().expect("a TAP device")
+        std::thread::scope(|scope| scope.spawn(open).join().expect("a TAP device"))
     }
 }

@@ -2,12 +2,21 @@
 //!
 //! The driver sleeps while nothing has completed, because two daemons have four busy threads. Only
 //! the measurement of the latency spins.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`host`] | TAP devices on a bridge, and the limits of the host's network stack |
+
+mod host;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use tempfile::TempDir;
 use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::latency;
@@ -16,32 +25,29 @@ use crate::rig::{LOG_WQES, Pair, Rig};
 use crate::yardstick;
 
 /// Sizes of messages in bytes, and the number of outstanding requests of each size.
-const SIZES: [(u32, u32); 3] = [(8, 128), (4096, 128), (64 << 10, 32)];
+const SIZES: [(u32, u32); 3] = [(8, 128), (4096, 128), LARGE];
+const LARGE: (u32, u32) = (64 << 10, 32);
 /// Number of requests for each completion.
 const BATCH: u32 = 4;
 /// Time between two polls of the CQ.
 const NAP: Duration = Duration::from_micros(20);
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures latency and rates within one daemon and between two.
+/// Measures latency and rates within one daemon, and between two by a trunk and by TAP devices.
 ///
 /// # Errors
 /// When a daemon does not come up.
 pub(crate) fn measure(
     report: &mut Report,
     daemon: &Path,
-    (repeats, span): (u32, Duration),
+    runs: (u32, Duration),
 ) -> anyhow::Result<()> {
-    let folder = TempDir::new()?;
-    let trunk = folder.path().join("trunk");
-    let [listen, connect] =
-        ["listen", "connect"].map(|end| format!("name=up,{end}={}", trunk.display()));
     let one = Rig::one_daemon(daemon, &["--workers", "1", "--fabric", "wire"])?;
-    way(report, &one, "one daemon", (repeats, span))?;
+    way(report, &one, "one daemon", runs)?;
     drop(one);
-    let two = Rig::two_daemons(daemon, [&listen, &connect])?;
-    way(report, &two, "trunk", (repeats, span))?;
-    drop(two);
+    trunk(report, daemon, runs)?;
+    host::measure(report, daemon, runs)?;
+    let (repeats, span) = runs;
     let (mut bytes, mut round) = (0f64, f64::INFINITY);
     for _ in 0..repeats {
         bytes = bytes.max(yardstick::socket_bandwidth(span)?);
@@ -49,6 +55,38 @@ pub(crate) fn measure(
     }
     report.figure("UNIX seqpacket, messages of 128 KiB, GB/s", bytes / 1e9);
     report.figure("UNIX seqpacket, round trip of two spinning threads, µs", round);
+    Ok(())
+}
+
+/// Measures a trunk, without losses and with the loss of one in a hundred packets.
+fn trunk(report: &mut Report, daemon: &Path, runs: (u32, Duration)) -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [listen, connect] =
+        ["listen", "connect"].map(|end| format!("name=up,{end}={}", path("trunk")));
+    let controls = ["left", "right"].map(path);
+    let rig = Rig::two_daemons(
+        daemon,
+        [
+            &["--uplink", &listen, "--control", &controls[0]],
+            &["--uplink", &connect, "--control", &controls[1]],
+        ],
+    )?;
+    way(report, &rig, "trunk", runs)?;
+    for control in &controls {
+        lose(&daemon.with_file_name("vrnic"), control)?;
+    }
+    let mut pair = Pair::with(&rig, Setup::default());
+    large(report, &mut pair, "trunk, 1 % loss", runs);
+    Ok(())
+}
+
+/// Lets a daemon lose one in a hundred packets that its functions send.
+fn lose(vrnic: &Path, control: &str) -> anyhow::Result<()> {
+    let words = ["--control", control, "fault", "add", "drop", "prob=0.01", "seed=1"];
+    let status = Command::new(vrnic).args(words).stdout(Stdio::null()).status();
+    let status = status.with_context(|| format!("{} (beside vrnicd)", vrnic.display()))?;
+    anyhow::ensure!(status.success(), "vrnic fault add failed");
     Ok(())
 }
 
@@ -63,14 +101,32 @@ fn way(
     report.histogram(&format!("64 B WRITE, doorbell to CQE, packets, {name}"), &latency);
     for opcode in [Opcode::Write, Opcode::Read] {
         for (len, depth) in SIZES {
-            let load = Load { opcode, len, depth };
-            let rate = (0..repeats).map(|_| load.run(&mut pair, span)).fold(0f64, f64::max);
-            let name = format!("{len} B {opcode:?}, packets, {name}");
-            report.figure(&format!("{name}, million/s"), rate / 1e6);
-            report.figure(&format!("{name}, GB/s"), rate * f64::from(len) / 1e9);
+            rate(report, &mut pair, Load { opcode, len, depth }, name, (repeats, span));
         }
     }
     Ok(())
+}
+
+/// Measures long messages.
+fn large(report: &mut Report, pair: &mut Pair, name: &str, runs: (u32, Duration)) {
+    for opcode in [Opcode::Write, Opcode::Read] {
+        let (len, depth) = LARGE;
+        rate(report, pair, Load { opcode, len, depth }, name, runs);
+    }
+}
+
+fn rate(
+    report: &mut Report,
+    pair: &mut Pair,
+    load: Load,
+    name: &str,
+    (repeats, span): (u32, Duration),
+) {
+    let Load { opcode, len, .. } = load;
+    let rate = (0..repeats).map(|_| load.run(pair, span)).fold(0f64, f64::max);
+    let name = format!("{len} B {opcode:?}, packets, {name}");
+    report.figure(&format!("{name}, million/s"), rate / 1e6);
+    report.figure(&format!("{name}, GB/s"), rate * f64::from(len) / 1e9);
 }
 
 /// Requests of one kind, and how many of them are outstanding.

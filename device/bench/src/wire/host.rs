@@ -1,0 +1,194 @@
+//! Messages through the network stack of the host: two daemons with TAP devices on a bridge, in a
+//! network namespace. The limits are measured beside them: the same bridge without daemons, and TCP
+//! over a veth device.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{FdFlags, fcntl_setfd};
+use vrnic_device::net::interface::attach_tap;
+use vrnic_testdriver::namespace::Namespace;
+use vrnic_testdriver::qp::Setup;
+
+use super::large;
+use crate::report::Report;
+use crate::rig::{Pair, Rig};
+
+/// Length of a frame with a packet of 4,096 bytes.
+const FRAME: usize = 4170;
+/// The MTU of the bridge.
+const BRIDGE_MTU: u32 = 4200;
+
+/// Measures the ways through the host, or prints why this machine does not support them.
+///
+/// # Errors
+/// When a daemon does not come up.
+pub(super) fn measure(
+    report: &mut Report,
+    daemon: &Path,
+    (repeats, span): (u32, Duration),
+) -> anyhow::Result<()> {
+    let (Some(host), Some(peer)) = (Namespace::new(), Namespace::new()) else { return Ok(()) };
+    // A thread stays in the namespace that it has entered.
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(|| {
+            host.enter()?;
+            for (headers, name) in [(true, "TAP, joined packets"), (false, "TAP, single packets")] {
+                daemons(report, &host, daemon, (headers, name), (repeats, span))?;
+            }
+            let most = |run: &dyn Fn() -> anyhow::Result<f64>| {
+                (0..repeats).try_fold(0f64, |most, _| anyhow::Ok(most.max(run()?)))
+            };
+            let relay = most(&|| relay(&host, span))?;
+            report.figure("bare frames through TAP and bridge, GB/s", relay / 1e9);
+            let tcp = most(&|| tcp(&host, &peer, span))?;
+            report.figure("TCP over veth, MTU 9000, GB/s", tcp / 1e9);
+            Ok(())
+        });
+        join(measured)?
+    })
+}
+
+/// Measures two daemons whose TAP devices are ports of a bridge. With headers, packets of a
+/// connection pass the kernel as one datagram.
+fn daemons(
+    report: &mut Report,
+    host: &Namespace,
+    daemon: &Path,
+    (headers, name): (bool, &str),
+    runs: (u32, Duration),
+) -> anyhow::Result<()> {
+    let _bridge = Bridge::new(host);
+    let taps = [tap("left", headers)?, tap("right", headers)?];
+    for tap in &taps {
+        // The daemons inherit it.
+        fcntl_setfd(tap, FdFlags::empty())?;
+    }
+    let uplinks = taps.each_ref().map(|tap| format!("name=up,fd={}", tap.as_raw_fd()));
+    let args = uplinks.each_ref().map(|uplink| ["--uplink", uplink.as_str()]);
+    let rig = Rig::two_daemons(daemon, args.each_ref().map(|args| args.as_slice()))?;
+    drop(taps);
+    let mut pair = Pair::with(&rig, Setup::default());
+    large(report, &mut pair, name, runs);
+    Ok(())
+}
+
+/// A bridge with two TAP devices, which is removed on drop.
+struct Bridge<'a>(&'a Namespace);
+
+impl<'a> Bridge<'a> {
+    fn new(host: &'a Namespace) -> Self {
+        host.run(&format!(
+            "ip link add br0 mtu {BRIDGE_MTU} type bridge && ip link set br0 up && \
+             for name in left right; do ip tuntap add $name mode tap && \
+             ip link set $name mtu {BRIDGE_MTU} master br0 up || exit; done"
+        ));
+        Self(host)
+    }
+}
+
+impl Drop for Bridge<'_> {
+    fn drop(&mut self) {
+        self.0.run("ip link del left && ip link del right && ip link del br0");
+    }
+}
+
+/// Returns the bytes per second of frames that one thread writes to a TAP device and another one
+/// reads behind a bridge.
+fn relay(host: &Namespace, span: Duration) -> anyhow::Result<f64> {
+    let _bridge = Bridge::new(host);
+    let [mut from, mut to] = [tap("left", false)?, tap("right", false)?];
+    let mut frame = vec![0x5au8; FRAME];
+    // To a station that is behind the second device: the bridge learns it from a frame.
+    let (left, right) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    for (frame_to, frame_from, device) in [(left, right, &mut to), (right, left, &mut from)] {
+        frame[..6].copy_from_slice(&frame_to);
+        frame[6..12].copy_from_slice(&frame_from);
+        // A port of a bridge forwards a moment after it has come up.
+        std::thread::sleep(Duration::from_millis(100));
+        device.write_all(&frame)?;
+    }
+    fcntl_setfl(&to, OFlags::NONBLOCK)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sink = scope.spawn(|| drain(&mut to, &over));
+        let start = Instant::now();
+        while start.elapsed() < span {
+            from.write_all(&frame)?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        over.store(true, Ordering::Release);
+        Ok(join(sink)?? / seconds)
+    })
+}
+
+/// Reads frames until it is over. Returns the number of bytes.
+fn drain(from: &mut File, over: &AtomicBool) -> io::Result<f64> {
+    let mut buffer = vec![0u8; 2 * FRAME];
+    let mut bytes = 0f64;
+    while !over.load(Ordering::Acquire) {
+        match from.read(&mut buffer) {
+            Ok(len) => bytes += len as f64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}
+
+fn tap(name: &str, headers: bool) -> anyhow::Result<File> {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    attach_tap(device.as_fd(), name, headers)?;
+    Ok(device)
+}
+
+/// Returns the bytes per second of one TCP connection between two namespaces.
+fn tcp(host: &Namespace, peer: &Namespace, span: Duration) -> anyhow::Result<f64> {
+    const ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 99, 0, 2), 5201);
+    host.run(&format!(
+        "ip link add near mtu 9000 type veth peer name far mtu 9000 netns {} && \
+         ip addr add 10.99.0.1/24 dev near && ip link set near up",
+        peer.name()
+    ));
+    peer.run("ip addr add 10.99.0.2/24 dev far && ip link set far up");
+    let rate = std::thread::scope(|scope| {
+        let listener = join(scope.spawn(|| {
+            peer.enter()?;
+            TcpListener::bind(ADDRESS)
+        }))??;
+        let sink = scope.spawn(move || -> io::Result<f64> {
+            let (mut stream, _) = listener.accept()?;
+            let mut buffer = vec![0u8; 128 << 10];
+            let mut bytes = 0f64;
+            loop {
+                match stream.read(&mut buffer)? {
+                    0 => return Ok(bytes),
+                    len => bytes += len as f64,
+                }
+            }
+        });
+        let mut stream = TcpStream::connect(ADDRESS)?;
+        let data = vec![1u8; 128 << 10];
+        let start = Instant::now();
+        while start.elapsed() < span {
+            stream.write_all(&data)?;
+        }
+        drop(stream);
+        let bytes = join(sink)??;
+        Ok(bytes / start.elapsed().as_secs_f64())
+    });
+    host.run("ip link del near");
+    rate
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
+    thread.join().map_err(|_| anyhow!("a thread panicked")).context("wire")
+}
