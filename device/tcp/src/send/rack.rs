@@ -43,7 +43,7 @@ impl Rack {
         }
         self.forward = self.forward.max(record.end);
         let trip = now.since(record.sent);
-        if record.resent && (original || rtt.shortest().is_none_or(|shortest| trip < shortest)) {
+        if record.resent && (original || rtt.shortest().is_some_and(|shortest| trip < shortest)) {
             return None;
         }
         if self.newest.is_none_or(|newest| newest <= (record.sent, record.end)) {

@@ -8,6 +8,8 @@ use crate::time::Nanos;
 const INITIAL: Duration = Duration::from_secs(1);
 /// The longest time-out (RFC 6298, 2.5).
 const MAX: Duration = Duration::from_secs(60);
+/// The shortest time-out that can be asked for.
+const MIN: Duration = Duration::from_millis(1);
 /// The shortest round trip of so much time counts as the path's (RFC 8985, 6.2).
 const MIN_WINDOW: Duration = Duration::from_secs(300);
 
@@ -22,8 +24,8 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    pub(crate) const fn new(estimate: Option<(Duration, Duration)>, min_rto: Duration) -> Self {
-        Self { estimate, shortest: None, min_rto, backoff: 0 }
+    pub(crate) fn new(estimate: Option<(Duration, Duration)>, min_rto: Duration) -> Self {
+        Self { estimate, shortest: None, min_rto: min_rto.max(MIN), backoff: 0 }
     }
 
     /// Takes a measurement.

@@ -12,6 +12,8 @@ use crate::time::Nanos;
 const OVERRIDE: Duration = Duration::from_millis(200);
 /// Time-outs in a row after which a connection is given up, as Linux does.
 const RETRIES: u32 = 15;
+/// The shortest wait for a lost tail, however short the round trip is.
+const TAIL_MIN: Duration = Duration::from_millis(1);
 /// The longest time by which a peer delays the acknowledgement of a lone segment (RFC 8985, 7.2).
 const DELAYED_ACK: Duration = Duration::from_millis(200);
 
@@ -66,6 +68,7 @@ impl Timers {
     pub(super) fn unblocked(&mut self, rtt: &mut Rtt) {
         if self.persist.take().is_some() {
             rtt.restart();
+            self.waiting = None;
         }
         (self.probe_due, self.override_due) = (false, false);
     }
@@ -78,9 +81,10 @@ impl Timers {
         }
     }
 
-    /// Everything is acknowledged.
+    /// Everything that was sent is acknowledged. Bytes may still wait for the peer's window.
     pub(super) fn idle(&mut self) {
-        (self.retransmit, self.tail, self.reorder, self.waiting) = (None, None, None, None);
+        (self.retransmit, self.tail, self.reorder) = (None, None, None);
+        self.waiting = self.waiting.filter(|_| self.persist.is_some());
         (self.retries, self.tail_due) = (0, false);
     }
 }
@@ -157,7 +161,8 @@ impl Sender {
             && self.records.sacked() == 0
             && !self.records.is_empty();
         let lone = if self.records.len() == 1 { DELAYED_ACK } else { Duration::ZERO };
-        let at = self.rtt.smoothed().map(|smoothed| now.plus(smoothed * 2 + lone));
+        let wait = |smoothed: Duration| (smoothed * 2 + lone).max(TAIL_MIN);
+        let at = self.rtt.smoothed().map(|smoothed| now.plus(wait(smoothed)));
         let before = |at: &Nanos| self.timers.retransmit.is_some_and(|rto| *at < rto);
         self.timers.tail = at.filter(before).filter(|_| quiet);
         self.timers.tail_due &= quiet;

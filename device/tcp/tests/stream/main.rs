@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`host`] | one end of a connection, with conditions that always hold |
 //! | [`pair`] | two ends and the link between them |
+//! | [`hostile`] | any segment in any state of a connection |
 
 mod host;
+mod hostile;
 mod pair;
 
 use pair::{Options, Pair};
@@ -40,6 +42,27 @@ fn both_ends_close_and_say_so() {
             host.events[last..],
             [Event::PeerClosed, Event::Closed, Event::Ended(End::Closed)]
         );
+    }
+}
+
+/// Segments of an enemy. `VRNIC_TCP_SEGMENTS` sets their number, `VRNIC_TCP_SEED` the first seed.
+#[test]
+fn any_segment_in_any_state() {
+    let number = |name, default| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (mut left, mut seed) =
+        (number("VRNIC_TCP_SEGMENTS", 1_000_000), number("VRNIC_TCP_SEED", 793));
+    let mut bytes = vec![0; 4000];
+    while left > 0 {
+        fastrand::Rng::with_seed(seed).fill(&mut bytes);
+        let case = std::panic::AssertUnwindSafe(|| hostile::any_segments(&bytes));
+        let segments = std::panic::catch_unwind(case).unwrap_or_else(|panic| {
+            eprintln!("VRNIC_TCP_SEED={seed} repeats this case");
+            std::panic::resume_unwind(panic)
+        });
+        left = left.saturating_sub(segments.max(1));
+        seed += 1;
     }
 }
 

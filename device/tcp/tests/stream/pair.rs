@@ -33,6 +33,30 @@ impl Default for Options {
 /// First numbers of both directions: the first one wraps soon.
 const FIRST: [u32; 2] = [0xffff_f000, 7];
 
+/// The state in which an end is taken over.
+pub(crate) fn context(own: usize, options: &Options) -> Context {
+    let peer = 1 - own;
+    let state = |own: usize| [0xffff_fff0, 1000][own];
+    let timestamps = TimestampState {
+        value: state(own),
+        tick: [Tick::Millis, Tick::Micros][own],
+        recent: state(peer),
+    };
+    Context {
+        send_next: SeqNum(FIRST[own]),
+        receive_next: SeqNum(FIRST[peer]),
+        send_window: 60_000,
+        max_send_window: 60_000,
+        receive_window: 60_000,
+        send_scale: options.scale,
+        receive_scale: options.scale,
+        mss: 1460,
+        sack: options.sack,
+        timestamps: options.timestamps.then_some(timestamps),
+        round_trip: None,
+    }
+}
+
 /// Two ends and the link between them.
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -45,26 +69,7 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(seed: u64, options: Options) -> Self {
         let host = |number: u8| {
-            let (own, peer) = (usize::from(number) - 1, 2 - usize::from(number));
-            let state = |own: usize| [0xffff_fff0, 1000][own];
-            let timestamps = TimestampState {
-                value: state(own),
-                tick: [Tick::Millis, Tick::Micros][own],
-                recent: state(peer),
-            };
-            let context = Context {
-                send_next: SeqNum(FIRST[own]),
-                receive_next: SeqNum(FIRST[peer]),
-                send_window: 60_000,
-                max_send_window: 60_000,
-                receive_window: 60_000,
-                send_scale: options.scale,
-                receive_scale: options.scale,
-                mss: 1460,
-                sack: options.sack,
-                timestamps: options.timestamps.then_some(timestamps),
-                round_trip: None,
-            };
+            let context = context(usize::from(number) - 1, &options);
             Host::new(number, context, &options.params)
         };
         let link = |seed| Link::new(seed, 50_000, 10);

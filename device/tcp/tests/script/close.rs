@@ -1,0 +1,144 @@
+//! Ends of connections, and segments that may be forged.
+
+use std::time::Duration;
+
+use vrnic_tcp::connection::{End as Ending, Event, State};
+use vrnic_tcp::wire::{Flags, Header};
+use vrnic_tcp::{Discard, SeqNum};
+
+use crate::end::{End, MSS, PEER, RTT, ack, data};
+
+/// The segment with more flags.
+fn with(header: Header, flags: Flags) -> Header {
+    Header { flags: header.flags | flags, ..header }
+}
+
+#[test]
+fn the_own_end_first() {
+    let mut end = End::new();
+    end.streams.end = 10;
+    end.connection.close();
+    let sent = end.sent();
+    assert_eq!((sent[1].seq, sent[1].flags), (10, Flags::FIN | Flags::ACK));
+    assert_eq!(end.connection.state(), State::FinWait1);
+    end.inject(ack(11), 0);
+    assert_eq!(end.connection.state(), State::FinWait2);
+    end.inject(with(Header { ack: ack(11).ack, ..data(0) }, Flags::FIN), 5);
+    assert_eq!(end.connection.state(), State::TimeWait);
+    assert_eq!((end.sent()[0].ack, end.streams.taken.len()), (6, 5));
+    assert_eq!(end.events(), [Event::PeerClosed, Event::Closed]);
+    // The last acknowledgement was lost.
+    end.wait(Duration::from_secs(30));
+    end.inject(with(Header { ack: ack(11).ack, ..data(0) }, Flags::FIN), 5);
+    assert_eq!(end.sent()[0].ack, 6);
+    assert_eq!(end.wait_deadline(), Duration::from_secs(60));
+    assert_eq!(end.events(), [Event::Ended(Ending::Closed)]);
+}
+
+#[test]
+fn the_peers_end_first() {
+    let mut end = End::new();
+    end.inject(with(data(0), Flags::FIN), 0);
+    assert_eq!((end.sent()[0].ack, end.connection.state()), (1, State::CloseWait));
+    end.write(MSS);
+    end.connection.close();
+    assert_eq!(end.sent()[0].flags, Flags::FIN | Flags::ACK);
+    assert_eq!(end.connection.state(), State::LastAck);
+    end.inject(Header { seq: SeqNum(PEER + 1), ..ack(1001) }, 0);
+    assert_eq!(end.events(), [Event::PeerClosed, Event::Closed, Event::Ended(Ending::Closed)]);
+    assert_eq!(end.connection.acknowledged().0, 1000);
+}
+
+#[test]
+fn both_ends_at_the_same_time() {
+    let mut end = End::new();
+    end.connection.close();
+    end.sent();
+    end.inject(with(data(0), Flags::FIN), 0);
+    assert_eq!(end.connection.state(), State::Closing);
+    end.inject(Header { seq: SeqNum(PEER + 1), ..ack(1) }, 0);
+    assert_eq!(end.connection.state(), State::TimeWait);
+}
+
+#[test]
+fn a_lost_end_is_sent_again() {
+    let mut end = End::new();
+    end.connection.close();
+    assert_eq!(end.sent()[0].flags, Flags::FIN | Flags::ACK);
+    end.wait(Duration::from_millis(500));
+    let sent = end.sent();
+    assert_eq!((sent[0].seq, sent[0].flags), (0, Flags::FIN | Flags::ACK));
+}
+
+#[test]
+fn a_peer_that_never_closes_is_reset() {
+    let mut end = End::new();
+    end.connection.close();
+    end.sent();
+    end.inject(ack(1), 0);
+    assert_eq!(end.wait_deadline(), Duration::from_secs(60));
+    assert_eq!(end.sent()[0].flags, Flags::RST | Flags::ACK);
+    assert_eq!(end.events(), [Event::Ended(Ending::TimedOut)]);
+}
+
+#[test]
+fn an_end_that_comes_early_waits_for_the_bytes_before_it() {
+    let mut end = End::new();
+    end.inject(with(data(1000), Flags::FIN), MSS);
+    assert_eq!((end.sent()[0].ack, end.events()), (0, vec![]));
+    end.inject(data(0), MSS);
+    assert_eq!((end.sent()[0].ack, end.events()), (2001, vec![Event::PeerClosed]));
+    // Bytes behind the end are none of the stream.
+    end.inject(data(2000), MSS);
+    assert_eq!(end.streams.taken.len(), 2000);
+}
+
+#[test]
+fn only_an_exact_reset_ends_a_connection() {
+    let mut end = End::new();
+    end.inject(with(data(1), Flags::RST), 0);
+    assert_eq!((end.sent()[0].ack, end.connection.state()), (0, State::Established));
+    end.inject(with(data(70_000), Flags::RST), 0);
+    assert_eq!(end.sent(), []);
+    end.inject(with(data(0), Flags::RST), 0);
+    assert_eq!(end.events(), [Event::Ended(Ending::Reset)]);
+    assert_eq!((end.sent(), end.connection.deadline()), (vec![], None));
+}
+
+#[test]
+fn a_syn_and_wrong_acknowledgements_are_challenged() {
+    let mut end = End::new();
+    end.inject(with(data(0), Flags::SYN), 0);
+    assert_eq!(end.sent()[0].ack, 0);
+    end.inject(ack(1), 0);
+    assert_eq!(end.sent()[0].ack, 0);
+    end.inject(Header { ack: SeqNum(ack(0).ack.0.wrapping_sub(60_001)), ..ack(0) }, 0);
+    assert_eq!(end.sent()[0].ack, 0);
+    let discards = end.connection.counters().discards;
+    assert_eq!((discards.of(Discard::Syn), discards.of(Discard::Acknowledgement)), (1, 2));
+}
+
+#[test]
+fn challenges_are_limited() {
+    let mut end = End::new();
+    for _ in 0..1000 {
+        end.inject(with(data(5), Flags::RST), 0);
+    }
+    assert_eq!(end.connection.counters().challenges, 100);
+    end.wait(Duration::from_secs(1));
+    end.inject(with(data(5), Flags::RST), 0);
+    assert_eq!(end.connection.counters().challenges, 101);
+}
+
+#[test]
+fn an_abort_resets_the_peer() {
+    let mut end = End::new();
+    end.write(MSS);
+    end.wait(RTT);
+    end.connection.abort();
+    let sent = end.sent();
+    assert_eq!((sent.len(), sent[0].seq, sent[0].flags), (1, 1000, Flags::RST | Flags::ACK));
+    assert_eq!(end.events(), [Event::Ended(Ending::Aborted)]);
+    end.inject(data(0), MSS);
+    assert_eq!(end.sent(), []);
+}

@@ -1,0 +1,193 @@
+//! Loss recovery, windows and time-outs of the sending direction.
+
+use std::time::Duration;
+
+use vrnic_tcp::connection::{End as Ending, Event};
+use vrnic_tcp::wire::Flags;
+use vrnic_tcp::{Context, Params};
+
+use crate::end::{End, MSS, OWN, RTT, ack, context, params, sack};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn the_first_window_has_ten_segments() {
+    let mut end = End::new();
+    assert_eq!(end.write(50 * MSS).len(), 10);
+    end.wait(RTT);
+    end.inject(ack(2 * MSS as u32), 0);
+    assert_eq!(end.ranges(), [(10_000, MSS), (11_000, MSS), (12_000, MSS), (13_000, MSS)]);
+}
+
+#[test]
+fn three_selective_acknowledgements_mean_a_loss() {
+    let mut end = End::new();
+    end.write(10 * MSS);
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(1000, 2000)]), 0);
+    end.inject(sack(ack(0), &[(1000, 3000)]), 0);
+    assert_eq!(end.ranges(), []);
+    end.inject(sack(ack(0), &[(1000, 4000)]), 0);
+    assert_eq!(end.ranges()[0], (0, MSS));
+    assert_eq!(end.connection.counters().send.recoveries, 1);
+}
+
+#[test]
+fn fewer_selective_acknowledgements_mean_a_loss_after_a_quarter_of_the_round_trip() {
+    let mut end = End::new();
+    end.write(2 * MSS);
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(1000, 2000)]), 0);
+    assert_eq!((end.wait_deadline(), end.ranges()), (RTT / 4, vec![(0, MSS)]));
+}
+
+#[test]
+fn a_lost_retransmission_is_found_without_a_time_out() {
+    let mut end = End::new();
+    end.write(10 * MSS);
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(1000, 5000)]), 0);
+    assert_eq!(end.ranges()[0], (0, MSS));
+    end.streams.end += 10 * MSS as u64;
+    end.wait(MS);
+    end.inject(sack(ack(0), &[(1000, 9000)]), 0);
+    let new = end.ranges();
+    assert!(new.iter().any(|(seq, _)| *seq >= 10_000), "{new:?}");
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(1000, 11_000)]), 0);
+    assert_eq!(end.ranges()[0], (0, MSS));
+    assert_eq!(end.connection.counters().send.timeouts, 0);
+}
+
+#[test]
+fn a_lost_tail_is_probed_after_two_round_trips() {
+    let mut end = End::new();
+    end.write(3 * MSS);
+    assert_eq!((end.wait_deadline(), end.ranges()), (2 * RTT, vec![(2000, MSS)]));
+    // The probe shows what is missing before it.
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(2000, 3000)]), 0);
+    end.wait(RTT);
+    assert_eq!(end.ranges(), [(0, MSS), (1000, MSS)]);
+    let send = end.connection.counters().send;
+    assert_eq!((send.tail_probes, send.timeouts), (1, 0));
+}
+
+#[test]
+fn without_sack_three_duplicates_and_partial_acknowledgements_tell_of_losses() {
+    let mut end = End::with(&Context { sack: false, ..context() }, &params());
+    end.write(8 * MSS);
+    end.wait(RTT);
+    (0..2).for_each(|_| end.inject(ack(0), 0));
+    assert_eq!(end.ranges(), []);
+    end.inject(ack(0), 0);
+    assert_eq!(end.ranges(), [(0, MSS)]);
+    (0..2).for_each(|_| end.inject(ack(0), 0));
+    end.wait(RTT);
+    end.inject(ack(3000), 0);
+    assert_eq!(end.ranges(), [(3000, MSS)]);
+    end.inject(ack(8000), 0);
+    assert_eq!(end.ranges(), []);
+}
+
+#[test]
+fn time_outs_double_until_the_connection_is_given_up() {
+    let params = Params { user_timeout: Duration::from_secs(600), ..params() };
+    let mut end = End::with(&Context { sack: false, ..context() }, &params);
+    end.write(2 * MSS);
+    for doubled in 0..4 {
+        assert_eq!(end.wait_deadline(), 200 * MS * (1 << doubled));
+        assert_eq!(end.ranges(), [(0, MSS)]);
+    }
+    while end.connection.deadline().is_some() {
+        end.wait_deadline();
+        end.sent();
+    }
+    assert_eq!(end.events(), [Event::Ended(Ending::TimedOut)]);
+    assert!(end.now.0 > 500_000_000_000, "{:?}", end.now);
+}
+
+#[test]
+fn the_user_timeout_ends_a_connection_whose_window_stays_closed() {
+    let params = Params { user_timeout: Duration::from_secs(10), ..params() };
+    let mut end = End::with(&Context { send_window: 0, ..context() }, &params);
+    end.window = 0;
+    assert_eq!(end.write(MSS), []);
+    while end.connection.deadline().is_some() {
+        end.wait_deadline();
+        end.sent();
+        end.inject(ack(0), 0);
+    }
+    assert_eq!(end.now.0, 10_000_000_000);
+    assert_eq!(end.events(), [Event::Ended(Ending::TimedOut)]);
+}
+
+#[test]
+fn a_closed_window_is_probed_with_an_old_number() {
+    let mut end = End::with(&Context { send_window: 0, ..context() }, &params());
+    assert_eq!(end.write(MSS), []);
+    assert_eq!((end.wait_deadline(), end.ranges()), (200 * MS, vec![(-1, 0)]));
+    assert_eq!((end.wait_deadline(), end.ranges()), (400 * MS, vec![(-1, 0)]));
+    end.inject(ack(0), 0);
+    assert_eq!(end.ranges(), [(0, MSS)]);
+}
+
+#[test]
+fn a_small_window_is_used_after_a_while() {
+    let mut end = End::with(&Context { send_window: 100, ..context() }, &params());
+    assert_eq!(end.write(MSS), []);
+    assert_eq!((end.wait_deadline(), end.ranges()), (200 * MS, vec![(0, 100)]));
+}
+
+#[test]
+fn what_the_peer_has_dropped_after_reporting_it_is_sent_again() {
+    let mut end = End::new();
+    end.write(4 * MSS);
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(1000, 4000)]), 0);
+    assert_eq!(end.ranges(), [(0, MSS)]);
+    // The peer has dropped the bytes that it reported.
+    end.inject(ack(1000), 0);
+    end.wait_deadline();
+    let mut again = end.ranges();
+    end.inject(ack(2000), 0);
+    again.extend(end.ranges());
+    assert_eq!(again, [(1000, MSS), (2000, MSS), (3000, MSS)]);
+}
+
+#[test]
+fn blocks_outside_what_is_unacknowledged_have_no_effect() {
+    let mut end = End::new();
+    end.write(4 * MSS);
+    for (start, after) in [(4000, 9000), (3000, 2000), (u32::MAX - OWN, 4000), (500, 700)] {
+        end.inject(sack(ack(0), &[(start, after)]), 0);
+    }
+    assert_eq!(end.ranges(), []);
+    assert_eq!(end.connection.counters().send.recoveries, 0);
+}
+
+#[test]
+fn a_path_that_carries_less_gets_shorter_segments() {
+    let mut end = End::new();
+    end.write(2 * MSS);
+    end.connection.limit_mss(600);
+    end.wait(RTT);
+    end.wait_deadline();
+    end.sent();
+    end.wait(300 * MS);
+    assert_eq!(end.ranges(), [(0, 600), (600, 400)]);
+    end.inject(ack(1000), 0);
+    assert_eq!(end.ranges(), [(1000, 600), (1600, 400)]);
+}
+
+#[test]
+fn bytes_that_cannot_be_rebuilt_end_the_connection() {
+    let mut end = End::new();
+    end.write(MSS);
+    end.streams.gone = true;
+    end.wait(300 * MS);
+    let sent = end.sent();
+    assert_eq!((sent.len(), sent[0].flags, sent[0].len), (1, Flags::RST | Flags::ACK, 0));
+    assert_eq!(end.events(), [Event::Ended(Ending::Gone)]);
+    assert_eq!(end.connection.deadline(), None);
+}
