@@ -1,0 +1,160 @@
+//! FPDUs that arrive, out of a stream that is cut anywhere.
+
+use super::framer::{Form, Fpdu};
+use super::markers::Markers;
+use crate::crc;
+use crate::wire::fpdu;
+use crate::wire::terminate::Cause;
+
+/// The most octets of an FPDU with its markers.
+const WIRE_MAX: usize = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
+
+/// What has been found in octets that arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// No whole FPDU. All octets have been taken.
+    Nothing,
+    /// A ULPDU, whose CRC is right if it has one. Its octets are taken by [`Deframer::pass`] alone;
+    /// else they have to come again.
+    Ulpdu {
+        /// The ULPDU.
+        ulpdu: &'a [u8],
+        /// How many of the octets that came now belong to its FPDU.
+        octets: usize,
+    },
+}
+
+/// Finds FPDUs. Its buffers are allocated when it is made, and never later.
+#[derive(Debug)]
+pub struct Deframer {
+    form: Form,
+    /// The plain position of the FPDU that comes next.
+    start: u64,
+    /// The beginning of that FPDU, as it arrived.
+    carry: Vec<u8>,
+    /// Octets at the end of the beginning that belong to a ULPDU that has not been passed.
+    borrowed: usize,
+    /// The plain position behind the ULPDU that was found.
+    next: u64,
+    /// An FPDU without its markers.
+    plain: Vec<u8>,
+}
+
+impl Deframer {
+    /// Makes one.
+    #[must_use]
+    pub fn new(form: Form) -> Self {
+        let room = if form.markers.0 { fpdu::MAX } else { 0 };
+        let (carry, plain) = (Vec::with_capacity(WIRE_MAX), vec![0; room]);
+        Self { form, start: 0, carry, borrowed: 0, next: 0, plain }
+    }
+
+    /// Looks for the next FPDU in the octets that come now. They start where those that were taken
+    /// have ended.
+    ///
+    /// # Errors
+    /// The cause for a Terminate; nothing has been taken.
+    pub fn find<'a>(&'a mut self, octets: &'a [u8]) -> Result<Found<'a>, Cause> {
+        self.give_back();
+        let Some(size) = self.size(octets)? else {
+            self.carry.extend_from_slice(octets);
+            return Ok(Found::Nothing);
+        };
+        let missing = size.saturating_sub(self.carry.len());
+        let Some(rest) = octets.get(..missing) else {
+            self.carry.extend_from_slice(octets);
+            return Ok(Found::Nothing);
+        };
+        let Self { form, carry, start, plain, next, borrowed } = self;
+        let fpdu = if carry.is_empty() {
+            rest
+        } else {
+            carry.extend_from_slice(rest);
+            *borrowed = rest.len();
+            carry
+        };
+        let (ulpdu, end) = open(*form, *start, fpdu, plain)?;
+        *next = end;
+        Ok(Found::Ulpdu { ulpdu, octets: rest.len() })
+    }
+
+    /// Takes the ULPDU that was found last.
+    pub fn pass(&mut self) {
+        self.start = self.next;
+        self.borrowed = 0;
+        self.carry.clear();
+    }
+
+    /// Whether the stream stands between two FPDUs.
+    #[must_use]
+    pub const fn is_at_border(&self) -> bool {
+        self.carry.len() == self.borrowed
+    }
+
+    fn give_back(&mut self) {
+        let kept = self.carry.len().saturating_sub(self.borrowed);
+        self.carry.truncate(kept);
+        self.borrowed = 0;
+    }
+
+    /// The wire octets of the next FPDU, if its length field has come.
+    fn size(&self, octets: &[u8]) -> Result<Option<usize>, Cause> {
+        let at = self.form.markers.in_front(self.start);
+        let octet = |at: usize| {
+            let behind = || octets.get(at.checked_sub(self.carry.len())?);
+            self.carry.get(at).or_else(behind).copied()
+        };
+        let (Some(high), Some(low)) = (octet(at), octet(at + 1)) else { return Ok(None) };
+        let ulpdu = usize::from(u16::from_be_bytes([high, low]));
+        if ulpdu < crate::wire::ddp::TAGGED {
+            return Err(Cause::MarkerOrLength);
+        }
+        let wire = Fpdu { start: self.start, ulpdu }.wire(self.form.markers);
+        Ok(Some(usize::try_from(wire.end - wire.start).unwrap_or(WIRE_MAX)))
+    }
+}
+
+/// Checks a whole FPDU; returns its ULPDU and the plain position behind it.
+fn open<'a>(
+    form: Form,
+    start: u64,
+    octets: &'a [u8],
+    plain: &'a mut [u8],
+) -> Result<(&'a [u8], u64), Cause> {
+    if form.crc && !crc::is_right(octets) {
+        return Err(Cause::Crc);
+    }
+    let fpdu = if form.markers.0 { strip(form.markers, start, octets, plain)? } else { octets };
+    let (length, rest) = fpdu.split_first_chunk().ok_or(Cause::MarkerOrLength)?;
+    let len = usize::from(u16::from_be_bytes(*length));
+    let ulpdu = rest.get(..len).ok_or(Cause::MarkerOrLength)?;
+    Ok((ulpdu, Fpdu { start, ulpdu: len }.end()))
+}
+
+/// Checks the markers of an FPDU and takes them out.
+fn strip<'a>(
+    markers: Markers,
+    start: u64,
+    octets: &[u8],
+    plain: &'a mut [u8],
+) -> Result<&'a [u8], Cause> {
+    let wire = markers.wire(start) + octets.len() as u64;
+    let len = usize::try_from(markers.plain(wire).saturating_sub(start)).unwrap_or_default();
+    let plain = plain.get_mut(..len).ok_or(Cause::MarkerOrLength)?;
+    let mut left = octets;
+    markers.pieces(start, len, |marker, range| {
+        if let Some(expected) = marker {
+            let (found, rest) = left.split_first_chunk::<4>().ok_or(Cause::MarkerOrLength)?;
+            // The first two octets of a marker are reserved.
+            if found[2..] != expected[2..] {
+                return Err(Cause::MarkerOrLength);
+            }
+            left = rest;
+        }
+        let (piece, rest) = left.split_at_checked(range.len()).ok_or(Cause::MarkerOrLength)?;
+        plain.get_mut(range).ok_or(Cause::MarkerOrLength)?.copy_from_slice(piece);
+        left = rest;
+        Ok(())
+    })?;
+    Ok(plain)
+}

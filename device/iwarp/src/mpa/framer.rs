@@ -1,0 +1,114 @@
+//! FPDUs that are sent.
+
+use std::ops::Range;
+
+use super::markers::Markers;
+use crate::crc;
+use crate::wire::fpdu;
+
+/// The forms of FPDUs of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// They have CRCs; else the field is there, and zero.
+    pub crc: bool,
+    /// They have markers.
+    pub markers: Markers,
+}
+
+/// An FPDU of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fpdu {
+    /// The plain position of its length field.
+    pub start: u64,
+    /// Octets of its ULPDU.
+    pub ulpdu: usize,
+}
+
+impl Fpdu {
+    /// The plain position behind it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.start + fpdu::size(self.ulpdu) as u64
+    }
+
+    /// The wire positions of its octets, with the markers that belong to it.
+    #[must_use]
+    pub const fn wire(&self, markers: Markers) -> Range<u64> {
+        markers.wire(self.start)..markers.wire(self.end())
+    }
+}
+
+/// Builds FPDUs. Its buffers are allocated when it is made, and never later.
+#[derive(Debug)]
+pub struct Framer {
+    form: Form,
+    /// An FPDU without markers, if the stream has some.
+    plain: Vec<u8>,
+}
+
+impl Framer {
+    /// Makes one.
+    #[must_use]
+    pub fn new(form: Form) -> Self {
+        let room = if form.markers.0 { fpdu::MAX } else { 0 };
+        Self { form, plain: vec![0; room] }
+    }
+
+    /// The form of its FPDUs.
+    #[must_use]
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Builds an FPDU into `into`, which has exactly its wire octets. `ulpdu` writes the ULPDU.
+    ///
+    /// # Errors
+    /// That of `ulpdu`. Nothing is to be sent then.
+    pub fn build<E>(
+        &mut self,
+        which: &Fpdu,
+        into: &mut [u8],
+        ulpdu: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.form.markers.0 {
+            let plain = self.plain.get_mut(..fpdu::size(which.ulpdu)).unwrap_or_default();
+            fill(plain, which.ulpdu, ulpdu)?;
+            let mut at = 0;
+            self.form.markers.pieces(which.start, plain.len(), |marker, range| {
+                at += put(into, at, marker.as_ref().map_or(&[], |marker| &marker[..]));
+                at += put(into, at, plain.get(range).unwrap_or_default());
+                Ok(())
+            })?;
+        } else {
+            fill(into, which.ulpdu, ulpdu)?;
+        }
+        if self.form.crc
+            && let Some((covered, crc)) = into.split_last_chunk_mut::<{ crc::LEN }>()
+        {
+            *crc = crc::octets(covered);
+        }
+        Ok(())
+    }
+}
+
+/// Writes length, ULPDU, padding, and zeros for the CRC.
+fn fill<E>(
+    fpdu: &mut [u8],
+    len: usize,
+    ulpdu: impl FnOnce(&mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some((length, rest)) = fpdu.split_first_chunk_mut::<{ fpdu::LENGTH }>() else {
+        return Ok(());
+    };
+    *length = u16::try_from(len).unwrap_or_default().to_be_bytes();
+    let Some((body, trailer)) = rest.split_at_mut_checked(len) else { return Ok(()) };
+    trailer.fill(0);
+    ulpdu(body)
+}
+
+fn put(into: &mut [u8], at: usize, octets: &[u8]) -> usize {
+    if let Some(to) = into.get_mut(at..at + octets.len()) {
+        to.copy_from_slice(octets);
+    }
+    octets.len()
+}

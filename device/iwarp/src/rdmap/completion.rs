@@ -1,0 +1,114 @@
+//! The two rules by which a message is complete although its octets are read again whenever they
+//! are lost: when all of them have been acknowledged.
+//!
+//! *By sequence number*: the position behind the message is noted when it is handed over, and the
+//! message is complete when the first unacknowledged position has reached it. *By queue length*:
+//! the octets that are handed over later are counted, and the message is complete when no more than
+//! these are unacknowledged. Both give the same result; the second needs nothing but the length of
+//! the send queue.
+
+use crate::tcp::StreamPos;
+
+/// The rule in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// By sequence number.
+    #[default]
+    Sequence,
+    /// By queue length.
+    QueueLength,
+}
+
+/// One look at the connection. Both numbers have to be taken at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The first position that is not acknowledged.
+    pub unacknowledged: StreamPos,
+    /// Octets that were handed over and are not acknowledged.
+    pub queued: u64,
+}
+
+/// What is noted of a message when its last octet has been handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The position behind it.
+    Behind(StreamPos),
+    /// All octets that had been handed over.
+    HandedOver(u64),
+}
+
+/// Notes messages and tells when they are complete.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tracker {
+    rule: Rule,
+    handed_over: u64,
+}
+
+impl Tracker {
+    /// Makes a tracker.
+    #[must_use]
+    pub const fn new(rule: Rule) -> Self {
+        Self { rule, handed_over: 0 }
+    }
+
+    /// Counts octets that are handed over, of whatever origin.
+    pub const fn hand_over(&mut self, octets: u64) {
+        self.handed_over = self.handed_over.saturating_add(octets);
+    }
+
+    /// Notes a message whose last octet has just been handed over.
+    #[must_use]
+    pub const fn mark(&self, look: Look) -> Mark {
+        match self.rule {
+            Rule::Sequence => Mark::Behind(look.unacknowledged.plus(look.queued)),
+            Rule::QueueLength => Mark::HandedOver(self.handed_over),
+        }
+    }
+
+    /// Returns whether a message is complete.
+    #[must_use]
+    pub fn is_complete(&self, mark: Mark, look: Look) -> bool {
+        match mark {
+            Mark::Behind(end) => end <= look.unacknowledged,
+            Mark::HandedOver(then) => look.queued <= self.handed_over.saturating_sub(then),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1,000 octets wait, then messages of 2,840 and 1,020 octets come.
+    fn two_messages(rule: Rule) -> (Tracker, Mark, Mark) {
+        let mut tracker = Tracker::new(rule);
+        tracker.hand_over(1000);
+        tracker.hand_over(2840);
+        let look = Look { unacknowledged: StreamPos(10_000), queued: 3840 };
+        let first = tracker.mark(look);
+        assert!(!tracker.is_complete(first, look));
+        tracker.hand_over(1020);
+        let second = tracker.mark(Look { queued: 4860, ..look });
+        (tracker, first, second)
+    }
+
+    #[test]
+    fn by_queue_length() {
+        let (tracker, first, second) = two_messages(Rule::QueueLength);
+        let look = |queued| Look { unacknowledged: StreamPos(0), queued };
+        assert!(!tracker.is_complete(first, look(1021)));
+        assert!(tracker.is_complete(first, look(1020)) && !tracker.is_complete(second, look(1020)));
+        assert!(tracker.is_complete(second, look(0)));
+    }
+
+    #[test]
+    fn by_sequence_number() {
+        let (tracker, first, second) = two_messages(Rule::Sequence);
+        assert_eq!(first, Mark::Behind(StreamPos(13_840)));
+        let look = |at| Look { unacknowledged: StreamPos(at), queued: 0 };
+        assert!(!tracker.is_complete(first, look(13_839)));
+        assert!(tracker.is_complete(first, look(13_840)));
+        assert!(!tracker.is_complete(second, look(13_841)));
+        assert!(tracker.is_complete(second, look(14_860)));
+    }
+}

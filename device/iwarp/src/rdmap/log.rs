@@ -1,0 +1,355 @@
+//! Messages in the stream that is sent.
+//!
+//! The log has an entry for each message that is not acknowledged to its end: its header, where its
+//! octets come from, its place in the stream, and the payload of its FPDUs, which is fixed when it
+//! is appended. So each range of the stream can be built again, octet by octet the same, as often
+//! as it is lost. Before the first message stands the start frame.
+
+use std::collections::VecDeque;
+
+use super::memory::{Memory, ReadSource};
+use super::pool::Pool;
+use crate::mpa::framer::{Form, Fpdu, Framer};
+use crate::tcp::{Gone, StreamPos};
+use crate::wire::cursor::Fields;
+use crate::wire::ddp::{Header, Model, Msn, Stag, TAGGED, Tagged, UNTAGGED};
+use crate::wire::fpdu;
+use crate::wire::rdmap::{Opcode, REQUEST_MAX};
+
+/// The octets at the end of an FPDU that stay in one segment: Linux siw computes a wrong CRC if it
+/// gets the padding and the CRC in two pieces.
+const UNCUT: u64 = 8;
+
+/// A message of the stream, without its place there.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// The opcode.
+    pub opcode: Opcode,
+    /// The place of its first octet, if it is tagged.
+    pub at: Tagged,
+    /// The STag that it invalidates; else zero.
+    pub invalidate: Stag,
+    /// Its number, if it is untagged.
+    pub msn: Msn,
+    /// Octets of its payload.
+    pub len: u32,
+    /// Where these come from.
+    pub payload: Payload,
+}
+
+/// The origin of a message's payload.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload {
+    /// The memory of this work request.
+    Work(u64),
+    /// Memory that the peer reads.
+    Source(ReadSource),
+    /// Octets that the log keeps.
+    Kept(Fields<REQUEST_MAX>),
+    /// A private copy of the octets of a work request.
+    Copied(u64),
+}
+
+/// Octets that cannot be built: the work request whose memory is gone, if it is one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable(pub Option<u64>);
+
+/// A range that the log does not have.
+const NOWHERE: Unreadable = Unreadable(None);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    message: Message,
+    /// Plain positions of its first FPDU and behind its last one.
+    start: u64,
+    end: u64,
+    /// Octets of payload in each FPDU but the last.
+    step: u32,
+}
+
+/// An FPDU of an entry.
+#[derive(Clone, Copy)]
+struct Part {
+    entry: usize,
+    /// The number of the FPDU in its message.
+    nth: u64,
+    fpdu: Fpdu,
+}
+
+/// Messages in the stream that is sent.
+#[derive(Debug)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+    capacity: usize,
+    /// The start frame, which stands in front of the first FPDU.
+    frame: Vec<u8>,
+    framer: Framer,
+    /// The plain position behind the last entry.
+    end: u64,
+    pool: Pool,
+    /// An FPDU of which a part is asked for.
+    whole: Vec<u8>,
+}
+
+impl Log {
+    /// Makes a log for `capacity` messages, with a start frame in front of them. It allocates here,
+    /// and never later.
+    #[must_use]
+    pub fn new(frame: &[u8], form: Form, capacity: usize, pool: usize) -> Self {
+        let most = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
+        Self {
+            entries: VecDeque::with_capacity(capacity),
+            capacity,
+            frame: frame.to_vec(),
+            framer: Framer::new(form),
+            end: 0,
+            pool: Pool::new(pool),
+            whole: vec![0; most],
+        }
+    }
+
+    /// Sets the form of FPDUs, before the first.
+    pub fn agree(&mut self, form: Form) {
+        if self.end == 0 {
+            self.framer = Framer::new(form);
+        }
+    }
+
+    /// The number of messages that may be appended.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.entries.len())
+    }
+
+    /// The position behind the last octet.
+    #[must_use]
+    pub fn end(&self) -> StreamPos {
+        let wire = self.framer.form().markers.wire(self.end);
+        StreamPos(self.frame.len() as u64).plus(wire)
+    }
+
+    /// Copies the payload of a work request, so that it is not read again. Returns `None` if there
+    /// is no room for the copy.
+    ///
+    /// # Errors
+    /// [`Gone`] if it cannot be read.
+    pub fn copy(
+        &mut self,
+        memory: &mut impl Memory,
+        work: u64,
+        len: u32,
+    ) -> Result<Option<Payload>, Gone> {
+        let Some((name, room)) = self.pool.take(len as usize) else { return Ok(None) };
+        memory.read(work, 0, room)?;
+        Ok(Some(Payload::Copied(name)))
+    }
+
+    /// Appends a message, in FPDUs whose ULPDUs have at most `mulpdu` octets. Returns `false` if
+    /// there is no room.
+    pub fn push(&mut self, message: Message, mulpdu: u32) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        let header = message.header_len();
+        // A multiple of four leaves no padding.
+        let step = mulpdu.saturating_sub(header as u32).max(4) & !3;
+        let mut entry = Entry { message, start: self.end, end: self.end, step };
+        let last = entry.fpdu(entry.count() - 1);
+        entry.end = last.end();
+        self.end = entry.end;
+        self.entries.push_back(entry);
+        true
+    }
+
+    /// Forgets messages that are acknowledged to their ends.
+    pub fn release(&mut self, unacknowledged: StreamPos) {
+        let markers = self.framer.form().markers;
+        let wire = unacknowledged.since(StreamPos(self.frame.len() as u64));
+        while let Some(entry) = self.entries.front()
+            && markers.wire(entry.end) <= wire
+        {
+            if let Payload::Copied(name) = entry.message.payload {
+                self.pool.release(name, entry.message.len as usize);
+            }
+            self.entries.pop_front();
+        }
+    }
+
+    /// The length of a segment that starts at `at` and has at most `most` octets: whole FPDUs, or a
+    /// part of one that leaves its last octets together.
+    #[must_use]
+    pub fn cut(&self, at: StreamPos, most: usize) -> usize {
+        let frame = self.frame.len() as u64;
+        if at.0 < frame {
+            return usize::try_from(frame - at.0).unwrap_or(most).min(most);
+        }
+        let (from, markers) = (at.0 - frame, self.framer.form().markers);
+        let (mut next, mut len) = (self.find(from), 0);
+        while let Some(part) = next {
+            let whole = part.fpdu.wire(markers).end.saturating_sub(from);
+            if whole > most as u64 {
+                if len == 0 {
+                    let kept = whole.saturating_sub(UNCUT);
+                    len = if kept == 0 { most as u64 } else { kept.min(most as u64) };
+                }
+                break;
+            }
+            len = whole;
+            next = self.after(&part);
+        }
+        usize::try_from(len).unwrap_or(most)
+    }
+
+    /// Builds the octets from `at` on.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if memory cannot be read, or the range is not in the log.
+    pub fn read(
+        &mut self,
+        memory: &mut impl Memory,
+        at: StreamPos,
+        into: &mut [u8],
+    ) -> Result<(), Unreadable> {
+        let mut left = into;
+        let frame = self.frame.len() as u64;
+        let mut from = at.0.saturating_sub(frame);
+        if at.0 < frame {
+            let start = usize::try_from(at.0).map_err(|_| NOWHERE)?;
+            let octets = self.frame.get(start..).ok_or(NOWHERE)?;
+            let len = octets.len().min(left.len());
+            let (now, rest) = left.split_at_mut_checked(len).ok_or(NOWHERE)?;
+            now.copy_from_slice(octets.get(..len).ok_or(NOWHERE)?);
+            left = rest;
+        }
+        let mut next = self.find(from);
+        while !left.is_empty() {
+            let part = next.ok_or(NOWHERE)?;
+            let wire = part.fpdu.wire(self.framer.form().markers);
+            let len = usize::try_from(wire.end - from).map_err(|_| NOWHERE)?.min(left.len());
+            let (now, rest) = left.split_at_mut_checked(len).ok_or(NOWHERE)?;
+            self.build(memory, &part, from - wire.start, now)?;
+            (left, from) = (rest, from + len as u64);
+            next = self.after(&part);
+        }
+        Ok(())
+    }
+
+    /// Builds octets of an FPDU, from `skip` on.
+    fn build(
+        &mut self,
+        memory: &mut impl Memory,
+        part: &Part,
+        skip: u64,
+        into: &mut [u8],
+    ) -> Result<(), Unreadable> {
+        let entry = *self.entries.get(part.entry).ok_or(NOWHERE)?;
+        let wire = part.fpdu.wire(self.framer.form().markers);
+        let size = usize::try_from(wire.end - wire.start).map_err(|_| NOWHERE)?;
+        let Self { framer, pool, whole, .. } = self;
+        let ulpdu = |ulpdu: &mut [u8]| entry.write(part.nth, memory, pool, ulpdu);
+        if skip == 0 && into.len() == size {
+            return framer.build(&part.fpdu, into, ulpdu);
+        }
+        let whole = whole.get_mut(..size).ok_or(NOWHERE)?;
+        framer.build(&part.fpdu, whole, ulpdu)?;
+        let skip = usize::try_from(skip).map_err(|_| NOWHERE)?;
+        into.copy_from_slice(whole.get(skip..skip + into.len()).ok_or(NOWHERE)?);
+        Ok(())
+    }
+
+    /// Finds the FPDU that has the octet at a wire position.
+    fn find(&self, wire: u64) -> Option<Part> {
+        let plain = self.framer.form().markers.plain(wire);
+        let entry = self.entries.partition_point(|entry| entry.end <= plain);
+        let found = self.entries.get(entry).filter(|entry| entry.start <= plain)?;
+        let nth = (plain - found.start) / found.size().max(1);
+        let nth = nth.min(found.count() - 1);
+        Some(Part { entry, nth, fpdu: found.fpdu(nth) })
+    }
+
+    /// The FPDU behind another.
+    fn after(&self, part: &Part) -> Option<Part> {
+        let entry = self.entries.get(part.entry)?;
+        let (place, nth) = if part.nth + 1 < entry.count() {
+            (part.entry, part.nth + 1)
+        } else {
+            (part.entry + 1, 0)
+        };
+        let fpdu = self.entries.get(place)?.fpdu(nth);
+        Some(Part { entry: place, nth, fpdu })
+    }
+}
+
+impl Message {
+    const fn header_len(&self) -> usize {
+        if self.opcode.queue().is_some() { UNTAGGED } else { TAGGED }
+    }
+
+    /// The header of the segment whose payload starts at `offset`.
+    fn header(&self, offset: u32, last: bool) -> Header {
+        let model = match self.opcode.queue() {
+            Some(queue) => {
+                Model::Untagged { invalidate: self.invalidate, queue, msn: self.msn, mo: offset }
+            }
+            None => {
+                let to = self.at.to.wrapping_add(u64::from(offset));
+                Model::Tagged(Tagged { stag: self.at.stag, to })
+            }
+        };
+        Header { last, control: self.opcode.control(), model }
+    }
+}
+
+impl Entry {
+    /// The number of FPDUs.
+    fn count(&self) -> u64 {
+        u64::from(self.message.len.div_ceil(self.step.max(1)).max(1))
+    }
+
+    /// Octets of each FPDU but the last.
+    const fn size(&self) -> u64 {
+        fpdu::size(self.message.header_len() + self.step as usize) as u64
+    }
+
+    /// The offset of the payload of an FPDU, and its length.
+    fn part(&self, nth: u64) -> (u32, u32) {
+        let offset = u32::try_from(nth * u64::from(self.step)).unwrap_or(self.message.len);
+        (offset, self.message.len.saturating_sub(offset).min(self.step))
+    }
+
+    fn fpdu(&self, nth: u64) -> Fpdu {
+        let (_, len) = self.part(nth);
+        let ulpdu = self.message.header_len() + len as usize;
+        Fpdu { start: self.start + nth * self.size(), ulpdu }
+    }
+
+    /// Writes the ULPDU of an FPDU.
+    fn write(
+        &self,
+        nth: u64,
+        memory: &mut impl Memory,
+        pool: &Pool,
+        ulpdu: &mut [u8],
+    ) -> Result<(), Unreadable> {
+        let (offset, len) = self.part(nth);
+        let header = self.message.header(offset, nth + 1 == self.count()).octets();
+        let (head, body) = ulpdu.split_at_mut_checked(header.octets().len()).ok_or(NOWHERE)?;
+        head.copy_from_slice(header.octets());
+        if body.is_empty() {
+            return Ok(());
+        }
+        let (at, len) = (offset as usize, len as usize);
+        let kept = match &self.message.payload {
+            Payload::Work(id) => {
+                return memory.read(*id, offset, body).map_err(|Gone| Unreadable(Some(*id)));
+            }
+            Payload::Source(source) => {
+                return memory.read_source(source, offset, body).map_err(|Gone| NOWHERE);
+            }
+            Payload::Kept(fields) => fields.octets().get(at..at + len),
+            Payload::Copied(name) => pool.get(*name, at, len),
+        };
+        body.copy_from_slice(kept.filter(|kept| kept.len() == body.len()).ok_or(NOWHERE)?);
+        Ok(())
+    }
+}

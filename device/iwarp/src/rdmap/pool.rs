@@ -1,0 +1,43 @@
+//! Private copies of short messages, which are complete as soon as they have been sent.
+
+/// A ring of octets. Copies are released in the order in which they were made.
+#[derive(Debug)]
+pub(super) struct Pool {
+    octets: Vec<u8>,
+    /// The number of octets that were ever taken, and released.
+    head: u64,
+    tail: u64,
+}
+
+impl Pool {
+    /// Makes a ring; it allocates here, and never later.
+    pub(super) fn new(room: usize) -> Self {
+        Self { octets: vec![0; room], head: 0, tail: 0 }
+    }
+
+    /// Takes room for a copy; returns its name. A copy is in one piece, so the end of the ring may
+    /// be left out.
+    pub(super) fn take(&mut self, len: usize) -> Option<(u64, &mut [u8])> {
+        let room = self.octets.len() as u64;
+        let at = self.head.checked_rem(room)?;
+        let start = if at + len as u64 > room { self.head + (room - at) } else { self.head };
+        let end = start + len as u64;
+        if end - self.tail > room {
+            return None;
+        }
+        self.head = end;
+        let from = usize::try_from(start % room).ok()?;
+        Some((start, self.octets.get_mut(from..from + len)?))
+    }
+
+    /// Returns octets of a copy.
+    pub(super) fn get(&self, name: u64, at: usize, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(name.checked_rem(self.octets.len() as u64)?).ok()?;
+        self.octets.get(from + at..from + at + len)
+    }
+
+    /// Releases a copy, and all that were made before it.
+    pub(super) const fn release(&mut self, name: u64, len: usize) {
+        self.tail = name + len as u64;
+    }
+}

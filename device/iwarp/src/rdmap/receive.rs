@@ -1,0 +1,260 @@
+//! Messages that arrive, in the order of the stream: their numbers, their offsets, their placement.
+
+use super::memory::{Ended, Inbound, Memory, Operation, Refused};
+use super::requester::{Mistake, Requester};
+use super::responder::Responder;
+use super::terminate;
+use crate::tcp::StreamPos;
+use crate::wire::ddp::{Msn, Tagged};
+use crate::wire::rdmap::{AtomicRequest, Body, IMMEDIATE, ReadRequest, Segment, SendKind};
+use crate::wire::terminate::{Cause, Report};
+
+/// The two halves of RDMAP that a segment may concern, and the memory.
+pub struct Ends<'a, M> {
+    /// Work requests, for responses.
+    pub requester: &'a mut Requester,
+    /// READs and atomics of the peer.
+    pub responder: &'a mut Responder,
+    /// The memory.
+    pub memory: &'a mut M,
+}
+
+/// The state after a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The message goes on.
+    Placed,
+    /// A message has ended.
+    Ended,
+    /// A message has ended, and the caller has to wait before it completes it.
+    Later,
+    /// There is no receive. Nothing has changed, and the segment has to come again.
+    NotReady,
+    /// The peer has ended the stream.
+    Terminated(Report),
+}
+
+/// A SEND of which segments are missing.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    kind: SendKind,
+    so_far: u32,
+    number: u64,
+}
+
+/// Messages that arrive.
+#[derive(Debug)]
+pub struct Receive {
+    /// The number of the next SEND or immediate data.
+    expected: Msn,
+    send: Option<Open>,
+    /// The number of the WRITE of which segments are missing.
+    write: Option<u64>,
+    /// Messages that have begun.
+    begun: u64,
+}
+
+impl Default for Receive {
+    fn default() -> Self {
+        Self { expected: Msn::FIRST, send: None, write: None, begun: 0 }
+    }
+}
+
+impl Receive {
+    /// Takes a segment; `end` is the position behind it.
+    ///
+    /// # Errors
+    /// The cause for a Terminate. Nothing of the segment has an effect then.
+    pub fn take<M: Memory>(
+        &mut self,
+        segment: &Segment<'_>,
+        end: StreamPos,
+        ends: Ends<'_, M>,
+    ) -> Result<Step, Cause> {
+        let last = segment.last;
+        let done = |()| if last { Step::Ended } else { Step::Placed };
+        match segment.body {
+            Body::Write(at, octets) => self.write((at, last, end), octets, ends.memory),
+            Body::Send(kind, msn, mo, octets) => {
+                self.send((kind, msn, mo), (last, end), octets, ends.memory)
+            }
+            Body::Immediate(solicited, msn, data) => {
+                self.immediate((solicited, msn, data), end, ends.memory)
+            }
+            Body::ReadRequest(msn, request) => self.read_request(msn, request, end, ends),
+            Body::AtomicRequest(msn, request) => self.atomic_request(msn, request, end, ends),
+            Body::ReadResponse(at, octets) => {
+                let taken = ends.requester.read_response((at, last), octets, ends.memory);
+                taken.map(done).map_err(|Mistake(cause)| cause)
+            }
+            Body::AtomicResponse(msn, id, old) => {
+                let taken = ends.requester.atomic_response(msn, (id, old), ends.memory);
+                taken.map(done).map_err(|Mistake(cause)| cause)
+            }
+            Body::Terminate(report) => Ok(Step::Terminated(report)),
+        }
+    }
+
+    fn write(
+        &mut self,
+        (at, last, end): (Tagged, bool, StreamPos),
+        octets: &[u8],
+        memory: &mut impl Memory,
+    ) -> Result<Step, Cause> {
+        let len = u32::try_from(octets.len()).map_err(|_| Cause::TaggedBounds)?;
+        let number = self.write.unwrap_or(self.begun);
+        let inbound = Inbound {
+            operation: Operation::Write(at),
+            at: 0,
+            len,
+            last,
+            solicited: false,
+            number,
+            end,
+        };
+        // The place of a segment without payload is not checked (RFC 5041, section 7.1).
+        if len > 0 {
+            if at.to.checked_add(u64::from(len) - 1).is_none() {
+                return Err(Cause::TaggedWrap);
+            }
+            let refused = |refused| terminate::cause(&inbound.operation, refused);
+            memory.place(&inbound, octets).map_err(refused)?;
+        }
+        self.begun += u64::from(self.write.is_none());
+        self.write = (!last).then_some(number);
+        if last && len > 0 { finish(&inbound, memory) } else { Ok(step(last)) }
+    }
+
+    fn send(
+        &mut self,
+        (kind, msn, mo): (SendKind, Msn, u32),
+        (last, end): (bool, StreamPos),
+        octets: &[u8],
+        memory: &mut impl Memory,
+    ) -> Result<Step, Cause> {
+        if msn != self.expected {
+            return Err(Cause::MsnRange);
+        }
+        let open = self.send.unwrap_or(Open { kind, so_far: 0, number: self.begun });
+        if open.kind != kind {
+            return Err(Cause::Opcode);
+        }
+        // Segments of a message come in the order of their offsets.
+        if mo != open.so_far {
+            return Err(Cause::MessageOffset);
+        }
+        let len = u32::try_from(octets.len()).map_err(|_| Cause::TooLong)?;
+        let so_far = mo.checked_add(len).ok_or(Cause::TooLong)?;
+        let inbound = Inbound {
+            operation: Operation::Send(kind.invalidate),
+            at: mo,
+            len,
+            last,
+            solicited: kind.solicited,
+            number: open.number,
+            end,
+        };
+        match memory.place(&inbound, octets) {
+            Ok(()) => {}
+            Err(Refused::NotReady) => return Ok(Step::NotReady),
+            Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
+        }
+        self.begun += u64::from(self.send.is_none());
+        if !last {
+            self.send = Some(Open { so_far, ..open });
+            return Ok(Step::Placed);
+        }
+        self.send = None;
+        self.expected = msn.next();
+        finish(&inbound, memory)
+    }
+
+    fn immediate(
+        &mut self,
+        (solicited, msn, data): (bool, Msn, [u8; IMMEDIATE]),
+        end: StreamPos,
+        memory: &mut impl Memory,
+    ) -> Result<Step, Cause> {
+        if msn != self.expected || self.send.is_some() {
+            return Err(Cause::MsnRange);
+        }
+        let inbound = Inbound {
+            operation: Operation::Immediate(data),
+            at: 0,
+            len: 0,
+            last: true,
+            solicited,
+            number: self.begun,
+            end,
+        };
+        match memory.place(&inbound, &[]) {
+            Ok(()) => {}
+            Err(Refused::NotReady) => return Ok(Step::NotReady),
+            Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
+        }
+        self.begun += 1;
+        self.expected = msn.next();
+        finish(&inbound, memory)
+    }
+
+    fn read_request<M: Memory>(
+        &mut self,
+        msn: Msn,
+        request: ReadRequest,
+        end: StreamPos,
+        ends: Ends<'_, M>,
+    ) -> Result<Step, Cause> {
+        ends.responder.check(msn)?;
+        let operation = Operation::Read(request.source);
+        let inbound = self.request(operation, request.size, end);
+        // The place of a READ without payload is not checked either.
+        if request.size > 0 {
+            if request.source.to.checked_add(u64::from(request.size) - 1).is_none() {
+                return Err(Cause::Wrap);
+            }
+            let refused = |refused| terminate::cause(&operation, refused);
+            ends.memory.place(&inbound, &[]).map_err(refused)?;
+        }
+        self.begun += 1;
+        ends.responder.read(request, inbound.number);
+        Ok(Step::Ended)
+    }
+
+    fn atomic_request<M: Memory>(
+        &mut self,
+        msn: Msn,
+        request: AtomicRequest,
+        end: StreamPos,
+        ends: Ends<'_, M>,
+    ) -> Result<Step, Cause> {
+        ends.responder.check(msn)?;
+        let operation = Operation::Atomic(request.word, request.op);
+        let refused = |refused| terminate::cause(&operation, refused);
+        if !request.word.to.is_multiple_of(8) {
+            return Err(refused(Refused::Unaligned));
+        }
+        let inbound = self.request(operation, 8, end);
+        let old = ends.memory.atomic(&inbound).map_err(refused)?;
+        self.begun += 1;
+        ends.responder.atomic(request.id, old);
+        Ok(Step::Ended)
+    }
+
+    const fn request(&self, operation: Operation, len: u32, end: StreamPos) -> Inbound {
+        let (at, last, solicited, number) = (0, true, false, self.begun);
+        Inbound { operation, at, len, last, solicited, number, end }
+    }
+}
+
+const fn step(last: bool) -> Step {
+    if last { Step::Ended } else { Step::Placed }
+}
+
+/// Ends a message whose last segment has been placed.
+fn finish(inbound: &Inbound, memory: &mut impl Memory) -> Result<Step, Cause> {
+    match memory.end(inbound) {
+        Ok(Ended::Now) => Ok(Step::Ended),
+        Ok(Ended::Later) => Ok(Step::Later),
+        Err(refused) => Err(terminate::cause(&inbound.operation, refused)),
+    }
+}

@@ -1,0 +1,368 @@
+//! Work requests that are not completed, in the order of the queue.
+//!
+//! A work request waits, is appended to the stream, and is complete when the peer has acknowledged
+//! all of it (or, for a READ or atomic, has answered it). Completions come in the order of the
+//! queue. When the stream ends, a work request is flushed only after TCP has let go of its memory.
+
+use std::collections::VecDeque;
+
+use super::completion::{Look, Mark, Tracker};
+use super::memory::Memory;
+use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};
+use crate::tcp::StreamPos;
+use crate::wire::ddp::{Msn, Tagged};
+use crate::wire::terminate::Cause;
+
+/// Attributes of a requester.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Work requests that are not completed.
+    pub capacity: usize,
+    /// Messages of RFC 7306 may be sent.
+    pub extensions: bool,
+}
+
+/// The progress of a work request.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// It is not in the stream.
+    Waiting,
+    /// It is.
+    Sent {
+        mark: Mark,
+        end: StreamPos,
+        /// Its memory is not read again, so it is complete as soon as it has been sent.
+        private: bool,
+    },
+}
+
+impl Stage {
+    /// Whether nothing has to be sent again: all has been acknowledged, or has been sent from a
+    /// private copy.
+    fn is_complete(self, tracker: &Tracker, look: Look, sent: StreamPos) -> bool {
+        match self {
+            Self::Waiting => false,
+            Self::Sent { mark, end, private } => {
+                tracker.is_complete(mark, look) || private && end <= sent
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    request: WorkRequest,
+    stage: Stage,
+    /// It has an answer that has not come.
+    unanswered: bool,
+    /// It was complete when the stream ended.
+    complete: bool,
+}
+
+/// A READ or atomic whose answer is missing.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The number of the work request; `None` of the first message that the initiator sends by
+    /// itself.
+    item: Option<u64>,
+    expected: Expected,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    /// Responses to this place, with this many octets, of which some have come.
+    Read { sink: Tagged, len: u32, got: u32 },
+    /// The response to the atomic with this number.
+    Atomic(u32),
+}
+
+/// The work request that a failure is about.
+#[derive(Clone, Copy, Debug)]
+enum Blame {
+    Nobody,
+    Oldest(Outcome),
+    Item(u64, Outcome),
+}
+
+/// The reason for which a response ends the stream: the cause for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mistake(pub Cause);
+
+/// Work requests that are not completed.
+#[derive(Debug)]
+pub struct Requester {
+    config: Config,
+    items: VecDeque<Item>,
+    /// The number of the first item; numbers count up.
+    first: u64,
+    /// Items at the front that are in the stream.
+    started: usize,
+    asked: VecDeque<Asked>,
+    /// READs and atomics that may be outstanding.
+    ord: u16,
+    /// The number of the next response of an atomic.
+    response: Msn,
+    failed: Option<Blame>,
+    /// The stream has ended, and it is noted what was complete then.
+    settled: bool,
+}
+
+impl Requester {
+    /// Makes a requester. It allocates here, and never later.
+    #[must_use]
+    pub fn new(config: Config, ord: u16) -> Self {
+        Self {
+            items: VecDeque::with_capacity(config.capacity),
+            first: 0,
+            started: 0,
+            asked: VecDeque::with_capacity(usize::from(ord)),
+            ord,
+            response: Msn::FIRST,
+            failed: None,
+            settled: false,
+            config,
+        }
+    }
+
+    /// Sets the number of READs and atomics that may be outstanding.
+    pub const fn set_ord(&mut self, ord: u16) {
+        self.ord = ord;
+    }
+
+    /// Appends a work request.
+    ///
+    /// # Errors
+    /// The reason for which it is not taken.
+    pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
+        let work = request.work;
+        if self.failed.is_some() {
+            return Err(Rejected::Closed);
+        }
+        if work.is_extension() && !self.config.extensions || work.has_answer() && self.ord == 0 {
+            return Err(Rejected::Operation);
+        }
+        let atomic = matches!(work, Work::Atomic(..));
+        if request.length > MESSAGE_MAX || (atomic && request.length != 8) {
+            return Err(Rejected::Length);
+        }
+        if self.items.len() >= self.config.capacity {
+            return Err(Rejected::Full);
+        }
+        let unanswered = work.has_answer();
+        self.items.push_back(Item { request, stage: Stage::Waiting, unanswered, complete: false });
+        Ok(())
+    }
+
+    /// The next work request that may be appended to the stream.
+    #[must_use]
+    pub fn next(&self) -> Option<&WorkRequest> {
+        let request = &self.items.get(self.started)?.request;
+        let full = request.work.has_answer() && self.asked.len() >= usize::from(self.ord);
+        let fenced = request.fence && !self.asked.is_empty();
+        (!full && !fenced && self.failed.is_none()).then_some(request)
+    }
+
+    /// Notes that the next work request has been appended.
+    pub fn started(&mut self, mark: Mark, end: StreamPos, private: bool) {
+        let number = self.first + self.started as u64;
+        let Some(item) = self.items.get_mut(self.started) else { return };
+        item.stage = Stage::Sent { mark, end, private };
+        self.started += 1;
+        let expected = match item.request.work {
+            Work::Read { sink, .. } => Expected::Read { sink, len: item.request.length, got: 0 },
+            // CAST: the response brings the low bits of the number back.
+            Work::Atomic(..) => Expected::Atomic(number as u32),
+            _ => return,
+        };
+        self.asked.push_back(Asked { item: Some(number), expected });
+    }
+
+    /// The number that the request of the next atomic carries.
+    #[must_use]
+    pub const fn atomic_id(&self) -> u32 {
+        // CAST: as in `started`.
+        (self.first + self.started as u64) as u32
+    }
+
+    /// Notes a READ without payload that no work request has asked for.
+    pub fn first_read(&mut self, sink: Tagged) {
+        self.asked
+            .push_back(Asked { item: None, expected: Expected::Read { sink, len: 0, got: 0 } });
+    }
+
+    /// Takes octets of the response of a READ. They have to be those that come next.
+    ///
+    /// # Errors
+    /// The cause of the end of the stream.
+    pub fn read_response(
+        &mut self,
+        (at, last): (Tagged, bool),
+        octets: &[u8],
+        memory: &mut impl Memory,
+    ) -> Result<(), Mistake> {
+        let unexpected = Mistake(Cause::Opcode);
+        let asked = self.asked.front_mut().ok_or(unexpected)?;
+        let (item, Expected::Read { sink, len, got }) = (asked.item, &mut asked.expected) else {
+            return Err(self.bad_response(Cause::Opcode));
+        };
+        let new = u32::try_from(octets.len()).unwrap_or(u32::MAX).checked_add(*got);
+        let Some(new) = new.filter(|new| new <= len) else {
+            return Err(self.bad_response(Cause::TaggedBounds));
+        };
+        let place = Tagged { stag: sink.stag, to: sink.to.wrapping_add(u64::from(*got)) };
+        // The place of a segment without payload is not checked (RFC 5041, section 7.1).
+        if !octets.is_empty() && at != place {
+            let wrong = at.stag != place.stag;
+            let cause = if wrong { Cause::TaggedInvalidStag } else { Cause::TaggedBounds };
+            return Err(self.bad_response(cause));
+        }
+        if last != (new == *len) {
+            return Err(self.bad_response(Cause::TaggedBounds));
+        }
+        let offset = std::mem::replace(got, new);
+        self.store(item, offset, octets, memory)?;
+        if last {
+            self.answered();
+        }
+        Ok(())
+    }
+
+    /// Takes the response of an atomic.
+    ///
+    /// # Errors
+    /// The cause of the end of the stream.
+    pub fn atomic_response(
+        &mut self,
+        msn: Msn,
+        (id, old): (u32, u64),
+        memory: &mut impl Memory,
+    ) -> Result<(), Mistake> {
+        let asked = *self.asked.front().ok_or(Mistake(Cause::Opcode))?;
+        match asked.expected {
+            Expected::Atomic(expected) if expected == id && msn == self.response => {}
+            Expected::Atomic(_) if msn != self.response => {
+                return Err(self.bad_response(Cause::MsnRange));
+            }
+            _ => return Err(self.bad_response(Cause::Opcode)),
+        }
+        self.response = msn.next();
+        self.store(asked.item, 0, &old.to_ne_bytes(), memory)?;
+        self.answered();
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        item: Option<u64>,
+        at: u32,
+        octets: &[u8],
+        memory: &mut impl Memory,
+    ) -> Result<(), Mistake> {
+        let Some(number) = item.filter(|_| !octets.is_empty()) else { return Ok(()) };
+        let id = self.item_mut(number).map(|item| item.request.id);
+        if id.is_some_and(|id| memory.store(id, at, octets).is_ok()) {
+            return Ok(());
+        }
+        self.fail_with(Blame::Item(number, Outcome::Local));
+        Err(Mistake(Cause::DdpCatastrophic))
+    }
+
+    /// The oldest READ or atomic has its whole answer.
+    fn answered(&mut self) {
+        let answered = self.asked.pop_front().and_then(|asked| asked.item);
+        if let Some(item) = answered.and_then(|number| self.item_mut(number)) {
+            item.unanswered = false;
+        }
+    }
+
+    fn item_mut(&mut self, number: u64) -> Option<&mut Item> {
+        let at = number.checked_sub(self.first)?;
+        self.items.get_mut(usize::try_from(at).ok()?)
+    }
+
+    fn bad_response(&mut self, cause: Cause) -> Mistake {
+        if let Some(number) = self.asked.front().and_then(|asked| asked.item) {
+            self.fail_with(Blame::Item(number, Outcome::BadResponse));
+        }
+        Mistake(cause)
+    }
+
+    /// Ends all work: what is not complete is flushed.
+    pub fn fail(&mut self) {
+        self.fail_with(Blame::Nobody);
+    }
+
+    /// Ends all work because the peer says so: the oldest work request has this outcome, the others
+    /// are flushed.
+    pub fn fail_oldest(&mut self, outcome: Outcome) {
+        self.fail_with(Blame::Oldest(outcome));
+    }
+
+    /// Ends all work because the memory of this work request could not be read.
+    pub fn fail_local(&mut self, id: u64) {
+        let place = self.items.iter().position(|item| item.request.id == id);
+        let blame = place.map(|at| Blame::Item(self.first + at as u64, Outcome::Local));
+        self.fail_with(blame.unwrap_or(Blame::Nobody));
+    }
+
+    fn fail_with(&mut self, blame: Blame) {
+        // The first error is the one that is reported.
+        self.failed.get_or_insert(blame);
+    }
+
+    /// Notes what is complete, when the stream ends. What the peer acknowledges later was dropped.
+    pub fn settle(&mut self, tracker: &Tracker, (look, sent): (Look, StreamPos)) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
+        for item in &mut self.items {
+            item.complete = item.stage.is_complete(tracker, look, sent) && !item.unanswered;
+        }
+    }
+
+    /// Takes the next completion, in the order of the queue. `sent` is the first position that was
+    /// never sent; `gone` says that TCP reads no memory any more.
+    pub fn next_completion(
+        &mut self,
+        tracker: &Tracker,
+        (look, sent, gone): (Look, StreamPos, bool),
+    ) -> Option<Completion> {
+        let item = *self.items.front()?;
+        let private = !matches!(item.stage, Stage::Sent { private: false, .. });
+        let free = item.stage.is_complete(tracker, look, sent);
+        let complete = if self.settled { item.complete } else { free && !item.unanswered };
+        let outcome = match self.failed {
+            _ if complete => Outcome::Success,
+            Some(blame) if free || private || gone => self.judge(blame),
+            _ => return None,
+        };
+        self.items.pop_front();
+        self.first += 1;
+        self.started = self.started.saturating_sub(1);
+        Some(Completion { id: item.request.id, outcome, signaled: item.request.signaled })
+    }
+
+    /// The outcome of the oldest work request after a failure.
+    fn judge(&mut self, blame: Blame) -> Outcome {
+        match blame {
+            Blame::Oldest(outcome) => {
+                self.failed = Some(Blame::Nobody);
+                outcome
+            }
+            Blame::Item(number, outcome) if number == self.first => outcome,
+            Blame::Item(..) | Blame::Nobody => Outcome::Flushed,
+        }
+    }
+
+    /// Whether all work requests have been completed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.asked.is_empty()
+    }
+
+    /// The number of work requests that are not completed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+}

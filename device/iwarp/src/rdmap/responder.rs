@@ -1,0 +1,104 @@
+//! READs and atomics of the peer, which are answered in their order.
+
+use std::collections::VecDeque;
+
+use super::log::{Message, Payload};
+use super::memory::ReadSource;
+use crate::wire::cursor::Fields;
+use crate::wire::ddp::{Msn, Stag, Tagged};
+use crate::wire::rdmap::{Opcode, ReadRequest};
+use crate::wire::terminate::Cause;
+
+/// An answer that is due.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Read { request: ReadRequest, number: u64 },
+    Atomic { id: u32, old: u64 },
+}
+
+/// READs and atomics of the peer that wait for their answers.
+#[derive(Debug)]
+pub struct Responder {
+    queue: VecDeque<Answer>,
+    /// Answers that may wait.
+    ird: u16,
+    /// The number of the next request.
+    expected: Msn,
+    /// The number of the next response of an atomic.
+    response: Msn,
+}
+
+impl Responder {
+    /// Makes a responder for at most `ird` requests. It allocates here, and never later.
+    #[must_use]
+    pub fn new(ird: u16) -> Self {
+        let queue = VecDeque::with_capacity(usize::from(ird));
+        Self { queue, ird, expected: Msn::FIRST, response: Msn::FIRST }
+    }
+
+    /// Sets the number of requests that may wait. It is never more than at the beginning.
+    pub fn set_ird(&mut self, ird: u16) {
+        self.ird = self.ird.min(ird);
+    }
+
+    /// Checks the number of a request, and whether there is room for it. Nothing has changed.
+    ///
+    /// # Errors
+    /// The cause for a Terminate.
+    pub fn check(&self, msn: Msn) -> Result<(), Cause> {
+        if msn != self.expected {
+            return Err(Cause::MsnRange);
+        }
+        if self.queue.len() >= usize::from(self.ird) {
+            return Err(Cause::CatastrophicStream);
+        }
+        Ok(())
+    }
+
+    /// Takes the request of a READ whose memory has been checked.
+    pub fn read(&mut self, request: ReadRequest, number: u64) {
+        self.take(Answer::Read { request, number });
+    }
+
+    /// Takes the request of an atomic that has been executed.
+    pub fn atomic(&mut self, id: u32, old: u64) {
+        self.take(Answer::Atomic { id, old });
+    }
+
+    fn take(&mut self, answer: Answer) {
+        self.expected = self.expected.next();
+        self.queue.push_back(answer);
+    }
+
+    /// Whether no answer is due.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Takes the next answer, as a message of the stream.
+    pub fn next_answer(&mut self) -> Option<Message> {
+        Some(match self.queue.pop_front()? {
+            Answer::Read { request: ReadRequest { sink, size, source }, number } => Message {
+                opcode: Opcode::ReadResponse,
+                at: sink,
+                invalidate: Stag(0),
+                msn: Msn(0),
+                len: size,
+                payload: Payload::Source(ReadSource { at: source, number }),
+            },
+            Answer::Atomic { id, old } => {
+                let msn = self.response;
+                self.response = msn.next();
+                Message {
+                    opcode: Opcode::AtomicResponse,
+                    at: Tagged::default(),
+                    invalidate: Stag(0),
+                    msn,
+                    len: 12,
+                    payload: Payload::Kept(Fields::default().u32(id).u64(old)),
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Events of a stream, and its counters.
+
+use crate::mpa::start::{Agreement, Failure};
+use crate::wire::terminate::{Cause, Report};
+
+/// An event of a stream, for the consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The two ends have agreed, and the responder has heard of it if it must.
+    Established(Agreement),
+    /// No agreement has been reached.
+    StartFailed(Failure),
+    /// A Terminate with this cause has been appended to what is sent.
+    TerminateSent(Cause),
+    /// A Terminate has arrived.
+    TerminateReceived(Report),
+    /// The peer has finished sending (FIN).
+    GracefulDisconnect,
+    /// TCP was closed abortively: reset by either end, or lost.
+    AbortiveDisconnect,
+    /// TCP is closed on both sides, and the stream has no error.
+    Closed,
+    /// The stream was being closed without an error, and had one.
+    BadClose,
+}
+
+/// What a stream counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// FPDUs that have arrived whole and right.
+    pub fpdus_received: u64,
+    /// FPDUs with a wrong CRC.
+    pub crc_errors: u64,
+    /// Segments that found no receive.
+    pub not_ready: u64,
+    /// Octets that arrived behind an error, and were dropped.
+    pub discarded: u64,
+    /// Messages that were appended to what is sent.
+    pub messages_sent: u64,
+    /// Messages among them that were copied, so that they could be completed early.
+    pub messages_copied: u64,
+    /// READs and atomics of the peer that were answered.
+    pub answers_sent: u64,
+    /// FPDUs that were placed ahead of their turn.
+    pub placed_ahead: u64,
+}

@@ -1,0 +1,242 @@
+//! What arrives: the start frame of the responder, then FPDUs.
+
+use super::Stream;
+use super::close::{Happening, State};
+use super::event::Event;
+use crate::mpa::deframer::{Deframer, Found};
+use crate::mpa::framer::Form;
+use crate::mpa::markers::Markers;
+use crate::mpa::start::{self, Failure};
+use crate::rdmap::memory::Memory;
+use crate::rdmap::receive::{Ends, Step};
+use crate::tcp::{Delivered, Sink, StreamPos, Then};
+use crate::wire::rdmap::Segment;
+use crate::wire::start::{FRAME_MAX, Start, length};
+use crate::wire::terminate::{self, Cause};
+
+/// Times that an FPDU with a wrong CRC is refused, so that the peer sends it again, before the
+/// stream ends (RFC 5044, section 8).
+const CRC_RETRIES: u32 = 3;
+
+/// The state of what arrives.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) deframer: Deframer,
+    /// The beginning of the start frame.
+    start: Vec<u8>,
+    /// A SEND waits for a receive.
+    pub(super) waits: bool,
+    /// Octets before this position may have been acknowledged although they were not taken.
+    held_to: StreamPos,
+    /// The position of the FPDU that ended the stream. It is not acknowledged before the Terminate
+    /// has been, so that the request that it belongs to is still outstanding at the peer.
+    refused: Option<StreamPos>,
+    /// The position of an FPDU with a wrong CRC, and how often it came.
+    wrong: (StreamPos, u32),
+    /// Events that have been given, as bits.
+    given: u8,
+}
+
+impl Arriving {
+    pub(super) fn new() -> Self {
+        Self {
+            deframer: Deframer::new(Form::default()),
+            start: Vec::with_capacity(FRAME_MAX),
+            waits: false,
+            held_to: StreamPos(0),
+            refused: None,
+            wrong: (StreamPos(0), 0),
+            given: 0,
+        }
+    }
+
+    /// Whether the octets that have come end between two FPDUs.
+    pub(super) const fn is_at_border(&self) -> bool {
+        self.deframer.is_at_border()
+    }
+
+    /// Returns whether an event is given for the first time.
+    pub(super) const fn first_time(&mut self, nth: u32) -> bool {
+        let bit = 1 << nth;
+        let first = self.given & bit == 0;
+        self.given |= bit;
+        first
+    }
+}
+
+/// What TCP delivers to: the stream with the memory of its messages.
+#[derive(Debug)]
+pub struct Inbox<'a, M> {
+    pub(super) stream: &'a mut Stream,
+    pub(super) memory: &'a mut M,
+}
+
+/// The fate of octets.
+enum Fate {
+    /// This many were taken; `true` if a message has ended.
+    Taken(usize, bool),
+    /// As many were taken; nothing more is, for now.
+    Hold(usize),
+    /// The rest has to come again.
+    Refuse,
+}
+
+impl<M: Memory> Sink for Inbox<'_, M> {
+    fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered {
+        let (mut left, mut ended) = (bytes, false);
+        let taken = |left: &[u8]| bytes.len() - left.len();
+        while !left.is_empty() && matches!(self.stream.state, State::Starting | State::Rts) {
+            let from = at.plus(taken(left) as u64);
+            let fate = match self.stream.state {
+                State::Starting => self.stream.start_frame(left),
+                _ => self.stream.segment(from, left, self.memory),
+            };
+            match fate {
+                Fate::Taken(octets, end) => {
+                    ended |= end;
+                    left = left.get(octets..).unwrap_or_default();
+                }
+                Fate::Hold(octets) => {
+                    self.stream.arriving.held_to = at.plus(bytes.len() as u64);
+                    return Delivered { taken: taken(left) + octets, then: Then::Hold };
+                }
+                Fate::Refuse if from >= self.stream.arriving.held_to => {
+                    return Delivered { taken: taken(left), then: Then::Refuse };
+                }
+                Fate::Refuse => break,
+            }
+        }
+        if !left.is_empty() && !self.stream.discards(at.plus(taken(left) as u64), left) {
+            return Delivered { taken: taken(left), then: Then::Refuse };
+        }
+        let then = if ended { Then::Acknowledge } else { Then::Continue };
+        Delivered { taken: bytes.len(), then }
+    }
+}
+
+impl Stream {
+    /// Takes octets of the responder's start frame.
+    fn start_frame(&mut self, octets: &[u8]) -> Fate {
+        let start = &mut self.arriving.start;
+        let before = start.len();
+        let room = FRAME_MAX.saturating_sub(before).min(octets.len());
+        start.extend_from_slice(octets.get(..room).unwrap_or_default());
+        let size = match length(start) {
+            Ok(Some(size)) if size <= start.len() => size,
+            Ok(_) => return Fate::Taken(room, false),
+            Err(_) => {
+                self.start_failed(Failure::Frame, false);
+                return Fate::Taken(room, false);
+            }
+        };
+        start.truncate(size);
+        let frame = std::mem::take(start);
+        match Start::parse(&frame) {
+            Ok(reply) => self.reply(&reply),
+            Err(_) => self.start_failed(Failure::Frame, false),
+        }
+        Fate::Taken(size.saturating_sub(before), true)
+    }
+
+    /// The responder has replied.
+    fn reply(&mut self, reply: &Start<'_>) {
+        self.private.extend_from_slice(reply.private);
+        match start::conclude(&self.config.wishes, reply) {
+            Ok(agreement) => {
+                self.agree(agreement);
+                if let Some(first) = agreement.first {
+                    self.first_message(first);
+                }
+                self.establish();
+            }
+            Err(failure) => {
+                let crc = self.config.wishes.crc || reply.crc;
+                self.log.agree(Form { crc, markers: Markers(reply.markers) });
+                self.start_failed(failure, true);
+            }
+        }
+    }
+
+    fn start_failed(&mut self, failure: Failure, agreed: bool) {
+        self.events.push_back(Event::StartFailed(failure));
+        match failure.cause().filter(|_| agreed) {
+            Some(cause) => self.terminate(cause, &terminate::payload(cause, None)),
+            None => self.happened(Happening::StartFailed),
+        }
+    }
+
+    /// Takes octets of FPDUs: at most one FPDU.
+    fn segment(&mut self, at: StreamPos, octets: &[u8], memory: &mut impl Memory) -> Fate {
+        let Self { arriving, receive, requester, responder, .. } = self;
+        let (ulpdu, size) = match arriving.deframer.find(octets) {
+            Ok(Found::Nothing) => return Fate::Taken(octets.len(), false),
+            Ok(Found::Ulpdu { ulpdu, octets }) => (ulpdu, octets),
+            Err(cause) => return self.broken(cause, at),
+        };
+        let end = at.plus(size as u64);
+        let taken = Segment::parse(ulpdu, self.config.extensions)
+            .and_then(|segment| receive.take(&segment, end, Ends { requester, responder, memory }));
+        let step = match taken {
+            Ok(step) => step,
+            Err(cause) => {
+                let payload = terminate::payload(cause, Some(ulpdu));
+                self.arriving.refused = Some(at);
+                self.terminate(cause, &payload);
+                return Fate::Refuse;
+            }
+        };
+        if step == Step::NotReady {
+            self.arriving.waits = true;
+            self.counters.not_ready += 1;
+            return Fate::Hold(0);
+        }
+        self.arriving.deframer.pass();
+        self.arriving.waits = false;
+        self.counters.fpdus_received += 1;
+        // The initiator's first FPDU lets the responder send (RFC 5044, section 7.1.2).
+        self.may_send = true;
+        self.establish();
+        match step {
+            Step::Later => return Fate::Hold(size),
+            Step::Terminated(report) => self.terminated(report),
+            Step::Placed | Step::Ended | Step::NotReady => {}
+        }
+        Fate::Taken(size, step != Step::Placed)
+    }
+
+    /// The octets are no right FPDU.
+    fn broken(&mut self, cause: Cause, at: StreamPos) -> Fate {
+        if cause == Cause::Crc {
+            self.counters.crc_errors += 1;
+            let (wrong, count) = &mut self.arriving.wrong;
+            *count = if *wrong == at { *count + 1 } else { 1 };
+            *wrong = at;
+            // What was acknowledged does not come again.
+            let comes_again = self.arriving.deframer.is_at_border() && at >= self.arriving.held_to;
+            if comes_again && *count <= CRC_RETRIES {
+                return Fate::Refuse;
+            }
+        }
+        self.arriving.refused = Some(at);
+        self.terminate(cause, &terminate::payload(cause, None));
+        Fate::Refuse
+    }
+
+    /// Drops octets that arrive when no messages are taken any more. Returns `false` if they must
+    /// not be acknowledged.
+    fn discards(&mut self, at: StreamPos, octets: &[u8]) -> bool {
+        let reported = !self.terminated || self.look.queued == 0;
+        if self.state == State::Terminate
+            && !reported
+            && at >= self.arriving.held_to
+            && self.arriving.refused.is_some_and(|refused| refused <= at)
+        {
+            return false;
+        }
+        self.counters.discarded += octets.len() as u64;
+        if self.state == State::Closing {
+            self.happened(Happening::Data);
+        }
+        true
+    }
+}

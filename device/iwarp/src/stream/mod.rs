@@ -1,0 +1,295 @@
+//! A connection of the iWARP personality: the start frames, messages in both directions, and the
+//! end.
+//!
+//! The caller brings the TCP engine and this together. It gives [`Stream::sink`] to the engine for
+//! what arrives, [`Stream::source`] for what is sent, tells of acknowledgements
+//! ([`Stream::progress`]) and of the end of the connection ([`Stream::happened`]), and does what
+//! [`Stream::next_order`] says. Completions and events come out in their order.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`close`] | the table of states and happenings |
+//! | [`event`] | events, counters |
+//! | `inbound` | what arrives |
+//! | `outbound` | what is sent |
+//! | `ending` | the effects of happenings |
+
+pub mod close;
+mod ending;
+pub mod event;
+mod inbound;
+mod outbound;
+
+use std::collections::VecDeque;
+
+use self::close::{Happening, Order, State};
+pub use self::ending::{Rest, Want};
+pub use self::event::{Counters, Event};
+use self::inbound::Arriving;
+pub use self::inbound::Inbox;
+use self::outbound::Numbers;
+pub use self::outbound::Outbox;
+use crate::mpa::deframer::Deframer;
+use crate::mpa::framer::Form;
+use crate::mpa::markers::Markers;
+use crate::mpa::start::{self, Agreement, Failure, Wishes};
+use crate::rdmap::completion::{Look, Rule, Tracker};
+use crate::rdmap::log::Log;
+use crate::rdmap::memory::Memory;
+use crate::rdmap::receive::Receive;
+use crate::rdmap::requester::{self, Requester};
+use crate::rdmap::responder::Responder;
+use crate::rdmap::work::{Completion, Rejected, WorkRequest};
+use crate::tcp::StreamPos;
+use crate::wire::start::{PRIVATE_MAX, Start};
+
+/// Attributes of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// What this end wants of the agreement.
+    pub wishes: Wishes,
+    /// Work requests that may be posted and not completed.
+    pub capacity: usize,
+    /// Octets of payload that TCP puts into a segment.
+    pub emss: u32,
+    /// Octets that are laid out ahead of what TCP has sent.
+    pub ahead: u32,
+    /// Messages of at most this many octets are copied, and complete when they have been sent. Zero
+    /// for none.
+    pub early_completion: u32,
+    /// Octets of such copies at a time.
+    pub copies: usize,
+    /// The rule of completion for all others.
+    pub rule: Rule,
+    /// Messages of RFC 7306 are sent and taken. No agreement on them exists, so both ends must be
+    /// configured alike.
+    pub extensions: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            wishes: Wishes::default(),
+            capacity: 128,
+            emss: 1448,
+            ahead: 256 << 10,
+            early_completion: 0,
+            copies: 64 << 10,
+            rule: Rule::Sequence,
+            extensions: false,
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    config: Config,
+    state: State,
+    agreement: Option<Agreement>,
+    /// The private data of the peer's start frame.
+    private: Vec<u8>,
+    log: Log,
+    tracker: Tracker,
+    look: Look,
+    /// The first position that was never sent.
+    sent: StreamPos,
+    requester: Requester,
+    responder: Responder,
+    receive: Receive,
+    numbers: Numbers,
+    arriving: Arriving,
+    /// This end may send messages: the responder waits for the initiator's first.
+    may_send: bool,
+    /// The caller was told that the connection is there.
+    told: bool,
+    /// The program wants to close as soon as no work is outstanding.
+    leaving: bool,
+    /// A Terminate stands at the end of the log.
+    terminated: bool,
+    /// TCP reads no memory any more.
+    gone: bool,
+    /// FIN was ordered.
+    finished: bool,
+    events: VecDeque<Event>,
+    orders: VecDeque<Order>,
+    counters: Counters,
+}
+
+impl Stream {
+    /// Opens a stream as the initiator: its first octets are the request, and the first that arrive
+    /// are the reply. It allocates here, and nothing later.
+    #[must_use]
+    pub fn initiate(config: Config, private: &[u8]) -> Self {
+        let request = start::request(&config.wishes, private);
+        let mut stream = Self::new(config, request.octets());
+        stream.may_send = true;
+        stream
+    }
+
+    /// Opens a stream as the responder, with the request that has arrived: its first octets are the
+    /// reply, and the first that arrive are FPDUs.
+    ///
+    /// # Errors
+    /// The reason for which there is no connection. The caller sends a [`start::reject`] then.
+    pub fn respond(config: Config, request: &[u8], private: &[u8]) -> Result<Self, Failure> {
+        let request = Start::parse(request).map_err(|_| Failure::Frame)?;
+        let (reply, agreement) = start::answer(&config.wishes, &request, private)?;
+        let mut stream = Self::new(config, reply.octets());
+        stream.private.extend_from_slice(request.private);
+        stream.agree(agreement);
+        if agreement.first.is_none() {
+            stream.establish();
+        }
+        Ok(stream)
+    }
+
+    fn new(config: Config, frame: &[u8]) -> Self {
+        let Config { wishes, capacity, extensions, .. } = config;
+        // A WRITE with immediate data is two messages; a Terminate must find room.
+        let entries = 2 * capacity + usize::from(wishes.ird) + 4;
+        let mut stream = Self {
+            state: State::Starting,
+            agreement: None,
+            private: Vec::with_capacity(PRIVATE_MAX),
+            log: Log::new(frame, Form::default(), entries, config.copies),
+            tracker: Tracker::new(config.rule),
+            look: Look::default(),
+            sent: StreamPos(0),
+            requester: Requester::new(requester::Config { capacity, extensions }, wishes.ord),
+            responder: Responder::new(wishes.ird),
+            receive: Receive::default(),
+            numbers: Numbers::default(),
+            arriving: Arriving::new(),
+            may_send: false,
+            told: false,
+            leaving: false,
+            terminated: false,
+            gone: false,
+            finished: false,
+            events: VecDeque::with_capacity(8),
+            orders: VecDeque::with_capacity(4),
+            counters: Counters::default(),
+            config,
+        };
+        stream.tracker.hand_over(frame.len() as u64);
+        stream.look.queued = frame.len() as u64;
+        stream
+    }
+
+    /// Both start frames are known.
+    fn agree(&mut self, agreement: Agreement) {
+        let Agreement { crc, markers_sent, markers_received, ird, ord, .. } = agreement;
+        self.log.agree(Form { crc, markers: Markers(markers_sent) });
+        self.arriving.deframer = Deframer::new(Form { crc, markers: Markers(markers_received) });
+        self.requester.set_ord(ord);
+        self.responder.set_ird(ird);
+        self.agreement = Some(agreement);
+        self.state = State::Rts;
+    }
+
+    /// The consumer may be told of the connection.
+    fn establish(&mut self) {
+        if let Some(agreement) = self.agreement.filter(|_| !self.told) {
+            self.told = true;
+            self.events.push_back(Event::Established(agreement));
+        }
+    }
+
+    /// Posts a work request.
+    ///
+    /// # Errors
+    /// The reason for which it is not taken. A work request that is posted while the stream closes
+    /// makes it a bad close.
+    pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
+        if self.state == State::Closing {
+            self.happened(Happening::Posted);
+        }
+        if self.leaving || !matches!(self.state, State::Starting | State::Rts) {
+            return Err(Rejected::Closed);
+        }
+        self.requester.push(request)
+    }
+
+    /// Sets the octets of payload that TCP puts into a segment. Messages that are in the stream
+    /// keep their FPDUs.
+    pub const fn set_emss(&mut self, emss: u32) {
+        self.config.emss = emss;
+    }
+
+    /// Notes how far the peer has acknowledged, and how far TCP has sent.
+    pub fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
+        self.sent = self.sent.max(sent);
+        let unacknowledged = unacknowledged.max(self.look.unacknowledged);
+        self.look = Look { unacknowledged, queued: self.log.end().since(unacknowledged) };
+        self.log.release(unacknowledged);
+        if self.terminated && self.look.queued == 0 {
+            self.happened(Happening::Acknowledged);
+        }
+    }
+
+    /// Takes the next completion, in the order of the queue. After the first that has failed, all
+    /// others are flushed; those come when TCP reads their memory no more.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        let gone = self.gone || self.state == State::Idle;
+        let completion =
+            self.requester.next_completion(&self.tracker, (self.look, self.sent, gone));
+        if completion.is_none() {
+            self.leave();
+        }
+        completion
+    }
+
+    /// Takes the next event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Takes the next order for TCP. The caller carries it out at once.
+    pub fn next_order(&mut self) -> Option<Order> {
+        let order = self.orders.pop_front();
+        self.gone |= order == Some(Order::Reset);
+        order
+    }
+
+    /// What TCP delivers goes here.
+    pub const fn sink<'a, M: Memory>(&'a mut self, memory: &'a mut M) -> Inbox<'a, M> {
+        Inbox { stream: self, memory }
+    }
+
+    /// What TCP sends comes from here.
+    pub const fn source<'a, M: Memory>(&'a mut self, memory: &'a mut M) -> Outbox<'a, M> {
+        Outbox { stream: self, memory }
+    }
+
+    /// The state.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The agreement of the two ends, when there is one.
+    #[must_use]
+    pub const fn agreement(&self) -> Option<&Agreement> {
+        self.agreement.as_ref()
+    }
+
+    /// The private data of the peer's start frame.
+    #[must_use]
+    pub fn private(&self) -> &[u8] {
+        &self.private
+    }
+
+    /// Whether a SEND of the peer waits for a receive. The caller resumes TCP when there is one,
+    /// and calls [`Self::patience_ended`] when it has waited long enough.
+    #[must_use]
+    pub const fn waits_for_receive(&self) -> bool {
+        self.arriving.waits
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

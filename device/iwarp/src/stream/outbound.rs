@@ -1,0 +1,203 @@
+//! What is sent: work requests and answers become messages of the stream.
+
+use super::Stream;
+use super::close::{Happening, State};
+use crate::mpa::start::FirstMessage;
+use crate::rdmap::log::{Message, Payload, Unreadable};
+use crate::rdmap::memory::Memory;
+use crate::rdmap::work::{Work, WorkRequest};
+use crate::tcp::{Gone, Source, StreamPos};
+use crate::wire::cursor::Fields;
+use crate::wire::ddp::{Msn, Stag, Tagged};
+use crate::wire::fpdu::mulpdu;
+use crate::wire::rdmap::{AtomicRequest, IMMEDIATE, Opcode, ReadRequest};
+
+/// Entries of the log that stay free for a Terminate.
+const RESERVED: usize = 1;
+
+/// The numbers of the next messages, and whose turn it is.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    send: Msn,
+    request: Msn,
+    /// Octets of answers since both had something to send, less those of work requests.
+    balance: i64,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self { send: Msn::FIRST, request: Msn::FIRST, balance: 0 }
+    }
+}
+
+/// What TCP sends: the stream with the memory of its messages.
+#[derive(Debug)]
+pub struct Outbox<'a, M> {
+    pub(super) stream: &'a mut Stream,
+    pub(super) memory: &'a mut M,
+}
+
+impl<M: Memory> Source for Outbox<'_, M> {
+    fn end(&self) -> StreamPos {
+        self.stream.log.end()
+    }
+
+    fn cut(&self, at: StreamPos, most: usize) -> usize {
+        self.stream.log.cut(at, most)
+    }
+
+    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
+        self.stream.log.read(self.memory, at, into).map_err(|Unreadable(work)| {
+            if let Some(work) = work {
+                self.stream.requester.fail_local(work);
+            }
+            self.stream.happened(Happening::MemoryGone);
+            Gone
+        })
+    }
+}
+
+impl Stream {
+    /// Appends messages to the stream, as far as it may be ahead of what has been sent: answers of
+    /// the peer's READs and work requests in turn, each as many octets as the other.
+    pub fn fill(&mut self, memory: &mut impl Memory) {
+        if self.state != State::Rts || !self.may_send {
+            return;
+        }
+        while self.log.end().since(self.sent) < u64::from(self.config.ahead)
+            && self.log.room() > RESERVED + 1
+        {
+            let work = self.requester.next().copied();
+            let balance = &mut self.numbers.balance;
+            let answer = match (work.is_some(), self.responder.is_empty()) {
+                (false, true) => break,
+                (true, false) => *balance <= 0,
+                (false, false) | (true, true) => {
+                    *balance = 0;
+                    work.is_none()
+                }
+            };
+            let before = self.log.end();
+            match work {
+                Some(work) if !answer => {
+                    if self.start(&work, memory).is_err() {
+                        self.requester.fail_local(work.id);
+                        self.happened(Happening::Abort);
+                        return;
+                    }
+                }
+                _ => self.answer(),
+            }
+            let octets = self.log.end().since(before).cast_signed();
+            self.numbers.balance += if answer { octets } else { -octets };
+        }
+    }
+
+    fn answer(&mut self) {
+        let Some(message) = self.responder.next_answer() else { return };
+        self.append(message, self.mulpdu());
+        self.counters.answers_sent += 1;
+    }
+
+    /// Appends the messages of a work request.
+    fn start(&mut self, work: &WorkRequest, memory: &mut impl Memory) -> Result<(), Gone> {
+        let (mut message, mut immediate) = (self.message(work), None);
+        let has_octets = matches!(message.payload, Payload::Work(_)) && work.length > 0;
+        let copied = has_octets && work.length <= self.config.early_completion;
+        let mut private = work.work.has_answer();
+        if copied && let Some(copy) = self.log.copy(memory, work.id, work.length)? {
+            message.payload = copy;
+            private = true;
+            self.counters.messages_copied += 1;
+        }
+        if let Work::WriteImmediate(_, data) = work.work {
+            let fields = Fields::default().put(&data).put(&[0; IMMEDIATE - 4]);
+            immediate = Some((self.numbers.send, fields));
+            self.numbers.send = self.numbers.send.next();
+        }
+        self.append(message, self.mulpdu());
+        if let Some((msn, fields)) = immediate {
+            let (at, invalidate, len) = (Tagged::default(), Stag(0), IMMEDIATE as u32);
+            let (opcode, payload) = (Opcode::Immediate, Payload::Kept(fields));
+            let message = Message { opcode, at, invalidate, msn, len, payload };
+            self.append(message, self.mulpdu());
+        }
+        let mark = self.tracker.mark(self.look);
+        self.requester.started(mark, self.log.end(), private);
+        Ok(())
+    }
+
+    /// The message of a work request; it takes its number.
+    fn message(&mut self, work: &WorkRequest) -> Message {
+        let none = Message {
+            opcode: Opcode::Write,
+            at: Tagged::default(),
+            invalidate: Stag(0),
+            msn: Msn(0),
+            len: work.length,
+            payload: Payload::Work(work.id),
+        };
+        match work.work {
+            Work::Send(kind) => {
+                let msn = self.numbers.send;
+                self.numbers.send = msn.next();
+                let invalidate = kind.invalidate.unwrap_or_default();
+                Message { opcode: kind.opcode(), invalidate, msn, ..none }
+            }
+            Work::Write(at) | Work::WriteImmediate(at, _) => Message { at, ..none },
+            Work::Read { sink, source } => {
+                let request = ReadRequest { sink, size: work.length, source };
+                self.request(Opcode::ReadRequest, request.octets())
+            }
+            Work::Atomic(word, op) => {
+                let request = AtomicRequest { op, id: self.requester.atomic_id(), word };
+                self.request(Opcode::AtomicRequest, request.octets())
+            }
+        }
+    }
+
+    fn request(&mut self, opcode: Opcode, fields: Fields<52>) -> Message {
+        let msn = self.numbers.request;
+        self.numbers.request = msn.next();
+        let len = u32::try_from(fields.octets().len()).unwrap_or_default();
+        let (at, invalidate) = (Tagged::default(), Stag(0));
+        Message { opcode, at, invalidate, msn, len, payload: Payload::Kept(fields) }
+    }
+
+    /// Appends the message that the initiator sends by itself.
+    pub(super) fn first_message(&mut self, first: FirstMessage) {
+        let empty = WorkRequest {
+            id: 0,
+            work: match first {
+                FirstMessage::Write => Work::Write(Tagged { stag: Stag(1), to: 0 }),
+                FirstMessage::Read => {
+                    Work::Read { sink: Tagged::default(), source: Tagged { stag: Stag(1), to: 0 } }
+                }
+            },
+            length: 0,
+            signaled: false,
+            fence: false,
+        };
+        if first == FirstMessage::Read {
+            self.requester.first_read(Tagged::default());
+        }
+        let message = self.message(&empty);
+        self.append(message, self.mulpdu());
+    }
+
+    /// Appends a message; returns whether there was room.
+    pub(super) fn append(&mut self, message: Message, mulpdu: u32) -> bool {
+        let before = self.log.end();
+        let appended = self.log.push(message, mulpdu);
+        let octets = self.log.end().since(before);
+        self.tracker.hand_over(octets);
+        self.look.queued += octets;
+        self.counters.messages_sent += u64::from(appended);
+        appended
+    }
+
+    fn mulpdu(&self) -> u32 {
+        let markers = self.agreement.is_some_and(|agreement| agreement.markers_sent);
+        mulpdu(self.config.emss, markers)
+    }
+}

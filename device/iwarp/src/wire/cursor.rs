@@ -1,0 +1,122 @@
+//! Reading and writing fields one after the other. All of them are big-endian.
+
+/// The octets end before the fields do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short;
+
+/// The octets that are not read yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Starts at the first octet.
+    #[must_use]
+    pub const fn new(octets: &'a [u8]) -> Self {
+        Self(octets)
+    }
+
+    /// Takes the next `N` octets.
+    ///
+    /// # Errors
+    /// [`Short`] if there are fewer.
+    pub const fn take<const N: usize>(&mut self) -> Result<[u8; N], Short> {
+        match self.0.split_first_chunk() {
+            Some((taken, rest)) => {
+                self.0 = rest;
+                Ok(*taken)
+            }
+            None => Err(Short),
+        }
+    }
+
+    /// Takes the next `count` octets.
+    ///
+    /// # Errors
+    /// [`Short`] if there are fewer.
+    pub fn slice(&mut self, count: usize) -> Result<&'a [u8], Short> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// Takes a number of 16 bits.
+    ///
+    /// # Errors
+    /// [`Short`] if there are fewer.
+    pub fn u16(&mut self) -> Result<u16, Short> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    /// Takes a number of 32 bits.
+    ///
+    /// # Errors
+    /// [`Short`] if there are fewer.
+    pub fn u32(&mut self) -> Result<u32, Short> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    /// Takes a number of 64 bits.
+    ///
+    /// # Errors
+    /// [`Short`] if there are fewer.
+    pub fn u64(&mut self) -> Result<u64, Short> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// All octets that are left.
+    #[must_use]
+    pub const fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// A short text of at most `N` octets, written field by field. What does not fit is left out, so
+/// `N` has to be the longest form of what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields<const N: usize> {
+    octets: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Fields<N> {
+    fn default() -> Self {
+        Self { octets: [0; N], len: 0 }
+    }
+}
+
+impl<const N: usize> Fields<N> {
+    /// Appends octets.
+    #[must_use]
+    pub fn put(mut self, octets: &[u8]) -> Self {
+        let end = self.len.saturating_add(octets.len());
+        if let Some(to) = self.octets.get_mut(self.len..end) {
+            to.copy_from_slice(octets);
+            self.len = end;
+        }
+        self
+    }
+
+    /// Appends a number of 16 bits.
+    #[must_use]
+    pub fn u16(self, value: u16) -> Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// Appends a number of 32 bits.
+    #[must_use]
+    pub fn u32(self, value: u32) -> Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// Appends a number of 64 bits.
+    #[must_use]
+    pub fn u64(self, value: u64) -> Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// The octets that have been written.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(..self.len).unwrap_or_default()
+    }
+}

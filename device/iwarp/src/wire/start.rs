@@ -1,0 +1,206 @@
+//! MPA's start frames (RFC 5044, section 7.1.1; RFC 6581, sections 6 and 9).
+//!
+//! ```text
+//! key (16) │ flags (1) │ revision (1) │ length of the private data (2) │ private data
+//! ```
+//!
+//! The private data of an enhanced frame begins with two control words: IRD and ORD, with four
+//! flags about the peer-to-peer model.
+
+use super::cursor::{Fields, Reader};
+
+/// Octets before the private data.
+pub const HEADER: usize = 20;
+/// The most private data, with the control words (RFC 5044, section 7.1.1).
+pub const PRIVATE_MAX: usize = 512;
+/// The longest frame.
+pub const FRAME_MAX: usize = HEADER + PRIVATE_MAX;
+/// Octets of the control words.
+pub const CONTROL: usize = 4;
+/// The value of IRD or ORD that says that it is not agreed on here (RFC 6581, section 9.1).
+pub const NOT_NEGOTIATED: u16 = 0x3fff;
+
+const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
+const REPLY_KEY: &[u8; 16] = b"MPA ID Rep Frame";
+
+const MARKERS: u8 = 0x80;
+const CRC: u8 = 0x40;
+const REJECT: u8 = 0x20;
+const ENHANCED: u8 = 0x10;
+
+const UPPER: u16 = 0x8000;
+const LOWER: u16 = 0x4000;
+
+/// The two kinds of start frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// That of the initiator.
+    Request,
+    /// That of the responder.
+    Reply,
+}
+
+/// Kinds of messages that may be the initiator's first (RFC 6581, section 9.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rtr {
+    /// A SEND without payload (flag B).
+    pub send: bool,
+    /// A WRITE without payload (flag C).
+    pub write: bool,
+    /// A READ without payload (flag D).
+    pub read: bool,
+}
+
+/// The control words of an enhanced frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// Peer-to-peer model: the initiator sends a first message by itself (flag A).
+    pub peer_to_peer: bool,
+    /// Its kinds: offered in the request, chosen in the reply.
+    pub rtr: Rtr,
+    /// READs that the sender of the frame serves at a time, 14 bits.
+    pub ird: u16,
+    /// READs that it wants to have outstanding, 14 bits.
+    pub ord: u16,
+}
+
+/// A start frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start<'a> {
+    /// Request or reply.
+    pub kind: Kind,
+    /// The sender wants markers in what it receives.
+    pub markers: bool,
+    /// The sender wants CRCs.
+    pub crc: bool,
+    /// The connection is rejected; only in a reply.
+    pub reject: bool,
+    /// 1 or 2.
+    pub revision: u8,
+    /// The control words, if the frame is an enhanced one.
+    pub control: Option<Control>,
+    /// The private data of the program.
+    pub private: &'a [u8],
+}
+
+/// The reason for which octets are no start frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The key is neither that of a request nor that of a reply.
+    Key,
+    /// The revision is neither 1 nor 2.
+    Revision,
+    /// It says that it has more private data than is allowed.
+    Length,
+    /// It is an enhanced frame without control words.
+    Control,
+}
+
+/// Returns the octets of a start frame, as far as its first octets tell.
+///
+/// # Errors
+/// When it can be none.
+pub fn length(octets: &[u8]) -> Result<Option<usize>, Malformed> {
+    let known = octets.len().min(REQUEST_KEY.len());
+    let head = octets.get(..known).unwrap_or_default();
+    if !REQUEST_KEY.starts_with(head) && !REPLY_KEY.starts_with(head) {
+        return Err(Malformed::Key);
+    }
+    match octets.get(18..HEADER) {
+        Some(&[high, low]) => {
+            let private = usize::from(u16::from_be_bytes([high, low]));
+            if private > PRIVATE_MAX { Err(Malformed::Length) } else { Ok(Some(HEADER + private)) }
+        }
+        _ => Ok(None),
+    }
+}
+
+impl<'a> Start<'a> {
+    /// Parses a frame of exactly these octets.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
+        let short = |_| Malformed::Length;
+        if length(octets)? != Some(octets.len()) {
+            return Err(Malformed::Length);
+        }
+        let mut reader = Reader::new(octets);
+        let key: [u8; 16] = reader.take().map_err(short)?;
+        let [flags, revision] = reader.take().map_err(short)?;
+        let _length = reader.u16().map_err(short)?;
+        let kind = if key == *REQUEST_KEY { Kind::Request } else { Kind::Reply };
+        if !matches!(revision, 1 | 2) {
+            return Err(Malformed::Revision);
+        }
+        // The enhanced form came with revision 2. A reject may have been made without it.
+        let reject = kind == Kind::Reply && flags & REJECT != 0;
+        let mut control = None;
+        if revision == 2 && flags & ENHANCED != 0 {
+            match Control::parse(&mut reader) {
+                None if !reject => return Err(Malformed::Control),
+                parsed => control = parsed,
+            }
+        }
+        Ok(Self {
+            kind,
+            markers: flags & MARKERS != 0,
+            crc: flags & CRC != 0,
+            reject,
+            revision,
+            control,
+            private: reader.rest(),
+        })
+    }
+
+    /// Makes the octets. Private data beyond the limit is cut off.
+    #[must_use]
+    pub fn octets(&self) -> Fields<FRAME_MAX> {
+        let key = match self.kind {
+            Kind::Request => REQUEST_KEY,
+            Kind::Reply => REPLY_KEY,
+        };
+        let flag = |set, flag| if set { flag } else { 0 };
+        let flags = flag(self.markers, MARKERS)
+            | flag(self.crc, CRC)
+            | flag(self.reject, REJECT)
+            | flag(self.control.is_some(), ENHANCED);
+        let control = if self.control.is_some() { CONTROL } else { 0 };
+        let most = self.private.len().min(PRIVATE_MAX - control);
+        let private = self.private.get(..most).unwrap_or_default();
+        let length = u16::try_from(control + private.len()).unwrap_or_default();
+        let fields = Fields::default().put(key).put(&[flags, self.revision]).u16(length);
+        match self.control {
+            Some(control) => control.put(fields).put(private),
+            None => fields.put(private),
+        }
+    }
+}
+
+impl Control {
+    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        let (first, second) = (reader.u16().ok()?, reader.u16().ok()?);
+        Some(Self {
+            peer_to_peer: first & UPPER != 0,
+            rtr: Rtr {
+                send: first & LOWER != 0,
+                write: second & UPPER != 0,
+                read: second & LOWER != 0,
+            },
+            ird: first & NOT_NEGOTIATED,
+            ord: second & NOT_NEGOTIATED,
+        })
+    }
+
+    fn put(&self, fields: Fields<FRAME_MAX>) -> Fields<FRAME_MAX> {
+        let word = |upper, lower, number: u16| {
+            let flag = |set, flag| if set { flag } else { 0 };
+            flag(upper, UPPER) | flag(lower, LOWER) | (number & NOT_NEGOTIATED)
+        };
+        fields.u16(word(self.peer_to_peer, self.rtr.send, self.ird)).u16(word(
+            self.rtr.write,
+            self.rtr.read,
+            self.ord,
+        ))
+    }
+}

@@ -1,0 +1,202 @@
+//! Two ends joined by an ordered pipe: the stream is cut at random, acknowledgements come late,
+//! and ranges that are not acknowledged are built again and compared.
+
+use vrnic_iwarp::stream::close::{Happening, Order};
+use vrnic_iwarp::stream::{Config, Stream};
+use vrnic_iwarp::tcp::{Sink, Source, StreamPos, Then};
+
+use crate::host::End;
+
+/// One direction.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// All that was sent, as it was built the first time.
+    pub(crate) shadow: Vec<u8>,
+    /// Octets that the receiver has taken.
+    pub(crate) taken: usize,
+    /// Octets that the sender knows to be acknowledged.
+    pub(crate) acknowledged: usize,
+    /// The receiver takes nothing until it is resumed.
+    pub(crate) held: bool,
+    /// The sender has finished, and the receiver was told.
+    finished: bool,
+    told: bool,
+}
+
+/// Two ends and what is between them.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) ends: [End; 2],
+    pub(crate) ways: [Way; 2],
+    rng: fastrand::Rng,
+    /// The receivers of octets that were held resume by themselves.
+    pub(crate) resumes: bool,
+    /// Ranges are built again and compared.
+    pub(crate) compares: bool,
+    /// The most octets of a segment.
+    pub(crate) segment: usize,
+    closed: bool,
+    /// Octets of the request.
+    request: usize,
+}
+
+impl Pair {
+    /// Joins an initiator and a responder.
+    pub(crate) fn new(seed: u64, first: Config, second: Config) -> Self {
+        let initiator = Stream::initiate(first, b"hello");
+        let mut initiator = End::new(initiator, seed);
+        let mut source = initiator.stream.source(&mut initiator.ram);
+        let mut request = vec![0; source.end().0 as usize];
+        source.read(StreamPos(0), &mut request).expect("the request is there");
+        let responder = Stream::respond(second, &request, b"welcome").expect("an agreement");
+        let mut pair = Self {
+            ends: [initiator, End::new(responder, !seed)],
+            ways: [Way::default(), Way::default()],
+            rng: fastrand::Rng::with_seed(seed),
+            resumes: true,
+            compares: true,
+            segment: 1448,
+            closed: false,
+            request: request.len(),
+        };
+        let len = request.len();
+        pair.ways[0] = Way { shadow: request, taken: len, acknowledged: len, ..Way::default() };
+        let sent = StreamPos(len as u64);
+        pair.ends[0].stream.progress(sent, sent);
+        pair
+    }
+
+    /// Lets things happen until nothing more does.
+    pub(crate) fn run(&mut self) {
+        let mut idle = 0;
+        while idle < 40 {
+            idle = if self.step() { 0 } else { idle + 1 };
+        }
+    }
+
+    /// Lets one thing happen at random in each direction; returns whether something has.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut moved = false;
+        for way in 0..2 {
+            self.ends[way].stream.fill(&mut self.ends[way].ram);
+            moved |= match self.rng.u8(..4) {
+                0 | 1 => self.send(way),
+                2 => self.deliver(way),
+                _ => self.acknowledge(way),
+            };
+            self.settle(way);
+        }
+        moved
+    }
+
+    /// Puts a segment into a direction.
+    pub(crate) fn send(&mut self, way: usize) -> bool {
+        let most = self.rng.usize(1..=self.segment);
+        let End { stream, ram, .. } = &mut self.ends[way];
+        let sent = &mut self.ways[way].shadow;
+        let mut source = stream.source(ram);
+        let left = source.end().since(StreamPos(sent.len() as u64));
+        if left == 0 || self.closed {
+            return false;
+        }
+        let at = StreamPos(sent.len() as u64);
+        let most = most.min(usize::try_from(left).expect("small"));
+        let len = source.cut(at, most).clamp(1, most);
+        let mut segment = vec![0; len];
+        if source.read(at, &mut segment).is_err() {
+            // TCP resets the connection.
+            self.closed = true;
+            self.ends[1 - way].stream.happened(Happening::PeerReset);
+            return true;
+        }
+        sent.extend_from_slice(&segment);
+        let (acknowledged, sent) = (self.ways[way].acknowledged as u64, sent.len() as u64);
+        stream.progress(StreamPos(acknowledged), StreamPos(sent));
+        if self.compares {
+            self.compare(way);
+        }
+        true
+    }
+
+    /// Builds a range that is not acknowledged again.
+    fn compare(&mut self, way: usize) {
+        let Way { shadow, acknowledged, .. } = &self.ways[way];
+        let from = self.rng.usize(*acknowledged..shadow.len());
+        let to = self.rng.usize(from..=shadow.len());
+        let mut again = vec![0; to - from];
+        let End { stream, ram, .. } = &mut self.ends[way];
+        stream.source(ram).read(StreamPos(from as u64), &mut again).expect("it is in the log");
+        assert_eq!(again, shadow[from..to], "octets {from} to {to} were built differently");
+    }
+
+    /// Gives octets to the receiver.
+    fn deliver(&mut self, way: usize) -> bool {
+        // The responder's driver has read the request.
+        let origin = if way == 0 { self.request } else { 0 };
+        let state = &mut self.ways[way];
+        if state.held && !self.resumes || state.taken == state.shadow.len() {
+            return false;
+        }
+        state.held = false;
+        let to = self.rng.usize(state.taken + 1..=state.shadow.len());
+        let at = StreamPos((state.taken - origin) as u64);
+        let End { stream, ram, .. } = &mut self.ends[1 - way];
+        let octets = &state.shadow[state.taken..to];
+        let delivered = stream.sink(ram).deliver(at, octets);
+        assert!(delivered.taken <= octets.len());
+        state.taken += delivered.taken;
+        state.held = delivered.then == Then::Hold;
+        delivered.taken > 0
+    }
+
+    fn acknowledge(&mut self, way: usize) -> bool {
+        let state = &mut self.ways[way];
+        if state.acknowledged == state.taken {
+            return false;
+        }
+        state.acknowledged = self.rng.usize(state.acknowledged + 1..=state.taken);
+        let (to, sent) = (state.acknowledged as u64, state.shadow.len() as u64);
+        self.ends[way].stream.progress(StreamPos(to), StreamPos(sent));
+        true
+    }
+
+    /// Carries out orders, and tells of the ends of directions.
+    fn settle(&mut self, way: usize) {
+        self.ends[way].collect();
+        for order in std::mem::take(&mut self.ends[way].orders) {
+            match order {
+                Order::Finish => self.ways[way].finished = true,
+                Order::Reset if !self.closed => {
+                    self.closed = true;
+                    self.ends[1 - way].stream.happened(Happening::PeerReset);
+                }
+                Order::Reset => {}
+            }
+        }
+        if self.closed {
+            return;
+        }
+        let End { stream, ram, .. } = &mut self.ends[way];
+        let end = stream.source(ram).end().0 as usize;
+        let state = &mut self.ways[way];
+        if state.finished && !state.told && state.taken == end {
+            state.told = true;
+            self.ends[1 - way].stream.happened(Happening::PeerFinished);
+        }
+        if self.ways.iter().all(|way| way.told && way.acknowledged == way.shadow.len()) {
+            self.closed = true;
+            for end in &mut self.ends {
+                end.stream.happened(Happening::Closed);
+            }
+        }
+    }
+
+    /// Cuts the connection: both ends learn that it is lost.
+    pub(crate) fn lose(&mut self) {
+        self.closed = true;
+        for end in &mut self.ends {
+            end.stream.happened(Happening::Lost);
+            end.collect();
+        }
+    }
+}
