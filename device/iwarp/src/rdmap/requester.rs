@@ -357,7 +357,8 @@ impl Requester {
     /// Whether all work requests have been completed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.asked.is_empty()
+        // After the end, answers are not waited for.
+        self.items.is_empty() && (self.asked.is_empty() || self.failed.is_some())
     }
 
     /// The number of work requests that are not completed.

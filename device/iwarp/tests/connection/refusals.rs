@@ -1,0 +1,234 @@
+//! Messages that are refused: the Terminate, and the outcome at the other end.
+
+use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
+use vrnic_iwarp::mpa::markers::Markers;
+use vrnic_iwarp::mpa::start::Wishes;
+use vrnic_iwarp::rdmap::work::{Outcome, Rejected, Work, WorkRequest};
+use vrnic_iwarp::stream::close::State;
+use vrnic_iwarp::stream::{Config, Event};
+use vrnic_iwarp::tcp::{Sink, StreamPos, Then};
+use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
+use vrnic_iwarp::wire::rdmap::{Opcode, ReadRequest, SendKind};
+use vrnic_iwarp::wire::terminate::Cause;
+
+use crate::host::{ALL, READ_ONLY};
+use crate::pipe::Pair;
+
+fn place(stag: Stag, to: u64) -> Tagged {
+    Tagged { stag, to }
+}
+
+/// Posts a work request that is refused; returns the cause and the outcome.
+fn refused(work: Work, length: u32) -> (Cause, Outcome) {
+    let mut pair = Pair::new(3, Config::default(), Config::default());
+    pair.ends[1].receive(0x1_0000, 100);
+    let id = pair.ends[0].post(work, 0, length);
+    pair.run();
+    let sent = pair.ends[1].events.iter().find_map(|event| match event {
+        Event::TerminateSent(cause) => Some(*cause),
+        _ => None,
+    });
+    let received = pair.ends[0].events.iter().find_map(|event| match event {
+        Event::TerminateReceived(report) => Some(report.cause()),
+        _ => None,
+    });
+    assert_eq!(sent, received);
+    let [(done, outcome)] = pair.ends[0].outcomes()[..] else { panic!("one completion") };
+    assert_eq!(done, id);
+    (sent.expect("a Terminate"), outcome)
+}
+
+#[test]
+fn each_refusal_has_its_cause_and_its_outcome() {
+    let access = Outcome::RemoteAccess;
+    let write = |stag, to| Work::Write(place(stag, to));
+    assert_eq!(refused(write(Stag(1), 0), 9), (Cause::TaggedInvalidStag, access));
+    assert_eq!(refused(write(ALL, 1 << 18), 9), (Cause::TaggedBounds, access));
+    assert_eq!(refused(write(ALL, u64::MAX), 9), (Cause::TaggedWrap, access));
+    assert_eq!(refused(write(READ_ONLY, 0), 9), (Cause::Rights, access));
+    let read = |stag, to| Work::Read { sink: place(Stag(9), 0), source: place(stag, to) };
+    assert_eq!(refused(read(Stag(1), 0), 9), (Cause::InvalidStag, access));
+    assert_eq!(refused(read(ALL, 1 << 18), 9), (Cause::Bounds, access));
+    assert_eq!(refused(read(ALL, u64::MAX), 9), (Cause::Wrap, access));
+    let send = Work::Send(SendKind::default());
+    assert_eq!(refused(send, 101), (Cause::TooLong, Outcome::RemoteInvalidRequest));
+}
+
+#[test]
+fn a_key_that_cannot_be_invalidated() {
+    let mut pair = Pair::new(3, Config::default(), Config::default());
+    pair.ends[1].receive(0x1_0000, 100);
+    pair.ends[1].ram.invalid.push(Stag(5));
+    let kind = SendKind { solicited: false, invalidate: Some(Stag(5)) };
+    pair.ends[0].post(Work::Send(kind), 0, 10);
+    pair.run();
+    assert!(pair.ends[1].events.contains(&Event::TerminateSent(Cause::CannotInvalidate)));
+    assert_eq!(pair.ends[0].outcomes(), [(0, Outcome::RemoteAccess)]);
+}
+
+#[test]
+fn a_send_without_a_receive_ends_when_patience_does() {
+    let mut pair = Pair::new(3, Config::default(), Config::default());
+    pair.ends[0].post(Work::Send(SendKind::default()), 0, 10);
+    pair.resumes = false;
+    pair.run();
+    assert!(pair.ends[1].stream.waits_for_receive());
+    assert!(pair.ends[0].completions.is_empty());
+    pair.ends[1].stream.patience_ended();
+    pair.resumes = true;
+    pair.run();
+    assert!(pair.ends[1].events.contains(&Event::TerminateSent(Cause::NoBuffer)));
+    // TCP may have acknowledged the SEND before, so its outcome is open.
+    let told = pair.ends[0].events.iter().any(|event| match event {
+        Event::TerminateReceived(report) => report.cause() == Cause::NoBuffer,
+        _ => false,
+    });
+    assert!(told, "{:?}", pair.ends[0].events);
+    assert_eq!(pair.ends[0].completions.len(), 1);
+}
+
+#[test]
+fn work_that_cannot_be_sent_is_not_taken() {
+    let mut config = Config { capacity: 1, ..Config::default() };
+    config.wishes.ord = 0;
+    let mut pair = Pair::new(3, config, Config::default());
+    let mut push = |work, length| {
+        let request = WorkRequest { id: 0, work, length, signaled: true, fence: false };
+        pair.ends[0].stream.push(request)
+    };
+    let read = Work::Read { sink: place(ALL, 0), source: place(ALL, 0) };
+    let write = Work::Write(place(ALL, 0));
+    assert_eq!(push(read, 1), Err(Rejected::Operation));
+    assert_eq!(push(Work::WriteImmediate(place(ALL, 0), [0; 4]), 1), Err(Rejected::Operation));
+    assert_eq!(push(write, (1 << 31) + 1), Err(Rejected::Length));
+    assert_eq!(push(write, 1), Ok(()));
+    assert_eq!(push(write, 1), Err(Rejected::Full));
+}
+
+/// A responder that takes FPDUs made by hand, without CRCs.
+struct Raw {
+    pair: Pair,
+    framer: Framer,
+    start: u64,
+}
+
+impl Raw {
+    fn new(crc: bool) -> Self {
+        let wishes = Wishes { crc, peer_to_peer: false, ird: 2, ord: 2, ..Wishes::default() };
+        let config = Config { wishes, ..Config::default() };
+        let form = Form { crc, markers: Markers(false) };
+        Self { pair: Pair::new(5, config, config), framer: Framer::new(form), start: 0 }
+    }
+
+    fn deliver(&mut self, octets: &[u8]) -> Then {
+        let end = &mut self.pair.ends[1];
+        let delivered = end.stream.sink(&mut end.ram).deliver(StreamPos(self.start), octets);
+        self.start += delivered.taken as u64;
+        end.collect();
+        delivered.then
+    }
+
+    fn fpdu(&mut self, header: Header, payload: &[u8]) -> Vec<u8> {
+        let header = header.octets();
+        let ulpdu = [header.octets(), payload].concat();
+        let which = Fpdu { start: self.start, ulpdu: ulpdu.len() };
+        let mut fpdu = vec![0; (which.end() - which.start) as usize];
+        let copy = |into: &mut [u8]| {
+            into.copy_from_slice(&ulpdu);
+            Ok::<(), ()>(())
+        };
+        self.framer.build(&which, &mut fpdu, copy).expect("no error");
+        fpdu
+    }
+
+    fn untagged(&mut self, opcode: Opcode, (msn, mo): (u32, u32), payload: &[u8]) -> Then {
+        let queue = opcode.queue().unwrap_or(Queue::Send);
+        let model = Model::Untagged { invalidate: Stag(0), queue, msn: Msn(msn), mo };
+        let header =
+            Header { last: mo != 0 || payload.len() != 8, control: opcode.control(), model };
+        let fpdu = self.fpdu(header, payload);
+        self.deliver(&fpdu)
+    }
+
+    fn cause(&self) -> Cause {
+        let cause = self.pair.ends[1].events.iter().find_map(|event| match event {
+            Event::TerminateSent(cause) => Some(*cause),
+            _ => None,
+        });
+        cause.expect("a Terminate was sent")
+    }
+}
+
+fn read(size: u32) -> ReadRequest {
+    ReadRequest { sink: place(Stag(1), 0), size, source: place(ALL, 0) }
+}
+
+#[test]
+fn more_reads_than_agreed_are_refused() {
+    let mut raw = Raw::new(false);
+    for msn in 1..=2 {
+        let then = raw.untagged(Opcode::ReadRequest, (msn, 0), read(10).octets().octets());
+        assert_eq!(then, Then::Acknowledge);
+    }
+    raw.untagged(Opcode::ReadRequest, (3, 0), read(10).octets().octets());
+    assert_eq!(raw.cause(), Cause::CatastrophicStream);
+}
+
+#[test]
+fn numbers_and_offsets_have_to_be_those_that_come_next() {
+    let sends: [(u32, u32); 3] = [(2, 0), (1, 8), (0, 0)];
+    for (place, cause) in sends.iter().zip([Cause::MsnRange, Cause::MessageOffset, Cause::MsnRange])
+    {
+        let mut raw = Raw::new(false);
+        raw.pair.ends[1].receive(0x1_0000, 100);
+        assert_eq!(raw.untagged(Opcode::Send, *place, &[0; 20]), Then::Refuse);
+        assert_eq!(raw.cause(), cause, "{place:?}");
+    }
+    let mut raw = Raw::new(false);
+    raw.untagged(Opcode::ReadRequest, (2, 0), read(10).octets().octets());
+    assert_eq!(raw.cause(), Cause::MsnRange);
+}
+
+#[test]
+fn segments_of_two_sends_are_not_mixed() {
+    let mut raw = Raw::new(false);
+    raw.pair.ends[1].receive(0x1_0000, 100);
+    assert_eq!(raw.untagged(Opcode::Send, (1, 0), &[0; 8]), Then::Continue);
+    raw.untagged(Opcode::SendSolicited, (1, 8), &[0; 8]);
+    assert_eq!(raw.cause(), Cause::Opcode);
+}
+
+#[test]
+fn a_response_that_nobody_asked_for() {
+    let mut raw = Raw::new(false);
+    let model = Model::Tagged(place(Stag(1), 0));
+    let header = Header { last: true, control: Opcode::ReadResponse.control(), model };
+    let fpdu = raw.fpdu(header, &[1; 10]);
+    raw.deliver(&fpdu);
+    assert_eq!(raw.cause(), Cause::Opcode);
+}
+
+#[test]
+fn a_wrong_crc_is_asked_for_again_three_times() {
+    let mut raw = Raw::new(true);
+    let model = Model::Tagged(place(ALL, 0x2_0000));
+    let header = Header { last: true, control: Opcode::Write.control(), model };
+    let right = raw.fpdu(header, &[7; 40]);
+    let mut wrong = right.clone();
+    wrong[30] ^= 1;
+    for _ in 0..3 {
+        assert_eq!(raw.deliver(&wrong), Then::Refuse);
+    }
+    assert_eq!(raw.pair.ends[1].stream.state(), State::Rts);
+    assert_eq!(raw.deliver(&right), Then::Acknowledge);
+    assert_eq!(raw.pair.ends[1].ram.octets[0x2_0000..0x2_0028], [7; 40]);
+    let next = raw.fpdu(header, &[8; 40]);
+    let mut wrong = next.clone();
+    wrong[30] ^= 1;
+    for _ in 0..4 {
+        assert_eq!(raw.deliver(&wrong), Then::Refuse);
+    }
+    assert_eq!(raw.cause(), Cause::Crc);
+    assert_eq!(raw.pair.ends[1].ram.octets[0x2_0000..0x2_0028], [7; 40], "nothing was placed");
+    assert_eq!(raw.pair.ends[1].stream.counters().crc_errors, 7);
+}
