@@ -22,7 +22,7 @@ use crate::objects::core::Core;
 use crate::objects::qp::{Path, Qp};
 use crate::port::Change;
 use crate::registers::Registers;
-use crate::scheduling::worker_state::Shard;
+use crate::scheduling::worker_state::WorkerState;
 use crate::stats::{Counter, Counters};
 
 /// Most workers of an adapter; each looks at doorbell groups of its own.
@@ -41,7 +41,7 @@ pub struct Adapter<H: Host> {
     vectors: AtomicU16,
     heartbeat: AtomicU32,
     /// The parts of the workers.
-    pub(crate) shards: Box<[CachePadded<Shard<H>>]>,
+    pub(crate) workers: Box<[CachePadded<WorkerState<H>>]>,
     /// Workers that are not asleep; the guest kicks when there is none.
     awake: Mutex<usize>,
 }
@@ -69,7 +69,7 @@ impl<H: Host> Adapter<H> {
             limits,
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
             heartbeat: AtomicU32::new(0),
-            shards: (0..workers).map(|nth| Shard::new(nth, workers).into()).collect(),
+            workers: (0..workers).map(|nth| WorkerState::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
         });
         fabric.join(&adapter.objects);
@@ -103,7 +103,7 @@ impl<H: Host> Adapter<H> {
     /// The number of its workers.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.shards.len()
+        self.workers.len()
     }
 
     /// MSI-X vectors that it drives.
@@ -353,7 +353,7 @@ impl<H: Host> Adapter<H> {
             self.part(qp);
             qp.clear(self.host());
         }
-        self.shards.iter().for_each(|shard| shard.clear());
+        self.workers.iter().for_each(|state| state.clear());
         self.core.clear_work();
         qps.len()
     }

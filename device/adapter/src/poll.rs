@@ -23,9 +23,9 @@ use crate::objects::moderation::Fired;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Owner, Uar, UarList};
-use crate::scheduling::recent_doorbells::Hot;
+use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
-use crate::scheduling::worker_state::{Bench, DoorbellPlace};
+use crate::scheduling::worker_state::{DoorbellPlace, Scratch};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
@@ -86,19 +86,19 @@ impl<H: Host> Adapter<H> {
     /// another that calls meanwhile returns with nothing done, and shall come again: it has not
     /// learned the deadline.
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
-        let Some(shard) = self.shards.get(worker) else { return Polled::default() };
-        let Some(mut bench) = shard.bench.try_lock() else {
+        let Some(state) = self.workers.get(worker) else { return Polled::default() };
+        let Some(mut scratch) = state.scratch.try_lock() else {
             return Polled { busy: true, deadline: None };
         };
         let slice = Slice::new(self.host(), Lane::worker(worker));
-        let Bench { schedule, batch, hot, uars, resume, frames } = &mut *bench;
-        let mut busy = hot.look(self.host(), schedule);
+        let Scratch { schedule, batch, recent, uars, resume, frames } = &mut *scratch;
+        let mut busy = recent.look(self.host(), schedule);
         if busy {
             self.turns(schedule, batch, &slice);
         }
         self.objects.look_at_uars(uars);
-        let doorbells = Doorbells { mask: shard.groups, resume: &mut resume.doorbell };
-        busy |= self.doorbells(doorbells, uars, (schedule, hot), &slice);
+        let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
+        busy |= self.doorbells(doorbells, uars, (schedule, recent), &slice);
         busy |= self.fetch_mail(worker, schedule);
         busy |= self.receive(worker, frames, schedule, &slice);
         busy |= schedule.run_timers(|| self.host().now());
@@ -158,7 +158,7 @@ impl<H: Host> Adapter<H> {
         &self,
         Doorbells { mask, resume }: Doorbells<'_>,
         UarList { version, uars }: &UarList<H>,
-        (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
+        (schedule, recent): (&mut Schedule<H>, &mut RecentDoorbells<H>),
         slice: &Slice<'_, H>,
     ) -> bool {
         let start = std::mem::take(resume);
@@ -183,10 +183,10 @@ impl<H: Host> Adapter<H> {
                 mine &= !groups;
                 let groups = self.host().bar_take64(uar.number.summary(), groups);
                 if self.objects.has_uars(*version) {
-                    self.look(uar, groups, (schedule, hot), slice);
+                    self.look(uar, groups, (schedule, recent), slice);
                 } else if let Some(uar) = self.objects.uars.get(uar.number) {
                     // The number may be another's by now, who rang.
-                    self.look(&uar, groups, (schedule, hot), slice);
+                    self.look(&uar, groups, (schedule, recent), slice);
                 }
                 if slice.is_over() {
                     let uar = (start.uar + nth) % uars.len();
@@ -203,8 +203,8 @@ impl<H: Host> Adapter<H> {
 
     /// Wakes the workers whose doorbells these are.
     fn rouse(&self, groups: u64) {
-        for (worker, shard) in self.shards.iter().enumerate() {
-            if shard.groups & groups != 0 {
+        for (worker, state) in self.workers.iter().enumerate() {
+            if state.groups & groups != 0 {
                 self.host().wake(worker);
             }
         }
@@ -216,7 +216,7 @@ impl<H: Host> Adapter<H> {
         &self,
         uar: &Uar<H>,
         mut groups: u64,
-        (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
+        (schedule, recent): (&mut Schedule<H>, &mut RecentDoorbells<H>),
         slice: &Slice<'_, H>,
     ) {
         while groups != 0 {
@@ -227,7 +227,7 @@ impl<H: Host> Adapter<H> {
                 Owner::Qp(qp) if qp.flushes_sends() => schedule.activate(qp),
                 Owner::Qp(qp) if qp.has_posted(self.host()) => {
                     schedule.activate(qp);
-                    hot.note(qp);
+                    recent.note(qp);
                 }
                 Owner::Qp(_) => {}
                 Owner::Cq(cq) => {
@@ -299,11 +299,11 @@ impl<H: Host> Adapter<H> {
     pub(crate) fn forget_qp(&self, qp: &Qp<H>) {
         // The lock is rarely free while the worker spins.
         if qp.timer.load(Ordering::SeqCst) != 0
-            && let Some(shard) = self.shards.get(qp.worker)
+            && let Some(state) = self.workers.get(qp.worker)
         {
-            shard.bench.lock().schedule.clear_timer(qp);
+            state.scratch.lock().schedule.clear_timer(qp);
         }
-        if qp.hot.load(Ordering::SeqCst) {
+        if qp.recent.load(Ordering::SeqCst) {
             // It lets go of the QP, and of its rings and CQs, at its next look.
             self.host().wake(qp.worker);
         }

@@ -23,7 +23,7 @@ pub const LONG_TURN: u64 = 1 << 20;
 /// Checked memory of one side of a message. It is filled in place: moving it costs more than a
 /// short message.
 #[derive(Debug, Default)]
-pub struct Side<'a> {
+pub struct SgList<'a> {
     /// The pieces, none of them empty.
     windows: ArrayVec<Piece<'a>, { MAX_SGE as usize }>,
     /// Or bytes of a WQE.
@@ -32,7 +32,7 @@ pub struct Side<'a> {
     one_touch: bool,
 }
 
-impl<'a> Side<'a> {
+impl<'a> SgList<'a> {
     /// Adds all segments of a list, which stands in `raw`, after checking them.
     ///
     /// # Errors
@@ -248,8 +248,8 @@ impl From<CopyFault> for Broken {
 /// The side whose memory is not there.
 #[inline]
 pub fn copy<H: Host>(
-    (source, source_memory): (&Side<'_>, &H::Held<'_>),
-    (target, target_memory): (&Side<'_>, &H::Held<'_>),
+    (source, source_memory): (&SgList<'_>, &H::Held<'_>),
+    (target, target_memory): (&SgList<'_>, &H::Held<'_>),
     from: u64,
     to: u64,
 ) -> Result<(), Broken> {
@@ -311,7 +311,7 @@ struct Cursor<'s, 'a> {
 
 impl<'s, 'a> Cursor<'s, 'a> {
     /// A walk along `len` bytes from `at` on; `None` when the side has none there.
-    fn new(side: &'s Side<'a>, at: u64, len: u64) -> Option<Self> {
+    fn new(side: &'s SgList<'a>, at: u64, len: u64) -> Option<Self> {
         let mut windows = side.windows.iter();
         let mut at = at;
         loop {

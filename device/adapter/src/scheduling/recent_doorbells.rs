@@ -14,35 +14,35 @@ use crate::objects::qp::Qp;
 use crate::scheduling::schedule::Schedule;
 
 /// QPs that are looked at; each costs an idle worker a look at a cached line.
-const HOT: usize = 4;
+const RECENT: usize = 4;
 
 /// The QPs.
 #[derive(Debug)]
-pub(crate) struct Hot<H: Host> {
-    qps: ArrayVec<Arc<Qp<H>>, HOT>,
+pub(crate) struct RecentDoorbells<H: Host> {
+    qps: ArrayVec<Arc<Qp<H>>, RECENT>,
     /// The one that makes room next.
     oldest: usize,
 }
 
-impl<H: Host> Default for Hot<H> {
+impl<H: Host> Default for RecentDoorbells<H> {
     fn default() -> Self {
         Self { qps: ArrayVec::new(), oldest: 0 }
     }
 }
 
-impl<H: Host> Hot<H> {
+impl<H: Host> RecentDoorbells<H> {
     /// A QP's doorbell was found by its summary.
     #[inline]
     pub(crate) fn note(&mut self, qp: &Arc<Qp<H>>) {
-        if self.qps.iter().any(|hot| Arc::ptr_eq(hot, qp)) {
+        if self.qps.iter().any(|recent| Arc::ptr_eq(recent, qp)) {
             return;
         }
-        qp.hot.store(true, Ordering::SeqCst);
+        qp.recent.store(true, Ordering::SeqCst);
         if !self.qps.is_full() {
             self.qps.push(Arc::clone(qp));
         } else if let Some(place) = self.qps.get_mut(self.oldest) {
             *place = Arc::clone(qp);
-            self.oldest = (self.oldest + 1) % HOT;
+            self.oldest = (self.oldest + 1) % RECENT;
         }
     }
 

@@ -9,24 +9,24 @@ use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::doorbell;
 use crate::objects::uar::UarList;
-use crate::scheduling::recent_doorbells::Hot;
+use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
 
 /// A worker's part.
 #[derive(Debug)]
-pub(crate) struct Shard<H: Host> {
+pub(crate) struct WorkerState<H: Host> {
     /// The groups of doorbells that it looks at.
     pub(crate) groups: u64,
     /// State that the worker locks while it works.
-    pub(crate) bench: Mutex<Bench<H>>,
+    pub(crate) scratch: Mutex<Scratch<H>>,
 }
 
 /// A worker's buffers.
 #[derive(Debug)]
-pub(crate) struct Bench<H: Host> {
+pub(crate) struct Scratch<H: Host> {
     pub(crate) schedule: Schedule<H>,
     pub(crate) batch: Batch,
-    pub(crate) hot: Hot<H>,
+    pub(crate) recent: RecentDoorbells<H>,
     /// A copy of the list of UARs in use.
     pub(crate) uars: UarList<H>,
     /// The position at which the next poll continues.
@@ -53,25 +53,25 @@ pub(crate) struct DoorbellPlace {
     pub(crate) group: u32,
 }
 
-impl<H: Host> Shard<H> {
+impl<H: Host> WorkerState<H> {
     /// The part of `worker` of `workers`.
     pub(crate) fn new(worker: usize, workers: usize) -> Self {
-        let bench = Bench {
+        let scratch = Scratch {
             schedule: Schedule::default(),
             batch: Batch::default(),
-            hot: Hot::default(),
+            recent: RecentDoorbells::default(),
             uars: UarList::default(),
             resume: Resume::default(),
             frames: VecDeque::new(),
         };
-        Self { groups: doorbell::groups_of(worker, workers), bench: Mutex::new(bench) }
+        Self { groups: doorbell::groups_of(worker, workers), scratch: Mutex::new(scratch) }
     }
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
-        let mut bench = self.bench.lock();
-        bench.schedule.clear();
-        bench.hot.clear();
-        bench.frames.clear();
+        let mut scratch = self.scratch.lock();
+        scratch.schedule.clear();
+        scratch.recent.clear();
+        scratch.frames.clear();
     }
 }

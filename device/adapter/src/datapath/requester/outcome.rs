@@ -7,7 +7,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 
 use super::work::{Entry, Step, Work};
 use crate::datapath::send_queue::Turn;
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::transport::packet_counters;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
@@ -83,7 +83,7 @@ impl<H: Host> Work<'_, H> {
     fn lost(&mut self, entry: &Entry) -> Option<Turn> {
         let raw = self.batch.entry(&entry.place);
         let own = (&self.here, self.qp.pdn);
-        let checked = Side::default().add_source(own, &entry.send, raw);
+        let checked = SgList::default().add_source(own, &entry.send, raw);
         if let Err(denied) = checked {
             return self.complete(&entry.send, denied.local_status(), denied as u32);
         }

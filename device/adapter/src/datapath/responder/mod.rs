@@ -23,7 +23,7 @@ use self::receives::{receive, take};
 use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::memory_wr;
 use crate::datapath::refusal::Refusal;
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::xrc;
 use crate::host::{HeldMemory, Host};
@@ -43,7 +43,7 @@ pub fn begin<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
-    side: &mut Side<'a>,
+    side: &mut SgList<'a>,
 ) -> Result<(), Refusal> {
     if !responder.established {
         established(there, responder);
@@ -86,7 +86,7 @@ pub fn end<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
-    side: &Side<'_>,
+    side: &SgList<'_>,
 ) -> Result<Option<Ended>, Refusal> {
     match inbound.operation {
         Operation::Send | Operation::SendInvalidate(_) => {
@@ -120,7 +120,7 @@ pub fn end<H: Host>(
 pub fn execute_atomic<H: Host>(
     there: &There<'_, H>,
     inbound: &Inbound,
-    side: &Side<'_>,
+    side: &SgList<'_>,
 ) -> Result<u64, Refusal> {
     let addr = side.word().ok_or(Refusal::Operational)?;
     let memory = &there.turn.memory;
@@ -160,7 +160,7 @@ fn accepts_reads(responder: &Responder) -> Result<(), Refusal> {
 fn add_remote<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &Responder,
-    side: &mut Side<'a>,
+    side: &mut SgList<'a>,
     (inbound, remote): (&Inbound, Remote),
     need: Access,
 ) -> Result<(), Refusal> {
@@ -176,7 +176,7 @@ fn add_remote<'a, H: Host>(
 /// Notes that the last bytes of a message have been placed, or taken, by a key that may be good for
 /// one message.
 #[inline]
-fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side: &Side<'_>) {
+fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side: &SgList<'_>) {
     if side.one_touch() {
         let message = Message { qpn: there.qp.qpn, number: inbound.number };
         // Nothing comes out of order here: the stream ends with the message.
@@ -190,7 +190,7 @@ fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side
 fn end_key<H: Host>(
     there: &There<'_, H>,
     inbound: &Inbound,
-    side: &Side<'_>,
+    side: &SgList<'_>,
 ) -> Result<Option<Ended>, Refusal> {
     let (turn, qp) = (&there.turn, there.qp);
     if let Operation::SendInvalidate(key) = inbound.operation {

@@ -3,7 +3,7 @@
 use vrnic_abi::qp::{Access, Type};
 
 use crate::datapath::refusal::Refusal;
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::host::{HeldMemory, Host};
 use crate::objects::qp::Responder;
@@ -95,7 +95,7 @@ fn next_shared<H: Host>(
 pub fn receive<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
-    side: &mut Side<'a>,
+    side: &mut SgList<'a>,
     length: u64,
     done: u64,
 ) -> Result<(), Refusal> {

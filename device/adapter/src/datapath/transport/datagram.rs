@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
-use crate::datapath::sgl::{Broken, Side};
+use crate::datapath::sgl::{Broken, SgList};
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Fault, Incoming, place, received};
 use crate::datapath::transport::fanout::{self, Members};
@@ -75,7 +75,7 @@ struct Way<'a> {
 struct Leaving<'a> {
     send: &'a SendWqe,
     /// The memory of its data.
-    source: &'a Side<'a>,
+    source: &'a SgList<'a>,
     /// The Q_Key that its receiver must have.
     qkey: u32,
 }
@@ -157,7 +157,7 @@ fn execute<H: Host>(
     (send, raw): (&SendWqe, &[u8]),
     route: &mut Option<Route<H>>,
 ) -> Option<Turn> {
-    let mut source = Side::default();
+    let mut source = SgList::default();
     let too_long = send.length > here.core.mtu_bytes();
     let up = here.core.carries();
     let sent = match source.add_source((here, qp.pdn), send, raw) {

@@ -6,7 +6,7 @@ use vrnic_abi::{Qpn, Srqn};
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, receives};
-use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::sgl::{Broken, SgList, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -20,7 +20,7 @@ use crate::stats::Counter;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
     /// The memory of its data.
-    pub(crate) source: &'a Side<'a>,
+    pub(crate) source: &'a SgList<'a>,
     /// Its network header.
     pub(crate) header: &'a network_header::Header,
     /// Bytes behind the network header.
@@ -106,7 +106,7 @@ pub(crate) fn place<H: Host>(
     if segments.total() < length + u64::from(GRH_LEN) {
         return Err(Fault::Dropped);
     }
-    let (mut head, mut body) = (Side::default(), Side::default());
+    let (mut head, mut body) = (SgList::default(), SgList::default());
     let (mut left, mut left_of_body) = (GRH_LEN, length);
     for Segment { addr, len, key } in segments.iter(&responder.raw) {
         let own = (&there.turn, recv.pdn);
@@ -121,7 +121,7 @@ pub(crate) fn place<H: Host>(
             .and_then(|()| body.add(own, &rest, Access::LOCAL_WRITE))
             .map_err(|_| Refusal::Operational)?;
     }
-    let mut prefix = Side::default();
+    let mut prefix = SgList::default();
     prefix.set_inline(header);
     let (from, to) = (&here.memory, &there.turn.memory);
     copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;

@@ -13,7 +13,7 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::sgl::{Broken, SgList, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -140,7 +140,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     fn push(&self, responder: &mut Responder, operation: Operation) -> Result<Option<Ended>, Stop> {
         let Self { here, there, .. } = *self;
         let inbound = self.inbound(operation);
-        let (mut source, mut target) = (Side::default(), Side::default());
+        let (mut source, mut target) = (SgList::default(), SgList::default());
         source.add_source((here, self.qp.pdn), self.send, self.raw).map_err(Stop::denied)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut target))?;
         let memories = (&here.memory, &there.turn.memory);
@@ -156,7 +156,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
 
     /// Stores the key of a command in the message that has been placed.
     #[cold]
-    fn insert_key(&self, target: &Side<'_>, key: Key) -> Result<(), Stop> {
+    fn insert_key(&self, target: &SgList<'_>, key: Key) -> Result<(), Stop> {
         let place = SendWqe::command(self.raw)
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
         let at = place.ok_or(Stop::Local(Status::LocQpOpErr, Denied::Bounds as u32))?;
@@ -170,7 +170,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         self.may_read()?;
         let Self { here, there, .. } = *self;
         let inbound = self.inbound(Operation::Read(self.remote()));
-        let (mut source, mut target) = (Side::default(), Side::default());
+        let (mut source, mut target) = (SgList::default(), SgList::default());
         self.add_sink(&mut target)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut source))?;
         let memories = (&there.turn.memory, &here.memory);
@@ -192,7 +192,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             _ => Operation::CompareSwap { word, compare, swap: value },
         });
         // The result's place first: once the word has changed there is no way back.
-        let (mut target, mut side) = (Side::default(), Side::default());
+        let (mut target, mut side) = (SgList::default(), SgList::default());
         self.add_sink(&mut target)?;
         let old = there.act(|| {
             responder::begin(there, responder, &inbound, &mut side)?;
@@ -201,7 +201,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             Ok::<_, Refusal>(old)
         })?;
         let old = old.to_le_bytes();
-        let mut result = Side::default();
+        let mut result = SgList::default();
         result.set_inline(&old);
         copy::<H>((&result, &here.memory), (&target, &here.memory), 0, 8)
             .map_err(|_| Stop::denied(Denied::Memory))?;
@@ -209,7 +209,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     }
 
     /// The requester's own memory, to be written.
-    fn add_sink(&self, side: &mut Side<'e>) -> Result<(), Stop> {
+    fn add_sink(&self, side: &mut SgList<'e>) -> Result<(), Stop> {
         let list = (&self.send.segments, self.raw);
         side.add_list((self.here, self.qp.pdn), list, Access::LOCAL_WRITE).map_err(Stop::denied)
     }
@@ -224,8 +224,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     #[inline]
     fn copy(
         &self,
-        source: (&Side<'_>, &H::Held<'_>),
-        target: (&Side<'_>, &H::Held<'_>),
+        source: (&SgList<'_>, &H::Held<'_>),
+        target: (&SgList<'_>, &H::Held<'_>),
         own: Broken,
     ) -> Result<(), Stop> {
         let (mut at, end) = (self.from, self.to.get());

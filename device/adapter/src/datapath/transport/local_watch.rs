@@ -8,7 +8,7 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_roce::wire::{Mtu, Qpn};
 
 use crate::datapath::refusal::Refusal;
-use crate::datapath::sgl::{Broken, Side};
+use crate::datapath::sgl::{Broken, SgList};
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::packets::connect::{path, transport};
 use crate::datapath::transport::packets::requests::verdict;
@@ -94,7 +94,7 @@ fn exchanged<H: Host>(
 /// Reads the bytes of a message from the requester's memory, where they were read or written.
 fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<()> {
     let Exchange { here, qp, send, raw, keys, .. } = *exchange;
-    let (own, mut side) = ((here, qp.pdn), Side::default());
+    let (own, mut side) = ((here, qp.pdn), SgList::default());
     if send.opcode.info().has_response() {
         side.add_list(own, (&send.segments, raw), Access::LOCAL_WRITE).ok()?;
     } else {

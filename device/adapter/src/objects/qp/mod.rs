@@ -122,7 +122,7 @@ pub struct Qp<H: Host> {
     /// Set when the QP is destroyed or reset: work on it stops.
     pub dead: AtomicBool,
     /// True if a worker may remember it as one that rings often.
-    pub hot: AtomicBool,
+    pub recent: AtomicBool,
     /// True if it stands in the run queue of its adapter.
     pub queued: AtomicBool,
     /// When its timer is due, on the host's clock; zero without one. Changed under the lock of the
@@ -195,7 +195,7 @@ impl<H: Host> Qp<H> {
             srq: parts.srq,
             state: AtomicU8::new(State::Reset as u8),
             dead: AtomicBool::new(false),
-            hot: AtomicBool::new(false),
+            recent: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             timer: AtomicU64::new(0),
             next_send: AtomicU32::new(0),

@@ -8,7 +8,7 @@ use vrnic_roce::requester::Effect;
 use vrnic_roce::time::Time;
 use vrnic_roce::wire::{Frame as RoceFrame, Packet};
 
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::objects::core::Core;
@@ -58,7 +58,7 @@ fn place<H: Host>(
     bytes: &[u8],
 ) -> Option<()> {
     let (posted, raw) = sender.find(id)?;
-    let mut side = Side::default();
+    let mut side = SgList::default();
     let list = (&posted.send.segments, raw);
     side.add_list((here, qp.pdn), list, Access::LOCAL_WRITE).ok()?;
     side.write::<H>(&here.memory, offset.into(), bytes).ok()?;

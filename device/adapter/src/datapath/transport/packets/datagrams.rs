@@ -11,7 +11,7 @@ use vrnic_roce::{Discard, Psn};
 use super::connect::{NO_VLAN, path};
 use super::frames;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{Broken, Side};
+use crate::datapath::sgl::{Broken, SgList};
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{self, Arrived, Fault, place, received};
 use crate::datapath::transport::peers::Network;
@@ -47,7 +47,7 @@ pub(crate) fn send<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
     way: (&wire::Path, Qpn, u32),
-    what: (&SendWqe, &Side<'_>),
+    what: (&SendWqe, &SgList<'_>),
 ) -> Result<(), Broken> {
     let mut outbox = Vec::with_capacity(1);
     build(here, qp, way, what, &mut outbox)?;
@@ -61,7 +61,7 @@ pub(crate) fn show<H: Host>(
     (network, watcher): (Network<'_, H>, &dyn Watcher),
     (here, qp): (&TurnContext<'_, H>, &Qp<H>),
     (to, qkey): (&DatagramSeg, u32),
-    what: (&SendWqe, &Side<'_>),
+    what: (&SendWqe, &SgList<'_>),
 ) {
     let Some(path) = way(network, qp, to) else { return };
     let mut outbox = Vec::with_capacity(1);
@@ -81,7 +81,7 @@ fn build<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     (way, to, qkey): (&wire::Path, Qpn, u32),
-    (send, source): (&SendWqe, &Side<'_>),
+    (send, source): (&SendWqe, &SgList<'_>),
     outbox: &mut Vec<Frame>,
 ) -> Result<(), Broken> {
     // It has been checked against the port's MTU.
@@ -166,7 +166,7 @@ fn bring<H: Host>(
         return Err(Discard::PayloadLength);
     }
     let header = network_header(frame.network_header);
-    let mut payload = Side::default();
+    let mut payload = SgList::default();
     payload.set_inline(bytes);
     let length = bytes.len() as u64;
     let incoming = datagram_receive::Incoming { source: &payload, header: &header, length };

@@ -15,7 +15,7 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::receives::take;
 use crate::datapath::responder::{self, outcome};
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -250,7 +250,7 @@ fn place<H: Host>(
     payload: &[u8],
 ) -> Result<Option<Ended>, Refusal> {
     let Message { inbound, ends } = message;
-    let mut side = Side::default();
+    let mut side = SgList::default();
     // The receive of a WRITE with immediate data is taken when its end comes, before that lands.
     let write = matches!(inbound.operation, Operation::Write(_));
     let begun = Inbound { imm: inbound.imm.filter(|_| !write), ..*inbound };
@@ -271,7 +271,7 @@ fn atomic<H: Host>(
     responder: &mut Responder,
     inbound: &Inbound,
 ) -> Result<u64, Refusal> {
-    let mut side = Side::default();
+    let mut side = SgList::default();
     responder::begin(there, responder, inbound, &mut side)?;
     let old = responder::execute_atomic(there, inbound, &side)?;
     responder::end(there, responder, inbound, &side)?;

@@ -14,7 +14,7 @@ use vrnic_roce::wire::numbers::{Rkey, Srqn};
 use super::turn::{Next, Sending};
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::send_queue::{BATCH, Turn, advance};
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
@@ -153,7 +153,7 @@ fn check<H: Host>(
     qp: &Qp<H>,
     (send, raw): (&SendWqe, &[u8]),
 ) -> Result<(), End> {
-    let (own, mut side) = ((here, qp.pdn), Side::default());
+    let (own, mut side) = ((here, qp.pdn), SgList::default());
     let checked = if send.opcode.info().has_response() {
         side.add_list(own, (&send.segments, raw), Access::LOCAL_WRITE)
     } else {

@@ -19,7 +19,7 @@ use super::{counts, frames};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, outcome};
 use crate::datapath::send_queue::{Turn, drained};
-use crate::datapath::sgl::Side;
+use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::{Allowance, TurnContext};
@@ -210,7 +210,7 @@ impl<H: Host> Sending<'_, H> {
                 return Ok(());
             }
             let (posted, raw) = sender.find(transmit.id).ok_or(Denied::Memory)?;
-            let mut side = Side::default();
+            let mut side = SgList::default();
             side.add_source((here, qp.pdn), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
             side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
@@ -364,7 +364,7 @@ fn read<H: Host>(
     let number = responder.message(read.number);
     let segment = Segment { addr: read.addr, len: read.length, key: read.key.0.into() };
     let user = (&there.turn, responder::user(there, responder));
-    let mut side = Side::default();
+    let mut side = SgList::default();
     side.add_remote(user, &segment, Access::REMOTE_READ, number).map_err(Refusal::Access)?;
     side.read::<H>(&there.turn.memory, 0, payload).map_err(|_| Refusal::Operational)?;
     let last = matches!(reply.body, Body::Response(response) if response.is_last());
