@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
     UnixTime,
@@ -158,22 +160,38 @@ impl SameKey {
         let error = rustls::CertificateError::ApplicationVerificationFailure;
         if same { Ok(()) } else { Err(Error::InvalidCertificate(error)) }
     }
-
-    fn verify(
-        &self,
-        message: &[u8],
-        public: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let public = SubjectPublicKeyInfoDer::from(public.as_ref());
-        let algorithms = &self.algorithms;
-        rustls::crypto::verify_tls13_signature_with_raw_key(message, &public, signature, algorithms)
-    }
 }
 
-/// Refuses TLS 1.2, which is not supported.
-fn no_old_version() -> Error {
-    Error::General("only TLS 1.3 is supported".to_owned())
+/// The methods that verify signatures, which are the same for both sides.
+macro_rules! signatures_of_raw_keys {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _public: &CertificateDer<'_>,
+            _signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("only TLS 1.3 is supported".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            public: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let public = SubjectPublicKeyInfoDer::from(public.as_ref());
+            verify_tls13_signature_with_raw_key(message, &public, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for SameKey {
@@ -188,31 +206,7 @@ impl ServerCertVerifier for SameKey {
         self.check(public, more).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _public: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_old_version())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        public: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, public, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures_of_raw_keys!();
 }
 
 impl ClientCertVerifier for SameKey {
@@ -229,31 +223,7 @@ impl ClientCertVerifier for SameKey {
         self.check(public, more).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _public: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_old_version())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        public: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, public, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures_of_raw_keys!();
 }
 
 #[cfg(test)]
