@@ -13,8 +13,6 @@ use super::capability::{self, DEVCTL_FLR, EXPRESS_DEVCTL};
 pub const CONFIG_LEN: usize = 4096;
 /// Offset of the Command register.
 pub const COMMAND: u16 = 0x04;
-/// Command: answer to memory accesses.
-pub const COMMAND_MEMORY: u16 = 1 << 1;
 /// Command: DMA and interrupts allowed.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 

@@ -92,12 +92,6 @@ impl UnreliableResponder {
         }
     }
 
-    /// Returns whether a message is in progress whose end has not come.
-    #[must_use]
-    pub fn is_receiving(&self) -> bool {
-        self.message != Message::None
-    }
-
     /// The packets that were dropped.
     #[must_use]
     pub const fn discards(&self) -> &Discards {
