@@ -107,7 +107,7 @@ impl Cable {
         }
     }
 
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.world.clock.load(Ordering::Acquire)
     }
 

@@ -172,6 +172,25 @@ fn a_peer_refuses_and_both_ends_learn_it() {
 }
 
 #[test]
+fn the_pause_without_a_receive_can_be_changed_on_a_connection() {
+    /// The codes of 0.01 ms and 491.52 ms.
+    const CODES: [u8; 2] = [1, 31];
+    let times = CODES.map(|code| {
+        let cable = Cable::new(4, Faults::default());
+        let tune = |attr: &mut Attr| (attr.rnr_retry, attr.min_rnr_timer) = (1, 12);
+        let (mut a, b) = cable.connected(Setup::default(), tune);
+        let attr = Attr { min_rnr_timer: code, ..Attr::default() };
+        cable.gb.modify_qp(b.qpn, AttrMask::MIN_RNR_TIMER, &attr).expect("MODIFY_QP");
+        let start = cable.now();
+        let send = Wr::new(Opcode::Send, &[a.sge(0, 8)]);
+        assert_eq!(status(&cable.complete(&mut a, &send)), Status::RnrRetryExcErr);
+        cable.now() - start
+    });
+    assert!(times[0] < 5_000_000, "{times:?}");
+    assert!(times[1] > 491_000_000, "{times:?}");
+}
+
+#[test]
 fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
     let cable = Cable::new(5, Faults::default());
     let (mut a, b) = cable.connected(Setup::default(), |_| {});

@@ -233,6 +233,11 @@ impl Responder {
         slot.map(Step::Keep).ok_or(Discard::Early)
     }
 
+    /// Sets the time for which a requester waits after a message for which there is no receive.
+    pub const fn set_min_rnr_timer(&mut self, timer: RnrTimer) {
+        self.config.min_rnr_timer = timer;
+    }
+
     /// Ends the request that [`Step::Execute`] asked for.
     ///
     /// Returns the NAK with which the connection has failed, if it has. The caller moves its QP to

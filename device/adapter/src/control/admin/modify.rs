@@ -190,6 +190,9 @@ fn configure<H: Host>(qp: &Qp<H>) {
     responder.source_qpn = attr.dest_qpn;
     responder.source_mac = attr.av.dmac;
     responder.first_psn = Psn::new(attr.rq_psn.get());
+    if let Some(receiver) = &mut responder.packets {
+        receiver.set_min_rnr_timer(attr.min_rnr_timer);
+    }
 }
 
 pub(super) fn query_qp<H: Host>(adapter: &Adapter<H>, params: &QueryQp) -> Outcome<()> {

@@ -10,6 +10,7 @@ use vrnic_roce::requester::{self, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder, Slot};
 use vrnic_roce::wire;
+use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::SendRing;
 use crate::ethernet::Frame;
@@ -203,6 +204,14 @@ impl Receiver {
         let counted = responder::Counters::default();
         let notifier = Notifier::default();
         Self { engine, way, outbox: Vec::new(), counted, notifier, held: Vec::new() }
+    }
+
+    /// Sets the code of the time for which the peer waits after a message without a receive (IBTA
+    /// 9.7.5.2.8).
+    pub fn set_min_rnr_timer(&mut self, code: u8) {
+        if let Engine::Reliable(engine) = &mut self.engine {
+            engine.set_min_rnr_timer(RnrTimer::new(code));
+        }
     }
 
     /// Keeps the frame of a packet that another has to come before.
