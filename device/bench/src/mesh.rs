@@ -256,7 +256,11 @@ fn run(flows: &mut [Flow]) -> u32 {
             }
             while let Some(cqe) = flow.from.send_cq.poll() {
                 flow.open -= 1;
-                flow.failed |= status(&cqe) != Status::Success;
+                let status = status(&cqe);
+                if status != Status::Success && !flow.failed {
+                    eprintln!("a connection has failed after {:.1?}: {status:?}", start.elapsed());
+                    flow.failed = true;
+                }
                 done += u32::from(!flow.failed);
             }
         }
