@@ -12,7 +12,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::core::Core;
-use crate::objects::qp::remote::Posted;
+use crate::objects::qp::outstanding::Posted;
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::{Slice, cost};
@@ -98,7 +98,7 @@ pub fn flush<H: Host>(
             let Completion { wr_id, wqe_index: index, opcode, .. } = entry.completion;
             (WqeId { wr_id, index }, opcode)
         } else if let Path::Packets(sender) = &mut requester.path
-            && let Some(Posted { send, opcode, .. }) = sender.pop()
+            && let Some(Posted { send, opcode, .. }) = sender.outstanding.pop()
         {
             (send.id(), opcode)
         } else if let Some(send) = requester.current.take() {

@@ -57,7 +57,7 @@ fn place<H: Host>(
     (id, offset): (u64, u32),
     bytes: &[u8],
 ) -> Option<()> {
-    let (posted, raw) = sender.find(id)?;
+    let (posted, raw) = sender.outstanding.find(id)?;
     let mut side = SgList::default();
     let list = (&posted.send.segments, raw);
     side.add_list((here, qp.pdn), list, Access::LOCAL_WRITE).ok()?;

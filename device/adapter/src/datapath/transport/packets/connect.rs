@@ -20,7 +20,8 @@ use vrnic_abi::qp::AddressVector;
 use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::Objects;
-use crate::objects::qp::remote::{Engine, OUTSTANDING, Receiver, Sender, Way};
+use crate::objects::qp::outstanding::OUTSTANDING;
+use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp};
 
 /// Packets that a requester may have outstanding.
@@ -65,7 +66,7 @@ pub(crate) fn connect<H: Host>(
     let mut sender = Box::new(sender(qp, attr, (way, mtu)));
     let mut requester = qp.requester.lock();
     if let (State::Sqe, Path::Packets(failed)) = (change.0, &requester.path) {
-        sender.succeed(failed);
+        sender.outstanding.succeed(&failed.outstanding);
     }
     requester.path = Path::Packets(sender);
     drop(requester);

@@ -19,7 +19,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
-use crate::objects::qp::remote::{End, Posted};
+use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
@@ -40,7 +40,7 @@ impl<H: Host> Sending<'_, H> {
             if self.qp.state() != State::Rts && self.requester.current.is_none() {
                 return Next::GoOn { more: false };
             }
-            if !self.sender.has_room() || self.sender.has_failed() {
+            if !self.sender.outstanding.has_room() || self.sender.outstanding.has_failed() {
                 return Next::GoOn { more: false };
             }
             let (send, place) = match self.fetch() {
@@ -89,7 +89,7 @@ impl<H: Host> Sending<'_, H> {
                 let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
                 let end = Some(End::Failed(malformed.status, 0));
                 let posted = Posted { send, opcode: malformed.opcode, command: None, end };
-                self.sender.post(posted, &[]);
+                self.sender.outstanding.post(posted, &[]);
                 Ok(None)
             }
         }
@@ -102,19 +102,19 @@ impl<H: Host> Sending<'_, H> {
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.is_about_key() {
             // A key that ends may be in use by those before it. A registration uses no such key.
-            if send.opcode != Opcode::RegMr && !sender.is_empty() {
+            if send.opcode != Opcode::RegMr && !sender.outstanding.is_empty() {
                 requester.keep(send, raw, 0);
                 return Begun::Later;
             }
             match memory_wr::run(here, qp, (send, raw)) {
                 Ok(Settled::Now) => posted.end = Some(End::Done),
                 Ok(Settled::AfterReaders) => {
-                    sender.post(posted, raw);
+                    sender.outstanding.post(posted, raw);
                     return Begun::Readers;
                 }
                 Err(denied) => posted.end = Some(End::Refused(denied as u32)),
             }
-            sender.post(posted, raw);
+            sender.outstanding.post(posted, raw);
             return Begun::Posted;
         }
         if send.opcode.info().command {
@@ -129,7 +129,7 @@ impl<H: Host> Sending<'_, H> {
         if posted.end.is_none() && sender.engine.push(request(qp, (send, raw))).is_err() {
             posted.end = Some(End::Failed(Status::LocQpOpErr, 0));
         }
-        sender.post(posted, raw);
+        sender.outstanding.post(posted, raw);
         Begun::Posted
     }
 }

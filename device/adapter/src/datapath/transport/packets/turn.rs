@@ -28,7 +28,8 @@ use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::{Denied, Message};
 use crate::objects::completion::{Completion, CompletionKey};
-use crate::objects::qp::remote::{End, Engine, Posted, Receiver, Sender, Way};
+use crate::objects::qp::outstanding::{End, Posted};
+use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp, Requester, Responder};
 use crate::requests::wqe::Segment;
 use crate::slice::{Slice, cost};
@@ -95,7 +96,7 @@ pub(crate) fn run<H: Host>(
             Next::Readers(index) => {
                 core.host().drain();
                 slice.charge(cost::readers(core.workers()));
-                sender.end(index.into(), End::Done);
+                sender.outstanding.end(index.into(), End::Done);
                 None
             }
             Next::GoOn { more: true } => Some(Turn::More),
@@ -163,13 +164,13 @@ impl<H: Host> Sending<'_, H> {
             return Next::End(turn);
         }
         if self.qp.state() == State::Sqd
-            && self.sender.is_empty()
+            && self.sender.outstanding.is_empty()
             && self.requester.current.is_none()
         {
             return Next::End(drained(self.here.core, self.qp, self.requester));
         }
         // A work request that waited for all before it may go on now.
-        let freed = self.requester.current.is_some() && self.sender.is_empty();
+        let freed = self.requester.current.is_some() && self.sender.outstanding.is_empty();
         match leaves {
             Leaves::Later(at) => Next::End(Turn::Wait(at)),
             Leaves::Soon => Next::GoOn { more: true },
@@ -209,7 +210,7 @@ impl<H: Host> Sending<'_, H> {
             if payload.is_empty() {
                 return Ok(());
             }
-            let (posted, raw) = sender.find(transmit.id).ok_or(Denied::Memory)?;
+            let (posted, raw) = sender.outstanding.find(transmit.id).ok_or(Denied::Memory)?;
             let mut side = SgList::default();
             side.add_source((here, qp.pdn), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
@@ -232,9 +233,9 @@ impl<H: Host> Sending<'_, H> {
     /// of them has failed.
     fn complete(&mut self) -> Option<Turn> {
         while let Some(done) = self.sender.engine.next_completion() {
-            self.sender.end(done.id, end_of(done.outcome));
+            self.sender.outstanding.end(done.id, end_of(done.outcome));
         }
-        while let Some((posted, end)) = self.sender.pop_ended() {
+        while let Some((posted, end)) = self.sender.outstanding.pop_ended() {
             let (status, vendor_err) = match end {
                 End::Done => (Status::Success, 0),
                 End::Failed(status, vendor_err) => (status, vendor_err),
