@@ -15,6 +15,7 @@
 //! | [`eq`] | event queue entries |
 //! | [`admin`] | admin commands, parameters, results and statuses |
 //! | [`qp`] | QP states, attributes and the address vector |
+//! | [`connection`] | TCP connections that the adapter takes over |
 //! | [`uverbs`] | private payloads between provider and kernel module |
 //! | `wire`, `number` | the macro that declares enums; the types of numbers, keys and addresses |
 //!
@@ -32,6 +33,7 @@
 mod wire;
 
 pub mod admin;
+pub mod connection;
 pub mod cq;
 pub mod doorbell;
 pub mod eq;

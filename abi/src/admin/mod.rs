@@ -166,6 +166,8 @@ commands! {
     SetPort = 35: SetPort => ();
     /// Fills a buffer with records of objects.
     Inspect = 36: Inspect => InspectResult;
+    /// Takes a TCP connection over, by which the messages of an RC QP then travel.
+    OpenConnection = 37: OpenConnection => (), where reserved;
 }
 
 wire_enum! {

@@ -273,6 +273,26 @@ impl ModifyQp {
     }
 }
 
+/// Parameters of OPEN_CONNECTION.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OpenConnection {
+    /// Guest address of a [`crate::connection::Connection`], 8-byte aligned.
+    pub addr: GuestAddr,
+    /// The QP, which is in the state INIT.
+    pub qpn: Qpn,
+    /// Zero.
+    pub reserved: U32,
+}
+
+impl OpenConnection {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub fn new(qpn: impl Into<Qpn>, addr: u64) -> Self {
+        Self { addr: GuestAddr::new(addr), qpn: qpn.into(), reserved: U32::ZERO }
+    }
+}
+
 /// Parameters of QUERY_QP.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

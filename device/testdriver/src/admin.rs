@@ -1,9 +1,10 @@
 //! The usual admin commands as methods of [`Guest`]. Each fails with [`Refused`].
 
 use vrnic_abi::admin::{
-    Command, Completion, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN, QueryParams,
-    QueryQp, RESULT_LEN, RegMr, SetGid, Stats, Status, command,
+    Command, Completion, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, OpenConnection,
+    PARAMS_LEN, QueryParams, QueryQp, RESULT_LEN, RegMr, SetGid, Stats, Status, command,
 };
+use vrnic_abi::connection::Connection;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -112,6 +113,16 @@ impl<B: Bus> Guest<B> {
         let buffer = self.ram().alloc(size_of::<Attr>() as u64);
         self.ram().write(buffer, attr.as_bytes());
         self.command::<command::ModifyQp>(&ModifyQp::new(qpn, mask.bits(), buffer))
+    }
+
+    /// Gives a QP a TCP connection.
+    ///
+    /// # Errors
+    /// When the adapter refuses it.
+    pub fn open_connection(&self, qpn: u32, connection: &Connection) -> Result<(), Refused> {
+        let buffer = self.ram().alloc(size_of::<Connection>() as u64);
+        self.ram().write(buffer, connection.as_bytes());
+        self.command::<command::OpenConnection>(&OpenConnection::new(qpn, buffer))
     }
 
     /// Takes a QP through states, each with the attributes of its mask.

@@ -14,6 +14,7 @@
 //! | [`wr`] | send work requests |
 //! | [`qp`] | parameters and attributes of QPs |
 //! | [`endpoint`] | a QP, ready to be connected, with a PD, a region and CQs |
+//! | [`stream`] | TCP connections for endpoints |
 //! | [`namespace`] | network namespaces of the kernel |
 //! | [`vxlan`] | hosts, which are namespaces, that VXLAN joins |
 //! | [`wait`] | waiting with a time limit |
@@ -42,6 +43,7 @@ pub mod qp;
 #[cfg(feature = "vfio-user")]
 pub mod raw;
 pub mod srq;
+pub mod stream;
 #[cfg(feature = "vfio-user")]
 pub mod vfio;
 pub mod vxlan;

@@ -12,8 +12,8 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::core::Core;
-use crate::objects::qp::outstanding::Posted;
-use crate::objects::qp::{Path, Qp, Requester};
+use crate::objects::qp::outstanding::{Outstanding, Posted};
+use crate::objects::qp::{Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::{Slice, cost};
 
@@ -97,8 +97,8 @@ pub fn flush<H: Host>(
         let (id, opcode) = if let Some(entry) = requester.ledger.pop() {
             let Completion { wr_id, wqe_index: index, opcode, .. } = entry.completion;
             (WqeId { wr_id, index }, opcode)
-        } else if let Path::Packets(sender) = &mut requester.path
-            && let Some(Posted { send, opcode, .. }) = sender.outstanding.pop()
+        } else if let Some(Posted { send, opcode, .. }) =
+            requester.path.outstanding().and_then(Outstanding::pop)
         {
             (send.id(), opcode)
         } else if let Some(send) = requester.current.take() {

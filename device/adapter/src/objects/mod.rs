@@ -10,9 +10,11 @@
 //! | [`context`] | the turn, as a queue sees it |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
+//! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`multicast`] | multicast groups and their members |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; where doorbells are in BAR2 |
 
+pub mod claims;
 pub mod completion;
 pub mod context;
 pub mod core;
@@ -42,6 +44,7 @@ use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
+use crate::objects::claims::Claims;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
@@ -131,6 +134,8 @@ pub struct Objects<H: Host> {
     pub gids: RwLock<Vec<Option<SetGid>>>,
     /// Multicast groups.
     pub groups: Groups<H>,
+    /// TCP connections whose frames are for QPs.
+    pub claims: Arc<Claims>,
 }
 
 impl<H: Host> Objects<H> {
@@ -157,6 +162,7 @@ impl<H: Host> Objects<H> {
             page_budget: Arc::default(),
             gids: RwLock::default(),
             groups: Groups::default(),
+            claims: Arc::default(),
         }
     }
 

@@ -33,6 +33,7 @@ mod resets;
 mod slices;
 mod srq;
 mod states;
+mod streams;
 mod threads;
 mod tpt;
 mod transfer;

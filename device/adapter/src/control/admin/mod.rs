@@ -1,5 +1,6 @@
 //! The admin queue: takes commands, hands them to the module of their object, writes completions.
 
+mod connection;
 mod inspect;
 mod memory;
 mod modify;
@@ -250,6 +251,7 @@ fn execute<H: Host>(
         DetachMcast => multicast::detach,
         SetPort => objects::set_port,
         Inspect => inspect::inspect,
+        OpenConnection => connection::open_connection,
     }
 }
 

@@ -163,11 +163,11 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
 }
 
 /// Tells both halves what they work with.
-fn configure<H: Host>(qp: &Qp<H>) {
+pub(super) fn configure<H: Host>(qp: &Qp<H>) {
     let attr = *qp.attr.lock();
     {
         let mut requester = qp.requester.lock();
-        if !matches!(requester.path, Path::Packets(_)) {
+        if !matches!(requester.path, Path::Packets(_) | Path::Stream(_)) {
             requester.path = Path::Unknown;
         }
         requester.config = RequesterConfig {

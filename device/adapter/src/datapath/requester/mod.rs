@@ -23,6 +23,7 @@ use crate::datapath::there::There;
 use crate::datapath::transport::datagram;
 use crate::datapath::transport::packets;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::stream;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -53,6 +54,9 @@ pub fn run<H: Host>(
     let requester = &mut *guard;
     if let Path::Packets(_) = requester.path {
         return packets::run(network, qp, requester, batch, allowance);
+    }
+    if let Path::Stream(_) = requester.path {
+        return stream::run(network, qp, requester, batch, allowance);
     }
     for _ in 0..WAITS {
         let wait = not_now(core, qp, requester);
@@ -152,7 +156,7 @@ fn wait_for_readers<H: Host>(
             }
         }
         // The message came by a peer.
-        (Readers::Peer, Path::Unknown | Path::Packets(_)) => {}
+        (Readers::Peer, Path::Unknown | Path::Packets(_) | Path::Stream(_)) => {}
     }
     slice.charge(cost::readers(core.workers()));
     true

@@ -11,6 +11,7 @@
 //! | `fanout` | a datagram's way to the members of a group |
 //! | `packet_counters` | the packets that a message would have been |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
+//! | [`stream`] | iWARP: messages in TCP connections |
 
 pub(crate) mod datagram;
 pub(crate) mod datagram_receive;
@@ -21,3 +22,4 @@ pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;
+pub(crate) mod stream;

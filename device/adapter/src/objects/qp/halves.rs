@@ -12,7 +12,9 @@ use vrnic_roce::Psn;
 
 use super::Qp;
 use super::ledger::{Ledger, store};
+use super::outstanding::Outstanding;
 use super::remote::{Receiver, Sender};
+use super::streaming::Streaming;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::srq::Srq;
@@ -148,6 +150,19 @@ pub enum Path<H: Host> {
     Local(Peer<H>),
     /// The peer is reached by packets.
     Packets(Box<Sender>),
+    /// The peer is reached by a TCP connection.
+    Stream(Box<Streaming>),
+}
+
+impl<H: Host> Path<H> {
+    /// Returns the work requests that are not completed yet, if the peer is not reached by memory.
+    pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
+        match self {
+            Self::Unknown | Self::Local(_) => None,
+            Self::Packets(sender) => Some(&mut sender.outstanding),
+            Self::Stream(streaming) => Some(&mut streaming.outstanding),
+        }
+    }
 }
 
 /// A connected QP of this daemon.

@@ -9,6 +9,7 @@ mod halves;
 pub mod ledger;
 pub mod outstanding;
 pub mod remote;
+pub mod streaming;
 pub mod transitions;
 
 use std::collections::BTreeSet;

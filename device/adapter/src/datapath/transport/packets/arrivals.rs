@@ -7,6 +7,7 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Qpn};
 
 use super::{answers, datagrams, requests};
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::stream;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::qp::Qp;
@@ -36,7 +37,9 @@ fn deliver<H: Host>(
     frame: &Frame,
     slice: &Slice<'_, H>,
 ) -> Result<Option<Arc<Qp<H>>>, Discard> {
-    let parsed = RoceFrame::parse(frame.bytes())?.ok_or(Discard::Truncated)?;
+    let Some(parsed) = RoceFrame::parse(frame.bytes())? else {
+        return Ok(stream::arrive(network, frame, slice));
+    };
     let packet = parsed.packet()?;
     let core = network.core();
     if !core.carries() {

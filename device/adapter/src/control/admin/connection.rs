@@ -1,0 +1,159 @@
+//! OPEN_CONNECTION.
+
+use std::mem::offset_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use vrnic_abi::admin::{OpenConnection, Status};
+use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
+use vrnic_abi::qp::{State, Type};
+use vrnic_iwarp::Stream;
+use vrnic_iwarp::mpa::start::Wishes;
+use vrnic_iwarp::stream::Config;
+use vrnic_tcp::context::{Tick, TimestampState};
+use vrnic_tcp::wire::frame;
+use vrnic_tcp::{Context, Nanos, Params, SeqNum};
+use zerocopy::FromBytes;
+
+use super::modify::configure;
+use super::{Failure, Outcome, bad, zero};
+use crate::adapter::Adapter;
+use crate::host::{HeldMemory, Host, Lane};
+use crate::limits;
+use crate::objects::claims::Tuple;
+use crate::objects::qp::outstanding::OUTSTANDING;
+use crate::objects::qp::streaming::{Request, Stage, Streaming};
+use crate::objects::qp::{Path, Qp};
+
+/// Bytes that a frame has beside TCP's payload and options.
+const HEADERS: usize = 14 + 4 + 40 + 20;
+/// The smallest segments that are of use.
+const MSS_MIN: u16 = 128;
+
+pub(super) fn open_connection<H: Host>(
+    adapter: &Arc<Adapter<H>>,
+    params: &OpenConnection,
+) -> Outcome<()> {
+    if !params.addr.is_multiple_of(8) {
+        return Err(bad(offset_of!(OpenConnection, addr)));
+    }
+    let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
+    let mut bytes = [0; size_of::<Connection>()];
+    let memory = adapter.host().hold(Lane::SHARED);
+    memory.read(params.addr, &mut bytes).map_err(|_| Status::BadAddress)?;
+    drop(memory);
+    let connection = Connection::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
+    if qp.kind != Type::Rc || qp.state() != State::Init {
+        return Err(Status::BadState.into());
+    }
+    let streaming = streaming(adapter, &qp, &connection)?;
+    {
+        let mut attr = qp.attr.lock();
+        attr.max_rd_atomic = u8::try_from(connection.ord.get()).unwrap_or(u8::MAX);
+        attr.max_dest_rd_atomic = u8::try_from(connection.ird.get()).unwrap_or(u8::MAX);
+    }
+    configure(&qp);
+    qp.requester.lock().path = Path::Stream(Box::new(streaming));
+    if !qp.change_state(State::Init, State::Rts) {
+        return Err(Status::BadState.into());
+    }
+    qp.schedule(adapter.core());
+    Ok(())
+}
+
+/// Checks the state of a connection and takes it over.
+fn streaming<H: Host>(
+    adapter: &Adapter<H>,
+    qp: &Qp<H>,
+    connection: &Connection,
+) -> Result<Streaming, Failure> {
+    let role = Role::from_raw(connection.role).ok_or(bad(offset_of!(Connection, role)))?;
+    let flags =
+        ConnectionFlags::from_bits(connection.flags).ok_or(bad(offset_of!(Connection, flags)))?;
+    zero(&connection.reserved, offset_of!(Connection, reserved))?;
+    let private_len = usize::from(connection.private_len.get());
+    let private =
+        connection.private.get(..private_len).ok_or(bad(offset_of!(Connection, private_len)))?;
+    let most = limits::MAX_RD_ATOMIC;
+    for (value, offset) in [
+        (connection.ird.get(), offset_of!(Connection, ird)),
+        (connection.ord.get(), offset_of!(Connection, ord)),
+    ] {
+        if u32::from(value) > most {
+            return Err(bad(offset));
+        }
+    }
+    let mss = connection.mss.get();
+    let fits = usize::from(mss) + HEADERS <= vrnic_roce::wire::build::FRAME_MAX;
+    if mss < MSS_MIN || !fits {
+        return Err(bad(offset_of!(Connection, mss)));
+    }
+    let path = path(adapter.core().mac(), flags, connection);
+    let (local, remote) = (path.source, path.destination);
+    let vlan = path.vlan.map(|tag| tag & 0x0fff);
+    let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
+    let wishes =
+        Wishes { ird: connection.ird.get(), ord: connection.ord.get(), ..Wishes::default() };
+    let config = Config {
+        wishes,
+        capacity: qp.sq.size().min(OUTSTANDING) as usize,
+        emss: u32::from(mss),
+        extensions: true,
+        ..Config::default()
+    };
+    let stage = match role {
+        Role::Initiator => {
+            Stage::Open { stream: Box::new(Stream::initiate(config, private)), before: 0 }
+        }
+        Role::Responder => Stage::Request(Request::new(config, private)),
+    };
+    let now = Nanos(adapter.host().now());
+    let context = context(flags, connection);
+    let tcp = vrnic_tcp::Connection::adopt(now, &context, &Params::default());
+    Ok(Streaming::new(tcp, stage, (path, mss), &qp.sq, claim))
+}
+
+/// The headers below TCP's.
+fn path(own: [u8; 6], flags: ConnectionFlags, connection: &Connection) -> frame::Path {
+    let address = |bytes: [u8; 16], port: u16| {
+        let [a, b, c, d, ..] = bytes;
+        let ip = if flags.contains(ConnectionFlags::IPV6) {
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        } else {
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        };
+        SocketAddr::new(ip, port)
+    };
+    frame::Path {
+        to: connection.dmac,
+        from: own,
+        vlan: flags.contains(ConnectionFlags::VLAN).then_some(connection.vlan.get()),
+        source: address(connection.local, connection.local_port.get()),
+        destination: address(connection.remote, connection.remote_port.get()),
+        traffic_class: connection.traffic_class,
+        hop_limit: connection.hop_limit.max(1),
+    }
+}
+
+/// The state of TCP.
+fn context(flags: ConnectionFlags, connection: &Connection) -> Context {
+    let micros = flags.contains(ConnectionFlags::MICROSECONDS);
+    let timestamps = TimestampState {
+        value: connection.timestamp.get(),
+        tick: if micros { Tick::Micros } else { Tick::Millis },
+        recent: connection.recent_timestamp.get(),
+    };
+    Context {
+        send_next: SeqNum(connection.send_next.get()),
+        receive_next: SeqNum(connection.receive_next.get()),
+        send_window: connection.send_window.get(),
+        max_send_window: connection.max_send_window.get(),
+        receive_window: connection.receive_window.get(),
+        send_scale: connection.send_scale,
+        receive_scale: connection.receive_scale,
+        mss: connection.mss.get(),
+        sack: flags.contains(ConnectionFlags::SACK),
+        timestamps: flags.contains(ConnectionFlags::TIMESTAMPS).then_some(timestamps),
+        round_trip: None,
+    }
+}

@@ -1,0 +1,220 @@
+//! The memory of a QP's guest, as a stream reaches it.
+
+use std::sync::Arc;
+
+use vrnic_abi::qp::Access;
+use vrnic_abi::{Key, Srqn};
+use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
+use vrnic_iwarp::tcp::Gone;
+use vrnic_iwarp::wire::ddp::Tagged;
+use vrnic_iwarp::wire::rdmap::AtomicOp;
+
+use crate::datapath::inbound::{self, Remote};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::{self, outcome};
+use crate::datapath::sgl::SgList;
+use crate::datapath::there::There;
+use crate::datapath::turn::TurnContext;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::core::Core;
+use crate::objects::qp::outstanding::Outstanding;
+use crate::objects::qp::{self, Qp, Responder};
+use crate::requests::wqe::Segment;
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+
+/// The memory of both halves of a QP.
+pub(super) struct Reach<'a, H: Host> {
+    pub(super) core: &'a Arc<Core<H>>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) responder: &'a mut Responder,
+    pub(super) outstanding: &'a Outstanding,
+    pub(super) slice: &'a Slice<'a, H>,
+}
+
+impl<H: Host> Reach<'_, H> {
+    /// A message, or a segment of one, as the responder's primitives take it.
+    fn inbound(&self, inbound: &Inbound) -> Result<inbound::Inbound, Refusal> {
+        let remote = |at: Tagged| Remote { addr: at.to, key: Key::new(at.stag.0) };
+        let (at, len) = (u64::from(inbound.at), u64::from(inbound.len));
+        // A tagged segment names the place of its own bytes.
+        let (operation, from) = match inbound.operation {
+            Operation::Send(None) => (inbound::Operation::Send, at),
+            Operation::Send(Some(stag)) => {
+                (inbound::Operation::SendInvalidate(Key::new(stag.0)), at)
+            }
+            Operation::Write(place) => (inbound::Operation::Write(remote(place)), 0),
+            Operation::Read(place) => (inbound::Operation::Read(remote(place)), 0),
+            Operation::Atomic(place, op) => {
+                let word = remote(place);
+                let operation = match op {
+                    AtomicOp::FetchAdd { add, mask: 0 } => {
+                        inbound::Operation::FetchAdd { word, add }
+                    }
+                    AtomicOp::CompareSwap {
+                        compare,
+                        compare_mask: u64::MAX,
+                        swap,
+                        swap_mask: u64::MAX,
+                    } => inbound::Operation::CompareSwap { word, compare, swap },
+                    _ => return Err(Refusal::Invalid),
+                };
+                (operation, 0)
+            }
+            Operation::Immediate(_) => return Err(Refusal::Invalid),
+        };
+        Ok(inbound::Inbound {
+            operation,
+            length: from + len,
+            from,
+            imm: None,
+            solicited: inbound.solicited,
+            src_qpn: self.responder.source_qpn,
+            srqn: Srqn::default(),
+            number: self.responder.message(inbound.number),
+        })
+    }
+
+    fn try_place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refusal> {
+        let message = self.inbound(inbound)?;
+        let there = There::new(self.core, self.qp, self.slice);
+        there.turn.step(Counter::RxPkts);
+        there.turn.add(Counter::RxBytes, octets.len() as u64);
+        let mut side = SgList::default();
+        responder::begin(&there, self.responder, &message, &mut side)?;
+        if matches!(inbound.operation, Operation::Read(_)) {
+            return Ok(());
+        }
+        side.write::<H>(&there.turn.memory, message.from, octets)
+            .map_err(|_| Refusal::Operational)?;
+        self.slice.charge_copy(octets.len() as u64);
+        there.turn.moved(octets.len() as u64);
+        Ok(())
+    }
+
+    fn try_end(&mut self, inbound: &Inbound) -> Result<(), Refusal> {
+        let message = self.inbound(inbound)?;
+        let ended = {
+            let there = There::new(self.core, self.qp, self.slice);
+            let mut side = SgList::default();
+            // A SEND has its receive since its first segment; with no bytes behind that, this
+            // looks it up and takes none.
+            let again = inbound::Inbound { from: message.length, ..message };
+            if again.from > 0 {
+                responder::begin(&there, self.responder, &again, &mut side)?;
+            }
+            there.turn.step(match inbound.operation {
+                Operation::Write(_) => Counter::RxWriteRequests,
+                Operation::Read(_) => Counter::RxReadRequests,
+                _ => Counter::RxSendReq,
+            });
+            responder::end(&there, self.responder, &message, &side)?
+        };
+        ended.map_or(Ok(()), |ended| self.end_key(&message, ended))
+    }
+
+    fn try_atomic(&mut self, inbound: &Inbound) -> Result<u64, Refusal> {
+        let message = self.inbound(inbound)?;
+        let there = There::new(self.core, self.qp, self.slice);
+        let mut side = SgList::default();
+        responder::begin(&there, self.responder, &message, &mut side)?;
+        let old = responder::execute_atomic(&there, &message, &side)?;
+        responder::end(&there, self.responder, &message, &side)?;
+        there.turn.step(Counter::RxAtomicRequests);
+        Ok(old)
+    }
+
+    /// Moves the QP to the error state, unless the message waits for a receive. Returns the reason
+    /// for the peer.
+    #[cold]
+    fn refuse(&mut self, refusal: Refusal) -> Refused {
+        let there = There::new(self.core, self.qp, self.slice);
+        outcome::fail(&there, self.responder, refusal);
+        refused(refusal)
+    }
+
+    /// Waits until a key that a message has ended is not in use any more, and completes the
+    /// message.
+    #[cold]
+    fn end_key(&mut self, inbound: &inbound::Inbound, ended: qp::Ended) -> Result<(), Refusal> {
+        self.core.host().drain();
+        self.slice.charge(cost::readers(self.core.workers()));
+        if let qp::Ended::Command(key) = ended {
+            self.qp.tpt.finish_command(key);
+        }
+        let there = There::new(self.core, self.qp, self.slice);
+        outcome::received(&there, self.responder, inbound, Some(ended))
+    }
+}
+
+impl<H: Host> Memory for Reach<'_, H> {
+    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Gone> {
+        let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
+        let here = TurnContext::new(self.core, self.qp, self.slice);
+        let mut source = SgList::default();
+        source.add_source((&here, self.qp.pdn), &posted.send, raw).map_err(|_| Gone)?;
+        source.read::<H>(&here.memory, at.into(), into).map_err(|_| Gone)?;
+        self.slice.charge_copy(into.len() as u64);
+        here.moved(into.len() as u64);
+        Ok(())
+    }
+
+    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Gone> {
+        let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
+        let here = TurnContext::new(self.core, self.qp, self.slice);
+        let mut sink = SgList::default();
+        let list = (&posted.send.segments, raw);
+        sink.add_list((&here, self.qp.pdn), list, Access::LOCAL_WRITE).map_err(|_| Gone)?;
+        sink.write::<H>(&here.memory, at.into(), octets).map_err(|_| Gone)?;
+        here.moved(octets.len() as u64);
+        Ok(())
+    }
+
+    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone> {
+        let there = There::new(self.core, self.qp, self.slice);
+        let number = self.responder.message(source.number);
+        let end = u64::from(at) + into.len() as u64;
+        // The source is looked up as far as it is read.
+        let len = u32::try_from(end).map_err(|_| Gone)?;
+        let segment = Segment { addr: source.at.to, len, key: source.at.stag.0.into() };
+        let user = (&there.turn, responder::user(&there, self.responder));
+        let mut side = SgList::default();
+        side.add_remote(user, &segment, Access::REMOTE_READ, number).map_err(|_| Gone)?;
+        side.read::<H>(&there.turn.memory, at.into(), into).map_err(|_| Gone)?;
+        self.slice.charge_copy(into.len() as u64);
+        there.turn.moved(into.len() as u64);
+        Ok(())
+    }
+
+    fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {
+        self.try_place(inbound, octets).map_err(|refusal| self.refuse(refusal))
+    }
+
+    fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused> {
+        let ended = self.try_end(inbound).map(|()| Ended::Now);
+        ended.map_err(|refusal| self.refuse(refusal))
+    }
+
+    fn atomic(&mut self, inbound: &Inbound) -> Result<u64, Refused> {
+        self.try_atomic(inbound).map_err(|refusal| self.refuse(refusal))
+    }
+}
+
+/// The reason of a refusal, as the stream reports it to the peer.
+const fn refused(refusal: Refusal) -> Refused {
+    match refusal {
+        Refusal::NotReady => Refused::NotReady,
+        Refusal::Invalid => Refused::Disabled,
+        Refusal::TooShort => Refused::TooLong,
+        Refusal::Access(denied) => match denied {
+            Denied::Foreign => Refused::Foreign,
+            Denied::Bounds => Refused::Bounds,
+            Denied::Rights | Denied::Touched => Refused::Rights,
+            Denied::NotBindable | Denied::InUse => Refused::NotInvalidated,
+            Denied::Memory | Denied::Full => Refused::Gone,
+            Denied::Invalid | Denied::Kind | Denied::Stale => Refused::Invalid,
+        },
+        Refusal::Operational | Refusal::Malformed | Refusal::Unexpected => Refused::Gone,
+    }
+}

@@ -1,0 +1,15 @@
+//! Messages of a QP that travel in a TCP connection (iWARP): the connection and the stream of
+//! messages in it ([`crate::objects::qp::streaming`]) at work.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `memory` | the memory of the QP's guest, as the stream reaches it |
+//! | `arrivals` | a frame on its way to a QP |
+//! | `turn` | a turn of a QP: work requests, segments, completions |
+
+mod arrivals;
+mod memory;
+mod turn;
+
+pub(crate) use arrivals::arrive;
+pub(crate) use turn::run;

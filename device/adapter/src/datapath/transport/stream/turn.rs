@@ -1,0 +1,496 @@
+//! A turn of a QP whose messages travel in a TCP connection: work requests, segments, completions.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::{Class, Flags, Opcode};
+use vrnic_iwarp::Stream;
+use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
+use vrnic_iwarp::stream::close::{Happening, Order, State as StreamState};
+use vrnic_iwarp::stream::{Event, Want};
+use vrnic_iwarp::wire::ddp::{Stag, Tagged};
+use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
+use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent};
+use vrnic_tcp::wire::frame::{HEADROOM, build};
+use vrnic_tcp::{Connection, Nanos};
+
+use super::memory::Reach;
+use crate::datapath::memory_wr::{self, Settled};
+use crate::datapath::send_queue::{BATCH, Turn, advance, drained};
+use crate::datapath::transport::peers::Network;
+use crate::datapath::turn::{Allowance, TurnContext};
+use crate::datapath::wqe_fetch::Batch;
+use crate::ethernet::Frame;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::completion::Completion;
+use crate::objects::qp::outstanding::{End, OUTSTANDING, Posted};
+use crate::objects::qp::streaming::{Stage, Streaming};
+use crate::objects::qp::{Path, Qp, Requester};
+use crate::requests::wqe::SendWqe;
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+
+/// Frames that a QP may send in one turn.
+const FRAMES: usize = 64;
+/// Time for the end of a stream; after that, it is reset.
+const END_NS: u64 = 1_000_000_000;
+/// Time before a QP tries again when the network has no room for its frames.
+const PAUSE_NS: u64 = 10_000;
+
+/// Lets a QP send and complete, as far as `allowance` goes.
+pub(crate) fn run<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    allowance: &Allowance<'_, H>,
+) -> Turn {
+    let Path::Stream(mut streaming) = std::mem::take(&mut requester.path) else {
+        return Turn::Idle;
+    };
+    batch.clear();
+    let slice = allowance.slice;
+    let mut sending = Sending { network, qp, requester, streaming: &mut streaming, batch, slice };
+    let turn = sending.run();
+    let core = network.core();
+    if !streaming.outbox.is_empty() {
+        if core.carries() {
+            network.transmit(qp.qpn, &mut streaming.outbox);
+        }
+        streaming.outbox.clear();
+    }
+    requester.path = Path::Stream(streaming);
+    turn
+}
+
+/// A QP at work.
+struct Sending<'a, H: Host> {
+    network: Network<'a, H>,
+    qp: &'a Arc<Qp<H>>,
+    requester: &'a mut Requester<H>,
+    streaming: &'a mut Streaming,
+    batch: &'a mut Batch,
+    slice: &'a Slice<'a, H>,
+}
+
+/// How the taking of work requests ends.
+enum Taken {
+    /// All that were posted, or that there is room for.
+    Done,
+    /// The slice is over, and more may be posted.
+    More,
+    /// A key has ended, and is still in use by others.
+    Readers(u32),
+    /// The queue has failed.
+    Failed,
+}
+
+impl<H: Host> Sending<'_, H> {
+    fn run(&mut self) -> Turn {
+        if self.qp.dead.load(Ordering::Acquire) {
+            return Turn::Idle;
+        }
+        match self.qp.state() {
+            State::Rts | State::Sqd => {}
+            State::Err | State::Sqe => return self.finish(),
+            _ => return Turn::Idle,
+        }
+        let now = self.begin();
+        if self.report().is_some() {
+            return self.finish();
+        }
+        let mut more = false;
+        match self.take() {
+            Taken::Done => {}
+            Taken::More => more = true,
+            Taken::Readers(index) => {
+                self.network.core().host().drain();
+                self.slice.charge(cost::readers(self.network.core().workers()));
+                self.streaming.outstanding.end(index.into(), End::Done);
+                more = true;
+            }
+            Taken::Failed => return self.finish(),
+        }
+        let sent = self.transmit(now);
+        self.tell();
+        if self.report().is_some() {
+            return self.finish();
+        }
+        if self.qp.state() == State::Sqd && self.streaming.outstanding.is_empty() {
+            let _idle = drained(self.network.core(), self.qp, self.requester);
+        }
+        match (sent, self.streaming.tcp.deadline()) {
+            (Some(at), _) => Turn::Wait(at),
+            (None, _) if more => Turn::More,
+            (None, Some(at)) => Turn::Wait(at.0),
+            (None, None) => Turn::Idle,
+        }
+    }
+
+    /// Does what is due. Returns the time.
+    fn begin(&mut self) -> Nanos {
+        let now = Nanos(self.network.core().host().now());
+        self.streaming.tcp.timeout(now);
+        self.resume(now);
+        self.tell();
+        now
+    }
+
+    /// Ends the stream: sends what its end asks for (a Terminate, a FIN, or a reset), and completes
+    /// the work requests that it has. TCP may read their memory until then. What is still in the
+    /// send queue is flushed afterwards.
+    fn finish(&mut self) -> Turn {
+        let now = self.begin();
+        let over = *self.streaming.end_by.get_or_insert(now.0.saturating_add(END_NS)) <= now.0;
+        let open = self.with(|_, stream, _| {
+            if matches!(stream.state(), StreamState::Starting | StreamState::Rts) {
+                stream.disconnect(Want::Abortive);
+            } else if over {
+                stream.happened(Happening::TimeOut);
+            }
+        });
+        if open.is_none() {
+            self.streaming.tcp.abort();
+        }
+        self.tell();
+        let sent = self.transmit(now);
+        self.tell();
+        // Each pass completes one that has failed.
+        for _ in 0..OUTSTANDING {
+            if self.report().is_none() || self.streaming.outstanding.is_empty() {
+                break;
+            }
+        }
+        if over || open.is_none() || self.streaming.outstanding.is_empty() {
+            return Turn::Failed;
+        }
+        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
+        let at = [sent, deadline, self.streaming.end_by].into_iter().flatten().min();
+        at.map_or(Turn::Failed, Turn::Wait)
+    }
+
+    /// Completes work requests, and follows the events of the stream. Returns a
+    /// turn if the QP has failed. A completion tells more than the event, so it comes first.
+    fn report(&mut self) -> Option<Turn> {
+        let turn = self.complete();
+        if self.events() { Some(Turn::Failed) } else { turn }
+    }
+
+    /// Follows the events of the stream. Returns whether the QP has failed.
+    fn events(&mut self) -> bool {
+        let core = self.network.core();
+        if matches!(self.streaming.stage, Stage::Failed) {
+            self.qp.failed(core, Kind::QpFatal);
+            return true;
+        }
+        let Stage::Open { stream, .. } = &mut self.streaming.stage else { return false };
+        let mut failed = false;
+        while let Some(event) = stream.next_event() {
+            match event {
+                Event::Established(_) => {}
+                Event::StartFailed(_) | Event::TerminateSent(_) | Event::TerminateReceived(_) => {
+                    self.qp.failed(core, Kind::QpFatal);
+                    failed = true;
+                }
+                Event::GracefulDisconnect
+                | Event::AbortiveDisconnect
+                | Event::Closed
+                | Event::BadClose => {
+                    self.qp.fail();
+                    failed = true;
+                }
+            }
+        }
+        failed
+    }
+
+    /// Calls `work` with TCP, the stream and the memory, if both start frames are there or under
+    /// way.
+    fn with<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection, &mut Stream, &mut Reach<'_, H>) -> T,
+    ) -> Option<T> {
+        let Streaming { tcp, stage, outstanding, .. } = &mut *self.streaming;
+        let Stage::Open { stream, .. } = stage else { return None };
+        let mut responder = self.qp.responder.lock();
+        let mut reach = Reach {
+            core: self.network.core(),
+            qp: self.qp,
+            responder: &mut responder,
+            outstanding,
+            slice: self.slice,
+        };
+        let done = work(tcp, stream, &mut reach);
+        let event = std::mem::take(&mut responder.event_due);
+        drop(responder);
+        if event {
+            self.slice.charge(cost::EVENT);
+            self.qp.recv_cq.fire(&self.network.core().caller(self.slice.lane()));
+        }
+        Some(done)
+    }
+
+    /// Delivers bytes again that were held back.
+    fn resume(&mut self, now: Nanos) {
+        let Stage::Open { before, .. } = self.streaming.stage else { return };
+        self.with(|tcp, stream, reach| {
+            let sink = stream.sink(reach);
+            tcp.resume(now, &mut crate::objects::qp::streaming::Behind { sink, before });
+        });
+    }
+
+    /// Tells TCP and the stream what the other has to say.
+    fn tell(&mut self) {
+        self.with(|tcp, stream, _| {
+            stream.progress(tcp.acknowledged(), tcp.sent());
+            while let Some(event) = tcp.event() {
+                match event {
+                    TcpEvent::Acknowledged(_) | TcpEvent::Ended(TcpEnd::Closed) => {}
+                    TcpEvent::PeerClosed => stream.happened(Happening::PeerFinished),
+                    TcpEvent::Closed => stream.happened(Happening::Closed),
+                    TcpEvent::Ended(TcpEnd::TimedOut) => stream.happened(Happening::Lost),
+                    TcpEvent::Ended(_) => stream.happened(Happening::PeerReset),
+                }
+            }
+            while let Some(order) = stream.next_order() {
+                match order {
+                    Order::Finish => tcp.close(),
+                    Order::Reset => tcp.abort(),
+                }
+            }
+        });
+    }
+
+    /// Sends segments. Returns when to try again, if the network has no room.
+    fn transmit(&mut self, now: Nanos) -> Option<u64> {
+        let room = self.network.fabric.room(self.network.core().mac(), self.streaming.path.to);
+        for nth in 0..FRAMES {
+            if nth >= room {
+                return Some(now.0.saturating_add(PAUSE_NS));
+            }
+            let mut buffer = std::mem::take(&mut self.streaming.buffer);
+            let sent = self.segment(now, &mut buffer);
+            self.streaming.buffer = buffer;
+            // Nothing is left.
+            sent?;
+            if self.slice.is_over() {
+                break;
+            }
+        }
+        Some(now.0)
+    }
+
+    /// Builds the frame of the next segment.
+    fn segment(&mut self, now: Nanos, buffer: &mut [u8]) -> Option<()> {
+        let into = buffer.get_mut(HEADROOM..)?;
+        let sent = self.with(|tcp, stream, reach| {
+            stream.fill(reach);
+            tcp.transmit(now, &mut stream.source(reach), into)
+        });
+        let sent = match sent {
+            Some(sent) => sent?,
+            // Before the stream begins there is nothing to send but acknowledgements.
+            None => self.streaming.tcp.transmit(now, &mut Nothing, &mut [])?,
+        };
+        let streaming = &mut *self.streaming;
+        streaming.id = streaming.id.wrapping_add(1);
+        let range = build(&streaming.path, streaming.id, &sent.header, buffer, sent.len).ok()?;
+        let bytes = buffer.get(range)?.to_vec();
+        let stats = self.network.core().stats();
+        stats.step(Counter::TxPkts);
+        stats.add(Counter::TxBytes, sent.len as u64);
+        self.slice.charge(cost::PACKET);
+        streaming.outbox.push(Frame::new(bytes));
+        Some(())
+    }
+
+    /// Takes work requests, as many as there is room for.
+    fn take(&mut self) -> Taken {
+        for _ in 0..BATCH {
+            let outstanding = &self.streaming.outstanding;
+            if self.qp.state() != State::Rts || !outstanding.has_room() || outstanding.has_failed()
+            {
+                return Taken::Done;
+            }
+            let index = self.requester.ci;
+            let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+            let place = match self.batch.take(&here, self.qp, index) {
+                Ok(Some(place)) => place,
+                Ok(None) => return Taken::Done,
+                Err(_why) => {
+                    drop(here);
+                    self.qp.failed(self.network.core(), Kind::QpFatal);
+                    return Taken::Failed;
+                }
+            };
+            advance(self.qp, self.requester);
+            let raw = self.batch.entry(&place).to_vec();
+            let send = match SendWqe::parse(self.qp.kind, &raw, index) {
+                Ok(send) => send,
+                Err(malformed) => {
+                    let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
+                    let end = Some(End::Failed(malformed.status, 0));
+                    let posted = Posted { send, opcode: malformed.opcode, command: None, end };
+                    self.streaming.outstanding.post(posted, &[]);
+                    return Taken::Done;
+                }
+            };
+            here.step(send.opcode.info().begun);
+            self.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
+            let mut posted = Posted { send, opcode: send.completed(), command: None, end: None };
+            if send.is_about_key() {
+                match memory_wr::run(&here, self.qp, (&send, &raw)) {
+                    Ok(Settled::Now) => posted.end = Some(End::Done),
+                    Ok(Settled::AfterReaders) => {
+                        drop(here);
+                        self.streaming.outstanding.post(posted, &raw);
+                        return Taken::Readers(index);
+                    }
+                    Err(denied) => posted.end = Some(End::Refused(denied as u32)),
+                }
+                self.streaming.outstanding.post(posted, &raw);
+                continue;
+            }
+            drop(here);
+            let Some(request) = self.request(&send) else {
+                posted.end = Some(End::Failed(Status::LocQpOpErr, 0));
+                self.streaming.outstanding.post(posted, &raw);
+                return Taken::Done;
+            };
+            self.streaming.outstanding.post(posted, &raw);
+            let Stage::Open { stream, .. } = &mut self.streaming.stage else {
+                return Taken::Done;
+            };
+            if stream.push(request).is_err() {
+                let end = End::Failed(Status::LocQpOpErr, 0);
+                self.streaming.outstanding.end(index.into(), end);
+                return Taken::Done;
+            }
+            if self.slice.is_over() {
+                return Taken::More;
+            }
+        }
+        Taken::More
+    }
+
+    /// The work request as the stream takes it, if it can.
+    fn request(&self, send: &SendWqe) -> Option<WorkRequest> {
+        let info = send.opcode.info();
+        let remote = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
+        let (value, compare) = send.operands;
+        let work = match info.class {
+            _ if info.command || send.imm().is_some() => return None,
+            Class::Write => Work::Write(remote),
+            Class::Read => {
+                // The peer names this place in its answer. It is no key, and gives nobody a right.
+                let sink = Tagged { stag: Stag(send.index), to: 0 };
+                Work::Read { sink, source: remote }
+            }
+            Class::Atomic if send.opcode == Opcode::FetchAdd => {
+                Work::Atomic(remote, AtomicOp::FetchAdd { add: value, mask: 0 })
+            }
+            Class::Atomic => {
+                let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
+                let swap = value;
+                let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
+                Work::Atomic(remote, op)
+            }
+            Class::Send | Class::Local => Work::Send(SendKind {
+                solicited: send.flags.contains(Flags::SOLICITED),
+                invalidate: info.invalidate.then(|| Stag(send.rkey.get())),
+            }),
+        };
+        Some(WorkRequest {
+            id: send.index.into(),
+            work,
+            length: u32::try_from(send.length).ok()?,
+            signaled: self.qp.signal_all || send.flags.contains(Flags::SIGNALED),
+            fence: send.flags.contains(Flags::FENCE),
+        })
+    }
+
+    /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
+    /// of them has failed.
+    fn complete(&mut self) -> Option<Turn> {
+        let Streaming { stage, outstanding, .. } = &mut *self.streaming;
+        if let Stage::Open { stream, .. } = stage {
+            while let Some(done) = stream.next_completion() {
+                outstanding.end(done.id, end_of(done.outcome));
+            }
+        }
+        while let Some((posted, end)) = outstanding.pop_ended() {
+            let (status, vendor_err) = match end {
+                End::Done => (Status::Success, 0),
+                End::Failed(status, vendor_err) => (status, vendor_err),
+                End::Refused(vendor_err) => (Status::MwBindErr, vendor_err),
+                End::Flushed => (Status::WrFlushErr, 0),
+            };
+            match end {
+                End::Done | End::Flushed => {}
+                End::Failed(..) => self.qp.fail_send(),
+                End::Refused(_) => self.qp.fail_key(),
+            }
+            let (send, done) = (&posted.send, status == Status::Success);
+            let signaled = self.qp.signal_all || send.flags.contains(Flags::SIGNALED);
+            if signaled || !done {
+                let reads = done && send.opcode.info().has_response();
+                let completion = Completion {
+                    status,
+                    vendor_err,
+                    byte_len: if reads {
+                        u32::try_from(send.length).unwrap_or(u32::MAX)
+                    } else {
+                        0
+                    },
+                    ..Completion::of_send(self.qp.qpn, send.id(), posted.opcode, status)
+                };
+                let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+                if here.complete(&self.qp.send_cq, &completion).is_err() {
+                    drop(here);
+                    self.qp.failed(self.network.core(), Kind::QpFatal);
+                    return Some(Turn::Failed);
+                }
+            }
+            if !matches!(end, End::Done | End::Flushed) {
+                return Some(Turn::Failed);
+            }
+        }
+        None
+    }
+}
+
+/// Nothing to send.
+struct Nothing;
+
+impl vrnic_tcp::Source for Nothing {
+    fn end(&self) -> vrnic_tcp::StreamPos {
+        vrnic_tcp::StreamPos(0)
+    }
+
+    fn cut(&self, _at: vrnic_tcp::StreamPos, most: usize) -> usize {
+        most
+    }
+
+    fn read(&mut self, _at: vrnic_tcp::StreamPos, _into: &mut [u8]) -> Result<(), vrnic_tcp::Gone> {
+        Err(vrnic_tcp::Gone)
+    }
+}
+
+fn end_of(outcome: Outcome) -> End {
+    let failed = |status| End::Failed(status, 0);
+    match outcome {
+        Outcome::Success => End::Done,
+        Outcome::Flushed => failed(Status::WrFlushErr),
+        Outcome::Local => End::Failed(Denied::Memory.local_status(), Denied::Memory as u32),
+        Outcome::BadResponse => failed(Status::BadRespErr),
+        Outcome::RemoteAccess => failed(Status::RemAccessErr),
+        Outcome::RnrRetryExceeded => failed(Status::RnrRetryExcErr),
+        Outcome::RemoteInvalidRequest => failed(Status::RemInvReqErr),
+        Outcome::RemoteOperational => failed(Status::RemOpErr),
+        Outcome::Fatal => failed(Status::FatalErr),
+    }
+}

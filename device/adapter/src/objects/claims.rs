@@ -1,0 +1,114 @@
+//! TCP connections of the guest that the adapter has taken over: their frames are for QPs, and not
+//! for the guest's network card.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+use vrnic_abi::Qpn;
+use vrnic_abi::admin::Status;
+
+/// Most connections of an adapter. Each needs up to a megabyte of the daemon's memory.
+const CONNECTIONS: usize = 256;
+
+/// The addresses of a connection, as its own end sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// The number of the VLAN.
+    pub vlan: Option<u16>,
+    /// The own address.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub remote: SocketAddr,
+}
+
+/// The connections of an adapter.
+#[derive(Debug, Default)]
+pub struct Claims {
+    qps: RwLock<HashMap<Tuple, Qpn>>,
+    count: AtomicUsize,
+}
+
+impl Claims {
+    /// Gives the frames of a connection to a QP, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Status::Busy`] if another QP has them, [`Status::NoResource`] if there are too many.
+    pub fn claim(self: &Arc<Self>, tuple: Tuple, qpn: Qpn) -> Result<Claim, Status> {
+        let mut qps = self.qps.write();
+        if qps.contains_key(&tuple) {
+            return Err(Status::Busy);
+        }
+        if qps.len() >= CONNECTIONS {
+            return Err(Status::NoResource);
+        }
+        qps.insert(tuple, qpn);
+        self.count.store(qps.len(), Ordering::Release);
+        Ok(Claim { claims: Arc::clone(self), tuple })
+    }
+
+    /// Returns whether there are any.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns the QP that the frames of a connection are for.
+    #[must_use]
+    pub fn find(&self, tuple: &Tuple) -> Option<Qpn> {
+        self.qps.read().get(tuple).copied()
+    }
+}
+
+/// A connection whose frames are for a QP.
+#[derive(Debug)]
+pub struct Claim {
+    claims: Arc<Claims>,
+    tuple: Tuple,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut qps = self.claims.qps.write();
+        qps.remove(&self.tuple);
+        self.claims.count.store(qps.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_for_one_qp_at_a_time() {
+        let claims = Arc::new(Claims::default());
+        let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let tuple = Tuple { vlan: None, local: address(1), remote: address(2) };
+        let claim = claims.claim(tuple, Qpn::new(7)).expect("it is free");
+        assert!(claims.any());
+        let taken = claims.claim(tuple, Qpn::new(8)).map(drop);
+        assert_eq!(taken, Err(Status::Busy));
+        assert_eq!(claims.find(&tuple), Some(Qpn::new(7)));
+        assert_eq!(claims.find(&Tuple { vlan: Some(3), ..tuple }), None);
+        drop(claim);
+        assert!(!claims.any() && claims.find(&tuple).is_none());
+    }
+
+    #[test]
+    fn the_number_of_connections_is_limited() {
+        let claims = Arc::new(Claims::default());
+        let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let claim = |port| {
+            let tuple = Tuple { vlan: None, local: address(1), remote: address(port) };
+            claims.claim(tuple, Qpn::new(7))
+        };
+        let most = u16::try_from(CONNECTIONS).expect("a number of a port");
+        let all: Vec<Claim> = (0..most).map(|port| claim(port).expect("room")).collect();
+        assert_eq!(claim(most).map(drop), Err(Status::NoResource));
+        drop(all);
+        assert!(claim(most).is_ok());
+    }
+}

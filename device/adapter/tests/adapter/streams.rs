@@ -1,0 +1,122 @@
+//! Messages in TCP connections (iWARP), between adapters of two daemons, over cables that lose,
+//! double, delay and corrupt frames.
+
+use vrnic_abi::cq::{Cqe, Status};
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
+use vrnic_simlink::Faults;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::cable::Cable;
+
+/// Sizes around those of segments.
+const SIZES: [usize; 8] = [0, 1, 63, 1441, 1442, 1443, 65_536, 100_001];
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
+}
+
+/// Two endpoints with a connection.
+fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
+    let setup = Setup::default();
+    let (a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+    stream::connect_pair(&a, &b);
+    assert_eq!((a.state(), b.state()), (State::Rts, State::Rts));
+    (a, b)
+}
+
+/// Waits for the completion of a receive.
+fn received(cable: &Cable, on: &mut Endpoint) -> Cqe {
+    let mut found = None;
+    cable.run_until(|| {
+        found = found.or_else(|| on.recv_cq.poll());
+        found.is_some()
+    });
+    found.expect("the receive")
+}
+
+/// Every operation, whose bytes arrive once and unchanged.
+fn every_operation(cable: &Cable) {
+    let (mut a, mut b) = connected(cable);
+    for (seed, len) in SIZES.into_iter().enumerate() {
+        let data = pattern(len, seed);
+        a.fill(3, &data);
+        b.fill(5, &vec![0xee; len + 8]);
+        let here = [a.sge(3, len as u32)];
+        let write = Wr::new(Opcode::Write, &here).to(b.buffer + 5, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success, "WRITE of {len}");
+        let sink = [a.sge(200_000, len as u32)];
+        let read = Wr::new(Opcode::Read, &sink).to(b.buffer + 5, b.key);
+        let done = cable.complete(&mut a, &read);
+        assert_eq!((status(&done), done.byte_len.get()), (Status::Success, len as u32));
+        assert_eq!(b.bytes(5, len), data, "WRITE of {len}");
+        assert_eq!(b.bytes(5 + len as u64, 8), [0xee; 8], "bytes behind a WRITE of {len}");
+        assert_eq!(a.bytes(200_000, len), data, "READ of {len}");
+
+        b.post_recv(7, &[b.sge(300_000, 4000), b.sge(400_000, 200_000)]);
+        let send = Wr::new(Opcode::Send, &here);
+        assert_eq!(status(&cable.complete(&mut a, &send)), Status::Success, "SEND of {len}");
+        cable.settle();
+        let got = b.recv_cq.poll().expect("the receive");
+        assert_eq!((status(&got), got.byte_len.get()), (Status::Success, len as u32));
+        assert_eq!(b.bytes(300_000, len.min(4000)), data[..len.min(4000)]);
+        assert_eq!(b.bytes(400_000, len.saturating_sub(4000)), data[len.min(4000)..]);
+    }
+    b.fill(64, &40u64.to_le_bytes());
+    let add = Wr::new(Opcode::FetchAdd, &[a.sge(8, 8)]).atomic(2, 0).to(b.buffer + 64, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &add)), Status::Success);
+    assert_eq!(
+        (a.bytes(8, 8), b.bytes(64, 8)),
+        (40u64.to_le_bytes().to_vec(), 42u64.to_le_bytes().to_vec(),)
+    );
+}
+
+#[test]
+fn every_operation_goes_through_a_connection() {
+    every_operation(&Cable::new(1, Faults::default()));
+}
+
+#[test]
+fn bad_cables_change_nothing() {
+    let faults = Faults::all(20_000);
+    every_operation(&Cable::new(2, faults));
+}
+
+#[test]
+fn a_refused_message_ends_the_connection_at_both_ends() {
+    let cable = Cable::new(3, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    b.post_recv(1, &[b.sge(0, 100)]);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 5000)]).to(b.buffer, b.key ^ 1);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::RemAccessErr);
+    assert_eq!((a.state(), b.state()), (State::Err, State::Err));
+    assert_eq!(status(&received(&cable, &mut b)), Status::WrFlushErr);
+    assert!(b.bytes(0, 5000).iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_program_that_ends_its_qp_resets_the_connection() {
+    let cable = Cable::new(4, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    b.post_recv(1, &[b.sge(0, 100)]);
+    a.set_state(State::Err);
+    assert_eq!(status(&received(&cable, &mut b)), Status::WrFlushErr);
+    assert_eq!(b.state(), State::Err);
+}
+
+#[test]
+fn a_connection_has_one_qp() {
+    let cable = Cable::new(5, Faults::default());
+    let (mut a, _b) = connected(&cable);
+    let other = Endpoint::new(&cable.ga, Setup::default());
+    let refused = stream::open(&other, 0, cable.gb.mac()).expect_err("it has one");
+    assert_eq!(refused.0, vrnic_abi::admin::Status::Busy);
+    a.set_state(State::Reset);
+    stream::open(&other, 0, cable.gb.mac()).expect("it is free");
+}

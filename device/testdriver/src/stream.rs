@@ -1,0 +1,79 @@
+//! TCP connections for endpoints, as a kernel hands them over right after the handshake.
+
+use vrnic_abi::connection::{Connection, ConnectionFlags, PRIVATE_MAX, Role};
+
+use crate::admin::Refused;
+use crate::bus::Bus;
+use crate::endpoint::Endpoint;
+use crate::qp::{TO_RTS, attributes};
+
+/// The first sequence numbers of the initiator and of the responder.
+const FIRST: [u32; 2] = [0xffff_f000, 7];
+/// Their ports.
+const PORTS: [u16; 2] = [4000, 5000];
+/// The window that each promises, in bytes.
+const WINDOW: u32 = 1 << 20;
+
+/// Connects two endpoints in the state RESET; the first is the initiator.
+///
+/// # Panics
+/// When an adapter refuses.
+#[track_caller]
+pub fn connect_pair<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>) {
+    // The responder first: nothing but its QP waits for the request.
+    open(b, 1, a.guest.mac()).expect("OPEN_CONNECTION");
+    open(a, 0, b.guest.mac()).expect("OPEN_CONNECTION");
+}
+
+/// Gives an endpoint its end of the connection: 0 is the initiator, 1 the responder.
+///
+/// # Errors
+/// When the adapter refuses.
+///
+/// # Panics
+/// When the QP cannot go to INIT.
+#[track_caller]
+pub fn open<B: Bus>(end: &Endpoint<B>, number: usize, peer: [u8; 6]) -> Result<(), Refused> {
+    end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
+    end.guest.open_connection(end.qpn, &connection(number, peer))
+}
+
+/// The state of an end of the connection.
+fn connection(number: usize, dmac: [u8; 6]) -> Connection {
+    let own = number.min(1);
+    let peer = 1 - own;
+    let address = |last: u8| {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&[10, 9, 0, last]);
+        bytes
+    };
+    let addresses = [address(1), address(2)];
+    let role = if own == 0 { Role::Initiator } else { Role::Responder };
+    Connection {
+        role: role as u8,
+        flags: ConnectionFlags::SACK.bits(),
+        vlan: 0.into(),
+        dmac,
+        traffic_class: 0,
+        hop_limit: 64,
+        local: addresses[own],
+        remote: addresses[peer],
+        local_port: PORTS[own].into(),
+        remote_port: PORTS[peer].into(),
+        send_next: FIRST[own].into(),
+        receive_next: FIRST[peer].into(),
+        send_window: WINDOW.into(),
+        max_send_window: WINDOW.into(),
+        receive_window: WINDOW.into(),
+        send_scale: 7,
+        receive_scale: 7,
+        mss: 1460.into(),
+        timestamp: 0.into(),
+        recent_timestamp: 0.into(),
+        ird: 16.into(),
+        ord: 16.into(),
+        private_len: 0.into(),
+        reserved: [0; 2],
+        private: [0; PRIVATE_MAX],
+    }
+}
