@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 
 /// log2 of the entries of the queues.
@@ -121,6 +122,21 @@ impl Pair {
 
     /// Creates the pair as `setup` says.
     pub(crate) fn with(rig: &Rig, setup: Setup) -> Self {
+        let pair = Self::apart(rig, setup);
+        Endpoint::connect_pair(&pair.a, &pair.b);
+        pair
+    }
+
+    /// Creates a pair whose messages travel in a TCP connection, in segments of at most `mss`
+    /// bytes.
+    pub(crate) fn in_stream(rig: &Rig, mss: u16) -> Self {
+        let pair = Self::apart(rig, Setup::default());
+        stream::connect_pair_with(&pair.a, &pair.b, mss);
+        pair
+    }
+
+    /// Creates the endpoints.
+    fn apart(rig: &Rig, setup: Setup) -> Self {
         let setup = Setup {
             region: 1 << 20,
             log_cqes: LOG_WQES,
@@ -134,7 +150,6 @@ impl Pair {
         let bytes = vec![1; 1 << 20];
         pair.a.fill(0, &bytes);
         pair.b.fill(0, &bytes);
-        Endpoint::connect_pair(&pair.a, &pair.b);
         pair
     }
 }

@@ -13,16 +13,27 @@ const FIRST: [u32; 2] = [0xffff_f000, 7];
 const PORTS: [u16; 2] = [4000, 5000];
 /// The window that each promises, in bytes.
 const WINDOW: u32 = 1 << 20;
+/// Bytes of a segment on an Ethernet with an MTU of 1500.
+pub const MSS: u16 = 1460;
 
-/// Connects two endpoints in the state RESET; the first is the initiator.
+/// Connects two endpoints in the state RESET, with segments of [`MSS`]; the first is the initiator.
 ///
 /// # Panics
 /// When an adapter refuses.
 #[track_caller]
 pub fn connect_pair<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>) {
+    connect_pair_with(a, b, MSS);
+}
+
+/// Connects two endpoints in the state RESET, with segments of at most `mss` bytes.
+///
+/// # Panics
+/// When an adapter refuses.
+#[track_caller]
+pub fn connect_pair_with<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>, mss: u16) {
     // The responder first: nothing but its QP waits for the request.
-    open(b, 1, a.guest.mac()).expect("OPEN_CONNECTION");
-    open(a, 0, b.guest.mac()).expect("OPEN_CONNECTION");
+    open(b, 1, a.guest.mac(), mss).expect("OPEN_CONNECTION");
+    open(a, 0, b.guest.mac(), mss).expect("OPEN_CONNECTION");
 }
 
 /// Gives an endpoint its end of the connection: 0 is the initiator, 1 the responder.
@@ -33,13 +44,18 @@ pub fn connect_pair<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>) {
 /// # Panics
 /// When the QP cannot go to INIT.
 #[track_caller]
-pub fn open<B: Bus>(end: &Endpoint<B>, number: usize, peer: [u8; 6]) -> Result<(), Refused> {
+pub fn open<B: Bus>(
+    end: &Endpoint<B>,
+    number: usize,
+    peer: [u8; 6],
+    mss: u16,
+) -> Result<(), Refused> {
     end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
-    end.guest.open_connection(end.qpn, &connection(number, peer))
+    end.guest.open_connection(end.qpn, &connection(number, peer, mss))
 }
 
 /// The state of an end of the connection.
-fn connection(number: usize, dmac: [u8; 6]) -> Connection {
+fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
     let own = number.min(1);
     let peer = 1 - own;
     let address = |last: u8| {
@@ -67,7 +83,7 @@ fn connection(number: usize, dmac: [u8; 6]) -> Connection {
         receive_window: WINDOW.into(),
         send_scale: 7,
         receive_scale: 7,
-        mss: 1460.into(),
+        mss: mss.into(),
         timestamp: 0.into(),
         recent_timestamp: 0.into(),
         ird: 16.into(),

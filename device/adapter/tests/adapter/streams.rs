@@ -115,8 +115,8 @@ fn a_connection_has_one_qp() {
     let cable = Cable::new(5, Faults::default());
     let (mut a, _b) = connected(&cable);
     let other = Endpoint::new(&cable.ga, Setup::default());
-    let refused = stream::open(&other, 0, cable.gb.mac()).expect_err("it has one");
+    let refused = stream::open(&other, 0, cable.gb.mac(), stream::MSS).expect_err("it has one");
     assert_eq!(refused.0, vrnic_abi::admin::Status::Busy);
     a.set_state(State::Reset);
-    stream::open(&other, 0, cable.gb.mac()).expect("it is free");
+    stream::open(&other, 0, cable.gb.mac(), stream::MSS).expect("it is free");
 }

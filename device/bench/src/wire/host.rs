@@ -41,7 +41,8 @@ pub(super) fn measure(
     std::thread::scope(|scope| {
         let measured = scope.spawn(|| {
             host.enter()?;
-            for (headers, name) in [(true, "TAP, joined packets"), (false, "TAP, single packets")] {
+            for (headers, name) in [(true, "packets, TAP, joined"), (false, "packets, TAP, single")]
+            {
                 daemons(report, &host, daemon, (headers, name), (repeats, span))?;
             }
             let most = |run: &dyn Fn() -> anyhow::Result<f64>| {

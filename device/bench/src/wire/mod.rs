@@ -27,6 +27,8 @@ use crate::yardstick;
 /// Sizes of messages in bytes, and the number of outstanding requests of each size.
 const SIZES: [(u32, u32); 3] = [(8, 128), (4096, 128), LARGE];
 const LARGE: (u32, u32) = (64 << 10, 32);
+/// Bytes of a TCP segment, as many as a packet has of a path MTU of 4,096.
+const SEGMENT: u16 = 4096;
 /// Number of requests for each completion.
 const BATCH: u32 = 4;
 /// Time between two polls of the CQ.
@@ -73,11 +75,14 @@ fn trunk(report: &mut Report, daemon: &Path, runs: (u32, Duration)) -> anyhow::R
         ],
     )?;
     way(report, &rig, "trunk", runs)?;
+    let mut pair = Pair::in_stream(&rig, SEGMENT);
+    measure_pair(report, &mut pair, "iWARP, trunk", runs)?;
+    drop(pair);
     for control in &controls {
         lose(&daemon.with_file_name("vrnic"), control)?;
     }
     let mut pair = Pair::with(&rig, Setup::default());
-    large(report, &mut pair, "trunk, 1 % loss", runs);
+    large(report, &mut pair, "packets, trunk, 1 % loss", runs);
     Ok(())
 }
 
@@ -90,18 +95,22 @@ fn lose(vrnic: &Path, control: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn way(
+fn way(report: &mut Report, rig: &Rig, name: &str, runs: (u32, Duration)) -> anyhow::Result<()> {
+    let mut pair = Pair::new(rig, false);
+    measure_pair(report, &mut pair, &format!("packets, {name}"), runs)
+}
+
+fn measure_pair(
     report: &mut Report,
-    rig: &Rig,
+    pair: &mut Pair,
     name: &str,
     (repeats, span): (u32, Duration),
 ) -> anyhow::Result<()> {
-    let mut pair = Pair::new(rig, false);
-    let latency = latency::best(&mut pair, repeats)?;
-    report.histogram(&format!("64 B WRITE, doorbell to CQE, packets, {name}"), &latency);
+    let latency = latency::best(pair, repeats)?;
+    report.histogram(&format!("64 B WRITE, doorbell to CQE, {name}"), &latency);
     for opcode in [Opcode::Write, Opcode::Read] {
         for (len, depth) in SIZES {
-            rate(report, &mut pair, Load { opcode, len, depth }, name, (repeats, span));
+            rate(report, pair, Load { opcode, len, depth }, name, (repeats, span));
         }
     }
     Ok(())
@@ -124,7 +133,7 @@ fn rate(
 ) {
     let Load { opcode, len, .. } = load;
     let rate = (0..repeats).map(|_| load.run(pair, span)).fold(0f64, f64::max);
-    let name = format!("{len} B {opcode:?}, packets, {name}");
+    let name = format!("{len} B {opcode:?}, {name}");
     report.figure(&format!("{name}, million/s"), rate / 1e6);
     report.figure(&format!("{name}, GB/s"), rate * f64::from(len) / 1e9);
 }
