@@ -24,6 +24,17 @@ pub enum Found<'a> {
     },
 }
 
+/// A whole FPDU ahead of its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ahead<'a> {
+    /// Its ULPDU.
+    pub ulpdu: &'a [u8],
+    /// Its wire octets.
+    pub octets: usize,
+    /// A marker in it has confirmed where it starts.
+    pub marked: bool,
+}
+
 /// Finds FPDUs. Its buffers are allocated when it is made, and never later.
 #[derive(Debug)]
 pub struct Deframer {
@@ -85,6 +96,33 @@ impl Deframer {
         self.carry.clear();
     }
 
+    /// Looks for a whole FPDU at a plain position ahead, with these octets. Its CRC is right if it
+    /// has one. Nothing is taken.
+    pub fn look_ahead<'a>(&'a mut self, start: u64, octets: &'a [u8]) -> Option<Ahead<'a>> {
+        let Self { form, plain, .. } = self;
+        let size = size(form.markers, start, |at| octets.get(at).copied()).ok()??;
+        let (ulpdu, end) = open(*form, start, octets.get(..size)?, plain).ok()?;
+        Some(Ahead { ulpdu, octets: size, marked: size as u64 > end - start })
+    }
+
+    /// Passes FPDUs that were taken ahead of their turn, up to a plain position. The stream stands
+    /// between two FPDUs.
+    pub const fn skip(&mut self, end: u64) {
+        self.start = end;
+    }
+
+    /// The form of FPDUs.
+    #[must_use]
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The plain position of the FPDU that comes next.
+    #[must_use]
+    pub const fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Whether the stream stands between two FPDUs.
     #[must_use]
     pub const fn is_at_border(&self) -> bool {
@@ -99,19 +137,27 @@ impl Deframer {
 
     /// The wire octets of the next FPDU, if its length field has come.
     fn size(&self, octets: &[u8]) -> Result<Option<usize>, Cause> {
-        let at = self.form.markers.in_front(self.start);
-        let octet = |at: usize| {
+        size(self.form.markers, self.start, |at| {
             let behind = || octets.get(at.checked_sub(self.carry.len())?);
             self.carry.get(at).or_else(behind).copied()
-        };
-        let (Some(high), Some(low)) = (octet(at), octet(at + 1)) else { return Ok(None) };
-        let ulpdu = usize::from(u16::from_be_bytes([high, low]));
-        if ulpdu < crate::wire::ddp::TAGGED {
-            return Err(Cause::MarkerOrLength);
-        }
-        let wire = Fpdu { start: self.start, ulpdu }.wire(self.form.markers);
-        Ok(Some(usize::try_from(wire.end - wire.start).unwrap_or(WIRE_MAX)))
+        })
     }
+}
+
+/// The wire octets of an FPDU, if its length field has come. `octet` returns one of its octets.
+fn size(
+    markers: Markers,
+    start: u64,
+    octet: impl Fn(usize) -> Option<u8>,
+) -> Result<Option<usize>, Cause> {
+    let at = markers.in_front(start);
+    let (Some(high), Some(low)) = (octet(at), octet(at + 1)) else { return Ok(None) };
+    let ulpdu = usize::from(u16::from_be_bytes([high, low]));
+    if ulpdu < crate::wire::ddp::TAGGED {
+        return Err(Cause::MarkerOrLength);
+    }
+    let wire = Fpdu { start, ulpdu }.wire(markers);
+    Ok(Some(usize::try_from(wire.end - wire.start).unwrap_or(WIRE_MAX)))
 }
 
 /// Checks a whole FPDU; returns its ULPDU and the plain position behind it.

@@ -1,8 +1,9 @@
 //! The memory of the two ends, as the caller reaches it.
 //!
-//! A message passes [`Memory::place`] once for each of its segments, and [`Memory::end`] with the
-//! last one. These are the responder's primitives of the adapter: `place` is its `begin` with the
-//! copy, `end` is its `end`.
+//! A segment passes [`Memory::place`] or [`Memory::place_ahead`], once with success. The last one
+//! of a message then passes [`Memory::end`], when the stream has no gap before its end. These are
+//! the responder's primitives of the adapter: `place` is its `begin` with the copy, `end` is its
+//! `end`.
 
 use crate::tcp::{Gone, StreamPos};
 use crate::wire::ddp::{Stag, Tagged};
@@ -79,6 +80,32 @@ pub enum Refused {
     Gone,
 }
 
+/// The place of a segment that is ahead of its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Octets of a WRITE.
+    Write(Tagged),
+    /// Octets of a SEND.
+    Send {
+        /// Its receive, counted from that of the oldest SEND that has not ended, which is 0.
+        receive: u32,
+        /// Octets of the message before them.
+        at: u32,
+    },
+}
+
+/// A segment ahead of its turn: octets of the stream before it are missing. Messages may begin in
+/// these, so the number that its message will have is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Early {
+    /// The place of its first octet.
+    pub destination: Destination,
+    /// No segment of the message follows.
+    pub last: bool,
+    /// The position behind the segment in the stream.
+    pub end: StreamPos,
+}
+
 /// The state of a message whose last segment has been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -115,6 +142,19 @@ pub trait Memory {
     /// # Errors
     /// The reason for which nothing was placed.
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused>;
+
+    /// Checks a segment ahead of its turn, and places its octets. Nothing else happens before
+    /// [`Self::end`], which tells the message's number and the same [`Early::end`]. A SEND needs
+    /// the receive that it names, and all before that one; from then on they belong to this
+    /// stream. A key that is good for one message ends with the position of its last segment:
+    /// until then no other last segment may name it.
+    ///
+    /// Returns whether it has been placed. If not, nothing has changed, and the segment passes
+    /// [`Self::place`] in its turn, where a fault is reported.
+    fn place_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
+        let _ = (early, octets);
+        false
+    }
 
     /// Ends a message whose segments have all been placed.
     ///

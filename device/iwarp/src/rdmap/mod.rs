@@ -10,8 +10,10 @@
 //! | [`requester`] | work requests that are not completed |
 //! | [`responder`] | READs and atomics of the peer |
 //! | [`receive`] | messages that arrive |
+//! | [`ahead`] | segments that were placed ahead of their turn |
 //! | [`terminate`] | from refusals to causes, and from causes to outcomes |
 
+pub mod ahead;
 pub mod completion;
 pub mod log;
 pub mod memory;

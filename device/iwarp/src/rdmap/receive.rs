@@ -1,6 +1,7 @@
 //! Messages that arrive, in the order of the stream: their numbers, their offsets, their placement.
 
-use super::memory::{Ended, Inbound, Memory, Operation, Refused};
+use super::ahead::{Header, Payload, Placed};
+use super::memory::{Destination, Early, Ended, Inbound, Memory, Operation, Refused};
 use super::requester::{Mistake, Requester};
 use super::responder::Responder;
 use super::terminate;
@@ -18,6 +19,9 @@ pub struct Ends<'a, M> {
     /// The memory.
     pub memory: &'a mut M,
 }
+
+/// Receives ahead of their turn that segments are placed into.
+const RECEIVES_AHEAD: u32 = 16;
 
 /// The state after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +78,11 @@ impl Receive {
         let last = segment.last;
         let done = |()| if last { Step::Ended } else { Step::Placed };
         match segment.body {
-            Body::Write(at, octets) => self.write((at, last, end), octets, ends.memory),
+            Body::Write(at, octets) => {
+                self.write((at, last, end), Payload::Here(octets), ends.memory)
+            }
             Body::Send(kind, msn, mo, octets) => {
-                self.send((kind, msn, mo), (last, end), octets, ends.memory)
+                self.send((kind, msn, mo), (last, end), Payload::Here(octets), ends.memory)
             }
             Body::Immediate(solicited, msn, data) => {
                 self.immediate((solicited, msn, data), end, ends.memory)
@@ -84,6 +90,7 @@ impl Receive {
             Body::ReadRequest(msn, request) => self.read_request(msn, request, end, ends),
             Body::AtomicRequest(msn, request) => self.atomic_request(msn, request, end, ends),
             Body::ReadResponse(at, octets) => {
+                let octets = Payload::Here(octets);
                 let taken = ends.requester.read_response((at, last), octets, ends.memory);
                 taken.map(done).map_err(|Mistake(cause)| cause)
             }
@@ -95,13 +102,72 @@ impl Receive {
         }
     }
 
+    /// Takes a segment whose octets were placed ahead, now that its turn has come.
+    ///
+    /// # Errors
+    /// The cause for a Terminate.
+    pub fn take_placed<M: Memory>(
+        &mut self,
+        placed: &Placed,
+        end: StreamPos,
+        ends: Ends<'_, M>,
+    ) -> Result<Step, Cause> {
+        let Placed { header, last, len } = *placed;
+        let octets = Payload::Placed(len);
+        match header {
+            Header::Write(at) => self.write((at, last, end), octets, ends.memory),
+            Header::Send(kind, msn, mo) => {
+                self.send((kind, msn, mo), (last, end), octets, ends.memory)
+            }
+            Header::ReadResponse(at) => {
+                let taken = ends.requester.read_response((at, last), octets, ends.memory);
+                taken.map(|()| step(last)).map_err(|Mistake(cause)| cause)
+            }
+        }
+    }
+
+    /// Places the octets of a segment ahead of its turn. Returns whether that has been done; if
+    /// not, nothing has changed.
+    pub fn place_ahead<M: Memory>(
+        &self,
+        segment: &Segment<'_>,
+        end: StreamPos,
+        ends: Ends<'_, M>,
+    ) -> bool {
+        let last = segment.last;
+        let (destination, octets) = match segment.body {
+            // The place of a segment without payload is not checked.
+            Body::Write(_, []) => return true,
+            Body::Write(at, octets) => {
+                if at.to.checked_add(octets.len() as u64 - 1).is_none() {
+                    return false;
+                }
+                (Destination::Write(at), octets)
+            }
+            Body::ReadResponse(at, octets) => {
+                return ends.requester.response_ahead((at, last), octets, ends.memory);
+            }
+            Body::Send(kind, msn, at, octets) => {
+                let receive = msn.0.wrapping_sub(self.expected.0);
+                let open = self.send.filter(|_| receive == 0);
+                let fits = open.is_none_or(|open| open.kind == kind && at >= open.so_far);
+                if receive >= RECEIVES_AHEAD || !fits {
+                    return false;
+                }
+                (Destination::Send { receive, at }, octets)
+            }
+            _ => return false,
+        };
+        ends.memory.place_ahead(&Early { destination, last, end }, octets)
+    }
+
     fn write(
         &mut self,
         (at, last, end): (Tagged, bool, StreamPos),
-        octets: &[u8],
+        octets: Payload<'_>,
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {
-        let len = u32::try_from(octets.len()).map_err(|_| Cause::TaggedBounds)?;
+        let len = octets.len();
         let number = self.write.unwrap_or(self.begun);
         let inbound = Inbound {
             operation: Operation::Write(at),
@@ -118,7 +184,10 @@ impl Receive {
                 return Err(Cause::TaggedWrap);
             }
             let refused = |refused| terminate::cause(&inbound.operation, refused);
-            memory.place(&inbound, octets).map_err(refused)?;
+            octets
+                .here()
+                .map_or(Ok(()), |octets| memory.place(&inbound, octets))
+                .map_err(refused)?;
         }
         self.begun += u64::from(self.write.is_none());
         self.write = (!last).then_some(number);
@@ -129,7 +198,7 @@ impl Receive {
         &mut self,
         (kind, msn, mo): (SendKind, Msn, u32),
         (last, end): (bool, StreamPos),
-        octets: &[u8],
+        octets: Payload<'_>,
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {
         if msn != self.expected {
@@ -143,7 +212,7 @@ impl Receive {
         if mo != open.so_far {
             return Err(Cause::MessageOffset);
         }
-        let len = u32::try_from(octets.len()).map_err(|_| Cause::TooLong)?;
+        let len = octets.len();
         let so_far = mo.checked_add(len).ok_or(Cause::TooLong)?;
         let inbound = Inbound {
             operation: Operation::Send(kind.invalidate),
@@ -154,7 +223,7 @@ impl Receive {
             number: open.number,
             end,
         };
-        match memory.place(&inbound, octets) {
+        match octets.here().map_or(Ok(()), |octets| memory.place(&inbound, octets)) {
             Ok(()) => {}
             Err(Refused::NotReady) => return Ok(Step::NotReady),
             Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),

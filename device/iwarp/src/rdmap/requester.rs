@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use super::ahead::Payload;
 use super::completion::{Look, Mark, Tracker};
 use super::memory::Memory;
 use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};
@@ -197,7 +198,7 @@ impl Requester {
     pub fn read_response(
         &mut self,
         (at, last): (Tagged, bool),
-        octets: &[u8],
+        octets: Payload<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), Mistake> {
         let unexpected = Mistake(Cause::Opcode);
@@ -205,7 +206,7 @@ impl Requester {
         let (item, Expected::Read { sink, len, got }) = (asked.item, &mut asked.expected) else {
             return Err(self.bad_response(Cause::Opcode));
         };
-        let new = u32::try_from(octets.len()).unwrap_or(u32::MAX).checked_add(*got);
+        let new = octets.len().checked_add(*got);
         let Some(new) = new.filter(|new| new <= len) else {
             return Err(self.bad_response(Cause::TaggedBounds));
         };
@@ -220,11 +221,36 @@ impl Requester {
             return Err(self.bad_response(Cause::TaggedBounds));
         }
         let offset = std::mem::replace(got, new);
-        self.store(item, offset, octets, memory)?;
+        if let Some(octets) = octets.here() {
+            self.store(item, offset, octets, memory)?;
+        }
         if last {
             self.answered();
         }
         Ok(())
+    }
+
+    /// Stores octets of the response of a READ ahead of their turn, if there is no doubt to which
+    /// READ they belong. Returns whether it has.
+    pub fn response_ahead(
+        &self,
+        (at, last): (Tagged, bool),
+        octets: &[u8],
+        memory: &mut impl Memory,
+    ) -> bool {
+        let place = |asked: &Asked| {
+            let Expected::Read { sink, len, got } = asked.expected else { return None };
+            let offset = u32::try_from(at.to.wrapping_sub(sink.to)).ok()?;
+            let end = offset.checked_add(u32::try_from(octets.len()).ok()?)?;
+            let fits = sink.stag == at.stag && got <= offset && end <= len && last == (end == len);
+            fits.then_some((asked.item?, offset))
+        };
+        let mut places = self.asked.iter().filter_map(place);
+        let (Some((number, offset)), None) = (places.next(), places.next()) else { return false };
+        let item = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let Some(item) = item.and_then(|at| self.items.get(at)) else { return false };
+        let free = !octets.is_empty() && self.failed.is_none();
+        free && memory.store(item.request.id, offset, octets).is_ok()
     }
 
     /// Takes the response of an atomic.

@@ -60,6 +60,10 @@ impl Stream {
 
     /// Notes something that TCP or the program tells of the end of the connection.
     pub fn happened(&mut self, happening: Happening) {
+        if happening == Happening::PeerFinished && self.is_behind() {
+            self.arriving.finished = true;
+            return;
+        }
         let happening = match happening {
             // The end of the octets is right only between two FPDUs.
             Happening::PeerFinished if !self.arriving.is_at_border() => Happening::PeerBroke,
@@ -82,6 +86,7 @@ impl Stream {
             self.requester.fail();
             self.arriving.waits = false;
         }
+        self.finish_late();
     }
 
     /// Notes which work requests are complete at the end of the stream.

@@ -7,9 +7,10 @@ use crate::mpa::deframer::{Deframer, Found};
 use crate::mpa::framer::Form;
 use crate::mpa::markers::Markers;
 use crate::mpa::start::{self, Failure};
+use crate::rdmap::ahead::{Placed, Table};
 use crate::rdmap::memory::Memory;
 use crate::rdmap::receive::{Ends, Step};
-use crate::tcp::{Delivered, Sink, StreamPos, Then};
+use crate::tcp::{Delivered, Offered, Sink, StreamPos, Then};
 use crate::wire::rdmap::Segment;
 use crate::wire::start::{FRAME_MAX, Start, length};
 use crate::wire::terminate::{self, Cause};
@@ -22,15 +23,23 @@ const CRC_RETRIES: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub(super) deframer: Deframer,
+    /// The position of the first FPDU.
+    pub(super) origin: StreamPos,
+    /// Segments that were placed ahead of their turn.
+    pub(super) ahead: Table,
+    /// The position behind the last octets that were placed ahead and whose turn has come.
+    pub(super) filled: StreamPos,
+    /// The peer has finished, but segments before that have not been taken.
+    pub(super) finished: bool,
     /// The beginning of the start frame.
     start: Vec<u8>,
     /// A SEND waits for a receive.
     pub(super) waits: bool,
     /// Octets before this position may have been acknowledged although they were not taken.
-    held_to: StreamPos,
+    pub(super) held_to: StreamPos,
     /// The position of the FPDU that ended the stream. It is not acknowledged before the Terminate
     /// has been, so that the request that it belongs to is still outstanding at the peer.
-    refused: Option<StreamPos>,
+    pub(super) refused: Option<StreamPos>,
     /// The position of an FPDU with a wrong CRC, and how often it came.
     wrong: (StreamPos, u32),
     /// Events that have been given, as bits.
@@ -38,9 +47,13 @@ pub(super) struct Arriving {
 }
 
 impl Arriving {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(ahead: usize) -> Self {
         Self {
             deframer: Deframer::new(Form::default()),
+            origin: StreamPos(0),
+            ahead: Table::new(ahead),
+            filled: StreamPos(0),
+            finished: false,
             start: Vec::with_capacity(FRAME_MAX),
             waits: false,
             held_to: StreamPos(0),
@@ -81,14 +94,29 @@ enum Fate {
     Refuse,
 }
 
+/// The effect of a segment that has been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Its message goes on.
+    Part,
+    /// Its message has ended.
+    End,
+    /// Nothing more is taken until the caller resumes.
+    Hold,
+}
+
 impl<M: Memory> Sink for Inbox<'_, M> {
     fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered {
+        if self.stream.catch_up(self.memory) == Then::Hold {
+            self.stream.hold_to(at.plus(bytes.len() as u64));
+            return Delivered { taken: 0, then: Then::Hold };
+        }
         let (mut left, mut ended) = (bytes, false);
         let taken = |left: &[u8]| bytes.len() - left.len();
         while !left.is_empty() && matches!(self.stream.state, State::Starting | State::Rts) {
             let from = at.plus(taken(left) as u64);
             let fate = match self.stream.state {
-                State::Starting => self.stream.start_frame(left),
+                State::Starting => self.stream.start_frame(from, left),
                 _ => self.stream.segment(from, left, self.memory),
             };
             match fate {
@@ -97,7 +125,7 @@ impl<M: Memory> Sink for Inbox<'_, M> {
                     left = left.get(octets..).unwrap_or_default();
                 }
                 Fate::Hold(octets) => {
-                    self.stream.arriving.held_to = at.plus(bytes.len() as u64);
+                    self.stream.hold_to(at.plus(bytes.len() as u64));
                     return Delivered { taken: taken(left) + octets, then: Then::Hold };
                 }
                 Fate::Refuse if from >= self.stream.arriving.held_to => {
@@ -106,17 +134,26 @@ impl<M: Memory> Sink for Inbox<'_, M> {
                 Fate::Refuse => break,
             }
         }
-        if !left.is_empty() && !self.stream.discards(at.plus(taken(left) as u64), left) {
+        let from = at.plus(taken(left) as u64);
+        if !left.is_empty() && !self.stream.discards(from, left.len() as u64) {
             return Delivered { taken: taken(left), then: Then::Refuse };
         }
         let then = if ended { Then::Acknowledge } else { Then::Continue };
         Delivered { taken: bytes.len(), then }
     }
+
+    fn offer(&mut self, at: StreamPos, bytes: &[u8]) -> Offered {
+        self.stream.offer(at, bytes, self.memory)
+    }
+
+    fn filled(&mut self, from: StreamPos, to: StreamPos) -> Then {
+        self.stream.filled(from, to, self.memory)
+    }
 }
 
 impl Stream {
     /// Takes octets of the responder's start frame.
-    fn start_frame(&mut self, octets: &[u8]) -> Fate {
+    fn start_frame(&mut self, at: StreamPos, octets: &[u8]) -> Fate {
         let start = &mut self.arriving.start;
         let before = start.len();
         let room = FRAME_MAX.saturating_sub(before).min(octets.len());
@@ -135,7 +172,9 @@ impl Stream {
             Ok(reply) => self.reply(&reply),
             Err(_) => self.start_failed(Failure::Frame, false),
         }
-        Fate::Taken(size.saturating_sub(before), true)
+        let taken = size.saturating_sub(before);
+        self.arriving.origin = at.plus(taken as u64);
+        Fate::Taken(taken, true)
     }
 
     /// The responder has replied.
@@ -167,6 +206,7 @@ impl Stream {
 
     /// Takes octets of FPDUs: at most one FPDU.
     fn segment(&mut self, at: StreamPos, octets: &[u8], memory: &mut impl Memory) -> Fate {
+        let start = self.next_fpdu();
         let Self { arriving, receive, requester, responder, .. } = self;
         let (ulpdu, size) = match arriving.deframer.find(octets) {
             Ok(Found::Nothing) => return Fate::Taken(octets.len(), false),
@@ -174,8 +214,15 @@ impl Stream {
             Err(cause) => return self.broken(cause, at),
         };
         let end = at.plus(size as u64);
-        let taken = Segment::parse(ulpdu, self.config.extensions)
-            .and_then(|segment| receive.take(&segment, end, Ends { requester, responder, memory }));
+        let ends = Ends { requester, responder, memory };
+        // Its octets may be placed although TCP has stored them.
+        let early = arriving.ahead.take(start).filter(|(_, behind)| *behind == end);
+        let taken = Segment::parse(ulpdu, self.config.extensions).and_then(|segment| match early {
+            Some((placed, _)) if Placed::of(&segment) == Some(placed) => {
+                receive.take_placed(&placed, end, ends)
+            }
+            _ => receive.take(&segment, end, ends),
+        });
         let step = match taken {
             Ok(step) => step,
             Err(cause) => {
@@ -191,17 +238,31 @@ impl Stream {
             return Fate::Hold(0);
         }
         self.arriving.deframer.pass();
+        match self.taken(step) {
+            Taken::Hold => Fate::Hold(size),
+            taken => Fate::Taken(size, taken == Taken::End),
+        }
+    }
+
+    /// A segment has been taken in its turn.
+    pub(super) fn taken(&mut self, step: Step) -> Taken {
         self.arriving.waits = false;
         self.counters.fpdus_received += 1;
         // The initiator's first FPDU lets the responder send (RFC 5044, section 7.1.2).
         self.may_send = true;
         self.establish();
         match step {
-            Step::Later => return Fate::Hold(size),
+            Step::Placed => return Taken::Part,
+            Step::Later => return Taken::Hold,
             Step::Terminated(report) => self.terminated(report),
-            Step::Placed | Step::Ended | Step::NotReady => {}
+            Step::Ended | Step::NotReady => {}
         }
-        Fate::Taken(size, step != Step::Placed)
+        Taken::End
+    }
+
+    /// Octets before this position may be acknowledged without being taken.
+    pub(super) fn hold_to(&mut self, end: StreamPos) {
+        self.arriving.held_to = self.arriving.held_to.max(end);
     }
 
     /// The octets are no right FPDU.
@@ -224,7 +285,7 @@ impl Stream {
 
     /// Drops octets that arrive when no messages are taken any more. Returns `false` if they must
     /// not be acknowledged.
-    fn discards(&mut self, at: StreamPos, octets: &[u8]) -> bool {
+    pub(super) fn discards(&mut self, at: StreamPos, octets: u64) -> bool {
         let reported = !self.terminated || self.look.queued == 0;
         if self.state == State::Terminate
             && !reported
@@ -233,7 +294,7 @@ impl Stream {
         {
             return false;
         }
-        self.counters.discarded += octets.len() as u64;
+        self.counters.discarded += octets;
         if self.state == State::Closing {
             self.happened(Happening::Data);
         }

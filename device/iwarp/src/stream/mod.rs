@@ -11,10 +11,12 @@
 //! | [`close`] | the table of states and happenings |
 //! | [`event`] | events, counters |
 //! | `inbound` | what arrives |
+//! | `early` | what arrives ahead of its turn |
 //! | `outbound` | what is sent |
 //! | `ending` | the effects of happenings |
 
 pub mod close;
+mod early;
 mod ending;
 pub mod event;
 mod inbound;
@@ -23,6 +25,7 @@ mod outbound;
 use std::collections::VecDeque;
 
 use self::close::{Happening, Order, State};
+pub use self::early::Early;
 pub use self::ending::{Rest, Want};
 pub use self::event::{Counters, Event};
 use self::inbound::Arriving;
@@ -61,6 +64,8 @@ pub struct Config {
     pub copies: usize,
     /// The rule of completion for all others.
     pub rule: Rule,
+    /// The placement of octets ahead of their turn.
+    pub early: Early,
     /// Messages of RFC 7306 are sent and taken. No agreement on them exists, so both ends must be
     /// configured alike.
     pub extensions: bool,
@@ -76,6 +81,7 @@ impl Default for Config {
             early_completion: 0,
             copies: 64 << 10,
             rule: Rule::Sequence,
+            early: Early::default(),
             extensions: false,
         }
     }
@@ -118,7 +124,7 @@ pub struct Stream {
 
 impl Stream {
     /// Opens a stream as the initiator: its first octets are the request, and the first that arrive
-    /// are the reply. It allocates here, and nothing later.
+    /// are the reply. It allocates here and when the reply has come, and nothing later.
     #[must_use]
     pub fn initiate(config: Config, private: &[u8]) -> Self {
         let request = start::request(&config.wishes, private);
@@ -160,7 +166,7 @@ impl Stream {
             responder: Responder::new(wishes.ird),
             receive: Receive::default(),
             numbers: Numbers::default(),
-            arriving: Arriving::new(),
+            arriving: Arriving::new(config.early.fpdus),
             may_send: false,
             told: false,
             leaving: false,
@@ -280,8 +286,8 @@ impl Stream {
         &self.private
     }
 
-    /// Whether a SEND of the peer waits for a receive. The caller resumes TCP when there is one,
-    /// and calls [`Self::patience_ended`] when it has waited long enough.
+    /// Whether a SEND of the peer waits for a receive. The caller resumes TCP when there is one
+    /// ([`Self::resume`] first), and calls [`Self::patience_ended`] when it has waited long enough.
     #[must_use]
     pub const fn waits_for_receive(&self) -> bool {
         self.arriving.waits

@@ -2,17 +2,21 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
+use vrnic_iwarp::rdmap::memory::{
+    Destination, Early, Ended, Inbound, Memory, Operation, ReadSource, Refused,
+};
 use vrnic_iwarp::rdmap::work::{Completion, Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::close::Order;
 use vrnic_iwarp::stream::{Event, Stream};
-use vrnic_iwarp::tcp::Gone;
+use vrnic_iwarp::tcp::{Gone, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 
 /// The STag of all of an end's memory. Its tagged offsets are those of the memory.
 pub(crate) const ALL: Stag = Stag(0x0100);
 /// An STag that allows nothing to be written.
 pub(crate) const READ_ONLY: Stag = Stag(0x0200);
+/// An STag that is good for one WRITE.
+pub(crate) const ONE_TOUCH: Stag = Stag(0x0300);
 
 /// A receive that is posted.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +42,6 @@ pub(crate) struct Ram {
     /// The offsets of the memory of work requests.
     pub(crate) work: HashMap<u64, usize>,
     pub(crate) receives: VecDeque<Receive>,
-    /// Octets that were placed into the first receive.
-    filled: usize,
     pub(crate) received: Vec<Received>,
     /// STags that are invalid.
     pub(crate) invalid: Vec<Stag>,
@@ -47,12 +49,17 @@ pub(crate) struct Ram {
     pub(crate) gone: Vec<u64>,
     /// The next messages that end have to wait.
     pub(crate) later: bool,
+    /// The position of the last segment of the one WRITE, while the stream has not come to it.
+    touched: Option<StreamPos>,
+    /// Segments that were placed.
+    pub(crate) placed: usize,
 }
 
 impl Ram {
     pub(crate) fn new(seed: u64, len: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let octets = std::iter::repeat_with(|| rng.u8(..)).take(len).collect();
+        let mut octets = vec![0; len];
+        rng.fill(&mut octets);
         Self { octets, ..Self::default() }
     }
 
@@ -61,7 +68,7 @@ impl Ram {
     }
 
     fn check(&self, at: Tagged, len: usize, write: bool) -> Result<usize, Refused> {
-        if self.invalid.contains(&at.stag) || ![ALL, READ_ONLY].contains(&at.stag) {
+        if self.invalid.contains(&at.stag) || ![ALL, READ_ONLY, ONE_TOUCH].contains(&at.stag) {
             return Err(Refused::Invalid);
         }
         if write && at.stag == READ_ONLY {
@@ -83,8 +90,13 @@ impl Ram {
             return Err(Refused::TooLong);
         }
         self.write(receive.at + inbound.at as usize, octets);
-        self.filled = end;
         Ok(())
+    }
+
+    /// Checks a last segment of a WRITE to the STag that is good for one.
+    fn touch(&self, at: Tagged, last: bool) -> Result<(), Refused> {
+        let twice = last && at.stag == ONE_TOUCH && self.touched.is_some();
+        if twice { Err(Refused::Rights) } else { Ok(()) }
     }
 }
 
@@ -115,19 +127,54 @@ impl Memory for Ram {
 
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {
         match inbound.operation {
-            Operation::Send(_) => self.send(inbound, octets),
-            Operation::Immediate(_) => self.send(inbound, &[]),
+            Operation::Send(_) => self.send(inbound, octets)?,
+            Operation::Immediate(_) => self.send(inbound, &[])?,
             Operation::Write(at) => {
                 let start = self.check(at, octets.len(), true)?;
+                self.touch(at, inbound.last)?;
                 self.write(start, octets);
-                Ok(())
             }
-            Operation::Read(at) => self.check(at, inbound.len as usize, false).map(|_| ()),
-            Operation::Atomic(..) => Err(Refused::Disabled),
+            Operation::Read(at) => {
+                self.check(at, inbound.len as usize, false)?;
+            }
+            Operation::Atomic(..) => return Err(Refused::Disabled),
         }
+        self.placed += 1;
+        Ok(())
+    }
+
+    fn place_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
+        let at = match early.destination {
+            Destination::Write(at) => {
+                let Ok(start) = self.check(at, octets.len(), true) else { return false };
+                if self.touch(at, early.last).is_err() {
+                    return false;
+                }
+                if early.last && at.stag == ONE_TOUCH {
+                    self.touched = Some(early.end);
+                }
+                start
+            }
+            Destination::Send { receive, at } => {
+                assert!(receive < 16);
+                let Some(receive) = self.receives.get(receive as usize) else { return false };
+                if at as usize + octets.len() > receive.len {
+                    return false;
+                }
+                receive.at + at as usize
+            }
+        };
+        self.placed += 1;
+        self.write(at, octets);
+        true
     }
 
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused> {
+        if let Operation::Write(Tagged { stag: ONE_TOUCH, .. }) = inbound.operation {
+            assert!(self.touched.is_none_or(|end| end == inbound.end));
+            self.touched = None;
+            self.invalid.push(ONE_TOUCH);
+        }
         let (invalidated, immediate) = match inbound.operation {
             Operation::Send(invalidate) => (invalidate, None),
             Operation::Immediate(data) => (None, Some(data)),
@@ -140,8 +187,8 @@ impl Memory for Ram {
             self.invalid.push(stag);
         }
         let receive = self.receives.pop_front().ok_or(Refused::Gone)?;
-        let (at, len, solicited) = (receive.at, self.filled, inbound.solicited);
-        self.filled = 0;
+        let (at, len) = (receive.at, (inbound.at + inbound.len) as usize);
+        let solicited = inbound.solicited;
         self.received.push(Received { at, len, solicited, invalidated, immediate });
         Ok(if std::mem::take(&mut self.later) { Ended::Later } else { Ended::Now })
     }

@@ -1,18 +1,16 @@
 //! Messages that are refused: the Terminate, and the outcome at the other end.
 
-use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
-use vrnic_iwarp::mpa::markers::Markers;
-use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::rdmap::work::{Outcome, Rejected, Work, WorkRequest};
 use vrnic_iwarp::stream::close::State;
 use vrnic_iwarp::stream::{Config, Event};
-use vrnic_iwarp::tcp::{Sink, StreamPos, Then};
-use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
+use vrnic_iwarp::tcp::Then;
+use vrnic_iwarp::wire::ddp::{Header, Model, Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{Opcode, ReadRequest, SendKind};
 use vrnic_iwarp::wire::terminate::Cause;
 
 use crate::host::{ALL, READ_ONLY};
 use crate::pipe::Pair;
+use crate::raw::Raw;
 
 fn place(stag: Stag, to: u64) -> Tagged {
     Tagged { stag, to }
@@ -103,60 +101,6 @@ fn work_that_cannot_be_sent_is_not_taken() {
     assert_eq!(push(write, (1 << 31) + 1), Err(Rejected::Length));
     assert_eq!(push(write, 1), Ok(()));
     assert_eq!(push(write, 1), Err(Rejected::Full));
-}
-
-/// A responder that takes FPDUs made by hand, without CRCs.
-struct Raw {
-    pair: Pair,
-    framer: Framer,
-    start: u64,
-}
-
-impl Raw {
-    fn new(crc: bool) -> Self {
-        let wishes = Wishes { crc, peer_to_peer: false, ird: 2, ord: 2, ..Wishes::default() };
-        let config = Config { wishes, ..Config::default() };
-        let form = Form { crc, markers: Markers(false) };
-        Self { pair: Pair::new(5, config, config), framer: Framer::new(form), start: 0 }
-    }
-
-    fn deliver(&mut self, octets: &[u8]) -> Then {
-        let end = &mut self.pair.ends[1];
-        let delivered = end.stream.sink(&mut end.ram).deliver(StreamPos(self.start), octets);
-        self.start += delivered.taken as u64;
-        end.collect();
-        delivered.then
-    }
-
-    fn fpdu(&mut self, header: Header, payload: &[u8]) -> Vec<u8> {
-        let header = header.octets();
-        let ulpdu = [header.octets(), payload].concat();
-        let which = Fpdu { start: self.start, ulpdu: ulpdu.len() };
-        let mut fpdu = vec![0; (which.end() - which.start) as usize];
-        let copy = |into: &mut [u8]| {
-            into.copy_from_slice(&ulpdu);
-            Ok::<(), ()>(())
-        };
-        self.framer.build(&which, &mut fpdu, copy).expect("no error");
-        fpdu
-    }
-
-    fn untagged(&mut self, opcode: Opcode, (msn, mo): (u32, u32), payload: &[u8]) -> Then {
-        let queue = opcode.queue().unwrap_or(Queue::Send);
-        let model = Model::Untagged { invalidate: Stag(0), queue, msn: Msn(msn), mo };
-        let header =
-            Header { last: mo != 0 || payload.len() != 8, control: opcode.control(), model };
-        let fpdu = self.fpdu(header, payload);
-        self.deliver(&fpdu)
-    }
-
-    fn cause(&self) -> Cause {
-        let cause = self.pair.ends[1].events.iter().find_map(|event| match event {
-            Event::TerminateSent(cause) => Some(*cause),
-            _ => None,
-        });
-        cause.expect("a Terminate was sent")
-    }
 }
 
 fn read(size: u32) -> ReadRequest {

@@ -1,0 +1,90 @@
+//! A responder that takes FPDUs made by hand.
+
+use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
+use vrnic_iwarp::mpa::markers::Markers;
+use vrnic_iwarp::mpa::start::Wishes;
+use vrnic_iwarp::stream::{Config, Event};
+use vrnic_iwarp::tcp::{Offered, Sink, StreamPos, Then};
+use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag};
+use vrnic_iwarp::wire::rdmap::Opcode;
+use vrnic_iwarp::wire::terminate::Cause;
+
+use crate::pipe::Pair;
+
+/// A responder that takes FPDUs made by hand, without markers.
+pub(crate) struct Raw {
+    pub(crate) pair: Pair,
+    framer: Framer,
+    pub(crate) start: u64,
+}
+
+impl Raw {
+    pub(crate) fn new(crc: bool) -> Self {
+        let wishes = Wishes { crc, peer_to_peer: false, ird: 2, ord: 2, ..Wishes::default() };
+        let config = Config { wishes, ..Config::default() };
+        let form = Form { crc, markers: Markers(false) };
+        Self { pair: Pair::new(5, config, config), framer: Framer::new(form), start: 0 }
+    }
+
+    pub(crate) fn deliver(&mut self, octets: &[u8]) -> Then {
+        let end = &mut self.pair.ends[1];
+        let delivered = end.stream.sink(&mut end.ram).deliver(StreamPos(self.start), octets);
+        self.start += delivered.taken as u64;
+        end.collect();
+        delivered.then
+    }
+
+    /// Offers octets that are `ahead` octets ahead of their turn.
+    pub(crate) fn offer(&mut self, ahead: usize, octets: &[u8]) -> Offered {
+        let end = &mut self.pair.ends[1];
+        let at = StreamPos(self.start).plus(ahead as u64);
+        let offered = end.stream.sink(&mut end.ram).offer(at, octets);
+        end.collect();
+        offered
+    }
+
+    /// The turn of octets has come that were placed ahead.
+    pub(crate) fn filled(&mut self, octets: usize) -> Then {
+        let end = &mut self.pair.ends[1];
+        let (from, to) = (StreamPos(self.start), StreamPos(self.start).plus(octets as u64));
+        self.start = to.0;
+        let then = end.stream.sink(&mut end.ram).filled(from, to);
+        end.collect();
+        then
+    }
+
+    pub(crate) fn fpdu(&mut self, header: Header, payload: &[u8]) -> Vec<u8> {
+        let header = header.octets();
+        let ulpdu = [header.octets(), payload].concat();
+        let which = Fpdu { start: self.start, ulpdu: ulpdu.len() };
+        let mut fpdu = vec![0; (which.end() - which.start) as usize];
+        let copy = |into: &mut [u8]| {
+            into.copy_from_slice(&ulpdu);
+            Ok::<(), ()>(())
+        };
+        self.framer.build(&which, &mut fpdu, copy).expect("no error");
+        fpdu
+    }
+
+    pub(crate) fn untagged(
+        &mut self,
+        opcode: Opcode,
+        (msn, mo): (u32, u32),
+        payload: &[u8],
+    ) -> Then {
+        let queue = opcode.queue().unwrap_or(Queue::Send);
+        let model = Model::Untagged { invalidate: Stag(0), queue, msn: Msn(msn), mo };
+        let header =
+            Header { last: mo != 0 || payload.len() != 8, control: opcode.control(), model };
+        let fpdu = self.fpdu(header, payload);
+        self.deliver(&fpdu)
+    }
+
+    pub(crate) fn cause(&self) -> Cause {
+        let cause = self.pair.ends[1].events.iter().find_map(|event| match event {
+            Event::TerminateSent(cause) => Some(*cause),
+            _ => None,
+        });
+        cause.expect("a Terminate was sent")
+    }
+}
