@@ -1,0 +1,302 @@
+//! No turn allocates after the agreement: not in a stream, not in its TCP connection, with losses,
+//! retransmission, segments ahead of their turn, and receives that come late.
+
+use std::alloc::System;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use vrnic_iwarp::rdmap::memory::{
+    Destination, Early, Ended, Inbound, Memory, Operation, ReadSource, Refused,
+};
+use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
+use vrnic_iwarp::stream::{Config, Stream};
+use vrnic_iwarp::tcp::{Gone, Source, StreamPos};
+use vrnic_iwarp::wire::ddp::{Stag, Tagged};
+use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
+use vrnic_tcp::connection::Connection;
+use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
+use vrnic_tcp::{Context, Nanos, Params, SeqNum};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const ALL: Stag = Stag(5);
+/// Frames that a wire holds.
+const WIRE: usize = 1024;
+const FRAME: usize = HEADROOM + 1500;
+/// Work requests that complete in a part of the test, at each end.
+const MESSAGES: u64 = 10_000;
+/// Octets of an end's memory.
+const MEMORY: usize = 1 << 16;
+
+/// Runs a part of the test and returns the number of calls of the allocator.
+fn calls(part: impl FnOnce()) -> usize {
+    let region = Region::new(ALLOCATOR);
+    part();
+    let change = region.change();
+    change.allocations + change.reallocations + change.deallocations
+}
+
+/// The memory of an end, which whatever arrives is written into. What is sent is not in it, so
+/// that it does not change.
+struct Flat {
+    octets: Vec<u8>,
+    /// Receives that are posted, and those that were used.
+    posted: u64,
+    used: u64,
+}
+
+impl Flat {
+    fn part(&mut self, at: u32, len: usize) -> Result<&mut [u8], Gone> {
+        let at = at as usize;
+        self.octets.get_mut(at..at + len).ok_or(Gone)
+    }
+
+    fn write(&mut self, at: u64, octets: &[u8]) -> Result<(), Refused> {
+        let at = u32::try_from(at).map_err(|_| Refused::Bounds)?;
+        let part = self.part(at, octets.len()).map_err(|Gone| Refused::Bounds)?;
+        part.copy_from_slice(octets);
+        Ok(())
+    }
+}
+
+impl Memory for Flat {
+    fn read(&mut self, work: u64, _at: u32, into: &mut [u8]) -> Result<(), Gone> {
+        // CAST: any octets will do.
+        into.fill(work as u8);
+        Ok(())
+    }
+
+    fn store(&mut self, _work: u64, at: u32, octets: &[u8]) -> Result<(), Gone> {
+        self.part(at, octets.len())?.copy_from_slice(octets);
+        Ok(())
+    }
+
+    fn read_source(&mut self, _source: &ReadSource, _at: u32, into: &mut [u8]) -> Result<(), Gone> {
+        into.fill(3);
+        Ok(())
+    }
+
+    fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {
+        match inbound.operation {
+            Operation::Write(at) => self.write(at.to, octets),
+            Operation::Read(_) => Ok(()),
+            _ if self.used == self.posted => Err(Refused::NotReady),
+            _ => self.write(inbound.at.into(), octets),
+        }
+    }
+
+    fn place_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
+        let placed = match early.destination {
+            Destination::Write(at) => self.write(at.to, octets),
+            Destination::Send { receive, .. } if self.used + u64::from(receive) >= self.posted => {
+                return false;
+            }
+            Destination::Send { at, .. } => self.write(at.into(), octets),
+        };
+        placed.is_ok()
+    }
+
+    fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused> {
+        if matches!(inbound.operation, Operation::Send(_) | Operation::Immediate(_)) {
+            self.used += 1;
+        }
+        Ok(Ended::Now)
+    }
+
+    fn atomic(&mut self, _inbound: &Inbound) -> Result<u64, Refused> {
+        Ok(7)
+    }
+}
+
+/// One direction of a link that loses some frames, and lets some overtake others.
+struct Wire {
+    frames: Vec<[u8; FRAME]>,
+    lengths: Vec<usize>,
+    free: Vec<usize>,
+    queue: VecDeque<usize>,
+}
+
+impl Wire {
+    fn new() -> Self {
+        Self {
+            frames: vec![[0; FRAME]; WIRE],
+            lengths: vec![0; WIRE],
+            free: (0..WIRE).collect(),
+            queue: VecDeque::with_capacity(WIRE),
+        }
+    }
+
+    fn put(&mut self, octets: &[u8], rng: &mut fastrand::Rng) {
+        if rng.u8(..) < 6 {
+            return;
+        }
+        let Some(frame) = self.free.pop() else { return };
+        self.frames[frame][..octets.len()].copy_from_slice(octets);
+        self.lengths[frame] = octets.len();
+        let place =
+            self.queue.len().saturating_sub(if rng.u8(..) < 8 { rng.usize(..5) } else { 0 });
+        self.queue.insert(place, frame);
+    }
+}
+
+/// An end, and all memory that it needs.
+struct Host {
+    stream: Stream,
+    tcp: Connection,
+    memory: Flat,
+    path: Path,
+    frame: [u8; FRAME],
+    next: u64,
+    completed: u64,
+}
+
+impl Host {
+    fn new(number: u8, stream: Stream, received: u32) -> Self {
+        let context = Context {
+            send_next: SeqNum(0),
+            receive_next: SeqNum(received),
+            send_window: 60_000,
+            max_send_window: 60_000,
+            receive_window: 60_000,
+            send_scale: 7,
+            receive_scale: 7,
+            mss: 1440,
+            sack: true,
+            timestamps: None,
+            round_trip: None,
+        };
+        let params = Params { min_rto: Duration::from_millis(5), ..Params::default() };
+        let address = |number: u8| SocketAddr::from(([10, 9, 0, number + 1], 4000));
+        let path = Path {
+            to: [2, 0, 0, 0, 0, 1 - number],
+            from: [2, 0, 0, 0, 0, number],
+            vlan: None,
+            source: address(number),
+            destination: address(1 - number),
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let memory = Flat { octets: vec![number; MEMORY], posted: 0, used: 0 };
+        let tcp = Connection::adopt(Nanos(0), &context, &params);
+        Self { stream, tcp, memory, path, frame: [0; FRAME], next: 0, completed: 0 }
+    }
+
+    /// Posts as many work requests as fit.
+    fn post(&mut self, rng: &mut fastrand::Rng) {
+        let place = Tagged { stag: ALL, to: 0 };
+        loop {
+            let sink = Tagged { stag: Stag(self.next as u32), to: 0 };
+            let work = match rng.u8(..5) {
+                0 => Work::Send(SendKind::default()),
+                1 => Work::Read { sink, source: place },
+                2 => Work::WriteImmediate(place, [1; 4]),
+                3 => Work::Atomic(place, AtomicOp::FetchAdd { add: 1, mask: 0 }),
+                _ => Work::Write(place),
+            };
+            let length = if matches!(work, Work::Atomic(..)) { 8 } else { rng.u32(..6000) };
+            let (signaled, fence) = (true, rng.u8(..) < 8);
+            let request = WorkRequest { id: self.next, work, length, signaled, fence };
+            if self.stream.push(request).is_err() {
+                return;
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Does a turn.
+    fn turn(&mut self, now: Nanos, wire: &mut Wire, rng: &mut fastrand::Rng) {
+        let Self { stream, tcp, memory, path, frame, completed, .. } = self;
+        // Sometimes a SEND waits for its receive.
+        if rng.u8(..) < 100 {
+            memory.posted = memory.used + rng.u64(..20);
+            assert!(stream.resume(memory));
+            tcp.resume(now, &mut stream.sink(memory));
+        }
+        tcp.timeout(now);
+        while wire.queue.len() < WIRE / 2 {
+            stream.progress(tcp.acknowledged(), tcp.sent());
+            stream.fill(memory);
+            let source = &mut stream.source(memory);
+            let Some(sent) = tcp.transmit(now, source, &mut frame[HEADROOM..]) else { break };
+            let range = frame::build(path, 0, &sent.header, frame, sent.len).expect("room");
+            wire.put(&frame[range], rng);
+        }
+        while tcp.event().is_some() {}
+        while let Some(completion) = stream.next_completion() {
+            assert_eq!(completion.outcome, Outcome::Success);
+            *completed += 1;
+        }
+        while stream.next_event().is_some() {}
+    }
+
+    fn arrive(&mut self, now: Nanos, wire: &mut Wire) {
+        while let Some(frame) = wire.queue.pop_front() {
+            let octets = &wire.frames[frame][..wire.lengths[frame]];
+            let Frame { segment, .. } = Frame::parse(octets).expect("whole").expect("a segment");
+            self.tcp.receive(now, &segment, &mut self.stream.sink(&mut self.memory));
+            wire.free.push(frame);
+        }
+    }
+}
+
+/// Two ends.
+struct Pair {
+    hosts: [Host; 2],
+    wires: [Wire; 2],
+    rng: fastrand::Rng,
+    now: u64,
+}
+
+impl Pair {
+    fn new(config: Config) -> Self {
+        let mut memory = Flat { octets: Vec::new(), posted: 0, used: 0 };
+        let mut initiator = Stream::initiate(config, &[]);
+        let mut source = initiator.source(&mut memory);
+        let mut request = vec![0; usize::try_from(source.end().0).expect("short")];
+        source.read(StreamPos(0), &mut request).expect("the request");
+        let responder = Stream::respond(config, &request, &[]).expect("an agreement");
+        let hosts = [Host::new(0, initiator, 0), Host::new(1, responder, request.len() as u32)];
+        let rng = fastrand::Rng::with_seed(3);
+        Self { hosts, wires: [Wire::new(), Wire::new()], rng, now: 1 }
+    }
+
+    fn run(&mut self, messages: u64) {
+        let ends = [0, 1].map(|own| self.hosts[own].completed + messages);
+        let mut turns = 0;
+        while (0..2).any(|own| self.hosts[own].completed < ends[own]) {
+            let now = Nanos(self.now);
+            for own in 0..2 {
+                self.hosts[own].arrive(now, &mut self.wires[1 - own]);
+                self.hosts[own].post(&mut self.rng);
+                self.hosts[own].turn(now, &mut self.wires[own], &mut self.rng);
+            }
+            self.now += 100_000;
+            turns += 1;
+            assert!(turns < 1_000_000, "no progress");
+        }
+    }
+}
+
+/// One test, since all threads share the allocator.
+#[test]
+fn no_turn_allocates_after_the_agreement() {
+    assert!(calls(|| drop(vec![0_u8; 10])) > 0, "the allocator counts");
+    for markers in [false, true] {
+        let mut config =
+            Config { extensions: true, early_completion: 1000, emss: 1440, ..Config::default() };
+        config.wishes.markers = markers;
+        let mut pair = Pair::new(config);
+        // The agreement; and the first CRC may make the processor's features be looked up.
+        pair.run(1);
+        assert_eq!(calls(|| pair.run(MESSAGES)), 0, "markers: {markers}");
+        for host in &pair.hosts {
+            let (stream, tcp) = (host.stream.counters(), host.tcp.counters());
+            assert!(stream.placed_ahead > 100 && stream.not_ready > 10, "{stream:?}");
+            assert!(stream.messages_copied > 100 && stream.answers_sent > 100, "{stream:?}");
+            assert!(tcp.send.resent > 50, "{tcp:?}");
+        }
+    }
+}
