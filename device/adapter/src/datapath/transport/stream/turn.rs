@@ -28,7 +28,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
 use crate::objects::qp::outstanding::{End, OUTSTANDING, Posted};
-use crate::objects::qp::streaming::{Stage, Streaming};
+use crate::objects::qp::streaming::{Behind, Stage, Streaming};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 use crate::slice::{Slice, cost};
@@ -238,8 +238,11 @@ impl<H: Host> Sending<'_, H> {
     fn resume(&mut self, now: Nanos) {
         let Stage::Open { before, .. } = self.streaming.stage else { return };
         self.with(|tcp, stream, reach| {
+            if !stream.resume(reach) {
+                return;
+            }
             let sink = stream.sink(reach);
-            tcp.resume(now, &mut crate::objects::qp::streaming::Behind { sink, before });
+            tcp.resume(now, &mut Behind { sink, before });
         });
     }
 
