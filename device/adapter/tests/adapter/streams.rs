@@ -99,6 +99,23 @@ fn a_refused_message_ends_the_connection_at_both_ends() {
 }
 
 #[test]
+fn a_send_waits_for_a_receive_for_a_while() {
+    let cable = Cable::new(6, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    a.fill(0, b"late");
+    let send = Wr::new(Opcode::Send, &[a.sge(0, 4)]);
+    a.post_send(&send);
+    let start = cable.now();
+    cable.run_until(|| cable.now() > start + 20_000_000);
+    b.post_recv(1, &[b.sge(0, 100)]);
+    assert_eq!(status(&received(&cable, &mut b)), Status::Success);
+    assert_eq!(b.bytes(0, 4), *b"late");
+    // The next one gets none.
+    a.post_send(&send);
+    cable.run_until(|| a.state() == State::Err && b.state() == State::Err);
+}
+
+#[test]
 fn a_program_that_ends_its_qp_resets_the_connection() {
     let cable = Cable::new(4, Faults::default());
     let (mut a, mut b) = connected(&cable);

@@ -34,6 +34,8 @@ pub struct Streaming {
     pub buffer: Box<[u8]>,
     /// The time by which the stream has to end; none while it need not.
     pub end_by: Option<u64>,
+    /// The time since which a SEND of the peer waits for a receive.
+    pub waits_since: Option<u64>,
     /// The identification of the last IPv4 packet.
     pub id: u16,
     /// Keeps the frames of the connection away from the guest's network card.
@@ -85,6 +87,7 @@ impl Streaming {
             outbox: Vec::new(),
             buffer: vec![0; HEADROOM + usize::from(mss)].into_boxed_slice(),
             end_by: None,
+            waits_since: None,
             id: 0,
             _claim: claim,
         }

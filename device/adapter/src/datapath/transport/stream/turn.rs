@@ -38,6 +38,10 @@ use crate::stats::Counter;
 const FRAMES: usize = 64;
 /// Time for the end of a stream; after that, it is reset.
 const END_NS: u64 = 1_000_000_000;
+/// Time for which a SEND waits for a receive.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// Time between two looks for a receive.
+const LOOK_NS: u64 = 100_000;
 /// Time before a QP tries again when the network has no room for its frames.
 const PAUSE_NS: u64 = 10_000;
 
@@ -100,6 +104,7 @@ impl<H: Host> Sending<'_, H> {
             _ => return Turn::Idle,
         }
         let now = self.begin();
+        let look = self.look_for_receive(now);
         if self.report().is_some() {
             return self.finish();
         }
@@ -123,12 +128,11 @@ impl<H: Host> Sending<'_, H> {
         if self.qp.state() == State::Sqd && self.streaming.outstanding.is_empty() {
             let _idle = drained(self.network.core(), self.qp, self.requester);
         }
-        match (sent, self.streaming.tcp.deadline()) {
-            (Some(at), _) => Turn::Wait(at),
-            (None, _) if more => Turn::More,
-            (None, Some(at)) => Turn::Wait(at.0),
-            (None, None) => Turn::Idle,
+        if sent.is_none() && more {
+            return Turn::More;
         }
+        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
+        [sent, deadline, look].into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
     /// Does what is due. Returns the time.
@@ -138,6 +142,23 @@ impl<H: Host> Sending<'_, H> {
         self.resume(now);
         self.tell();
         now
+    }
+
+    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns when to look
+    /// for one again, because the guest rings no doorbell for receives.
+    fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
+        let Streaming { stage, waits_since, .. } = &mut *self.streaming;
+        let Stage::Open { stream, .. } = stage else { return None };
+        if !stream.waits_for_receive() {
+            *waits_since = None;
+            return None;
+        }
+        let since = *waits_since.get_or_insert(now.0);
+        if now.0.saturating_sub(since) > PATIENCE_NS {
+            stream.patience_ended();
+            return None;
+        }
+        Some(now.0.saturating_add(LOOK_NS))
     }
 
     /// Ends the stream: sends what its end asks for (a Terminate, a FIN, or a reset), and completes
