@@ -36,6 +36,12 @@ impl Connection {
         if self.receive.acks.due && self.sack && self.receive.has_blocks() {
             return Some(self.acknowledgement(now, self.send.next));
         }
+        // A peer without them counts acknowledgements instead (RFC 5681, 3.2): one for each segment
+        // out of order, behind the one that tells of progress.
+        let repeated = self.last_ack == self.receive.next();
+        if !self.sack && self.receive.acks.takes_repeat(repeated) {
+            return Some(self.acknowledgement(now, self.send.next));
+        }
         let fin = self.ending.wants_fin();
         match self.send.plan(now, source, into.len(), fin) {
             Some(plan) => self.emit(now, plan, source, into),

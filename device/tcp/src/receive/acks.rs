@@ -19,21 +19,38 @@ pub(crate) struct Acks {
     delay: Duration,
     segments: u32,
     bytes: u64,
+    /// Segments out of order since the last progress that were not acknowledged each.
+    repeats: u32,
 }
 
 impl Acks {
     pub(crate) const fn new(delay: Duration) -> Self {
-        Self { due: false, deadline: None, delay, segments: 0, bytes: 0 }
+        Self { due: false, deadline: None, delay, segments: 0, bytes: 0, repeats: 0 }
     }
 
     /// Counts a segment whose bytes arrived in order.
     pub(crate) fn arrived(&mut self, now: Nanos, bytes: u64) {
+        self.repeats = 0;
         self.segments += 1;
         self.bytes += bytes;
         if self.segments >= SEGMENTS || self.bytes >= BYTES {
             self.due = true;
         }
         self.deadline.get_or_insert(now.plus(self.delay));
+    }
+
+    /// Counts a segment that arrived out of order.
+    pub(crate) fn arrived_early(&mut self) {
+        self.due = true;
+        self.repeats = self.repeats.saturating_add(1);
+    }
+
+    /// Returns whether a segment out of order is left to acknowledge. The next acknowledgement is
+    /// for it if it is a `repeated` one.
+    pub(crate) fn takes_repeat(&mut self, repeated: bool) -> bool {
+        let left = self.repeats > 0;
+        self.repeats -= u32::from(left && repeated);
+        left
     }
 
     pub(crate) fn timeout(&mut self, now: Nanos) {
@@ -45,6 +62,6 @@ impl Acks {
 
     /// A segment has carried the acknowledgement.
     pub(crate) fn sent(&mut self) {
-        *self = Self::new(self.delay);
+        *self = Self { repeats: self.repeats, ..Self::new(self.delay) };
     }
 }

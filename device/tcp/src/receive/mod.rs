@@ -178,7 +178,10 @@ impl Receiver {
         if self.received > before {
             self.acks.arrived(now, self.received.since(before));
         }
-        self.acks.due |= gaps || at > before;
+        self.acks.due |= gaps;
+        if at > before {
+            self.acks.arrived_early();
+        }
         Ok(())
     }
 

@@ -54,6 +54,25 @@ fn gaps_are_reported_with_the_last_block_first() {
     assert_eq!((sent[0].ack, sent[0].sack.len(), end.streams.taken.len()), (5000, 0, 5000));
 }
 
+/// Such a peer counts them, though all segments came in one turn.
+#[test]
+fn without_sack_each_segment_out_of_order_is_acknowledged() {
+    let mut end = End::with(&Context { sack: false, ..context() }, &params());
+    for at in [0, 2000, 3000, 4000] {
+        end.inject(data(at), MSS);
+    }
+    end.streams.end = 10;
+    let sent = end.sent();
+    let acks: Vec<(usize, i64)> = sent.iter().map(|sent| (sent.len, sent.ack)).collect();
+    assert_eq!(acks, [(0, 1000), (0, 1000), (0, 1000), (0, 1000), (10, 1000)]);
+    // Nothing is repeated after progress.
+    for at in [6000, 1000] {
+        end.inject(data(at), MSS);
+    }
+    let acks: Vec<i64> = end.sent().iter().map(|sent| sent.ack).collect();
+    assert_eq!(acks, [5000]);
+}
+
 #[test]
 fn two_gaps_close_in_either_order() {
     for order in [[0, 2000], [2000, 0]] {
