@@ -75,7 +75,7 @@ impl Connection {
         }
         let exact = header.seq == self.receive.number();
         if reset && exact {
-            self.ending.finish(End::Reset);
+            self.ending.peer_reset();
         }
         match header.flags {
             flags if flags.contains(Flags::RST) && exact => Err(Drop::Silent(Discard::Ended)),

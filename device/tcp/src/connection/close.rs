@@ -11,7 +11,7 @@ use crate::time::Nanos;
 pub enum End {
     /// Both directions were closed, and the wait for late segments is over.
     Closed,
-    /// The peer has reset it.
+    /// The peer has reset it before both directions were closed.
     Reset,
     /// The peer has not answered for too long, or has not closed its direction in time.
     TimedOut,
@@ -124,6 +124,12 @@ impl Ending {
             self.over = Some(end);
             self.tell_over = true;
         }
+    }
+
+    /// The peer has reset the connection. That is no failure if both directions were closed: a peer
+    /// that has forgotten the connection answers late segments so (RFC 9293, 3.10.7.4).
+    pub(super) fn peer_reset(&mut self) {
+        self.finish(if self.state() == State::TimeWait { End::Closed } else { End::Reset });
     }
 
     /// The connection is over, and the peer is told by a reset.

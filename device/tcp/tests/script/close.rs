@@ -61,6 +61,17 @@ fn both_ends_at_the_same_time() {
 }
 
 #[test]
+fn a_reset_after_both_ends_is_no_failure() {
+    let mut end = End::new();
+    end.connection.close();
+    end.sent();
+    end.inject(with(Header { ack: ack(1).ack, ..data(0) }, Flags::FIN), 0);
+    assert_eq!((end.sent()[0].ack, end.connection.state()), (1, State::TimeWait));
+    end.inject(with(Header { ack: ack(1).ack, ..data(1) }, Flags::RST), 0);
+    assert_eq!(end.events(), [Event::PeerClosed, Event::Closed, Event::Ended(Ending::Closed)]);
+}
+
+#[test]
 fn a_lost_end_is_sent_again() {
     let mut end = End::new();
     end.connection.close();
