@@ -11,6 +11,8 @@ use vrnic_tcp::{
 
 /// Bytes so far ahead are not kept account of: no window reaches them.
 const FAR: usize = 1 << 26;
+/// The most bytes of data in a segment.
+const DATA: usize = 9000;
 
 /// The byte at a position of a stream.
 pub(crate) fn pattern(seed: u64, at: u64) -> u8 {
@@ -139,13 +141,15 @@ pub(crate) struct Host {
     pub(crate) source: Bytes,
     pub(crate) sink: Taker,
     pub(crate) events: Vec<Event>,
-    path: Path,
+    pub(crate) path: Path,
     context: Context,
     /// The edge of the window that was promised, and of the one that was received.
     promised: i64,
     allowed: u64,
     /// Bytes of the peer that have arrived in any segment.
     arrived: Vec<bool>,
+    /// Room for a frame.
+    frame: Vec<u8>,
     id: u16,
     pub(crate) sent: u64,
 }
@@ -183,6 +187,7 @@ impl Host {
             promised: i64::from(context.receive_window),
             allowed: context.send_window.into(),
             arrived: Vec::new(),
+            frame: vec![0; HEADROOM + DATA],
             id: 0,
             sent: 0,
         }
@@ -225,7 +230,7 @@ impl Host {
             self.connection.resume(at, sink);
             (sink.hold, sink.refuse) = chances;
         }
-        let mut frame = vec![0; HEADROOM + 2000];
+        let mut frame = std::mem::take(&mut self.frame);
         let into = HEADROOM;
         while let Some(transmit) =
             self.connection.transmit(at, &mut self.source, &mut frame[into..])
@@ -237,6 +242,7 @@ impl Host {
             send(&frame[range.expect("room")]);
             self.sent += 1;
         }
+        self.frame = frame;
         self.connection.check();
         let deadline = self.connection.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > at), "{at:?} {deadline:?}");
