@@ -341,8 +341,11 @@ impl Requester {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
+        // Completions come in the order of the queue: behind one that is not complete, none is.
+        let mut all = true;
         for item in &mut self.items {
-            item.complete = item.stage.is_complete(tracker, look, sent) && !item.unanswered;
+            all &= item.stage.is_complete(tracker, look, sent) && !item.unanswered;
+            item.complete = all;
         }
     }
 

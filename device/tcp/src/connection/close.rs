@@ -134,8 +134,10 @@ impl Ending {
 
     /// The connection is over, and the peer is told by a reset.
     pub(super) fn reset(&mut self, end: End) {
-        self.reset_due = self.over.is_none();
-        self.finish(end);
+        if self.over.is_none() {
+            self.reset_due = true;
+            self.finish(end);
+        }
     }
 
     /// Takes what both directions have reached.

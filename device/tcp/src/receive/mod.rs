@@ -107,9 +107,10 @@ impl Receiver {
         self.edge.since(self.next())
     }
 
-    /// Returns whether all bytes before the peer's end have been delivered.
+    /// Returns whether all bytes before the peer's end have been delivered, and the sink does not
+    /// hold back.
     pub(crate) fn finished(&self) -> bool {
-        self.end == Some(self.delivered)
+        self.end == Some(self.delivered) && !self.held
     }
 
     /// The window field of the next segment. The promise grows when the sink has taken bytes, and
