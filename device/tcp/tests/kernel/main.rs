@@ -88,8 +88,8 @@ impl Exchange {
         station.run(move || peer::end(&stream)).expect("the end of the stream");
         station.wait_for(Event::Closed);
         assert_eq!((station.host.sink.next, station.host.source.end), (len, len));
-        // The kernel has found no fault in what the engine sent. It takes reports of frames that the
-        // link has doubled for faults.
+        // The kernel has found no fault in what the engine sent. It takes reports of frames that
+        // the link has doubled for faults.
         if self.faults == Faults::default() {
             for name in ["TcpInErrs", "TcpExtPAWSEstab", "TcpExtTCPSACKDiscard"] {
                 assert_eq!(network.counter(name), 0, "{name}");
