@@ -75,7 +75,18 @@ fn meet(pair: &Pair, way: Way, network: Network, (serve, call): (&str, &str)) ->
     let address = network.address(if way == Way::ToRxe { 2 } else { 1 });
     let (serve, call) = (serve.replace("ADDRESS", &address), call.replace("ADDRESS", &address));
     let run = || connect((server, &serve), (client, &call)).map(drop);
-    if network == Network::Lossy { with_losses(pair, 3, run) } else { run() }
+    if network != Network::Lossy {
+        return run();
+    }
+    // The acknowledgement of the last message may be lost, and its receiver ends without sending it
+    // again. Then the sender fails, as it does with any adapter. That is rare, so a second run must
+    // succeed.
+    with_losses(pair, 3, || {
+        run().or_else(|error| {
+            eprintln!("this is tried once more: {error:#}");
+            run()
+        })
+    })
 }
 
 /// Runs a member of a multicast group on rxe, and a sender on the adapter.
