@@ -10,7 +10,7 @@ pub const LIMIT: usize = 1 << 20;
 /// Time in nanoseconds for which an account may be full. After that, the uplink counts as stuck:
 /// its queue takes the frames as far as there is room, and drops the rest. This is longer than the
 /// time for which another daemon may stop reading ([`super::switch::HOLD`]).
-const STUCK: u64 = 150_000_000;
+const STUCK: u64 = 450_000_000;
 
 /// The bytes of one adapter that wait at uplinks.
 #[derive(Debug, Default)]

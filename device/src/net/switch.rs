@@ -25,7 +25,7 @@ const AGE_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two ticks of the ports that want them.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum time for which no frames are read from uplinks because an adapter has no room.
-pub const HOLD: Duration = Duration::from_millis(100);
+pub const HOLD: Duration = Duration::from_millis(300);
 /// Frames of an adapter after which those that wait at ports are sent.
 const CHUNK: usize = 64;
 /// Maximum number of events that are taken at once.

@@ -9,12 +9,14 @@
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | a datagram's way to the members of a group |
+//! | `ended` | completions of work requests, for packets and streams |
 //! | `packet_counters` | the packets that a message would have been |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 
 pub(crate) mod datagram;
 pub(crate) mod datagram_receive;
+mod ended;
 pub(crate) mod fanout;
 pub mod ingress;
 pub(crate) mod local;

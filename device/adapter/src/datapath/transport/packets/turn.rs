@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
-use vrnic_abi::sq::Flags;
 use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
 use vrnic_roce::time::Time;
@@ -21,14 +19,14 @@ use crate::datapath::responder::{self, outcome};
 use crate::datapath::send_queue::{Turn, drained};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
+use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::{Denied, Message};
-use crate::objects::completion::{Completion, CompletionKey};
-use crate::objects::qp::outstanding::{End, Posted};
+use crate::objects::qp::outstanding::End;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp, Requester, Responder};
 use crate::requests::wqe::Segment;
@@ -235,45 +233,7 @@ impl<H: Host> Sending<'_, H> {
         while let Some(done) = self.sender.engine.next_completion() {
             self.sender.outstanding.end(done.id, end_of(done.outcome));
         }
-        while let Some((posted, end)) = self.sender.outstanding.pop_ended() {
-            let (status, vendor_err) = match end {
-                End::Done => (Status::Success, 0),
-                End::Failed(status, vendor_err) => (status, vendor_err),
-                End::Refused(vendor_err) => (Status::MwBindErr, vendor_err),
-                End::Flushed => (Status::WrFlushErr, 0),
-            };
-            // The state first, so that a program that sees the completion finds the QP in error.
-            match end {
-                End::Done | End::Flushed => {}
-                End::Failed(..) => self.qp.fail_send(),
-                End::Refused(_) => self.qp.fail_key(),
-            }
-            let failed = !matches!(end, End::Done | End::Flushed);
-            let signaled = self.qp.signal_all || posted.send.flags.contains(Flags::SIGNALED);
-            if status != Status::Success || signaled {
-                let done = status == Status::Success;
-                let completion =
-                    Completion { status, vendor_err, ..self.completion(&posted, done) };
-                if self.here.complete(&self.qp.send_cq, &completion).is_err() {
-                    self.qp.failed(self.here.core, Kind::QpFatal);
-                    return Some(Turn::Failed);
-                }
-            }
-            if failed {
-                return Some(Turn::Failed);
-            }
-        }
-        None
-    }
-
-    fn completion(&self, posted: &Posted, done: bool) -> Completion {
-        let send = &posted.send;
-        let reads = done && send.opcode.info().has_response();
-        Completion {
-            byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
-            key: posted.command.map(|(_, key)| CompletionKey::Carried(key)),
-            ..Completion::of_send(self.qp.qpn, send.id(), posted.opcode, Status::Success)
-        }
+        ended::complete(&self.here, self.qp, &mut self.sender.outstanding)
     }
 }
 

@@ -6,31 +6,26 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
-use vrnic_abi::sq::{Class, Flags, Opcode};
 use vrnic_iwarp::Stream;
-use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
+use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order, State as StreamState};
 use vrnic_iwarp::stream::{Event, Want};
-use vrnic_iwarp::wire::ddp::{Stag, Tagged};
-use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent};
 use vrnic_tcp::wire::frame::{HEADROOM, build};
 use vrnic_tcp::{Connection, Nanos};
 
 use super::memory::Reach;
-use crate::datapath::memory_wr::{self, Settled};
-use crate::datapath::send_queue::{BATCH, Turn, advance, drained};
+use crate::datapath::send_queue::{Turn, drained};
+use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::completion::Completion;
-use crate::objects::qp::outstanding::{End, OUTSTANDING, Posted};
+use crate::objects::qp::outstanding::{End, OUTSTANDING};
 use crate::objects::qp::streaming::{Behind, Stage, Streaming};
 use crate::objects::qp::{Path, Qp, Requester};
-use crate::requests::wqe::SendWqe;
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
@@ -71,18 +66,8 @@ pub(crate) fn run<H: Host>(
     turn
 }
 
-/// A QP at work.
-struct Sending<'a, H: Host> {
-    network: Network<'a, H>,
-    qp: &'a Arc<Qp<H>>,
-    requester: &'a mut Requester<H>,
-    streaming: &'a mut Streaming,
-    batch: &'a mut Batch,
-    slice: &'a Slice<'a, H>,
-}
-
 /// How the taking of work requests ends.
-enum Taken {
+pub(super) enum Taken {
     /// All that were posted, or that there is room for.
     Done,
     /// The slice is over, and more may be posted.
@@ -91,6 +76,16 @@ enum Taken {
     Readers(u32),
     /// The queue has failed.
     Failed,
+}
+
+/// A QP at work.
+pub(super) struct Sending<'a, H: Host> {
+    pub(super) network: Network<'a, H>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) requester: &'a mut Requester<H>,
+    pub(super) streaming: &'a mut Streaming,
+    pub(super) batch: &'a mut Batch,
+    pub(super) slice: &'a Slice<'a, H>,
 }
 
 impl<H: Host> Sending<'_, H> {
@@ -128,6 +123,8 @@ impl<H: Host> Sending<'_, H> {
         if self.qp.state() == State::Sqd && self.streaming.outstanding.is_empty() {
             let _idle = drained(self.network.core(), self.qp, self.requester);
         }
+        // A work request that waited for all before it may go on now.
+        more |= self.requester.current.is_some() && self.streaming.outstanding.is_empty();
         if sent.is_none() && more {
             return Turn::More;
         }
@@ -144,8 +141,8 @@ impl<H: Host> Sending<'_, H> {
         now
     }
 
-    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns when to look
-    /// for one again, because the guest rings no doorbell for receives.
+    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns when to
+    /// look for one again, because the guest rings no doorbell for receives.
     fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
         let Streaming { stage, waits_since, .. } = &mut *self.streaming;
         let Stage::Open { stream, .. } = stage else { return None };
@@ -332,111 +329,6 @@ impl<H: Host> Sending<'_, H> {
         Some(())
     }
 
-    /// Takes work requests, as many as there is room for.
-    fn take(&mut self) -> Taken {
-        for _ in 0..BATCH {
-            let outstanding = &self.streaming.outstanding;
-            if self.qp.state() != State::Rts || !outstanding.has_room() || outstanding.has_failed()
-            {
-                return Taken::Done;
-            }
-            let index = self.requester.ci;
-            let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-            let place = match self.batch.take(&here, self.qp, index) {
-                Ok(Some(place)) => place,
-                Ok(None) => return Taken::Done,
-                Err(_why) => {
-                    drop(here);
-                    self.qp.failed(self.network.core(), Kind::QpFatal);
-                    return Taken::Failed;
-                }
-            };
-            advance(self.qp, self.requester);
-            let raw = self.batch.entry(&place).to_vec();
-            let send = match SendWqe::parse(self.qp.kind, &raw, index) {
-                Ok(send) => send,
-                Err(malformed) => {
-                    let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
-                    let end = Some(End::Failed(malformed.status, 0));
-                    let posted = Posted { send, opcode: malformed.opcode, command: None, end };
-                    self.streaming.outstanding.post(posted, &[]);
-                    return Taken::Done;
-                }
-            };
-            here.step(send.opcode.info().begun);
-            self.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
-            let mut posted = Posted { send, opcode: send.completed(), command: None, end: None };
-            if send.is_about_key() {
-                match memory_wr::run(&here, self.qp, (&send, &raw)) {
-                    Ok(Settled::Now) => posted.end = Some(End::Done),
-                    Ok(Settled::AfterReaders) => {
-                        drop(here);
-                        self.streaming.outstanding.post(posted, &raw);
-                        return Taken::Readers(index);
-                    }
-                    Err(denied) => posted.end = Some(End::Refused(denied as u32)),
-                }
-                self.streaming.outstanding.post(posted, &raw);
-                continue;
-            }
-            drop(here);
-            let Some(request) = self.request(&send) else {
-                posted.end = Some(End::Failed(Status::LocQpOpErr, 0));
-                self.streaming.outstanding.post(posted, &raw);
-                return Taken::Done;
-            };
-            self.streaming.outstanding.post(posted, &raw);
-            let Stage::Open { stream, .. } = &mut self.streaming.stage else {
-                return Taken::Done;
-            };
-            if stream.push(request).is_err() {
-                let end = End::Failed(Status::LocQpOpErr, 0);
-                self.streaming.outstanding.end(index.into(), end);
-                return Taken::Done;
-            }
-            if self.slice.is_over() {
-                return Taken::More;
-            }
-        }
-        Taken::More
-    }
-
-    /// The work request as the stream takes it, if it can.
-    fn request(&self, send: &SendWqe) -> Option<WorkRequest> {
-        let info = send.opcode.info();
-        let remote = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
-        let (value, compare) = send.operands;
-        let work = match info.class {
-            _ if info.command || send.imm().is_some() => return None,
-            Class::Write => Work::Write(remote),
-            Class::Read => {
-                // The peer names this place in its answer. It is no key, and gives nobody a right.
-                let sink = Tagged { stag: Stag(send.index), to: 0 };
-                Work::Read { sink, source: remote }
-            }
-            Class::Atomic if send.opcode == Opcode::FetchAdd => {
-                Work::Atomic(remote, AtomicOp::FetchAdd { add: value, mask: 0 })
-            }
-            Class::Atomic => {
-                let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
-                let swap = value;
-                let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
-                Work::Atomic(remote, op)
-            }
-            Class::Send | Class::Local => Work::Send(SendKind {
-                solicited: send.flags.contains(Flags::SOLICITED),
-                invalidate: info.invalidate.then(|| Stag(send.rkey.get())),
-            }),
-        };
-        Some(WorkRequest {
-            id: send.index.into(),
-            work,
-            length: u32::try_from(send.length).ok()?,
-            signaled: self.qp.signal_all || send.flags.contains(Flags::SIGNALED),
-            fence: send.flags.contains(Flags::FENCE),
-        })
-    }
-
     /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
     /// of them has failed.
     fn complete(&mut self) -> Option<Turn> {
@@ -446,44 +338,8 @@ impl<H: Host> Sending<'_, H> {
                 outstanding.end(done.id, end_of(done.outcome));
             }
         }
-        while let Some((posted, end)) = outstanding.pop_ended() {
-            let (status, vendor_err) = match end {
-                End::Done => (Status::Success, 0),
-                End::Failed(status, vendor_err) => (status, vendor_err),
-                End::Refused(vendor_err) => (Status::MwBindErr, vendor_err),
-                End::Flushed => (Status::WrFlushErr, 0),
-            };
-            match end {
-                End::Done | End::Flushed => {}
-                End::Failed(..) => self.qp.fail_send(),
-                End::Refused(_) => self.qp.fail_key(),
-            }
-            let (send, done) = (&posted.send, status == Status::Success);
-            let signaled = self.qp.signal_all || send.flags.contains(Flags::SIGNALED);
-            if signaled || !done {
-                let reads = done && send.opcode.info().has_response();
-                let completion = Completion {
-                    status,
-                    vendor_err,
-                    byte_len: if reads {
-                        u32::try_from(send.length).unwrap_or(u32::MAX)
-                    } else {
-                        0
-                    },
-                    ..Completion::of_send(self.qp.qpn, send.id(), posted.opcode, status)
-                };
-                let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-                if here.complete(&self.qp.send_cq, &completion).is_err() {
-                    drop(here);
-                    self.qp.failed(self.network.core(), Kind::QpFatal);
-                    return Some(Turn::Failed);
-                }
-            }
-            if !matches!(end, End::Done | End::Flushed) {
-                return Some(Turn::Failed);
-            }
-        }
-        None
+        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+        ended::complete(&here, self.qp, outstanding)
     }
 }
 

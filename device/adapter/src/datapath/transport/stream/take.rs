@@ -1,0 +1,154 @@
+//! Work requests, taken off the send queue and given to the stream.
+
+use arrayvec::ArrayVec;
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::{Class, Flags, Opcode, STRIDE_MAX};
+use vrnic_iwarp::rdmap::work::{Work, WorkRequest};
+use vrnic_iwarp::wire::ddp::{Stag, Tagged};
+use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
+
+use super::turn::{Sending, Taken};
+use crate::datapath::memory_wr::{self, Settled};
+use crate::datapath::send_queue::{BATCH, advance};
+use crate::datapath::turn::TurnContext;
+use crate::host::Host;
+use crate::objects::qp::outstanding::{End, Posted};
+use crate::objects::qp::streaming::Stage;
+use crate::requests::wqe::SendWqe;
+use crate::slice::cost;
+
+/// The bytes of an entry of a send queue.
+type Raw = ArrayVec<u8, { STRIDE_MAX as usize }>;
+
+impl<H: Host> Sending<'_, H> {
+    /// Takes work requests, as many as there is room for.
+    pub(super) fn take(&mut self) -> Taken {
+        for _ in 0..BATCH {
+            let outstanding = &self.streaming.outstanding;
+            let sends = self.qp.state() == State::Rts;
+            if !sends || !outstanding.has_room() || outstanding.has_failed() {
+                return Taken::Done;
+            }
+            let (send, raw) = match self.fetch() {
+                Ok(entry) => entry,
+                Err(taken) => return taken,
+            };
+            if let Some(taken) = self.start(&send, &raw) {
+                return taken;
+            }
+            if self.slice.is_over() {
+                return Taken::More;
+            }
+        }
+        Taken::More
+    }
+
+    /// Returns the work request that waits for those before it, or takes the next entry off the
+    /// send queue. Returns the end of the taking if there is none.
+    fn fetch(&mut self) -> Result<(SendWqe, Raw), Taken> {
+        if let Some(send) = self.requester.current.take() {
+            return Ok((send, self.requester.raw.iter().copied().collect()));
+        }
+        let index = self.requester.ci;
+        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+        let place = match self.batch.take(&here, self.qp, index) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Err(Taken::Done),
+            Err(_why) => {
+                drop(here);
+                self.qp.failed(self.network.core(), Kind::QpFatal);
+                return Err(Taken::Failed);
+            }
+        };
+        advance(self.qp, self.requester);
+        let raw: Raw = self.batch.entry(&place).iter().copied().collect();
+        match SendWqe::parse(self.qp.kind, &raw, index) {
+            Ok(send) => {
+                here.step(send.opcode.info().begun);
+                self.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
+                Ok((send, raw))
+            }
+            Err(malformed) => {
+                let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
+                let end = Some(End::Failed(malformed.status, 0));
+                let posted = Posted { send, opcode: malformed.opcode, command: None, end };
+                self.streaming.outstanding.post(posted, &[]);
+                Err(Taken::Done)
+            }
+        }
+    }
+
+    /// Executes a request about a key, or gives a message to the stream. Returns the end of the
+    /// taking, if no other work request may follow now.
+    fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Taken> {
+        let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
+        if send.is_about_key() {
+            // A key that ends may be in use by those before it. A registration uses no such key.
+            if send.opcode != Opcode::RegMr && !self.streaming.outstanding.is_empty() {
+                self.requester.keep(send, raw, 0);
+                return Some(Taken::Done);
+            }
+            let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+            let settled = memory_wr::run(&here, self.qp, (send, raw));
+            drop(here);
+            posted.end = match settled {
+                Ok(Settled::Now) => Some(End::Done),
+                Ok(Settled::AfterReaders) => None,
+                Err(denied) => Some(End::Refused(denied as u32)),
+            };
+            self.streaming.outstanding.post(posted, raw);
+            return settled
+                .is_ok_and(|settled| matches!(settled, Settled::AfterReaders))
+                .then_some(Taken::Readers(send.index));
+        }
+        self.streaming.outstanding.post(posted, raw);
+        let request = self.request(send);
+        let Stage::Open { stream, .. } = &mut self.streaming.stage else {
+            return Some(Taken::Done);
+        };
+        if request.is_some_and(|request| stream.push(request).is_ok()) {
+            return None;
+        }
+        let end = End::Failed(Status::LocQpOpErr, 0);
+        self.streaming.outstanding.end(send.index.into(), end);
+        Some(Taken::Done)
+    }
+
+    /// The work request as the stream takes it, if it can.
+    fn request(&self, send: &SendWqe) -> Option<WorkRequest> {
+        let info = send.opcode.info();
+        let remote = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
+        let (value, compare) = send.operands;
+        let work = match info.class {
+            _ if info.command || send.imm().is_some() => return None,
+            Class::Write => Work::Write(remote),
+            Class::Read => {
+                // The peer names this place in its answer. It is no key, and gives nobody a right.
+                let sink = Tagged { stag: Stag(send.index), to: 0 };
+                Work::Read { sink, source: remote }
+            }
+            Class::Atomic if send.opcode == Opcode::FetchAdd => {
+                Work::Atomic(remote, AtomicOp::FetchAdd { add: value, mask: 0 })
+            }
+            Class::Atomic => {
+                let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
+                let swap = value;
+                let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
+                Work::Atomic(remote, op)
+            }
+            Class::Send | Class::Local => Work::Send(SendKind {
+                solicited: send.flags.contains(Flags::SOLICITED),
+                invalidate: info.invalidate.then(|| Stag(send.rkey.get())),
+            }),
+        };
+        Some(WorkRequest {
+            id: send.index.into(),
+            work,
+            length: u32::try_from(send.length).ok()?,
+            signaled: self.qp.signal_all || send.flags.contains(Flags::SIGNALED),
+            fence: send.flags.contains(Flags::FENCE),
+        })
+    }
+}
