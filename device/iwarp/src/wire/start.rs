@@ -179,7 +179,9 @@ impl<'a> Start<'a> {
 
 impl Control {
     fn parse(reader: &mut Reader<'_>) -> Option<Self> {
-        let (first, second) = (reader.u16().ok()?, reader.u16().ok()?);
+        // Nothing is taken if there are fewer octets.
+        let [a, b, c, d] = reader.take().ok()?;
+        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         Some(Self {
             peer_to_peer: first & UPPER != 0,
             rtr: Rtr {

@@ -1,5 +1,7 @@
 //! A decoder that is too simple to be wrong: it looks at a whole stream of FPDUs at once.
 
+use std::ops::RangeInclusive;
+
 /// Takes the markers out of a stream. Returns the octets between them.
 fn without_markers(stream: &[u8]) -> Vec<u8> {
     let plain = stream.iter().enumerate().filter(|(at, _)| at % 512 >= 4);
@@ -23,6 +25,15 @@ fn with_markers(plain: usize) -> usize {
     plain / 508 * 512 + 4 + plain % 508
 }
 
+/// Returns whether the markers in a range of a stream point to an FPDU, whose length field is at `fpdu`.
+fn markers_point(stream: &[u8], range: RangeInclusive<usize>, fpdu: usize) -> bool {
+    range.filter(|at| at % 512 == 0).all(|at| {
+        let pointer = usize::from(stream[at + 2]) << 8 | usize::from(stream[at + 3]);
+        // A marker in front of the length field points to itself.
+        pointer == at.saturating_sub(fpdu)
+    })
+}
+
 /// Decodes a stream of FPDUs; returns the ULPDUs, and whether a wrong one ended it.
 pub(crate) fn decode(stream: &[u8], markers: bool, crc: bool) -> (Vec<Vec<u8>>, bool) {
     let plain = if markers { without_markers(stream) } else { stream.to_vec() };
@@ -38,7 +49,11 @@ pub(crate) fn decode(stream: &[u8], markers: bool, crc: bool) -> (Vec<Vec<u8>>, 
         }
         let whole = if markers {
             let first = if at % 508 == 0 { with_markers(at) - 4 } else { with_markers(at) };
-            &stream[first..=with_markers(end - 1)]
+            let range = first..=with_markers(end - 1);
+            if !markers_point(stream, range.clone(), with_markers(at)) {
+                return (found, true);
+            }
+            &stream[range]
         } else {
             &plain[at..end]
         };
