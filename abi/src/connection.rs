@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! TCP connections that the adapter takes over from the guest's kernel, for the iWARP personality.
+//!
+//! The driver makes a connection with a socket of the kernel, and reads the request of the other
+//! end from it if it is the responder. Then OPEN_CONNECTION gives the connection to the adapter,
+//! which sends the start frames. Each later change is told by an event
+//! ([`crate::eq::Kind::ConnectionChanged`]); QUERY_CONNECTION tells what has changed.
 
+use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most bytes of private data in a start frame (RFC 5044, 7.1.1).
 pub const PRIVATE_MAX: usize = 512;
+/// Bytes of a start frame before its private data.
+pub const START_HEADER: usize = 20;
+/// Most bytes of a start frame.
+pub const START_MAX: usize = START_HEADER + PRIVATE_MAX;
 
 wire_enum! {
     /// The end of a connection that sends the first start frame, or answers it.
@@ -17,8 +27,8 @@ wire_enum! {
     }
 }
 
-bitflags::bitflags! {
-    /// What both ends of a TCP connection have agreed on, and the form of its addresses.
+bitflags! {
+    /// Options that both ends of a TCP connection have agreed on, and the form of its addresses.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ConnectionFlags: u8 {
         /// The addresses are of IPv6; else of IPv4, in the first four bytes.
@@ -85,10 +95,88 @@ pub struct Connection {
     pub ord: U16,
     /// Bytes of `private`.
     pub private_len: U16,
-    /// Zero.
-    pub reserved: [u8; 2],
+    /// Bytes of `request`; zero for an initiator.
+    pub request_len: U16,
     /// Private data of the own start frame.
+    pub private: [u8; PRIVATE_MAX],
+    /// The start frame that the responder has received.
+    pub request: [u8; START_MAX],
+    /// Zero.
+    pub reserved: [u8; 4],
+}
+
+const _: () = assert!(size_of::<Connection>() == 1136);
+
+wire_enum! {
+    /// The stage of a connection. It only ever increases.
+    pub enum Stage: u8 {
+        /// The start frames are being exchanged.
+        Opening = 1,
+        /// Messages are exchanged. An initiator has the peer's reply, and its private data.
+        Open = 2,
+        /// The peer has closed its direction, and the adapter closes the other one.
+        Closing = 3,
+        /// No more messages are exchanged. The QP is in the error state.
+        Closed = 4,
+        /// TCP has ended too. No frame of the connection is expected any more.
+        Gone = 5,
+    }
+}
+
+wire_enum! {
+    /// The way in which a connection ended.
+    pub enum Ending: u8 {
+        /// It has not ended.
+        None = 0,
+        /// The peer's reply rejects it; there may be private data.
+        Rejected = 1,
+        /// A start frame is malformed, or both ends do not agree.
+        Refused = 2,
+        /// The peer has not answered in time.
+        TimedOut = 3,
+        /// The peer has reset it.
+        Reset = 4,
+        /// Both ends have closed it, with no work request left.
+        Graceful = 5,
+        /// The peer has closed it while messages were outstanding, or an error ended it.
+        Abortive = 6,
+        /// A Terminate was sent.
+        TerminateSent = 7,
+        /// A Terminate was received.
+        TerminateReceived = 8,
+        /// The driver has ended it.
+        Local = 9,
+    }
+}
+
+/// The state of a connection: the answer to QUERY_CONNECTION.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ConnectionStatus {
+    /// A [`Stage`].
+    pub stage: u8,
+    /// An [`Ending`].
+    pub ending: u8,
+    /// One if it has been in [`Stage::Open`].
+    pub was_open: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// READs and atomics that the adapter serves at a time, as both ends have agreed.
+    pub ird: U16,
+    /// READs and atomics that the adapter has outstanding, as both ends have agreed.
+    pub ord: U16,
+    /// Bytes of `private`.
+    pub private_len: U16,
+    /// Zero.
+    pub reserved2: [u8; 6],
+    /// Private data of the peer's reply.
     pub private: [u8; PRIVATE_MAX],
 }
 
-const _: () = assert!(size_of::<Connection>() == 600);
+impl Default for ConnectionStatus {
+    fn default() -> Self {
+        zerocopy::FromZeros::new_zeroed()
+    }
+}
+
+const _: () = assert!(size_of::<ConnectionStatus>() == 528);

@@ -44,6 +44,8 @@ wire_enum! {
         /// The QP `id`, in the error state, takes no more receives from its SRQ
         /// (`IB_EVENT_QP_LAST_WQE_REACHED`).
         QpLastWqe = 13,
+        /// The TCP connection of the QP `id` has changed ([`crate::connection::Stage`]).
+        ConnectionChanged = 14,
     }
 }
 

@@ -168,6 +168,8 @@ commands! {
     Inspect = 36: Inspect => InspectResult;
     /// Takes a TCP connection over, by which the messages of an RC QP then travel.
     OpenConnection = 37: OpenConnection => (), where reserved;
+    /// Fills a buffer with [`crate::connection::ConnectionStatus`].
+    QueryConnection = 38: QueryConnection => ();
 }
 
 wire_enum! {

@@ -25,6 +25,16 @@ impl QueryParams {
     }
 }
 
+wire_enum! {
+    /// The protocol by which QPs of the function exchange messages.
+    pub enum Transport: u32 {
+        /// RoCE version 2. All commands but those for connections.
+        Roce = 0,
+        /// iWARP. RC QPs alone; OPEN_CONNECTION connects them.
+        Iwarp = 1,
+    }
+}
+
 /// The capabilities of the device. Counts are the true limits for one function.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -75,8 +85,12 @@ pub struct DeviceCaps {
     pub max_mcast_groups: U32,
     /// QPs in a multicast group.
     pub max_mcast_qps: U32,
+    /// A [`Transport`].
+    pub transport: U32,
+    /// TCP connections at a time; zero unless the transport is iWARP.
+    pub max_connections: U32,
     /// Zero.
-    pub reserved: [U32; 8],
+    pub reserved: [U32; 6],
 }
 
 /// Parameters of SET_GID.

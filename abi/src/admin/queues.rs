@@ -293,6 +293,24 @@ impl OpenConnection {
     }
 }
 
+/// Parameters of QUERY_CONNECTION.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueryConnection {
+    /// Guest address of the [`crate::connection::ConnectionStatus`] to fill, 8-byte aligned.
+    pub addr: GuestAddr,
+    /// The QP, which has had a connection since it left RESET.
+    pub qpn: Qpn,
+}
+
+impl QueryConnection {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub fn new(qpn: impl Into<Qpn>, addr: u64) -> Self {
+        Self { addr: GuestAddr::new(addr), qpn: qpn.into() }
+    }
+}
+
 /// Parameters of QUERY_QP.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

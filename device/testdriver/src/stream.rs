@@ -1,6 +1,6 @@
 //! TCP connections for endpoints, as a kernel hands them over right after the handshake.
 
-use vrnic_abi::connection::{Connection, ConnectionFlags, PRIVATE_MAX, Role};
+use vrnic_abi::connection::{Connection, ConnectionFlags, PRIVATE_MAX, Role, START_MAX};
 
 use crate::admin::Refused;
 use crate::bus::Bus;
@@ -89,7 +89,9 @@ fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
         ird: 16.into(),
         ord: 16.into(),
         private_len: 0.into(),
-        reserved: [0; 2],
+        request_len: 0.into(),
         private: [0; PRIVATE_MAX],
+        request: [0; START_MAX],
+        reserved: [0; 4],
     }
 }

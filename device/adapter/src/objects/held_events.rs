@@ -37,7 +37,8 @@ impl Subject {
             | Kind::QpAccessError
             | Kind::CommEstablished
             | Kind::SqDrained
-            | Kind::QpLastWqe => Some(Self::Qp(id.into())),
+            | Kind::QpLastWqe
+            | Kind::ConnectionChanged => Some(Self::Qp(id.into())),
             Kind::SrqLimit | Kind::SrqError => Some(Self::Srq(id.into())),
             Kind::PortUp | Kind::PortDown | Kind::DeviceFatal => None,
         }

@@ -1,10 +1,10 @@
-//! OPEN_CONNECTION.
+//! OPEN_CONNECTION and QUERY_CONNECTION.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use vrnic_abi::admin::{OpenConnection, Status};
+use vrnic_abi::admin::{OpenConnection, QueryConnection, Status};
 use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
 use vrnic_abi::qp::{State, Type};
 use vrnic_iwarp::Stream;
@@ -13,7 +13,7 @@ use vrnic_iwarp::stream::Config;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
 use vrnic_tcp::{Context, Nanos, Params, SeqNum};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::modify::configure;
 use super::{Failure, Outcome, bad, zero};
@@ -61,6 +61,23 @@ pub(super) fn open_connection<H: Host>(
     Ok(())
 }
 
+pub(super) fn query_connection<H: Host>(
+    adapter: &Arc<Adapter<H>>,
+    params: &QueryConnection,
+) -> Outcome<()> {
+    if !params.addr.is_multiple_of(8) {
+        return Err(bad(offset_of!(QueryConnection, addr)));
+    }
+    let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
+    let status = match &qp.requester.lock().path {
+        Path::Stream(streaming) => streaming.status(),
+        _ => return Err(Status::BadState.into()),
+    };
+    let memory = adapter.host().hold(Lane::SHARED);
+    memory.write(params.addr, status.as_bytes()).map_err(|_| Status::BadAddress)?;
+    Ok(())
+}
+
 /// Checks the state of a connection and takes it over.
 fn streaming<H: Host>(
     adapter: &Adapter<H>,
@@ -71,6 +88,8 @@ fn streaming<H: Host>(
     let flags =
         ConnectionFlags::from_bits(connection.flags).ok_or(bad(offset_of!(Connection, flags)))?;
     zero(&connection.reserved, offset_of!(Connection, reserved))?;
+    // The request is read from the connection itself.
+    zero(connection.request_len.as_bytes(), offset_of!(Connection, request_len))?;
     let private_len = usize::from(connection.private_len.get());
     let private =
         connection.private.get(..private_len).ok_or(bad(offset_of!(Connection, private_len)))?;

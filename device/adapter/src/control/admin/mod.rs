@@ -252,6 +252,7 @@ fn execute<H: Host>(
         SetPort => objects::set_port,
         Inspect => inspect::inspect,
         OpenConnection => connection::open_connection,
+        QueryConnection => connection::query_connection,
     }
 }
 

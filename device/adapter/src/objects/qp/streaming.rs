@@ -1,8 +1,10 @@
 //! The part of a QP whose messages travel in a TCP connection (iWARP): the connection, the stream
 //! of messages in it, and the work requests that it has.
 
+use vrnic_abi::connection::{ConnectionStatus, Stage as ConnectionStage};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::stream::Config;
+use vrnic_iwarp::stream::close::State;
 use vrnic_iwarp::tcp::{Delivered, Offered, Sink, StreamPos, Then};
 use vrnic_tcp::Connection;
 use vrnic_tcp::wire::frame::{HEADROOM, Path};
@@ -91,6 +93,21 @@ impl Streaming {
             id: 0,
             _claim: claim,
         }
+    }
+
+    /// Tells how the connection is.
+    #[must_use]
+    pub fn status(&self) -> ConnectionStatus {
+        let stage = match &self.stage {
+            Stage::Request(_) => ConnectionStage::Opening,
+            Stage::Open { stream, .. } => match stream.state() {
+                State::Starting => ConnectionStage::Opening,
+                State::Rts => ConnectionStage::Open,
+                _ => ConnectionStage::Closed,
+            },
+            Stage::Failed => ConnectionStage::Closed,
+        };
+        ConnectionStatus { stage: stage as u8, ..ConnectionStatus::default() }
     }
 
     /// Makes the stream of a responder when the request is complete.
