@@ -25,7 +25,8 @@ fn with_markers(plain: usize) -> usize {
     plain / 508 * 512 + 4 + plain % 508
 }
 
-/// Returns whether the markers in a range of a stream point to an FPDU, whose length field is at `fpdu`.
+/// Returns whether the markers in a range of a stream point to an FPDU, whose length field is at
+/// `fpdu`.
 fn markers_point(stream: &[u8], range: RangeInclusive<usize>, fpdu: usize) -> bool {
     range.filter(|at| at % 512 == 0).all(|at| {
         let pointer = usize::from(stream[at + 2]) << 8 | usize::from(stream[at + 3]);
