@@ -13,6 +13,8 @@ const FIRST: [u32; 2] = [0xffff_f000, 7];
 const PORTS: [u16; 2] = [4000, 5000];
 /// The window that each promises, in bytes.
 const WINDOW: u32 = 1 << 20;
+/// READs and atomics of each end.
+const READS: u16 = 16;
 /// Bytes of a segment on an Ethernet with an MTU of 1500.
 pub const MSS: u16 = 1460;
 
@@ -31,9 +33,8 @@ pub fn connect_pair<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>) {
 /// When an adapter refuses.
 #[track_caller]
 pub fn connect_pair_with<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>, mss: u16) {
-    // The responder first: nothing but its QP waits for the request.
-    open(b, 1, a.guest.mac(), mss).expect("OPEN_CONNECTION");
     open(a, 0, b.guest.mac(), mss).expect("OPEN_CONNECTION");
+    open(b, 1, a.guest.mac(), mss).expect("OPEN_CONNECTION");
 }
 
 /// Gives an endpoint its end of the connection: 0 is the initiator, 1 the responder.
@@ -54,8 +55,24 @@ pub fn open<B: Bus>(
     end.guest.open_connection(end.qpn, &connection(number, peer, mss))
 }
 
-/// The state of an end of the connection.
-fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
+/// Returns the start frame that the adapter of an initiator without private data sends first.
+fn request() -> Vec<u8> {
+    let (crc, enhanced, revision) = (0x40, 0x10, 2);
+    let mut frame = b"MPA ID Req Frame".to_vec();
+    frame.extend([crc | enhanced, revision, 0, 4]);
+    // The peer-to-peer model, with a WRITE or a READ as the first message.
+    frame.extend((0x8000 | READS).to_be_bytes());
+    frame.extend((0xc000 | READS).to_be_bytes());
+    frame
+}
+
+/// Returns the state of an end of the connection: 0 is the initiator, 1 the responder, whose kernel
+/// has received the request.
+///
+/// # Panics
+/// Never: the numbers are small.
+#[must_use]
+pub fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
     let own = number.min(1);
     let peer = 1 - own;
     let address = |last: u8| {
@@ -65,6 +82,13 @@ fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
     };
     let addresses = [address(1), address(2)];
     let role = if own == 0 { Role::Initiator } else { Role::Responder };
+    let (mut frame, mut request_len, mut receive_next) = ([0; START_MAX], 0, FIRST[peer]);
+    if own == 1 {
+        let request = request();
+        frame[..request.len()].copy_from_slice(&request);
+        request_len = u16::try_from(request.len()).expect("a short frame");
+        receive_next = receive_next.wrapping_add(request_len.into());
+    }
     Connection {
         role: role as u8,
         flags: ConnectionFlags::SACK.bits(),
@@ -77,7 +101,7 @@ fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
         local_port: PORTS[own].into(),
         remote_port: PORTS[peer].into(),
         send_next: FIRST[own].into(),
-        receive_next: FIRST[peer].into(),
+        receive_next: receive_next.into(),
         send_window: WINDOW.into(),
         max_send_window: WINDOW.into(),
         receive_window: WINDOW.into(),
@@ -86,12 +110,12 @@ fn connection(number: usize, dmac: [u8; 6], mss: u16) -> Connection {
         mss: mss.into(),
         timestamp: 0.into(),
         recent_timestamp: 0.into(),
-        ird: 16.into(),
-        ord: 16.into(),
+        ird: READS.into(),
+        ord: READS.into(),
         private_len: 0.into(),
-        request_len: 0.into(),
+        request_len: request_len.into(),
         private: [0; PRIVATE_MAX],
-        request: [0; START_MAX],
+        request: frame,
         reserved: [0; 4],
     }
 }

@@ -1,12 +1,17 @@
 //! Messages in TCP connections (iWARP), between adapters of two daemons, over cables that lose,
 //! double, delay and corrupt frames.
 
+use std::mem::offset_of;
+
+use vrnic_abi::admin;
+use vrnic_abi::connection::{Connection, Role};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_simlink::Faults;
+use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
@@ -133,7 +138,38 @@ fn a_connection_has_one_qp() {
     let (mut a, _b) = connected(&cable);
     let other = Endpoint::new(&cable.ga, Setup::default());
     let refused = stream::open(&other, 0, cable.gb.mac(), stream::MSS).expect_err("it has one");
-    assert_eq!(refused.0, vrnic_abi::admin::Status::Busy);
+    assert_eq!(refused.0, admin::Status::Busy);
     a.set_state(State::Reset);
     stream::open(&other, 0, cable.gb.mac(), stream::MSS).expect("it is free");
+}
+
+#[test]
+fn a_malformed_request_is_refused() {
+    let cable = Cable::new(7, Faults::default());
+    let end = Endpoint::new(&cable.gb, Setup::default());
+    end.guest.take_through(end.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
+    let good = stream::connection(1, cable.ga.mac(), stream::MSS);
+    let request = offset_of!(Connection, request);
+    let request_len = offset_of!(Connection, request_len);
+    let mut bad = [good; 8];
+    bad[0].request[3] ^= 1;
+    bad[1].request[17] = 3;
+    bad[2].request[19] = 5;
+    bad[3].request_len = 0.into();
+    // A reply, and an enhanced frame without control words.
+    bad[4].request[9..11].copy_from_slice(b"ep");
+    (bad[5].request_len, bad[5].request[19]) = (20.into(), 0);
+    bad[6].request_len = 533.into();
+    bad[7].role = Role::Initiator as u8;
+    for (nth, bad) in bad.iter().enumerate() {
+        let offset = if nth < 6 { request } else { request_len };
+        let refused = end.guest.open_connection(end.qpn, bad).expect_err("it is malformed");
+        assert_eq!(refused, Refused(admin::Status::BadParam, offset as u32), "{nth}");
+    }
+    let mut long = good;
+    long.private_len = 509.into();
+    let refused = end.guest.open_connection(end.qpn, &long).expect_err("it is too long");
+    assert_eq!(refused.1 as usize, offset_of!(Connection, private_len));
+    assert_eq!(end.state(), State::Init);
+    end.guest.open_connection(end.qpn, &good).expect("it is right");
 }

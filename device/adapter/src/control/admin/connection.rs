@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use vrnic_abi::admin::{OpenConnection, QueryConnection, Status};
-use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
+use vrnic_abi::connection::{Connection, ConnectionFlags, PRIVATE_MAX, Role};
 use vrnic_abi::qp::{State, Type};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
+use vrnic_iwarp::wire::start::CONTROL;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
 use vrnic_tcp::{Context, Nanos, Params, SeqNum};
@@ -22,11 +23,13 @@ use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::claims::Tuple;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::streaming::{Request, Stage, Streaming};
+use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
 
 /// Bytes that a frame has beside TCP's payload and options.
 const HEADERS: usize = 14 + 4 + 40 + 20;
+/// Most bytes of private data beside the control words of an enhanced start frame.
+const PRIVATE_ROOM: usize = PRIVATE_MAX - CONTROL;
 /// The smallest segments that are of use.
 const MSS_MIN: u16 = 128;
 
@@ -88,11 +91,6 @@ fn streaming<H: Host>(
     let flags =
         ConnectionFlags::from_bits(connection.flags).ok_or(bad(offset_of!(Connection, flags)))?;
     zero(&connection.reserved, offset_of!(Connection, reserved))?;
-    // The request is read from the connection itself.
-    zero(connection.request_len.as_bytes(), offset_of!(Connection, request_len))?;
-    let private_len = usize::from(connection.private_len.get());
-    let private =
-        connection.private.get(..private_len).ok_or(bad(offset_of!(Connection, private_len)))?;
     let most = limits::MAX_RD_ATOMIC;
     for (value, offset) in [
         (connection.ird.get(), offset_of!(Connection, ird)),
@@ -120,16 +118,28 @@ fn streaming<H: Host>(
         extensions: true,
         ..Config::default()
     };
-    let stage = match role {
-        Role::Initiator => {
-            Stage::Open { stream: Box::new(Stream::initiate(config, private)), before: 0 }
-        }
-        Role::Responder => Stage::Request(Request::new(config, private)),
-    };
+    let stream = stream(role, config, connection)?;
     let now = Nanos(adapter.host().now());
     let context = context(flags, connection);
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &Params::default());
-    Ok(Streaming::new(tcp, stage, (path, mss), &qp.sq, claim))
+    Ok(Streaming::new(tcp, stream, (path, mss), &qp.sq, claim))
+}
+
+/// The stream, whose first bytes are the request of an initiator, or the reply of a responder to
+/// the request that it has received.
+fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream, Failure> {
+    let private_len = usize::from(connection.private_len.get());
+    let private = connection.private.get(..private_len).filter(|_| private_len <= PRIVATE_ROOM);
+    let private = private.ok_or(bad(offset_of!(Connection, private_len)))?;
+    let request_len = usize::from(connection.request_len.get());
+    let request = connection.request.get(..request_len);
+    let request = request.ok_or(bad(offset_of!(Connection, request_len)))?;
+    match role {
+        Role::Initiator if request.is_empty() => Ok(Stream::initiate(config, private)),
+        Role::Initiator => Err(bad(offset_of!(Connection, request_len))),
+        Role::Responder => Stream::respond(config, request, private)
+            .map_err(|_failure| bad(offset_of!(Connection, request))),
+    }
 }
 
 /// The headers below TCP's.

@@ -10,7 +10,7 @@ use crate::datapath::transport::ingress::tuple;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
-use crate::objects::qp::streaming::{Behind, Stage, Streaming};
+use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 
@@ -26,20 +26,13 @@ pub(crate) fn arrive<H: Host>(
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
     let now = Nanos(network.core().host().now());
-    let Streaming { tcp, stage, outstanding, .. } = &mut **streaming;
-    match stage {
-        Stage::Open { stream, before } => {
-            let mut responder = qp.responder.lock();
-            let responder = &mut *responder;
-            let core = network.core();
-            let mut reach = Reach { core, qp: &qp, responder, outstanding, slice };
-            let sink = stream.sink(&mut reach);
-            tcp.receive(now, &parsed.segment, &mut Behind { sink, before: *before });
-        }
-        Stage::Request(request) => tcp.receive(now, &parsed.segment, request),
-        Stage::Failed => return None,
+    let Streaming { tcp, stream, outstanding, .. } = &mut **streaming;
+    {
+        let mut responder = qp.responder.lock();
+        let responder = &mut *responder;
+        let mut reach = Reach { core: network.core(), qp: &qp, responder, outstanding, slice };
+        tcp.receive(now, &parsed.segment, &mut stream.sink(&mut reach));
     }
-    streaming.answer();
     drop(requester);
     Some(qp)
 }

@@ -15,7 +15,6 @@ use crate::datapath::send_queue::{BATCH, advance};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::objects::qp::outstanding::{End, Posted};
-use crate::objects::qp::streaming::Stage;
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
@@ -105,9 +104,7 @@ impl<H: Host> Sending<'_, H> {
         }
         self.streaming.outstanding.post(posted, raw);
         let request = self.request(send);
-        let Stage::Open { stream, .. } = &mut self.streaming.stage else {
-            return Some(Taken::Done);
-        };
+        let stream = &mut self.streaming.stream;
         if request.is_some_and(|request| stream.push(request).is_ok()) {
             return None;
         }

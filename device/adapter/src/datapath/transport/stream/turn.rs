@@ -24,7 +24,7 @@ use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::{End, OUTSTANDING};
-use crate::objects::qp::streaming::{Behind, Stage, Streaming};
+use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -144,8 +144,7 @@ impl<H: Host> Sending<'_, H> {
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns when to
     /// look for one again, because the guest rings no doorbell for receives.
     fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
-        let Streaming { stage, waits_since, .. } = &mut *self.streaming;
-        let Stage::Open { stream, .. } = stage else { return None };
+        let Streaming { stream, waits_since, .. } = &mut *self.streaming;
         if !stream.waits_for_receive() {
             *waits_since = None;
             return None;
@@ -164,15 +163,11 @@ impl<H: Host> Sending<'_, H> {
     fn finish(&mut self) -> Turn {
         let now = self.begin();
         let over = *self.streaming.end_by.get_or_insert(now.0.saturating_add(END_NS)) <= now.0;
-        let open = self.with(|_, stream, _| {
-            if matches!(stream.state(), StreamState::Starting | StreamState::Rts) {
-                stream.disconnect(Want::Abortive);
-            } else if over {
-                stream.happened(Happening::TimeOut);
-            }
-        });
-        if open.is_none() {
-            self.streaming.tcp.abort();
+        let stream = &mut self.streaming.stream;
+        if matches!(stream.state(), StreamState::Starting | StreamState::Rts) {
+            stream.disconnect(Want::Abortive);
+        } else if over {
+            stream.happened(Happening::TimeOut);
         }
         self.tell();
         let sent = self.transmit(now);
@@ -183,7 +178,7 @@ impl<H: Host> Sending<'_, H> {
                 break;
             }
         }
-        if over || open.is_none() || self.streaming.outstanding.is_empty() {
+        if over || self.streaming.outstanding.is_empty() {
             return Turn::Failed;
         }
         let deadline = self.streaming.tcp.deadline().map(|at| at.0);
@@ -201,13 +196,8 @@ impl<H: Host> Sending<'_, H> {
     /// Follows the events of the stream. Returns whether the QP has failed.
     fn events(&mut self) -> bool {
         let core = self.network.core();
-        if matches!(self.streaming.stage, Stage::Failed) {
-            self.qp.failed(core, Kind::QpFatal);
-            return true;
-        }
-        let Stage::Open { stream, .. } = &mut self.streaming.stage else { return false };
         let mut failed = false;
-        while let Some(event) = stream.next_event() {
+        while let Some(event) = self.streaming.stream.next_event() {
             match event {
                 Event::Established(_) => {}
                 Event::StartFailed(_) | Event::TerminateSent(_) | Event::TerminateReceived(_) => {
@@ -226,14 +216,12 @@ impl<H: Host> Sending<'_, H> {
         failed
     }
 
-    /// Calls `work` with TCP, the stream and the memory, if both start frames are there or under
-    /// way.
+    /// Calls `work` with TCP, the stream and the memory.
     fn with<T>(
         &mut self,
         work: impl FnOnce(&mut Connection, &mut Stream, &mut Reach<'_, H>) -> T,
-    ) -> Option<T> {
-        let Streaming { tcp, stage, outstanding, .. } = &mut *self.streaming;
-        let Stage::Open { stream, .. } = stage else { return None };
+    ) -> T {
+        let Streaming { tcp, stream, outstanding, .. } = &mut *self.streaming;
         let mut responder = self.qp.responder.lock();
         let mut reach = Reach {
             core: self.network.core(),
@@ -249,18 +237,16 @@ impl<H: Host> Sending<'_, H> {
             self.slice.charge(cost::EVENT);
             self.qp.recv_cq.fire(&self.network.core().caller(self.slice.lane()));
         }
-        Some(done)
+        done
     }
 
     /// Delivers bytes again that were held back.
     fn resume(&mut self, now: Nanos) {
-        let Stage::Open { before, .. } = self.streaming.stage else { return };
         self.with(|tcp, stream, reach| {
             if !stream.resume(reach) {
                 return;
             }
-            let sink = stream.sink(reach);
-            tcp.resume(now, &mut Behind { sink, before });
+            tcp.resume(now, &mut stream.sink(reach));
         });
     }
 
@@ -311,12 +297,7 @@ impl<H: Host> Sending<'_, H> {
         let sent = self.with(|tcp, stream, reach| {
             stream.fill(reach);
             tcp.transmit(now, &mut stream.source(reach), into)
-        });
-        let sent = match sent {
-            Some(sent) => sent?,
-            // Before the stream begins there is nothing to send but acknowledgements.
-            None => self.streaming.tcp.transmit(now, &mut Nothing, &mut [])?,
-        };
+        })?;
         let streaming = &mut *self.streaming;
         streaming.id = streaming.id.wrapping_add(1);
         let range = build(&streaming.path, streaming.id, &sent.header, buffer, sent.len).ok()?;
@@ -332,31 +313,12 @@ impl<H: Host> Sending<'_, H> {
     /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
     /// of them has failed.
     fn complete(&mut self) -> Option<Turn> {
-        let Streaming { stage, outstanding, .. } = &mut *self.streaming;
-        if let Stage::Open { stream, .. } = stage {
-            while let Some(done) = stream.next_completion() {
-                outstanding.end(done.id, end_of(done.outcome));
-            }
+        let Streaming { stream, outstanding, .. } = &mut *self.streaming;
+        while let Some(done) = stream.next_completion() {
+            outstanding.end(done.id, end_of(done.outcome));
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         ended::complete(&here, self.qp, outstanding)
-    }
-}
-
-/// Nothing to send.
-struct Nothing;
-
-impl vrnic_tcp::Source for Nothing {
-    fn end(&self) -> vrnic_tcp::StreamPos {
-        vrnic_tcp::StreamPos(0)
-    }
-
-    fn cut(&self, _at: vrnic_tcp::StreamPos, most: usize) -> usize {
-        most
-    }
-
-    fn read(&mut self, _at: vrnic_tcp::StreamPos, _into: &mut [u8]) -> Result<(), vrnic_tcp::Gone> {
-        Err(vrnic_tcp::Gone)
     }
 }
 
