@@ -1,10 +1,11 @@
 //! An adapter, with its registers, objects and work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
+use vrnic_abi::admin::Transport;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{Key, Qpn};
@@ -39,6 +40,7 @@ pub struct Adapter<H: Host> {
     tpt: RwLock<Arc<Tpt>>,
     limits: Limits,
     vectors: AtomicU16,
+    is_iwarp: AtomicBool,
     heartbeat: AtomicU32,
     /// The parts of the workers.
     pub(crate) workers: Box<[CachePadded<WorkerState<H>>]>,
@@ -68,6 +70,7 @@ impl<H: Host> Adapter<H> {
             objects,
             limits,
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
+            is_iwarp: AtomicBool::new(false),
             heartbeat: AtomicU32::new(0),
             workers: (0..workers).map(|nth| WorkerState::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
@@ -116,6 +119,18 @@ impl<H: Host> Adapter<H> {
     /// events and one for completions. To be called before a driver comes.
     pub fn limit_vectors(&self, vectors: u16) {
         self.vectors.store(vectors.clamp(2, pci::MSIX_VECTORS), Ordering::Relaxed);
+    }
+
+    /// Returns the protocol of its QPs.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        let is_iwarp = self.is_iwarp.load(Ordering::Relaxed);
+        if is_iwarp { Transport::Iwarp } else { Transport::Roce }
+    }
+
+    /// Sets the protocol of its QPs. To be called before a driver comes.
+    pub fn set_transport(&self, transport: Transport) {
+        self.is_iwarp.store(transport == Transport::Iwarp, Ordering::Relaxed);
     }
 
     /// Returns what is needed to read a page table.
@@ -370,6 +385,6 @@ impl<H: Host> Adapter<H> {
     /// Limits of an adapter.
     #[must_use]
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
-        limits::caps(&self.limits)
+        limits::caps(&self.limits, self.transport())
     }
 }

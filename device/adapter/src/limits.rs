@@ -1,6 +1,6 @@
 //! Limits of an adapter. QUERY_DEVICE reports them and the tables enforce them.
 
-use vrnic_abi::admin::DeviceCaps;
+use vrnic_abi::admin::{DeviceCaps, Transport};
 use vrnic_abi::{cq, sq};
 
 /// Contexts, the kernel's included.
@@ -21,6 +21,8 @@ pub const MAX_EQ: u32 = vrnic_abi::pci::MSIX_VECTORS as u32 - 1;
 pub const MAX_MTU: u8 = 5;
 /// Entries of the GID table.
 pub const MAX_GID: u32 = 256;
+/// TCP connections of an iWARP adapter. Each needs up to a megabyte of the daemon's memory.
+pub const MAX_CONNECTIONS: u32 = 256;
 /// Multicast groups with members.
 pub const MAX_MCAST_GROUPS: u32 = 1024;
 /// QPs in a multicast group.
@@ -77,13 +79,14 @@ impl Default for Limits {
     }
 }
 
-/// The answer to QUERY_DEVICE of an adapter with these limits.
+/// The answer to QUERY_DEVICE of an adapter with these limits, whose QPs have this transport.
 #[must_use]
-pub fn caps(limits: &Limits) -> DeviceCaps {
+pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
     let version = |part: &str| part.parse::<u64>().unwrap_or(0);
     let fw_version = version(env!("CARGO_PKG_VERSION_MAJOR")) << 32
         | version(env!("CARGO_PKG_VERSION_MINOR")) << 16
         | version(env!("CARGO_PKG_VERSION_PATCH"));
+    let roce = |limit: u32| if transport == Transport::Roce { limit } else { 0 };
     DeviceCaps {
         fw_version: fw_version.into(),
         max_mr_size: MAX_MR_SIZE.into(),
@@ -101,13 +104,19 @@ pub fn caps(limits: &Limits) -> DeviceCaps {
         max_mw: limits.mr.into(),
         max_fast_reg_pages: MAX_FAST_REG_PAGES.into(),
         max_srq: limits.srq.into(),
-        max_xrcd: MAX_XRCD.into(),
-        max_gid: MAX_GID.into(),
+        max_xrcd: roce(MAX_XRCD).into(),
+        max_gid: roce(MAX_GID).into(),
         max_rd_atomic: MAX_RD_ATOMIC.into(),
         max_message: sq::MAX_MESSAGE.into(),
         port_mbps: 100_000.into(),
-        max_mcast_groups: MAX_MCAST_GROUPS.into(),
-        max_mcast_qps: MAX_MCAST_QPS.into(),
+        max_mcast_groups: roce(MAX_MCAST_GROUPS).into(),
+        max_mcast_qps: roce(MAX_MCAST_QPS).into(),
+        transport: (transport as u32).into(),
+        max_connections: match transport {
+            Transport::Roce => 0,
+            Transport::Iwarp => MAX_CONNECTIONS,
+        }
+        .into(),
         ..DeviceCaps::default()
     }
 }

@@ -17,8 +17,10 @@ use crate::socket::Address;
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Settings {
-    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH. Repeat the option for more
-    /// functions. Without net the function has no network card, and its link is always up
+    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY. Repeat the
+    /// option for more functions. Without net the function has no network card, and its link is
+    /// always up. The personality roce makes its RDMA device one of RoCE version 2, and iwarp one
+    /// of iWARP, which needs a network card; the default is roce
     #[arg(short, long = "function", value_name = "SETTINGS")]
     #[serde(rename = "function")]
     pub(super) functions: Vec<FunctionConfig>,

@@ -104,6 +104,9 @@ fn function_is_parsed() {
     let function: FunctionConfig = text.parse().expect("valid");
     assert_eq!(function.name, "a");
     assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
+    assert_eq!(function.personality, Personality::Roce);
+    let function: FunctionConfig = format!("{text},personality=iwarp").parse().expect("valid");
+    assert_eq!(function.personality, Personality::Iwarp);
 }
 
 #[test]
@@ -113,6 +116,7 @@ fn faults_of_a_function_are_named() {
         ("name=a,mac=x,socket=/s", "'x'"),
         ("name=a,colour=red", "colour"),
         ("name=a,name=b", "twice"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,personality=ib", "roce or iwarp"),
         ("name", "name"),
     ] {
         let error = text.parse::<FunctionConfig>().expect_err(text).to_string();

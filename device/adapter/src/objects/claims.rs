@@ -10,8 +10,7 @@ use parking_lot::RwLock;
 use vrnic_abi::Qpn;
 use vrnic_abi::admin::Status;
 
-/// Most connections of an adapter. Each needs up to a megabyte of the daemon's memory.
-const CONNECTIONS: usize = 256;
+use crate::limits::MAX_CONNECTIONS;
 
 /// The addresses of a connection, as its own end sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +40,7 @@ impl Claims {
         if qps.contains_key(&tuple) {
             return Err(Status::Busy);
         }
-        if qps.len() >= CONNECTIONS {
+        if qps.len() >= MAX_CONNECTIONS as usize {
             return Err(Status::NoResource);
         }
         qps.insert(tuple, qpn);
@@ -105,7 +104,7 @@ mod tests {
             let tuple = Tuple { vlan: None, local: address(1), remote: address(port) };
             claims.claim(tuple, Qpn::new(7))
         };
-        let most = u16::try_from(CONNECTIONS).expect("a number of a port");
+        let most = u16::try_from(MAX_CONNECTIONS).expect("a number of a port");
         let all: Vec<Claim> = (0..most).map(|port| claim(port).expect("room")).collect();
         assert_eq!(claim(most).map(drop), Err(Status::NoResource));
         drop(all);

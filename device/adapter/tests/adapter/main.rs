@@ -38,6 +38,7 @@ mod threads;
 mod tpt;
 mod transfer;
 mod transitions;
+mod transports;
 mod unreliable;
 mod windows;
 mod world;

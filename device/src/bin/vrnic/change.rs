@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What can be done to functions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Function {
-    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH, as for vrnicd --function
+    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY, as for
+    /// vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -128,10 +129,11 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
         Reply::Done => {}
         Reply::Refused(why) => bail!("the daemon refused this: {why}"),
         Reply::Functions(functions) => {
-            let mut table = table(&["function", "mac", "socket", "net"]);
-            for FunctionConfig { name, mac, socket, net } in functions {
+            let mut table = table(&["function", "mac", "socket", "net", "personality"]);
+            for FunctionConfig { name, mac, socket, net, personality } in functions {
                 let net = net.map_or_else(|| "-".to_owned(), |net| net.display().to_string());
-                table.add_row([name, mac.to_string(), socket.display().to_string(), net]);
+                let (mac, socket) = (mac.to_string(), socket.display().to_string());
+                table.add_row([name, mac, socket, net, personality.name().to_owned()]);
             }
             println!("{table}");
         }

@@ -12,7 +12,7 @@ mod srq;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{
-    Command, Completion, Opcode, PARAMS_LEN, RESULT_LEN, Status, Submission, command,
+    Command, Completion, Opcode, PARAMS_LEN, RESULT_LEN, Status, Submission, Transport, command,
 };
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{self, Kind};
@@ -205,6 +205,9 @@ fn execute<H: Host>(
     if submission.flags.get() != 0 {
         return Err(bad(0));
     }
+    if adapter.transport() == Transport::Iwarp && is_of_roce(opcode) {
+        return Err(Status::Unsupported.into());
+    }
     /// Hands the command to the handler of its opcode.
     macro_rules! dispatch {
         ($($name:ident => $handler:path,)+) => {
@@ -254,6 +257,18 @@ fn execute<H: Host>(
         OpenConnection => connection::open_connection,
         QueryConnection => connection::query_connection,
     }
+}
+
+/// Returns whether a command is for GIDs, XRC or multicast, which iWARP does not have.
+fn is_of_roce(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::SetGid
+            | Opcode::AllocXrcd
+            | Opcode::FreeXrcd
+            | Opcode::AttachMcast
+            | Opcode::DetachMcast
+    )
 }
 
 /// Parses the parameters of the command `C`, checks what they reserve, and runs the handler.

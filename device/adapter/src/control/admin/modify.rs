@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
+use vrnic_abi::admin::{ModifyQp, QueryQp, Status, Transport};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
@@ -42,6 +42,10 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     } else {
         current
     };
+    // OPEN_CONNECTION connects QPs of iWARP.
+    if adapter.transport() == Transport::Iwarp && next == State::Rtr {
+        return Err(Status::Unsupported.into());
+    }
     if !transitions::allowed(qp.kind, (current, next), mask) {
         return Err(Status::BadState.into());
     }

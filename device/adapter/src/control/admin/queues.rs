@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::ContextId;
 use vrnic_abi::admin::{
     CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
-    ResizeCq, ResizeCqResult, Status, TagForm,
+    ResizeCq, ResizeCqResult, Status, TagForm, Transport,
 };
 use vrnic_abi::doorbell::{BarRange, Doorbell};
 use vrnic_abi::qp::{State, Type};
@@ -152,6 +152,9 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     }
     let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
+    if adapter.transport() == Transport::Iwarp && kind != Type::Rc {
+        return Err(Status::Unsupported.into());
+    }
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
     let objects = &adapter.objects;
     let Home { pd, xrcd, context } = home(adapter, params, kind)?;
