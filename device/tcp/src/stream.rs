@@ -69,6 +69,13 @@ pub enum Offered {
 /// The receiver of bytes. Each byte of the stream is either taken once by [`Self::deliver`], in
 /// order, or placed once by [`Self::offer`] and then passed once by [`Self::filled`].
 pub trait Sink {
+    /// Notes the first bytes of the other direction that the peer has not acknowledged, and that
+    /// were never sent. Each segment tells this before it delivers bytes: the peer has acknowledged
+    /// what it says, in the same segment, before it has sent these.
+    fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
+        let _ = (unacknowledged, sent);
+    }
+
     /// Takes the next bytes of the stream; `at` is the position behind all that were taken or
     /// filled before.
     fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered;

@@ -106,6 +106,10 @@ pub(super) enum Taken {
 }
 
 impl<M: Memory> Sink for Inbox<'_, M> {
+    fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
+        self.stream.progress(unacknowledged, sent);
+    }
+
     fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered {
         if self.stream.catch_up(self.memory) == Then::Hold {
             self.stream.hold_to(at.plus(bytes.len() as u64));

@@ -89,3 +89,17 @@ fn a_refused_message_is_still_outstanding_when_the_terminate_comes() {
     let outcomes = net.hosts[0].end.outcomes();
     assert_eq!(outcomes, [(0, Outcome::RemoteAccess), (1, Outcome::Flushed)]);
 }
+
+#[test]
+fn the_message_before_a_refused_one_is_no_part_of_the_failure() {
+    let mut net = Net::new(9, Config::default());
+    net.establish();
+    let wrong = Tagged { stag: Stag(0xbad), to: 0 };
+    net.hosts[0].end.post(Work::Write(Tagged { stag: ALL, to: 0x2_0000 }), 0, 100);
+    net.hosts[0].end.post(Work::Write(wrong), 0, 100);
+    net.hosts[0].end.post(Work::Write(Tagged { stag: ALL, to: 0x2_0000 }), 0, 100);
+    net.run_until(|net| net.hosts.iter().all(|host| host.end.stream.state() == State::Error));
+    let outcomes = net.hosts[0].end.outcomes();
+    let (good, bad) = ((0, Outcome::Success), (1, Outcome::RemoteAccess));
+    assert_eq!(outcomes, [good, bad, (2, Outcome::Flushed)]);
+}

@@ -40,6 +40,7 @@ impl Connection {
                 return;
             }
         }
+        sink.progress(self.acknowledged(), self.sent());
         let fin = header.flags.contains(Flags::FIN);
         if !segment.payload.is_empty() || fin {
             let result = self.receive.data(now, header.seq, segment.payload, fin, sink);

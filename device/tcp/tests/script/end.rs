@@ -27,6 +27,9 @@ pub(crate) struct Streams {
     pub(crate) offered: Offered,
     pub(crate) taken: Vec<u8>,
     pub(crate) filled: Vec<(u64, u64)>,
+    /// What was told of the other direction last, and how that was at each delivery.
+    progress: (u64, u64),
+    pub(crate) progress_at_delivery: Vec<(u64, u64)>,
 }
 
 impl Source for Streams {
@@ -45,7 +48,12 @@ impl Source for Streams {
 }
 
 impl Sink for Streams {
+    fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
+        self.progress = (unacknowledged.0, sent.0);
+    }
+
     fn deliver(&mut self, _: StreamPos, bytes: &[u8]) -> Delivered {
+        self.progress_at_delivery.push(self.progress);
         let all = Delivered { taken: bytes.len(), then: Then::Continue };
         let answer = self.answers.pop().unwrap_or(all);
         self.taken.extend(&bytes[..answer.taken.min(bytes.len())]);
@@ -148,6 +156,8 @@ impl End {
             offered: Offered::Buffer,
             taken: Vec::new(),
             filled: Vec::new(),
+            progress: (0, 0),
+            progress_at_delivery: Vec::new(),
         };
         Self {
             connection: Connection::adopt(Nanos(0), context, params),

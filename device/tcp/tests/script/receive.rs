@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use vrnic_tcp::wire::Header;
 use vrnic_tcp::{Context, Delivered, Discard, Offered, Params, Then};
 
 use crate::end::{End, MSS, ack, context, data, params, timestamps};
@@ -25,6 +26,15 @@ fn the_sink_asks_for_an_acknowledgement_at_once() {
     end.streams.answers.push(Delivered { taken: MSS, then: Then::Acknowledge });
     end.inject(data(0), MSS);
     assert_eq!(end.sent()[0].ack, 1000);
+}
+
+#[test]
+fn the_sink_hears_of_an_acknowledgement_before_the_bytes_of_its_segment() {
+    let mut end = End::new();
+    end.write(2 * MSS);
+    end.inject(Header { ack: ack(1000).ack, ..data(0) }, MSS);
+    end.inject(Header { ack: ack(2000).ack, ..data(1000) }, MSS);
+    assert_eq!(end.streams.progress_at_delivery, [(1000, 2000), (2000, 2000)]);
 }
 
 #[test]
