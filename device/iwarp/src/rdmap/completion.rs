@@ -56,6 +56,11 @@ impl Tracker {
         self.handed_over = self.handed_over.saturating_add(octets);
     }
 
+    /// Counts octets that were handed over and are taken back.
+    pub const fn take_back(&mut self, octets: u64) {
+        self.handed_over = self.handed_over.saturating_sub(octets);
+    }
+
     /// Notes a message whose last octet has just been handed over.
     #[must_use]
     pub const fn mark(&self, look: Look) -> Mark {

@@ -60,7 +60,8 @@ const NOWHERE: Unreadable = Unreadable(None);
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     message: Message,
-    /// Plain positions of its first FPDU and behind its last one.
+    /// Plain positions of its first FPDU and behind the last one that is sent: at the end of the
+    /// stream the message may lose FPDUs.
     start: u64,
     end: u64,
     /// Octets of payload in each FPDU but the last.
@@ -175,6 +176,28 @@ impl Log {
         }
     }
 
+    /// Drops FPDUs that lie behind this position with all of their octets. A message may lose its
+    /// last ones.
+    pub fn truncate(&mut self, sent: StreamPos) {
+        let markers = self.framer.form().markers;
+        let wire = sent.since(StreamPos(self.frame.len() as u64));
+        if wire >= markers.wire(self.end) {
+            return;
+        }
+        let begun = self.entries.partition_point(|entry| markers.wire(entry.start) < wire);
+        self.entries.truncate(begun);
+        let Some(last) = self.entries.back_mut() else {
+            self.end = 0;
+            return;
+        };
+        let whole = markers.plain(wire).saturating_sub(last.start) / last.size();
+        let after = |fpdus: u64| last.fpdu(fpdus.clamp(1, last.count()) - 1).end();
+        // The marker in front of an FPDU belongs to it.
+        let begun = if markers.wire(after(whole)) < wire { whole + 1 } else { whole };
+        last.end = after(begun).min(last.end);
+        self.end = last.end;
+    }
+
     /// The length of a segment that starts at `at` and has at most `most` octets: whole FPDUs, or a
     /// part of one that leaves its last octets together.
     #[must_use]
@@ -270,7 +293,7 @@ impl Log {
     /// The FPDU behind another.
     fn after(&self, part: &Part) -> Option<Part> {
         let entry = self.entries.get(part.entry)?;
-        let (place, nth) = if part.nth + 1 < entry.count() {
+        let (place, nth) = if part.fpdu.end() < entry.end {
             (part.entry, part.nth + 1)
         } else {
             (part.entry + 1, 0)

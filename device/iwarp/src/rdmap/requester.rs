@@ -349,6 +349,18 @@ impl Requester {
         }
     }
 
+    /// The stream is sent up to this position only, after it has ended: work requests that reached
+    /// beyond it do not need the rest of their memory.
+    pub fn truncate(&mut self, cut: Mark, at: StreamPos) {
+        for item in &mut self.items {
+            if let Stage::Sent { mark, end, .. } = &mut item.stage
+                && *end > at
+            {
+                (*mark, *end) = (cut, at);
+            }
+        }
+    }
+
     /// Takes the next completion, in the order of the queue. `sent` is the first position that was
     /// never sent; `gone` says that TCP reads no memory any more.
     pub fn next_completion(

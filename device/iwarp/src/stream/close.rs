@@ -70,7 +70,8 @@ pub enum Happening {
     Acknowledged,
     /// TCP is closed on both sides.
     Closed,
-    /// The caller's time for closing is over.
+    /// The caller's time for closing is over. It runs whenever the stream is in another state than
+    /// Rts and TCP is open: a peer may acknowledge as slowly as it wants.
     TimeOut,
 }
 

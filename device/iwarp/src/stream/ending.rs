@@ -84,6 +84,10 @@ impl Stream {
         if next != before && matches!(next, State::Error | State::Terminate | State::Closing) {
             self.settle();
             self.requester.fail();
+            // The own wish to close has waited for work requests, and answers are sent.
+            if order == Some(Order::Finish) && happening != Happening::Disconnect {
+                self.truncate();
+            }
             self.arriving.waits = false;
         }
         self.finish_late();
@@ -92,6 +96,17 @@ impl Stream {
     /// Notes which work requests are complete at the end of the stream.
     fn settle(&mut self) {
         self.requester.settle(&self.tracker, (self.look, self.sent));
+    }
+
+    /// Drops what TCP has not begun to send, so that the end of the stream does not wait for the
+    /// rest of a long message. Work requests have been settled.
+    fn truncate(&mut self) {
+        let before = self.log.end();
+        self.log.truncate(self.sent.max(self.look.unacknowledged));
+        let dropped = before.since(self.log.end());
+        self.tracker.take_back(dropped);
+        self.look.queued = self.look.queued.saturating_sub(dropped);
+        self.requester.truncate(self.tracker.mark(self.look), self.log.end());
     }
 
     /// Gives an order that was not given before.
@@ -128,6 +143,7 @@ impl Stream {
             return;
         }
         self.settle();
+        self.truncate();
         let len = u32::try_from(payload.octets().len()).unwrap_or_default();
         let message = Message {
             opcode: Opcode::Terminate,

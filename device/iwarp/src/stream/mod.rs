@@ -223,7 +223,8 @@ impl Stream {
         self.config.emss = emss;
     }
 
-    /// Notes how far the peer has acknowledged, and how far TCP has sent.
+    /// Notes how far the peer has acknowledged, and how far TCP has sent. The caller calls it after
+    /// TCP has sent, before it tells of anything else: what was not sent may be dropped.
     pub fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
         self.sent = self.sent.max(sent);
         let unacknowledged = unacknowledged.max(self.look.unacknowledged);

@@ -1,8 +1,10 @@
 //! The ends of connections, one test for each scenario.
 
+use vrnic_iwarp::rdmap::completion::Rule;
 use vrnic_iwarp::rdmap::work::{Outcome, Rejected, Work, WorkRequest};
 use vrnic_iwarp::stream::close::{Happening, Order, State};
 use vrnic_iwarp::stream::{Config, Event, Rest, Want};
+use vrnic_iwarp::tcp::{Source, StreamPos};
 use vrnic_iwarp::wire::ddp::Tagged;
 use vrnic_iwarp::wire::rdmap::SendKind;
 use vrnic_iwarp::wire::terminate::Cause;
@@ -12,6 +14,54 @@ use crate::pipe::Pair;
 
 const WRITE: Work = Work::Write(Tagged { stag: ALL, to: 0x2_0000 });
 const WRONG: Work = Work::Write(Tagged { stag: READ_ONLY, to: 0 });
+
+/// The reason for the end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    PeerFinished,
+    OwnTerminate,
+    PeersTerminate,
+}
+
+/// Sends a part of a long WRITE, and ends the stream.
+fn end_within_a_message(seed: u64, markers: bool, reason: Reason) {
+    let mut config = Config::default();
+    config.wishes.markers = markers;
+    config.rule = if seed.is_multiple_of(2) { Rule::Sequence } else { Rule::QueueLength };
+    let mut pair = Pair::new(seed, config, config);
+    pair.ends[0].post(WRITE, 0, 100);
+    pair.run();
+    if reason == Reason::PeersTerminate {
+        pair.ends[0].post(WRONG, 0, 100);
+    }
+    let long = pair.ends[0].post(WRITE, 0, 100_000);
+    let behind = pair.ends[0].post(WRITE, 0, 100);
+    pair.ends[0].stream.fill(&mut pair.ends[0].ram);
+    for _ in 0..5 {
+        pair.send(0);
+    }
+    match reason {
+        Reason::PeerFinished => pair.ends[0].stream.happened(Happening::PeerFinished),
+        Reason::OwnTerminate => {
+            pair.ends[1].post(WRONG, 0, 100);
+        }
+        Reason::PeersTerminate => {}
+    }
+    while pair.ends[0].stream.state() == State::Rts {
+        pair.step();
+    }
+    let sent = pair.ways[0].shadow.len() as u64;
+    let end = pair.ends[0].stream.source(&mut pair.ends[0].ram).end();
+    assert!(end.since(StreamPos(sent)) < 1600, "{reason:?}: {sent} of {end}");
+    pair.run();
+    assert_eq!(pair.ends[0].stream.state(), State::Error);
+    let outcomes = pair.ends[0].outcomes();
+    let flushed = [(long, Outcome::Flushed), (behind, Outcome::Flushed)];
+    assert_eq!(outcomes[outcomes.len() - 2..], flushed, "{reason:?}");
+    let told = |event: &Event| matches!(event, Event::TerminateSent(_));
+    let terminates = pair.ends[1].events.iter().filter(|event| told(event)).count();
+    assert_eq!(terminates, usize::from(reason == Reason::PeersTerminate));
+}
 
 /// Two ends that have exchanged a message each.
 fn pair() -> Pair {
@@ -213,6 +263,7 @@ fn a_flush_that_hangs_is_given_up() {
     let mut pair = pair();
     pair.ends[0].post(WRITE, 0, 100);
     pair.ends[0].stream.fill(&mut pair.ends[0].ram);
+    pair.send(0);
     // TCP goes on reading the memory until the connection is closed.
     pair.ends[0].stream.happened(Happening::PeerFinished);
     pair.ends[0].collect();
@@ -224,6 +275,16 @@ fn a_flush_that_hangs_is_given_up() {
     pair.ends[0].collect();
     assert_eq!(pair.ends[0].outcomes(), [(1, Outcome::Flushed)]);
     assert_eq!(pair.ends[0].stream.rest(false), Rest::Reached);
+}
+
+#[test]
+fn the_end_does_not_wait_for_the_rest_of_a_long_message() {
+    for seed in 0..60 {
+        for reason in [Reason::PeerFinished, Reason::OwnTerminate, Reason::PeersTerminate] {
+            end_within_a_message(seed, false, reason);
+            end_within_a_message(seed, true, reason);
+        }
+    }
 }
 
 #[test]
