@@ -1,7 +1,7 @@
 //! How a stream ends: one table of states and happenings.
 //!
 //! The states are those of a QP of RDMA verbs over TCP. "Quiet" says that no work request and no
-//! answer is outstanding.
+//! answer is outstanding. If TCP holds octets back, the end of Rts also orders it to resume.
 //!
 //! | state | happening | next | order | events |
 //! | --- | --- | --- | --- | --- |
@@ -80,6 +80,8 @@ pub enum Happening {
 pub enum Order {
     /// Close: send FIN behind all octets.
     Finish,
+    /// Deliver octets that were held back: no message waits any more.
+    Resume,
     /// Reset: send RST, and read no memory any more.
     Reset,
 }

@@ -88,7 +88,11 @@ impl Stream {
             if order == Some(Order::Finish) && happening != Happening::Disconnect {
                 self.truncate();
             }
-            self.arriving.waits = false;
+            // What follows is dropped, and the peer's end has to be found.
+            let held = self.arriving.held.take().is_some();
+            if held && !self.gone && order != Some(Order::Reset) {
+                self.orders.push_back(Order::Resume);
+            }
         }
         self.finish_late();
     }
@@ -176,7 +180,7 @@ impl Stream {
 
     /// The peer's SEND has waited long enough for a receive.
     pub fn patience_ended(&mut self) {
-        if std::mem::take(&mut self.arriving.waits) {
+        if self.waits_for_receive() {
             self.terminate(Cause::NoBuffer, &terminate::payload(Cause::NoBuffer, None));
         }
     }

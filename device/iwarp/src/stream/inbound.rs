@@ -19,6 +19,15 @@ use crate::wire::terminate::{self, Cause};
 /// stream ends (RFC 5044, section 8).
 const CRC_RETRIES: u32 = 3;
 
+/// The reason for which octets are held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// A SEND waits for a receive.
+    NoReceive,
+    /// A message ends later.
+    Later,
+}
+
 /// The state of what arrives.
 #[derive(Debug)]
 pub(super) struct Arriving {
@@ -33,8 +42,8 @@ pub(super) struct Arriving {
     pub(super) finished: bool,
     /// The beginning of the start frame.
     start: Vec<u8>,
-    /// A SEND waits for a receive.
-    pub(super) waits: bool,
+    /// The reason for which TCP was asked to hold octets back.
+    pub(super) held: Option<Held>,
     /// Octets before this position may have been acknowledged although they were not taken.
     pub(super) held_to: StreamPos,
     /// The position of the FPDU that ended the stream. It is not acknowledged before the Terminate
@@ -55,7 +64,7 @@ impl Arriving {
             filled: StreamPos(0),
             finished: false,
             start: Vec::with_capacity(FRAME_MAX),
-            waits: false,
+            held: None,
             held_to: StreamPos(0),
             refused: None,
             wrong: (StreamPos(0), 0),
@@ -237,7 +246,7 @@ impl Stream {
             }
         };
         if step == Step::NotReady {
-            self.arriving.waits = true;
+            self.arriving.held = Some(Held::NoReceive);
             self.counters.not_ready += 1;
             return Fate::Hold(0);
         }
@@ -250,14 +259,17 @@ impl Stream {
 
     /// A segment has been taken in its turn.
     pub(super) fn taken(&mut self, step: Step) -> Taken {
-        self.arriving.waits = false;
+        self.arriving.held = None;
         self.counters.fpdus_received += 1;
         // The initiator's first FPDU lets the responder send (RFC 5044, section 7.1.2).
         self.may_send = true;
         self.establish();
         match step {
             Step::Placed => return Taken::Part,
-            Step::Later => return Taken::Hold,
+            Step::Later => {
+                self.arriving.held = Some(Held::Later);
+                return Taken::Hold;
+            }
             Step::Terminated(report) => self.terminated(report),
             Step::Ended | Step::NotReady => {}
         }

@@ -28,8 +28,8 @@ use self::close::{Happening, Order, State};
 pub use self::early::Early;
 pub use self::ending::{Rest, Want};
 pub use self::event::{Counters, Event};
-use self::inbound::Arriving;
 pub use self::inbound::Inbox;
+use self::inbound::{Arriving, Held};
 use self::outbound::Numbers;
 pub use self::outbound::Outbox;
 use crate::mpa::deframer::Deframer;
@@ -291,7 +291,7 @@ impl Stream {
     /// ([`Self::resume`] first), and calls [`Self::patience_ended`] when it has waited long enough.
     #[must_use]
     pub const fn waits_for_receive(&self) -> bool {
-        self.arriving.waits
+        matches!(self.arriving.held, Some(Held::NoReceive))
     }
 
     /// The counters.

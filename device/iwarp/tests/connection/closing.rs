@@ -151,6 +151,19 @@ fn data_makes_a_graceful_close_a_bad_one() {
 }
 
 #[test]
+fn a_send_that_waits_makes_a_graceful_close_a_bad_one() {
+    let mut pair = pair();
+    pair.resumes = false;
+    pair.ends[1].post(Work::Send(SendKind::default()), 0, 100);
+    pair.run();
+    assert!(pair.ends[0].stream.waits_for_receive());
+    pair.ends[0].stream.disconnect(Want::Graceful);
+    pair.run();
+    assert_eq!(states(&pair), [State::Error, State::Error]);
+    assert_eq!(pair.ends[0].events[..2], [Event::BadClose, Event::AbortiveDisconnect]);
+}
+
+#[test]
 fn a_work_request_makes_a_graceful_close_a_bad_one() {
     let mut pair = pair();
     pair.ends[0].stream.disconnect(Want::Graceful);

@@ -141,10 +141,7 @@ fn sends(count: usize, len: usize, receives: usize, lost: usize) -> u64 {
     for nth in receives..count {
         net.hosts[1].end.receive(RECEIVED + nth * len, len);
     }
-    let now = vrnic_tcp::Nanos(net.now);
-    let host = &mut net.hosts[1];
-    assert!(host.end.stream.resume(&mut host.end.ram));
-    host.tcp.resume(now, &mut host.end.stream.sink(&mut host.end.ram));
+    net.hosts[1].resume(net.now);
     net.run_until(|net| net.hosts[0].end.completions.len() == count);
     net.check_reuses();
     let places = net.hosts[1].end.ram.received.iter().map(|done| done.at);

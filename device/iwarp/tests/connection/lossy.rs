@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vrnic_iwarp::rdmap::work::{Outcome, Work};
 use vrnic_iwarp::stream::close::State;
-use vrnic_iwarp::stream::{Config, Want};
+use vrnic_iwarp::stream::{Config, Event, Want};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::SendKind;
 use vrnic_simlink::Faults;
@@ -102,4 +102,18 @@ fn the_message_before_a_refused_one_is_no_part_of_the_failure() {
     let outcomes = net.hosts[0].end.outcomes();
     let (good, bad) = ((0, Outcome::Success), (1, Outcome::RemoteAccess));
     assert_eq!(outcomes, [good, bad, (2, Outcome::Flushed)]);
+}
+
+#[test]
+fn the_peers_end_is_found_behind_a_send_that_has_waited_in_vain() {
+    let mut net = Net::new(9, Config::default());
+    net.establish();
+    net.hosts[0].end.post(Work::Send(SendKind::default()), 0, 100);
+    net.run_until(|net| net.hosts[1].end.stream.waits_for_receive());
+    net.hosts[1].end.stream.patience_ended();
+    let error = |net: &Net| net.hosts.iter().all(|host| host.end.stream.state() == State::Error);
+    net.run_until(error);
+    for host in &net.hosts {
+        assert!(!host.end.events.contains(&Event::AbortiveDisconnect), "{:?}", host.end.events);
+    }
 }

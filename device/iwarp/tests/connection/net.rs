@@ -102,7 +102,7 @@ impl Host {
         if (path.source, path.destination) == (self.path.destination, self.path.source) {
             let End { stream, ram, .. } = &mut self.end;
             self.tcp.receive(Nanos(now), &segment, &mut stream.sink(ram));
-            self.tell();
+            self.tell(now);
         }
     }
 
@@ -112,7 +112,7 @@ impl Host {
         self.tcp.timeout(at);
         let mut frame = vec![0; HEADROOM + 2000];
         loop {
-            self.tell();
+            self.tell(now);
             let End { stream, ram, .. } = &mut self.end;
             stream.fill(ram);
             self.note();
@@ -126,7 +126,7 @@ impl Host {
     }
 
     /// Tells each of the two what the other has to say.
-    fn tell(&mut self) {
+    fn tell(&mut self, now: u64) {
         let Self { end, tcp, .. } = self;
         end.stream.progress(tcp.acknowledged(), tcp.sent());
         while let Some(event) = tcp.event() {
@@ -140,13 +140,29 @@ impl Host {
             }
         }
         end.collect();
+        let mut resumed = false;
         for order in std::mem::take(&mut end.orders) {
             match order {
                 Order::Finish => tcp.close(),
+                Order::Resume => {
+                    tcp.resume(Nanos(now), &mut end.stream.sink(&mut end.ram));
+                    resumed = true;
+                }
                 Order::Reset => tcp.abort(),
             }
         }
         self.overwrite();
+        if resumed {
+            self.tell(now);
+        }
+    }
+
+    /// Takes what was held back.
+    pub(crate) fn resume(&mut self, now: u64) {
+        let End { stream, ram, .. } = &mut self.end;
+        assert!(stream.resume(ram));
+        self.tcp.resume(Nanos(now), &mut stream.sink(ram));
+        self.tell(now);
     }
 
     /// Uses a range of memory again when it may be.

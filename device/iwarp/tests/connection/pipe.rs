@@ -166,6 +166,7 @@ impl Pair {
         for order in std::mem::take(&mut self.ends[way].orders) {
             match order {
                 Order::Finish => self.ways[way].finished = true,
+                Order::Resume => self.ways[1 - way].held = false,
                 Order::Reset if !self.closed => {
                     self.closed = true;
                     self.ends[1 - way].stream.happened(Happening::PeerReset);

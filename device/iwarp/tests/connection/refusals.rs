@@ -73,7 +73,6 @@ fn a_send_without_a_receive_ends_when_patience_does() {
     assert!(pair.ends[1].stream.waits_for_receive());
     assert!(pair.ends[0].completions.is_empty());
     pair.ends[1].stream.patience_ended();
-    pair.resumes = true;
     pair.run();
     assert!(pair.ends[1].events.contains(&Event::TerminateSent(Cause::NoBuffer)));
     // TCP may have acknowledged the SEND before, so its outcome is open.

@@ -266,6 +266,8 @@ impl<H: Host> Sending<'_, H> {
             while let Some(order) = stream.next_order() {
                 match order {
                     Order::Finish => tcp.close(),
+                    // Each turn begins with that.
+                    Order::Resume => {}
                     Order::Reset => tcp.abort(),
                 }
             }
