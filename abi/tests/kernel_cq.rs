@@ -38,7 +38,7 @@ impl Ring {
         &self.0[(index % SIZE) as usize]
     }
 
-    /// What the adapter does.
+    /// The steps of the adapter.
     fn write(&self, index: u32, owner: u32) {
         self.entry(index).set((abi::stamp(index), owner));
     }

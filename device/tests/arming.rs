@@ -31,7 +31,7 @@ fn nothing_is_lost(workers: &str, queues: u32, sleeps: bool) {
     });
     println!("{all:?}");
     let stats = near.stats();
-    // What came last may not have been taken from the event queues.
+    // The last events may not have been taken from the queues.
     let sent = stats.completion_events.get();
     assert!(all.events <= sent && sent <= all.arms, "{all:?}, {sent} sent");
     assert!(stats.interrupts.get() > 0);

@@ -109,8 +109,7 @@ fn the_kernel_is_not_called() {
     let guests = common::pair(&daemon);
     let mut traffic = Traffic::new(&guests, false);
     (0..100).for_each(|_| traffic.round());
-    // What a worker may do that has nothing to do at the moment: look how busy the machine is,
-    // rest, and take note of the kick that woke it.
+    // An idle worker may look how busy the machine is, rest, and take note of the kick that woke it.
     let resting = [
         libc::SYS_read,
         libc::SYS_nanosleep,

@@ -114,7 +114,7 @@ fn a_version_has_capabilities_or_none_and_a_bad_one_is_refused() {
         assert!(refused(&reply, Errno::INVAL), "{capabilities:?}: {reply:?}");
         client.wait_closed().expect("closed");
     }
-    // What comes before VERSION is no better.
+    // A message before VERSION is refused, too.
     let mut client = RawClient::connect(&daemon.socket(0)).expect("connect");
     assert!(refused(&call(&mut client, 13, &[]), Errno::INVAL));
     client.wait_closed().expect("closed");

@@ -109,7 +109,7 @@ fn functions_come_and_go_without_a_trace() {
         }
         assert!(!changed.said(&["function", "list"]).contains("late"));
         assert!(!changed.said(&["show", "function"]).contains("late"));
-        // What the last connections and housekeeping hold goes within moments.
+        // The last connections and housekeeping let go of what they hold within moments.
         if round > 0 {
             let before = *before.get_or_insert_with(|| descriptors(&changed.daemon));
             wait::until("descriptors", || (descriptors(&changed.daemon) <= before).then_some(()));

@@ -243,7 +243,7 @@ fn malformed_messages_are_dropped_and_counted() {
     ] {
         let bad_len = bad.len();
         peer.send(&bad);
-        // What comes before the fault in a message arrives, and so does the next message.
+        // The frames before the fault in a message arrive, and so does the next message.
         peer.send(&[with_length(&good), bad].concat());
         faults += 2;
         // The last message is too long, so nothing of it is read.

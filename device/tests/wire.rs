@@ -104,7 +104,7 @@ fn functions_of_one_daemon_reach_each_other_by_packets() {
     guests.iter().for_each(|guest| guest.give_address());
     let [mut a, b] = common::connected(&guests, Setup::default());
     common::still_works(&mut a, &b);
-    // Where bytes are copied, nothing comes back.
+    // When bytes are copied, nothing comes back.
     assert!(guests[0].stats().rx_pkts.get() > 0, "no acknowledgement has come");
     daemon.check();
 }

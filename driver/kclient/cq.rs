@@ -109,7 +109,7 @@ impl Cq {
     /// Takes the completions of a queue that is [`Poll::Direct`].
     pub fn take(&self) {
         if self.poll == Poll::Direct {
-            // Nobody else shall do so at the same time.
+            // Nothing else may do so at the same time.
             let _requests = self.requests.lock();
             // SAFETY: by the invariants of `Raw` the queue is alive. It was made to be polled
             // directly, and the lock lets one thread do so at a time.

@@ -16,7 +16,7 @@
 //! | [`qp`] | queue pairs: posting to them |
 //! | [`background`] | workqueues for work in the background |
 //!
-//! Nobody can use what has gone, because each object keeps those that it needs: a [`qp::Qp`] its CQ
+//! No object is used after its end, because each keeps those that it needs: a [`qp::Qp`] its CQ
 //! and PD, all of them the [`pd::Device`]. A [`request::Request`] keeps the memory that it names
 //! until its completion has been taken, and a CQ the requests that were posted to its queue pairs,
 //! until no completion can come. What a device could still reach because something could not be

@@ -284,7 +284,7 @@ impl Setup {
             format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#)
         };
         if self.plugged {
-            // What the firmware is to leave free for the adapter's BARs.
+            // The room that the firmware is to leave free for the adapter's BARs.
             add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=256M"]);
         } else {
             add(&["-device", &function(&self.adapter)]);

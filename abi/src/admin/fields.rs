@@ -80,14 +80,14 @@ pub enum Value {
         ring: RingRecord,
         /// True if it lies in device memory.
         in_device: bool,
-        /// What `rdma resource` calls them.
+        /// The name that `rdma resource` has for them.
         attrs: RingAttrs,
     },
     /// A queue of completions or events; its keys and names are those of its three numbers.
     Out {
         /// Its numbers.
         ring: RingRecord,
-        /// What `rdma resource` calls them; `None` if it does not show them.
+        /// The name that `rdma resource` has for them; `None` if it does not show them.
         attrs: Option<RingAttrs>,
     },
 }

@@ -263,7 +263,7 @@ fn a_region_is_amended_while_a_window_is_bound_to_it() {
         |world| {
             let new = Mr { access: Access::empty(), ..region(OLD) };
             if world.tpt.amend(REGION, new, || world.drain()).is_ok() {
-                // Nobody writes to it any more.
+                // It is not written to any more.
                 world.freed.store(true, Ordering::SeqCst);
             }
         },

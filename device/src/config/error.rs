@@ -41,7 +41,7 @@ pub enum ConfigError {
     /// A name, address or path is used twice.
     #[error("{object} {name}: another object uses the same {what}")]
     Shared {
-        /// What has the setting: a function, a port or an uplink.
+        /// The kind of object that has the setting: a function, a port or an uplink.
         object: &'static str,
         /// Its name.
         name: String,
@@ -51,7 +51,7 @@ pub enum ConfigError {
     /// A name that cannot be used.
     #[error("{object} name '{name}' is not valid; use 1 to 32 letters, digits, '-', '_' or '.'")]
     Name {
-        /// What has the name.
+        /// The kind of object that has the name.
         object: &'static str,
         /// The name.
         name: String,
@@ -120,7 +120,7 @@ pub enum ConfigError {
         key: &'static str,
         /// The value.
         value: String,
-        /// What it must be.
+        /// The values that it may have.
         form: &'static str,
     },
     /// An uplink that leads nowhere, or to several places.

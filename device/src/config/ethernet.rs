@@ -35,7 +35,7 @@ pub struct Ethernet {
     pub fabric: Fabric,
 }
 
-/// What is taken.
+/// The names and addresses that are taken.
 #[derive(Default)]
 struct Taken<'a> {
     names: HashSet<&'a str>,

@@ -34,7 +34,7 @@ const KEYS: [&str; 11] = [
 pub struct UplinkConfig {
     /// Name in logs.
     pub name: String,
-    /// Where it leads.
+    /// Its outer end.
     pub way: Way,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
@@ -43,7 +43,7 @@ pub struct UplinkConfig {
     pub follow: bool,
 }
 
-/// Where an uplink leads.
+/// The outer end of an uplink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To a daemon that connects to this socket.

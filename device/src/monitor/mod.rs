@@ -37,7 +37,7 @@ use crate::net::handle::SwitchHandle;
 use crate::roster::Roster;
 use crate::socket::{Address, SocketFile};
 
-/// What the monitor shows.
+/// The contents of the monitor.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// The adapters.

@@ -24,11 +24,11 @@ pub(super) enum Command {
     Remove(String, SyncSender<bool>),
 }
 
-/// What the switch's thread and the others share.
+/// The state that the switch's thread and the others share.
 pub(super) struct Shared {
     /// The event that wakes the switch's thread.
     pub(super) bell: Arc<Event>,
-    /// Whether a worker runs the switch.
+    /// True while a worker runs the switch.
     pub(super) attendance: Arc<Attendance>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) captures: Arc<Captures>,

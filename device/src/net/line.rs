@@ -14,7 +14,7 @@ use crate::worker::pool::now_ns;
 /// Most bytes taken from a line in one turn, so that none keeps the others waiting.
 pub const TURN_BYTES: usize = 256 << 10;
 
-/// What a call has changed.
+/// The changes that a call has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
@@ -82,7 +82,7 @@ pub trait Line: Send {
     fn close(&mut self);
 }
 
-/// Where a line reports what happens.
+/// The receiver of a line's reports.
 pub struct Log<'a> {
     /// Its port.
     pub status: &'a PortStatus,

@@ -40,7 +40,7 @@ pub trait FrameSink: Send {
 pub struct PortSetup {
     /// Name in logs.
     pub name: String,
-    /// What is at its outer end.
+    /// The connection at its outer end.
     pub kind: Kind,
     /// The address of the adapter; no other port may use it.
     pub mac: Option<MacAddr>,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// What is at the outer end of a port.
+/// The connection at the outer end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -124,7 +124,7 @@ impl PortStatus {
         &self.name
     }
 
-    /// What is at its outer end.
+    /// The connection at its outer end.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
@@ -175,7 +175,7 @@ impl PortStatus {
 pub struct PortView {
     /// Its name.
     pub name: String,
-    /// What is at its outer end.
+    /// The connection at its outer end.
     pub kind: Kind,
     /// True if it has a link.
     pub up: bool,

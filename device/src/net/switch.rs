@@ -62,7 +62,7 @@ impl Token {
     }
 }
 
-/// Where a frame has come from.
+/// The origin of a frame.
 #[derive(Clone, Copy)]
 struct Entry<'a> {
     port: PortId,
@@ -194,7 +194,7 @@ impl Switch {
         for command in self.shared.commands() {
             match command {
                 Command::Add(setup, reply) => {
-                    // Who asked may have given up.
+                    // The caller may have given up.
                     let _nobody = reply.send(self.add(*setup));
                 }
                 Command::Remove(name, reply) => {

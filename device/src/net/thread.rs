@@ -81,7 +81,7 @@ impl Drop for Ending<'_> {
 /// Runs the switch until it has to end. While workers run the switch, this thread wakes only for
 /// the bell and for periodic work.
 fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
-    // Whoever asks for something after the end gets an error.
+    // A request after the end gets an error.
     let _end = Ending(shared);
     let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
     let mut period = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! What a worker polls: a list that others change while the worker runs.
+//! The engines that a worker polls: a list that others change while the worker runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

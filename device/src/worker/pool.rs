@@ -185,7 +185,7 @@ impl Worker {
         let waker = engines.waker();
         let now = now_ns();
         let work = sleep::sleep(waker, self.polled.list(), &self.stop, || {
-            // Who changes the list from here on unparks the worker.
+            // Each change of the list from here on unparks the worker.
             if !self.polled.is_old(engines) {
                 waker.park(self.pause(now, self.look));
             }

@@ -16,7 +16,7 @@ use crate::show::table;
 /// Longest time to wait for the daemon.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What can be done to functions.
+/// The changes of functions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Function {
     /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY, as for
@@ -37,7 +37,7 @@ pub(crate) enum Function {
     List,
 }
 
-/// What can be done to ports.
+/// The changes of ports.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Port {
     /// Add a port: name=NAME,net=PATH, as for vrnicd --port
@@ -54,7 +54,7 @@ pub(crate) enum Port {
     List,
 }
 
-/// What can be done to uplinks.
+/// The changes of uplinks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Uplink {
     /// Add an uplink: name=NAME and listen=PATH, connect=PATH, tls-listen=ADDRESS:PORT and

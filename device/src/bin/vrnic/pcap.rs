@@ -24,7 +24,7 @@ const BLOCK_MAX: usize = 1 << 20;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
 
-/// Where to capture, and what to write.
+/// The place of the capture, and the file to write.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("place").required(true)))]
 pub(crate) struct Pcap {

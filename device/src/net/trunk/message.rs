@@ -62,7 +62,7 @@ impl Iterator for Frames<'_> {
         if self.rest.is_empty() {
             return None;
         }
-        // What follows a fault cannot be trusted to begin with a length.
+        // The bytes behind a fault cannot be trusted to begin with a length.
         Some(self.take().inspect_err(|_| self.rest = &[]))
     }
 }

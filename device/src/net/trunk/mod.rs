@@ -26,7 +26,7 @@ use crate::socket::{SocketFile, accept, dial};
 
 /// Bytes of messages that the kernel is asked to keep for the other daemon.
 const SEND_BUFFER: usize = 4 << 20;
-/// What the kernel needs of a socket's buffer beside the message (net/unix/af_unix.c,
+/// Bytes of a socket's buffer that the kernel needs beside the message (net/unix/af_unix.c,
 /// `unix_dgram_sendmsg`).
 const MESSAGE_OVERHEAD: usize = 32;
 /// Longest time from the connection to the peer's first message. A silent peer keeps others away

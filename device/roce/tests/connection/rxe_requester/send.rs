@@ -81,7 +81,7 @@ impl RxeRequester {
         for (place, wqe) in started.enumerate() {
             let work = &wqe.request.work;
             wqe.done = match (place, work.is_read()) {
-                // What a READ has received stays.
+                // The bytes that a READ has received stay.
                 (0, true) => wqe.done,
                 (0, false) if !work.has_answer() => {
                     (acked.since(wqe.first) * mtu.bytes()).min(wqe.request.length)
