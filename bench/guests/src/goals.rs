@@ -41,6 +41,9 @@ const LARGE: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
 
 /// Returns all goals, in the order of tables.
 pub(crate) fn goals(results: &Results) -> Vec<Goal> {
+    if results.wire {
+        return wire(results);
+    }
     let mut goals = native(results);
     goals.extend(guests(results));
     goals
@@ -95,13 +98,67 @@ fn native(results: &Results) -> Vec<Goal> {
     ]
 }
 
+/// Returns the quotient, if both are known and it is a number.
+fn over(above: Option<f64>, below: Option<f64>) -> Option<f64> {
+    Some(above? / below?).filter(|ratio| ratio.is_finite())
+}
+
+/// The goals for messages that travel as packets.
+fn wire(results: &Results) -> Vec<Goal> {
+    use Aim::AtLeast;
+    let figure = |name: &str| results.native.as_ref()?.figures.get(name).copied();
+    let large = |way| figure(&format!("65536 B Write, packets, {way}, GB/s"));
+    let to_rxe = |operation| {
+        let rate = |device| results.bandwidth(device, operation, 64 << 10).map(|point| point.mib_s);
+        over(rate(Device::Vrnic), rate(Device::Rxe))
+    };
+    let goal = |name, meaning, least, value| Goal { name, meaning, aim: AtLeast(least), value };
+    vec![
+        goal(None, "64 KiB WRITE over a trunk, GB/s", 4.0, large("trunk")),
+        goal(
+            Some("wire_write64k_trunk_vs_tcp"),
+            "64 KiB WRITE over a trunk / TCP over a veth device",
+            1.3,
+            over(large("trunk"), figure("TCP over veth, MTU 9000, GB/s")),
+        ),
+        goal(
+            Some("wire_write64k_loss_vs_lossless"),
+            "64 KiB WRITE over a trunk with 1 % loss / without",
+            0.5,
+            over(large("trunk, 1 % loss"), large("trunk")),
+        ),
+        goal(
+            None,
+            "8 B WRITE over a trunk, million/s",
+            1.0,
+            figure("8 B Write, packets, trunk, million/s"),
+        ),
+        goal(None, "64 KiB WRITE by TAP, joined packets, GB/s", 3.0, large("TAP, joined")),
+        goal(
+            Some("wire_write64k_tap_vs_bare"),
+            "64 KiB WRITE by TAP, single packets / bare frames",
+            0.8,
+            over(large("TAP, single"), figure("bare frames through TAP and bridge, GB/s")),
+        ),
+        goal(
+            Some("wire_guest_write64k_vs_rxe"),
+            "ib_write_bw at 64 KiB, vrnic / rxe over the same switch",
+            30.0,
+            to_rxe(Operation::Write),
+        ),
+        goal(
+            Some("wire_guest_read64k_vs_rxe"),
+            "ib_read_bw at 64 KiB, vrnic / rxe over the same switch",
+            30.0,
+            to_rxe(Operation::Read),
+        ),
+    ]
+}
+
 fn guests(results: &Results) -> Vec<Goal> {
     use Aim::{AtLeast, AtMost};
     use Device::{Rxe, Siw, Vrnic};
     use Operation::{Read, Send, Write};
-    let over = |above: Option<f64>, below: Option<f64>| {
-        Some(above? / below?).filter(|ratio| ratio.is_finite())
-    };
     let bytes = |device, operation, size| {
         results.bandwidth(device, operation, size).map(|point| point.mib_s)
     };
@@ -208,6 +265,20 @@ mod tests {
         for (name, ratio) in expected {
             assert_eq!(value(&goals, name), ratio, "{name}");
         }
+    }
+
+    #[test]
+    fn packets_have_goals_of_their_own() {
+        let mut results = Results { wire: true, ..sample() };
+        let figures =
+            [("65536 B Write, packets, trunk, GB/s", 1.5), ("TCP over veth, MTU 9000, GB/s", 2.0)];
+        let figures = figures.map(|(name, value)| (name.to_owned(), value));
+        results.native.as_mut().expect("a run").figures = figures.into();
+        let goals = goals(&results);
+        assert_eq!(value(&goals, "wire_write64k_trunk_vs_tcp"), Some(0.75));
+        assert_eq!(value(&goals, "wire_guest_write64k_vs_rxe"), Some(500.0));
+        assert_eq!(value(&goals, "wire_write64k_tap_vs_bare"), None);
+        assert_eq!(value(&goals, "guest_write64k_vs_rxe"), None);
     }
 
     #[test]

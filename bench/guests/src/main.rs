@@ -76,6 +76,11 @@ struct Args {
     #[arg(long, default_value_t = 540)]
     limit: u64,
 
+    /// Let messages travel as packets: measure them without guests, then in guests of two daemons
+    /// that a trunk joins
+    #[arg(long)]
+    wire: bool,
+
     /// Path of siw.ko for the guests' kernel; scripts/bench builds it
     #[arg(long, value_name = "FILE")]
     siw: Option<PathBuf>,
@@ -101,13 +106,14 @@ fn main() -> anyhow::Result<ExitCode> {
 fn measure(args: &Args) -> anyhow::Result<Results> {
     let deadline = Deadline::within(Duration::from_secs(args.limit));
     let effort = Effort { repeats: args.repeats, deadline };
-    let mut results = Results { machine: Machine::look(), ..Results::default() };
+    let mut results = Results { wire: args.wire, machine: Machine::look(), ..Results::default() };
     step("measuring the daemon without guests");
     let program = match &args.native {
         Some(program) => program.clone(),
         None => std::env::current_exe()?.with_file_name("vrnic-bench"),
     };
-    match native::measure(&program, NATIVE_PATIENCE) {
+    let parts: &[&str] = if args.wire { &["--only", "wire"] } else { &[] };
+    match native::measure(&program, parts, NATIVE_PATIENCE) {
         Ok(native) => results.native = Some(native),
         Err(error) => results.failures.push(Failure {
             device: Device::Vrnic,
@@ -139,5 +145,5 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         files.push((guests::SIW_MODULE.to_owned(), data));
     }
     let module = args.devices.contains(&Device::Vrnic);
-    Ok(Options { module, files, ..Options::default() })
+    Ok(Options { module, files, apart: args.wire, ..Options::default() })
 }

@@ -52,10 +52,11 @@ fn introduction(results: &Results) -> String {
     let machine = &results.machine;
     let mut text = format!(
         "# Benchmarks\n\n\
-         `scripts/bench` wrote this page in one run. All figures of a ratio were measured within minutes on the same \
+         `scripts/bench{}` wrote this page in one run. All figures of a ratio were measured within minutes on the same \
          machine.\nQuote ratios; the figures themselves belong to this machine.\n\n\
          - Machine: {} ({} processors), Linux {}, load average {} at the start.\n\
          - Guests: two, each with one processor, Linux {}, under {}.\n",
+        if results.wire { " --wire" } else { "" },
         machine.processor,
         machine.processors,
         machine.kernel,

@@ -27,12 +27,17 @@ pub(crate) struct Native {
     pub(crate) table: String,
 }
 
-/// Runs the harness `program`, which is ended after `patience`.
-pub(crate) fn measure(program: &Path, patience: Duration) -> anyhow::Result<Native> {
+/// Runs the harness `program` with `options`. It is ended after `patience`.
+pub(crate) fn measure(
+    program: &Path,
+    options: &[&str],
+    patience: Duration,
+) -> anyhow::Result<Native> {
     let folder = tempfile::tempdir()?;
     let (json, table) = (folder.path().join("json"), folder.path().join("table"));
     let mut command = Command::new(program);
-    command.arg("--json").arg(&json).stdin(Stdio::null()).stdout(fs::File::create(&table)?);
+    command.args(options).arg("--json").arg(&json);
+    command.stdin(Stdio::null()).stdout(fs::File::create(&table)?);
     let mut harness = Killed::start(command)
         .with_context(|| format!("cannot start the harness {}", program.display()))?;
     let end = Instant::now() + patience;
@@ -70,8 +75,8 @@ mod tests {
     #[test]
     fn json_and_table_are_taken() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
-        let script = r#"echo table; echo '{"figures": {"f": 2.5}, "ratios": {"r": 3}}' > "$2""#;
-        let native = measure(&program(folder.path(), script)?, Duration::from_secs(20))?;
+        let script = r#"echo table; echo '{"figures": {"f": 2.5}, "ratios": {"r": 3}}' > "$3""#;
+        let native = measure(&program(folder.path(), script)?, &["-x"], Duration::from_secs(20))?;
         assert_eq!(
             (native.figures["f"], native.ratios["r"], &*native.table),
             (2.5, 3.0, "table\n")
@@ -83,10 +88,10 @@ mod tests {
     fn a_failing_or_hanging_harness_is_an_error() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let failing = program(folder.path(), "exit 3")?;
-        assert!(measure(&failing, Duration::from_secs(20)).is_err());
+        assert!(measure(&failing, &[], Duration::from_secs(20)).is_err());
         let hanging = program(folder.path(), "sleep 60 & wait")?;
         let start = Instant::now();
-        assert!(measure(&hanging, Duration::from_millis(100)).is_err());
+        assert!(measure(&hanging, &[], Duration::from_millis(100)).is_err());
         assert!(start.elapsed() < Duration::from_secs(20));
         Ok(())
     }

@@ -67,6 +67,8 @@ pub(crate) struct Failure {
 /// Everything of one run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
+    /// Messages travelled as packets.
+    pub(crate) wire: bool,
     pub(crate) machine: Machine,
     pub(crate) native: Option<Native>,
     pub(crate) memcpy: Vec<Memcpy>,
@@ -123,6 +125,7 @@ pub(crate) mod tests {
             ..Native::default()
         };
         Results {
+            wire: false,
             machine: Machine::default(),
             native: Some(native),
             memcpy: vec![Memcpy { operation: Write, bytes: 65536, mib_s: 10_000.0 }],
