@@ -100,7 +100,7 @@ impl<H: Host> Adapter<H> {
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, (schedule, recent), &slice);
         busy |= self.fetch_mail(worker, schedule);
-        busy |= self.receive(worker, frames, schedule, &slice);
+        busy |= self.receive(worker, frames, schedule);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
@@ -129,27 +129,29 @@ impl<H: Host> Adapter<H> {
     }
 
     /// Takes frames that have arrived for QPs of the worker, and gives these a turn. Returns
-    /// whether there was one.
+    /// whether there was one. This has a slice of its own: the answers to frames are late if the
+    /// turns of many QPs use up that of the poll.
     #[inline]
     fn receive(
         &self,
         worker: usize,
         frames: &mut VecDeque<Frame>,
         schedule: &mut Schedule<H>,
-        slice: &Slice<'_, H>,
     ) -> bool {
         self.core().take_frames(worker, frames, FRAMES);
-        let mut any = false;
+        if frames.is_empty() {
+            return false;
+        }
+        let slice = Slice::new(self.host(), Lane::worker(worker));
         while let Some(frame) = frames.pop_front() {
-            any = true;
-            if let Some(qp) = packets::arrive(self.network(), &frame, slice) {
+            if let Some(qp) = packets::arrive(self.network(), &frame, &slice) {
                 schedule.activate(&qp);
             }
             if slice.is_over() {
                 break;
             }
         }
-        any
+        true
     }
 
     /// Takes the summaries' bits, a few at a time, and looks at what rang.
