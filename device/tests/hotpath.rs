@@ -109,7 +109,8 @@ fn the_kernel_is_not_called() {
     let guests = common::pair(&daemon);
     let mut traffic = Traffic::new(&guests, false);
     (0..100).for_each(|_| traffic.round());
-    // An idle worker may look how busy the machine is, rest, and take note of the kick that woke it.
+    // An idle worker may look how busy the machine is, rest, and take note of the kick that woke
+    // it.
     let resting = [
         libc::SYS_read,
         libc::SYS_nanosleep,
