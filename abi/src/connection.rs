@@ -169,7 +169,7 @@ pub struct ConnectionStatus {
     pub private_len: U16,
     /// Zero.
     pub reserved2: [u8; 6],
-    /// Private data of the peer's reply.
+    /// Private data of the peer's start frame.
     pub private: [u8; PRIVATE_MAX],
 }
 

@@ -10,6 +10,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{Key, Qpn};
 use vrnic_abi::{doorbell, pci, regs, uar};
+use vrnic_tcp::Nanos;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
@@ -294,6 +295,17 @@ impl<H: Host> Adapter<H> {
         }
     }
 
+    /// Resets the TCP connection of a QP that ends, if it has one.
+    pub(crate) fn hang_up(&self, qp: &Qp<H>) {
+        let mut requester = qp.requester.lock();
+        let Path::Stream(streaming) = &mut requester.path else { return };
+        let reset = streaming.hang_up(Nanos(self.host().now()));
+        drop(requester);
+        if let Some(frame) = reset.filter(|_| self.core().carries()) {
+            self.network().transmit(qp.qpn, &mut vec![frame]);
+        }
+    }
+
     /// Ends the commands of a QP that does nothing any more, and waits until their last use has
     /// ended.
     pub(crate) fn end_commands(&self, qp: &Qp<H>) {
@@ -366,6 +378,7 @@ impl<H: Host> Adapter<H> {
         }
         for qp in &qps {
             self.part(qp);
+            self.hang_up(qp);
             qp.clear(self.host());
         }
         self.workers.iter().for_each(|state| state.clear());

@@ -262,6 +262,10 @@ impl<H: Host> Adapter<H> {
                 Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),
                 Turn::Failed => self.flush(schedule, batch, qp, slice),
+                Turn::FailedUntil(at) => {
+                    schedule.set_timer(at, Arc::clone(&qp));
+                    self.flush(schedule, batch, qp, slice);
+                }
             }
             if slice.is_over() {
                 break;

@@ -2,9 +2,10 @@
 
 use vrnic_abi::admin::{
     Command, Completion, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, OpenConnection,
-    PARAMS_LEN, QueryParams, QueryQp, RESULT_LEN, RegMr, SetGid, Stats, Status, command,
+    PARAMS_LEN, QueryConnection, QueryParams, QueryQp, RESULT_LEN, RegMr, SetGid, Stats, Status,
+    command,
 };
-use vrnic_abi::connection::Connection;
+use vrnic_abi::connection::{Connection, ConnectionStatus};
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -123,6 +124,20 @@ impl<B: Bus> Guest<B> {
         let buffer = self.ram().alloc(size_of::<Connection>() as u64);
         self.ram().write(buffer, connection.as_bytes());
         self.command::<command::OpenConnection>(&OpenConnection::new(qpn, buffer))
+    }
+
+    /// Asks for the state of the TCP connection of a QP.
+    ///
+    /// # Errors
+    /// When the QP has had none since it left RESET.
+    ///
+    /// # Panics
+    /// Never: any bytes are a state.
+    pub fn query_connection(&self, qpn: u32) -> Result<ConnectionStatus, Refused> {
+        let buffer = self.ram().alloc(size_of::<ConnectionStatus>() as u64);
+        self.command::<command::QueryConnection>(&QueryConnection::new(qpn, buffer))?;
+        let bytes = self.ram().read(buffer, size_of::<ConnectionStatus>());
+        Ok(ConnectionStatus::read_from_bytes(&bytes).expect("its size"))
     }
 
     /// Takes a QP through states, each with the attributes of its mask.

@@ -31,6 +31,8 @@ pub enum Turn {
     Wait(u64),
     /// The QP has failed; its queues are to be flushed.
     Failed,
+    /// The same, and there is more to do at this time.
+    FailedUntil(u64),
 }
 
 /// Why a QP does not execute its next entry at the moment.

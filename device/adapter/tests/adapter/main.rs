@@ -33,6 +33,7 @@ mod resets;
 mod slices;
 mod srq;
 mod states;
+mod stream_ends;
 mod streams;
 mod threads;
 mod tpt;

@@ -23,7 +23,7 @@ use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::claims::Tuple;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::streaming::Streaming;
+use crate::objects::qp::streaming::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
 
 /// Bytes that a frame has beside TCP's payload and options.
@@ -122,7 +122,7 @@ fn streaming<H: Host>(
     let now = Nanos(adapter.host().now());
     let context = context(flags, connection);
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &Params::default());
-    Ok(Streaming::new(tcp, stream, (path, mss), &qp.sq, claim))
+    Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss }, &qp.sq, claim))
 }
 
 /// The stream, whose first bytes are the request of an initiator, or the reply of a responder to

@@ -4,6 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status, Transport};
+use vrnic_abi::connection::Ending;
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
@@ -47,6 +48,11 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
         return Err(Status::Unsupported.into());
     }
     if !transitions::allowed(qp.kind, (current, next), mask) {
+        return Err(Status::BadState.into());
+    }
+    // A connection that is being closed stays so.
+    let goes_on = current == State::Sqd && !matches!(next, State::Reset | State::Err);
+    if goes_on && matches!(qp.requester.lock().path, Path::Stream(_)) {
         return Err(Status::BadState.into());
     }
     // There is one path, on which every QP has always been.
@@ -100,6 +106,7 @@ fn apply<H: Host>(
     match next {
         State::Reset => {
             qp.set_state(State::Reset);
+            adapter.hang_up(qp);
             *qp.attr.lock() = Attr::default();
             qp.clear(adapter.host());
             if let Some(srq) = &qp.srq {
@@ -109,7 +116,11 @@ fn apply<H: Host>(
             return true;
         }
         State::Err => {
-            qp.fail();
+            let mut requester = qp.requester.lock();
+            if let (true, Path::Stream(streaming)) = (qp.fail(), &mut requester.path) {
+                streaming.life.end(Ending::Local);
+            }
+            drop(requester);
             qp.schedule(adapter.core());
             return true;
         }

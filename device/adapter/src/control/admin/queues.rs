@@ -345,6 +345,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
         uar.release(qp.doorbell.slot());
     }
     adapter.part(&qp);
+    adapter.hang_up(&qp);
     // Takes both locks, so no worker uses the QP any more.
     qp.clear(adapter.host());
     adapter.end_commands(&qp);

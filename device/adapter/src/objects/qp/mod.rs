@@ -7,6 +7,7 @@
 
 mod halves;
 pub mod ledger;
+pub mod lifecycle;
 pub mod outstanding;
 pub mod remote;
 pub mod streaming;

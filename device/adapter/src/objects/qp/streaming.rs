@@ -1,16 +1,26 @@
 //! The part of a QP whose messages travel in a TCP connection (iWARP): the connection, the stream
 //! of messages in it, and the work requests that it has.
 
-use vrnic_abi::connection::{ConnectionStatus, Stage};
+use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
+use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
-use vrnic_iwarp::stream::close::State;
-use vrnic_tcp::Connection;
-use vrnic_tcp::wire::frame::{HEADROOM, Path};
+use vrnic_tcp::connection::{State as TcpState, Transmit};
+use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
+use vrnic_tcp::{Connection, Gone, Nanos, Source, StreamPos};
 
 use super::SendRing;
+use super::lifecycle::Lifecycle;
 use super::outstanding::Outstanding;
 use crate::ethernet::Frame;
 use crate::objects::claims::Claim;
+
+/// Time for the peer's reply, and for the first message of an initiator.
+const REPLY_NS: u64 = 10_000_000_000;
+const FIRST_MESSAGE_NS: u64 = 5_000_000_000;
+/// Time for a graceful end, with the messages before it; after that, the connection is reset.
+const CLOSE_NS: u64 = 5_000_000_000;
+/// Time for the end of a connection whose QP is in the error state.
+const END_NS: u64 = 1_000_000_000;
 
 /// The connection of a QP.
 #[derive(Debug)]
@@ -27,26 +37,50 @@ pub struct Streaming {
     pub outbox: Vec<Frame>,
     /// Room for a frame.
     pub buffer: Box<[u8]>,
-    /// The time by which the stream has to end; none while it need not.
-    pub end_by: Option<u64>,
+    /// Its stages, as the driver sees them.
+    pub life: Lifecycle,
+    /// Until when it has to be open.
+    open_by: u64,
+    /// Until when it has to be closed, if the driver has asked for that.
+    close_by: Option<u64>,
+    /// Until when it has to be over, if the QP is in the error state.
+    end_by: Option<u64>,
+    /// No more work requests are taken, because the driver wants to close the connection.
+    pub leaves: bool,
     /// The time since which a SEND of the peer waits for a receive.
     pub waits_since: Option<u64>,
     /// The identification of the last IPv4 packet.
     pub id: u16,
-    /// Keeps the frames of the connection away from the guest's network card.
-    _claim: Claim,
+    /// Keeps the frames of the connection away from the guest's network card until it is over.
+    claim: Option<Claim>,
+}
+
+/// TCP and the messages of a connection, with the time at which the adapter has taken it over.
+#[derive(Debug)]
+pub struct Takeover {
+    /// The time.
+    pub now: Nanos,
+    /// The end that the adapter has.
+    pub role: Role,
+    /// TCP.
+    pub tcp: Connection,
+    /// The messages.
+    pub stream: Stream,
+    /// The headers below TCP's.
+    pub path: Path,
+    /// Bytes of TCP's payload in a frame.
+    pub mss: u16,
 }
 
 impl Streaming {
     /// Makes the connection of a QP.
     #[must_use]
-    pub fn new(
-        tcp: Connection,
-        stream: Stream,
-        (path, mss): (Path, u16),
-        queue: &SendRing,
-        claim: Claim,
-    ) -> Self {
+    pub fn new(takeover: Takeover, queue: &SendRing, claim: Claim) -> Self {
+        let Takeover { now, role, tcp, stream, path, mss } = takeover;
+        let opening = match role {
+            Role::Initiator => REPLY_NS,
+            Role::Responder => FIRST_MESSAGE_NS,
+        };
         Self {
             tcp,
             stream,
@@ -54,21 +88,78 @@ impl Streaming {
             outstanding: Outstanding::new(queue),
             outbox: Vec::new(),
             buffer: vec![0; HEADROOM + usize::from(mss)].into_boxed_slice(),
+            life: Lifecycle::default(),
+            open_by: now.0.saturating_add(opening),
+            close_by: None,
             end_by: None,
+            leaves: false,
             waits_since: None,
             id: 0,
-            _claim: claim,
+            claim: Some(claim),
         }
     }
 
     /// Tells how the connection is.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {
-        let stage = match self.stream.state() {
-            State::Starting => Stage::Opening,
-            State::Rts => Stage::Open,
-            _ => Stage::Closed,
-        };
-        ConnectionStatus { stage: stage as u8, ..ConnectionStatus::default() }
+        self.life.status(&self.stream)
+    }
+
+    /// Returns until when the connection has to open, to close or to end, if the QP is in this
+    /// state.
+    pub fn limit(&mut self, state: State, now: Nanos) -> Option<u64> {
+        let ended = matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed);
+        match (state, self.life.stage()) {
+            _ if ended => None,
+            (State::Err | State::Sqe, _) => {
+                Some(*self.end_by.get_or_insert(now.0.saturating_add(END_NS)))
+            }
+            (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.0.saturating_add(CLOSE_NS))),
+            (_, Stage::Opening) => Some(self.open_by),
+            _ => None,
+        }
+    }
+
+    /// TCP has ended: further frames are for the guest's network card.
+    pub fn gone(&mut self) {
+        self.life.gone();
+        self.claim = None;
+    }
+
+    /// Builds the frame of a segment, whose data are in `buffer` behind the headers.
+    pub fn frame(&mut self, segment: &Transmit, buffer: &mut [u8]) -> Option<Frame> {
+        self.id = self.id.wrapping_add(1);
+        let range = build(&self.path, self.id, &segment.header, buffer, segment.len).ok()?;
+        Some(Frame::new(buffer.get(range)?.to_vec()))
+    }
+
+    /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.
+    pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
+        if self.tcp.state() == TcpState::TimeWait {
+            return None;
+        }
+        self.tcp.abort();
+        let reset = self.tcp.transmit(now, &mut Nothing, &mut [])?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let frame = self.frame(&reset, &mut buffer);
+        self.buffer = buffer;
+        frame
+    }
+}
+
+/// Nothing to send.
+struct Nothing;
+
+impl Source for Nothing {
+    fn end(&self) -> StreamPos {
+        StreamPos(0)
+    }
+
+    fn cut(&self, _at: StreamPos, most: usize) -> usize {
+        most
+    }
+
+    fn read(&mut self, _at: StreamPos, _into: &mut [u8]) -> Result<(), Gone> {
+        Err(Gone)
     }
 }

@@ -5,10 +5,12 @@
 //! | --- | --- |
 //! | `memory` | the memory of the QP's guest, as the stream reaches it |
 //! | `arrivals` | a frame on its way to a QP |
-//! | `turn` | a turn of a QP: segments, completions, the end |
+//! | `turn` | a turn of a QP: segments, completions |
+//! | `ending` | the end of a connection |
 //! | `take` | work requests, taken off the send queue |
 
 mod arrivals;
+mod ending;
 mod memory;
 mod take;
 mod turn;

@@ -26,7 +26,11 @@ impl<H: Host> Sending<'_, H> {
     pub(super) fn take(&mut self) -> Taken {
         for _ in 0..BATCH {
             let outstanding = &self.streaming.outstanding;
-            let sends = self.qp.state() == State::Rts;
+            let sends = match self.qp.state() {
+                State::Rts => true,
+                State::Sqd => !self.streaming.leaves,
+                _ => false,
+            };
             if !sends || !outstanding.has_room() || outstanding.has_failed() {
                 return Taken::Done;
             }

@@ -8,22 +8,20 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::rdmap::work::Outcome;
-use vrnic_iwarp::stream::close::{Happening, Order, State as StreamState};
-use vrnic_iwarp::stream::{Event, Want};
+use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent};
-use vrnic_tcp::wire::frame::{HEADROOM, build};
+use vrnic_tcp::wire::frame::HEADROOM;
 use vrnic_tcp::{Connection, Nanos};
 
 use super::memory::Reach;
-use crate::datapath::send_queue::{Turn, drained};
+use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
-use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::qp::outstanding::{End, OUTSTANDING};
+use crate::objects::qp::outstanding::End;
 use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
@@ -31,8 +29,6 @@ use crate::stats::Counter;
 
 /// Frames that a QP may send in one turn.
 const FRAMES: usize = 64;
-/// Time for the end of a stream; after that, it is reset.
-const END_NS: u64 = 1_000_000_000;
 /// Time for which a SEND waits for a receive.
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// Time between two looks for a receive.
@@ -93,12 +89,21 @@ impl<H: Host> Sending<'_, H> {
         if self.qp.dead.load(Ordering::Acquire) {
             return Turn::Idle;
         }
-        match self.qp.state() {
-            State::Rts | State::Sqd => {}
-            State::Err | State::Sqe => return self.finish(),
+        let turn = match self.qp.state() {
+            State::Rts | State::Sqd => self.work(),
+            State::Err | State::Sqe => self.finish(),
             _ => return Turn::Idle,
+        };
+        if self.streaming.life.tell() {
+            self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
+        turn
+    }
+
+    /// A turn of a QP that may send.
+    fn work(&mut self) -> Turn {
         let now = self.begin();
+        let limit = self.limit(now);
         let look = self.look_for_receive(now);
         if self.report().is_some() {
             return self.finish();
@@ -117,23 +122,26 @@ impl<H: Host> Sending<'_, H> {
         }
         let sent = self.transmit(now);
         self.tell();
+        let before = self.streaming.stream.state();
         if self.report().is_some() {
             return self.finish();
         }
-        if self.qp.state() == State::Sqd && self.streaming.outstanding.is_empty() {
-            let _idle = drained(self.network.core(), self.qp, self.requester);
+        if self.qp.state() == State::Sqd {
+            self.close();
         }
+        // The stream has orders for TCP then.
+        more |= self.streaming.stream.state() != before;
         // A work request that waited for all before it may go on now.
         more |= self.requester.current.is_some() && self.streaming.outstanding.is_empty();
         if sent.is_none() && more {
             return Turn::More;
         }
         let deadline = self.streaming.tcp.deadline().map(|at| at.0);
-        [sent, deadline, look].into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
+        [sent, deadline, look, limit].into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
     /// Does what is due. Returns the time.
-    fn begin(&mut self) -> Nanos {
+    pub(super) fn begin(&mut self) -> Nanos {
         let now = Nanos(self.network.core().host().now());
         self.streaming.tcp.timeout(now);
         self.resume(now);
@@ -157,63 +165,11 @@ impl<H: Host> Sending<'_, H> {
         Some(now.0.saturating_add(LOOK_NS))
     }
 
-    /// Ends the stream: sends what its end asks for (a Terminate, a FIN, or a reset), and completes
-    /// the work requests that it has. TCP may read their memory until then. What is still in the
-    /// send queue is flushed afterwards.
-    fn finish(&mut self) -> Turn {
-        let now = self.begin();
-        let over = *self.streaming.end_by.get_or_insert(now.0.saturating_add(END_NS)) <= now.0;
-        let stream = &mut self.streaming.stream;
-        if matches!(stream.state(), StreamState::Starting | StreamState::Rts) {
-            stream.disconnect(Want::Abortive);
-        } else if over {
-            stream.happened(Happening::TimeOut);
-        }
-        self.tell();
-        let sent = self.transmit(now);
-        self.tell();
-        // Each pass completes one that has failed.
-        for _ in 0..OUTSTANDING {
-            if self.report().is_none() || self.streaming.outstanding.is_empty() {
-                break;
-            }
-        }
-        if over || self.streaming.outstanding.is_empty() {
-            return Turn::Failed;
-        }
-        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
-        let at = [sent, deadline, self.streaming.end_by].into_iter().flatten().min();
-        at.map_or(Turn::Failed, Turn::Wait)
-    }
-
     /// Completes work requests, and follows the events of the stream. Returns a
     /// turn if the QP has failed. A completion tells more than the event, so it comes first.
-    fn report(&mut self) -> Option<Turn> {
+    pub(super) fn report(&mut self) -> Option<Turn> {
         let turn = self.complete();
         if self.events() { Some(Turn::Failed) } else { turn }
-    }
-
-    /// Follows the events of the stream. Returns whether the QP has failed.
-    fn events(&mut self) -> bool {
-        let core = self.network.core();
-        let mut failed = false;
-        while let Some(event) = self.streaming.stream.next_event() {
-            match event {
-                Event::Established(_) => {}
-                Event::StartFailed(_) | Event::TerminateSent(_) | Event::TerminateReceived(_) => {
-                    self.qp.failed(core, Kind::QpFatal);
-                    failed = true;
-                }
-                Event::GracefulDisconnect
-                | Event::AbortiveDisconnect
-                | Event::Closed
-                | Event::BadClose => {
-                    self.qp.fail();
-                    failed = true;
-                }
-            }
-        }
-        failed
     }
 
     /// Calls `work` with TCP, the stream and the memory.
@@ -251,10 +207,14 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Tells TCP and the stream what the other has to say.
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
+        let mut ended = None;
         self.with(|tcp, stream, _| {
             stream.progress(tcp.acknowledged(), tcp.sent());
             while let Some(event) = tcp.event() {
+                if let TcpEvent::Ended(end) = event {
+                    ended = Some(end);
+                }
                 match event {
                     TcpEvent::Acknowledged(_) | TcpEvent::Ended(TcpEnd::Closed) => {}
                     TcpEvent::PeerClosed => stream.happened(Happening::PeerFinished),
@@ -272,10 +232,13 @@ impl<H: Host> Sending<'_, H> {
                 }
             }
         });
+        if let Some(end) = ended {
+            self.streaming.life.tcp_ended(end);
+        }
     }
 
     /// Sends segments. Returns when to try again, if the network has no room.
-    fn transmit(&mut self, now: Nanos) -> Option<u64> {
+    pub(super) fn transmit(&mut self, now: Nanos) -> Option<u64> {
         let room = self.network.fabric.room(self.network.core().mac(), self.streaming.path.to);
         for nth in 0..FRAMES {
             if nth >= room {
@@ -300,15 +263,12 @@ impl<H: Host> Sending<'_, H> {
             stream.fill(reach);
             tcp.transmit(now, &mut stream.source(reach), into)
         })?;
-        let streaming = &mut *self.streaming;
-        streaming.id = streaming.id.wrapping_add(1);
-        let range = build(&streaming.path, streaming.id, &sent.header, buffer, sent.len).ok()?;
-        let bytes = buffer.get(range)?.to_vec();
+        let frame = self.streaming.frame(&sent, buffer)?;
         let stats = self.network.core().stats();
         stats.step(Counter::TxPkts);
         stats.add(Counter::TxBytes, sent.len as u64);
         self.slice.charge(cost::PACKET);
-        streaming.outbox.push(Frame::new(bytes));
+        self.streaming.outbox.push(frame);
         Some(())
     }
 

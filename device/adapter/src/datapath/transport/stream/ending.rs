@@ -1,0 +1,97 @@
+//! The end of a connection: by the peer, by an error, by the driver, or because time is over.
+
+use vrnic_abi::connection::{Ending, Stage};
+use vrnic_abi::eq::Kind;
+use vrnic_iwarp::stream::close::{Happening, State as StreamState};
+use vrnic_iwarp::stream::{Event, Want};
+use vrnic_tcp::Nanos;
+use vrnic_tcp::connection::State as TcpState;
+
+use super::turn::Sending;
+use crate::datapath::send_queue::{Turn, drained};
+use crate::host::Host;
+use crate::objects::qp::outstanding::OUTSTANDING;
+
+impl<H: Host> Sending<'_, H> {
+    /// Ends the connection if it has not opened, closed or ended in time. Returns when that is.
+    pub(super) fn limit(&mut self, now: Nanos) -> Option<u64> {
+        let limit = self.streaming.limit(self.qp.state(), now)?;
+        if limit <= now.0 {
+            self.streaming.life.end(Ending::TimedOut);
+            self.streaming.stream.happened(Happening::TimeOut);
+            self.tell();
+        }
+        Some(limit)
+    }
+
+    /// Closes the connection when all that was posted has been taken. What is posted later is
+    /// flushed at the end.
+    pub(super) fn close(&mut self) {
+        let core = self.network.core();
+        if self.qp.has_posted(core.host()) || self.requester.current.is_some() {
+            return;
+        }
+        self.streaming.leaves = true;
+        self.streaming.stream.disconnect(Want::Graceful);
+        if self.streaming.outstanding.is_empty() {
+            let _idle = drained(core, self.qp, self.requester);
+        }
+    }
+
+    /// Ends the stream: sends what its end asks for (a Terminate, a FIN, or a reset), and completes
+    /// the work requests that it has. TCP may read their memory until then. What is still in the
+    /// send queue is flushed afterwards, while TCP goes on until both ends have closed.
+    pub(super) fn finish(&mut self) -> Turn {
+        let now = self.begin();
+        let runs =
+            matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
+        if runs || self.streaming.life.ending() == Ending::Local {
+            self.streaming.stream.disconnect(Want::Abortive);
+        }
+        let limit = self.limit(now);
+        self.tell();
+        let sent = self.transmit(now);
+        self.tell();
+        // Each pass completes one that has failed.
+        for _ in 0..OUTSTANDING {
+            if self.report().is_none() || self.streaming.outstanding.is_empty() {
+                break;
+            }
+        }
+        if sent.is_none() && self.streaming.tcp.state() == TcpState::Closed {
+            self.streaming.gone();
+        }
+        let over = self.streaming.life.stage() == Stage::Gone;
+        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
+        let next = [sent, deadline, limit].into_iter().flatten().min().filter(|_| !over);
+        match next {
+            Some(at) if self.streaming.outstanding.is_empty() => Turn::FailedUntil(at),
+            Some(at) => Turn::Wait(at),
+            None => Turn::Failed,
+        }
+    }
+
+    /// Follows the events of the stream. Returns whether the QP has failed.
+    pub(super) fn events(&mut self) -> bool {
+        let core = self.network.core();
+        let mut failed = false;
+        while let Some(event) = self.streaming.stream.next_event() {
+            self.streaming.life.follow(&event, self.streaming.stream.state());
+            match event {
+                Event::Established(_) => continue,
+                Event::TerminateSent(_) | Event::TerminateReceived(_) => {
+                    self.qp.failed(core, Kind::QpFatal);
+                }
+                Event::StartFailed(_)
+                | Event::GracefulDisconnect
+                | Event::AbortiveDisconnect
+                | Event::Closed
+                | Event::BadClose => {
+                    self.qp.fail();
+                }
+            }
+            failed = true;
+        }
+        failed
+    }
+}

@@ -1,0 +1,393 @@
+//! How TCP connections of QPs open and end, as their drivers see it.
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::connection::{Connection, ConnectionStatus, Ending, Stage};
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_iwarp::mpa::start;
+use vrnic_iwarp::wire::start::Start;
+use vrnic_simlink::{Fate, Faults};
+use vrnic_tcp::SeqNum;
+use vrnic_tcp::wire::frame::{self, Frame as TcpFrame, HEADROOM};
+use vrnic_tcp::wire::{Flags, Header, Options};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::cable::Cable;
+
+const MS: u64 = 1_000_000;
+
+/// Two endpoints with a connection that is open.
+fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
+    let (a, b) = (Endpoint::new(&cable.ga, Setup::default()), other(cable));
+    stream::connect_pair(&a, &b);
+    cable.run_until(|| [&a, &b].iter().all(|end| stage(end) == Stage::Open));
+    (a, b)
+}
+
+fn other(cable: &Cable) -> Endpoint {
+    Endpoint::new(&cable.gb, Setup::default())
+}
+
+/// Gives an endpoint its end of a connection, changed by `tune`.
+fn open(end: &Endpoint, number: usize, peer: [u8; 6], tune: impl Fn(&mut Connection)) {
+    end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
+    let mut connection = stream::connection(number, peer, stream::MSS);
+    tune(&mut connection);
+    end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
+}
+
+fn query(end: &Endpoint) -> ConnectionStatus {
+    end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION")
+}
+
+fn stage(end: &Endpoint) -> Stage {
+    Stage::from_raw(query(end).stage).expect("a stage")
+}
+
+fn ending(end: &Endpoint) -> Ending {
+    Ending::from_raw(query(end).ending).expect("an ending")
+}
+
+/// Lets both ends work until the connection of `end` has reached a stage.
+fn reach(cable: &Cable, end: &Endpoint, to: Stage) {
+    cable.run_until(|| stage(end) as u8 >= to as u8);
+    assert_eq!(stage(end), to, "{:?}", ending(end));
+}
+
+/// Lets some time pass.
+fn pass(cable: &Cable, time: u64) {
+    let end = cable.now() + time;
+    cable.run_until(|| cable.now() >= end);
+}
+
+/// Loses all frames in both directions, or none.
+fn lose(cable: &Cable, all: bool) {
+    for link in &cable.links {
+        let fate = if all { Fate::Drop } else { Fate::Pass };
+        link.borrow_mut().rule(move |_| fate);
+    }
+}
+
+/// The changes that the driver of an endpoint was told of.
+fn told(end: &Endpoint) -> usize {
+    let events = end.guest.drain_events();
+    events.iter().filter(|event| **event == (Kind::ConnectionChanged, end.qpn)).count()
+}
+
+#[test]
+fn both_drivers_learn_that_a_connection_is_open() {
+    let cable = Cable::new(1, Faults::default());
+    let (a, b) = (Endpoint::new(&cable.ga, Setup::default()), other(&cable));
+    assert!(a.guest.query_connection(a.qpn).is_err(), "there is none");
+    open(&a, 0, cable.gb.mac(), |_| {});
+    assert_eq!((stage(&a), told(&a)), (Stage::Opening, 0));
+    open(&b, 1, cable.ga.mac(), |connection| {
+        (connection.ird, connection.ord) = (4.into(), 8.into());
+        connection.private_len = 5.into();
+        connection.private[..5].copy_from_slice(b"hello");
+    });
+    // The responder waits for the first message.
+    assert_eq!(stage(&b), Stage::Opening);
+    reach(&cable, &a, Stage::Open);
+    reach(&cable, &b, Stage::Open);
+    let (at_a, at_b) = (query(&a), query(&b));
+    assert_eq!((at_a.was_open, at_a.ird.get(), at_a.ord.get()), (1, 16, 4));
+    assert_eq!((at_b.was_open, at_b.ird.get(), at_b.ord.get()), (1, 4, 8));
+    assert_eq!(&at_a.private[..usize::from(at_a.private_len.get())], b"hello");
+    assert_eq!((ending(&a), ending(&b)), (Ending::None, Ending::None));
+    assert_eq!((told(&a), told(&b)), (1, 1));
+}
+
+/// The frame by which the responder of [`stream::connection`] answers with `payload`.
+fn reply(cable: &Cable, payload: &[u8]) -> Vec<u8> {
+    let [initiator, responder] = [0, 1].map(|number| {
+        let peer = if number == 0 { cable.gb.mac() } else { cable.ga.mac() };
+        stream::connection(number, peer, stream::MSS)
+    });
+    let address = |ip: [u8; 16], port: u16| {
+        let [a, b, c, d, ..] = ip;
+        ([a, b, c, d], port).into()
+    };
+    let path = frame::Path {
+        to: cable.ga.mac(),
+        from: cable.gb.mac(),
+        vlan: None,
+        source: address(responder.local, responder.local_port.get()),
+        destination: address(initiator.local, initiator.local_port.get()),
+        traffic_class: 0,
+        hop_limit: 64,
+    };
+    let header = Header {
+        seq: SeqNum(initiator.receive_next.get()),
+        ack: SeqNum(responder.receive_next.get()),
+        flags: Flags::ACK,
+        window: 1000,
+        options: Options::default(),
+    };
+    let mut buffer = vec![0; HEADROOM];
+    buffer.extend(payload);
+    let range = frame::build(&path, 1, &header, &mut buffer, payload.len()).expect("room");
+    buffer[range].to_vec()
+}
+
+#[test]
+fn a_rejected_initiator_has_the_private_data() {
+    let cable = Cable::new(2, Faults::default());
+    let a = Endpoint::new(&cable.ga, Setup::default());
+    open(&a, 0, cable.gb.mac(), |_| {});
+    pass(&cable, MS);
+    let request = stream::connection(1, cable.ga.mac(), stream::MSS);
+    let request = &request.request[..usize::from(request.request_len.get())];
+    let request = Start::parse(request).expect("a request");
+    let reject = start::reject(&request, b"no thanks");
+    assert!(cable.ga.adapter.offer(Frame::new(reply(&cable, reject.octets()))).is_none());
+    reach(&cable, &a, Stage::Gone);
+    let status = query(&a);
+    assert_eq!((ending(&a), status.was_open), (Ending::Rejected, 0));
+    assert_eq!(&status.private[..usize::from(status.private_len.get())], b"no thanks");
+    assert_eq!(a.state(), State::Err);
+    // The program has not asked for a connection by the QP's verbs, so it learns nothing by them.
+    assert!(a.guest.drain_events().iter().all(|(kind, _)| *kind == Kind::ConnectionChanged));
+}
+
+#[test]
+fn a_malformed_reply_is_refused() {
+    let cable = Cable::new(3, Faults::default());
+    let a = Endpoint::new(&cable.ga, Setup::default());
+    open(&a, 0, cable.gb.mac(), |_| {});
+    pass(&cable, MS);
+    let _taken = cable.ga.adapter.offer(Frame::new(reply(&cable, b"HTTP/1.1 400 Bad Request")));
+    reach(&cable, &a, Stage::Gone);
+    assert_eq!((ending(&a), query(&a).was_open), (Ending::Refused, 0));
+}
+
+#[test]
+fn a_silent_peer_is_given_up() {
+    let cable = Cable::new(4, Faults::default());
+    lose(&cable, true);
+    for (number, seconds) in [(0, 10), (1, 5)] {
+        let guest = [&cable.ga, &cable.gb][number];
+        let end = Endpoint::new(guest, Setup::default());
+        let start = cable.now();
+        open(&end, number, [&cable.gb, &cable.ga][number].mac(), |_| {});
+        pass(&cable, seconds * 1000 * MS - MS);
+        assert_eq!(stage(&end), Stage::Opening);
+        reach(&cable, &end, Stage::Gone);
+        assert_eq!((ending(&end), query(&end).was_open), (Ending::TimedOut, 0));
+        assert!(cable.now() - start < (seconds * 1000 + 10) * MS);
+    }
+}
+
+#[test]
+fn a_graceful_end_lets_posted_messages_arrive() {
+    let cable = Cable::new(5, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 60_000)]).to(b.buffer, b.key);
+    a.fill(0, &[7; 60_000]);
+    (0..12).for_each(|_| a.post_send(&write));
+    a.post_recv(1, &[]);
+    b.post_recv(1, &[]);
+    a.set_state(State::Sqd);
+    let mut done = Vec::new();
+    cable.run_until(|| {
+        done.extend(a.send_cq.poll());
+        done.len() == 12
+    });
+    assert!(done.iter().all(|done| status(done) == Status::Success));
+    reach(&cable, &b, Stage::Gone);
+    assert_eq!((ending(&b), b.state()), (Ending::Graceful, State::Err));
+    reach(&cable, &a, Stage::Closed);
+    assert_eq!((ending(&a), a.state()), (Ending::Graceful, State::Err));
+    assert_eq!(b.bytes(0, 60_000), [7; 60_000]);
+    // What is posted later is flushed, and so are the receives.
+    a.post_send(&write);
+    for end in [&mut a, &mut b] {
+        let mut flushed = None;
+        cable.run_until(|| {
+            flushed = flushed.or_else(|| end.recv_cq.poll());
+            flushed.is_some()
+        });
+        assert_eq!(status(&flushed.expect("a flush")), Status::WrFlushErr);
+    }
+    pass(&cable, MS);
+    assert_eq!(a.send_cq.poll().as_ref().map(status), Some(Status::WrFlushErr));
+    assert!(told(&a) >= 2 && told(&b) >= 2);
+    // Late segments are answered for a minute.
+    reach(&cable, &a, Stage::Gone);
+    let others = a.guest.drain_events().into_iter().chain(b.guest.drain_events());
+    assert!(others.into_iter().all(|(kind, _)| kind == Kind::ConnectionChanged));
+}
+
+#[test]
+fn ends_that_close_at_once_both_end_gracefully() {
+    let cable = Cable::new(6, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    a.set_state(State::Sqd);
+    b.set_state(State::Sqd);
+    for end in [&a, &b] {
+        reach(&cable, end, Stage::Closed);
+        assert_eq!(ending(end), Ending::Graceful);
+    }
+}
+
+#[test]
+fn a_graceful_end_survives_losses() {
+    for seed in 0..20 {
+        let cable = Cable::new(100 + seed, Faults::default());
+        let (mut a, mut b) = connected(&cable);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+        for link in &cable.links {
+            link.borrow_mut().faults(Faults { drop: 300_000, ..Faults::default() });
+        }
+        b.post_recv(1, &[]);
+        a.set_state(State::Sqd);
+        cable.run_until(|| [&a, &b].iter().all(|end| stage(end) as u8 >= Stage::Closed as u8));
+        // The last acknowledgements may be lost until time is over.
+        for end in [&a, &b] {
+            assert!(matches!(ending(end), Ending::Graceful | Ending::TimedOut | Ending::Reset));
+        }
+        assert!(ending(&a) == Ending::Graceful || ending(&b) == Ending::Graceful, "{seed}");
+    }
+}
+
+#[test]
+fn the_end_is_sent_again_by_a_qp_in_error() {
+    let cable = Cable::new(7, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    let write = Wr::new(Opcode::Write, &[b.sge(0, 100)]).to(a.buffer, a.key);
+    assert_eq!(status(&cable.complete(&mut b, &write)), Status::Success);
+    pass(&cable, 100 * MS);
+    // The peer's end arrives; the answers to it do not, for a while.
+    cable.links[1].borrow_mut().rule(|_| Fate::Drop);
+    a.set_state(State::Sqd);
+    reach(&cable, &b, Stage::Closing);
+    assert_eq!((b.state(), ending(&b)), (State::Err, Ending::None));
+    pass(&cable, 100 * MS);
+    assert_eq!((stage(&a), stage(&b)), (Stage::Open, Stage::Closing));
+    lose(&cable, false);
+    reach(&cable, &b, Stage::Gone);
+    reach(&cable, &a, Stage::Closed);
+    assert_eq!((ending(&a), ending(&b)), (Ending::Graceful, Ending::Graceful));
+}
+
+#[test]
+fn a_close_that_the_peer_does_not_answer_is_a_reset() {
+    let cable = Cable::new(8, Faults::default());
+    let (mut a, b) = connected(&cable);
+    lose(&cable, true);
+    a.set_state(State::Sqd);
+    let start = cable.now();
+    reach(&cable, &a, Stage::Gone);
+    assert_eq!((ending(&a), a.state()), (Ending::TimedOut, State::Err));
+    assert!((4900..5100).contains(&((cable.now() - start) / MS)));
+    assert_eq!(stage(&b), Stage::Open);
+}
+
+#[test]
+fn a_program_that_ends_its_qp_resets_the_peer() {
+    for (seed, state) in [(9, State::Err), (10, State::Reset)] {
+        let cable = Cable::new(seed, Faults::default());
+        let (mut a, mut b) = connected(&cable);
+        b.post_recv(1, &[]);
+        a.set_state(state);
+        if state == State::Err {
+            reach(&cable, &a, Stage::Gone);
+            assert_eq!(ending(&a), Ending::Local);
+        } else {
+            assert!(a.guest.query_connection(a.qpn).is_err(), "it is forgotten");
+        }
+        reach(&cable, &b, Stage::Gone);
+        assert_eq!((ending(&b), b.state()), (Ending::Reset, State::Err));
+    }
+}
+
+#[test]
+fn a_qp_that_is_destroyed_resets_the_peer() {
+    let cable = Cable::new(11, Faults::default());
+    let (a, b) = connected(&cable);
+    a.guest.on_object(Admin::DestroyQp, a.qpn).expect("DESTROY_QP");
+    reach(&cable, &b, Stage::Gone);
+    assert_eq!(ending(&b), Ending::Reset);
+}
+
+#[test]
+fn an_adapter_that_is_reset_resets_the_peers() {
+    let cable = Cable::new(12, Faults::default());
+    let (_a, b) = connected(&cable);
+    cable.ga.adapter.reset();
+    reach(&cable, &b, Stage::Gone);
+    assert_eq!(ending(&b), Ending::Reset);
+}
+
+#[test]
+fn the_driver_can_abort_a_connection_that_it_closes() {
+    let cable = Cable::new(13, Faults::default());
+    let (mut a, b) = connected(&cable);
+    lose(&cable, true);
+    a.set_state(State::Sqd);
+    pass(&cable, MS);
+    assert_eq!(stage(&a), Stage::Open);
+    a.set_state(State::Err);
+    reach(&cable, &a, Stage::Gone);
+    assert_eq!((ending(&a), stage(&b)), (Ending::Local, Stage::Open));
+}
+
+#[test]
+fn a_terminate_ends_both_ends() {
+    let cable = Cable::new(14, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    b.post_recv(1, &[]);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 5000)]).to(b.buffer, b.key ^ 1);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::RemAccessErr);
+    reach(&cable, &a, Stage::Gone);
+    assert_eq!((ending(&a), ending(&b)), (Ending::TerminateReceived, Ending::TerminateSent));
+    cable.run_until(|| stage(&b) == Stage::Gone);
+    let kinds = |end: &Endpoint| end.guest.drain_events().iter().map(|event| event.0).collect();
+    let (at_a, at_b): (Vec<_>, Vec<_>) = (kinds(&a), kinds(&b));
+    assert!(at_a.contains(&Kind::QpFatal) && at_b.contains(&Kind::QpAccessError), "{at_b:?}");
+}
+
+#[test]
+fn a_peer_that_closes_while_messages_are_outstanding_ends_them() {
+    let cable = Cable::new(15, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    cable.links[1].borrow_mut().rule(|_| Fate::Drop);
+    b.post_send(&Wr::new(Opcode::Send, &[b.sge(0, 100)]));
+    pass(&cable, MS);
+    a.set_state(State::Sqd);
+    cable.run_until(|| stage(&b) as u8 >= Stage::Closed as u8);
+    assert_eq!((ending(&b), b.state()), (Ending::Abortive, State::Err));
+    cable.run_until(|| stage(&b) == Stage::Gone);
+    assert_eq!(b.send_cq.poll().as_ref().map(status), Some(Status::WrFlushErr));
+}
+
+#[test]
+fn a_connection_that_is_over_leaves_its_addresses() {
+    let cable = Cable::new(16, Faults::default());
+    let (mut a, _b) = connected(&cable);
+    let again = Endpoint::new(&cable.ga, Setup::default());
+    a.set_state(State::Err);
+    reach(&cable, &a, Stage::Gone);
+    open(&again, 0, cable.gb.mac(), |_| {});
+    assert_eq!((stage(&a), stage(&again)), (Stage::Gone, Stage::Opening));
+}
+
+#[test]
+fn no_frame_follows_the_end() {
+    let cable = Cable::new(17, Faults::default());
+    let (mut a, _b) = connected(&cable);
+    a.set_state(State::Err);
+    reach(&cable, &a, Stage::Gone);
+    let late = reply(&cable, b"late");
+    assert!(TcpFrame::parse(&late).is_ok_and(|parsed| parsed.is_some()));
+    // It is for the guest's network card.
+    assert!(cable.ga.adapter.offer(Frame::new(late)).is_some());
+}
