@@ -93,6 +93,8 @@ impl AsyncHandler {
                 dev_err!(self.liveness.device(), "the adapter has failed: code {id}\n");
                 self.liveness.die(Cause::Failed);
             }
+            // No verb opens connections yet.
+            Some(Kind::ConnectionChanged) => {}
             // The core reports the port's state, which is that of its Ethernet device.
             Some(Kind::PortUp | Kind::PortDown | Kind::Completion) | None => {}
         }
