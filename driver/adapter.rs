@@ -3,7 +3,7 @@
 
 use abi::{
     Cqn, Eqn, Qpn, SlotIndex, Srqn, UarIndex,
-    admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, command},
+    admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, Transport, command},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
@@ -38,6 +38,7 @@ use crate::{
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
     rdma::{
+        attr::Protocol,
         event::{CqLink, QpLink, SrqLink},
         mmap::IoArea,
     },
@@ -60,6 +61,7 @@ pub(crate) struct Adapter<'a> {
     doorbells: Arc<Doorbells>,
     regs: Arc<Registers>,
     caps: DeviceCaps,
+    protocol: Protocol,
     pdev: &'a pci::Device<device::Bound>,
 }
 
@@ -103,6 +105,10 @@ impl<'a> Adapter<'a> {
         let health = Health::start(doorbells.clone(), admin.clone(), liveness.clone())?;
 
         let caps = query(device, &liveness)?;
+        let protocol = match Transport::from_raw(caps.transport.get()).ok_or(EPROTO)? {
+            Transport::Roce => Protocol::Roce,
+            Transport::Iwarp => Protocol::Iwarp,
+        };
         let mut descriptors = KVec::new();
         for id in 0..u32::try_from(interrupts.completion_vectors())? {
             let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
@@ -125,6 +131,7 @@ impl<'a> Adapter<'a> {
             doorbells,
             regs,
             caps,
+            protocol,
             pdev,
         })
     }
@@ -167,6 +174,11 @@ impl<'a> Adapter<'a> {
     /// Returns its limits.
     pub(crate) fn caps(&self) -> &DeviceCaps {
         &self.caps
+    }
+
+    /// Returns the protocol of its queue pairs.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Returns the version of its interface.

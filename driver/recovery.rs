@@ -5,6 +5,10 @@
 //! Recovery does what unbinding and binding the driver would do, and under the same lock, that of
 //! the PCI device: so it excludes probing, unbinding, suspending, and resets by others. It only
 //! ever tries to get that lock, because unbinding holds it while it waits for the end of recovery.
+//!
+//! A device of iWARP is registered only while its port is paired with an Ethernet device: the core
+//! keeps references to that one until the RDMA device is unregistered. When the Ethernet device has
+//! gone, the adapter is brought up anew, as after its death.
 
 use kernel::{
     device::Bound,
@@ -21,9 +25,13 @@ use kernel::{
 use crate::{
     adapter::Adapter,
     hw::pci::DeviceLock,
-    pairing::Pairing,
+    listeners::Listeners,
+    pairing::{Follow, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
-    rdma::registration::{Config, Registration, Unregistered},
+    rdma::{
+        attr::Protocol,
+        registration::{Config, Registration, Unregistered},
+    },
     verbs::{Ctx, Verbs},
     workqueue::{OwnQueue, flush},
 };
@@ -41,13 +49,33 @@ const PAUSE: Delta = Delta::from_millis(250);
 /// The time between two looks for a reason to wait no longer.
 const POLL: Delta = Delta::from_millis(50);
 
-/// An adapter that is up and registered.
+/// The work items: that which brings a dead adapter up again, and that which follows the pairing.
+const RESTART: u64 = 0;
+const FOLLOW: u64 = 1;
+
+/// An adapter that is up.
 struct Up {
     // Dropped in this order.
-    _pairing: Pairing,
-    _registration: Registration<'static, Verbs>,
+    pairing: Pairing,
+    registration: Option<Registration<'static, Verbs>>,
+    /// The RDMA device until it is registered.
+    waiting: Option<Unregistered<'static, Verbs>>,
+    listeners: Arc<Listeners>,
     liveness: Arc<Liveness>,
     since: Instant<Monotonic>,
+}
+
+impl Up {
+    /// Registers the RDMA device, unless it is.
+    fn register(&mut self, pdev: &'static pci::Device<Bound>) -> Result {
+        let Some(device) = self.waiting.take() else { return Ok(()) };
+        let link = device.link();
+        self.registration = Some(Registration::new(device, pdev.as_ref(), c"vrnic%d")?);
+        // The core reports changes of a state that it knows.
+        self.pairing.report();
+        self.listeners.set_device(link);
+        Ok(())
+    }
 }
 
 #[derive(Default)]
@@ -67,11 +95,14 @@ pub(crate) struct Recovery {
     #[pin]
     state: Mutex<State>,
     #[pin]
-    work: Work<Self>,
+    restart: Work<Self, RESTART>,
+    #[pin]
+    follow: Work<Self, FOLLOW>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Recovery { self.work }
+    impl HasWork<Self, RESTART> for Recovery { self.restart }
+    impl HasWork<Self, FOLLOW> for Recovery { self.follow }
 }
 
 impl Recovery {
@@ -97,7 +128,8 @@ impl Recovery {
                 quiescing,
                 ended: Atomic::new(false),
                 state <- new_mutex!(State::default(), "vrnic::Recovery"),
-                work <- new_work!("vrnic::Recovery"),
+                restart <- new_work!("vrnic::Recovery::restart"),
+                follow <- new_work!("vrnic::Recovery::follow"),
             }),
             GFP_KERNEL,
         )?;
@@ -112,7 +144,8 @@ impl Recovery {
         let up = self.state.lock().up.take();
         drop(up);
         // No adapter is left that could begin another one.
-        flush(self);
+        flush::<Self, RESTART>(self);
+        flush::<Self, FOLLOW>(self);
     }
 
     fn has_ended(&self) -> bool {
@@ -122,8 +155,9 @@ impl Recovery {
     fn bring_up(self: &Arc<Self>) -> Result<Up> {
         let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
         let adapter = Adapter::new(self.pdev, after_death)?;
-        let (mac, port) = (adapter.mac(), adapter.port());
+        let (mac, port, protocol) = (adapter.mac(), adapter.port(), adapter.protocol());
         let config = Config {
+            protocol,
             node_guid: node_guid(mac),
             num_comp_vectors: u32::try_from(adapter.handlers().len())?,
             use_cq_dim: true,
@@ -131,13 +165,45 @@ impl Recovery {
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         // SAFETY: the registration made of it goes into `State::up`, from which `end` takes it.
         let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Ctx::new(adapter)) }?;
-        let link = device.link();
-        let pairing = Pairing::new(link.clone(), mac, port)?;
-        let registration = Registration::new(device, self.pdev.as_ref(), c"vrnic%d")?;
-        // The core reports changes of a state that it knows.
-        pairing.report();
-        listeners.set_device(link);
-        Ok(Up { _pairing: pairing, _registration: registration, liveness, since: Instant::now() })
+        let follower = match protocol {
+            Protocol::Roce => None,
+            Protocol::Iwarp => Some(self.clone() as Arc<dyn Follow>),
+        };
+        let pairing = Pairing::new(device.link(), mac, port, follower)?;
+        let mut up = Up {
+            pairing,
+            registration: None,
+            waiting: Some(device),
+            listeners,
+            liveness,
+            since: Instant::now(),
+        };
+        if protocol == Protocol::Roce || up.pairing.is_paired() {
+            up.register(self.pdev)?;
+        } else {
+            dev_info!(self.pdev, "the RDMA device waits for the network card of the adapter\n");
+        }
+        Ok(up)
+    }
+
+    /// Registers an RDMA device that has been paired, or begins anew with one whose pairing has
+    /// ended. To be called under the device's lock.
+    fn follow_pairing(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let Some(up) = state.up.as_mut().filter(|up| !up.liveness.is_dead()) else { return };
+        let result = if up.pairing.has_ended() {
+            state.up = None;
+            self.bring_up().map(|up| state.up = Some(up))
+        } else if up.pairing.is_paired() {
+            up.register(self.pdev)
+        } else {
+            return;
+        };
+        if let Err(error) = result {
+            dev_warn!(self.pdev, "the RDMA device cannot follow its network card: {error:?}\n");
+            state.up = None;
+            self.clone().restart();
+        }
     }
 
     /// Tries once, under the device's lock. Gives the time after which to try again, if that is of
@@ -194,11 +260,30 @@ fn node_guid(mac: [u8; 6]) -> [u8; 8] {
 
 impl Restart for Recovery {
     fn restart(self: Arc<Self>) {
-        let _ = self.queue.enqueue(self.clone());
+        let _ = self.queue.enqueue::<Arc<Self>, RESTART>(self.clone());
     }
 }
 
-impl WorkItem for Recovery {
+impl Follow for Recovery {
+    fn follow(self: Arc<Self>) {
+        let _ = self.queue.enqueue::<Arc<Self>, FOLLOW>(self.clone());
+    }
+}
+
+impl WorkItem<FOLLOW> for Recovery {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        while !this.has_ended() {
+            if let Some(_lock) = DeviceLock::try_get(this.pdev) {
+                return this.follow_pairing();
+            }
+            fsleep(POLL);
+        }
+    }
+}
+
+impl WorkItem<RESTART> for Recovery {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {

@@ -16,6 +16,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/iw_cm.h>
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 

@@ -38,6 +38,13 @@ pub(crate) use port::Port;
 /// The number of the one port.
 pub(crate) const PORT: u32 = 1;
 
+/// Has the RDMA device of a port registered only while the port is paired.
+pub(crate) trait Follow: Send + Sync {
+    /// Starts to do so, in the background, after [`Pairing::is_paired`] or [`Pairing::has_ended`]
+    /// has changed. Called under the RTNL.
+    fn follow(self: Arc<Self>);
+}
+
 /// Keeps a device's port paired; unpairs on drop.
 pub(crate) struct Pairing(Arc<Notifier>);
 
@@ -59,6 +66,10 @@ struct Notifier {
     #[pin]
     work: Work<Self>,
     queue: Arc<OwnQueue>,
+    /// Told of the pairing and its end, if the port can be paired only once.
+    follower: Option<Arc<dyn Follow>>,
+    /// Set when such a port has lost its Ethernet device.
+    ended: Atomic<bool>,
     /// Set when the pairing ends, which is no news for the adapter: clients may still have to
     /// disconnect.
     ending: Atomic<bool>,
@@ -89,8 +100,14 @@ struct News {
 
 impl Pairing {
     /// Starts pairing the port of an RDMA device, which has this MAC; an Ethernet device that is
-    /// there already is found, and the adapter told of it, before this returns.
-    pub(crate) fn new(device: DeviceLink, mac: [u8; 6], port: Port) -> Result<Self> {
+    /// there already is found, and the adapter told of it, before this returns. With a `follower`
+    /// the port is paired once: it stays alone when its Ethernet device has gone.
+    pub(crate) fn new(
+        device: DeviceLink,
+        mac: [u8; 6],
+        port: Port,
+        follower: Option<Arc<dyn Follow>>,
+    ) -> Result<Self> {
         let notifier = Arc::pin_init(
             try_pin_init!(Notifier {
                 block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
@@ -109,6 +126,8 @@ impl Pairing {
                 news <- new_spinlock!(News::default(), "vrnic::Pairing"),
                 work <- new_work!("vrnic::Pairing"),
                 queue: OwnQueue::ordered(c"vrnic_pairing")?,
+                follower,
+                ended: Atomic::new(false),
                 ending: Atomic::new(false),
             }),
             GFP_KERNEL,
@@ -119,6 +138,16 @@ impl Pairing {
         to_result(unsafe { bindings::register_netdevice_notifier(notifier.block.get()) })?;
         notifier.queue.flush();
         Ok(Self(notifier))
+    }
+
+    /// Returns whether the port is paired.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.0.paired().is_some()
+    }
+
+    /// Returns whether a port that is paired only once has lost its Ethernet device.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.ended.load(Relaxed)
     }
 
     /// Tells the clients of the port's state if they do not know it.
@@ -158,6 +187,13 @@ impl Notifier {
         unsafe { bindings::pairing_is_card(netdev.as_raw(), self.mac.as_ptr()) }
     }
 
+    /// Tells the follower, if there is one.
+    fn tell_follower(&self) {
+        if let Some(follower) = &self.follower {
+            follower.clone().follow();
+        }
+    }
+
     /// Pairs with another network card in place of `leaving`, if there is one. Returns whether
     /// there is. To be called under the RTNL.
     fn succeed(&self, leaving: &NetdevRef) -> bool {
@@ -193,8 +229,17 @@ impl Notifier {
         let is_paired = paired.as_ref().is_some_and(|paired| paired.as_raw() == netdev.as_raw());
         let mut addresses = false;
         match event {
-            bindings::netdev_cmd_NETDEV_REGISTER if paired.is_none() && self.is_card(netdev) => {
+            bindings::netdev_cmd_NETDEV_REGISTER
+                if paired.is_none() && !self.ended.load(Relaxed) && self.is_card(netdev) =>
+            {
                 self.pair(Some(netdev));
+                self.tell_follower();
+            }
+            bindings::netdev_cmd_NETDEV_UNREGISTER if is_paired && self.follower.is_some() => {
+                // The core has references to this one until the RDMA device is unregistered.
+                self.ended.store(true, Relaxed);
+                self.pair(None);
+                self.tell_follower();
             }
             bindings::netdev_cmd_NETDEV_UNREGISTER if is_paired => {
                 addresses = self.succeed(netdev);

@@ -3,6 +3,15 @@
 
 use super::bindings;
 
+/// The protocol that a device speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// RoCE version 2.
+    Roce,
+    /// iWARP. Such a device is registered only while its port is paired with an Ethernet device.
+    Iwarp,
+}
+
 /// Limits of a device; what is not named here is reported as absent.
 ///
 /// C: `struct ib_device_attr`.
@@ -26,6 +35,8 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_qp_wr: u32,
     /// Scatter/gather entries of a work request.
     pub(crate) max_sge: u32,
+    /// Entries of the buffer that a READ fills.
+    pub(crate) max_sge_rd: u32,
     /// Completion queues.
     pub(crate) max_cq: u32,
     /// Entries of a completion queue.
@@ -46,6 +57,10 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_xrcd: u32,
     /// True if atomics of this device are atomic against each other.
     pub(crate) has_atomics: bool,
+    /// Address handles.
+    pub(crate) max_ah: u32,
+    /// Partition keys.
+    pub(crate) max_pkeys: u16,
     /// Multicast groups.
     pub(crate) max_mcast_groups: u32,
     /// Queue pairs in a multicast group.
@@ -70,7 +85,7 @@ impl DeviceAttr {
         out.max_qp_wr = self.max_qp_wr;
         out.max_send_sge = self.max_sge;
         out.max_recv_sge = self.max_sge;
-        out.max_sge_rd = self.max_sge;
+        out.max_sge_rd = self.max_sge_rd;
         out.max_cq = self.max_cq;
         out.max_cqe = self.max_cqe;
         out.max_srq = self.max_srq;
@@ -100,14 +115,13 @@ impl DeviceAttr {
         out.max_mcast_qp_attach = self.max_mcast_qps;
         out.max_total_mcast_qp_attach =
             self.max_mcast_groups.saturating_mul(self.max_mcast_qps).min(i32::MAX as u32);
-        // Address handles take memory only.
-        out.max_ah = i32::MAX as u32;
+        out.max_ah = self.max_ah;
         out.max_qp_rd_atom = self.max_rd_atomic;
         out.max_qp_init_rd_atom = self.max_rd_atomic;
         out.max_res_rd_atom = self.max_rd_atomic.saturating_mul(self.max_qp);
         out.timestamp_mask = self.timestamp_mask;
         out.hca_core_clock = self.core_clock_khz;
-        out.max_pkeys = 1;
+        out.max_pkeys = self.max_pkeys;
         out.atomic_cap = if self.has_atomics {
             bindings::ib_atomic_cap_IB_ATOMIC_HCA
         } else {
@@ -152,6 +166,9 @@ impl PortImmutable {
         | bindings::RDMA_CORE_CAP_IB_CM
         | bindings::RDMA_CORE_CAP_AF_IB
         | bindings::RDMA_CORE_CAP_ETH_AH;
+    /// iWARP, with its connection manager (`RDMA_CORE_PORT_IWARP`).
+    pub(crate) const IWARP: u32 =
+        bindings::RDMA_CORE_CAP_PROT_IWARP | bindings::RDMA_CORE_CAP_IW_CM;
     /// Bytes of a management datagram of InfiniBand (`IB_MGMT_MAD_SIZE`).
     pub(crate) const MAD_SIZE: u32 = bindings::IB_MGMT_MAD_SIZE;
 
@@ -179,6 +196,10 @@ pub(crate) struct PortAttr {
     pub(crate) phys_mtu: u32,
     /// Entries of the GID table.
     pub(crate) gid_table_len: u32,
+    /// True if GIDs are IP addresses.
+    pub(crate) ip_gids: bool,
+    /// Entries of the table of partition keys.
+    pub(crate) pkey_table_len: u16,
     /// Longest message in bytes.
     pub(crate) max_message: u32,
     /// Data rate in Mbit/s.
@@ -216,9 +237,9 @@ impl PortAttr {
         out.active_mtu = self.active_mtu;
         out.phys_mtu = self.phys_mtu;
         out.gid_tbl_len = i32::try_from(self.gid_table_len).unwrap_or(i32::MAX);
-        out.set_ip_gids(1);
+        out.set_ip_gids(self.ip_gids.into());
         out.max_msg_sz = self.max_message;
-        out.pkey_tbl_len = 1;
+        out.pkey_tbl_len = self.pkey_table_len;
         out.max_vl_num = 1;
         let (_, width, speed) =
             RATES.iter().rev().find(|rate| rate.0 <= self.mbps).unwrap_or(&RATES[0]);

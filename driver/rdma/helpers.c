@@ -67,6 +67,14 @@ u8 rdma_helper_port_state(struct net_device *netdev)
 	return ib_get_curr_port_state(netdev);
 }
 
+void rdma_helper_netdev_name(struct net_device *netdev, char *out)
+{
+	/* A name changes under the RTNL. */
+	rtnl_lock();
+	strscpy(out, netdev->name, IFNAMSIZ);
+	rtnl_unlock();
+}
+
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev)
 {
 	return READ_ONCE(netdev->mtu);

@@ -27,6 +27,8 @@ int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct
 			      unsigned long pfn, unsigned long size,
 			      struct rdma_user_mmap_entry *entry);
 u8 rdma_helper_port_state(struct net_device *netdev);
+/* Writes the name of a device to IFNAMSIZ bytes. */
+void rdma_helper_netdev_name(struct net_device *netdev, char *out);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
 /* Tells the clients of the state of the port that is paired with netdev, unless they know it. */

@@ -5,7 +5,7 @@
 
 use core::ptr::NonNull;
 
-use kernel::{error::to_result, prelude::*};
+use kernel::{error::to_result, ffi::c_char, prelude::*};
 
 use super::{bindings, event::DeviceLink};
 
@@ -52,6 +52,12 @@ impl NetdevRef {
         // SAFETY: the device is alive by the type's invariants.
         let state = unsafe { bindings::rdma_helper_port_state(self.0.as_ptr()) };
         u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
+    }
+
+    /// Writes its name, with a terminator.
+    pub(super) fn copy_name(&self, out: &mut [c_char; bindings::IFNAMSIZ as usize]) {
+        // SAFETY: the device is alive by the type's invariants; a name with its terminator fits.
+        unsafe { bindings::rdma_helper_netdev_name(self.0.as_ptr(), out.as_mut_ptr()) };
     }
 
     /// Returns the longest IP packet in bytes.

@@ -56,9 +56,6 @@ pub(crate) trait Operations: Driver {
     /// Returns what never changes of a port.
     fn get_port_immutable(data: &Self::Data<'_>, port: u32) -> Result<PortImmutable>;
 
-    /// Returns the link layer of a port.
-    fn get_link_layer(port: u32) -> LinkLayer;
-
     /// Creates a protection domain.
     fn alloc_pd(data: &Self::Data<'_>, user: Option<&User<'_, Self>>) -> Result<Self::Pd>;
 
@@ -122,10 +119,10 @@ pub(crate) trait Operations: Driver {
     /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
     fn post_recv(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result;
 
-    // Device and port: firmware version, partition keys, GID table, counters, management datagrams.
+    // Ports of RoCE alone: link layer, partition keys, GID table, management datagrams.
 
-    /// Writes the version of the firmware, up to 31 characters.
-    fn get_dev_fw_str(_data: &Self::Data<'_>, _out: &mut dyn fmt::Write) -> fmt::Result {
+    /// Returns the link layer of a port.
+    fn get_link_layer(_port: u32) -> LinkLayer {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -144,17 +141,6 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Reports an event (`enum netdev_cmd`) of the Ethernet device of a port to clients, in the
-    /// core's place.
-    fn report_port_event(_data: &Self::Data<'_>, _event: usize) {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
-
-    /// Reads the counters of a port, in the order of [`Operations::STATS`].
-    fn get_hw_stats(_data: &Self::Data<'_>, _port: u32, _values: &mut [u64]) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
-
     /// Answers a management datagram for a port, or leaves it to the core. What follows the header
     /// of the answer goes to `answer`.
     fn process_mad(
@@ -163,6 +149,31 @@ pub(crate) trait Operations: Driver {
         _mad: &Mad<'_>,
         _answer: &mut [u8],
     ) -> MadResult {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Ports of iWARP alone.
+
+    /// Returns the one entry of the GID table of a port.
+    fn query_gid(_data: &Self::Data<'_>, _port: u32) -> Result<Gid> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Device and port: firmware version, events, counters.
+
+    /// Writes the version of the firmware, up to 31 characters.
+    fn get_dev_fw_str(_data: &Self::Data<'_>, _out: &mut dyn fmt::Write) -> fmt::Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Reports an event (`enum netdev_cmd`) of the Ethernet device of a port to clients, in the
+    /// core's place.
+    fn report_port_event(_data: &Self::Data<'_>, _event: usize) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Reads the counters of a port, in the order of [`Operations::STATS`].
+    fn get_hw_stats(_data: &Self::Data<'_>, _port: u32, _values: &mut [u64]) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

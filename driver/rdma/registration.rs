@@ -5,10 +5,15 @@ use core::{alloc::Layout, cell::UnsafeCell, ptr::NonNull};
 
 use kernel::{device, error::to_result, prelude::*, str::CStr};
 
-use super::{bindings, device::Device, event::DeviceLink, ops::Operations, vtable::VTable};
+use super::{
+    attr::Protocol, bindings, device::Device, event::DeviceLink, netdev::NetdevRef,
+    ops::Operations, vtable::VTable,
+};
 
 /// The properties that a device is allocated with.
 pub(crate) struct Config {
+    /// Its protocol.
+    pub(crate) protocol: Protocol,
     /// GUID of the node, first byte first.
     pub(crate) node_guid: [u8; 8],
     /// Number of completion vectors.
@@ -48,7 +53,12 @@ impl<T: Operations> Allocated<T> {
         let this = Self(NonNull::new(raw.cast()).ok_or(ENOMEM)?);
         // SAFETY: the device was allocated above, and nobody else knows it.
         let ib = unsafe { &mut *raw };
-        ib.node_type = bindings::RDMA_NODE_IB_CA as u8;
+        ib.node_type = match config.protocol {
+            Protocol::Roce => bindings::RDMA_NODE_IB_CA as u8,
+            Protocol::Iwarp => bindings::RDMA_NODE_RNIC as u8,
+        };
+        // Connections of iWARP have real sockets, so their ports need no mapping.
+        ib.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
         ib.node_guid = u64::from_ne_bytes(config.node_guid);
         ib.phys_port_cnt = T::PORTS;
         ib.num_comp_vectors = config.num_comp_vectors.try_into()?;
@@ -57,9 +67,11 @@ impl<T: Operations> Allocated<T> {
         // SAFETY: this view of the union is the device's own `struct device`, which the core has
         // initialised.
         unsafe { (*ib.__bindgen_anon_1.dev).parent = raw_device(parent) };
-        for table in VTable::<T>::TABLES {
-            // SAFETY: the device is not registered; the core copies the table.
-            unsafe { bindings::ib_set_device_ops(raw, table) };
+        for tables in [VTable::<T>::COMMON, VTable::<T>::of_protocol(config.protocol)] {
+            for table in tables {
+                // SAFETY: the device is not registered; the core copies the table.
+                unsafe { bindings::ib_set_device_ops(raw, *table) };
+            }
         }
         // Allocates the data of all ports, so that `set_netdev` need not.
         // SAFETY: the device has a port 1 and its operations; null is no Ethernet device.
@@ -153,6 +165,13 @@ impl<'a, T: Operations> Registration<'a, T> {
     ) -> Result<Self> {
         let Unregistered(mut inner) = device;
         let raw = inner.device.as_raw();
+        // SAFETY: the device is alive.
+        if let Some(netdev) =
+            NonNull::new(raw).and_then(|raw| unsafe { NetdevRef::of_port(raw, 1) })
+        {
+            // SAFETY: nobody else knows the device before it is registered.
+            netdev.copy_name(unsafe { &mut (*raw).iw_ifname });
+        }
         // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data; the
         // name is a format with one `%d` at most, of which the core makes sure.
         to_result(unsafe {

@@ -19,10 +19,9 @@ use kernel::{
 };
 
 use super::{
+    attr::Protocol,
     bindings,
     device::Device,
-    gid::GidAttr,
-    mad::{Mad, MadResult},
     mmap,
     object::{Object, Pd},
     ops::Operations,
@@ -40,9 +39,11 @@ macro_rules! optional {
 
 mod address;
 mod memory;
+mod port;
 mod queues;
 mod restrack;
 mod srq;
+mod xrcd;
 
 /// A table without operations.
 // SAFETY: a C struct of numbers and optional pointers, for which zero is valid.
@@ -75,9 +76,17 @@ macro_rules! core_objects {
 core_objects! { ib_ah ib_cq ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
 
 impl<T: Operations> VTable<T> {
-    /// All tables; the core takes from each what it has.
-    pub(super) const TABLES: [&'static bindings::ib_device_ops; 6] =
-        [&Self::DEVICE, &Self::ADDRESS, &Self::MEMORY, &Self::QUEUES, &Self::RESTRACK, &Self::SRQ];
+    /// The tables of devices of any protocol; the core takes from each what it has.
+    pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] =
+        &[&Self::DEVICE, &Self::MEMORY, &Self::QUEUES, &Self::RESTRACK, &Self::SRQ];
+
+    /// Returns the further tables of devices of this protocol.
+    pub(super) fn of_protocol(protocol: Protocol) -> &'static [&'static bindings::ib_device_ops] {
+        match protocol {
+            Protocol::Roce => const { &[&Self::ROCE, &Self::ADDRESS, &Self::XRCD] },
+            Protocol::Iwarp => const { &[&Self::IWARP] },
+        }
+    }
 
     /// Operations of the device and its ports, and of contexts.
     const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {
@@ -87,15 +96,10 @@ impl<T: Operations> VTable<T> {
         query_device: Some(Self::query_device),
         query_port: Some(Self::query_port),
         get_port_immutable: Some(Self::get_port_immutable),
-        get_link_layer: Some(Self::get_link_layer),
-        query_pkey: optional!(HAS_QUERY_PKEY => query_pkey),
-        add_gid: optional!(HAS_ADD_GID => add_gid),
-        del_gid: optional!(HAS_DEL_GID => del_gid),
         report_port_event: optional!(HAS_REPORT_PORT_EVENT => report_port_event),
         get_dev_fw_str: optional!(HAS_GET_DEV_FW_STR => get_dev_fw_str),
         alloc_hw_port_stats: optional!(HAS_GET_HW_STATS => alloc_hw_port_stats),
         get_hw_stats: optional!(HAS_GET_HW_STATS => get_hw_stats),
-        process_mad: optional!(HAS_PROCESS_MAD => process_mad),
         size_ib_ucontext: Ucontext::<T>::SIZE,
         alloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => alloc_ucontext),
         dealloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => dealloc_ucontext),
@@ -193,64 +197,6 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    unsafe extern "C" fn get_link_layer(
-        _device: *mut bindings::ib_device,
-        port: u32,
-    ) -> bindings::rdma_link_layer {
-        T::get_link_layer(port) as bindings::rdma_link_layer
-    }
-
-    unsafe extern "C" fn query_pkey(
-        device: *mut bindings::ib_device,
-        port: u32,
-        index: u16,
-        out: *mut u16,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core calls this as an operation of this device.
-            let pkey = unsafe { Self::with(device, |_, data| T::query_pkey(data, port, index)) }?;
-            // SAFETY: the core passes a place of its own.
-            unsafe { *out = pkey };
-            Ok(0)
-        })
-    }
-
-    unsafe extern "C" fn add_gid(
-        attr: *const bindings::ib_gid_attr,
-        _context: *mut *mut c_void,
-    ) -> c_int {
-        // SAFETY: this is an operation, with the argument that the core has passed.
-        unsafe { Self::with_gid(attr, T::add_gid) }
-    }
-
-    unsafe extern "C" fn del_gid(
-        attr: *const bindings::ib_gid_attr,
-        _context: *mut *mut c_void,
-    ) -> c_int {
-        // SAFETY: this is an operation, with the argument that the core has passed.
-        unsafe { Self::with_gid(attr, T::del_gid) }
-    }
-
-    /// Runs `f` with an entry of the GID table.
-    ///
-    /// # Safety
-    ///
-    /// To be called from an operation, with its argument.
-    unsafe fn with_gid(
-        attr: *const bindings::ib_gid_attr,
-        f: fn(&T::Data<'_>, &GidAttr) -> Result,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a valid entry, of one of this driver's devices.
-            let device = unsafe { (*attr).device };
-            // SAFETY: the core passes a valid entry.
-            let gid = unsafe { GidAttr::from_raw(attr) };
-            // SAFETY: the caller promises that this is an operation, of the entry's device.
-            unsafe { Self::with(device, |_, data| f(data, gid)) }?;
-            Ok(0)
-        })
-    }
-
     unsafe extern "C" fn get_dev_fw_str(device: *mut bindings::ib_device, out: *mut c_char) {
         const LENGTH: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
         // SAFETY: the core passes room for that many bytes.
@@ -294,29 +240,6 @@ impl<T: Operations> VTable<T> {
             unsafe { Self::with(device, |_, data| T::get_hw_stats(data, port, values)) }?;
             Ok(c_int::try_from(count)?)
         })
-    }
-
-    unsafe extern "C" fn process_mad(
-        device: *mut bindings::ib_device,
-        _flags: c_int,
-        port: u32,
-        received: *const bindings::ib_wc,
-        _grh: *const bindings::ib_grh,
-        mad: *const bindings::ib_mad,
-        answer: *mut bindings::ib_mad,
-        _answer_size: *mut usize,
-        _pkey_index: *mut u16,
-    ) -> c_int {
-        // SAFETY: the core passes a datagram, which does not change during the call.
-        let mad = Mad::new(unsafe { &*mad }, received);
-        // SAFETY: the core passes a datagram of its own for the answer; what is not written stays
-        // as it is.
-        let answer = unsafe { &mut (*answer).data };
-        // SAFETY: the core calls this as an operation of this device.
-        let result: MadResult =
-            unsafe { Self::with(device, |_, data| T::process_mad(data, port, &mad, answer)) };
-        // CAST: a small bit mask.
-        result.bits() as c_int
     }
 
     unsafe extern "C" fn alloc_ucontext(

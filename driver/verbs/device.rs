@@ -13,8 +13,8 @@ use kernel::{
 use super::{Ctx, Verbs};
 use crate::rdma::{
     Device,
-    attr::{DeviceAttr, PortAttr, PortImmutable},
-    gid::GidAttr,
+    attr::{DeviceAttr, PortAttr, PortImmutable, Protocol},
+    gid::{Gid, GidAttr},
     stats::StatDesc,
 };
 
@@ -66,6 +66,7 @@ pub(super) static STAT_DESCS: [StatDesc; STATS] = {
 
 pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
     let caps = ctx.adapter.caps();
+    let roce = ctx.adapter.protocol() == Protocol::Roce;
     DeviceAttr {
         fw_ver: caps.fw_version.get(),
         vendor_id: abi::pci::VENDOR_ID.into(),
@@ -76,6 +77,8 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_qp: caps.max_qp.get(),
         max_qp_wr: caps.max_wr.get(),
         max_sge: caps.max_sge.get(),
+        // A READ of iWARP names one place to put the data into.
+        max_sge_rd: if roce { caps.max_sge.get() } else { 1 },
         max_cq: caps.max_cq.get(),
         max_cqe: caps.max_cqe.get(),
         max_srq: caps.max_srq.get(),
@@ -85,7 +88,10 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_fast_reg_pages: caps.max_fast_reg_pages.get(),
         max_pd: caps.max_pd.get(),
         max_rd_atomic: caps.max_rd_atomic.get(),
-        has_atomics: true,
+        has_atomics: roce,
+        // Address handles take memory only.
+        max_ah: if roce { i32::MAX as u32 } else { 0 },
+        max_pkeys: roce.into(),
         max_mcast_groups: caps.max_mcast_groups.get(),
         max_mcast_qps: caps.max_mcast_qps.get(),
         timestamp_mask: u64::MAX,
@@ -95,25 +101,52 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
 
 pub(super) fn query_port(ctx: &Ctx<'_>, device: &Device<Verbs>, port: u32) -> PortAttr {
     let caps = ctx.adapter.caps();
+    let roce = ctx.adapter.protocol() == Protocol::Roce;
     let netdev = device.netdev(port);
     PortAttr {
         active: !ctx.adapter.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
         max_mtu: MTU_4096,
         active_mtu: netdev.as_ref().and_then(|netdev| netdev.path_mtu()).unwrap_or(MTU_1024),
         phys_mtu: netdev.as_ref().map_or(0, |netdev| netdev.mtu()),
-        gid_table_len: caps.max_gid.get(),
+        gid_table_len: gid_table_len(ctx),
+        ip_gids: roce,
+        pkey_table_len: roce.into(),
         max_message: caps.max_message.get(),
         mbps: caps.port_mbps.get(),
     }
 }
 
 pub(super) fn port_immutable(ctx: &Ctx<'_>) -> PortImmutable {
-    PortImmutable {
-        core_cap_flags: PortImmutable::ROCE_V2,
-        gid_table_len: ctx.adapter.caps().max_gid.get(),
-        pkey_table_len: 1,
-        max_mad_size: PortImmutable::MAD_SIZE,
+    let gid_table_len = gid_table_len(ctx);
+    match ctx.adapter.protocol() {
+        Protocol::Roce => PortImmutable {
+            core_cap_flags: PortImmutable::ROCE_V2,
+            gid_table_len,
+            pkey_table_len: 1,
+            max_mad_size: PortImmutable::MAD_SIZE,
+        },
+        Protocol::Iwarp => PortImmutable {
+            core_cap_flags: PortImmutable::IWARP,
+            gid_table_len,
+            pkey_table_len: 0,
+            max_mad_size: 0,
+        },
     }
+}
+
+/// Returns the number of entries of the GID table. iWARP has one, of which the adapter knows
+/// nothing.
+fn gid_table_len(ctx: &Ctx<'_>) -> u32 {
+    match ctx.adapter.protocol() {
+        Protocol::Roce => ctx.adapter.caps().max_gid.get(),
+        Protocol::Iwarp => 1,
+    }
+}
+
+/// Returns the GID of an iWARP port: its MAC, followed by zeros.
+pub(super) fn query_gid(ctx: &Ctx<'_>) -> Gid {
+    let [a, b, c, d, e, f] = ctx.adapter.mac();
+    [a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
 /// Returns an entry of the table of partition keys, of which RoCE has one: full member of the

@@ -12,7 +12,8 @@
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
-//! | [`qp`], [`modify`] | queue pairs and their attributes |
+//! | [`qp`], [`modify`], [`modify_command`] | queue pairs and their attributes |
+//! | [`rnic`] | states of queue pairs of iWARP |
 //! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs, by owner |
 //! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`kernel_qp`], [`post`], [`poll`], [`consumer`] | queues of kernel clients |
@@ -27,6 +28,7 @@ mod device;
 mod kernel_qp;
 mod mcast;
 mod modify;
+mod modify_command;
 mod mr;
 mod mw;
 mod ops;
@@ -38,6 +40,7 @@ mod qp;
 mod qp_kernel;
 mod qp_params;
 mod qp_user;
+mod rnic;
 mod srq;
 mod uar;
 mod xrc;

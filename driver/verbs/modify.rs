@@ -2,13 +2,12 @@
 //! Attributes of queue pairs.
 
 use abi::{
-    admin::{ModifyQp, QueryQp, command},
+    admin::{QueryQp, command},
     qp::{AddressVector, Attr, AttrMask},
 };
 use kernel::{dma::Coherent, io::Io, prelude::*};
-use zerocopy::IntoBytes;
 
-use super::{Ctx, Verbs, device::NO_VLAN, qp::Queues};
+use super::{Ctx, Verbs, device::NO_VLAN, modify_command, qp::Queues};
 use crate::pairing::PORT;
 use crate::rdma::{
     ah::{AhAttr, AhValues},
@@ -37,26 +36,34 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     if mask.contains(QpAttrMask::AV) {
         encoded.av = encode_av(attr.av())?;
     }
-    let bits = AttrMask::from_bits(mask.bits()).ok_or(EOPNOTSUPP)?.bits();
-    let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<Attr>(), GFP_KERNEL)?;
-    (&buffer).copy_from_slice(encoded.as_bytes());
-    let params = ModifyQp::new(qp.qpn, bits, buffer.dma_address());
-    match ctx.execute::<command::ModifyQp>(&params) {
-        // An adapter that has died does nothing more for the queue pair, as these states want.
-        Err(_) if ctx.adapter.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
-        result => drop(result?),
-    }
+    change(ctx, qp, &encoded, AttrMask::from_bits(mask.bits()).ok_or(EOPNOTSUPP)?, to)?;
     *state = to;
-    if to == QpState::Error && qp.shares && ctx.adapter.is_dead() {
-        // It would have told so itself.
-        qp.link().set_last_wqe_due();
-        ctx.adapter.call_handlers();
-    }
     if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
             cq.kernel()?.purge(qp.qpn)?;
         }
         queues.reset(ctx);
+    }
+    Ok(())
+}
+
+/// Changes attributes of the adapter's queue pair, which is in the state `to` then.
+pub(super) fn change(
+    ctx: &Ctx<'_>,
+    qp: &Qp<Verbs>,
+    attr: &Attr,
+    mask: AttrMask,
+    to: QpState,
+) -> Result {
+    match modify_command::execute(ctx, qp.qpn, attr, mask) {
+        // An adapter that has died does nothing more for the queue pair, as these states want.
+        Err(_) if ctx.adapter.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
+        result => result?,
+    }
+    if to == QpState::Error && qp.shares && ctx.adapter.is_dead() {
+        // It would have told so itself.
+        qp.link().set_last_wqe_due();
+        ctx.adapter.call_handlers();
     }
     Ok(())
 }

@@ -5,13 +5,13 @@ use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use kernel::{fmt, prelude::*};
 
 use super::{
-    Ctx, Verbs, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, srq, xrc,
+    Ctx, Verbs, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, rnic, srq, xrc,
 };
 use crate::pairing::PORT;
 use crate::rdma::{
     self, Device, Driver, Operations,
     ah::{AhAttr, AhValues},
-    attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable},
+    attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable, Protocol},
     cq::{CqInit, Moderation, Notify},
     gid::{Gid, GidAttr},
     mad::{Mad, MadResult},
@@ -67,6 +67,10 @@ impl Operations for Verbs {
 
     fn query_pkey(_ctx: &Ctx<'_>, _port: u32, index: u16) -> Result<u16> {
         device::query_pkey(index)
+    }
+
+    fn query_gid(ctx: &Ctx<'_>, _port: u32) -> Result<Gid> {
+        Ok(device::query_gid(ctx))
     }
 
     /// Does nothing: the pairing reports such events, those of a port that opens when the adapter
@@ -319,7 +323,10 @@ impl Operations for Verbs {
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Result {
-        modify::modify(ctx, qp, attr, mask)
+        match ctx.adapter.protocol() {
+            Protocol::Roce => modify::modify(ctx, qp, attr, mask),
+            Protocol::Iwarp => rnic::modify(ctx, qp, attr, mask),
+        }
     }
 
     fn query_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>) -> Result<QpQuery> {

@@ -12,13 +12,14 @@ use super::{
     Ctx, Verbs,
     context::Pd,
     kernel_qp::KernelQp,
-    qp_kernel,
+    modify_command, qp_kernel,
     qp_params::{CreatedQp, own_cap},
     qp_user::{self, UserQp},
     xrc,
 };
 use crate::rdma::{
     Device,
+    attr::Protocol,
     qp::{NewQp, QpInit},
     qp_attr::{QpCap, QpState, QpType},
     udata::User,
@@ -77,6 +78,10 @@ pub(super) fn create(
     if init.flags() != 0 {
         return Err(EOPNOTSUPP);
     }
+    let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
+    if iwarp && init.kind() != QpType::RC {
+        return Err(EOPNOTSUPP);
+    }
     let caps = ctx.adapter.caps();
     let cap = own_cap(init);
     if cap.max_send_wr > caps.max_wr.get()
@@ -87,7 +92,8 @@ pub(super) fn create(
     {
         return Err(EINVAL);
     }
-    let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
+    let first = if iwarp { QpState::Init } else { QpState::Reset };
+    let state = KBox::pin_init(new_mutex!(first, "vrnic::Qp"), GFP_KERNEL)?;
     let CreatedQp { qpn, cap, queues } = match (pd, user) {
         _ if init.kind() == QpType::XRC_TGT => {
             let qpn = xrc::create_target(ctx, init)?;
@@ -101,7 +107,9 @@ pub(super) fn create(
     };
     let sq_sig_all = init.sq_sig_all();
     let queues = ctx.complete::<command::DestroyQp, _>(qpn, queues, |queues| {
-        ctx.adapter.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
+        let initialized = if iwarp { modify_command::initialize(ctx, qpn) } else { Ok(()) };
+        let added = initialized.and_then(|()| ctx.adapter.add_qp(qpn, init.link.clone()));
+        added.inspect_err(|_| match queues {
             Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
             Queues::User { memory } => memory.unmap(user),
             Queues::Target => {}

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Trampolines of shared receive queues and XRC domains.
+//! Trampolines of shared receive queues.
 
 use super::*;
 use crate::rdma::{
     event::SrqLink,
-    object::Xrcd,
     srq::{Srq, SrqChange, SrqInit},
     udata::User,
     wr::RecvWrs,
@@ -13,9 +12,6 @@ use crate::rdma::{
 impl<T: Operations> VTable<T> {
     /// The operations of this file.
     pub(super) const SRQ: bindings::ib_device_ops = bindings::ib_device_ops {
-        size_ib_xrcd: Xrcd::<T>::SIZE,
-        alloc_xrcd: optional!(HAS_ALLOC_XRCD => alloc_xrcd),
-        dealloc_xrcd: optional!(HAS_DEALLOC_XRCD => dealloc_xrcd),
         size_ib_srq: Srq::<T>::SIZE,
         create_srq: optional!(HAS_CREATE_SRQ => create_srq),
         modify_srq: optional!(HAS_MODIFY_SRQ => modify_srq),
@@ -24,37 +20,6 @@ impl<T: Operations> VTable<T> {
         post_srq_recv: optional!(HAS_POST_SRQ_RECV => post_srq_recv),
         ..EMPTY
     };
-
-    unsafe extern "C" fn alloc_xrcd(
-        xrcd: *mut bindings::ib_xrcd,
-        udata: *mut bindings::ib_udata,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes the payload of the command, or null.
-            unsafe { Udata::expect_none(udata) }?;
-            // SAFETY: the core calls this as an operation of the domain's device.
-            let driver = unsafe { Self::with_device_of(xrcd, |_, data| T::alloc_xrcd(data)) }?;
-            // SAFETY: the core has allocated the domain with the size in the table, and only this
-            // call knows it.
-            unsafe { Object::init(xrcd, driver) };
-            Ok(0)
-        })
-    }
-
-    unsafe extern "C" fn dealloc_xrcd(
-        xrcd: *mut bindings::ib_xrcd,
-        _udata: *mut bindings::ib_udata,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a domain that `alloc_xrcd` has set up.
-            let this = unsafe { Xrcd::<T>::from_raw(xrcd) };
-            // SAFETY: the core calls this as an operation of the domain's device.
-            unsafe { Self::with_device_of(xrcd, |_, data| T::dealloc_xrcd(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
-            unsafe { Xrcd::<T>::destroy(xrcd) };
-            Ok(0)
-        })
-    }
 
     unsafe extern "C" fn create_srq(
         srq: *mut bindings::ib_srq,

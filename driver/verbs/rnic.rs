@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+//! States of queue pairs of iWARP. They are in INIT from the beginning, and OPEN_CONNECTION takes
+//! them to RTS, whatever their owner asks for.
+
+use abi::qp::{Attr, AttrMask, State};
+use kernel::prelude::*;
+
+use super::{Ctx, Verbs, modify, modify_command};
+use crate::rdma::{
+    qp::Qp,
+    qp_attr::{QpAttr, QpAttrMask, QpState},
+};
+
+/// Changes a queue pair as the connection manager asks for it (`iw_cm_init_qp_attr`), which names
+/// few attributes, and often no state.
+pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
+    let mut state = qp.state.lock();
+    let to = if mask.contains(QpAttrMask::STATE) { Some(attr.state()?) } else { None };
+    match to {
+        Some(QpState::SendQueueDrained) => close(ctx, qp),
+        Some(QpState::Error) => {
+            *state = QpState::Error;
+            change_state(ctx, qp, State::Err, QpState::Error)
+        }
+        Some(QpState::Reset | QpState::SendQueueError) => Err(EINVAL),
+        _ if *state == QpState::Error => Err(EINVAL),
+        _ if mask.contains(QpAttrMask::ACCESS_FLAGS) => {
+            let rights = Attr { access: attr.values().access.into(), ..Attr::default() };
+            modify_command::execute(ctx, qp.qpn, &rights, AttrMask::ACCESS_FLAGS)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Closes the connection in an orderly way. One that has ended already is closed.
+fn close(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result {
+    match change_state(ctx, qp, State::Sqd, QpState::SendQueueDrained) {
+        Err(_) if modify::query(ctx, qp)?.state == QpState::Error => Ok(()),
+        result => result,
+    }
+}
+
+fn change_state(ctx: &Ctx<'_>, qp: &Qp<Verbs>, state: State, to: QpState) -> Result {
+    let attr = Attr { state: state as u8, ..Attr::default() };
+    modify::change(ctx, qp, &attr, AttrMask::STATE, to)
+}
