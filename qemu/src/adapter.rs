@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 /// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the
 /// second ones in another.
 #[derive(Clone, Debug)]
@@ -17,6 +19,29 @@ pub struct Adapter {
     pub socket: PathBuf,
     /// Ethernet socket of the function.
     pub net: PathBuf,
+    /// The protocol of the function.
+    pub personality: Personality,
+}
+
+/// The protocol of an adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    /// RoCE version 2.
+    #[default]
+    Roce,
+    /// iWARP.
+    Iwarp,
+}
+
+impl Personality {
+    /// Returns its name, as settings of the daemon have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Roce => "roce",
+            Self::Iwarp => "iwarp",
+        }
+    }
 }
 
 impl Adapter {
@@ -37,7 +62,14 @@ impl Adapter {
             socket: dir.join(format!("{name}.sock")),
             net: dir.join(format!("{name}.net")),
             name,
+            personality: Personality::Roce,
         }
+    }
+
+    /// Returns the adapter with this protocol.
+    #[must_use]
+    pub fn of(self, personality: Personality) -> Self {
+        Self { personality, ..self }
     }
 
     /// Its IPv4 address, without prefix length.

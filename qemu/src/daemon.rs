@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Personality};
 use crate::console::tail;
 use crate::paths::Paths;
 use crate::process::Killed;
@@ -53,11 +53,14 @@ impl Daemon {
             }
             None => Command::new(paths.vrnicd()),
         };
-        for Adapter { name, mac, socket, net, .. } in &adapters {
+        for Adapter { name, mac, socket, net, personality, .. } in &adapters {
             let (socket, net) = (socket.display(), net.display());
-            command
-                .arg("--function")
-                .arg(format!("name={name},mac={mac},socket={socket},net={net}"));
+            let mut function = format!("name={name},mac={mac},socket={socket},net={net}");
+            // Daemons of former versions, which are measured, know no other.
+            if *personality != Personality::Roce {
+                function += &format!(",personality={}", personality.name());
+            }
+            command.arg("--function").arg(function);
         }
         command.args(arguments);
         let extra = std::env::var("VRNICD_ARGS").unwrap_or_default();

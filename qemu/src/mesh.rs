@@ -1,19 +1,18 @@
 //! Traffic between each two guests: `ib_write_bw`, and `rping` by the RDMA connection manager.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use anyhow::Context;
 
 use crate::guest::Guest;
 use crate::pair::Pair;
-use crate::perftest::{Case, Figure, Outcome, PATIENCE, between, case, outcome, with_sound_clocks};
+use crate::perftest::{Case, Outcome, PATIENCE, PING, between, case, with_sound_clocks};
 use crate::progress::step;
 
 /// The run of perftest.
 const WRITE: Case = case("ib_write_bw", "-s 65536 -n 50");
 /// The run of rping, which checks its data.
-const PING: Case = case("rping", "-V -C 10");
+const ROUNDS: Case = case(PING, "-V -C 10");
 
 /// Runs the programs whose line in the table contains `only` between each two guests, one after the
 /// other. Prints a line for each when it has ended, and its output if it has failed or if `verbose`
@@ -26,7 +25,7 @@ pub fn run_mesh(pair: &Pair, only: &str, verbose: bool) -> anyhow::Result<Vec<Ou
     let mut outcomes = Vec::new();
     for (n, server) in guests.iter().enumerate() {
         for client in guests.iter().take(n) {
-            for case in [WRITE, PING] {
+            for case in [WRITE, ROUNDS] {
                 let line = line(&case, client, server);
                 if !format!("{} {}", line.tool, line.options).contains(only) {
                     continue;
@@ -52,28 +51,8 @@ fn line(case: &Case, client: &Guest, server: &Guest) -> Case {
 }
 
 fn run(case: &Case, client: &Guest, server: &Guest) -> anyhow::Result<Outcome> {
-    if case.tool == PING.tool {
-        return ping(case, client, server);
-    }
     with_sound_clocks(
         || between(server, client, case, PATIENCE),
         |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
     )
-}
-
-/// Runs rping.
-fn ping(case: &Case, client: &Guest, server: &Guest) -> anyhow::Result<Outcome> {
-    let (Case { tool, options }, ip) = (case, server.ip());
-    let serving = server.agent().start(&format!("exec {tool} {options} -s -a {ip}"))?;
-    // A server that ended at once is seen by its exit code.
-    let _listens = server.check(
-        "for n in $(seq 300); do rdma res show cm_id | grep -q 'state LISTEN' && exit 0; \
-         sleep 0.1; done; exit 1",
-        Duration::from_secs(120),
-    );
-    let ran = client.agent().run(&format!("exec {tool} {options} -v -c -a {ip}"), PATIENCE);
-    let mut outcome = outcome(case, ran, serving);
-    let rounds = outcome.text.lines().filter(|line| line.starts_with("ping data:")).count();
-    outcome.figure = (outcome.code == 0 && rounds > 0).then_some(Figure::Rounds(rounds));
-    Ok(outcome)
 }

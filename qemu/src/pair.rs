@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use crate::accel::Accel;
-use crate::adapter::{Adapter, guest_name};
+use crate::adapter::{Adapter, Personality, guest_name};
 use crate::daemon::{Daemon, Launch};
 use crate::guest::{Guest, Setup};
 use crate::overlay::write_initramfs;
@@ -43,6 +43,8 @@ pub struct Options {
     pub memory: u32,
     /// Adapters of each guest, at least 1.
     pub adapters: u8,
+    /// The protocol of all adapters.
+    pub personality: Personality,
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
     /// True if each guest has a daemon of its own. Trunks join them, one between any two daemons,
@@ -67,6 +69,7 @@ impl Default for Options {
             cpus: 1,
             memory: 1536,
             adapters: 1,
+            personality: Personality::Roce,
             twins: false,
             apart: false,
             hosts: Vec::new(),
@@ -267,15 +270,19 @@ fn trunks(dir: &Path, guest: u8, guests: u8) -> Vec<String> {
 
 /// The adapters of these guests.
 fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
-    let rail = |rail| guests.clone().map(move |guest| Adapter::new(dir, guest, rail));
+    let rail = |rail| {
+        let adapter = move |guest| Adapter::new(dir, guest, rail).of(options.personality);
+        guests.clone().map(adapter)
+    };
     (0..options.adapters.max(1)).flat_map(rail).collect()
 }
 
 fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
+    let adapter = |rail| Adapter::new(&dir, guest, rail).of(options.personality);
     Setup {
         name: guest_name(guest),
-        adapter: Adapter::new(&dir, guest, 0),
-        more: (1..options.adapters).map(|rail| Adapter::new(&dir, guest, rail)).collect(),
+        adapter: adapter(0),
+        more: (1..options.adapters).map(adapter).collect(),
         plugged: options.plugged,
         cpus: options.cpus,
         memory: options.memory,
@@ -285,7 +292,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
     }
 }
 
-/// Loads vrnic.ko and waits until each RDMA device has its port and its IPv4 GID.
+/// Loads vrnic.ko and waits until each RDMA device is ready.
 ///
 /// # Errors
 /// When that does not come about.
@@ -303,16 +310,21 @@ pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
     ready(guest)
 }
 
-/// Waits until each RDMA device has its port and its IPv4 GID.
+/// Waits until each RDMA device has its port, and with RoCE its IPv4 GID.
 ///
 /// # Errors
 /// When that does not come about within half a minute.
 pub fn ready(guest: &Guest) -> anyhow::Result<()> {
     let devices = guest.setup().adapters().count();
+    let gid = match guest.setup().adapter.personality {
+        Personality::Roce => "0000:0000:0000:0000:0000:ffff",
+        // The MAC.
+        Personality::Iwarp => "5254:0076",
+    };
     guest.check(
         &format!(
             "for n in $(seq 300); do ready=0; for p in /sys/class/infiniband/*/ports/1; do \
-               grep -q ACTIVE $p/state 2>/dev/null && grep -qs 0000:0000:0000:0000:0000:ffff $p/gids/* && \
+               grep -q ACTIVE $p/state 2>/dev/null && grep -qs {gid} $p/gids/* && \
                ready=$((ready+1)); \
              done; [ $ready -ge {devices} ] && exit 0; sleep 0.1; done; \
              echo 'not every RDMA device became active'; rdma link; exit 1"

@@ -17,6 +17,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Port of its servers.
 const PORT: u16 = 18515;
 
+/// The program that sends messages there and back, and checks them.
+pub(crate) const PING: &str = "rping";
+
 /// Number of tries for a run that perftest rejects because of its clocks.
 const ATTEMPTS: u32 = 3;
 
@@ -112,6 +115,24 @@ pub const SET: &[Case] = &[
     case("ib_atomic_lat", "-e -n 500"),
 ];
 
+/// The set of adapters of iWARP, whose QPs only the RDMA connection manager connects.
+pub const IWARP_SET: &[Case] = &[
+    case(PING, "-V -C 100"),
+    case(PING, "-V -C 20 -S 60000"),
+    case("ib_send_bw", "-R -a -n 100"),
+    case("ib_send_bw", "-R -b -s 65536 -n 200"),
+    case("ib_send_bw", "-R -q 8 -s 65536 -n 100"),
+    case("ib_send_bw", "-R -e -s 65536 -n 200"),
+    case("ib_send_lat", "-R -n 200"),
+    case("ib_write_bw", "-R -a -n 100"),
+    case("ib_write_bw", "-R -b -s 65536 -n 200"),
+    case("ib_write_bw", "-R -q 8 -s 65536 -n 100"),
+    case("ib_write_lat", "-R -n 200"),
+    case("ib_read_bw", "-R -a -n 100"),
+    case("ib_read_bw", "-R -q 8 -s 65536 -n 100"),
+    case("ib_read_lat", "-R -n 200"),
+];
+
 impl Pair {
     /// Runs `case` with its server in guest b and its client in guest a.
     ///
@@ -165,6 +186,9 @@ pub fn between(
     case: &Case,
     patience: Duration,
 ) -> anyhow::Result<Outcome> {
+    if case.tool == PING {
+        return ping(server, client, case, patience);
+    }
     let Case { tool, options } = case;
     let serving = server.agent().start(&format!("exec {tool} {options}"))?;
     // A server that ended at once is seen by its exit code.
@@ -174,9 +198,31 @@ pub fn between(
     Ok(outcome(case, ran, serving))
 }
 
+/// Runs rping.
+fn ping(
+    server: &Guest,
+    client: &Guest,
+    case: &Case,
+    patience: Duration,
+) -> anyhow::Result<Outcome> {
+    let (Case { tool, options }, ip) = (case, server.ip());
+    let serving = server.agent().start(&format!("exec {tool} {options} -s -a {ip}"))?;
+    // A server that ended at once is seen by its exit code.
+    let _listens = server.check(
+        "for n in $(seq 300); do rdma res show cm_id | grep -q 'state LISTEN' && exit 0; \
+         sleep 0.1; done; exit 1",
+        Duration::from_secs(120),
+    );
+    let ran = client.agent().run(&format!("exec {tool} {options} -v -c -a {ip}"), patience);
+    let mut outcome = outcome(case, ran, serving);
+    let rounds = outcome.text.lines().filter(|line| line.starts_with("ping data:")).count();
+    outcome.figure = (outcome.code == 0 && rounds > 0).then_some(Figure::Rounds(rounds));
+    Ok(outcome)
+}
+
 /// Returns the outcome of a case whose client has ended. Waits for its server, which is killed if
 /// the client has failed.
-pub(crate) fn outcome(case: &Case, client: anyhow::Result<Output>, serving: Running) -> Outcome {
+fn outcome(case: &Case, client: anyhow::Result<Output>, serving: Running) -> Outcome {
     let client = ended(client);
     if !client.ok() {
         let _ended = serving.kill();

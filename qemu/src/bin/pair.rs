@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, value_parser};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
-use vrnic_qemu::adapter::guest_name;
+use vrnic_qemu::adapter::{Personality, guest_name};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
-use vrnic_qemu::perftest::{SET, run_set, summary};
+use vrnic_qemu::perftest::{IWARP_SET, SET, run_set, summary};
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
 
@@ -64,6 +64,11 @@ struct Args {
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=4))]
     adapters: u8,
 
+    /// The protocol of the adapters. The set of tests for iWARP connects by the RDMA connection
+    /// manager: rping, and perftest with -R
+    #[arg(long, value_enum, default_value_t)]
+    personality: Personality,
+
     /// Give each guest a daemon of its own, joined by trunks, so that the guests reach each other
     /// by packets
     #[arg(long)]
@@ -101,6 +106,7 @@ fn main() -> Result<ExitCode> {
         cpus: args.cpus,
         memory: args.memory,
         adapters: args.adapters,
+        personality: args.personality,
         apart: args.wire,
         module: !args.no_module,
         files: args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?,
@@ -124,7 +130,11 @@ fn main() -> Result<ExitCode> {
 
 /// Runs the tests and prints the table.
 fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
-    let set: Vec<_> = SET
+    let set = match args.personality {
+        Personality::Roce => SET,
+        Personality::Iwarp => IWARP_SET,
+    };
+    let set: Vec<_> = set
         .iter()
         .filter(|case| format!("{} {}", case.tool, case.options).contains(&args.only))
         .cloned()
