@@ -38,5 +38,5 @@ pub use connection::{Connection, Counters, End, Event, State, Transmit};
 pub use context::{Context, Params};
 pub use discard::{Discard, Discards};
 pub use seq::{SeqNum, StreamPos};
-pub use stream::{Delivered, Gone, Offered, Sink, Source, Then};
+pub use stream::{Delivered, Delivery, Gone, Offered, Sink, Source, Then};
 pub use time::Nanos;

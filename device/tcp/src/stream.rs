@@ -38,9 +38,21 @@ pub enum Then {
     /// the window closes. [`Connection::resume`](crate::Connection::resume) delivers them again.
     Hold,
     /// Stop. The bytes that were not taken are dropped without an acknowledgement, so the peer
-    /// sends them again. If they have been acknowledged (after [`Self::Hold`]), the connection is
-    /// reset.
+    /// sends them again. If they have been acknowledged ([`Delivery::acknowledged`]), the
+    /// connection is reset.
     Refuse,
+}
+
+/// Bytes whose turn has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// The position behind all bytes that were taken or filled before.
+    pub at: StreamPos,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// They have been acknowledged, because they were held back or came in while others were. So
+    /// they cannot be refused.
+    pub acknowledged: bool,
 }
 
 /// The result of [`Sink::deliver`].
@@ -76,9 +88,8 @@ pub trait Sink {
         let _ = (unacknowledged, sent);
     }
 
-    /// Takes the next bytes of the stream; `at` is the position behind all that were taken or
-    /// filled before.
-    fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered;
+    /// Takes the next bytes of the stream.
+    fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered;
 
     /// Looks at bytes ahead of their turn: some before them are missing. A receiver that knows
     /// where they belong may place them at once. They have not been placed before, but may have

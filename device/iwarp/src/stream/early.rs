@@ -140,7 +140,7 @@ impl Stream {
         memory: &mut impl Memory,
     ) -> Then {
         self.arriving.filled = to;
-        self.hold_to(to);
+        self.arriving.acknowledged = true;
         let then = self.catch_up(memory);
         if self.state != State::Rts {
             let from = from.max(self.next_fpdu());

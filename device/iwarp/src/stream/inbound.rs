@@ -10,7 +10,7 @@ use crate::mpa::start::{self, Failure};
 use crate::rdmap::ahead::{Placed, Table};
 use crate::rdmap::memory::Memory;
 use crate::rdmap::receive::{Ends, Step};
-use crate::tcp::{Delivered, Offered, Sink, StreamPos, Then};
+use crate::tcp::{Delivered, Delivery, Offered, Sink, StreamPos, Then};
 use crate::wire::rdmap::Segment;
 use crate::wire::start::{FRAME_MAX, Start, length};
 use crate::wire::terminate::{self, Cause};
@@ -44,8 +44,8 @@ pub(super) struct Arriving {
     start: Vec<u8>,
     /// The reason for which TCP was asked to hold octets back.
     pub(super) held: Option<Held>,
-    /// Octets before this position may have been acknowledged although they were not taken.
-    pub(super) held_to: StreamPos,
+    /// The octets that are being delivered have been acknowledged, so they do not come again.
+    pub(super) acknowledged: bool,
     /// The position of the FPDU that ended the stream. It is not acknowledged before the Terminate
     /// has been, so that the request that it belongs to is still outstanding at the peer.
     pub(super) refused: Option<StreamPos>,
@@ -65,7 +65,7 @@ impl Arriving {
             finished: false,
             start: Vec::with_capacity(FRAME_MAX),
             held: None,
-            held_to: StreamPos(0),
+            acknowledged: false,
             refused: None,
             wrong: (StreamPos(0), 0),
             given: 0,
@@ -119,9 +119,10 @@ impl<M: Memory> Sink for Inbox<'_, M> {
         self.stream.progress(unacknowledged, sent);
     }
 
-    fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered {
+    fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
+        let Delivery { at, bytes, acknowledged } = *delivery;
+        self.stream.arriving.acknowledged = acknowledged;
         if self.stream.catch_up(self.memory) == Then::Hold {
-            self.stream.hold_to(at.plus(bytes.len() as u64));
             return Delivered { taken: 0, then: Then::Hold };
         }
         let (mut left, mut ended) = (bytes, false);
@@ -138,10 +139,9 @@ impl<M: Memory> Sink for Inbox<'_, M> {
                     left = left.get(octets..).unwrap_or_default();
                 }
                 Fate::Hold(octets) => {
-                    self.stream.hold_to(at.plus(bytes.len() as u64));
                     return Delivered { taken: taken(left) + octets, then: Then::Hold };
                 }
-                Fate::Refuse if from >= self.stream.arriving.held_to => {
+                Fate::Refuse if !acknowledged => {
                     return Delivered { taken: taken(left), then: Then::Refuse };
                 }
                 Fate::Refuse => break,
@@ -276,11 +276,6 @@ impl Stream {
         Taken::End
     }
 
-    /// Octets before this position may be acknowledged without being taken.
-    pub(super) fn hold_to(&mut self, end: StreamPos) {
-        self.arriving.held_to = self.arriving.held_to.max(end);
-    }
-
     /// The octets are no right FPDU.
     fn broken(&mut self, cause: Cause, at: StreamPos) -> Fate {
         if cause == Cause::Crc {
@@ -288,8 +283,7 @@ impl Stream {
             let (wrong, count) = &mut self.arriving.wrong;
             *count = if *wrong == at { *count + 1 } else { 1 };
             *wrong = at;
-            // What was acknowledged does not come again.
-            let comes_again = self.arriving.deframer.is_at_border() && at >= self.arriving.held_to;
+            let comes_again = self.arriving.deframer.is_at_border() && !self.arriving.acknowledged;
             if comes_again && *count <= CRC_RETRIES {
                 return Fate::Refuse;
             }
@@ -305,7 +299,7 @@ impl Stream {
         let reported = !self.terminated || self.look.queued == 0;
         if self.state == State::Terminate
             && !reported
-            && at >= self.arriving.held_to
+            && !self.arriving.acknowledged
             && self.arriving.refused.is_some_and(|refused| refused <= at)
         {
             return false;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vrnic_iwarp::rdmap::work::Work;
 use vrnic_iwarp::stream::close::{Happening, State};
 use vrnic_iwarp::stream::{Config, Stream, Want};
-use vrnic_iwarp::tcp::{Sink, Source, StreamPos, Then};
+use vrnic_iwarp::tcp::{Delivery, Sink, Source, StreamPos, Then};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::SendKind;
 
@@ -52,7 +52,8 @@ fn steps() -> impl Strategy<Value = Step> {
 
 fn act(end: &mut End, step: &Step, at: &mut u64) {
     let mut deliver = |end: &mut End, octets: &[u8]| {
-        let delivered = end.stream.sink(&mut end.ram).deliver(StreamPos(*at), octets);
+        let delivery = Delivery { at: StreamPos(*at), bytes: octets, acknowledged: false };
+        let delivered = end.stream.sink(&mut end.ram).deliver(&delivery);
         assert!(delivered.taken <= octets.len());
         assert!(
             delivered.taken == octets.len() || matches!(delivered.then, Then::Hold | Then::Refuse)
@@ -145,7 +146,8 @@ proptest! {
         let mut end = End::new(Stream::initiate(Config::default(), &[]), 1);
         for (nth, octet) in frame.iter().enumerate() {
             let mut sink = end.stream.sink(&mut end.ram);
-            sink.deliver(StreamPos(nth as u64), &[*octet]);
+            let at = StreamPos(nth as u64);
+            sink.deliver(&Delivery { at, bytes: &[*octet], acknowledged: false });
         }
         let _ = Stream::respond(Config::default(), &frame, &[]);
     }

@@ -117,3 +117,21 @@ fn the_peers_end_is_found_behind_a_send_that_has_waited_in_vain() {
         assert!(!host.end.events.contains(&Event::AbortiveDisconnect), "{:?}", host.end.events);
     }
 }
+
+/// Lets a SEND wait for its receive, and sends a WRITE meanwhile, which is acknowledged and wrong.
+#[test]
+fn a_wrong_message_that_was_acknowledged_behind_a_waiting_send_ends_with_a_terminate() {
+    let mut net = Net::new(9, Config::default());
+    net.establish();
+    net.hosts[0].end.post(Work::Send(SendKind::default()), 0, 100);
+    net.run_until(|net| net.hosts[1].end.stream.waits_for_receive());
+    let wrong = Tagged { stag: Stag(0xbad), to: 0 };
+    net.hosts[0].end.post(Work::Write(wrong), 0, 100);
+    net.run_until(|net| net.hosts[0].end.completions.len() == 2);
+    net.hosts[1].end.receive(0x1_0000, 100);
+    net.hosts[1].resume(net.now);
+    net.run_until(|net| net.hosts.iter().all(|host| host.end.stream.state() == State::Error));
+    assert_eq!(net.hosts[1].end.ram.received.len(), 1);
+    let told = |event: &Event| matches!(event, Event::TerminateReceived(_));
+    assert!(net.hosts[0].end.events.iter().any(told), "{:?}", net.hosts[0].end.events);
+}

@@ -3,7 +3,7 @@
 
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_iwarp::stream::{Config, Stream};
-use vrnic_iwarp::tcp::{Sink, Source, StreamPos, Then};
+use vrnic_iwarp::tcp::{Delivery, Sink, Source, StreamPos, Then};
 
 use crate::host::End;
 
@@ -142,7 +142,8 @@ impl Pair {
         let at = StreamPos((state.taken - origin) as u64);
         let End { stream, ram, .. } = &mut self.ends[1 - way];
         let octets = &state.shadow[state.taken..to];
-        let delivered = stream.sink(ram).deliver(at, octets);
+        let delivery = Delivery { at, bytes: octets, acknowledged: false };
+        let delivered = stream.sink(ram).deliver(&delivery);
         assert!(delivered.taken <= octets.len());
         state.taken += delivered.taken;
         state.held = delivered.then == Then::Hold;

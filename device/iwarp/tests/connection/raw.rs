@@ -4,7 +4,7 @@ use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
 use vrnic_iwarp::mpa::markers::Markers;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::{Config, Event};
-use vrnic_iwarp::tcp::{Offered, Sink, StreamPos, Then};
+use vrnic_iwarp::tcp::{Delivery, Offered, Sink, StreamPos, Then};
 use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag};
 use vrnic_iwarp::wire::rdmap::Opcode;
 use vrnic_iwarp::wire::terminate::Cause;
@@ -28,7 +28,9 @@ impl Raw {
 
     pub(crate) fn deliver(&mut self, octets: &[u8]) -> Then {
         let end = &mut self.pair.ends[1];
-        let delivered = end.stream.sink(&mut end.ram).deliver(StreamPos(self.start), octets);
+        let at = StreamPos(self.start);
+        let delivery = Delivery { at, bytes: octets, acknowledged: false };
+        let delivered = end.stream.sink(&mut end.ram).deliver(&delivery);
         self.start += delivered.taken as u64;
         end.collect();
         delivered.then

@@ -9,7 +9,7 @@ use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
 use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Stream};
-use vrnic_iwarp::tcp::{Gone, Sink, Source, StreamPos};
+use vrnic_iwarp::tcp::{Delivery, Gone, Sink, Source, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::SendKind;
 use vrnic_iwarp::wire::start::{HEADER, length};
@@ -115,7 +115,8 @@ fn a_stream_speaks_as_siw_does() {
     // The client's octets come in pieces of 33; ours leave and are acknowledged at once.
     for (nth, piece) in client[request..].chunks(33).enumerate() {
         let at = StreamPos(33 * nth as u64);
-        assert_eq!(stream.sink(&mut memory).deliver(at, piece).taken, piece.len());
+        let delivery = Delivery { at, bytes: piece, acknowledged: false };
+        assert_eq!(stream.sink(&mut memory).deliver(&delivery).taken, piece.len());
         outcomes.extend(std::iter::from_fn(|| stream.next_completion()));
         // The READ follows the client's first message of a round, the WRITE its second one.
         let ready = |step| match step % 4 {

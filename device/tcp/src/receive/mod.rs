@@ -25,7 +25,7 @@ use self::store::Store;
 use crate::context::{Context, Params};
 use crate::discard::{Discard, Discards};
 use crate::seq::{Origin, SeqNum, StreamPos};
-use crate::stream::{Offered, Sink, Then};
+use crate::stream::{Delivery, Offered, Sink, Then};
 use crate::time::Nanos;
 use crate::wire::SackBlock;
 
@@ -236,7 +236,8 @@ impl Receiver {
 
     /// Gives the next bytes to the sink.
     fn deliver(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Step {
-        let delivered = sink.deliver(self.delivered, bytes);
+        let (at, acknowledged) = (self.delivered, self.received > self.delivered);
+        let delivered = sink.deliver(&Delivery { at, bytes, acknowledged });
         let taken = delivered.taken.min(bytes.len());
         self.delivered = self.delivered.plus(taken as u64);
         self.received = self.received.max(self.delivered);

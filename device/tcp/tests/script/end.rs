@@ -6,7 +6,8 @@ use vrnic_tcp::connection::{Connection, Event};
 use vrnic_tcp::context::{Algorithm, Tick, TimestampState};
 use vrnic_tcp::wire::{Flags, Header, Options, SackBlock, Segment, Timestamps};
 use vrnic_tcp::{
-    Context, Delivered, Gone, Nanos, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
+    Context, Delivered, Delivery, Gone, Nanos, Offered, Params, SeqNum, Sink, Source, StreamPos,
+    Then,
 };
 
 /// First numbers of the connection and of its peer.
@@ -52,7 +53,7 @@ impl Sink for Streams {
         self.progress = (unacknowledged.0, sent.0);
     }
 
-    fn deliver(&mut self, _: StreamPos, bytes: &[u8]) -> Delivered {
+    fn deliver(&mut self, &Delivery { bytes, .. }: &Delivery<'_>) -> Delivered {
         self.progress_at_delivery.push(self.progress);
         let all = Delivered { taken: bytes.len(), then: Then::Continue };
         let answer = self.answers.pop().unwrap_or(all);

@@ -6,7 +6,8 @@ use vrnic_tcp::connection::{Connection, Event};
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
 use vrnic_tcp::wire::{Header, SackBlock, Segment};
 use vrnic_tcp::{
-    Context, Delivered, Gone, Nanos, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
+    Context, Delivered, Delivery, Gone, Nanos, Offered, Params, SeqNum, Sink, Source, StreamPos,
+    Then,
 };
 
 /// Bytes so far ahead are not kept account of: no window reaches them.
@@ -82,13 +83,13 @@ impl Taker {
 }
 
 impl Sink for Taker {
-    fn deliver(&mut self, at: StreamPos, bytes: &[u8]) -> Delivered {
+    fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
+        let Delivery { at, bytes, acknowledged } = *delivery;
         assert_eq!(at.0, self.next, "bytes out of order");
         assert!(!bytes.is_empty());
         self.check(at.0, bytes);
         let hold = self.happens(self.hold);
-        // What was held back has been acknowledged and cannot be refused.
-        let refuse = !self.held && self.happens(self.refuse);
+        let refuse = !acknowledged && self.happens(self.refuse);
         let taken = if hold || refuse { self.rng.usize(..=bytes.len()) } else { bytes.len() };
         self.next += taken as u64;
         self.held |= hold;
