@@ -25,6 +25,7 @@ impl Connection {
     pub fn receive(&mut self, now: Nanos, segment: &Segment<'_>, sink: &mut impl Sink) {
         if self.ending.is_over() {
             self.receive.discards.count(Discard::Ended);
+            self.reset_again(now, &segment.header);
             return;
         }
         if let Err(drop) = self.admit(now, segment) {
@@ -47,6 +48,16 @@ impl Connection {
             self.after_delivery(now, result);
         } else {
             self.after_delivery(now, Ok(()));
+        }
+    }
+
+    /// Answers a peer that did not take the reset, because it was lost or because the peer has not
+    /// received all that was sent before it: with the number that the peer expects (RFC 9293,
+    /// 3.10.7.1).
+    fn reset_again(&mut self, now: Nanos, header: &Header) {
+        let asks = header.flags.contains(Flags::ACK) && !header.flags.contains(Flags::RST);
+        if asks && self.ending.was_reset() && self.challenges.allow(now) {
+            self.ending.reset_due = Some(header.ack);
         }
     }
 
@@ -173,7 +184,7 @@ impl Connection {
     /// Takes the effect of an arrival on the end of the connection.
     pub(super) fn after_delivery(&mut self, now: Nanos, result: Result<(), Failed>) {
         if result.is_err() {
-            self.ending.reset(End::Refused);
+            self.reset(End::Refused);
         }
         self.ending.progress(now, self.send.una, self.receive.finished());
         debug_assert!(!self.ending.is_over() || self.deadline().is_none());

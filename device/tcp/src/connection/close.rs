@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Connection;
-use crate::seq::StreamPos;
+use crate::seq::{SeqNum, StreamPos};
 use crate::time::Nanos;
 
 /// The reason for which a connection is over.
@@ -34,7 +34,8 @@ pub enum Event {
     /// [`Self::Ended`].
     Closed,
     /// The connection is over: the last event. A segment that resets the peer's end may be left to
-    /// send.
+    /// send. Segments of a peer that has not taken it are answered for as long as they are given to
+    /// the connection.
     Ended(End),
 }
 
@@ -72,8 +73,8 @@ pub(super) struct Ending {
     peer_closed: bool,
     deadline: Option<Nanos>,
     over: Option<End>,
-    /// A segment that resets the peer's end is to be sent.
-    pub(super) reset_due: bool,
+    /// A segment that resets the peer's end is to be sent, with this number.
+    pub(super) reset_due: Option<SeqNum>,
     /// Events that were not taken yet, and the position that was told last.
     told: StreamPos,
     tell_peer_closed: bool,
@@ -92,7 +93,7 @@ impl Ending {
             peer_closed: false,
             deadline: None,
             over: None,
-            reset_due: false,
+            reset_due: None,
             told: StreamPos(0),
             tell_peer_closed: false,
             tell_closed: false,
@@ -132,12 +133,17 @@ impl Ending {
         self.finish(if self.state() == State::TimeWait { End::Closed } else { End::Reset });
     }
 
-    /// The connection is over, and the peer is told by a reset.
-    pub(super) fn reset(&mut self, end: End) {
+    /// The connection is over, and the peer is told by a reset with this number.
+    pub(super) fn reset(&mut self, end: End, number: SeqNum) {
         if self.over.is_none() {
-            self.reset_due = true;
+            self.reset_due = Some(number);
             self.finish(end);
         }
+    }
+
+    /// Whether the connection is over by a reset of this end.
+    pub(super) const fn was_reset(&self) -> bool {
+        matches!(self.over, Some(End::TimedOut | End::Aborted | End::Gone | End::Refused))
     }
 
     /// Takes what both directions have reached.
@@ -167,10 +173,14 @@ impl Ending {
         }
     }
 
-    pub(super) fn timeout(&mut self, now: Nanos) {
+    pub(super) fn timeout(&mut self, now: Nanos, number: SeqNum) {
         if self.deadline.is_some_and(|at| at <= now) {
             self.deadline = None;
-            if self.peer_closed { self.finish(End::Closed) } else { self.reset(End::TimedOut) }
+            if self.peer_closed {
+                self.finish(End::Closed);
+            } else {
+                self.reset(End::TimedOut, number);
+            }
         }
     }
 
@@ -199,7 +209,12 @@ impl Connection {
 
     /// Ends the connection at once, with a reset that [`Self::transmit`] returns.
     pub fn abort(&mut self) {
-        self.ending.reset(End::Aborted);
+        self.reset(End::Aborted);
+    }
+
+    /// Resets the peer's end, with the number of the next byte.
+    pub(super) fn reset(&mut self, end: End) {
+        self.ending.reset(end, self.send.number(self.send.next));
     }
 
     /// The state by the names of RFC 9293.

@@ -79,7 +79,7 @@ impl Connection {
         };
         let read = into.get_mut(..len).ok_or(Gone).and_then(|into| source.read(start, into));
         if read.is_err() {
-            self.ending.reset(End::Gone);
+            self.reset(End::Gone);
             return self.reset_segment(now);
         }
         self.send.sent(now, plan);
@@ -100,10 +100,8 @@ impl Connection {
     }
 
     fn reset_segment(&mut self, now: Nanos) -> Option<Transmit> {
-        std::mem::take(&mut self.ending.reset_due).then(|| Transmit {
-            header: self.header(now, self.send.number(self.send.next), Flags::RST),
-            len: 0,
-        })
+        let number = self.ending.reset_due.take()?;
+        Some(Transmit { header: self.header(now, number, Flags::RST), len: 0 })
     }
 
     /// The header of a segment, which acknowledges everything that has arrived.

@@ -122,9 +122,9 @@ impl Connection {
             return;
         }
         self.receive.acks.timeout(now);
-        self.ending.timeout(now);
+        self.ending.timeout(now, self.send.number(self.send.next));
         if let Err(GiveUp) = self.send.timeout(now) {
-            self.ending.reset(End::TimedOut);
+            self.reset(End::TimedOut);
         }
     }
 

@@ -150,6 +150,23 @@ fn an_abort_resets_the_peer() {
     let sent = end.sent();
     assert_eq!((sent.len(), sent[0].seq, sent[0].flags), (1, 1000, Flags::RST | Flags::ACK));
     assert_eq!(end.events(), [Event::Ended(Ending::Aborted)]);
-    end.inject(data(0), MSS);
+}
+
+#[test]
+fn a_reset_that_did_not_reach_the_peer_is_sent_again_with_the_number_that_it_expects() {
+    let mut end = End::new();
+    end.write(2 * MSS);
+    end.connection.abort();
+    assert_eq!(end.sent()[0].seq, 2000);
+    // The peer has one of the two segments.
+    end.inject(Header { ack: ack(1000).ack, ..data(0) }, MSS);
+    let sent = end.sent();
+    assert_eq!((sent.len(), sent[0].seq, sent[0].flags), (1, 1000, Flags::RST | Flags::ACK));
+    end.inject(with(Header { ack: ack(1000).ack, ..data(0) }, Flags::RST), 0);
     assert_eq!(end.sent(), []);
+    for _ in 0..1000 {
+        end.inject(ack(1000), 0);
+    }
+    assert_eq!((end.sent().len(), end.connection.counters().challenges), (1, 100));
+    assert_eq!(end.events(), [Event::Ended(Ending::Aborted)]);
 }
