@@ -217,7 +217,7 @@ impl Host {
         }
         tcp.timeout(now);
         while wire.queue.len() < WIRE / 2 {
-            stream.progress(tcp.acknowledged(), tcp.sent());
+            stream.progress(memory, tcp.acknowledged(), tcp.sent());
             stream.fill(memory);
             let source = &mut stream.source(memory);
             let Some(sent) = tcp.transmit(now, source, &mut frame[HEADROOM..]) else { break };

@@ -3,7 +3,7 @@
 
 use std::mem::offset_of;
 
-use vrnic_abi::admin;
+use vrnic_abi::admin::{self, MrFlags, Pages, RegMr, command};
 use vrnic_abi::connection::{Connection, Role};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::State;
@@ -11,7 +11,7 @@ use vrnic_abi::sq::Opcode;
 use vrnic_simlink::Faults;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
+use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
@@ -101,6 +101,23 @@ fn a_refused_message_ends_the_connection_at_both_ends() {
     assert_eq!((a.state(), b.state()), (State::Err, State::Err));
     assert_eq!(status(&received(&cable, &mut b)), Status::WrFlushErr);
     assert!(b.bytes(0, 5000).iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_key_for_one_message_serves_one_read_whose_answer_is_sent_again() {
+    let cable = Cable::new(8, Faults::all(20_000));
+    let (mut a, b) = connected(&cable);
+    let params = RegMr {
+        flags: MrFlags::ONE_TOUCH.bits().into(),
+        ..RegMr::new(b.pdn, ALL, b.buffer, 1 << 20, Pages::new(b.buffer, 12, 0))
+    };
+    let key = b.guest.command::<command::RegMr>(&params).expect("a key").get();
+    let data = pattern(300_000, 1);
+    b.fill(0, &data);
+    let read = Wr::new(Opcode::Read, &[a.sge(0, 300_000)]).to(b.buffer, key);
+    assert_eq!(status(&cable.complete(&mut a, &read)), Status::Success);
+    assert_eq!(a.bytes(0, 300_000), data);
+    assert_eq!(status(&cable.complete(&mut a, &read)), Status::RemAccessErr);
 }
 
 #[test]

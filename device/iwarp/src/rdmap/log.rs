@@ -155,22 +155,25 @@ impl Log {
         // A multiple of four leaves no padding.
         let step = mulpdu.saturating_sub(header as u32).max(4) & !3;
         let mut entry = Entry { message, start: self.end, end: self.end, step };
-        let last = entry.fpdu(entry.count() - 1);
-        entry.end = last.end();
+        entry.end = entry.last().end();
         self.end = entry.end;
         self.entries.push_back(entry);
         true
     }
 
-    /// Forgets messages that are acknowledged to their ends.
-    pub fn release(&mut self, unacknowledged: StreamPos) {
+    /// Forgets messages that are acknowledged to their ends, and tells the memory of answers.
+    pub fn release(&mut self, memory: &mut impl Memory, unacknowledged: StreamPos) {
         let markers = self.framer.form().markers;
         let wire = unacknowledged.since(StreamPos(self.frame.len() as u64));
         while let Some(entry) = self.entries.front()
             && markers.wire(entry.end) <= wire
         {
-            if let Payload::Copied(name) = entry.message.payload {
-                self.pool.release(name, entry.message.len as usize);
+            match &entry.message.payload {
+                Payload::Copied(name) => self.pool.release(*name, entry.message.len as usize),
+                Payload::Source(source) if source.len > 0 && entry.is_whole() => {
+                    memory.answered(source);
+                }
+                _ => {}
             }
             self.entries.pop_front();
         }
@@ -327,6 +330,15 @@ impl Entry {
     /// The number of FPDUs.
     fn count(&self) -> u64 {
         u64::from(self.message.len.div_ceil(self.step.max(1)).max(1))
+    }
+
+    fn last(&self) -> Fpdu {
+        self.fpdu(self.count() - 1)
+    }
+
+    /// Whether all of the message is sent.
+    fn is_whole(&self) -> bool {
+        self.last().end() == self.end
     }
 
     /// Octets of each FPDU but the last.

@@ -49,6 +49,8 @@ pub struct Inbound {
 pub struct ReadSource {
     /// The place.
     pub at: Tagged,
+    /// Its octets.
+    pub len: u32,
     /// The number of the message, as in [`Inbound::number`].
     pub number: u64,
 }
@@ -136,6 +138,12 @@ pub trait Memory {
     /// # Errors
     /// [`Gone`] if they cannot be read any more.
     fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone>;
+
+    /// The peer has acknowledged the answer of its READ, so it is not read again: a key that is
+    /// good for one message ends.
+    fn answered(&mut self, source: &ReadSource) {
+        let _ = source;
+    }
 
     /// Checks a segment and places its octets; of a READ it checks the memory alone.
     ///

@@ -85,7 +85,7 @@ impl Responder {
                 invalidate: Stag(0),
                 msn: Msn(0),
                 len: size,
-                payload: Payload::Source(ReadSource { at: source, number }),
+                payload: Payload::Source(ReadSource { at: source, len: size, number }),
             },
             Answer::Atomic { id, old } => {
                 let msn = self.response;

@@ -116,7 +116,7 @@ pub(super) enum Taken {
 
 impl<M: Memory> Sink for Inbox<'_, M> {
     fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
-        self.stream.progress(unacknowledged, sent);
+        self.stream.progress(self.memory, unacknowledged, sent);
     }
 
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {

@@ -225,11 +225,16 @@ impl Stream {
 
     /// Notes how far the peer has acknowledged, and how far TCP has sent. The caller calls it after
     /// TCP has sent, before it tells of anything else: what was not sent may be dropped.
-    pub fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
+    pub fn progress(
+        &mut self,
+        memory: &mut impl Memory,
+        unacknowledged: StreamPos,
+        sent: StreamPos,
+    ) {
         self.sent = self.sent.max(sent);
         let unacknowledged = unacknowledged.max(self.look.unacknowledged);
         self.look = Look { unacknowledged, queued: self.log.end().since(unacknowledged) };
-        self.log.release(unacknowledged);
+        self.log.release(memory, unacknowledged);
         if self.terminated && self.look.queued == 0 {
             self.happened(Happening::Acknowledged);
         }

@@ -361,7 +361,7 @@ proptest! {
         config.early.fpdus = if few { 3 } else { 256 };
         let mut tcp = connection();
         let mut end = End::new(Stream::initiate(config, &[]), 1);
-        end.stream.progress(StreamPos(24), StreamPos(24));
+        end.stream.progress(&mut end.ram, StreamPos(24), StreamPos(24));
         let reply = b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00\x10";
         let mut next = 0;
         receive((&mut end, &mut tcp), 0, reply);

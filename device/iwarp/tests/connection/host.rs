@@ -15,7 +15,7 @@ use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 pub(crate) const ALL: Stag = Stag(0x0100);
 /// An STag that allows nothing to be written.
 pub(crate) const READ_ONLY: Stag = Stag(0x0200);
-/// An STag that is good for one WRITE.
+/// An STag that is good for one WRITE or READ.
 pub(crate) const ONE_TOUCH: Stag = Stag(0x0300);
 
 /// A receive that is posted.
@@ -123,6 +123,12 @@ impl Memory for Ram {
         let start = self.check(source.at, 0, false).map_err(|_| Gone)? + at as usize;
         into.copy_from_slice(self.range(start, into.len()).ok_or(Gone)?);
         Ok(())
+    }
+
+    fn answered(&mut self, source: &ReadSource) {
+        if source.at.stag == ONE_TOUCH {
+            self.invalid.push(ONE_TOUCH);
+        }
     }
 
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {

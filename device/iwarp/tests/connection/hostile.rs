@@ -90,7 +90,7 @@ fn act(end: &mut End, step: &Step, at: &mut u64) {
         Step::Acknowledge => {
             end.stream.fill(&mut end.ram);
             let all = end.stream.source(&mut end.ram).end();
-            end.stream.progress(all, all);
+            end.stream.progress(&mut end.ram, all, all);
         }
         Step::Impatience => end.stream.patience_ended(),
     }

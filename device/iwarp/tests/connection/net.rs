@@ -128,7 +128,7 @@ impl Host {
     /// Tells each of the two what the other has to say.
     fn tell(&mut self, now: u64) {
         let Self { end, tcp, .. } = self;
-        end.stream.progress(tcp.acknowledged(), tcp.sent());
+        end.stream.progress(&mut end.ram, tcp.acknowledged(), tcp.sent());
         while let Some(event) = tcp.event() {
             match event {
                 TcpEvent::Acknowledged(_) => {}

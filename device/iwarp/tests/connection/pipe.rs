@@ -62,7 +62,8 @@ impl Pair {
         let len = request.len();
         pair.ways[0] = Way { shadow: request, taken: len, acknowledged: len, ..Way::default() };
         let sent = StreamPos(len as u64);
-        pair.ends[0].stream.progress(sent, sent);
+        let End { stream, ram, .. } = &mut pair.ends[0];
+        stream.progress(ram, sent, sent);
         pair
     }
 
@@ -111,7 +112,7 @@ impl Pair {
         }
         sent.extend_from_slice(&segment);
         let (acknowledged, sent) = (self.ways[way].acknowledged as u64, sent.len() as u64);
-        stream.progress(StreamPos(acknowledged), StreamPos(sent));
+        stream.progress(ram, StreamPos(acknowledged), StreamPos(sent));
         if self.compares {
             self.compare(way);
         }
@@ -157,7 +158,8 @@ impl Pair {
         }
         state.acknowledged = self.rng.usize(state.acknowledged + 1..=state.taken);
         let (to, sent) = (state.acknowledged as u64, state.shadow.len() as u64);
-        self.ends[way].stream.progress(StreamPos(to), StreamPos(sent));
+        let End { stream, ram, .. } = &mut self.ends[way];
+        stream.progress(ram, StreamPos(to), StreamPos(sent));
         true
     }
 

@@ -9,7 +9,7 @@ use vrnic_iwarp::stream::{Config, Event};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 
-use crate::host::{ALL, End, Ram, Received};
+use crate::host::{ALL, End, ONE_TOUCH, Ram, Received};
 use crate::pipe::Pair;
 
 fn pair(seed: u64) -> Pair {
@@ -132,6 +132,25 @@ fn the_responder_is_silent_until_the_initiator_has_spoken() {
     pair.ends[0].post(Work::Write(at(0)), 0, 0);
     pair.run();
     assert_eq!(pair.ends[1].completions.len(), 1);
+}
+
+#[test]
+fn a_key_for_one_message_ends_when_the_answer_of_its_read_is_acknowledged() {
+    for seed in 0..20 {
+        let mut pair = pair(seed);
+        let source = Tagged { stag: ONE_TOUCH, to: 0x2_0000 };
+        let sink = Tagged { stag: Stag(7), to: 0 };
+        pair.ends[0].post(Work::Read { sink, source }, 0x1_0000, 20_000);
+        while pair.ends[0].completions.is_empty() {
+            pair.step();
+        }
+        // Until the answer is acknowledged, the pair builds parts of it again.
+        pair.run();
+        assert_eq!(pair.ends[0].outcomes(), [(0, Outcome::Success)]);
+        assert_eq!(pair.ends[1].ram.invalid, [ONE_TOUCH]);
+        let octets = |end: usize, at: usize| pair.ends[end].ram.octets[at..at + 20_000].to_vec();
+        assert_eq!(octets(0, 0x1_0000), octets(1, 0x2_0000));
+    }
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn a_stream_speaks_as_siw_does() {
         let mut new = vec![0; (source.end().0 as usize) - sent.len()];
         source.read(StreamPos(sent.len() as u64), &mut new).expect("it is in the log");
         sent.extend(new);
-        stream.progress(StreamPos(sent.len() as u64), StreamPos(sent.len() as u64));
+        stream.progress(&mut memory, StreamPos(sent.len() as u64), StreamPos(sent.len() as u64));
     }
     assert_eq!(sent[..HEADER + 4], server[..HEADER + 4], "the reply");
     assert_eq!(fpdus(&sent), fpdus(&server));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Srqn};
 use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
-use vrnic_iwarp::tcp::Gone;
+use vrnic_iwarp::tcp::{Gone, StreamPos};
 use vrnic_iwarp::wire::ddp::Tagged;
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 
@@ -185,6 +185,14 @@ impl<H: Host> Memory for Reach<'_, H> {
         self.slice.charge_copy(into.len() as u64);
         there.turn.moved(into.len() as u64);
         Ok(())
+    }
+
+    fn answered(&mut self, source: &ReadSource) {
+        let ReadSource { at, len, number } = *source;
+        let (operation, end) = (Operation::Read(at), StreamPos(0));
+        let (at, last, solicited) = (0, true, false);
+        // A key that has ended meanwhile needs nothing more.
+        let _ = self.try_end(&Inbound { operation, at, len, last, solicited, number, end });
     }
 
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {

@@ -209,8 +209,8 @@ impl<H: Host> Sending<'_, H> {
     /// Tells TCP and the stream what the other has to say.
     pub(super) fn tell(&mut self) {
         let mut ended = None;
-        self.with(|tcp, stream, _| {
-            stream.progress(tcp.acknowledged(), tcp.sent());
+        self.with(|tcp, stream, reach| {
+            stream.progress(reach, tcp.acknowledged(), tcp.sent());
             while let Some(event) = tcp.event() {
                 if let TcpEvent::Ended(end) = event {
                     ended = Some(end);
