@@ -104,6 +104,13 @@ impl HostedAdapter {
         self.failure.contain(|| self.adapter.offer(frame)).flatten()
     }
 
+    /// Returns whether a frame that the guest's network card sends is of a TCP connection that the
+    /// adapter has taken over.
+    #[must_use]
+    pub fn has_taken_over(&self, frame: &[u8]) -> bool {
+        self.failure.contain(|| self.adapter.has_taken_over(frame)).unwrap_or(false)
+    }
+
     /// Returns whether the workers keep up with the frames that arrive, so that more frames can be
     /// offered. Returns true for an adapter that has failed, because it discards all frames.
     #[must_use]

@@ -2,12 +2,15 @@
 
 mod common;
 
+use common::ethernet::{frame, receive, send};
 use common::joined::Joined;
-use common::{Span, write_and_read};
+use common::{Span, pair, start, write_and_read};
+use vrnic_abi::connection::Ending;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
@@ -33,4 +36,60 @@ fn every_operation_goes_from_daemon_to_daemon() {
     let flushed = wait::until("the receive", || b.recv_cq.poll());
     assert_eq!((status(&flushed), b.state()), (Status::WrFlushErr, State::Err));
     joined.check();
+}
+
+#[test]
+fn two_guests_of_a_daemon_reach_each_other() {
+    let mut daemon = start(2);
+    let [mut a, mut b] =
+        pair(&daemon).each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+    stream::connect_pair(&a, &b);
+    write_and_read(&mut a, &b, Span { len: 1 << 20, from: 3, to: 1 });
+    write_and_read(&mut b, &a, Span { len: 70_000, from: 0, to: 5 });
+    a.set_state(State::Sqd);
+    wait::until("the end", || (a.state() == State::Err && b.state() == State::Err).then_some(()));
+    for end in [&a, &b] {
+        let status = end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION");
+        assert_eq!(Ending::from_raw(status.ending), Some(Ending::Graceful));
+    }
+    daemon.check();
+}
+
+/// The kernel of a guest still has a socket for the connection.
+#[test]
+fn a_network_card_has_no_part_in_a_connection() {
+    let mut daemon = start(2);
+    let end = Endpoint::new(&daemon.ready_guest(0), Setup::default());
+    let mut card = end.guest.cable.lock().take().expect("a netdev");
+    card.set_read_timeout(Some(wait::LIMIT)).expect("a limit");
+    let mut peer = daemon.plug(1);
+    daemon.wait_for_log("link up port=\"f1\"");
+    let (own, other) = (end.guest.mac(), mac(1));
+    stream::open(&end, 0, other, stream::MSS).expect("OPEN_CONNECTION");
+    let request = receive(&mut peer);
+    assert!(request.windows(16).any(|bytes| bytes == b"MPA ID Req Frame"));
+    // Another identification tells the card's frame from a repetition by the adapter.
+    let mut copy = request.clone();
+    copy[18] ^= 0x55;
+    let mut fragment = copy.clone();
+    fragment[21] = 1;
+    let mut stranger = copy.clone();
+    stranger[35] ^= 1;
+    for frame in [&copy, &fragment, &stranger] {
+        send(&mut card, frame);
+    }
+    let arrived = std::iter::repeat_with(|| receive(&mut peer)).find(|frame| *frame != request);
+    assert_eq!(arrived.as_ref(), Some(&stranger), "the card's own connections go on");
+
+    for frame in [&mut copy, &mut fragment, &mut stranger] {
+        frame[..12].rotate_left(6);
+        frame[26..34].rotate_left(4);
+        frame[34..38].rotate_left(2);
+        send(&mut peer, frame);
+    }
+    assert_eq!(receive(&mut card), stranger);
+    let marker = frame(own, other, 60);
+    send(&mut peer, &marker);
+    assert_eq!(receive(&mut card), marker);
+    daemon.check();
 }

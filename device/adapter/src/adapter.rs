@@ -169,6 +169,13 @@ impl<H: Host> Adapter<H> {
         ingress::offer(&self.objects, frame)
     }
 
+    /// Returns whether a frame that the guest's network card sends is of a TCP connection that the
+    /// adapter has taken over. Callable from any thread.
+    #[must_use]
+    pub fn has_taken_over(&self, frame: &[u8]) -> bool {
+        ingress::has_taken_over(&self.objects, frame)
+    }
+
     /// Returns whether all workers keep up with the frames that arrive, so that more frames can be
     /// offered.
     #[must_use]

@@ -28,6 +28,10 @@ impl FrameSink for Sink {
         self.0.offer(frame)
     }
 
+    fn has_taken_over(&self, frame: &[u8]) -> bool {
+        self.0.has_taken_over(frame)
+    }
+
     fn has_room(&self) -> bool {
         self.0.has_frame_room()
     }

@@ -32,6 +32,10 @@ pub trait FrameSink: Send {
     /// Takes a frame that is for the adapter, and gives back one that is not.
     fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame>;
 
+    /// Returns whether a frame of the guest's network card is of a TCP connection that the adapter
+    /// has taken over.
+    fn has_taken_over(&self, frame: &[u8]) -> bool;
+
     /// Returns whether the adapter has room for the frames of a few messages of a trunk.
     fn has_room(&self) -> bool;
 }
@@ -328,6 +332,18 @@ impl Port {
         if std::mem::replace(&mut self.told, up) != up {
             (self.setup.link)(up);
         }
+    }
+
+    /// Returns whether the adapter behind the port sends and receives the frames of this one's TCP
+    /// connection, so that the frame, which came by the line, must be dropped. Counts it then.
+    #[must_use]
+    pub fn has_taken_over(&self, frame: &Frame) -> bool {
+        let taken = self.setup.sink.as_ref();
+        let taken = taken.is_some_and(|sink| sink.has_taken_over(frame.bytes()));
+        if taken {
+            self.status.count_dropped(Reason::TakenOver, 1);
+        }
+        taken
     }
 
     /// Counts and logs a frame whose source is not a station of this port.

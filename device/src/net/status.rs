@@ -57,12 +57,14 @@ pub enum Reason {
     NoLink,
     /// It was to leave by the port, and is longer than the MTU allows.
     TooLong,
+    /// The guest's network card sent it, and the adapter has taken over its TCP connection.
+    TakenOver,
     /// The adapter sent it, and the switch had too many of its frames to do.
     Outbox,
 }
 
 /// The reasons, and their names in metrics.
-pub const REASONS: [(Reason, &str); 8] = [
+pub const REASONS: [(Reason, &str); 9] = [
     (Reason::Forged, "forged"),
     (Reason::BadLength, "bad_length"),
     (Reason::Malformed, "malformed"),
@@ -70,6 +72,7 @@ pub const REASONS: [(Reason, &str); 8] = [
     (Reason::QueueFull, "queue_full"),
     (Reason::NoLink, "no_link"),
     (Reason::TooLong, "too_long"),
+    (Reason::TakenOver, "taken_over"),
     (Reason::Outbox, "outbox"),
 ];
 

@@ -382,6 +382,10 @@ impl Switch {
             }
             return;
         }
+        let by_line = from.account.is_none();
+        if by_line && self.ports.get(&from.port).is_some_and(|port| port.has_taken_over(&frame)) {
+            return;
+        }
         match self.table.route(frame.destination(), from.port) {
             Route::Filter => {}
             Route::Port(to) => self.pass(from, to, frame),

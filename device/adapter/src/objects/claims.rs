@@ -2,7 +2,7 @@
 //! for the guest's network card.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,6 +53,15 @@ impl Claims {
     #[must_use]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns whether there is a connection between these addresses, by any ports.
+    #[must_use]
+    pub fn has_between(&self, vlan: Option<u16>, local: IpAddr, remote: IpAddr) -> bool {
+        self.qps
+            .read()
+            .keys()
+            .any(|tuple| (tuple.vlan, tuple.local.ip(), tuple.remote.ip()) == (vlan, local, remote))
     }
 
     /// Returns the QP that the frames of a connection are for.

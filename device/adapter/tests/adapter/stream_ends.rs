@@ -391,3 +391,39 @@ fn no_frame_follows_the_end() {
     // It is for the guest's network card.
     assert!(cable.ga.adapter.offer(Frame::new(late)).is_some());
 }
+
+#[test]
+fn frames_of_a_connection_never_reach_the_guest() {
+    let cable = Cable::new(18, Faults::default());
+    let (a, _b) = connected(&cable);
+    let good = reply(&cable, b"late");
+    // The offset of an IPv4 fragment, the protocol, the port of the sender.
+    let (place, protocol, port) = (21, 23, 35);
+    let changed = |changes: &[(usize, u8)]| {
+        let mut frame = good.clone();
+        changes.iter().for_each(|(at, value)| frame[*at] = *value);
+        frame
+    };
+    let offer = |frame: &[u8]| cable.ga.adapter.offer(Frame::new(frame.to_vec())).is_some();
+    let sends = |frame: &[u8]| {
+        let mut back = frame.to_vec();
+        back[26..34].rotate_left(4);
+        back[34..38].rotate_left(2);
+        !cable.ga.adapter.has_taken_over(&back)
+    };
+    for (changes, passes) in [
+        (&[][..], false),
+        // A wrong checksum, and a fragment without ports.
+        (&[(good.len() - 1, 0)], false),
+        (&[(place, 1)], false),
+        (&[(place, 1), (port, 1)], false),
+        (&[(port, 1)], true),
+        (&[(place, 1), (protocol, 17)], true),
+        (&[(place, 1), (29, 77)], true),
+    ] {
+        let frame = changed(changes);
+        assert_eq!((offer(&frame), sends(&frame)), (passes, passes), "{changes:?}");
+    }
+    cable.run_until(|| cable.ga.adapter.has_frame_room());
+    assert_eq!(stage(&a), Stage::Open);
+}

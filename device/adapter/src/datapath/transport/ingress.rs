@@ -2,8 +2,9 @@
 
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
-use vrnic_tcp::wire::frame::{Frame as TcpFrame, Path as TcpPath};
+use vrnic_tcp::wire::frame::Path as TcpPath;
 
+use super::flow::Flow;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::Objects;
@@ -37,20 +38,48 @@ pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
 }
 
 /// Leaves a frame of a TCP connection that the adapter has taken over for the worker of its QP;
-/// else returns it.
+/// else returns it. Fragments that may be of such a connection are dropped, because the guest's
+/// kernel must not see the bytes.
 fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     if !objects.claims.any() {
         return Some(frame);
     }
-    let Ok(Some(parsed)) = TcpFrame::parse(frame.bytes()) else { return Some(frame) };
-    let Some(qpn) = objects.claims.find(&tuple(&parsed.path)) else { return Some(frame) };
+    let Some(flow) = Flow::of(frame.bytes()) else { return Some(frame) };
+    let Flow { vlan, source: remote, destination: local, fragment } = flow;
     let core = objects.core();
+    if fragment {
+        if !objects.claims.has_between(vlan, local.ip(), remote.ip()) {
+            return Some(frame);
+        }
+        core.stats().step(Counter::RxRoceDiscards);
+        return None;
+    }
+    let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
+        return Some(frame);
+    };
     let worker = objects.qp(qpn).map(|qp| qp.worker);
     let fits = frame.bytes().len() <= FRAME_MAX;
     if !(fits && worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame))) {
         core.stats().step(Counter::RxRoceDiscards);
     }
     None
+}
+
+/// Returns whether a frame of the guest's network card is of a TCP connection that the adapter has
+/// taken over. The guest's kernel still has a socket for it, which must not be heard any more.
+/// Callable from any thread.
+pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> bool {
+    if !objects.claims.any() {
+        return false;
+    }
+    Flow::of(frame).is_some_and(|flow| {
+        let Flow { vlan, source: local, destination: remote, fragment } = flow;
+        if fragment {
+            objects.claims.has_between(vlan, local.ip(), remote.ip())
+        } else {
+            objects.claims.find(&Tuple { vlan, local, remote }).is_some()
+        }
+    })
 }
 
 /// Returns the addresses of the connection of a frame that has arrived, as the receiver sees them.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`peers`] | the adapters of this daemon, by MAC |
 //! | [`ingress`] | frames off the Ethernet: which worker each is for |
+//! | `flow` | the addresses of a frame that carries TCP |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
 //! | `local_watch` | reports of such messages to the daemon's watcher |
 //! | `datagram` | datagrams |
@@ -18,6 +19,7 @@ pub(crate) mod datagram;
 pub(crate) mod datagram_receive;
 mod ended;
 pub(crate) mod fanout;
+mod flow;
 pub mod ingress;
 pub(crate) mod local;
 pub(crate) mod local_watch;
