@@ -117,6 +117,16 @@ stats! {
     np_ecn_marked_roce_packets NpEcnMarkedRocePackets,
     /// Congestion notifications received that made a window smaller
     rp_cnp_handled RpCnpHandled,
+    /// TCP segments sent again
+    tcp_retrans_segs TcpRetransSegs,
+    /// Times that no acknowledgement came in time on a TCP connection
+    tcp_timeouts TcpTimeouts,
+    /// Messages received by TCP connections whose CRC was wrong
+    mpa_crc_errors MpaCrcErrors,
+    /// Terminates sent: a message of the peer was refused
+    tx_terminates TxTerminates,
+    /// Terminates received: the peer has refused a message
+    rx_terminates RxTerminates,
     /// Times that the port went down
     link_downed LinkDowned,
     /// REG_MR work requests begun
@@ -147,4 +157,4 @@ stats! {
     cmds_err CmdsErr,
 }
 
-const _: () = assert!(size_of::<Stats>() == 56 * 8);
+const _: () = assert!(size_of::<Stats>() == 61 * 8);

@@ -352,6 +352,11 @@ fn a_terminate_ends_both_ends() {
     cable.run_until(|| stage(&b) == Stage::Gone);
     let kinds = |end: &Endpoint| end.guest.drain_events().iter().map(|event| event.0).collect();
     let (at_a, at_b): (Vec<_>, Vec<_>) = (kinds(&a), kinds(&b));
+    let count = |end: &Endpoint| {
+        let stats = end.guest.stats();
+        (stats.tx_terminates.get(), stats.rx_terminates.get())
+    };
+    assert_eq!((count(&a), count(&b)), ((0, 1), (1, 0)));
     assert!(at_a.contains(&Kind::QpFatal) && at_b.contains(&Kind::QpAccessError), "{at_b:?}");
 }
 

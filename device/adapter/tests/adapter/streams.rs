@@ -8,7 +8,7 @@ use vrnic_abi::connection::{Connection, Role};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
-use vrnic_simlink::Faults;
+use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
@@ -88,7 +88,26 @@ fn every_operation_goes_through_a_connection() {
 #[test]
 fn bad_cables_change_nothing() {
     let faults = Faults::all(20_000);
-    every_operation(&Cable::new(2, faults));
+    let cable = Cable::new(2, faults);
+    every_operation(&cable);
+    assert!(cable.ga.stats().tcp_retrans_segs.get() > 0);
+}
+
+#[test]
+fn faults_of_a_connection_are_counted() {
+    let cable = Cable::new(8, Faults::default());
+    let (mut a, b) = connected(&cable);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    let mut lost = 3;
+    cable.links[0].borrow_mut().rule(move |_| {
+        lost -= i32::from(lost > 0);
+        if lost > 0 { Fate::Drop } else { Fate::Pass }
+    });
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    let stats = a.guest.stats();
+    assert_eq!((stats.tcp_retrans_segs.get(), stats.mpa_crc_errors.get()), (2, 0));
+    assert!(stats.tcp_timeouts.get() >= 1);
 }
 
 #[test]

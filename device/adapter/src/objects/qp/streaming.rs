@@ -49,10 +49,23 @@ pub struct Streaming {
     pub leaves: bool,
     /// The time since which a SEND of the peer waits for a receive.
     pub waits_since: Option<u64>,
+    /// What was counted so far.
+    counted: Counted,
     /// The identification of the last IPv4 packet.
     pub id: u16,
     /// Keeps the frames of the connection away from the guest's network card until it is over.
     claim: Option<Claim>,
+}
+
+/// Events of a connection that the adapter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Segments that were sent again.
+    pub resent: u64,
+    /// Times that no acknowledgement came in time.
+    pub timeouts: u64,
+    /// Messages with a wrong CRC.
+    pub crc_errors: u64,
 }
 
 /// TCP and the messages of a connection, with the time at which the adapter has taken it over.
@@ -94,6 +107,7 @@ impl Streaming {
             end_by: None,
             leaves: false,
             waits_since: None,
+            counted: Counted::default(),
             id: 0,
             claim: Some(claim),
         }
@@ -117,6 +131,19 @@ impl Streaming {
             (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.0.saturating_add(CLOSE_NS))),
             (_, Stage::Opening) => Some(self.open_by),
             _ => None,
+        }
+    }
+
+    /// Returns what has happened since the last call.
+    pub fn count(&mut self) -> Counted {
+        let vrnic_tcp::connection::Counters { send, .. } = self.tcp.counters();
+        let crc_errors = self.stream.counters().crc_errors;
+        let now = Counted { resent: send.resent, timeouts: send.timeouts, crc_errors };
+        let before = std::mem::replace(&mut self.counted, now);
+        Counted {
+            resent: now.resent.wrapping_sub(before.resent),
+            timeouts: now.timeouts.wrapping_sub(before.timeouts),
+            crc_errors: now.crc_errors.wrapping_sub(before.crc_errors),
         }
     }
 

@@ -11,6 +11,7 @@ use super::turn::Sending;
 use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
 use crate::objects::qp::outstanding::OUTSTANDING;
+use crate::stats::Counter;
 
 impl<H: Host> Sending<'_, H> {
     /// Ends the connection if it has not opened, closed or ended in time. Returns when that is.
@@ -79,7 +80,12 @@ impl<H: Host> Sending<'_, H> {
             self.streaming.life.follow(&event, self.streaming.stream.state());
             match event {
                 Event::Established(_) => continue,
-                Event::TerminateSent(_) | Event::TerminateReceived(_) => {
+                Event::TerminateSent(_) => {
+                    core.stats().step(Counter::TxTerminates);
+                    self.qp.failed(core, Kind::QpFatal);
+                }
+                Event::TerminateReceived(_) => {
+                    core.stats().step(Counter::RxTerminates);
                     self.qp.failed(core, Kind::QpFatal);
                 }
                 Event::StartFailed(_)

@@ -22,7 +22,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::streaming::Streaming;
+use crate::objects::qp::streaming::{Counted, Streaming};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -97,7 +97,20 @@ impl<H: Host> Sending<'_, H> {
         if self.streaming.life.tell() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
+        self.count();
         turn
+    }
+
+    /// Adds what the turn has counted to the counters of the adapter.
+    fn count(&mut self) {
+        let counted = self.streaming.count();
+        if counted == Counted::default() {
+            return;
+        }
+        let stats = self.network.core().stats();
+        stats.add(Counter::TcpRetransSegs, counted.resent);
+        stats.add(Counter::TcpTimeouts, counted.timeouts);
+        stats.add(Counter::MpaCrcErrors, counted.crc_errors);
     }
 
     /// A turn of a QP that may send.
