@@ -71,7 +71,8 @@ pub struct Params {
     /// it to 65,535 units.
     pub window: u32,
     /// Bytes that may be stored: those that arrive out of order and cannot be placed, and those
-    /// that the sink does not take.
+    /// that the sink does not take. If that is less than the window, what the peer may send is
+    /// dropped beyond a gap, and while the sink holds back. Memory is touched as far as it is used.
     pub buffer: usize,
     /// Segments that may be unacknowledged.
     pub segments: usize,
@@ -91,8 +92,8 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Self {
         Self {
-            window: 4 << 20,
-            buffer: 256 << 10,
+            window: 1 << 20,
+            buffer: 1 << 20,
             segments: 2048,
             congestion: Algorithm::Cubic,
             min_rto: Duration::from_millis(200),

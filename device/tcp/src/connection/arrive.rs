@@ -34,7 +34,10 @@ impl Connection {
         }
         let header = &segment.header;
         match self.admit_ack(header) {
-            Ok(Some(at)) => self.acknowledge(now, at, segment),
+            Ok(Some(at)) => {
+                self.take_timestamp(now, header);
+                self.acknowledge(now, at, segment);
+            }
             Ok(None) => {}
             Err(drop) => {
                 self.refuse(now, &drop);
@@ -131,8 +134,8 @@ impl Connection {
     }
 
     /// Protection against wrapped sequence numbers (RFC 7323, 5).
-    fn admit_timestamp(&mut self, now: Nanos, header: &Header, bare: bool) -> Result<(), Drop> {
-        let Some(clock) = &mut self.clock else { return Ok(()) };
+    fn admit_timestamp(&self, now: Nanos, header: &Header, bare: bool) -> Result<(), Drop> {
+        let Some(clock) = &self.clock else { return Ok(()) };
         let Some(timestamps) = header.options.timestamps else {
             return Err(Drop::Silent(Discard::NoTimestamp));
         };
@@ -140,13 +143,20 @@ impl Connection {
             let reason = Discard::OldTimestamp;
             return Err(if bare { Drop::Challenge(reason) } else { Drop::Answer(reason) });
         }
-        // A segment that starts behind the last acknowledgement does not count: its timestamp would
-        // hide the delay of that acknowledgement (RFC 7323, 4.3).
+        Ok(())
+    }
+
+    /// Takes the timestamp of a segment that has passed all checks. One that starts behind the last
+    /// acknowledgement does not count: its timestamp would hide the delay of that acknowledgement
+    /// (RFC 7323, 4.3).
+    fn take_timestamp(&mut self, now: Nanos, header: &Header) {
         let start = self.receive.position(header.seq);
+        let (Some(clock), Some(timestamps)) = (&mut self.clock, header.options.timestamps) else {
+            return;
+        };
         if start.is_none_or(|start| start <= self.last_ack) && clock.recent != timestamps.value {
             clock.update(now, timestamps.value);
         }
-        Ok(())
     }
 
     /// Checks the acknowledgement number (RFC 5961, 5). Returns its position, `None` if it is older

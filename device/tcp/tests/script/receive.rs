@@ -186,3 +186,29 @@ fn an_acknowledgement_from_the_edge_of_a_full_window_counts() {
     end.inject(header, 0);
     assert_eq!(end.connection.acknowledged().0, 1000);
 }
+
+#[test]
+fn by_default_all_that_the_peer_may_send_is_stored() {
+    let params = Params::default();
+    let window = params.window;
+    let context = Context { receive_window: window, receive_scale: 7, ..context() };
+    let mut end = End::with(&context, &params);
+    end.streams.answers.push(Delivered { taken: 0, then: Then::Hold });
+    for at in (0..window).step_by(MSS) {
+        end.inject(data(at), MSS.min((window - at) as usize));
+    }
+    let sent = end.sent();
+    assert_eq!((sent[0].ack, sent[0].window), (i64::from(window), 0));
+}
+
+#[test]
+fn a_forged_acknowledgement_does_not_bring_a_timestamp() {
+    let mut end = End::with(&Context { timestamps: timestamps(), ..context() }, &params());
+    end.timestamp = Some(100 + (1 << 30));
+    end.inject(ack(70_000), 0);
+    end.inject(Header { ack: ack(0).ack.plus(u32::MAX), ..data(0) }, 0);
+    assert_eq!(end.connection.counters().discards.of(Discard::Acknowledgement), 1);
+    end.timestamp = Some(101);
+    end.inject(data(0), MSS);
+    assert_eq!(end.streams.taken.len(), MSS);
+}
