@@ -61,11 +61,15 @@ impl Sender {
         let advanced = ack.at > self.una;
         self.una = self.una.max(ack.at);
         let mut news = News::default();
+        let mut resent = false;
         while let Some(record) = self.records.take_acknowledged(self.una) {
+            resent |= record.resent;
             if record.fate != Fate::Sacked {
                 self.delivered(ack, &record, &mut news);
             }
         }
+        // What came behind a segment that was sent again waited for that one.
+        news.trip = news.trip.filter(|_| !resent);
         if self.sack {
             self.selective(ack, &mut news);
         } else {
@@ -79,7 +83,7 @@ impl Sender {
             (self.timers.retries, self.timers.waiting) = (0, Some(ack.now));
         }
         self.detect(ack.now);
-        self.end_tail_probe(ack, &news);
+        self.end_tail_probe(ack, flight, &news);
         self.recover(ack.now, flight, news.bytes);
         if self.records.is_empty() {
             self.timers.idle();
@@ -174,14 +178,15 @@ impl Sender {
 
     /// Ends a tail probe when it is acknowledged. If no duplicate is reported, the probe has
     /// repaired a loss (RFC 8985, 7.4.2).
-    fn end_tail_probe(&mut self, ack: &Ack<'_>, news: &News) {
+    fn end_tail_probe(&mut self, ack: &Ack<'_>, flight: u64, news: &News) {
         let Some((end, again)) = self.tail.filter(|(end, _)| self.una >= *end) else { return };
         let duplicate = news.duplicate == Some(end);
         if !again || duplicate {
             self.tail = None;
         } else if self.una > end {
             self.tail = None;
-            self.congestion.reduce(self.records.flying());
+            // The last segments tell nothing of how many the path can carry.
+            self.congestion.reduce(flight.max(self.congestion.window()));
         } else if ack.bare && ack.blocks.is_empty() && news.bytes == 0 {
             self.tail = None;
         }

@@ -191,3 +191,29 @@ fn bytes_that_cannot_be_rebuilt_end_the_connection() {
     assert_eq!(end.events(), [Event::Ended(Ending::Gone)]);
     assert_eq!(end.connection.deadline(), None);
 }
+
+#[test]
+fn a_tail_that_was_repaired_leaves_half_of_the_window() {
+    let mut end = End::new();
+    end.write(10 * MSS);
+    end.wait(RTT);
+    end.inject(ack(8000), 0);
+    end.wait_deadline();
+    assert_eq!(end.ranges(), [(9000, MSS)]);
+    assert_eq!(end.connection.counters().send.tail_probes, 1);
+    end.write(MSS);
+    end.wait(RTT);
+    end.inject(ack(11_000), 0);
+    assert!(end.write(50 * MSS).len() >= 5);
+}
+
+#[test]
+fn what_waited_for_a_retransmission_is_no_measurement() {
+    let mut end = End::with(&Context { sack: false, ..context() }, &params());
+    end.write(2 * MSS);
+    assert_eq!((end.wait_deadline(), end.ranges()), (200 * MS, vec![(0, MSS)]));
+    end.wait(RTT);
+    end.inject(ack(2000), 0);
+    end.write(MSS);
+    assert_eq!(end.wait_deadline(), 200 * MS);
+}
