@@ -46,14 +46,22 @@ struct Open {
     number: u64,
 }
 
+/// A WRITE of which segments are missing.
+#[derive(Clone, Copy, Debug)]
+struct OpenWrite {
+    number: u64,
+    /// The last of its segments that had a payload.
+    placed: Option<Inbound>,
+}
+
 /// Messages that arrive.
 #[derive(Debug)]
 pub struct Receive {
     /// The number of the next SEND or immediate data.
     expected: Msn,
     send: Option<Open>,
-    /// The number of the WRITE of which segments are missing.
-    write: Option<u64>,
+    /// The WRITE of which segments are missing.
+    write: Option<OpenWrite>,
     /// Messages that have begun.
     begun: u64,
 }
@@ -168,7 +176,8 @@ impl Receive {
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {
         let len = octets.len();
-        let number = self.write.unwrap_or(self.begun);
+        let open = self.write.unwrap_or(OpenWrite { number: self.begun, placed: None });
+        let number = open.number;
         let inbound = Inbound {
             operation: Operation::Write(at),
             at: 0,
@@ -190,8 +199,13 @@ impl Receive {
                 .map_err(refused)?;
         }
         self.begun += u64::from(self.write.is_none());
-        self.write = (!last).then_some(number);
-        if last && len > 0 { finish(&inbound, memory) } else { Ok(step(last)) }
+        let placed = if len > 0 { Some(inbound) } else { open.placed };
+        self.write = (!last).then_some(OpenWrite { number, placed });
+        // An empty last segment need not name the key of the message.
+        match placed.filter(|_| last) {
+            Some(placed) => finish(&Inbound { last, end, ..placed }, memory),
+            None => Ok(step(last)),
+        }
     }
 
     fn send(

@@ -254,6 +254,16 @@ fn a_key_for_one_message_ends_when_the_stream_has_come_to_its_last_segment() {
 }
 
 #[test]
+fn an_empty_last_segment_ends_the_key_of_its_message() {
+    let mut raw = Raw::new(true);
+    let first = raw.fpdu(Header { last: false, ..write(ONE_TOUCH, 0x2_0000) }, &[7; 8]);
+    assert_eq!(raw.deliver(&first), Then::Continue);
+    let last = raw.fpdu(write(Stag(0), 0), &[]);
+    assert_eq!(raw.deliver(&last), Then::Acknowledge);
+    assert_eq!(raw.pair.ends[1].ram.invalid, [ONE_TOUCH]);
+}
+
+#[test]
 fn a_second_message_for_that_key_in_the_hole_is_refused() {
     let mut raw = Raw::new(true);
     let fpdu = raw.fpdu(write(ONE_TOUCH, TO), &[1; 20]);
