@@ -125,9 +125,15 @@ impl Requester {
         }
     }
 
-    /// Sets the number of READs and atomics that may be outstanding.
-    pub const fn set_ord(&mut self, ord: u16) {
+    /// Sets the number of READs and atomics that may be outstanding. Returns `false` if one is
+    /// posted and none may be: then all work has failed.
+    #[must_use]
+    pub fn set_ord(&mut self, ord: u16) -> bool {
         self.ord = ord;
+        let asks = self.items.iter().position(|item| item.request.work.has_answer());
+        let Some(at) = asks.filter(|_| ord == 0) else { return true };
+        self.fail_with(Blame::Item(self.first + at as u64, Outcome::RemoteOperational));
+        false
     }
 
     /// Appends a work request.
@@ -393,6 +399,13 @@ impl Requester {
             Blame::Item(number, outcome) if number == self.first => outcome,
             Blame::Item(..) | Blame::Nobody => Outcome::Flushed,
         }
+    }
+
+    /// Whether all work requests have ended, though completions may be left to take.
+    #[must_use]
+    pub fn is_quiet(&self, tracker: &Tracker, (look, sent): (Look, StreamPos)) -> bool {
+        let ended = |item: &Item| item.stage.is_complete(tracker, look, sent) && !item.unanswered;
+        self.items.iter().all(ended) && (self.asked.is_empty() || self.failed.is_some())
     }
 
     /// Whether all work requests have been completed.

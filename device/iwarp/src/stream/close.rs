@@ -13,7 +13,7 @@
 //! | Rts | own error | Terminate | | |
 //! | Rts | Terminate arrives | Terminate | finish | |
 //! | Closing | peer finishes | Closing | | graceful |
-//! | Closing | closed on both sides | Idle | | closed |
+//! | Closing | closed on both sides, or reset after the peer has finished | Idle | | closed |
 //! | Closing | data, a Terminate, a work request | Error | reset | bad close, abortive |
 //! | Closing | reset or lost | Error | | abortive, bad close |
 //! | Terminate | own Terminate is acknowledged | Terminate | finish | |

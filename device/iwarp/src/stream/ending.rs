@@ -55,7 +55,8 @@ impl Stream {
     }
 
     fn is_quiet(&self) -> bool {
-        self.requester.is_empty() && self.responder.is_empty()
+        let progress = (self.look, self.sent);
+        self.requester.is_quiet(&self.tracker, progress) && self.responder.is_empty()
     }
 
     /// Notes something that TCP or the program tells of the end of the connection.
@@ -67,6 +68,10 @@ impl Stream {
         let happening = match happening {
             // The end of the octets is right only between two FPDUs.
             Happening::PeerFinished if !self.arriving.is_at_border() => Happening::PeerBroke,
+            // A peer that has finished and forgets the connection answers the FIN so: siw does.
+            Happening::PeerReset if self.state == State::Closing && self.arriving.was_given(0) => {
+                Happening::Closed
+            }
             other => other,
         };
         if matches!(

@@ -77,6 +77,11 @@ impl Arriving {
         self.deframer.is_at_border()
     }
 
+    /// Whether an event was given.
+    pub(super) const fn was_given(&self, nth: u32) -> bool {
+        self.given & 1 << nth != 0
+    }
+
     /// Returns whether an event is given for the first time.
     pub(super) const fn first_time(&mut self, nth: u32) -> bool {
         let bit = 1 << nth;
@@ -196,6 +201,9 @@ impl Stream {
         match start::conclude(&self.config.wishes, reply) {
             Ok(agreement) => {
                 self.agree(agreement);
+                if self.state != State::Rts {
+                    return;
+                }
                 if let Some(first) = agreement.first {
                     self.first_message(first);
                 }

@@ -188,10 +188,13 @@ impl Stream {
         let Agreement { crc, markers_sent, markers_received, ird, ord, .. } = agreement;
         self.log.agree(Form { crc, markers: Markers(markers_sent) });
         self.arriving.deframer = Deframer::new(Form { crc, markers: Markers(markers_received) });
-        self.requester.set_ord(ord);
+        let possible = self.requester.set_ord(ord);
         self.responder.set_ird(ird);
         self.agreement = Some(agreement);
         self.state = State::Rts;
+        if !possible {
+            self.happened(Happening::Abort);
+        }
     }
 
     /// The consumer may be told of the connection.

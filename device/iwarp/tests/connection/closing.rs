@@ -9,7 +9,7 @@ use vrnic_iwarp::wire::ddp::Tagged;
 use vrnic_iwarp::wire::rdmap::SendKind;
 use vrnic_iwarp::wire::terminate::Cause;
 
-use crate::host::{ALL, READ_ONLY};
+use crate::host::{ALL, End, READ_ONLY};
 use crate::pipe::Pair;
 
 const WRITE: Work = Work::Write(Tagged { stag: ALL, to: 0x2_0000 });
@@ -322,10 +322,36 @@ fn memory_that_is_gone_resets_the_connection() {
 }
 
 #[test]
+fn work_that_is_acknowledged_is_not_outstanding_though_it_was_not_reported() {
+    let mut pair = pair();
+    pair.ends[0].post(WRITE, 0, 100);
+    let End { stream, ram, .. } = &mut pair.ends[0];
+    stream.fill(ram);
+    let end = stream.source(ram).end();
+    stream.progress(ram, end, end);
+    stream.happened(Happening::PeerFinished);
+    pair.ends[0].collect();
+    assert_eq!(pair.ends[0].stream.state(), State::Closing);
+    assert_eq!(pair.ends[0].outcomes(), [(1, Outcome::Success)]);
+}
+
+#[test]
+fn a_peer_that_has_finished_may_answer_the_end_with_a_reset() {
+    let mut pair = pair();
+    let end = &mut pair.ends[0];
+    end.stream.disconnect(Want::Graceful);
+    end.stream.happened(Happening::PeerFinished);
+    end.stream.happened(Happening::PeerReset);
+    end.collect();
+    assert_eq!(end.events, [Event::GracefulDisconnect, Event::Closed]);
+    assert_eq!(end.stream.rest(false), Rest::Reached);
+}
+
+#[test]
 fn each_event_comes_once() {
     let mut pair = pair();
     for _ in 0..3 {
-        for happening in [Happening::PeerFinished, Happening::PeerReset, Happening::Closed] {
+        for happening in [Happening::PeerFinished, Happening::Lost, Happening::Closed] {
             pair.ends[0].stream.happened(happening);
         }
     }

@@ -102,6 +102,18 @@ fn work_that_cannot_be_sent_is_not_taken() {
     assert_eq!(push(write, 1), Err(Rejected::Full));
 }
 
+#[test]
+fn a_read_that_was_posted_before_the_agreement_fails_if_that_permits_none() {
+    let mut config = Config::default();
+    config.wishes.ird = 0;
+    let mut pair = Pair::new(3, Config::default(), config);
+    let read = Work::Read { sink: place(ALL, 0), source: place(ALL, 0) };
+    pair.ends[0].post(read, 0, 1);
+    pair.run();
+    assert_eq!(pair.ends[0].outcomes(), [(0, Outcome::RemoteOperational)]);
+    assert_eq!(pair.ends[0].stream.state(), State::Error);
+}
+
 fn read(size: u32) -> ReadRequest {
     ReadRequest { sink: place(Stag(1), 0), size, source: place(ALL, 0) }
 }
