@@ -209,3 +209,34 @@ fn a_malformed_request_is_refused() {
     assert_eq!(end.state(), State::Init);
     end.guest.open_connection(end.qpn, &good).expect("it is right");
 }
+
+/// SENDs of which each waits for its receive, and of which more are under way than may wait.
+#[test]
+fn receives_that_come_late_cost_no_more_than_their_delay() {
+    const DELAY: u64 = 20_000_000;
+    const SENDS: usize = 100;
+    let cable = Cable::new(9, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    let start = cable.now();
+    let (mut posted, mut done, mut received, mut next) = (0, 0, 0, start);
+    while received < SENDS {
+        while posted < SENDS && posted - done < 12 {
+            a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 400_000)]));
+            posted += 1;
+        }
+        if cable.now() >= next {
+            b.post_recv(7, &[b.sge(0, 400_000)]);
+            next = cable.now() + DELAY;
+        }
+        let until = next.min(cable.now() + DELAY / 20);
+        cable.run_until(|| cable.now() >= until);
+        for done_now in std::iter::from_fn(|| a.send_cq.poll()) {
+            assert_eq!(status(&done_now), Status::Success);
+            done += 1;
+        }
+        received += std::iter::from_fn(|| b.recv_cq.poll()).count();
+    }
+    // More than the wait of a second for which one SEND is kept.
+    assert!(cable.now() - start < (SENDS as u64 + 5) * DELAY);
+    assert_eq!(a.guest.stats().tcp_timeouts.get(), 0);
+}

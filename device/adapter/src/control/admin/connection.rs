@@ -30,6 +30,9 @@ use crate::objects::qp::{Path, Qp};
 const HEADERS: usize = 14 + 4 + 40 + 20;
 /// Most bytes of private data beside the control words of an enhanced start frame.
 const PRIVATE_ROOM: usize = PRIVATE_MAX - CONTROL;
+/// Bytes that the peer may send ahead. All of them can be stored: while a SEND waits for a receive,
+/// nothing behind it is placed, and what found no room would be sent again after a time-out alone.
+const WINDOW: u32 = 1 << 20;
 /// The smallest segments that are of use.
 const MSS_MIN: u16 = 128;
 
@@ -121,7 +124,8 @@ fn streaming<H: Host>(
     let stream = stream(role, config, connection)?;
     let now = Nanos(adapter.host().now());
     let context = context(flags, connection);
-    let tcp = vrnic_tcp::Connection::adopt(now, &context, &Params::default());
+    let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
+    let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
     Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss }, &qp.sq, claim))
 }
 

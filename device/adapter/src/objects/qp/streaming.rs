@@ -47,14 +47,23 @@ pub struct Streaming {
     end_by: Option<u64>,
     /// No more work requests are taken, because the driver wants to close the connection.
     pub leaves: bool,
-    /// The time since which a SEND of the peer waits for a receive.
-    pub waits_since: Option<u64>,
+    /// The wait of a SEND of the peer for a receive.
+    pub waits_since: Option<Waits>,
     /// What was counted so far.
     counted: Counted,
     /// The identification of the last IPv4 packet.
     pub id: u16,
     /// Keeps the frames of the connection away from the guest's network card until it is over.
     claim: Option<Claim>,
+}
+
+/// The wait of a SEND for a receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// When it began.
+    pub since: u64,
+    /// The number of FPDUs that had been received: with another one, another SEND waits.
+    pub received: u64,
 }
 
 /// Events of a connection that the adapter counts.

@@ -22,7 +22,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::streaming::{Counted, Streaming};
+use crate::objects::qp::streaming::{Counted, Streaming, Waits};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -170,7 +170,10 @@ impl<H: Host> Sending<'_, H> {
             *waits_since = None;
             return None;
         }
-        let since = *waits_since.get_or_insert(now.0);
+        let received = stream.counters().fpdus_received;
+        let waits = waits_since.filter(|waits| waits.received == received);
+        let Waits { since, .. } =
+            *waits_since.insert(waits.unwrap_or(Waits { since: now.0, received }));
         if now.0.saturating_sub(since) > PATIENCE_NS {
             stream.patience_ended();
             return None;
