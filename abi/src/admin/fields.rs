@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{
     CqRecord, Doing, EqRecord, Inspected, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
 };
+use crate::connection::Stage;
 use crate::qp::{Access, State, Type};
 use crate::uar::{ARM_NEXT, ARM_SOLICITED};
 
@@ -166,6 +167,9 @@ impl Record for QpRecord {
             to.field(f("retries"), number(self.retries))?;
             to.field(f("rnr_retries"), number(self.rnr_retries))?;
         }
+        if let Some(stage) = Stage::from_raw(self.connection) {
+            to.field(f("connection"), Value::Word(stage_name(stage)))?;
+        }
         to.field(f("receiving"), Value::Flag(self.receiving != 0))
     }
 }
@@ -290,6 +294,16 @@ fn state_name(raw: u8) -> &'static CStr {
         Some(State::Sqe) => c"SQE",
         Some(State::Err) => c"ERR",
         None => c"?",
+    }
+}
+
+const fn stage_name(stage: Stage) -> &'static CStr {
+    match stage {
+        Stage::Opening => c"opening",
+        Stage::Open => c"open",
+        Stage::Closing => c"closing",
+        Stage::Closed => c"closed",
+        Stage::Gone => c"gone",
     }
 }
 

@@ -128,8 +128,10 @@ pub struct QpRecord {
     pub rnr_retries: u8,
     /// One while a message is filling a receive.
     pub receiving: u8,
+    /// The [`crate::connection::Stage`] of its TCP connection; zero if it has none.
+    pub connection: u8,
     /// Zero.
-    pub reserved: [u8; 4],
+    pub reserved: [u8; 3],
 }
 
 wire_enum! {

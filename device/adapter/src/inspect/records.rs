@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::memory::mtt::segments;
 use crate::memory::tpt::Known;
 use crate::objects::id_table::IdTable;
-use crate::objects::qp::{Qp, Requester, SendRing};
+use crate::objects::qp::{Path, Qp, Requester, SendRing};
 
 /// Places of the table of keys that one command looks at.
 const LOOKS: u32 = 1 << 16;
@@ -135,6 +135,10 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 
 /// Tells what the sending half does.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
+    if let Path::Stream(streaming) = &requester.path {
+        record.connection = streaming.life.stage() as u8;
+        (record.dest_qpn, record.dmac) = (NONE.into(), streaming.path.to);
+    }
     let current = requester.current.as_ref().map(|send| (send, requester.done));
     let read = requester.ledger.oldest_read().map(|read| (&read.send, read.done));
     let waits = match read {

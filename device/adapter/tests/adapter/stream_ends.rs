@@ -102,6 +102,8 @@ fn both_drivers_learn_that_a_connection_is_open() {
     assert_eq!((at_b.was_open, at_b.ird.get(), at_b.ord.get()), (1, 4, 8));
     assert_eq!(&at_a.private[..usize::from(at_a.private_len.get())], b"hello");
     assert_eq!((ending(&a), ending(&b)), (Ending::None, Ending::None));
+    let record = cable.ga.adapter.qp_records(a.qpn, 1).items[0];
+    assert_eq!((record.connection, record.dmac), (Stage::Open as u8, cable.gb.mac()));
     assert_eq!((told(&a), told(&b)), (1, 1));
 }
 
