@@ -32,11 +32,15 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     }
 }
 
-/// Closes the connection in an orderly way. One that has ended already is closed.
+/// Closes the connection in an orderly way, unless it is being closed or has ended: a program asks
+/// for this, and then the connection manager on its behalf.
 fn close(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result {
-    match change_state(ctx, qp, State::Sqd, QpState::SendQueueDrained) {
-        Err(_) if modify::query(ctx, qp)?.state == QpState::Error => Ok(()),
-        result => result,
+    let Err(error) = change_state(ctx, qp, State::Sqd, QpState::SendQueueDrained) else {
+        return Ok(());
+    };
+    match modify::query(ctx, qp)?.state {
+        QpState::SendQueueDrained | QpState::Error => Ok(()),
+        _ => Err(error),
     }
 }
 
