@@ -73,8 +73,6 @@ impl QpAttrMask {
     pub(crate) const STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_STATE);
     /// [`QpAttr::cur_state`].
     pub(crate) const CUR_STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE);
-    /// [`QpValues::access`].
-    pub(crate) const ACCESS_FLAGS: Self = Self(bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS);
     /// [`QpAttr::av`].
     pub(crate) const AV: Self = Self(bindings::ib_qp_attr_mask_IB_QP_AV);
     /// [`QpValues::port`].

@@ -4,7 +4,7 @@
 use abi::{
     Qpn,
     admin::{ModifyQp, command},
-    qp::{Attr, AttrMask, State},
+    qp::{Access, Attr, AttrMask, State},
 };
 use kernel::{dma::Coherent, io::Io, prelude::*};
 use zerocopy::IntoBytes;
@@ -19,9 +19,11 @@ pub(super) fn execute(ctx: &Ctx<'_>, qpn: Qpn, attr: &Attr, mask: AttrMask) -> R
     Ok(())
 }
 
-/// Has the adapter take a new queue pair to INIT, without rights of its peer.
+/// Has the adapter take a new queue pair of iWARP to INIT. The connection manager gives the peer of
+/// an initiator no rights, and as with other RNICs the rights of regions alone matter.
 pub(super) fn initialize(ctx: &Ctx<'_>, qpn: Qpn) -> Result {
-    let attr = Attr { state: State::Init as u8, port: 1, ..Attr::default() };
+    let access = (Access::REMOTE_READ | Access::REMOTE_WRITE).bits().into();
+    let attr = Attr { state: State::Init as u8, port: 1, access, ..Attr::default() };
     let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
     execute(ctx, qpn, &attr, mask)
 }

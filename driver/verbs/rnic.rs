@@ -5,7 +5,7 @@
 use abi::qp::{Attr, AttrMask, State};
 use kernel::prelude::*;
 
-use super::{Ctx, Verbs, modify, modify_command};
+use super::{Ctx, Verbs, modify};
 use crate::rdma::{
     qp::Qp,
     qp_attr::{QpAttr, QpAttrMask, QpState},
@@ -24,10 +24,6 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
         }
         Some(QpState::Reset | QpState::SendQueueError) => Err(EINVAL),
         _ if *state == QpState::Error => Err(EINVAL),
-        _ if mask.contains(QpAttrMask::ACCESS_FLAGS) => {
-            let rights = Attr { access: attr.values().access.into(), ..Attr::default() };
-            modify_command::execute(ctx, qp.qpn, &rights, AttrMask::ACCESS_FLAGS)
-        }
         _ => Ok(()),
     }
 }
