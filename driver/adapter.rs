@@ -224,6 +224,11 @@ impl<'a> Adapter<'a> {
         self.listeners.qps.add(qpn, link)
     }
 
+    /// Returns the reference that events of this queue pair are sent to.
+    pub(crate) fn find_qp(&self, qpn: Qpn) -> Option<QpLink> {
+        self.listeners.qps.get(qpn)
+    }
+
     /// Stops the events of this queue pair.
     pub(crate) fn remove_qp(&self, qpn: Qpn, link: &QpLink) {
         self.listeners.qps.remove(qpn, link);

@@ -87,14 +87,15 @@ impl AsyncHandler {
             Some(Kind::CommEstablished) => self.deliver_qp(id.into(), QpEvent::CommEstablished),
             Some(Kind::SqDrained) => self.deliver_qp(id.into(), QpEvent::SqDrained),
             Some(Kind::QpLastWqe) => self.deliver_qp(id.into(), QpEvent::LastWqeReached),
+            Some(Kind::ConnectionChanged) => {
+                self.listeners.tell_connections(|connections| connections.changed(id.into()));
+            }
             Some(Kind::SrqLimit) => self.deliver_srq(id.into(), SrqEvent::LimitReached),
             Some(Kind::SrqError) => self.deliver_srq(id.into(), SrqEvent::Error),
             Some(Kind::DeviceFatal) => {
                 dev_err!(self.liveness.device(), "the adapter has failed: code {id}\n");
                 self.liveness.die(Cause::Failed);
             }
-            // No verb opens connections yet.
-            Some(Kind::ConnectionChanged) => {}
             // The core reports the port's state, which is that of its Ethernet device.
             Some(Kind::PortUp | Kind::PortDown | Kind::Completion) | None => {}
         }

@@ -22,7 +22,8 @@ pub(crate) struct LinkTable<N, L> {
 }
 
 impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
-    fn new() -> impl PinInit<Self, Error> {
+    /// No objects yet.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
         let links = KBox::new(RBTree::new(), GFP_KERNEL);
         try_pin_init!(Self {
             links <- new_spinlock_irq!(links?, "vrnic::LinkTable"),
@@ -69,6 +70,15 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
     }
 }
 
+/// The object that events of TCP connections are reported to.
+pub(crate) trait ConnectionEvents: Send + Sync {
+    /// The connection of a queue pair has changed. Called in interrupts.
+    fn changed(&self, qpn: Qpn);
+
+    /// The adapter has died, and reports no more changes. Called in any context.
+    fn died(&self);
+}
+
 /// The objects that events are reported to.
 #[pin_data]
 pub(crate) struct Listeners {
@@ -80,6 +90,8 @@ pub(crate) struct Listeners {
     /// Shared receive queues.
     #[pin]
     pub(crate) srqs: LinkTable<Srqn, SrqLink>,
+    #[pin]
+    connections: SpinLockIrq<Option<Arc<dyn ConnectionEvents>>>,
     #[pin]
     device: SpinLockIrq<Audience>,
 }
@@ -104,6 +116,7 @@ impl Listeners {
                 cqs,
                 qps <- LinkTable::new(),
                 srqs <- LinkTable::new(),
+                connections <- new_spinlock_irq!(None, "vrnic::Listeners::connections"),
                 device <- new_spinlock_irq!(Audience::default(), "vrnic::Listeners"),
             }),
             GFP_KERNEL,
@@ -129,6 +142,21 @@ impl Listeners {
         };
         if died {
             link.report(DeviceEvent::Fatal);
+        }
+    }
+
+    /// Sets the object that events of TCP connections are reported to, or that there is none any
+    /// more.
+    pub(crate) fn set_connections(&self, connections: Option<Arc<dyn ConnectionEvents>>) {
+        let old = core::mem::replace(&mut *self.connections.lock(), connections);
+        drop(old);
+    }
+
+    /// Calls `call` with the object that events of TCP connections are reported to.
+    pub(crate) fn tell_connections(&self, call: impl FnOnce(&dyn ConnectionEvents)) {
+        let connections = self.connections.lock().clone();
+        if let Some(connections) = connections {
+            call(&*connections);
         }
     }
 

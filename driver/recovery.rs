@@ -25,6 +25,7 @@ use kernel::{
 use crate::{
     adapter::Adapter,
     hw::pci::DeviceLock,
+    iwarp::Ending,
     listeners::Listeners,
     pairing::{Follow, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
@@ -56,6 +57,7 @@ const FOLLOW: u64 = 1;
 /// An adapter that is up.
 struct Up {
     // Dropped in this order.
+    _ending: Option<Ending>,
     pairing: Pairing,
     registration: Option<Registration<'static, Verbs>>,
     /// The RDMA device until it is registered.
@@ -163,14 +165,17 @@ impl Recovery {
             use_cq_dim: true,
         };
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
+        let ctx = Ctx::new(adapter)?;
+        let ending = ctx.connections().cloned().map(Ending::new);
         // SAFETY: the registration made of it goes into `State::up`, from which `end` takes it.
-        let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Ctx::new(adapter)) }?;
+        let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Ok(ctx)) }?;
         let follower = match protocol {
             Protocol::Roce => None,
             Protocol::Iwarp => Some(self.clone() as Arc<dyn Follow>),
         };
         let pairing = Pairing::new(device.link(), mac, port, follower)?;
         let mut up = Up {
+            _ending: ending,
             pairing,
             registration: None,
             waiting: Some(device),

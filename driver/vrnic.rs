@@ -11,6 +11,7 @@
 //! | [`comp_vectors`] | completion vectors, their processors, and the choice among them |
 //! | [`health`] | watches the adapter's heartbeat |
 //! | [`quiesce`] | stops the adapter when it dies or is let go |
+//! | [`iwarp`] | connections of iWARP adapters, by sockets of the kernel |
 //! | [`pairing`] | keeps the port paired with the Ethernet device of its MAC |
 //! | [`workqueue`] | workqueues of the driver's own |
 //! | [`debugfs`] | files that show what the driver and the adapter know of each object |
@@ -34,6 +35,7 @@ mod debugfs;
 mod events;
 mod health;
 mod hw;
+mod iwarp;
 mod listeners;
 mod pairing;
 mod probe;

@@ -20,5 +20,6 @@
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
+#include "../iwarp/helpers.h"
 #include "../pairing/helpers.h"
 #include "../rdma/helpers.h"

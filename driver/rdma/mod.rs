@@ -17,6 +17,7 @@
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
 //! | [`gid`] | GID table entries |
+//! | [`iwcm`], [`socket`] | the connection manager of iWARP devices, TCP sockets of the kernel |
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
 //! | [`netdev`] | the Ethernet devices that ports are paired with |
 //! | [`stats`], [`mad`], [`restrack`] | counters, management datagrams, `rdma resource show` |
@@ -26,7 +27,7 @@
 //! struct: [`object`] has the one wrapper for all of them, and those that are no more than that:
 //! protection and XRC domains.
 //!
-//! C headers: `include/rdma/ib_verbs.h`, `ib_umem.h`, `uverbs_ioctl.h`.
+//! C headers: `include/rdma/ib_verbs.h`, `ib_umem.h`, `iw_cm.h`, `uverbs_ioctl.h`.
 
 pub(crate) mod ah;
 pub(crate) mod attr;
@@ -35,6 +36,7 @@ pub(crate) mod device;
 pub(crate) mod driver;
 pub(crate) mod event;
 pub(crate) mod gid;
+pub(crate) mod iwcm;
 pub(crate) mod mad;
 pub(crate) mod mmap;
 pub(crate) mod mr;
@@ -48,6 +50,7 @@ pub(crate) mod qp_attr;
 pub(crate) mod registration;
 pub(crate) mod restrack;
 mod revocable;
+pub(crate) mod socket;
 pub(crate) mod srq;
 pub(crate) mod stats;
 pub(crate) mod ucontext;

@@ -16,6 +16,11 @@ use super::{bindings, event::DeviceLink};
 /// The pointer is that of a network device, of which the type owns a reference.
 pub(crate) struct NetdevRef(NonNull<bindings::net_device>);
 
+// SAFETY: network devices may be used, and references to them given back, by any thread.
+unsafe impl Send for NetdevRef {}
+// SAFETY: what is read of a device by reference may be read by several threads at a time.
+unsafe impl Sync for NetdevRef {}
+
 impl NetdevRef {
     /// Takes a reference.
     ///

@@ -6,8 +6,8 @@ use core::{alloc::Layout, cell::UnsafeCell, ptr::NonNull};
 use kernel::{device, error::to_result, prelude::*, str::CStr};
 
 use super::{
-    attr::Protocol, bindings, device::Device, event::DeviceLink, netdev::NetdevRef,
-    ops::Operations, vtable::VTable,
+    attr::Protocol, bindings, device::Device, event::DeviceLink, iwcm::IwOperations,
+    netdev::NetdevRef, vtable::VTable,
 };
 
 /// The properties that a device is allocated with.
@@ -34,9 +34,9 @@ fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
 ///
 /// The pointer is that of `_ib_alloc_device`, and the device is not registered when this is
 /// dropped.
-struct Allocated<T: Operations>(NonNull<Device<T>>);
+struct Allocated<T: IwOperations>(NonNull<Device<T>>);
 
-impl<T: Operations> Drop for Allocated<T> {
+impl<T: IwOperations> Drop for Allocated<T> {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants the core has allocated the device, and it is not
         // registered.
@@ -44,7 +44,7 @@ impl<T: Operations> Drop for Allocated<T> {
     }
 }
 
-impl<T: Operations> Allocated<T> {
+impl<T: IwOperations> Allocated<T> {
     fn new(parent: &device::Device<device::Bound>, config: &Config) -> Result<Self> {
         let size = Layout::new::<Device<T>>().pad_to_align().size();
         // SAFETY: the size is that of a `Device<T>`, which begins with an `ib_device`.
@@ -89,7 +89,7 @@ impl<T: Operations> Allocated<T> {
 /// # Invariants
 ///
 /// `registered` says whether the device is registered. `Device::data` points to `_data`.
-struct Inner<'a, T: Operations> {
+struct Inner<'a, T: IwOperations> {
     link: DeviceLink,
     registered: bool,
     // Dropped in this order: pinned memory in the data refers to the device.
@@ -97,7 +97,7 @@ struct Inner<'a, T: Operations> {
     device: Allocated<T>,
 }
 
-impl<T: Operations> Drop for Inner<'_, T> {
+impl<T: IwOperations> Drop for Inner<'_, T> {
     fn drop(&mut self) {
         self.link.revoke();
         if self.registered {
@@ -110,14 +110,14 @@ impl<T: Operations> Drop for Inner<'_, T> {
 
 // SAFETY: the core allows its devices to be used and freed on any thread that may sleep; the data
 // is `Send`.
-unsafe impl<T: Operations> Send for Inner<'_, T> {}
+unsafe impl<T: IwOperations> Send for Inner<'_, T> {}
 // SAFETY: the one shared operation is a clone of `link`, which is `Sync`.
-unsafe impl<T: Operations> Sync for Inner<'_, T> {}
+unsafe impl<T: IwOperations> Sync for Inner<'_, T> {}
 
 /// A device that is not registered yet: it can be paired with Ethernet devices, but nobody uses it.
-pub(crate) struct Unregistered<'a, T: Operations>(Inner<'a, T>);
+pub(crate) struct Unregistered<'a, T: IwOperations>(Inner<'a, T>);
 
-impl<'a, T: Operations> Unregistered<'a, T> {
+impl<'a, T: IwOperations> Unregistered<'a, T> {
     /// Allocates a device below `parent`; `data` is what its operations work on.
     ///
     /// # Safety
@@ -151,11 +151,11 @@ impl<'a, T: Operations> Unregistered<'a, T> {
 ///
 /// On drop all events cease, user contexts are disassociated and all objects destroyed; then the
 /// data is dropped. As the lifetime is that of a bound parent, this happens before unbinding.
-pub(crate) struct Registration<'a, T: Operations> {
+pub(crate) struct Registration<'a, T: IwOperations> {
     _inner: Inner<'a, T>,
 }
 
-impl<'a, T: Operations> Registration<'a, T> {
+impl<'a, T: IwOperations> Registration<'a, T> {
     /// Registers a device below the parent that it was allocated for. In `name` a `%d` is replaced
     /// by a number.
     pub(crate) fn new(

@@ -22,6 +22,7 @@ use super::{
     attr::Protocol,
     bindings,
     device::Device,
+    iwcm::IwOperations,
     mmap,
     object::{Object, Pd},
     ops::Operations,
@@ -38,6 +39,7 @@ macro_rules! optional {
 }
 
 mod address;
+mod iwcm;
 mod memory;
 mod port;
 mod queues;
@@ -75,18 +77,20 @@ macro_rules! core_objects {
 
 core_objects! { ib_ah ib_cq ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
 
-impl<T: Operations> VTable<T> {
-    /// The tables of devices of any protocol; the core takes from each what it has.
-    pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] =
-        &[&Self::DEVICE, &Self::MEMORY, &Self::QUEUES, &Self::RESTRACK, &Self::SRQ];
-
+impl<T: IwOperations> VTable<T> {
     /// Returns the further tables of devices of this protocol.
     pub(super) fn of_protocol(protocol: Protocol) -> &'static [&'static bindings::ib_device_ops] {
         match protocol {
             Protocol::Roce => const { &[&Self::ROCE, &Self::ADDRESS, &Self::XRCD] },
-            Protocol::Iwarp => const { &[&Self::IWARP] },
+            Protocol::Iwarp => const { &[&Self::IWARP, &Self::IWCM] },
         }
     }
+}
+
+impl<T: Operations> VTable<T> {
+    /// The tables of devices of any protocol; the core takes from each what it has.
+    pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] =
+        &[&Self::DEVICE, &Self::MEMORY, &Self::QUEUES, &Self::RESTRACK, &Self::SRQ];
 
     /// Operations of the device and its ports, and of contexts.
     const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {

@@ -4,9 +4,17 @@
 use core::fmt::Debug;
 
 use abi::{ContextId, UarIndex, admin::Command};
-use kernel::{device, new_mutex, prelude::*, sync::Mutex};
+use kernel::{
+    device, new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
 
-use crate::adapter::Adapter;
+use crate::{
+    adapter::Adapter,
+    iwarp::{Connections, Owner},
+    rdma::attr::Protocol,
+};
 
 /// The context number of the kernel's own objects.
 pub(super) const KERNEL_CONTEXT: ContextId = ContextId::new(0);
@@ -19,6 +27,8 @@ pub(crate) struct Verbs;
 /// The context in which operations run: the data of a registration. User contexts are in
 /// [`context`](super::context).
 pub(crate) struct Ctx<'a> {
+    /// The connections of an adapter of iWARP. Dropped before `adapter`, which they use.
+    connections: Option<Owner>,
     /// The adapter itself.
     pub(super) adapter: Adapter<'a>,
     /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the
@@ -30,7 +40,20 @@ impl<'a> Ctx<'a> {
     /// Creates a context for operations of this adapter.
     pub(crate) fn new(adapter: Adapter<'a>) -> Result<Self> {
         let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Ctx::held"), GFP_KERNEL)?;
-        Ok(Self { adapter, held })
+        let connections = match adapter.protocol() {
+            Protocol::Iwarp => {
+                let most = u8::try_from(adapter.caps().max_rd_atomic.get()).unwrap_or(u8::MAX);
+                let connections = Connections::new(adapter.dma(), adapter.liveness(), most)?;
+                Some(Owner::new(connections, adapter.listeners()))
+            }
+            Protocol::Roce => None,
+        };
+        Ok(Self { connections, adapter, held })
+    }
+
+    /// Returns the connections, if the adapter is one of iWARP.
+    pub(crate) fn connections(&self) -> Option<&Arc<Connections>> {
+        self.connections.as_ref().map(Owner::connections)
     }
 
     /// Returns the device that does the DMA.

@@ -15,6 +15,7 @@
 //! | [`qp`], [`modify`], [`modify_command`] | queue pairs and their attributes |
 //! | [`rnic`] | states of queue pairs of iWARP |
 //! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs, by owner |
+//! | [`iwcm`] | connections of iWARP, and references to queue pairs |
 //! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`kernel_qp`], [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 
@@ -25,6 +26,7 @@ mod cq;
 mod ctx;
 mod describe;
 mod device;
+mod iwcm;
 mod kernel_qp;
 mod mcast;
 mod modify;

@@ -11,6 +11,7 @@ use kernel::{
 use super::{
     Ctx, Verbs,
     context::Pd,
+    iwcm::References,
     kernel_qp::KernelQp,
     modify_command, qp_kernel,
     qp_params::{CreatedQp, own_cap},
@@ -35,6 +36,8 @@ pub(crate) struct Qp {
     pub(super) cap: QpCap,
     /// True if all send work requests are signaled.
     pub(super) sq_sig_all: bool,
+    /// References of the connection manager.
+    pub(super) references: References,
     /// True if it takes receives from a shared receive queue.
     pub(super) shares: bool,
     /// The queues, by owner.
@@ -117,7 +120,9 @@ pub(super) fn create(
     })?;
     init.set_cap(&cap);
     let shares = init.srq().is_some();
-    Ok(NewQp { number: qpn.get(), driver: Qp { qpn, state, cap, sq_sig_all, shares, queues } })
+    let references = References::new();
+    let driver = Qp { qpn, state, cap, sq_sig_all, references, shares, queues };
+    Ok(NewQp { number: qpn.get(), driver })
 }
 
 pub(super) fn destroy(
@@ -125,7 +130,19 @@ pub(super) fn destroy(
     qp: &crate::rdma::qp::Qp<Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
-    ctx.destroy::<command::DestroyQp>(&qp.qpn)?;
+    if let Some(connections) = ctx.connections() {
+        // The connection manager gives its reference back when it has got the last event.
+        connections.close(qp.qpn);
+        qp.references.end();
+    }
+    ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
+        if ctx.connections().is_some() {
+            qp.references.resume();
+        }
+    })?;
+    if let Some(connections) = ctx.connections() {
+        connections.release(qp.qpn);
+    }
     ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {

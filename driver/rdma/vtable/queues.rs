@@ -3,6 +3,8 @@
 
 use core::mem::MaybeUninit;
 
+use kernel::sync::barrier::{Write, smp_mb};
+
 use super::*;
 use crate::rdma::{
     cq::{Cq, CqInit, Moderation, Notify},
@@ -197,11 +199,13 @@ impl<T: Operations> VTable<T> {
                 })
             };
             let new = created.inspect_err(|_| link.revoke())?;
-            // SAFETY: only this call knows the queue pair.
-            unsafe { (*qp).qp_num = new.number };
             // SAFETY: the core has allocated the queue pair with the size in the table, and only
             // this call knows it.
             unsafe { Linked::init(qp, link, new.driver) };
+            // Last, as `iw_get_qp` looks for it.
+            smp_mb(Write);
+            // SAFETY: only this call writes to the queue pair.
+            unsafe { (&raw mut (*qp).qp_num).write_volatile(new.number) };
             Ok(0)
         })
     }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The admin commands about connections.
+
+use abi::{
+    Qpn,
+    admin::{ModifyQp, OpenConnection, QueryConnection, command},
+    connection::{Connection, ConnectionFlags, ConnectionStatus, Role},
+    qp::{Attr, AttrMask, State},
+};
+use kernel::{
+    device,
+    dma::Coherent,
+    io::Io,
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::{quiesce::Liveness, rdma::socket::Snapshot};
+
+/// The parameters of a connection that the adapter shall take over.
+pub(super) struct Opening<'a> {
+    /// The queue pair.
+    pub(super) qpn: Qpn,
+    /// READs that are served at a time.
+    pub(super) ird: u8,
+    /// READs that are outstanding at a time.
+    pub(super) ord: u8,
+    /// The private data of the own start frame.
+    pub(super) private: &'a [u8],
+    /// The request, for the responder.
+    pub(super) request: Option<&'a [u8]>,
+}
+
+/// The memory of commands.
+struct Buffers {
+    connection: Coherent<[u8]>,
+    status: Coherent<[u8]>,
+    attr: Coherent<[u8]>,
+}
+
+/// The commands, one at a time.
+#[pin_data]
+pub(super) struct Commands {
+    pub(super) liveness: Arc<Liveness>,
+    #[pin]
+    buffers: Mutex<Buffers>,
+}
+
+impl Commands {
+    /// Makes the memory of commands.
+    pub(super) fn new(
+        device: &device::Device<device::Bound>,
+        liveness: Arc<Liveness>,
+    ) -> Result<impl PinInit<Self>> {
+        let memory = |len| Coherent::<u8>::zeroed_slice(device, len, GFP_KERNEL);
+        let buffers = Buffers {
+            connection: memory(size_of::<Connection>())?,
+            status: memory(size_of::<ConnectionStatus>())?,
+            attr: memory(size_of::<Attr>())?,
+        };
+        Ok(pin_init!(Self {
+            liveness,
+            buffers <- new_mutex!(buffers, "vrnic::iwarp::Commands"),
+        }))
+    }
+
+    /// Has the adapter take a connection over.
+    pub(super) fn open(&self, opening: &Opening<'_>, snapshot: &Snapshot) -> Result {
+        let connection = encode(opening, snapshot)?;
+        let buffers = self.buffers.lock();
+        (&buffers.connection).copy_from_slice(connection.as_bytes());
+        let params = OpenConnection::new(opening.qpn, buffers.connection.dma_address());
+        self.liveness.execute::<command::OpenConnection>(&params)
+    }
+
+    /// Asks for the state of a connection.
+    pub(super) fn query(&self, qpn: Qpn) -> Result<KBox<ConnectionStatus>> {
+        let buffers = self.buffers.lock();
+        let params = QueryConnection::new(qpn, buffers.status.dma_address());
+        self.liveness.execute::<command::QueryConnection>(&params)?;
+        let status = (&buffers.status).try_cast::<ConnectionStatus>()?.copy_read();
+        Ok(KBox::new(status, GFP_KERNEL)?)
+    }
+
+    /// Resets a connection.
+    pub(super) fn abort(&self, qpn: Qpn) -> Result {
+        let attr = Attr { state: State::Err as u8, ..Attr::default() };
+        let buffers = self.buffers.lock();
+        (&buffers.attr).copy_from_slice(attr.as_bytes());
+        let params = ModifyQp::new(qpn, AttrMask::STATE.bits(), buffers.attr.dma_address());
+        self.liveness.execute::<command::ModifyQp>(&params)?;
+        Ok(())
+    }
+}
+
+/// Returns a connection in the adapter's form.
+///
+/// # Errors
+///
+/// `EINVAL` if there are too many private data.
+fn encode(opening: &Opening<'_>, snapshot: &Snapshot) -> Result<KBox<Connection>> {
+    let mut connection = KBox::new(Connection::new_zeroed(), GFP_KERNEL)?;
+    let request = opening.request.unwrap_or_default();
+    let role = if opening.request.is_some() { Role::Responder } else { Role::Initiator };
+    connection.role = role as u8;
+    connection.flags = flags(snapshot).bits();
+    connection.vlan = snapshot.vlan.into();
+    connection.dmac = snapshot.dmac;
+    connection.traffic_class = snapshot.traffic_class;
+    connection.hop_limit = snapshot.hop_limit;
+    connection.local = snapshot.local;
+    connection.remote = snapshot.remote;
+    connection.local_port = snapshot.local_port.into();
+    connection.remote_port = snapshot.remote_port.into();
+    connection.send_next = snapshot.send_next.into();
+    connection.receive_next = snapshot.receive_next.into();
+    connection.send_window = snapshot.send_window.into();
+    connection.max_send_window = snapshot.max_send_window.into();
+    connection.receive_window = snapshot.receive_window.into();
+    connection.send_scale = snapshot.send_scale;
+    connection.receive_scale = snapshot.receive_scale;
+    connection.mss = snapshot.mss.into();
+    connection.timestamp = snapshot.timestamp.into();
+    connection.recent_timestamp = snapshot.recent_timestamp.into();
+    connection.ird = u16::from(opening.ird).into();
+    connection.ord = u16::from(opening.ord).into();
+    connection.private_len = u16::try_from(opening.private.len())?.into();
+    connection.request_len = u16::try_from(request.len())?.into();
+    fill(&mut connection.private, opening.private)?;
+    fill(&mut connection.request, request)?;
+    Ok(connection)
+}
+
+fn fill(room: &mut [u8], bytes: &[u8]) -> Result {
+    room.get_mut(..bytes.len()).ok_or(EINVAL)?.copy_from_slice(bytes);
+    Ok(())
+}
+
+fn flags(snapshot: &Snapshot) -> ConnectionFlags {
+    let mut flags = ConnectionFlags::empty();
+    flags.set(ConnectionFlags::IPV6, snapshot.ipv6);
+    flags.set(ConnectionFlags::SACK, snapshot.sack);
+    flags.set(ConnectionFlags::TIMESTAMPS, snapshot.timestamps);
+    flags.set(ConnectionFlags::MICROSECONDS, snapshot.microseconds);
+    flags.set(ConnectionFlags::VLAN, snapshot.tagged);
+    flags
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One end of a connection.
+
+use abi::Qpn;
+use kernel::{
+    impl_has_hr_timer, impl_has_work, new_mutex, new_work,
+    prelude::*,
+    sync::{
+        Arc, ArcBorrow, Mutex,
+        atomic::{Acquire, Atomic, Release},
+    },
+    time::{
+        Delta, Monotonic,
+        hrtimer::{
+            ArcHrTimerHandle, HrTimer, HrTimerCallback, HrTimerCallbackContext, HrTimerPointer,
+            HrTimerRestart, RelativeMode,
+        },
+    },
+    workqueue::{Work, WorkItem},
+};
+
+use super::{Connections, commands::Opening, start::Request, taken::Taken};
+use crate::rdma::{
+    iwcm::{Address, CmId, ConnParam, Depths, Event},
+    netdev::NetdevRef,
+    socket::{Accepted, Progress, Snapshot, Socket, Watch},
+};
+
+/// The time that an initiator has to send its request.
+const REQUEST_TIME: Delta = Delta::from_secs(5);
+
+/// A listener, as the connections see it that it has accepted.
+pub(super) trait Acceptor: Send + Sync {
+    /// Tells its owner of a request.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if too many wait for its owner, `ECONNABORTED` if it was ended.
+    fn report(&self, event: &Event<'_>) -> Result;
+
+    /// Notes that the request of an endpoint has come, or will not.
+    fn leave(self: Arc<Self>, endpoint: &Endpoint);
+}
+
+/// One end of a connection.
+#[pin_data]
+pub(super) struct Endpoint {
+    connections: Arc<Connections>,
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    work: Work<Self>,
+    #[pin]
+    timer: HrTimer<Self>,
+    /// True if the request has not come in time.
+    late: Atomic<bool>,
+}
+
+/// The states of an endpoint.
+enum State {
+    /// It has no socket, or none any more.
+    Idle,
+    /// It was accepted; its request is read.
+    Requesting(Requesting),
+    /// The owner of its listener was told of its request.
+    Offered { socket: Socket<Endpoint>, request: Request },
+    /// Its socket connects.
+    Connecting(Connecting),
+    /// The adapter has it.
+    Taken(Taken<Endpoint>),
+}
+
+/// A connection that was accepted, and whose request has not come.
+struct Requesting {
+    socket: Socket<Endpoint>,
+    listener: Arc<dyn Acceptor>,
+    request: Request,
+    _timer: ArcHrTimerHandle<Endpoint>,
+}
+
+/// A connection that is being made.
+struct Connecting {
+    socket: Socket<Endpoint>,
+    netdev: NetdevRef,
+    id: CmId,
+    wishes: Wishes,
+}
+
+/// The wishes of the owner of a connection.
+struct Wishes {
+    qpn: Qpn,
+    depths: Depths,
+    private: KVec<u8>,
+}
+
+impl Wishes {
+    fn new(param: &ConnParam<'_>, most: u8) -> Result<Self> {
+        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX).min(most);
+        let mut private = KVec::new();
+        private.extend_from_slice(param.private, GFP_KERNEL)?;
+        let depths = Depths { ird: depth(param.ird), ord: depth(param.ord) };
+        Ok(Self { qpn: param.qpn.into(), depths, private })
+    }
+
+    fn opening<'a>(&'a self, request: Option<&'a [u8]>) -> Opening<'a> {
+        let Depths { ird, ord } = self.depths;
+        Opening { qpn: self.qpn, ird, ord, private: &self.private, request }
+    }
+}
+
+/// An endpoint in a table.
+#[derive(Clone)]
+pub(super) struct EndpointRef(pub(super) Arc<Endpoint>);
+
+impl PartialEq for EndpointRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Endpoint { self.work }
+}
+
+impl_has_hr_timer! {
+    impl HasHrTimer<Self> for Endpoint {
+        mode: RelativeMode<Monotonic>, field: self.timer
+    }
+}
+
+impl HrTimerCallback for Endpoint {
+    type Pointer<'a> = Arc<Self>;
+
+    fn run(this: ArcBorrow<'_, Self>, _: HrTimerCallbackContext<'_, Self>) -> HrTimerRestart {
+        this.late.store(true, Release);
+        Arc::from(this).enqueue();
+        HrTimerRestart::NoRestart
+    }
+}
+
+impl Watch for Endpoint {
+    fn changed(this: ArcBorrow<'_, Self>) {
+        Arc::from(this).enqueue();
+    }
+}
+
+impl Endpoint {
+    /// Returns one without a socket.
+    pub(super) fn new(connections: &Arc<Connections>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                connections: connections.clone(),
+                state <- new_mutex!(State::Idle, "vrnic::iwarp::Endpoint"),
+                work <- new_work!("vrnic::iwarp::Endpoint"),
+                timer <- HrTimer::new(),
+                late: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Has the work item look at it. Callable in any context.
+    pub(super) fn enqueue(self: &Arc<Self>) {
+        let _ = self.connections.queue.enqueue(self.clone());
+    }
+
+    /// Reads the request of a connection that was accepted, when the work item runs.
+    pub(super) fn serve(
+        self: &Arc<Self>,
+        accepted: Accepted,
+        listener: Arc<dyn Acceptor>,
+    ) -> Result {
+        let request = Request::new()?;
+        let socket = Socket::watch(accepted, self.clone());
+        let timer = self.clone().start(REQUEST_TIME);
+        *self.state.lock() =
+            State::Requesting(Requesting { socket, listener, request, _timer: timer });
+        Ok(())
+    }
+
+    /// Begins to connect. The reply follows.
+    pub(super) fn connect(
+        self: &Arc<Self>,
+        netdev: NetdevRef,
+        id: CmId,
+        param: &ConnParam<'_>,
+    ) -> Result {
+        let wishes = Wishes::new(param, self.connections.max_depth)?;
+        let names = (id.local(), id.remote());
+        let mut state = self.state.lock();
+        let socket = Socket::connect(&netdev, (&names.0, &names.1), id.tos(), self.clone())?;
+        *state = State::Connecting(Connecting { socket, netdev, id, wishes });
+        drop(state);
+        self.enqueue();
+        Ok(())
+    }
+
+    /// Accepts the request that was offered. If this succeeds the events of an accepted connection
+    /// follow.
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        netdev: &NetdevRef,
+        id: CmId,
+        param: &ConnParam<'_>,
+    ) -> Result {
+        let wishes = Wishes::new(param, self.connections.max_depth)?;
+        let mut state = self.state.lock();
+        let State::Offered { socket, request } = core::mem::replace(&mut *state, State::Idle)
+        else {
+            return Err(ECONNABORTED);
+        };
+        let snapshot = self.hand_over(&socket, netdev, &wishes.opening(Some(request.bytes())))?;
+        *state = State::Taken(Taken::accepted(wishes.qpn, (socket, snapshot), id));
+        drop(state);
+        self.enqueue();
+        Ok(())
+    }
+
+    /// Rejects the request that was offered.
+    pub(super) fn reject(&self, private: &[u8]) {
+        let state = core::mem::replace(&mut *self.state.lock(), State::Idle);
+        if let State::Offered { socket, request } = state {
+            // The socket, which is closed here, sends it before its end.
+            let _ = request.rejection(private).and_then(|reply| socket.write(&reply));
+        }
+    }
+
+    /// Returns whether its owner gets no more events.
+    pub(super) fn has_ended(&self) -> bool {
+        match &*self.state.lock() {
+            State::Idle => true,
+            State::Taken(taken) => taken.has_ended(),
+            _ => false,
+        }
+    }
+
+    /// Tells its owner the last events. A connection that the adapter has keeps its socket.
+    pub(super) fn close(&self) {
+        self.end(&mut self.state.lock());
+    }
+
+    /// Tells its owner the last events, and lets go of the socket.
+    pub(super) fn release(&self) {
+        let old = {
+            let mut state = self.state.lock();
+            self.end(&mut state);
+            core::mem::replace(&mut *state, State::Idle)
+        };
+        drop(old);
+    }
+
+    fn end(&self, state: &mut State) {
+        match state {
+            State::Connecting(_) => self.fail(state, ECONNABORTED),
+            State::Taken(taken) => taken.end(),
+            State::Idle | State::Requesting(_) | State::Offered { .. } => {}
+        }
+    }
+
+    /// Tells its owner that it could not be connected.
+    fn fail(&self, state: &mut State, error: Error) {
+        if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
+            let id = connecting.id;
+            let event = Event::Reply {
+                status: Err(error),
+                names: &(id.local(), id.remote()),
+                own: Depths::default(),
+                private: &[],
+            };
+            if let Err(error) = id.report(&event) {
+                pr_err!("the connection manager does not take a reply: {error:?}\n");
+            }
+        }
+    }
+
+    /// Has the adapter take over the connection of a socket. If that fails the socket still has it.
+    fn hand_over(
+        &self,
+        socket: &Socket<Self>,
+        netdev: &NetdevRef,
+        opening: &Opening<'_>,
+    ) -> Result<Snapshot> {
+        let snapshot = socket.take(netdev)?;
+        let commands = &self.connections.commands;
+        commands.open(opening, &snapshot).inspect_err(|_| socket.give_back())?;
+        Ok(snapshot)
+    }
+
+    /// Reads what has come of the request; if it is complete, tells the listener's owner.
+    fn read(self: &Arc<Self>, state: &mut State) -> Result {
+        let State::Requesting(requesting) = state else { return Ok(()) };
+        loop {
+            let missing = requesting.request.missing()?;
+            if missing.is_empty() {
+                break;
+            }
+            match requesting.socket.read(missing)? {
+                Some(count) => requesting.request.add(count),
+                None if self.late.load(Acquire) => return Err(ETIMEDOUT),
+                None => return Ok(()),
+            }
+        }
+        let names: KBox<(Address, Address)> = KBox::new(requesting.socket.names()?, GFP_KERNEL)?;
+        let State::Requesting(requesting) = core::mem::replace(state, State::Idle) else {
+            return Ok(());
+        };
+        let Requesting { socket, listener, request, _timer: timer } = requesting;
+        drop(timer);
+        listener.clone().leave(self);
+        let parts = request.parts(self.connections.max_depth)?;
+        let offer = self.connections.add_offer(self)?;
+        let (peer, private) = (parts.peer, parts.private);
+        // The owner may answer at once, and then waits for the lock of the state.
+        let told = listener.report(&Event::Request { names: &names, offer, peer, private });
+        if let Err(error) = told {
+            let _ = self.connections.take_offer(offer);
+            return Err(error);
+        }
+        *state = State::Offered { socket, request };
+        Ok(())
+    }
+
+    /// Gives a connection that was made to the adapter.
+    fn open(&self, state: &mut State) -> Result {
+        let State::Connecting(connecting) = &*state else { return Ok(()) };
+        if connecting.socket.progress()? == Progress::Connecting {
+            return Ok(());
+        }
+        let names = KBox::new(connecting.socket.names()?, GFP_KERNEL)?;
+        let opening = connecting.wishes.opening(None);
+        let snapshot = self.hand_over(&connecting.socket, &connecting.netdev, &opening)?;
+        if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
+            let Connecting { socket, id, wishes, .. } = connecting;
+            *state = State::Taken(Taken::initiated(wishes.qpn, (socket, snapshot), id, names));
+        }
+        Ok(())
+    }
+
+    /// Asks the adapter how a connection is.
+    fn ask(&self, taken: &mut Taken<Self>) -> Result {
+        let commands = &self.connections.commands;
+        if !taken.has_ended() && taken.was_touched() {
+            commands.abort(taken.qpn)?;
+        }
+        taken.follow(&*commands.query(taken.qpn)?);
+        Ok(())
+    }
+}
+
+impl WorkItem for Endpoint {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut state = this.state.lock();
+        if this.connections.is_over() {
+            this.end(&mut state);
+        }
+        if let Err(error) = this.read(&mut state) {
+            // What is left of it is closed.
+            if let State::Requesting(requesting) = core::mem::replace(&mut *state, State::Idle) {
+                requesting.listener.leave(&this);
+            }
+            pr_debug!("a connection without a request is closed: {error:?}\n");
+        }
+        if let Err(error) = this.open(&mut state) {
+            this.fail(&mut state, error);
+        }
+        if let State::Taken(taken) = &mut *state {
+            if let Err(error) = this.ask(taken) {
+                pr_debug!("a connection is given up: {error:?}\n");
+                taken.end();
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The connection manager of iWARP adapters: connections are made with sockets of the kernel, and
+//! the adapter takes them over before the start frames of MPA (the responder's reads the request).
+//! Safe code throughout.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`endpoint`] | one end of a connection, from the socket to the last event |
+//! | [`taken`] | a connection that the adapter has; the events that its owner is owed |
+//! | [`listener`] | listeners, and the connections that they accept |
+//! | [`start`] | the start frames that pass through a socket |
+//! | [`commands`] | the admin commands |
+//!
+//! An endpoint has one work item, which alone follows its socket and the adapter. Calls of the core
+//! change it under the same lock.
+//!
+//! Locks are taken in this order: an endpoint's, its listener's, that of the commands. The tables
+//! of endpoints are never locked while another lock is taken.
+
+mod commands;
+mod endpoint;
+mod listener;
+mod start;
+mod taken;
+
+use abi::Qpn;
+use kernel::{
+    device, new_mutex,
+    prelude::*,
+    sync::{
+        Arc, Mutex,
+        atomic::{Acquire, Atomic, Relaxed, Release},
+    },
+};
+
+use self::{
+    commands::Commands,
+    endpoint::{Endpoint, EndpointRef},
+    listener::Listener,
+};
+use crate::{
+    listeners::{ConnectionEvents, LinkTable, Listeners},
+    quiesce::Liveness,
+    rdma::{
+        iwcm::{CmId, ConnParam, Identity, Offer},
+        netdev::NetdevRef,
+    },
+    workqueue::OwnQueue,
+};
+
+/// The connections and listeners of an adapter.
+#[pin_data]
+pub(crate) struct Connections {
+    #[pin]
+    commands: Commands,
+    queue: Arc<OwnQueue>,
+    /// READs that a connection may have, of either kind.
+    max_depth: u8,
+    /// The endpoints that have a queue pair.
+    #[pin]
+    endpoints: LinkTable<Qpn, EndpointRef>,
+    /// Those whose owner has been told of a request and has not answered.
+    #[pin]
+    offers: LinkTable<u32, EndpointRef>,
+    next_offer: Atomic<u32>,
+    #[pin]
+    listeners: Mutex<KVec<Arc<Listener>>>,
+    /// True if no more connections are made.
+    over: Atomic<bool>,
+}
+
+impl Connections {
+    /// No connections yet. `max_depth` is the number of READs that a connection may have.
+    pub(crate) fn new(
+        device: &device::Device<device::Bound>,
+        liveness: Arc<Liveness>,
+        max_depth: u8,
+    ) -> Result<Arc<Self>> {
+        let commands = Commands::new(device, liveness)?;
+        let queue = OwnQueue::new(c"vrnic_iwarp")?;
+        Arc::pin_init(
+            try_pin_init!(Self {
+                commands <- commands,
+                queue,
+                max_depth,
+                endpoints <- LinkTable::new(),
+                offers <- LinkTable::new(),
+                next_offer: Atomic::new(1),
+                listeners <- new_mutex!(KVec::new(), "vrnic::iwarp::Connections"),
+                over: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns whether connections end: the device goes, or the adapter has died.
+    fn is_over(&self) -> bool {
+        self.over.load(Acquire) || self.commands.liveness.is_dead()
+    }
+
+    /// Ends all connections, as the device goes. Their owners are told.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Release);
+        self.wake_all();
+        self.queue.flush();
+    }
+
+    /// Lets go of what nobody has asked for, and waits for work items. To be called once, when the
+    /// device has gone.
+    pub(crate) fn clear(&self) {
+        while let Some((offer, endpoint)) = self.offers.next(None) {
+            self.offers.remove(offer, &endpoint);
+            endpoint.0.release();
+        }
+        while let Some((qpn, endpoint)) = self.endpoints.next(None) {
+            endpoint.0.release();
+            self.endpoints.remove(qpn, &endpoint);
+        }
+        self.queue.flush();
+    }
+
+    fn wake_all(&self) {
+        let mut last = None;
+        while let Some((qpn, endpoint)) = self.endpoints.next(last) {
+            endpoint.0.enqueue();
+            last = Some(qpn);
+        }
+    }
+
+    /// Connects a queue pair; see [`crate::rdma::iwcm::IwOperations::connect`].
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        netdev: NetdevRef,
+        id: CmId,
+        param: &ConnParam<'_>,
+    ) -> Result {
+        if self.is_over() {
+            return Err(ENODEV);
+        }
+        let qpn = Qpn::from(param.qpn);
+        let endpoint = Endpoint::new(self)?;
+        self.replace(qpn, &endpoint)?;
+        endpoint.connect(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
+    }
+
+    /// Accepts a request; see [`crate::rdma::iwcm::IwOperations::accept`].
+    pub(crate) fn accept(
+        &self,
+        netdev: &NetdevRef,
+        id: CmId,
+        offer: Offer,
+        param: &ConnParam<'_>,
+    ) -> Result {
+        let qpn = Qpn::from(param.qpn);
+        let endpoint = self.take_offer(offer)?;
+        self.replace(qpn, &endpoint).inspect_err(|_| endpoint.release())?;
+        endpoint.accept(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
+    }
+
+    /// Rejects a request.
+    pub(crate) fn reject(&self, offer: Offer, private: &[u8]) -> Result {
+        self.take_offer(offer)?.reject(private);
+        Ok(())
+    }
+
+    /// Listens.
+    pub(crate) fn listen(self: &Arc<Self>, netdev: &NetdevRef, id: CmId, backlog: i32) -> Result {
+        if self.is_over() {
+            return Err(ENODEV);
+        }
+        let listener = Listener::new(self, netdev, id, backlog)?;
+        let result = self.listeners.lock().push(listener.clone(), GFP_KERNEL);
+        result.inspect_err(|_| listener.end())?;
+        Ok(())
+    }
+
+    /// Ends a listener.
+    pub(crate) fn stop_listening(&self, id: Identity) -> Result {
+        let listener = {
+            let mut listeners = self.listeners.lock();
+            let place = listeners.iter().position(|listener| listener.identity() == id);
+            listeners.remove(place.ok_or(ENOENT)?).map_err(|_| ENOENT)?
+        };
+        listener.end();
+        Ok(())
+    }
+
+    /// Ends the connection of a queue pair that is about to be destroyed: its owner is told the
+    /// last event. The socket is kept until [`Self::release`].
+    pub(crate) fn close(&self, qpn: Qpn) {
+        if let Some(endpoint) = self.endpoints.get(qpn) {
+            endpoint.0.close();
+        }
+    }
+
+    /// Lets go of the connection of a queue pair that was destroyed.
+    pub(crate) fn release(&self, qpn: Qpn) {
+        if let Some(endpoint) = self.endpoints.get(qpn) {
+            self.forget(qpn, &endpoint.0);
+        }
+    }
+
+    /// Makes an endpoint that of a queue pair, in place of one that has ended.
+    fn replace(&self, qpn: Qpn, endpoint: &Arc<Endpoint>) -> Result {
+        if let Some(old) = self.endpoints.get(qpn) {
+            if !old.0.has_ended() {
+                return Err(EISCONN);
+            }
+            self.forget(qpn, &old.0);
+        }
+        self.endpoints.add(qpn, EndpointRef(endpoint.clone()))
+    }
+
+    fn forget(&self, qpn: Qpn, endpoint: &Arc<Endpoint>) {
+        // First: what is found in the table may be dropped in an interrupt.
+        endpoint.release();
+        self.endpoints.remove(qpn, &EndpointRef(endpoint.clone()));
+    }
+
+    /// Gives a number to an endpoint whose owner is told of a request.
+    fn add_offer(&self, endpoint: &Arc<Endpoint>) -> Result<Offer> {
+        let number = self.next_offer.fetch_add(1, Relaxed);
+        self.offers.add(number, EndpointRef(endpoint.clone()))?;
+        Ok(Offer(number as usize))
+    }
+
+    fn take_offer(&self, offer: Offer) -> Result<Arc<Endpoint>> {
+        let number = u32::try_from(offer.0)?;
+        let endpoint = self.offers.get(number).ok_or(ENOENT)?;
+        self.offers.remove(number, &endpoint);
+        Ok(endpoint.0)
+    }
+}
+
+/// Ends connections on drop, before the device goes: the core waits for the last events of all.
+pub(crate) struct Ending(Arc<Connections>);
+
+impl Ending {
+    /// Will end these connections.
+    pub(crate) fn new(connections: Arc<Connections>) -> Self {
+        Self(connections)
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Connections whose adapter tells them of events; they end on drop, when the device has gone.
+pub(crate) struct Owner {
+    connections: Arc<Connections>,
+    listeners: Arc<Listeners>,
+}
+
+impl Owner {
+    /// Has `listeners` tell connections of events.
+    pub(crate) fn new(connections: Arc<Connections>, listeners: Arc<Listeners>) -> Self {
+        listeners.set_connections(Some(connections.clone()));
+        Self { connections, listeners }
+    }
+
+    /// Returns the connections.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.connections.clear();
+        self.listeners.set_connections(None);
+    }
+}
+
+impl ConnectionEvents for Connections {
+    fn changed(&self, qpn: Qpn) {
+        if let Some(endpoint) = self.endpoints.get(qpn) {
+            endpoint.0.enqueue();
+        }
+    }
+
+    fn died(&self) {
+        self.wake_all();
+    }
+}

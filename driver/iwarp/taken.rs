@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A connection that the adapter has taken over, and the events that its owner is owed.
+
+use abi::{
+    Qpn,
+    connection::{ConnectionStatus, Ending, Stage},
+};
+use kernel::prelude::*;
+
+use crate::rdma::{
+    iwcm::{Address, CmId, Depths, Event},
+    socket::{Snapshot, Socket, Watch},
+};
+
+/// The events that the owner of a connection is owed.
+enum Owes {
+    /// The reply, and if that is a success, what follows an open connection.
+    Reply { id: CmId, names: KBox<(Address, Address)> },
+    /// That it is established, and what follows an open connection.
+    Established { id: CmId },
+    /// That it has ended, and before that, if it was not told, that the peer closes it.
+    Close { id: CmId, disconnected: bool },
+    /// None any more.
+    Nothing,
+}
+
+/// A connection that the adapter has taken over. The socket holds its addresses until the adapter
+/// does not expect frames of it any more. A `W` is told of its changes.
+pub(super) struct Taken<W: Watch> {
+    pub(super) qpn: Qpn,
+    socket: Option<Socket<W>>,
+    snapshot: Snapshot,
+    owes: Owes,
+}
+
+impl<W: Watch> Taken<W> {
+    /// A connection that was made here. Its owner is owed a reply.
+    pub(super) fn initiated(
+        qpn: Qpn,
+        (socket, snapshot): (Socket<W>, Snapshot),
+        id: CmId,
+        names: KBox<(Address, Address)>,
+    ) -> Self {
+        Self { qpn, socket: Some(socket), snapshot, owes: Owes::Reply { id, names } }
+    }
+
+    /// A connection that was accepted. Its owner is owed an event when it is established.
+    pub(super) fn accepted(qpn: Qpn, (socket, snapshot): (Socket<W>, Snapshot), id: CmId) -> Self {
+        Self { qpn, socket: Some(socket), snapshot, owes: Owes::Established { id } }
+    }
+
+    /// Returns whether its owner has got the last event.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.owes, Owes::Nothing)
+    }
+
+    /// Returns whether the kernel has got a segment that was the adapter's to take.
+    pub(super) fn was_touched(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| !socket.is_untouched(&self.snapshot))
+    }
+
+    /// Tells its owner what has changed.
+    pub(super) fn follow(&mut self, status: &ConnectionStatus) {
+        let stage = Stage::from_raw(status.stage).unwrap_or(Stage::Closed);
+        if status.was_open != 0 || stage == Stage::Open {
+            self.open(status);
+        }
+        if stage == Stage::Closing {
+            self.disconnect();
+        }
+        if matches!(stage, Stage::Closed | Stage::Gone) {
+            self.close(Ending::from_raw(status.ending).unwrap_or(Ending::Abortive), status);
+        }
+        if stage == Stage::Gone {
+            self.socket = None;
+        }
+    }
+
+    /// Tells its owner the last events of a connection that the driver ends.
+    pub(super) fn end(&mut self) {
+        self.close(Ending::Local, &ConnectionStatus::default());
+    }
+
+    fn open(&mut self, status: &ConnectionStatus) {
+        let own = depths(status);
+        self.owes = match core::mem::replace(&mut self.owes, Owes::Nothing) {
+            Owes::Reply { id, names } => {
+                report(
+                    &id,
+                    &Event::Reply { status: Ok(()), names: &names, own, private: private(status) },
+                );
+                Owes::Close { id, disconnected: false }
+            }
+            Owes::Established { id } => {
+                report(&id, &Event::Established { own });
+                Owes::Close { id, disconnected: false }
+            }
+            owes => owes,
+        };
+    }
+
+    fn disconnect(&mut self) {
+        if let Owes::Close { id, disconnected: disconnected @ false } = &mut self.owes {
+            report(id, &Event::Disconnect);
+            *disconnected = true;
+        }
+    }
+
+    fn close(&mut self, ending: Ending, status: &ConnectionStatus) {
+        match core::mem::replace(&mut self.owes, Owes::Nothing) {
+            Owes::Reply { id, names } => {
+                let private = if ending == Ending::Rejected { private(status) } else { &[] };
+                let own = Depths::default();
+                let status = Err(error(ending));
+                report(&id, &Event::Reply { status, names: &names, own, private });
+            }
+            Owes::Established { id } => {
+                // The core wants to be told of both.
+                report(&id, &Event::Established { own: depths(status) });
+                report(&id, &Event::Close);
+            }
+            Owes::Close { id, .. } => report(&id, &Event::Close),
+            Owes::Nothing => {}
+        }
+    }
+}
+
+/// Tells the owner of an event. The core has memory for each that a connection can have.
+fn report(id: &CmId, event: &Event<'_>) {
+    if let Err(error) = id.report(event) {
+        pr_err!("the connection manager does not take an event: {error:?}\n");
+    }
+}
+
+fn depths(status: &ConnectionStatus) -> Depths {
+    let depth = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+    Depths { ird: depth(status.ird.get()), ord: depth(status.ord.get()) }
+}
+
+/// Returns the private data of the peer, of which the core passes on 255 bytes at most.
+fn private(status: &ConnectionStatus) -> &[u8] {
+    let len = usize::from(status.private_len.get()).min(u8::MAX.into());
+    status.private.get(..len).unwrap_or_default()
+}
+
+/// Returns the error that tells the core why a connection was not established.
+fn error(ending: Ending) -> Error {
+    match ending {
+        Ending::Rejected => ECONNREFUSED,
+        Ending::TimedOut => ETIMEDOUT,
+        Ending::Reset => ECONNRESET,
+        Ending::Refused | Ending::TerminateSent | Ending::TerminateReceived => EPROTO,
+        Ending::None | Ending::Graceful | Ending::Abortive | Ending::Local => ECONNABORTED,
+    }
+}

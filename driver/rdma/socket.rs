@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+//! TCP sockets of the kernel, from which the device takes connections over.
+//!
+//! C: `driver/iwarp/helpers.c`.
+
+use core::{marker::PhantomData, ptr::NonNull};
+
+use kernel::{
+    error::{from_err_ptr, to_result},
+    ffi::c_void,
+    prelude::*,
+    sync::{Arc, ArcBorrow},
+    types::ForeignOwnable,
+};
+
+use super::{bindings, iwcm::Address, netdev::NetdevRef};
+
+/// The state of a connection that was taken out of its socket; see the C struct's fields.
+pub(crate) type Snapshot = bindings::iwarp_snapshot;
+
+/// An object that is told of the changes of its socket.
+pub(crate) trait Watch: Send + Sync + 'static {
+    /// Something about the socket may have changed. Called in any context; must not sleep.
+    fn changed(this: ArcBorrow<'_, Self>);
+}
+
+/// The state of a socket that was told to connect, or was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It has no connection yet.
+    Connecting,
+    /// Its connection is established.
+    Established,
+}
+
+/// A socket of the kernel that nobody watches. It is closed on drop, which may sleep.
+///
+/// # Invariants
+///
+/// The pointer is that of a socket of `helpers.c`, which this type owns.
+struct Raw(NonNull<bindings::iwarp_socket>);
+
+// SAFETY: the functions of `helpers.c` may be called by any thread that may sleep.
+unsafe impl Send for Raw {}
+// SAFETY: the functions of `helpers.c` take the socket's lock where they need it.
+unsafe impl Sync for Raw {}
+
+impl Raw {
+    /// Takes over what one of the creating functions has returned.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be the result of such a function, and nobody else may use it.
+    unsafe fn new(raw: *mut bindings::iwarp_socket) -> Result<Self> {
+        // INVARIANT: the caller promises that it is a socket, if it is not an error.
+        NonNull::new(from_err_ptr(raw)?).map(Self).ok_or(ENOMEM)
+    }
+
+    fn as_ptr(&self) -> *mut bindings::iwarp_socket {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: the type owns the socket by its invariants. On return nobody is told of its
+        // changes any more.
+        unsafe { bindings::iwarp_socket_free(self.as_ptr()) };
+    }
+}
+
+/// A connection that was accepted, and that nobody watches yet.
+pub(crate) struct Accepted(Raw);
+
+/// A socket of the kernel, whose changes a `T` is told of. It is closed on drop, which may sleep.
+///
+/// # Invariants
+///
+/// `watcher` is the foreign form of an `Arc<T>`, which this type owns.
+pub(crate) struct Socket<T: Watch> {
+    // Dropped first, and with it the calls that use the watcher.
+    raw: Option<Raw>,
+    watcher: *mut c_void,
+    _watcher: PhantomData<Arc<T>>,
+}
+
+// SAFETY: `Raw` may be used by any thread, as may an `Arc` of what is `Send` and `Sync`.
+unsafe impl<T: Watch> Send for Socket<T> {}
+// SAFETY: `Raw` may be used by any thread, as may an `Arc` of what is `Send` and `Sync`.
+unsafe impl<T: Watch> Sync for Socket<T> {}
+
+impl<T: Watch> Drop for Socket<T> {
+    fn drop(&mut self) {
+        // Ends all calls.
+        drop(self.raw.take());
+        // SAFETY: by the type's invariants it is an `Arc<T>` that this type owns. No call uses it
+        // any more.
+        drop(unsafe { <Arc<T> as ForeignOwnable>::from_foreign(self.watcher) });
+    }
+}
+
+/// Calls [`Watch::changed`].
+///
+/// # Safety
+///
+/// `watcher` must be the foreign form of an `Arc<T>` that is alive during the call.
+unsafe extern "C" fn wake<T: Watch>(watcher: *const c_void) {
+    // SAFETY: the caller promises that it is such an `Arc`.
+    T::changed(unsafe { <Arc<T> as ForeignOwnable>::borrow(watcher.cast_mut()) });
+}
+
+impl<T: Watch> Socket<T> {
+    /// Begins to connect, in the network namespace of `netdev`. `tos` is the type of service, if it
+    /// is not the usual one.
+    pub(crate) fn connect(
+        netdev: &NetdevRef,
+        (local, remote): (&Address, &Address),
+        tos: Option<u8>,
+        watcher: Arc<T>,
+    ) -> Result<Self> {
+        let tos = tos.map_or(-1, i32::from);
+        // SAFETY: the Ethernet device is alive, as it is referred to; both addresses are valid.
+        let raw = unsafe {
+            bindings::iwarp_socket_connect(netdev.as_raw(), local.as_ptr(), remote.as_ptr(), tos)
+        };
+        // SAFETY: it was created just now.
+        Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
+    }
+
+    /// Listens in the network namespace of `netdev`; at a wildcard address on that device alone.
+    pub(crate) fn listen(
+        netdev: &NetdevRef,
+        local: &Address,
+        v6only: bool,
+        backlog: i32,
+        watcher: Arc<T>,
+    ) -> Result<Self> {
+        // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid.
+        let raw = unsafe {
+            bindings::iwarp_socket_listen(netdev.as_raw(), local.as_ptr(), v6only, backlog)
+        };
+        // SAFETY: it was created just now.
+        Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
+    }
+
+    /// Watches a connection. What has happened before is not told.
+    pub(crate) fn watch(accepted: Accepted, watcher: Arc<T>) -> Self {
+        Self::watched(accepted.0, watcher)
+    }
+
+    fn watched(raw: Raw, watcher: Arc<T>) -> Self {
+        let watcher = watcher.into_foreign();
+        // SAFETY: the socket is alive, and nobody watches it. `watcher` is an `Arc<T>` that is
+        // dropped when the socket is closed and not before.
+        unsafe { bindings::iwarp_socket_watch(raw.as_ptr(), watcher, Some(wake::<T>)) };
+        // INVARIANT: it was made of an `Arc<T>` just now.
+        Self { raw: Some(raw), watcher, _watcher: PhantomData }
+    }
+
+    /// Returns the C socket.
+    fn as_ptr(&self) -> *mut bindings::iwarp_socket {
+        self.raw.as_ref().map_or(core::ptr::null_mut(), Raw::as_ptr)
+    }
+
+    /// Returns the next connection of a listener, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of `accept`.
+    pub(crate) fn accept(&self) -> Result<Option<Accepted>> {
+        // SAFETY: the socket is alive until this is dropped.
+        let raw = unsafe { bindings::iwarp_socket_accept(self.as_ptr()) };
+        // SAFETY: it was created just now.
+        match unsafe { Raw::new(raw) } {
+            Ok(raw) => Ok(Some(Accepted(raw))),
+            Err(error) if error == EAGAIN => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether it is connected.
+    ///
+    /// # Errors
+    ///
+    /// That for which it has no connection, or has lost it.
+    pub(crate) fn progress(&self) -> Result<Progress> {
+        // SAFETY: the socket is alive until this is dropped.
+        let status = unsafe { bindings::iwarp_socket_status(self.as_ptr()) };
+        to_result(status)?;
+        Ok(if status == 0 { Progress::Connecting } else { Progress::Established })
+    }
+
+    /// Reads what is there, if anything is; gives the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNRESET` at the end of the stream, or that of the connection.
+    pub(crate) fn read(&self, into: &mut [u8]) -> Result<Option<usize>> {
+        // SAFETY: the socket is alive until this is dropped; the buffer has so many bytes.
+        let read = unsafe {
+            bindings::iwarp_socket_read(self.as_ptr(), into.as_mut_ptr().cast(), into.len())
+        };
+        match to_result(read) {
+            Ok(()) if read == 0 => Err(ECONNRESET),
+            Ok(()) => Ok(usize::try_from(read).ok()),
+            Err(error) if error == EAGAIN => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends bytes, as many as there is room for.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result {
+        // SAFETY: the socket is alive until this is dropped; the buffer has so many bytes.
+        to_result(unsafe {
+            bindings::iwarp_socket_write(self.as_ptr(), bytes.as_ptr().cast(), bytes.len())
+        })
+    }
+
+    /// Returns the addresses of both ends, the own one first.
+    pub(crate) fn names(&self) -> Result<(Address, Address)> {
+        let (mut local, mut remote) = (Address::default(), Address::default());
+        // SAFETY: the socket is alive until this is dropped; there is room for two addresses.
+        to_result(unsafe {
+            bindings::iwarp_socket_names(self.as_ptr(), local.as_mut_ptr(), remote.as_mut_ptr())
+        })?;
+        Ok((local, remote))
+    }
+
+    /// Takes the connection, which must be one of `netdev` or of a VLAN of it, out of the socket. A
+    /// socket without its connection is closed without a segment.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` while bytes are unacknowledged, `EPROTO` if bytes have come, `EOPNOTSUPP` for what
+    /// the device does not continue, `ECONNREFUSED` for a connection of this machine with itself,
+    /// `EHOSTUNREACH` if the way to the peer is not known, `ECONNRESET` if it has ended.
+    pub(crate) fn take(&self, netdev: &NetdevRef) -> Result<Snapshot> {
+        // SAFETY: a C struct of numbers and truth values, for which zero is valid.
+        let mut snapshot: Snapshot = unsafe { core::mem::zeroed() };
+        // SAFETY: the socket is alive until this is dropped, the Ethernet device as it is referred
+        // to.
+        to_result(unsafe {
+            bindings::iwarp_socket_take(self.as_ptr(), netdev.as_raw(), &mut snapshot)
+        })?;
+        Ok(snapshot)
+    }
+
+    /// Returns whether nothing has come since the connection was taken out.
+    pub(crate) fn is_untouched(&self, taken: &Snapshot) -> bool {
+        // SAFETY: the socket is alive until this is dropped.
+        unsafe { bindings::iwarp_socket_is_untouched(self.as_ptr(), taken) }
+    }
+
+    /// Gives a connection back to the socket that it was taken out of.
+    pub(crate) fn give_back(&self) {
+        // SAFETY: the socket is alive until this is dropped.
+        unsafe { bindings::iwarp_socket_give_back(self.as_ptr()) };
+    }
+}

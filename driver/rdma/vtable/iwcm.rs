@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Trampolines of the connection manager of iWARP devices.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::from_result,
+    ffi::{c_int, c_void},
+    prelude::*,
+};
+
+use super::{super::bindings, CoreObject, EMPTY, VTable};
+use crate::rdma::{
+    iwcm::{CmId, ConnParam, IwOperations, Offer, private_data},
+    qp::Qp,
+};
+
+impl CoreObject for bindings::iw_cm_id {
+    unsafe fn device(object: *mut Self) -> *mut bindings::ib_device {
+        // SAFETY: the caller promises that the identifier is valid. The field does not change.
+        unsafe { (*object).device }
+    }
+}
+
+impl<T: IwOperations> VTable<T> {
+    /// Operations of iWARP devices alone.
+    pub(in crate::rdma) const IWCM: bindings::ib_device_ops = bindings::ib_device_ops {
+        iw_add_ref: Some(Self::iw_add_ref),
+        iw_rem_ref: Some(Self::iw_rem_ref),
+        iw_get_qp: Some(Self::iw_get_qp),
+        iw_connect: Some(Self::iw_connect),
+        iw_accept: Some(Self::iw_accept),
+        iw_reject: Some(Self::iw_reject),
+        iw_create_listen: Some(Self::iw_create_listen),
+        iw_destroy_listen: Some(Self::iw_destroy_listen),
+        ..EMPTY
+    };
+
+    /// Does nothing: the core calls this behind `iw_get_qp` alone, which has taken the reference,
+    /// as the queue pair could go in between.
+    unsafe extern "C" fn iw_add_ref(_qp: *mut bindings::ib_qp) {}
+
+    unsafe extern "C" fn iw_rem_ref(qp: *mut bindings::ib_qp) {
+        // SAFETY: the core gives back a reference, until which the queue pair is not destroyed.
+        T::rem_ref(unsafe { Qp::<T>::from_raw(qp) });
+    }
+
+    unsafe extern "C" fn iw_get_qp(
+        device: *mut bindings::ib_device,
+        number: c_int,
+    ) -> *mut bindings::ib_qp {
+        let Ok(number) = u32::try_from(number) else { return core::ptr::null_mut() };
+        // SAFETY: the core calls this as an operation of this device.
+        let link = unsafe { Self::with(device, |_, data| T::get_qp(data, number)) };
+        let take = |qp: NonNull<bindings::ib_qp>| {
+            // SAFETY: `with` keeps the queue pair alive. Its number is written last when it is
+            // created.
+            let created = unsafe { (&raw const (*qp.as_ptr()).qp_num).read_volatile() };
+            // SAFETY: one that has its number is initialised, and is alive during this closure.
+            (created == number && T::add_ref(unsafe { Qp::<T>::from_raw(qp.as_ptr()) }))
+                .then_some(qp.as_ptr())
+        };
+        link.and_then(|link| link.with(take)).flatten().unwrap_or(core::ptr::null_mut())
+    }
+
+    unsafe extern "C" fn iw_connect(
+        id: *mut bindings::iw_cm_id,
+        param: *mut bindings::iw_cm_conn_param,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the core passes an identifier that is alive during the call.
+            let counted = unsafe { CmId::new(NonNull::new(id).ok_or(EINVAL)?) };
+            // SAFETY: the core passes parameters that are valid during the call.
+            let param = unsafe { ConnParam::from_raw(&*param) };
+            // SAFETY: the core calls this as an operation of the identifier's device.
+            unsafe {
+                Self::with_device_of(id, |device, data| T::connect(data, device, counted, &param))
+            }?;
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn iw_accept(
+        id: *mut bindings::iw_cm_id,
+        param: *mut bindings::iw_cm_conn_param,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the core passes an identifier that is alive during the call.
+            let counted = unsafe { CmId::new(NonNull::new(id).ok_or(EINVAL)?) };
+            // SAFETY: the core passes an identifier that is alive during the call.
+            let offer = unsafe { Self::offer(id) };
+            // SAFETY: the core passes parameters that are valid during the call.
+            let param = unsafe { ConnParam::from_raw(&*param) };
+            // SAFETY: the core calls this as an operation of the identifier's device.
+            unsafe {
+                Self::with_device_of(id, |device, data| {
+                    T::accept(data, device, counted, offer, &param)
+                })
+            }?;
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn iw_reject(
+        id: *mut bindings::iw_cm_id,
+        data: *const c_void,
+        length: u8,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the core passes an identifier that is alive during the call.
+            let offer = unsafe { Self::offer(id) };
+            // SAFETY: the core passes so many bytes, or null.
+            let private = unsafe { private_data(data.cast(), length.into()) };
+            // SAFETY: the core calls this as an operation of the identifier's device.
+            unsafe { Self::with_device_of(id, |_, data| T::reject(data, offer, private)) }?;
+            Ok(0)
+        })
+    }
+
+    /// Returns the number of the request that an identifier was made for.
+    ///
+    /// # Safety
+    ///
+    /// The identifier must be alive.
+    unsafe fn offer(id: *mut bindings::iw_cm_id) -> Offer {
+        // SAFETY: the caller promises that the identifier is alive. The core has set the field
+        // before the driver gets to know it.
+        Offer(unsafe { (*id).provider_data }.addr())
+    }
+
+    unsafe extern "C" fn iw_create_listen(id: *mut bindings::iw_cm_id, backlog: c_int) -> c_int {
+        from_result(|| {
+            // SAFETY: the core passes an identifier that is alive during the call.
+            let counted = unsafe { CmId::new(NonNull::new(id).ok_or(EINVAL)?) };
+            // SAFETY: the core calls this as an operation of the identifier's device.
+            unsafe {
+                Self::with_device_of(id, |device, data| {
+                    T::create_listen(data, device, counted, backlog)
+                })
+            }?;
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn iw_destroy_listen(id: *mut bindings::iw_cm_id) -> c_int {
+        from_result(|| {
+            let identity = CmId::identity_of(id);
+            // SAFETY: the core calls this as an operation of the identifier's device.
+            unsafe { Self::with_device_of(id, |_, data| T::destroy_listen(data, identity)) }?;
+            Ok(0)
+        })
+    }
+}
