@@ -43,6 +43,15 @@ pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
     unsafe { whole(qp) }.map(|own| &own.queues)
 }
 
+/// Returns whether the device of a QP is one of iWARP.
+///
+/// # Safety
+/// `qp` must be live.
+unsafe fn is_iwarp(qp: *mut c::ibv_qp) -> bool {
+    // SAFETY: by the caller's promise; the context and the device of a live QP are live.
+    unsafe { (*(*(*qp).context).device).transport_type == c::IBV_TRANSPORT_IWARP }
+}
+
 /// `modify_qp`.
 pub(super) unsafe extern "C" fn modify(
     qp: *mut c::ibv_qp,
@@ -58,8 +67,14 @@ pub(super) unsafe extern "C" fn modify(
         // SAFETY: the arguments are libibverbs' own, which lets them live during the call.
         let (queues, state) = unsafe { (own(qp), (*attr).qp_state) };
         let state = u8::try_from(state).ok().and_then(State::from_raw);
+        // SAFETY: the QP is live by libibverbs' promise.
+        let connected_by_kernel = unsafe { is_iwarp(qp) };
         if let (Some(queues), Some(state)) = (queues, state) {
-            queues.entered(state);
+            queues.entered(match state {
+                // The connection takes it to RTS; nobody tells the plugin.
+                State::Init | State::Rtr if connected_by_kernel => State::Rts,
+                state => state,
+            });
         }
     }
     status(result)
