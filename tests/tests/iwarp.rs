@@ -8,12 +8,21 @@ use vrnic_qemu::adapter::Personality;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{SHORT, netdev_up, recovers, registration, reload, said, settles};
+use vrnic_tests::talk::{
+    LONG, SHORT, connect, listens, netdev_up, recovers, registration, reload, said, settles, stop,
+};
 
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("device", device),
         Case::new("reliable_connections_alone", connections_alone),
+        Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -v -V -C 10")),
+        Case::new("rping_other_way", |pair| connected(&pair.a, &pair.b, "rping -V -C 10 -S 60000")),
+        Case::new("connection_refused", refused),
+        Case::new("20_connections_in_turn", in_turn),
+        Case::new("perftest_send", |pair| measured(pair, "ib_send_lat -R -n 200")),
+        Case::new("perftest_write", |pair| measured(pair, "ib_write_bw -R -n 200")),
+        Case::new("perftest_read", |pair| measured(pair, "ib_read_bw -R -n 200")),
         Case::new("card_goes_and_comes", card),
         Case::new("module_without_card", module_without_card),
         Case::new("reload", |pair| reload(&pair.a, "")),
@@ -37,6 +46,39 @@ fn device(pair: &mut Pair) -> Result<()> {
     ensure!(gids.replace(':', "").trim() == format!("{mac}{}", "0".repeat(20)), "GIDs: {gids}");
     let shown = pair.function("a")?;
     ensure!(shown.contains("\"enabled\": true"), "the daemon says: {shown}");
+    Ok(())
+}
+
+/// Runs a tool that takes `-s` as the server and `-c -a ADDRESS` as the client.
+fn connected(server: &Guest, client: &Guest, command: &str) -> Result<()> {
+    let call = format!("{command} -c -a {}", server.ip());
+    connect((server, &format!("{command} -s")), (client, &call)).map(drop)
+}
+
+/// Runs a test of perftest whose connection is made by the connection manager.
+fn measured(pair: &Pair, command: &str) -> Result<()> {
+    let call = format!("{command} -F {}", pair.b.ip());
+    connect((&pair.b, &format!("{command} -F")), (&pair.a, &call)).map(drop)
+}
+
+/// A client learns that nobody listens.
+fn refused(pair: &mut Pair) -> Result<()> {
+    let call = format!("modprobe rdma_ucm; exec rping -c -a {}", pair.b.ip());
+    let output = pair.a.agent().run(&call, SHORT)?;
+    ensure!(!output.ok() && said(&output).contains("REJECTED"), "rping: {}", said(&output));
+    Ok(())
+}
+
+/// Connections come and go, and none of them leaves anything behind.
+fn in_turn(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    let call = format!("for n in $(seq 20); do rping -c -a {} -C 2 || exit 1; done", pair.b.ip());
+    pair.a.check(&call, LONG)?;
+    stop(server)?;
+    for guest in [&pair.a, &pair.b] {
+        settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)?;
+    }
     Ok(())
 }
 
