@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::ahead::Payload;
 use super::completion::{Look, Mark, Tracker};
 use super::memory::Memory;
+use super::terminate;
 use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};
 use crate::tcp::StreamPos;
 use crate::wire::ddp::{Msn, Tagged};
@@ -324,10 +325,22 @@ impl Requester {
         self.fail_with(Blame::Nobody);
     }
 
-    /// Ends all work because the peer says so: the oldest work request has this outcome, the others
-    /// are flushed.
-    pub fn fail_oldest(&mut self, outcome: Outcome) {
-        self.fail_with(Blame::Oldest(outcome));
+    /// Ends all work because the peer says so. The oldest work request that the cause can be about
+    /// has its outcome, if there is one that the peer has not acknowledged: else the oldest one at
+    /// all. The others are flushed.
+    pub fn fail_remote(
+        &mut self,
+        cause: Cause,
+        tracker: &Tracker,
+        (look, sent): (Look, StreamPos),
+    ) {
+        let concerned = |item: &Item| {
+            let acknowledged = item.stage.is_complete(tracker, look, sent);
+            !acknowledged && terminate::concerns(cause, &item.request.work)
+        };
+        let (at, outcome) = (self.items.iter().position(concerned), terminate::outcome(cause));
+        let item = |at| Blame::Item(self.first + at as u64, outcome);
+        self.fail_with(at.map_or(Blame::Oldest(outcome), item));
     }
 
     /// Ends all work because the memory of this work request could not be read.

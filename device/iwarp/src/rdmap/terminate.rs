@@ -1,7 +1,7 @@
 //! From refusals to the causes of Terminates, and from causes to outcomes.
 
 use super::memory::{Operation, Refused};
-use super::work::Outcome;
+use super::work::{Outcome, Work};
 use crate::wire::terminate::Cause;
 
 /// Returns the cause for an operation of the peer that is refused (RFC 5040, section 7; RFC 5041,
@@ -54,7 +54,29 @@ const fn of_send(refused: Refused) -> Cause {
     }
 }
 
-/// Returns the outcome of the oldest work request when the peer sends a Terminate with this cause.
+/// Returns whether a Terminate with this cause can be about a work request of this kind.
+#[must_use]
+pub const fn concerns(cause: Cause, work: &Work) -> bool {
+    match cause {
+        Cause::TaggedInvalidStag
+        | Cause::TaggedBounds
+        | Cause::TaggedNotAssociated
+        | Cause::TaggedWrap => matches!(work, Work::Write(_) | Work::WriteImmediate(..)),
+        Cause::NoBuffer | Cause::TooLong => {
+            matches!(work, Work::Send(_) | Work::WriteImmediate(..))
+        }
+        Cause::InvalidStag
+        | Cause::Bounds
+        | Cause::NotAssociated
+        | Cause::Wrap
+        | Cause::CannotInvalidate => work.has_answer() || matches!(work, Work::Send(_)),
+        // Rights are those of a WRITE, too.
+        _ => true,
+    }
+}
+
+/// Returns the outcome of the oldest work request that is concerned when the peer sends a Terminate
+/// with this cause.
 #[must_use]
 pub const fn outcome(cause: Cause) -> Outcome {
     match cause {

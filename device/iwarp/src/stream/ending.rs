@@ -4,7 +4,6 @@ use super::Stream;
 use super::close::{Happening, Notice, Order, Reaction, State, react};
 use super::event::Event;
 use crate::rdmap::log::{Message, Payload};
-use crate::rdmap::terminate::outcome;
 use crate::wire::cursor::Fields;
 use crate::wire::ddp::{Msn, Stag, Tagged};
 use crate::wire::fpdu;
@@ -177,7 +176,8 @@ impl Stream {
     pub(super) fn terminated(&mut self, report: Report) {
         self.settle();
         if self.state == State::Rts {
-            self.requester.fail_oldest(outcome(report.cause()));
+            let progress = (self.look, self.sent);
+            self.requester.fail_remote(report.cause(), &self.tracker, progress);
         }
         self.events.push_back(Event::TerminateReceived(report));
         self.happened(Happening::Terminated);

@@ -135,3 +135,15 @@ fn a_wrong_message_that_was_acknowledged_behind_a_waiting_send_ends_with_a_termi
     let told = |event: &Event| matches!(event, Event::TerminateReceived(_));
     assert!(net.hosts[0].end.events.iter().any(told), "{:?}", net.hosts[0].end.events);
 }
+
+#[test]
+fn a_read_that_waits_for_its_answer_is_not_blamed_for_a_write_behind_it() {
+    let mut net = Net::new(9, Config::default());
+    net.establish();
+    let (source, sink) = (Tagged { stag: ALL, to: 0 }, Tagged { stag: Stag(1), to: 0 });
+    net.hosts[0].end.post(Work::Read { sink, source }, 0x1_0000, 4000);
+    net.hosts[0].end.post(Work::Write(Tagged { stag: Stag(0xbad), to: 0 }), 0, 100);
+    net.run_until(|net| net.hosts[0].end.completions.len() == 2);
+    let outcomes = net.hosts[0].end.outcomes();
+    assert_eq!(outcomes, [(0, Outcome::Flushed), (1, Outcome::RemoteAccess)]);
+}
