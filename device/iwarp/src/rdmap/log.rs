@@ -88,8 +88,10 @@ pub struct Log {
     /// The plain position behind the last entry.
     end: u64,
     pool: Pool,
-    /// An FPDU of which a part is asked for.
+    /// An FPDU of which a part was asked for, and its plain position: the rest must belong to it,
+    /// though the memory of a READ may change.
     whole: Vec<u8>,
+    cut: Option<u64>,
 }
 
 impl Log {
@@ -106,6 +108,7 @@ impl Log {
             end: 0,
             pool: Pool::new(pool),
             whole: vec![0; most],
+            cut: None,
         }
     }
 
@@ -271,13 +274,17 @@ impl Log {
         let entry = *self.entries.get(part.entry).ok_or(NOWHERE)?;
         let wire = part.fpdu.wire(self.framer.form().markers);
         let size = usize::try_from(wire.end - wire.start).map_err(|_| NOWHERE)?;
-        let Self { framer, pool, whole, .. } = self;
+        let Self { framer, pool, whole, cut, .. } = self;
         let ulpdu = |ulpdu: &mut [u8]| entry.write(part.nth, memory, pool, ulpdu);
         if skip == 0 && into.len() == size {
             return framer.build(&part.fpdu, into, ulpdu);
         }
         let whole = whole.get_mut(..size).ok_or(NOWHERE)?;
-        framer.build(&part.fpdu, whole, ulpdu)?;
+        if *cut != Some(part.fpdu.start) {
+            *cut = None;
+            framer.build(&part.fpdu, whole, ulpdu)?;
+            *cut = Some(part.fpdu.start);
+        }
         let skip = usize::try_from(skip).map_err(|_| NOWHERE)?;
         into.copy_from_slice(whole.get(skip..skip + into.len()).ok_or(NOWHERE)?);
         Ok(())

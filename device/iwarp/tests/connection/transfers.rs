@@ -154,6 +154,21 @@ fn a_key_for_one_message_ends_when_the_answer_of_its_read_is_acknowledged() {
 }
 
 #[test]
+fn both_parts_of_an_fpdu_that_is_cut_are_of_one_moment() {
+    let mut pair = pair(7);
+    (pair.compares, pair.segment) = (false, 600);
+    let (source, sink) = (at(0x2_0000), Tagged { stag: Stag(7), to: 0 });
+    pair.ends[0].post(Work::Read { sink, source }, 0x1_0000, 20_000);
+    while pair.ends[0].completions.is_empty() {
+        pair.step();
+        // A program of the peer writes what is read.
+        pair.ends[1].ram.octets[0x2_0000..0x2_0000 + 20_000].iter_mut().for_each(|at| *at ^= 1);
+    }
+    assert_eq!(pair.ends[0].outcomes(), [(0, Outcome::Success)]);
+    assert_eq!(pair.ends[0].stream.counters().crc_errors, 0);
+}
+
+#[test]
 fn a_fence_waits_for_reads() {
     let mut pair = pair(7);
     let sink = Tagged { stag: Stag(5), to: 0 };
