@@ -107,6 +107,36 @@ fn both_drivers_learn_that_a_connection_is_open() {
     assert_eq!((told(&a), told(&b)), (1, 1));
 }
 
+/// siw misses messages that come while it accepts; an empty one makes it look again.
+#[test]
+fn an_initiator_nudges_a_peer_that_is_silent() {
+    let cable = Cable::new(1, Faults::default());
+    let (a, b) = connected(&cable);
+    let sent = |end: &Endpoint| end.guest.stats().tx_pkts.get();
+    pass(&cable, 5 * MS);
+    let before = (sent(&a), sent(&b));
+    pass(&cable, 1000 * MS);
+    // Each is acknowledged.
+    assert_eq!((sent(&a) - before.0, sent(&b) - before.1), (3, 3));
+    pass(&cable, 2000 * MS);
+    assert_eq!(sent(&a) - before.0, 3);
+    assert_eq!((stage(&a), stage(&b)), (Stage::Open, Stage::Open));
+    assert_eq!((told(&a), told(&b)), (1, 1));
+}
+
+#[test]
+fn an_initiator_does_not_nudge_a_peer_that_has_sent() {
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    a.post_recv(1, &[a.sge(0, 8)]);
+    let send = Wr::new(Opcode::Send, &[b.sge(0, 8)]);
+    assert_eq!(status(&cable.complete(&mut b, &send)), Status::Success);
+    pass(&cable, 5 * MS);
+    let before = a.guest.stats().tx_pkts.get();
+    pass(&cable, 1000 * MS);
+    assert_eq!(a.guest.stats().tx_pkts.get(), before);
+}
+
 /// The frame by which the responder of [`stream::connection`] answers with `payload`.
 fn reply(cable: &Cable, payload: &[u8]) -> Vec<u8> {
     let [initiator, responder] = [0, 1].map(|number| {

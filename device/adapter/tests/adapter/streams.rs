@@ -96,16 +96,16 @@ fn bad_cables_change_nothing() {
 #[test]
 fn faults_of_a_connection_are_counted() {
     let cable = Cable::new(8, Faults::default());
-    let (mut a, b) = connected(&cable);
-    let write = Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key);
-    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    let (a, mut b) = connected(&cable);
+    let write = Wr::new(Opcode::Write, &[b.sge(0, 100)]).to(a.buffer, a.key);
+    assert_eq!(status(&cable.complete(&mut b, &write)), Status::Success);
     let mut lost = 3;
-    cable.links[0].borrow_mut().rule(move |_| {
+    cable.links[1].borrow_mut().rule(move |_| {
         lost -= i32::from(lost > 0);
         if lost > 0 { Fate::Drop } else { Fate::Pass }
     });
-    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
-    let stats = a.guest.stats();
+    assert_eq!(status(&cable.complete(&mut b, &write)), Status::Success);
+    let stats = b.guest.stats();
     assert_eq!((stats.tcp_retrans_segs.get(), stats.mpa_crc_errors.get()), (2, 0));
     assert!(stats.tcp_timeouts.get() >= 1);
 }

@@ -164,7 +164,7 @@ impl Stream {
         Message { opcode, at, invalidate, msn, len, payload: Payload::Kept(fields) }
     }
 
-    /// Appends the message that the initiator sends by itself.
+    /// Appends a message that no work request has asked for.
     pub(super) fn first_message(&mut self, first: FirstMessage) {
         let empty = WorkRequest {
             id: 0,
@@ -183,6 +183,16 @@ impl Stream {
         }
         let message = self.message(&empty);
         self.append(message, self.mulpdu());
+    }
+
+    /// Appends a WRITE of nothing, which only has the peer look at what has arrived. Returns
+    /// whether the stream may send it now.
+    pub fn nudge(&mut self) -> bool {
+        if self.state != State::Rts || !self.may_send || self.log.room() <= RESERVED + 1 {
+            return false;
+        }
+        self.first_message(FirstMessage::Write);
+        true
     }
 
     /// Appends a message; returns whether there was room.

@@ -22,6 +22,9 @@ const CLOSE_NS: u64 = 5_000_000_000;
 /// Time for the end of a connection whose QP is in the error state.
 const END_NS: u64 = 1_000_000_000;
 
+/// Times from the opening of a connection to the nudges of a peer that has sent nothing.
+const NUDGES_NS: [u64; 3] = [20_000_000, 100_000_000, 500_000_000];
+
 /// The connection of a QP.
 #[derive(Debug)]
 pub struct Streaming {
@@ -49,12 +52,23 @@ pub struct Streaming {
     pub leaves: bool,
     /// The wait of a SEND of the peer for a receive.
     pub waits_since: Option<Waits>,
+    /// The nudges of the peer, if this end is the initiator.
+    nudges: Option<Nudges>,
     /// What was counted so far.
     counted: Counted,
     /// The identification of the last IPv4 packet.
     pub id: u16,
     /// Keeps the frames of the connection away from the guest's network card until it is over.
     claim: Option<Claim>,
+}
+
+/// The nudges of a peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nudges {
+    /// When the connection opened, if it has.
+    since: Option<u64>,
+    /// How many there were.
+    count: usize,
 }
 
 /// The wait of a SEND for a receive.
@@ -116,6 +130,7 @@ impl Streaming {
             end_by: None,
             leaves: false,
             waits_since: None,
+            nudges: matches!(role, Role::Initiator).then(Nudges::default),
             counted: Counted::default(),
             id: 0,
             claim: Some(claim),
@@ -141,6 +156,23 @@ impl Streaming {
             (_, Stage::Opening) => Some(self.open_by),
             _ => None,
         }
+    }
+
+    /// Nudges a peer that has sent nothing since the connection opened, when that is due. Returns
+    /// when the next time is. Linux siw does not notice messages that arrive while it accepts a
+    /// connection until another one arrives (`siw_cm.c`, `siw_accept`).
+    pub fn nudge(&mut self, now: Nanos) -> Option<u64> {
+        let nudges = self.nudges.as_mut()?;
+        if self.life.stage() != Stage::Open || self.stream.counters().fpdus_received > 0 {
+            return None;
+        }
+        let since = *nudges.since.get_or_insert(now.0);
+        let due = |count: usize| NUDGES_NS.get(count).map(|after| since.saturating_add(*after));
+        if due(nudges.count)? <= now.0 {
+            self.stream.nudge();
+            nudges.count += 1;
+        }
+        due(nudges.count)
     }
 
     /// Returns what has happened since the last call.

@@ -133,6 +133,7 @@ impl<H: Host> Sending<'_, H> {
             }
             Taken::Failed => return self.finish(),
         }
+        let nudge = self.streaming.nudge(now);
         let sent = self.transmit(now);
         self.tell();
         let before = self.streaming.stream.state();
@@ -150,7 +151,8 @@ impl<H: Host> Sending<'_, H> {
             return Turn::More;
         }
         let deadline = self.streaming.tcp.deadline().map(|at| at.0);
-        [sent, deadline, look, limit].into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
+        let next = [sent, deadline, look, limit, nudge];
+        next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
     /// Does what is due. Returns the time.
