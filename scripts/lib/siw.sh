@@ -1,5 +1,5 @@
-# siw, the kernel's software iWARP: Debian's config leaves it out, so scripts/bench builds it from the same
-# source as an external module, in the cache.
+# siw, the kernel's software iWARP: Debian's config leaves it out, so it is built from the same source as an external
+# module, in the cache.
 # shellcheck shell=bash
 
 # siw_make: builds siw.ko for the guests' kernel if it is not there. Prints its path.
