@@ -9,7 +9,8 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::talk::{
-    LONG, SHORT, connect, listens, netdev_up, recovers, registration, reload, said, settles, stop,
+    LONG, PCI, SHORT, connect, hears_fatal, listens, netdev_up, recovers, registration, reload,
+    said, settles, stop, watch,
 };
 
 fn main() -> ExitCode {
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Case::new("card_goes_and_comes", card),
         Case::new("module_without_card", module_without_card),
         Case::new("reload", |pair| reload(&pair.a, "")),
+        Case::new("adapter_dies", dies),
     ];
     bench::main(Options { personality: Personality::Iwarp, ..Options::default() }, cases)
 }
@@ -127,4 +129,13 @@ fn module_without_card(pair: &mut Pair) -> Result<()> {
     drive(guest, "bind", &card)?;
     netdev_up(guest)?;
     ready(guest)
+}
+
+/// The adapter is reset under the driver, which brings it up again.
+fn dies(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let (watcher, before) = (watch(guest)?, registration(guest)?);
+    guest.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
+    recovers(guest, before)?;
+    hears_fatal(watcher)
 }
