@@ -27,10 +27,14 @@ pub(crate) struct Verbs;
 /// The context in which operations run: the data of a registration. User contexts are in
 /// [`context`](super::context).
 pub(crate) struct Ctx<'a> {
-    /// The connections of an adapter of iWARP. Dropped before `adapter`, which they use.
+    /// The connections of an adapter of iWARP, which end on drop. Dropped before `adapter`, which
+    /// they use.
     connections: Option<Owner>,
     /// The adapter itself.
     pub(super) adapter: Adapter<'a>,
+    /// The same connections. Dropped after `adapter`, whose interrupts may use them until it goes:
+    /// the end of the last reference sleeps.
+    _connections: Option<Arc<Connections>>,
     /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the
     /// adapter.
     held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
@@ -48,7 +52,8 @@ impl<'a> Ctx<'a> {
             }
             Protocol::Roce => None,
         };
-        Ok(Self { connections, adapter, held })
+        let kept = connections.as_ref().map(|owner| owner.connections().clone());
+        Ok(Self { connections, adapter, _connections: kept, held })
     }
 
     /// Returns the connections, if the adapter is one of iWARP.

@@ -28,7 +28,7 @@ impl QueryParams {
 wire_enum! {
     /// The protocol by which QPs of the function exchange messages.
     pub enum Transport: u32 {
-        /// RoCE version 2. All commands but those for connections.
+        /// RoCE version 2. An RC QP may be given a TCP connection, too.
         Roce = 0,
         /// iWARP. RC QPs alone; OPEN_CONNECTION connects them.
         Iwarp = 1,
