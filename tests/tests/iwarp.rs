@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Case::new("perftest_send", |pair| measured(pair, "ib_send_lat -R -n 200")),
         Case::new("perftest_write", |pair| measured(pair, "ib_write_bw -R -n 200")),
         Case::new("perftest_read", |pair| measured(pair, "ib_read_bw -R -n 200")),
+        Case::new("killed_peers", killed),
         Case::new("card_goes_and_comes", card),
         Case::new("module_without_card", module_without_card),
         Case::new("reload", |pair| reload(&pair.a, "")),
@@ -82,6 +83,33 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
         settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)?;
     }
     Ok(())
+}
+
+/// Programs can be killed in the middle of a transfer, and their peers learn of it.
+fn killed(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+    let client = pair.a.agent().start(&call)?;
+    transfers(pair)?;
+    stop(client)?;
+    settles(&pair.b, "! rdma res show cm_id | grep -q 'state CONNECT'", 20)?;
+    let client = pair.a.agent().start(&call)?;
+    transfers(pair)?;
+    stop(server)?;
+    let output = client.wait(SHORT)?;
+    ensure!(said(&output).contains("DISCONNECT EVENT"), "the client says: {}", said(&output));
+    settles(&pair.a, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
+}
+
+/// Waits until messages are exchanged. A server of rping does not end a connection that ends
+/// earlier.
+fn transfers(pair: &Pair) -> Result<()> {
+    [&pair.a, &pair.b].into_iter().try_for_each(|guest| {
+        let count = "rdma statistic show | grep -o 'rx_send_req [0-9]*'";
+        let grows = format!("n=$({count}); sleep 0.2; [ \"$n\" != \"$({count})\" ]");
+        settles(guest, &grows, 20)
+    })
 }
 
 /// A program that wants a datagram QP gets none.
