@@ -17,27 +17,6 @@ use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
-/// Operations that only tests of rules need.
-trait Rules {
-    fn rule(&self, text: &str);
-    fn first(&self, field: &str) -> u64;
-}
-
-impl Rules for World {
-    /// Replaces all rules by this one.
-    #[track_caller]
-    fn rule(&self, text: &str) {
-        self.said("fault clear");
-        assert_eq!(self.said(&format!("fault add {text}")), "rule 1\n");
-    }
-
-    /// Returns the value of a numeric field of the first rule.
-    fn first(&self, field: &str) -> u64 {
-        let list: Value = serde_json::from_str(&self.said("fault list --json")).expect("JSON");
-        list["rules"][0][field].as_u64().expect("a number")
-    }
-}
-
 /// A WRITE and a READ of many packets, and an atomic, arrive whole.
 #[track_caller]
 fn data_is_right([a, b]: &mut [Endpoint; 2], seed: usize) {

@@ -1,6 +1,7 @@
 //! Rules for faults of packets: they are dropped, delayed, doubled, overtaken or changed.
 //!
-//! A rule selects packets by function, QP, opcode and sequence number, and hits some of them: by
+//! Packets are those of RoCE, and TCP segments of iWARP. A rule selects packets by function, QP,
+//! opcode and sequence number, and hits some of them: by
 //! chance, or the n-th. Each decision is a function of the seed, the number of the rule, the
 //! function, the QP and the count of that QP's packets. So the same rules do the same to the same
 //! packets of a QP in each run, however the packets of different QPs are mixed.
@@ -11,6 +12,7 @@
 //! | --- | --- |
 //! | [`rule`] | rules: actions, filters, limits |
 //! | [`text`] | rules as text |
+//! | [`opcode`] | opcodes of RoCE, of iWARP and of TCP |
 //! | [`decision`] | the function that decides |
 //! | [`set`] | the rules in force, with counters |
 //! | [`corrupt`] | changes of frames |
@@ -20,11 +22,13 @@
 pub mod corrupt;
 pub mod decision;
 pub mod delay;
+pub mod opcode;
 pub mod rule;
 pub mod set;
 pub mod text;
 
 pub use corrupt::corrupt;
 pub use delay::Delayed;
+pub use opcode::Opcode;
 pub use rule::{Action, Chance, Crc, Filter, Rule, RuleId};
 pub use set::{Fate, Faults, Listed, Subject};

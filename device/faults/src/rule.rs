@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use vrnic_roce::Psn;
 use vrnic_roce::wire::Qpn;
-use vrnic_roce::wire::opcode::Opcode;
+
+use crate::opcode::Opcode;
 
 /// The number of a rule: 1 for the first that is added to an empty set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,12 +64,17 @@ pub enum Action {
     Corrupt(Crc),
 }
 
-/// The invariant CRC of a corrupt packet.
+/// The checks that a corrupt packet passes: the invariant CRC of RoCE, or the checksum of TCP and
+/// the CRC of an FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crc {
-    /// It is right again, so the receiver takes the packet.
+    /// All, so the receiver takes the packet. The CRC of an FPDU is right again if the segment
+    /// begins with the FPDU, contains all of it, and has no markers.
     Right,
-    /// It stays as it was, so the receiver drops the packet.
+    /// The checksum of TCP alone, so that the CRC of the FPDU is wrong. A packet of RoCE passes
+    /// none.
+    Checksum,
+    /// None, so the receiver drops the packet.
     Wrong,
 }
 
@@ -81,7 +87,7 @@ pub struct Filter {
     pub qp: Option<Qpn>,
     /// The opcode.
     pub opcode: Option<Opcode>,
-    /// The sequence number.
+    /// The sequence number, which packets of RoCE alone have.
     pub psn: Option<Psn>,
     /// The packet that is the n-th of its QP, from 1, among those that the other fields select.
     pub nth: Option<u64>,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use vrnic_roce::Psn;
 use vrnic_roce::time::Time;
 use vrnic_roce::wire::Qpn;
-use vrnic_roce::wire::opcode::Opcode;
 
 use crate::decision::{Stream, decide};
+use crate::opcode::Opcode;
 use crate::rule::{Action, Crc, Filter, Rule, RuleId};
 
 /// The most rules.
@@ -26,8 +26,8 @@ pub struct Subject<'a> {
     pub qp: Qpn,
     /// The opcode.
     pub opcode: Opcode,
-    /// The sequence number.
-    pub psn: Psn,
+    /// The sequence number of a packet of RoCE.
+    pub psn: Option<Psn>,
 }
 
 /// The fate of a packet.
@@ -45,7 +45,7 @@ pub enum Fate {
     Reorder(u32),
     /// [`crate::corrupt`] changes it.
     Corrupt {
-        /// The CRC behind the change.
+        /// The checks that the packet passes.
         crc: Crc,
         /// The random number that chooses the bit.
         random: u64,
@@ -205,5 +205,5 @@ fn selects(filter: &Filter, packet: &Subject<'_>) -> bool {
     filter.function.as_deref().is_none_or(|function| function == packet.function)
         && filter.qp.is_none_or(|qp| qp == packet.qp)
         && filter.opcode.is_none_or(|opcode| opcode == packet.opcode)
-        && filter.psn.is_none_or(|psn| psn == packet.psn)
+        && (filter.psn.is_none() || filter.psn == packet.psn)
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `function=a` | packets of this function |
 //! | `qp=17` | of this QP |
-//! | `opcode=rc-write-only` | with this opcode: a name, or a number |
+//! | `opcode=rc-write-only` | with this opcode: a name, or a number of RoCE |
 //! | `psn=0x12` | with this sequence number |
 //! | `nth=5` | the fifth of each QP that the fields above select |
 //! | `prob=0.01` | chance of each packet; 1 if it is missing |
@@ -13,7 +13,7 @@
 //! | `for=5s` | the time for which the rule is in force: `ns`, `us`, `ms` or `s` |
 //! | `by=2ms` | of `delay` alone, and needed there: the time |
 //! | `behind=3` | of `reorder` alone: the number of later packets; 1 if it is missing |
-//! | `crc=right` | of `corrupt` alone: `right` or `wrong`, which is the default |
+//! | `crc=right` | of `corrupt` alone: `right`, `checksum`, or `wrong`, which is the default |
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use vrnic_roce::Psn;
 use vrnic_roce::wire::Qpn;
-use vrnic_roce::wire::opcode::Opcode;
+use vrnic_roce::wire::opcode::Opcode as RoceOpcode;
 
+use crate::opcode::Opcode;
 use crate::rule::{Action, Chance, Crc, Filter, Rule};
 
 /// The reason for which a text is not a rule.
@@ -119,8 +120,8 @@ impl Rule {
             ("function", _) => self.filter.function = Some(value.to_owned()),
             ("qp", _) => self.filter.qp = Some(Qpn::new(short()?)),
             ("opcode", _) => {
-                let expected =
-                    "a name such as rc-write-only, or a number such as 0x0a, is expected";
+                let expected = "a name such as rc-write-only or iwarp-write, or a number such as \
+                                0x0a, is expected";
                 self.filter.opcode = Some(opcode(value).ok_or_else(|| wrong(expected))?);
             }
             ("psn", _) => self.filter.psn = Some(Psn::new(short()?)),
@@ -140,8 +141,9 @@ impl Rule {
             ("crc", Action::Corrupt(crc)) => {
                 *crc = match value {
                     "right" => Crc::Right,
+                    "checksum" => Crc::Checksum,
                     "wrong" => Crc::Wrong,
-                    _ => return Err(wrong("right or wrong is expected")),
+                    _ => return Err(wrong("right, checksum or wrong is expected")),
                 };
             }
             (_, action) => return Err(ParseError::Field(name.to_owned(), action.name())),
@@ -170,6 +172,7 @@ impl fmt::Display for Rule {
             Action::Delay(time) => write!(f, " by={}", Nanos(time))?,
             Action::Reorder(behind) => write!(f, " behind={behind}")?,
             Action::Corrupt(Crc::Right) => f.write_str(" crc=right")?,
+            Action::Corrupt(Crc::Checksum) => f.write_str(" crc=checksum")?,
             Action::Corrupt(Crc::Wrong) => f.write_str(" crc=wrong")?,
             Action::Drop | Action::Duplicate => {}
         }
@@ -222,8 +225,8 @@ fn number(text: &str) -> Result<u64, ParseIntError> {
 }
 
 fn opcode(text: &str) -> Option<Opcode> {
-    let by_number = || Opcode::from_number(u8::try_from(number(text).ok()?).ok()?);
-    text.parse().ok().or_else(by_number)
+    let by_number = || RoceOpcode::from_number(u8::try_from(number(text).ok()?).ok()?);
+    text.parse().ok().or_else(|| by_number().map(Opcode::Roce))
 }
 
 fn parse_time(text: &str) -> Option<Duration> {

@@ -8,13 +8,14 @@ use vrnic_faults::delay::{BYTES, FRAMES, Waits};
 use vrnic_faults::set::{QPS, RULES};
 use vrnic_faults::text::ParseError;
 use vrnic_faults::{
-    Action, Chance, Crc, Delayed, Fate, Faults, Filter, Rule, RuleId, Subject, corrupt,
+    Action, Chance, Crc, Delayed, Fate, Faults, Filter, Opcode, Rule, RuleId, Subject, corrupt,
 };
+use vrnic_iwarp::wire::rdmap;
 use vrnic_roce::time::Time;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
-use vrnic_roce::wire::opcode::{Opcode, Transport};
+use vrnic_roce::wire::opcode::{Opcode as RoceOpcode, Transport};
 use vrnic_roce::wire::{Body, Frame, Head, Layout, Part, Path, Qpn, Request, SendEnd};
 use vrnic_roce::{Discard, Psn};
 
@@ -25,8 +26,11 @@ fn rule(text: &str) -> Rule {
 }
 
 fn packet(qp: u32, psn: u32) -> Subject<'static> {
-    let opcode = Opcode::from_number(0x0a).expect("WRITE ONLY");
-    Subject { function: "a", qp: Qpn::new(qp), opcode, psn: Psn::new(psn) }
+    Subject { function: "a", qp: Qpn::new(qp), opcode: roce(0x0a), psn: Some(Psn::new(psn)) }
+}
+
+fn roce(number: u8) -> Opcode {
+    Opcode::Roce(RoceOpcode::from_number(number).expect("an opcode"))
 }
 
 /// Returns the fates of packets with numbers from 0 on.
@@ -66,13 +70,15 @@ fn a_run_is_repeated_whatever_other_qps_send() {
 fn filters_select_by_each_field() {
     let hit = |text: &str, subject: Subject<'_>| with(&[text]).decide(&subject, NOW) == Fate::Drop;
     let subject = packet(17, 0x12);
-    let other = Opcode::from_number(0x11).expect("ACKNOWLEDGE");
+    let segment = Subject { opcode: Opcode::of_segment(&[]), psn: None, ..subject };
     assert!(hit("drop", subject));
     assert!(hit("drop function=a qp=0x11 opcode=rc-write-only psn=18 nth=1", subject));
     assert!(hit("drop opcode=0x0a", subject));
     assert!(!hit("drop function=b", subject) && !hit("drop qp=18", subject));
     assert!(!hit("drop psn=0x13", subject) && !hit("drop nth=2", subject));
-    assert!(!hit("drop opcode=rc-write-only", Subject { opcode: other, ..subject }));
+    assert!(!hit("drop opcode=rc-write-only", Subject { opcode: roce(0x11), ..subject }));
+    assert!(hit("drop opcode=tcp-empty qp=17", segment) && !hit("drop opcode=tcp-data", segment));
+    assert!(!hit("drop psn=18", segment) && !hit("drop opcode=tcp-empty", subject));
     assert!(!hit("drop prob=0", subject));
 }
 
@@ -141,7 +147,7 @@ fn errors_say_what_is_wrong() {
         ("drop for=99999999999s", "for=99999999999s is not right"),
         ("drop function=", "function= is not right: a name is expected"),
         ("drop by=5ms", "\"by\" is not a field of drop"),
-        ("corrupt crc=maybe", "crc=maybe is not right: right or wrong is expected"),
+        ("corrupt crc=maybe", "crc=maybe is not right: right, checksum or wrong is expected"),
         ("reorder behind=0", "behind=0 is not right"),
         ("delay", "delay needs a time, such as by=2ms"),
     ];
@@ -236,13 +242,21 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         time.clone().prop_map(Action::Delay),
         (1..u32::MAX).prop_map(Action::Reorder),
         Just(Action::Corrupt(Crc::Right)),
+        Just(Action::Corrupt(Crc::Checksum)),
         Just(Action::Corrupt(Crc::Wrong)),
     ];
     let option = proptest::option::of::<BoxedStrategy<u64>>;
+    let opcode = prop_oneof![
+        any::<u8>()
+            .prop_filter_map("unknown", |number| RoceOpcode::from_number(number).map(Opcode::Roce)),
+        (0..12_u8).prop_filter_map("unknown", |number| rdmap::Opcode::of(number).map(Opcode::Fpdu)),
+        Just(Opcode::TcpData),
+        Just(Opcode::TcpEmpty),
+    ];
     let filter = (
         proptest::option::of("[a-z][a-z0-9-]{0,8}"),
         [option((0..1_u64 << 24).boxed()), option((0..1_u64 << 24).boxed())],
-        proptest::option::of(any::<u8>().prop_filter_map("unknown", Opcode::from_number)),
+        proptest::option::of(opcode),
         option((1..u64::MAX).boxed()),
     );
     let filter = filter.prop_map(|(function, [qp, psn], opcode, nth)| {

@@ -9,9 +9,10 @@ use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
 use vrnic_faults::delay::Waits;
-use vrnic_faults::{Delayed, Fate, Faults, Listed, Rule, RuleId, Subject, corrupt};
+use vrnic_faults::{Delayed, Fate, Faults, Listed, Opcode, Rule, RuleId, Subject, corrupt};
 use vrnic_roce::time::Time;
 use vrnic_roce::wire::{self, Frame as RoceFrame};
+use vrnic_tcp::wire::Frame as TcpFrame;
 
 use super::view::{FaultsView, RuleView};
 use crate::vfio_host::VfioHost;
@@ -211,7 +212,16 @@ impl State {
 
 /// Returns the properties of a packet that rules use.
 fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
-    let (opcode, psn) = RoceFrame::parse(frame.bytes()).ok()??.operation()?;
+    let (opcode, psn) = match RoceFrame::parse(frame.bytes()).ok()? {
+        Some(packet) => {
+            let (opcode, psn) = packet.operation()?;
+            (Opcode::Roce(opcode), Some(psn))
+        }
+        None => {
+            let segment = TcpFrame::parse(frame.bytes()).ok()??.segment;
+            (Opcode::of_segment(segment.payload), None)
+        }
+    };
     let qp = wire::Qpn::new(from.qpn.get());
     Some(Subject { function: from.function, qp, opcode, psn })
 }

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use vrnic_abi::admin::Stats;
 use vrnic_abi::qp::Attr;
 use vrnic_testdriver::daemon::Daemon;
@@ -70,6 +71,19 @@ impl World {
         let output = self.vrnic(args);
         assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Replaces all rules for faults by this one.
+    #[track_caller]
+    pub(crate) fn rule(&self, text: &str) {
+        self.said("fault clear");
+        assert_eq!(self.said(&format!("fault add {text}")), "rule 1\n");
+    }
+
+    /// Returns the value of a numeric field of the first rule.
+    pub(crate) fn first(&self, field: &str) -> u64 {
+        let list: Value = serde_json::from_str(&self.said("fault list --json")).expect("JSON");
+        list["rules"][0][field].as_u64().expect("a number")
     }
 
     pub(crate) fn connected(&self, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {

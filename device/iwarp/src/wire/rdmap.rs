@@ -128,7 +128,9 @@ pub enum Body<'a> {
 }
 
 impl Opcode {
-    fn of(control: u8) -> Option<Self> {
+    /// Returns the opcode in a control octet, if there is one with this number.
+    #[must_use]
+    pub const fn of(control: u8) -> Option<Self> {
         Some(match control & OPCODE_MASK {
             0 => Self::Write,
             1 => Self::ReadRequest,

@@ -16,9 +16,9 @@ pub(crate) enum Fault {
     /// Add a rule for packets that functions send, such as: drop function=a prob=0.01 seed=7
     ///
     /// A rule is an action (drop, delay by=TIME, duplicate, reorder behind=PACKETS, corrupt
-    /// crc=right|wrong) and fields: function=NAME, qp=NUMBER (the sending QP), opcode=NAME,
-    /// psn=NUMBER and nth=NUMBER select packets; prob=CHANCE and seed=NUMBER hit some of them;
-    /// times=HITS and for=TIME end the rule. Times are written like 20us, 5ms or 3s.
+    /// crc=right|checksum|wrong) and fields: function=NAME, qp=NUMBER (the sending QP),
+    /// opcode=NAME, psn=NUMBER and nth=NUMBER select packets; prob=CHANCE and seed=NUMBER hit some
+    /// of them; times=HITS and for=TIME end the rule. Times are written like 20us, 5ms or 3s.
     Add {
         /// The action and its fields
         #[arg(required = true, value_name = "WORD")]
