@@ -3,9 +3,8 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
+use common::capture::{Capture, Packet, packets, tshark};
 use common::ethernet::{BROADCAST, STRANGER, frame, send};
 use common::pattern;
 use common::world::World;
@@ -13,111 +12,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Opcode};
-use vrnic_roce::wire::Frame;
 use vrnic_testdriver::qp::{Setup, attributes};
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
-
-/// A capture that is being written; it is killed on drop.
-struct Capture {
-    child: Child,
-    file: PathBuf,
-}
-
-impl Capture {
-    /// Starts a capture, and waits until the daemon has begun it.
-    fn start(world: &World, args: &str) -> Self {
-        let file = world.folder.path("out.pcapng");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
-        command.arg("--control").arg(world.folder.path("control")).arg("pcap");
-        command.arg("-w").arg(&file).args(args.split_whitespace());
-        let log = std::fs::File::create(world.folder.path("pcap.log")).expect("a file");
-        let child = command.stderr(log).stdout(Stdio::null()).spawn().expect("vrnic runs");
-        wait::until("the capture", || {
-            let log = std::fs::read_to_string(world.folder.path("pcap.log")).expect("the log");
-            log.contains("capturing").then_some(())
-        });
-        Self { child, file }
-    }
-
-    /// Ends the capture as Ctrl-C does. Returns the packets.
-    fn end(mut self) -> Vec<Packet> {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
-        kill_process(pid, Signal::INT).expect("a signal");
-        self.wait();
-        packets(&std::fs::read(&self.file).expect("the file"))
-    }
-
-    fn wait(&mut self) {
-        let status = wait::until("its end", || self.child.try_wait().expect("a child"));
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
-            let _status = self.child.wait();
-        }
-    }
-}
-
-/// A packet of a file.
-#[derive(Debug)]
-struct Packet {
-    /// The name of the interface.
-    interface: String,
-    length: u32,
-    bytes: Vec<u8>,
-}
-
-impl Packet {
-    /// Returns the opcode of RoCE and the payload. Checks the CRC.
-    fn roce(&self) -> Option<(String, Vec<u8>)> {
-        let frame = Frame::parse(&self.bytes).expect("right headers")?;
-        let packet = frame.packet().expect("a right CRC");
-        let (opcode, psn) = frame.operation().expect("an opcode");
-        assert_eq!(psn, packet.head.psn);
-        Some((opcode.to_string(), packet.payload.to_vec()))
-    }
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
-}
-
-/// Reads a pcapng file whose last block says that nothing was dropped.
-fn packets(mut file: &[u8]) -> Vec<Packet> {
-    let (mut interfaces, mut packets, mut ended) = (Vec::new(), Vec::new(), false);
-    assert_eq!(word(file, 0), 0x0a0d_0d0a, "a section first");
-    while !file.is_empty() {
-        let length = word(file, 4) as usize;
-        let (block, rest) = file.split_at(length);
-        assert_eq!(word(block, length - 4) as usize, length);
-        assert!(!ended, "blocks behind the statistics");
-        match word(block, 0) {
-            1 => {
-                assert_eq!(word(block, 16) & 0xffff, 2, "the name");
-                let name = &block[20..20 + (word(block, 16) >> 16) as usize];
-                interfaces.push(String::from_utf8(name.to_vec()).expect("text"));
-            }
-            6 => packets.push(Packet {
-                interface: interfaces[word(block, 8) as usize].clone(),
-                length: word(block, 24),
-                bytes: block[28..28 + word(block, 20) as usize].to_vec(),
-            }),
-            5 => {
-                assert_eq!(block[24..32], [0; 8], "packets were dropped");
-                ended = true;
-            }
-            _ => {}
-        }
-        file = rest;
-    }
-    packets
-}
 
 /// Executes each operation once, and one operation that the peer refuses.
 fn operations([a, b]: &mut [Endpoint; 2]) {
@@ -199,14 +98,7 @@ fn messages_that_are_copied_are_shown_as_packets() {
 /// Checks with tshark, if it is installed, that it names each operation of the last capture.
 fn tshark_names_them(world: &World) {
     let file = world.folder.path("out.pcapng");
-    let run = |args: &[&str]| {
-        let output = Command::new("tshark").arg("-r").arg(&file).args(args).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let Some(lines) = run(&[]) else {
-        eprintln!("skipped: tshark is not installed");
-        return;
-    };
+    let Some(lines) = tshark(&file, &[]) else { return };
     for name in [
         "RC RDMA WRITE First",
         "RC RDMA WRITE Last Immediate",
@@ -220,7 +112,7 @@ fn tshark_names_them(world: &World) {
         let named = lines.to_lowercase().contains(&name.to_lowercase());
         assert!(named, "{name} is missing in\n{lines}");
     }
-    let malformed = run(&["-Y", "_ws.malformed"]).expect("it runs again");
+    let malformed = tshark(&file, &["-Y", "_ws.malformed"]).expect("it runs again");
     assert_eq!(malformed, "", "malformed packets");
 }
 

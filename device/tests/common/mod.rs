@@ -1,6 +1,7 @@
 //! Shared by the tests; not every test uses all of it.
 #![allow(dead_code)]
 
+pub(crate) mod capture;
 pub(crate) mod ethernet;
 pub(crate) mod joined;
 pub(crate) mod namespace;
