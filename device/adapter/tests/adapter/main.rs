@@ -34,6 +34,7 @@ mod slices;
 mod srq;
 mod states;
 mod stream_ends;
+mod stream_pairs;
 mod streams;
 mod threads;
 mod tpt;

@@ -190,6 +190,14 @@ impl Stream {
         }
     }
 
+    /// Ends the stream with a Terminate because a message of the peer was refused that has come by
+    /// another way than TCP.
+    pub fn refuse(&mut self, cause: Cause) {
+        if self.state == State::Rts {
+            self.terminate(cause, &terminate::payload(cause, None));
+        }
+    }
+
     /// Answers the wish to use the QP again after an error: when all work requests have been
     /// completed and TCP is closed. `give_up` says that the caller does not wait any longer.
     #[must_use]

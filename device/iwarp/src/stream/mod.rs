@@ -295,6 +295,12 @@ impl Stream {
         &self.private
     }
 
+    /// Whether TCP has sent all octets that there are.
+    #[must_use]
+    pub fn has_sent_all(&self) -> bool {
+        self.sent == self.log.end()
+    }
+
     /// Whether a SEND of the peer waits for a receive. The caller resumes TCP when there is one
     /// ([`Self::resume`] first), and calls [`Self::patience_ended`] when it has waited long enough.
     #[must_use]

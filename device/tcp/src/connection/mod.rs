@@ -23,7 +23,7 @@ use crate::context::{Context, Params};
 use crate::discard::Discards;
 use crate::receive::Receiver;
 use crate::send::{GiveUp, SendCounters, Sender};
-use crate::seq::StreamPos;
+use crate::seq::{SeqNum, StreamPos};
 use crate::stream::Sink;
 use crate::time::Nanos;
 
@@ -144,6 +144,12 @@ impl Connection {
     #[must_use]
     pub fn sent(&self) -> StreamPos {
         self.ending.data_before(self.send.next)
+    }
+
+    /// The numbers of the next new byte to send, and of the next one to receive.
+    #[must_use]
+    pub fn numbers(&self) -> [SeqNum; 2] {
+        [self.send.number(self.send.next), self.receive.number()]
     }
 
     /// What the connection has counted.

@@ -5,8 +5,10 @@
 //! | `work` | a turn: entries are taken and executed |
 //! | `outcome` | completions, tries again and failures that follow |
 //! | `reads` | READs that take more than a turn, and what may pass them |
+//! | `paired` | QPs of iWARP whose messages are copied |
 
 mod outcome;
+mod paired;
 mod reads;
 mod work;
 
@@ -23,13 +25,12 @@ use crate::datapath::there::There;
 use crate::datapath::transport::datagram;
 use crate::datapath::transport::packets;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::stream;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::{
-    Ended, KeyWait, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
+    Ended, KeyWait, Pairing, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
 };
 use crate::slice::{Slice, cost};
 
@@ -44,20 +45,31 @@ pub fn run<H: Host>(
     batch: &mut Batch,
     allowance: &Allowance<'_, H>,
 ) -> Turn {
-    let slice = allowance.slice;
     if qp.dead.load(Ordering::Acquire) {
         // The thread that destroys it may hold the lock while much memory is zeroed.
         return Turn::Idle;
     }
-    let core = network.core();
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     if let Path::Packets(_) = requester.path {
         return packets::run(network, qp, requester, batch, allowance);
     }
     if let Path::Stream(_) = requester.path {
-        return stream::run(network, qp, requester, batch, allowance);
+        return paired::run(network, qp, requester, batch, allowance);
     }
+    by_memory(network, qp, requester, batch, allowance)
+}
+
+/// Lets a QP execute entries against its peers in this daemon.
+#[inline]
+fn by_memory<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    allowance: &Allowance<'_, H>,
+) -> Turn {
+    let (core, slice) = (network.core(), allowance.slice);
     for _ in 0..WAITS {
         let wait = not_now(core, qp, requester);
         if let Some(turn) = wait
@@ -100,7 +112,10 @@ fn connected<H: Host>(
     let there = found.as_ref().and_then(|peer| meet(core, qp, requester, peer, slice));
     let met = there.is_some();
     let here = TurnContext::new(core, qp, slice);
-    let watch = network.fabric.watch.of_messages().map(|watcher| (network, watcher));
+    // Reports of messages have the form of RoCE.
+    let roce = requester.pairing == Pairing::Undecided;
+    let watcher = network.fabric.watch.of_messages().filter(|_| roce);
+    let watch = watcher.map(|watcher| (network, watcher));
     let mut work = Work { here, qp, requester, batch, there, budget, watch };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {

@@ -5,14 +5,16 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, Opcode};
 
+use super::paired;
 use super::work::{Entry, Step, Work};
+use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::SgList;
-use crate::datapath::transport::packet_counters;
+use crate::datapath::transport::{packet_counters, stream};
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, CompletionKey};
-use crate::objects::qp::{KeyWait, Keys};
+use crate::objects::qp::{KeyWait, Keys, Pairing};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
@@ -50,6 +52,9 @@ impl<H: Host> Work<'_, H> {
             Step::Retry if self.qp.kind == Type::Uc => self.lost(entry),
             Step::Lost => self.lost(entry),
             Step::Retry => self.retry(entry),
+            Step::NotReady(_) if self.requester.pairing != Pairing::Undecided => {
+                self.no_receive(entry)
+            }
             Step::NotReady(delay) => self.not_ready(entry, delay),
             Step::Refused(denied) => self.refused(&entry.send, denied),
             Step::Readers(readers, ended) => {
@@ -67,6 +72,7 @@ impl<H: Host> Work<'_, H> {
     fn refused(&mut self, send: &SendWqe, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
         if !self.qp.reactive
+            && self.requester.pairing == Pairing::Undecided
             && let Some((there, _)) = &self.there
             && there.qp.receives()
             && self.here.core.carries()
@@ -139,6 +145,28 @@ impl<H: Host> Work<'_, H> {
         let until = requester.rnr_until.unwrap_or(now);
         let pause = requester.rnr_pause;
         self.wait(entry, until.min(now.saturating_add(pause)))
+    }
+
+    /// The other end of a connection has no receive for the message of a paired QP.
+    fn no_receive(&mut self, entry: &Entry) -> Option<Turn> {
+        let now = self.here.host().now();
+        let requester = &mut *self.requester;
+        if requester.rnr_until.is_none()
+            && let Some((there, _)) = &self.there
+        {
+            there.turn.step(Counter::OutOfBuffer);
+        }
+        let patience = now.saturating_add(stream::PATIENCE_NS);
+        if now <= *requester.rnr_until.get_or_insert(patience) {
+            requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, stream::LOOK_NS);
+            let pause = requester.rnr_pause;
+            return self.wait(entry, now.saturating_add(pause));
+        }
+        let (there, responder) = self.there.as_mut()?;
+        let ours = (&entry.send, &mut requester.pairing);
+        let theirs = (&*there, &mut **responder);
+        let status = paired::refused((&self.here, self.qp), theirs, ours, Refusal::NotReady);
+        self.complete(&entry.send, status, 0)
     }
 
     fn wait(&mut self, entry: &Entry, until: u64) -> Option<Turn> {

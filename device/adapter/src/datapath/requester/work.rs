@@ -10,6 +10,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 
+use super::paired;
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, rnr};
@@ -17,13 +18,13 @@ use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::{local_watch, packet_counters};
+use crate::datapath::transport::{local_watch, packet_counters, stream};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
-use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder};
+use crate::objects::qp::{Ended, KeyWait, Keys, Pairing, Qp, Readers, Requester, Responder};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::cost;
 use crate::stats::Counter;
@@ -183,6 +184,10 @@ impl<H: Host> Work<'_, H> {
     /// Executes an entry, or a turn of it.
     #[inline]
     pub(super) fn execute(&mut self, entry: &Entry) -> Step {
+        let paired = self.requester.pairing != Pairing::Undecided;
+        if paired && !stream::carries(&entry.send) {
+            return Step::Failed(Status::LocQpOpErr, 0);
+        }
         if entry.send.opcode.info().is_about_own_key()
             && let Some(step) = self.about_keys(entry)
         {
@@ -237,6 +242,13 @@ impl<H: Host> Work<'_, H> {
                 if let Some(watch) = self.watch {
                     let again = self.requester.rnr_until.is_some();
                     local_watch::stopped(watch, &exchange, &stop, again, responder);
+                }
+                if let (true, Stop::Remote(refusal)) = (paired, &stop)
+                    && !matches!(refusal, Refusal::NotReady | Refusal::Unexpected)
+                {
+                    let ours = (send, &mut self.requester.pairing);
+                    let theirs = (&*there, &mut **responder);
+                    return Step::Failed(paired::refused((here, qp), theirs, ours, *refusal), 0);
                 }
                 stopped(qp, there, responder, stop)
             }

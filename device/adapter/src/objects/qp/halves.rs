@@ -8,6 +8,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
+use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_roce::Psn;
 
 use super::Qp;
@@ -50,6 +51,10 @@ pub struct Requester<H: Host> {
     pub config: RequesterConfig,
     /// The way to the peer.
     pub path: Path<H>,
+    /// The way of its messages, if it has a TCP connection.
+    pub pairing: Pairing,
+    /// The QP at the other end of the connection, if the two are paired and have met.
+    pub partner: Option<Peer<H>>,
     /// True if the guest wants to know when the queue has drained.
     pub notify_drained: bool,
     /// Key operations of the entry in progress.
@@ -165,6 +170,21 @@ impl<H: Host> Path<H> {
     }
 }
 
+/// The way of the messages that a QP sends, if it has a TCP connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pairing {
+    /// It is decided when the connection has opened.
+    #[default]
+    Undecided,
+    /// They travel in the connection.
+    Apart,
+    /// The other end is a QP of this daemon: they are copied to its memory, and the connection
+    /// carries its own end alone.
+    Paired,
+    /// The same, but the other end has refused one, and is about to say so in the connection.
+    Refused,
+}
+
 /// A connected QP of this daemon.
 #[derive(Debug)]
 pub struct Peer<H: Host> {
@@ -238,6 +258,8 @@ pub struct Responder {
     life: u32,
     /// The protocol by which packets of the peer come in, if they do.
     pub packets: Option<Box<Receiver>>,
+    /// The reason for which a message of a paired QP was refused, until the connection tells it.
+    pub refused: Option<Cause>,
     /// True if the guest has been told that no more receives are taken from the SRQ.
     pub last_told: bool,
     /// In the error state: nanoseconds until the next look for receives to flush.
@@ -280,6 +302,7 @@ impl Default for Responder {
             established: false,
             event_due: false,
             packets: None,
+            refused: None,
             life: LIVES.fetch_add(1, Ordering::Relaxed),
             last_told: false,
             flush_pause: 0,
@@ -302,6 +325,8 @@ impl<H: Host> Default for Requester<H> {
             not_before: None,
             config: RequesterConfig::default(),
             path: Path::Unknown,
+            pairing: Pairing::Undecided,
+            partner: None,
             notify_drained: false,
             keys: None,
             progress: None,

@@ -25,8 +25,8 @@ use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
 use vrnic_abi::{Key, Srqn};
 
 pub use self::halves::{
-    Ended, KeyWait, Keys, Path, Peer, Place, Progress, Readers, Requester, RequesterConfig,
-    Responder, Rights,
+    Ended, KeyWait, Keys, Pairing, Path, Peer, Place, Progress, Readers, Requester,
+    RequesterConfig, Responder, Rights,
 };
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;

@@ -22,6 +22,9 @@ const CLOSE_NS: u64 = 5_000_000_000;
 /// Time for the end of a connection whose QP is in the error state.
 const END_NS: u64 = 1_000_000_000;
 
+/// Time between two probes of a peer that takes no message by memory.
+const PROBE_NS: u64 = 200_000_000;
+
 /// Times from the opening of a connection to the nudges of a peer that has sent nothing.
 const NUDGES_NS: [u64; 3] = [20_000_000, 100_000_000, 500_000_000];
 
@@ -54,6 +57,12 @@ pub struct Streaming {
     pub waits_since: Option<Waits>,
     /// The nudges of the peer, if this end is the initiator.
     nudges: Option<Nudges>,
+    /// Until when the two ends have to be paired, once this one is open.
+    pub pair_by: Option<u64>,
+    /// TCP has nothing to do until a frame comes: the ends are paired.
+    pub rests: bool,
+    /// When to send something to a peer that takes no message, once it has taken none.
+    probe_at: Option<u64>,
     /// What was counted so far.
     counted: Counted,
     /// The identification of the last IPv4 packet.
@@ -131,6 +140,9 @@ impl Streaming {
             leaves: false,
             waits_since: None,
             nudges: matches!(role, Role::Initiator).then(Nudges::default),
+            pair_by: None,
+            rests: false,
+            probe_at: None,
             counted: Counted::default(),
             id: 0,
             claim: Some(claim),
@@ -173,6 +185,39 @@ impl Streaming {
             nudges.count += 1;
         }
         due(nudges.count)
+    }
+
+    /// The messages are copied to the peer's memory: it needs no nudges.
+    pub const fn paired(&mut self) {
+        self.nudges = None;
+    }
+
+    /// The largest path MTU, as `enum ib_mtu`, that a segment has room for.
+    #[must_use]
+    pub const fn path_mtu(&self) -> u8 {
+        match self.buffer.len() - HEADROOM {
+            0..512 => 1,
+            512..1024 => 2,
+            1024..2048 => 3,
+            2048..4096 => 4,
+            _ => 5,
+        }
+    }
+
+    /// The peer takes no message by memory. After some time TCP sends an empty WRITE, as often as
+    /// the peer acknowledges one, to find out whether it is still there. Returns whether that is
+    /// so now.
+    pub fn probe(&mut self, now: u64) -> bool {
+        let next = now.saturating_add(PROBE_NS);
+        // A peer that has taken messages since then is waited for anew.
+        let at = self.probe_at.filter(|at| now < at.saturating_add(PROBE_NS)).unwrap_or(next);
+        self.probe_at = Some(at);
+        if at > now {
+            return false;
+        }
+        self.probe_at = Some(next);
+        let quiet = self.stream.has_sent_all() && self.tcp.acknowledged() == self.tcp.sent();
+        quiet && self.stream.nudge()
     }
 
     /// Returns what has happened since the last call.

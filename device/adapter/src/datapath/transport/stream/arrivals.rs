@@ -25,6 +25,7 @@ pub(crate) fn arrive<H: Host>(
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
+    streaming.rests = false;
     let now = Nanos(network.core().host().now());
     let Streaming { tcp, stream, outstanding, .. } = &mut **streaming;
     {

@@ -10,6 +10,7 @@ use vrnic_tcp::connection::State as TcpState;
 use super::turn::Sending;
 use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
+use crate::objects::qp::Pairing;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::stats::Counter;
 
@@ -34,6 +35,7 @@ impl<H: Host> Sending<'_, H> {
         }
         self.streaming.leaves = true;
         self.streaming.stream.disconnect(Want::Graceful);
+        self.part();
         if self.streaming.outstanding.is_empty() {
             let _idle = drained(core, self.qp, self.requester);
         }
@@ -44,8 +46,13 @@ impl<H: Host> Sending<'_, H> {
     /// send queue is flushed afterwards, while TCP goes on until both ends have closed.
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
-        let runs =
-            matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
+        if let Some(cause) = self.qp.responder.lock().refused.take() {
+            self.streaming.stream.refuse(cause);
+        }
+        // The peer says in the connection why it has refused a message.
+        let told = self.requester.pairing == Pairing::Refused;
+        let runs = !told
+            && matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
         if runs || self.streaming.life.ending() == Ending::Local {
             self.streaming.stream.disconnect(Want::Abortive);
         }

@@ -210,7 +210,7 @@ impl<H: Host> Memory for Reach<'_, H> {
 }
 
 /// The reason of a refusal, as the stream reports it to the peer.
-const fn refused(refusal: Refusal) -> Refused {
+pub(super) const fn refused(refusal: Refusal) -> Refused {
     match refusal {
         Refusal::NotReady => Refused::NotReady,
         Refusal::Invalid => Refused::Disabled,

@@ -7,13 +7,16 @@
 //! | `arrivals` | a frame on its way to a QP |
 //! | `turn` | a turn of a QP: segments, completions |
 //! | `ending` | the end of a connection |
+//! | `pair` | messages between two QPs of this daemon, which are copied |
 //! | `take` | work requests, taken off the send queue |
 
 mod arrivals;
 mod ending;
 mod memory;
+mod pair;
 mod take;
 mod turn;
 
 pub(crate) use arrivals::arrive;
-pub(crate) use turn::run;
+pub(crate) use pair::{carries, probe, rests, terminate};
+pub(crate) use turn::{LOOK_NS, PATIENCE_NS, run};

@@ -85,7 +85,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Executes a request about a key, or gives a message to the stream. Returns the end of the
     /// taking, if no other work request may follow now.
-    fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Taken> {
+    pub(super) fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Taken> {
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.is_about_key() {
             // A key that ends may be in use by those before it. A registration uses no such key.

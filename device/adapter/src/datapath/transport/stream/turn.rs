@@ -23,16 +23,16 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::streaming::{Counted, Streaming, Waits};
-use crate::objects::qp::{Path, Qp, Requester};
+use crate::objects::qp::{Pairing, Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
 /// Frames that a QP may send in one turn.
 const FRAMES: usize = 64;
 /// Time for which a SEND waits for a receive.
-const PATIENCE_NS: u64 = 1_000_000_000;
+pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
 /// Time between two looks for a receive.
-const LOOK_NS: u64 = 100_000;
+pub(crate) const LOOK_NS: u64 = 100_000;
 /// Time before a QP tries again when the network has no room for its frames.
 const PAUSE_NS: u64 = 10_000;
 
@@ -58,6 +58,7 @@ pub(crate) fn run<H: Host>(
         }
         streaming.outbox.clear();
     }
+    streaming.rests = requester.pairing == Pairing::Paired && turn == Turn::Idle;
     requester.path = Path::Stream(streaming);
     turn
 }
@@ -72,6 +73,16 @@ pub(super) enum Taken {
     Readers(u32),
     /// The queue has failed.
     Failed,
+}
+
+/// The way of the work requests that come next.
+pub(super) enum Way {
+    /// Through TCP.
+    Tcp,
+    /// To the memory of the other end.
+    Memory,
+    /// It is decided when something has happened, or at this time.
+    Later(Option<u64>),
 }
 
 /// A QP at work.
@@ -122,7 +133,11 @@ impl<H: Host> Sending<'_, H> {
             return self.finish();
         }
         let mut more = false;
-        match self.take() {
+        let (way, mut wait) = (self.way(now), None);
+        if let Way::Later(at) = way {
+            wait = at;
+        }
+        match if matches!(way, Way::Tcp) { self.take() } else { Taken::Done } {
             Taken::Done => {}
             Taken::More => more = true,
             Taken::Readers(index) => {
@@ -146,12 +161,13 @@ impl<H: Host> Sending<'_, H> {
         // The stream has orders for TCP then.
         more |= self.streaming.stream.state() != before;
         // A work request that waited for all before it may go on now.
-        more |= self.requester.current.is_some() && self.streaming.outstanding.is_empty();
+        let waits = self.requester.current.is_some() && matches!(way, Way::Tcp);
+        more |= waits && self.streaming.outstanding.is_empty();
         if sent.is_none() && more {
             return Turn::More;
         }
         let deadline = self.streaming.tcp.deadline().map(|at| at.0);
-        let next = [sent, deadline, look, limit, nudge];
+        let next = [sent, deadline, look, limit, nudge, wait];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
@@ -160,6 +176,7 @@ impl<H: Host> Sending<'_, H> {
         let now = Nanos(self.network.core().host().now());
         self.streaming.tcp.timeout(now);
         self.resume(now);
+        self.hand_back();
         self.tell();
         now
     }
@@ -303,16 +320,24 @@ impl<H: Host> Sending<'_, H> {
 }
 
 fn end_of(outcome: Outcome) -> End {
-    let failed = |status| End::Failed(status, 0);
-    match outcome {
-        Outcome::Success => End::Done,
-        Outcome::Flushed => failed(Status::WrFlushErr),
-        Outcome::Local => End::Failed(Denied::Memory.local_status(), Denied::Memory as u32),
-        Outcome::BadResponse => failed(Status::BadRespErr),
-        Outcome::RemoteAccess => failed(Status::RemAccessErr),
-        Outcome::RnrRetryExceeded => failed(Status::RnrRetryExcErr),
-        Outcome::RemoteInvalidRequest => failed(Status::RemInvReqErr),
-        Outcome::RemoteOperational => failed(Status::RemOpErr),
-        Outcome::Fatal => failed(Status::FatalErr),
+    match status_of(outcome) {
+        (Status::Success, _) => End::Done,
+        (status, check) => End::Failed(status, check),
     }
+}
+
+/// The status of a work request, and the number of the check that failed here.
+pub(super) fn status_of(outcome: Outcome) -> (Status, u32) {
+    let status = match outcome {
+        Outcome::Local => return (Denied::Memory.local_status(), Denied::Memory as u32),
+        Outcome::Success => Status::Success,
+        Outcome::Flushed => Status::WrFlushErr,
+        Outcome::BadResponse => Status::BadRespErr,
+        Outcome::RemoteAccess => Status::RemAccessErr,
+        Outcome::RnrRetryExceeded => Status::RnrRetryExcErr,
+        Outcome::RemoteInvalidRequest => Status::RemInvReqErr,
+        Outcome::RemoteOperational => Status::RemOpErr,
+        Outcome::Fatal => Status::FatalErr,
+    };
+    (status, 0)
 }

@@ -1,0 +1,233 @@
+//! Pairing: when both ends of a connection belong to QPs of this daemon, their messages are copied
+//! from memory to memory.
+//!
+//! TCP carries the start frames and the first message, so each end knows that the other one has the
+//! connection, and what it has agreed on. Then each end decides for the messages that it sends.
+//! From then on TCP carries the end of the connection alone: a Terminate, FIN or a reset.
+
+use vrnic_abi::connection::Stage;
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::{Class, Opcode};
+use vrnic_iwarp::rdmap::memory::{Operation, Refused};
+use vrnic_iwarp::rdmap::terminate::{cause, outcome};
+use vrnic_iwarp::stream::close::State as StreamState;
+use vrnic_iwarp::wire::ddp::{Stag, Tagged};
+use vrnic_iwarp::wire::rdmap::AtomicOp;
+use vrnic_iwarp::wire::terminate::Cause;
+use vrnic_roce::Psn;
+use vrnic_tcp::Nanos;
+use vrnic_tcp::connection::State as TcpState;
+use vrnic_tcp::wire::frame::Path as TcpPath;
+
+use super::memory::refused;
+use super::turn::{Sending, Way, status_of};
+use crate::datapath::refusal::Refusal;
+use crate::host::Host;
+use crate::objects::claims::Tuple;
+use crate::objects::qp::streaming::Streaming;
+use crate::objects::qp::{Pairing, Path, Peer, Qp, Requester};
+use crate::requests::wqe::SendWqe;
+
+/// Time that the other end has to open the connection, too.
+const PAIR_NS: u64 = 20_000_000;
+/// Time between two looks at it.
+const LOOK_NS: u64 = 10_000;
+
+/// Returns whether the connection of a QP has nothing to do before a frame comes, or its end.
+#[inline]
+pub(crate) fn rests<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
+    matches!(&requester.path, Path::Stream(streaming) if streaming.rests)
+        && qp.state() == State::Rts
+}
+
+/// Returns the reason for which a message is refused, as a Terminate tells it, and the status that
+/// the sender's work request has then.
+pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
+    let place = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
+    let info = send.opcode.info();
+    let operation = match info.class {
+        Class::Write => Operation::Write(place),
+        Class::Read => Operation::Read(place),
+        Class::Atomic => {
+            let op = AtomicOp::FetchAdd { add: 0, mask: 0 };
+            Operation::Atomic(place, op)
+        }
+        Class::Send | Class::Local => Operation::Send(info.invalidate.then_some(place.stag)),
+    };
+    let aligned = info.class != Class::Atomic || send.raddr.is_multiple_of(8);
+    let refused = if aligned { refused(refusal) } else { Refused::Unaligned };
+    let cause = cause(&operation, refused);
+    (cause, status_of(outcome(cause)).0)
+}
+
+/// Returns whether a connection carries a work request: those with immediate data, and commands,
+/// are none of iWARP.
+pub(crate) fn carries(send: &SendWqe) -> bool {
+    !send.opcode.info().command && send.imm().is_none()
+}
+
+/// Sends the peer something, if it has not answered for long: if it is gone, TCP finds out.
+/// Returns whether there is something to send.
+pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
+    let Path::Stream(streaming) = &mut requester.path else { return false };
+    streaming.probe(now) && {
+        streaming.rests = false;
+        true
+    }
+}
+
+impl<H: Host> Sending<'_, H> {
+    /// Returns the way of the work requests that come next. It is decided once.
+    pub(super) fn way(&mut self, now: Nanos) -> Way {
+        if self.requester.pairing == Pairing::Undecided {
+            match self.decide() {
+                Some(pairing) => self.requester.pairing = pairing,
+                None if self.streaming.life.stage() == Stage::Opening => return Way::Later(None),
+                None => {
+                    let until = now.0.saturating_add(PAIR_NS);
+                    if *self.streaming.pair_by.get_or_insert(until) > now.0 {
+                        return Way::Later(Some(now.0.saturating_add(LOOK_NS)));
+                    }
+                    self.requester.pairing = Pairing::Apart;
+                }
+            }
+        }
+        let leaves = self.qp.state() == State::Sqd
+            && self.requester.current.is_none()
+            && self.requester.ledger.is_empty();
+        match self.requester.pairing {
+            // The rest of what is posted goes by TCP, with the end of the connection behind it.
+            Pairing::Paired if !leaves => Way::Memory,
+            _ => Way::Tcp,
+        }
+    }
+
+    /// Decides whether the two ends are paired; `None` if that cannot be known yet.
+    fn decide(&mut self) -> Option<Pairing> {
+        let (fabric, to) = (self.network.fabric, self.streaming.path.to);
+        let open = match self.streaming.life.stage() {
+            Stage::Opening => false,
+            Stage::Open => true,
+            _ => return Some(Pairing::Apart),
+        };
+        let apart = fabric.needs_packets(to) || fabric.station(to).is_none();
+        if apart || self.qp.state() != State::Rts {
+            return Some(Pairing::Apart);
+        }
+        if !open {
+            return None;
+        }
+        // The other end has spoken, so its QP has the connection, if one does.
+        let Some(peer) = self.other_end() else { return Some(Pairing::Apart) };
+        let mut theirs = peer.qp.requester.try_lock()?;
+        let theirs = &mut *theirs;
+        let Path::Stream(other) = &theirs.path else { return Some(Pairing::Apart) };
+        let decided = matches!(theirs.pairing, Pairing::Apart | Pairing::Refused);
+        if decided || !self.is_other_end(&peer, other) {
+            return Some(Pairing::Apart);
+        }
+        let drained = self.streaming.outstanding.is_empty() && self.requester.current.is_none();
+        let [sent, _] = self.streaming.tcp.numbers();
+        let [_, received] = other.tcp.numbers();
+        let quiet = drained && self.streaming.stream.has_sent_all() && sent == received;
+        if other.life.stage() == Stage::Opening || !quiet {
+            return None;
+        }
+        let ird = other.stream.agreement().map_or(0, |agreed| agreed.ird);
+        if theirs.pairing == Pairing::Undecided {
+            peer.qp.schedule(&peer.core);
+        }
+        self.pair(peer.clone(), (Psn::new(sent.0), ird));
+        Some(Pairing::Paired)
+    }
+
+    /// The QP of this daemon that has the other end of the connection.
+    fn other_end(&self) -> Option<Peer<H>> {
+        let TcpPath { to, vlan, source, destination, .. } = self.streaming.path;
+        let station = self.network.fabric.station(to)?;
+        let vlan = vlan.map(|tag| tag & 0x0fff);
+        let tuple = Tuple { vlan, local: destination, remote: source };
+        let qp = station.qp(station.claims.find(&tuple)?)?;
+        let other = !std::ptr::eq(&raw const *qp, &raw const **self.qp);
+        other.then(|| Peer { core: station.core().clone(), qp })
+    }
+
+    /// Returns whether a connection is the same one, seen from the other end.
+    fn is_other_end(&self, peer: &Peer<H>, other: &Streaming) -> bool {
+        let (own, theirs) = (&self.streaming.path, &other.path);
+        let runs = |streaming: &Streaming| {
+            streaming.tcp.state() == TcpState::Established
+                && matches!(streaming.stream.state(), StreamState::Starting | StreamState::Rts)
+        };
+        (theirs.source, theirs.destination) == (own.destination, own.source)
+            && (theirs.to, theirs.from) == (own.from, own.to)
+            && peer.qp.state() == State::Rts
+            && other.life.stage() as u8 <= Stage::Open as u8
+            && runs(self.streaming)
+            && runs(other)
+    }
+
+    /// Lets the messages of this end go to the memory of the other one, which takes READs and
+    /// atomics as far as it has agreed to.
+    fn pair(&mut self, peer: Peer<H>, (psn, ird): (Psn, u16)) {
+        let core = self.network.core();
+        let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
+        let reads = few(ird);
+        {
+            let mut attr = peer.qp.attr.lock();
+            attr.dest_qpn = self.qp.qpn;
+            attr.av.dmac = core.mac();
+            attr.rq_psn = psn.get().into();
+            attr.max_dest_rd_atomic = reads;
+        }
+        {
+            let mut responder = peer.qp.responder.lock();
+            responder.source_qpn = self.qp.qpn;
+            responder.source_mac = core.mac();
+            responder.first_psn = psn;
+            responder.max_dest_rd_atomic = reads;
+        }
+        let ord = self.streaming.stream.agreement().map_or(0, |agreed| agreed.ord);
+        let mut attr = self.qp.attr.lock();
+        attr.dest_qpn = peer.qp.qpn;
+        attr.av.dmac = peer.core.mac();
+        attr.sq_psn = psn.get().into();
+        attr.max_rd_atomic = few(ord);
+        // Only TCP gives the other end up.
+        attr.timeout = 0;
+        attr.path_mtu = self.streaming.path_mtu();
+        let config = &mut self.requester.config;
+        config.dmac = attr.av.dmac;
+        config.dest_qpn = attr.dest_qpn;
+        config.mtu = attr.path_mtu;
+        config.timeout = 0;
+        config.max_rd_atomic = attr.max_rd_atomic;
+        config.first_psn = psn;
+        drop(attr);
+        self.requester.partner = Some(peer);
+        self.streaming.paired();
+    }
+
+    /// Takes no more messages from the other end's memory: this end has finished.
+    pub(super) fn part(&self) {
+        if self.streaming.stream.state() != StreamState::Rts {
+            self.qp.responder.lock().source_mac = [0; 6];
+        }
+    }
+
+    /// Gives the message that is under way to the stream if the peer has closed: it is outstanding
+    /// at the end of the stream.
+    pub(super) fn hand_back(&mut self) {
+        let closed = self.streaming.tcp.state() == TcpState::CloseWait;
+        let sends = |send: &SendWqe| !send.is_about_key() && send.opcode != Opcode::RegMr;
+        if !closed || self.requester.pairing != Pairing::Paired {
+            return;
+        }
+        if let Some(send) = self.requester.current.filter(sends) {
+            let raw = self.requester.raw;
+            self.requester.current = None;
+            let _taken = self.start(&send, &raw);
+        }
+    }
+}

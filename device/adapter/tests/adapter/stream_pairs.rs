@@ -1,0 +1,462 @@
+//! TCP connections of QPs (iWARP) between adapters of one daemon: their messages are copied, and
+//! everything else is as if they travelled in the connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::connection::{Connection, Ending, Stage};
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::{Endpoint, Guest};
+use crate::world::World;
+
+const MS: u64 = 1_000_000;
+
+/// Counts the frames that adapters send.
+#[derive(Debug, Default)]
+struct Counter(AtomicUsize);
+
+impl Watcher for Counter {
+    fn leaving(&self, _from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        self.0.fetch_add(frames.len(), Ordering::Relaxed);
+    }
+    fn arriving(&self, _function: &str, _frame: &Frame) {}
+    fn wants(&self, _functions: [&str; 2], _length: u64) -> bool {
+        false
+    }
+    fn exchanged(&self, _functions: [&str; 2], _message: Exchanged) {}
+    fn datagram(&self, _functions: (&str, Option<&str>), _frame: Frame) {}
+}
+
+/// A daemon with two guests.
+struct Daemon {
+    world: World,
+    guests: [Guest; 2],
+    frames: Arc<Counter>,
+}
+
+impl Daemon {
+    fn new(packets: bool) -> Self {
+        let world = World::alone();
+        if packets {
+            world.fabric.use_packets_only();
+        }
+        let frames = Arc::new(Counter::default());
+        world.fabric.watch.attach(Arc::clone(&frames) as Arc<dyn Watcher>);
+        world.fabric.watch.want_frames(true);
+        let guests = [world.guest(1), world.guest(2)];
+        Self { world, guests, frames }
+    }
+
+    /// Two ends of a connection, the second one on the guest with this number.
+    fn ends(&self, second: usize) -> (Endpoint, Endpoint) {
+        let end = |guest| Endpoint::new(&self.guests[guest], Setup::default());
+        (end(0), end(second))
+    }
+
+    /// Two ends of an open connection.
+    fn connected(&self) -> (Endpoint, Endpoint) {
+        let (a, b) = self.ends(1);
+        stream::connect_pair(&a, &b);
+        self.pass(2 * MS);
+        assert_eq!((stage(&a), stage(&b)), (Stage::Open, Stage::Open));
+        (a, b)
+    }
+
+    fn now(&self) -> u64 {
+        self.world.clock.load(Ordering::Acquire)
+    }
+
+    /// The frames that were sent so far.
+    fn frames(&self) -> usize {
+        self.frames.0.load(Ordering::Relaxed)
+    }
+
+    /// Lets the adapters work, and the time go on, for this long.
+    fn pass(&self, time: u64) {
+        let end = self.now() + time;
+        loop {
+            let polls = self.guests.each_ref().map(|guest| guest.adapter.poll(0));
+            if polls.iter().any(|polled| polled.busy) {
+                continue;
+            }
+            if self.now() >= end {
+                return;
+            }
+            let next = polls.iter().filter_map(|polled| polled.deadline).min().unwrap_or(end);
+            self.world.clock.fetch_max(next.min(end), Ordering::AcqRel);
+        }
+    }
+
+    /// Posts a work request; returns the status of its completion.
+    fn complete(&self, on: &mut Endpoint, wr: &Wr) -> Status {
+        on.post_send(wr);
+        self.pass(0);
+        status(&on.send_cq.poll().expect("a completion"))
+    }
+}
+
+fn stage(end: &Endpoint) -> Stage {
+    let queried = end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION");
+    Stage::from_raw(queried.stage).expect("a stage")
+}
+
+fn ending(end: &Endpoint) -> Ending {
+    let queried = end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION");
+    Ending::from_raw(queried.ending).expect("an ending")
+}
+
+/// Gives an endpoint its end of a connection, changed by `tune`.
+fn open(end: &Endpoint, number: usize, peer: [u8; 6], tune: impl Fn(&mut Connection)) {
+    end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
+    let mut connection = stream::connection(number, peer, stream::MSS);
+    tune(&mut connection);
+    end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
+}
+
+/// Every operation, in both directions, without a frame.
+fn every_operation(daemon: &Daemon, mut a: Endpoint, mut b: Endpoint) {
+    let before = daemon.frames();
+    for turn in 0..2 {
+        for (seed, len) in [0, 1, 63, 1442, 65_536, 100_001].into_iter().enumerate() {
+            let data = pattern(len, seed + turn);
+            a.fill(3, &data);
+            let here = [a.sge(3, len as u32)];
+            let write = Wr::new(Opcode::Write, &here).to(b.buffer + 5, b.key);
+            assert_eq!(daemon.complete(&mut a, &write), Status::Success, "WRITE of {len}");
+            let sink = [a.sge(200_000, len as u32)];
+            let read = Wr::new(Opcode::Read, &sink).to(b.buffer + 5, b.key);
+            assert_eq!(daemon.complete(&mut a, &read), Status::Success, "READ of {len}");
+            assert_eq!((&b.bytes(5, len), &a.bytes(200_000, len)), (&data, &data));
+            b.post_recv(7, &[b.sge(300_000, 200_000)]);
+            let send = Wr::new(Opcode::Send, &here);
+            assert_eq!(daemon.complete(&mut a, &send), Status::Success, "SEND of {len}");
+            let got = b.recv_cq.poll().expect("the receive");
+            assert_eq!((status(&got), got.byte_len.get()), (Status::Success, len as u32));
+            assert_eq!(b.bytes(300_000, len), data);
+        }
+        b.fill(64, &40u64.to_le_bytes());
+        let add = Wr::new(Opcode::FetchAdd, &[a.sge(8, 8)]).atomic(2, 0).to(b.buffer + 64, b.key);
+        assert_eq!(daemon.complete(&mut a, &add), Status::Success);
+        assert_eq!((a.bytes(8, 1), b.bytes(64, 1)), (vec![40], vec![42]));
+        (a, b) = (b, a);
+    }
+    daemon.pass(2000 * MS);
+    assert_eq!(daemon.frames(), before);
+    assert_eq!((stage(&a), stage(&b)), (Stage::Open, Stage::Open));
+}
+
+#[test]
+fn messages_within_a_daemon_are_copied() {
+    let daemon = Daemon::new(false);
+    let (a, b) = daemon.connected();
+    every_operation(&daemon, a, b);
+}
+
+#[test]
+fn a_guest_can_be_connected_with_itself() {
+    let daemon = Daemon::new(false);
+    let (a, b) = daemon.ends(0);
+    stream::connect_pair(&a, &b);
+    daemon.pass(2 * MS);
+    every_operation(&daemon, a, b);
+}
+
+#[test]
+fn frames_carry_messages_if_the_daemon_says_so() {
+    let daemon = Daemon::new(true);
+    let (mut a, b) = daemon.connected();
+    let before = daemon.frames();
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key);
+    a.post_send(&write);
+    daemon.pass(10 * MS);
+    assert_eq!(status(&a.send_cq.poll().expect("a completion")), Status::Success);
+    assert!(daemon.frames() > before);
+}
+
+/// What both drivers and programs see of the end of a connection.
+struct Seen {
+    states: [State; 2],
+    /// Whether each end is closed, or gone, and how it ended.
+    closed: [(bool, Ending); 2],
+    sends: [Vec<Status>; 2],
+    receives: [Vec<Status>; 2],
+    events: [Vec<Kind>; 2],
+    bytes: Vec<u8>,
+}
+
+impl Seen {
+    fn at(a: &mut Endpoint, b: &mut Endpoint) -> Self {
+        let both = [&*a, &*b];
+        let states = both.map(Endpoint::state);
+        let closed = both.map(|end| (stage(end) as u8 >= Stage::Closed as u8, ending(end)));
+        let events = both.map(|end| {
+            let told = end.guest.drain_events().into_iter().filter(|event| event.1 == end.qpn);
+            let mut kinds: Vec<Kind> = told.map(|event| event.0).collect();
+            kinds.retain(|kind| *kind != Kind::ConnectionChanged);
+            kinds
+        });
+        let bytes = b.bytes(0, 2000);
+        let sends = [&mut *a, &mut *b]
+            .map(|end| std::iter::from_fn(|| end.send_cq.poll()).map(|cqe| status(&cqe)).collect());
+        let receives = [a, b]
+            .map(|end| std::iter::from_fn(|| end.recv_cq.poll()).map(|cqe| status(&cqe)).collect());
+        Self { states, closed, sends, receives, events, bytes }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { states, closed, sends, receives, events, bytes } = self;
+        let sum = bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+        write!(f, "{states:?} {closed:?} {sends:?} {receives:?} {events:?} {sum}")
+    }
+}
+
+/// Runs a case over packets and by copying, and compares what is seen after some seconds.
+#[track_caller]
+fn same(case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> String {
+    let [packets, copied] = [true, false].map(|packets| seen(packets, &case));
+    assert_eq!(packets, copied);
+    copied
+}
+
+/// Runs a case by copying; returns what is seen after some seconds.
+fn copied(case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> String {
+    seen(false, case)
+}
+
+fn seen(packets: bool, case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> String {
+    let daemon = Daemon::new(packets);
+    let (mut a, mut b) = daemon.connected();
+    a.fill(0, &[7; 2000]);
+    let told = [&a, &b].map(|end| end.guest.drain_events());
+    assert!(told.iter().all(|events| events.len() == 1));
+    case(&daemon, &mut a, &mut b);
+    daemon.pass(8000 * MS);
+    Seen::at(&mut a, &mut b).to_string()
+}
+
+#[test]
+fn a_refused_message_ends_both_ends_as_over_packets() {
+    for opcode in [Opcode::Write, Opcode::Read, Opcode::FetchAdd] {
+        let seen = same(|_, a, b| {
+            b.post_recv(1, &[b.sge(1000, 100)]);
+            let len = if opcode == Opcode::FetchAdd { 8 } else { 500 };
+            for key in [b.key ^ 1, b.key] {
+                let wr = Wr::new(opcode, &[a.sge(0, len)]).to(b.buffer, key);
+                a.post_send(&if opcode == Opcode::FetchAdd { wr.atomic(1, 0) } else { wr });
+            }
+        });
+        assert!(seen.contains("TerminateReceived") && seen.contains("TerminateSent"), "{seen}");
+        assert!(seen.contains("RemAccessErr, WrFlushErr"), "{seen}");
+    }
+    // Out of bounds, and not aligned.
+    for (opcode, len, at) in [(Opcode::Write, 500, 1 << 40), (Opcode::CmpSwp, 8, 4)] {
+        same(|_, a, b| {
+            let wr = Wr::new(opcode, &[a.sge(0, len)]).to(b.buffer + at, b.key);
+            a.post_send(&if opcode == Opcode::CmpSwp { wr.atomic(1, 0) } else { wr });
+        });
+    }
+}
+
+#[test]
+fn a_send_without_a_right_receive_ends_both_ends_as_over_packets() {
+    // Too small a receive, one that is broken, and none.
+    same(|_, a, b| {
+        b.post_recv(1, &[b.sge(0, 100)]);
+        a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 101)]));
+    });
+    let seen = same(|_, a, b| {
+        b.post_recv(1, &[b.sge(0, 100)]);
+        let send = Wr::new(Opcode::SendInv, &[a.sge(0, 10)]);
+        a.post_send(&Wr { rkey: 12_345, ..send });
+    });
+    assert!(seen.contains("RemAccessErr"), "{seen}");
+}
+
+/// Over packets, the acknowledgement of TCP completes such a SEND.
+#[test]
+fn a_send_that_finds_no_receive_fails() {
+    let seen = copied(|_, a, _| a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 10)])));
+    let ends = "[Err, Err] [(true, TerminateReceived), (true, TerminateSent)]";
+    assert_eq!(seen, format!("{ends} [[RnrRetryExcErr], []] [[], []] [[QpFatal], [QpFatal]] 0"));
+}
+
+#[test]
+fn a_send_waits_for_its_receive() {
+    let seen = same(|daemon, a, b| {
+        for _ in 0..5 {
+            a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 2000)]));
+        }
+        for _ in 0..5 {
+            daemon.pass(900 * MS);
+            b.post_recv(1, &[b.sge(0, 2000)]);
+        }
+    });
+    assert!(seen.contains("[Rts, Rts]") && seen.ends_with(" 14000"), "{seen}");
+}
+
+#[test]
+fn own_mistakes_reset_the_connection() {
+    same(|_, a, b| {
+        let mut sge = a.sge(0, 100);
+        sge.lkey = 1.into();
+        a.post_send(&Wr::new(Opcode::Write, &[sge]).to(b.buffer, b.key));
+        a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 5)]).to(b.buffer, b.key));
+    });
+    // iWARP has no immediate data.
+    let seen = same(|_, a, b| {
+        b.post_recv(1, &[b.sge(0, 100)]);
+        a.post_send(&Wr::new(Opcode::SendImm, &[a.sge(0, 10)]));
+    });
+    assert!(seen.contains("LocQpOpErr"), "{seen}");
+}
+
+#[test]
+fn closing_lets_posted_messages_arrive() {
+    let seen = same(|_, a, b| {
+        a.post_recv(1, &[]);
+        b.post_recv(1, &[]);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 2000)]).to(b.buffer, b.key);
+        (0..12).for_each(|_| a.post_send(&write));
+        a.set_state(State::Sqd);
+    });
+    assert!(seen.contains("Graceful") && !seen.contains("Abortive"), "{seen}");
+    assert!(seen.ends_with(" 14000"), "{seen}");
+    let seen = same(|daemon, a, b| {
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 2000)]).to(b.buffer, b.key);
+        a.post_send(&write);
+        daemon.pass(MS);
+        a.set_state(State::Sqd);
+        b.set_state(State::Sqd);
+    });
+    assert!(seen.contains("Graceful") && !seen.contains("Abortive"), "{seen}");
+}
+
+#[test]
+fn a_peer_that_closes_flushes_what_waits() {
+    // A SEND waits for a receive when the peer closes.
+    let seen = copied(|daemon, a, b| {
+        a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 100)]));
+        daemon.pass(10 * MS);
+        b.set_state(State::Sqd);
+    });
+    let ends = "[Err, Err] [(true, Abortive), (true, Graceful)]";
+    assert_eq!(seen, format!("{ends} [[WrFlushErr], []] [[], []] [[], []] 0"));
+}
+
+#[test]
+fn a_qp_that_is_ended_resets_the_peer() {
+    same(|_, a, b| {
+        a.post_recv(1, &[]);
+        b.post_recv(1, &[]);
+        a.set_state(State::Err);
+    });
+    for end in 0..3 {
+        let [packets, copied] = [true, false].map(|packets| {
+            let daemon = Daemon::new(packets);
+            let (mut a, mut b) = daemon.connected();
+            b.post_send(&Wr::new(Opcode::Send, &[b.sge(0, 100)]));
+            daemon.pass(MS);
+            match end {
+                0 => a.set_state(State::Reset),
+                1 => drop(a.guest.on_object(Admin::DestroyQp, a.qpn).expect("DESTROY_QP")),
+                _ => a.guest.adapter.reset(),
+            }
+            daemon.pass(2000 * MS);
+            let sent = b.send_cq.poll().as_ref().map(status);
+            ((stage(&b), ending(&b), b.state()), sent)
+        });
+        assert_eq!(packets.0, copied.0);
+        assert_eq!(copied, ((Stage::Gone, Ending::Reset, State::Err), Some(Status::WrFlushErr)));
+    }
+}
+
+#[test]
+fn work_that_is_posted_early_is_done() {
+    let daemon = Daemon::new(false);
+    let (mut a, mut b) = daemon.ends(1);
+    open(&a, 0, b.guest.mac(), |_| {});
+    let there = Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key);
+    let back = Wr::new(Opcode::Write, &[b.sge(500, 100)]).to(a.buffer + 500, a.key);
+    a.post_send(&there);
+    daemon.pass(5 * MS);
+    open(&b, 1, a.guest.mac(), |_| {});
+    b.post_send(&back);
+    daemon.pass(5 * MS);
+    let done = [&mut a, &mut b].map(|end| end.send_cq.poll().as_ref().map(status));
+    assert_eq!(done, [Some(Status::Success); 2]);
+    every_operation(&daemon, a, b);
+}
+
+#[test]
+fn ends_that_are_not_of_one_connection_are_not_paired() {
+    // Another number, or other addresses: the connection never opens.
+    for fault in 0..3 {
+        let daemon = Daemon::new(false);
+        let (mut a, mut b) = daemon.ends(1);
+        open(&a, 0, b.guest.mac(), |_| {});
+        open(&b, 1, a.guest.mac(), |connection| match fault {
+            0 => connection.receive_next = 77.into(),
+            1 => connection.send_next = 77.into(),
+            _ => connection.remote[3] = 9,
+        });
+        a.fill(0, &[7; 100]);
+        a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key));
+        b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 100)]).to(a.buffer, a.key));
+        daemon.pass(11_000 * MS);
+        assert_eq!((stage(&a), b.bytes(0, 100)), (Stage::Gone, vec![0; 100]), "{fault}");
+        let done = [&mut a, &mut b].map(|end| end.send_cq.poll().as_ref().map(status));
+        assert_eq!(done, [Some(Status::WrFlushErr); 2]);
+    }
+}
+
+#[test]
+fn limits_of_reads_are_those_of_the_agreement() {
+    for (ird, expected) in [(0, Status::LocQpOpErr), (1, Status::Success)] {
+        let daemon = Daemon::new(false);
+        let (mut a, b) = daemon.ends(1);
+        open(&a, 0, b.guest.mac(), |_| {});
+        open(&b, 1, a.guest.mac(), |connection| connection.ird = ird.into());
+        daemon.pass(5 * MS);
+        let read = Wr::new(Opcode::Read, &[a.sge(0, 100)]).to(b.buffer, b.key);
+        assert_eq!(daemon.complete(&mut a, &read), expected);
+    }
+}
+
+#[test]
+fn a_peer_whose_link_is_down_is_waited_for() {
+    let daemon = Daemon::new(false);
+    let (mut a, b) = daemon.connected();
+    b.guest.adapter.set_link(false);
+    a.fill(0, &[9; 100]);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key));
+    daemon.pass(3000 * MS);
+    assert!(a.send_cq.poll().is_none() && stage(&a) == Stage::Open);
+    b.guest.adapter.set_link(true);
+    daemon.pass(5000 * MS);
+    assert_eq!(a.send_cq.poll().as_ref().map(status), Some(Status::Success));
+    assert_eq!((b.bytes(0, 100), stage(&a)), (vec![9; 100], Stage::Open));
+    // It never comes back.
+    b.guest.adapter.set_link(false);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key));
+    daemon.pass(3_600_000 * MS);
+    assert_eq!(a.send_cq.poll().as_ref().map(status), Some(Status::WrFlushErr));
+    assert_eq!((stage(&a), ending(&a)), (Stage::Gone, Ending::TimedOut));
+}
