@@ -8,12 +8,14 @@
 //! | `pool` | private copies of short messages |
 //! | [`completion`] | the two rules of completion |
 //! | [`requester`] | work requests that are not completed |
+//! | `answers` | answers that are missing |
 //! | [`responder`] | READs and atomics of the peer |
 //! | [`receive`] | messages that arrive |
 //! | [`ahead`] | segments that were placed ahead of their turn |
 //! | [`terminate`] | from refusals to causes, and from causes to outcomes |
 
 pub mod ahead;
+mod answers;
 pub mod completion;
 pub mod log;
 pub mod memory;

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::ahead::Payload;
+use super::answers::Answers;
 use super::completion::{Look, Mark, Tracker};
 use super::memory::Memory;
 use super::terminate;
@@ -61,23 +62,6 @@ struct Item {
     complete: bool,
 }
 
-/// A READ or atomic whose answer is missing.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// The number of the work request; `None` of the first message that the initiator sends by
-    /// itself.
-    item: Option<u64>,
-    expected: Expected,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Expected {
-    /// Responses to this place, with this many octets, of which some have come.
-    Read { sink: Tagged, len: u32, got: u32 },
-    /// The response to the atomic with this number.
-    Atomic(u32),
-}
-
 /// The work request that a failure is about.
 #[derive(Clone, Copy, Debug)]
 enum Blame {
@@ -99,11 +83,9 @@ pub struct Requester {
     first: u64,
     /// Items at the front that are in the stream.
     started: usize,
-    asked: VecDeque<Asked>,
+    answers: Answers,
     /// READs and atomics that may be outstanding.
     ord: u16,
-    /// The number of the next response of an atomic.
-    response: Msn,
     failed: Option<Blame>,
     /// The stream has ended, and it is noted what was complete then.
     settled: bool,
@@ -117,9 +99,8 @@ impl Requester {
             items: VecDeque::with_capacity(config.capacity),
             first: 0,
             started: 0,
-            asked: VecDeque::with_capacity(usize::from(ord)),
+            answers: Answers::new(usize::from(ord)),
             ord,
-            response: Msn::FIRST,
             failed: None,
             settled: false,
             config,
@@ -165,8 +146,8 @@ impl Requester {
     #[must_use]
     pub fn next(&self) -> Option<&WorkRequest> {
         let request = &self.items.get(self.started)?.request;
-        let full = request.work.has_answer() && self.asked.len() >= usize::from(self.ord);
-        let fenced = request.fence && !self.asked.is_empty();
+        let full = request.work.has_answer() && self.answers.len() >= usize::from(self.ord);
+        let fenced = request.fence && !self.answers.is_empty();
         (!full && !fenced && self.failed.is_none()).then_some(request)
     }
 
@@ -176,26 +157,25 @@ impl Requester {
         let Some(item) = self.items.get_mut(self.started) else { return };
         item.stage = Stage::Sent { mark, end, private };
         self.started += 1;
-        let expected = match item.request.work {
-            Work::Read { sink, .. } => Expected::Read { sink, len: item.request.length, got: 0 },
-            // CAST: the response brings the low bits of the number back.
-            Work::Atomic(..) => Expected::Atomic(number as u32),
-            _ => return,
-        };
-        self.asked.push_back(Asked { item: Some(number), expected });
+        match item.request.work {
+            Work::Read { sink, .. } => {
+                self.answers.ask_read(Some(number), sink, item.request.length);
+            }
+            Work::Atomic(..) => self.answers.ask_atomic(number),
+            _ => {}
+        }
     }
 
     /// The number that the request of the next atomic carries.
     #[must_use]
     pub const fn atomic_id(&self) -> u32 {
-        // CAST: as in `started`.
+        // CAST: the response brings the low bits of the number back.
         (self.first + self.started as u64) as u32
     }
 
     /// Notes a READ without payload that no work request has asked for.
     pub fn first_read(&mut self, sink: Tagged) {
-        self.asked
-            .push_back(Asked { item: None, expected: Expected::Read { sink, len: 0, got: 0 } });
+        self.answers.ask_read(None, sink, 0);
     }
 
     /// Takes octets of the response of a READ. They have to be those that come next.
@@ -208,26 +188,8 @@ impl Requester {
         octets: Payload<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), Mistake> {
-        let unexpected = Mistake(Cause::Opcode);
-        let asked = self.asked.front_mut().ok_or(unexpected)?;
-        let (item, Expected::Read { sink, len, got }) = (asked.item, &mut asked.expected) else {
-            return Err(self.bad_response(Cause::Opcode));
-        };
-        let new = octets.len().checked_add(*got);
-        let Some(new) = new.filter(|new| new <= len) else {
-            return Err(self.bad_response(Cause::TaggedBounds));
-        };
-        let place = Tagged { stag: sink.stag, to: sink.to.wrapping_add(u64::from(*got)) };
-        // The place of a segment without payload is not checked (RFC 5041, section 7.1).
-        if !octets.is_empty() && at != place {
-            let wrong = at.stag != place.stag;
-            let cause = if wrong { Cause::TaggedInvalidStag } else { Cause::TaggedBounds };
-            return Err(self.bad_response(cause));
-        }
-        if last != (new == *len) {
-            return Err(self.bad_response(Cause::TaggedBounds));
-        }
-        let offset = std::mem::replace(got, new);
+        let answer = self.answers.read((at, last), octets.len());
+        let (item, offset) = answer.map_err(|cause| self.bad_response(cause))?;
         if let Some(octets) = octets.here() {
             self.store(item, offset, octets, memory)?;
         }
@@ -245,15 +207,8 @@ impl Requester {
         octets: &[u8],
         memory: &mut impl Memory,
     ) -> bool {
-        let place = |asked: &Asked| {
-            let Expected::Read { sink, len, got } = asked.expected else { return None };
-            let offset = u32::try_from(at.to.wrapping_sub(sink.to)).ok()?;
-            let end = offset.checked_add(u32::try_from(octets.len()).ok()?)?;
-            let fits = sink.stag == at.stag && got <= offset && end <= len && last == (end == len);
-            fits.then_some((asked.item?, offset))
-        };
-        let mut places = self.asked.iter().filter_map(place);
-        let (Some((number, offset)), None) = (places.next(), places.next()) else { return false };
+        let found = self.answers.read_ahead((at, last), octets);
+        let Some((number, offset)) = found else { return false };
         let item = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let Some(item) = item.and_then(|at| self.items.get(at)) else { return false };
         let free = !octets.is_empty() && self.failed.is_none();
@@ -270,16 +225,8 @@ impl Requester {
         (id, old): (u32, u64),
         memory: &mut impl Memory,
     ) -> Result<(), Mistake> {
-        let asked = *self.asked.front().ok_or(Mistake(Cause::Opcode))?;
-        match asked.expected {
-            Expected::Atomic(expected) if expected == id && msn == self.response => {}
-            Expected::Atomic(_) if msn != self.response => {
-                return Err(self.bad_response(Cause::MsnRange));
-            }
-            _ => return Err(self.bad_response(Cause::Opcode)),
-        }
-        self.response = msn.next();
-        self.store(asked.item, 0, &old.to_ne_bytes(), memory)?;
+        let item = self.answers.atomic(msn, id).map_err(|cause| self.bad_response(cause))?;
+        self.store(item, 0, &old.to_ne_bytes(), memory)?;
         self.answered();
         Ok(())
     }
@@ -302,7 +249,7 @@ impl Requester {
 
     /// The oldest READ or atomic has its whole answer.
     fn answered(&mut self) {
-        let answered = self.asked.pop_front().and_then(|asked| asked.item);
+        let answered = self.answers.answered();
         if let Some(item) = answered.and_then(|number| self.item_mut(number)) {
             item.unanswered = false;
         }
@@ -314,7 +261,7 @@ impl Requester {
     }
 
     fn bad_response(&mut self, cause: Cause) -> Mistake {
-        if let Some(number) = self.asked.front().and_then(|asked| asked.item) {
+        if let Some(number) = self.answers.oldest() {
             self.fail_with(Blame::Item(number, Outcome::BadResponse));
         }
         Mistake(cause)
@@ -418,14 +365,14 @@ impl Requester {
     #[must_use]
     pub fn is_quiet(&self, tracker: &Tracker, (look, sent): (Look, StreamPos)) -> bool {
         let ended = |item: &Item| item.stage.is_complete(tracker, look, sent) && !item.unanswered;
-        self.items.iter().all(ended) && (self.asked.is_empty() || self.failed.is_some())
+        self.items.iter().all(ended) && (self.answers.is_empty() || self.failed.is_some())
     }
 
     /// Whether all work requests have been completed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         // After the end, answers are not waited for.
-        self.items.is_empty() && (self.asked.is_empty() || self.failed.is_some())
+        self.items.is_empty() && (self.answers.is_empty() || self.failed.is_some())
     }
 
     /// The number of work requests that are not completed.

@@ -1,0 +1,130 @@
+//! READs and atomics whose answer is missing, in the order in which the peer answers them.
+
+use std::collections::VecDeque;
+
+use crate::wire::ddp::{Msn, Tagged};
+use crate::wire::terminate::Cause;
+
+/// A READ or atomic whose answer is missing.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The number of the work request; `None` of the first message that the initiator sends by
+    /// itself.
+    item: Option<u64>,
+    expected: Expected,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    /// Responses to this place, with this many octets, of which some have come.
+    Read { sink: Tagged, len: u32, got: u32 },
+    /// The response to the atomic with this number.
+    Atomic(u32),
+}
+
+/// Answers that are missing.
+#[derive(Debug)]
+pub(super) struct Answers {
+    asked: VecDeque<Asked>,
+    /// The number of the next response of an atomic.
+    response: Msn,
+}
+
+impl Answers {
+    /// Makes an empty queue with room for so many.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { asked: VecDeque::with_capacity(capacity), response: Msn::FIRST }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Appends a READ of a work request, or of none.
+    pub(super) fn ask_read(&mut self, item: Option<u64>, sink: Tagged, len: u32) {
+        self.asked.push_back(Asked { item, expected: Expected::Read { sink, len, got: 0 } });
+    }
+
+    /// Appends an atomic of a work request.
+    pub(super) fn ask_atomic(&mut self, item: u64) {
+        // CAST: the response brings the low bits of the number back.
+        let expected = Expected::Atomic(item as u32);
+        self.asked.push_back(Asked { item: Some(item), expected });
+    }
+
+    /// The work request whose answer comes next.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.asked.front()?.item
+    }
+
+    /// Takes `new` octets of the response of a READ. They have to be those that come next. Returns
+    /// the work request, and the octets that came before.
+    ///
+    /// # Errors
+    /// The cause of the end of the stream.
+    pub(super) fn read(
+        &mut self,
+        (at, last): (Tagged, bool),
+        new: u32,
+    ) -> Result<(Option<u64>, u32), Cause> {
+        let asked = self.asked.front_mut().ok_or(Cause::Opcode)?;
+        let Expected::Read { sink, len, got } = &mut asked.expected else {
+            return Err(Cause::Opcode);
+        };
+        let end = new.checked_add(*got).filter(|end| end <= len).ok_or(Cause::TaggedBounds)?;
+        let place = Tagged { stag: sink.stag, to: sink.to.wrapping_add(u64::from(*got)) };
+        // The place of a segment without payload is not checked (RFC 5041, section 7.1).
+        if new > 0 && at != place {
+            let wrong = at.stag != place.stag;
+            return Err(if wrong { Cause::TaggedInvalidStag } else { Cause::TaggedBounds });
+        }
+        if last != (end == *len) {
+            return Err(Cause::TaggedBounds);
+        }
+        Ok((asked.item, std::mem::replace(got, end)))
+    }
+
+    /// Finds the READ to which octets ahead of their turn belong, if there is no doubt. Returns its
+    /// work request, and the octets before them.
+    pub(super) fn read_ahead(
+        &self,
+        (at, last): (Tagged, bool),
+        octets: &[u8],
+    ) -> Option<(u64, u32)> {
+        let place = |asked: &Asked| {
+            let Expected::Read { sink, len, got } = asked.expected else { return None };
+            let offset = u32::try_from(at.to.wrapping_sub(sink.to)).ok()?;
+            let end = offset.checked_add(u32::try_from(octets.len()).ok()?)?;
+            let fits = sink.stag == at.stag && got <= offset && end <= len && last == (end == len);
+            fits.then_some((asked.item?, offset))
+        };
+        let mut places = self.asked.iter().filter_map(place);
+        let found = places.next()?;
+        places.next().is_none().then_some(found)
+    }
+
+    /// Takes the response of an atomic. Returns the work request.
+    ///
+    /// # Errors
+    /// The cause of the end of the stream.
+    pub(super) fn atomic(&mut self, msn: Msn, id: u32) -> Result<Option<u64>, Cause> {
+        let asked = self.asked.front().ok_or(Cause::Opcode)?;
+        match asked.expected {
+            Expected::Atomic(_) if msn != self.response => Err(Cause::MsnRange),
+            Expected::Atomic(expected) if expected == id => {
+                self.response = msn.next();
+                Ok(asked.item)
+            }
+            _ => Err(Cause::Opcode),
+        }
+    }
+
+    /// The oldest READ or atomic has its whole answer. Returns its work request.
+    pub(super) fn answered(&mut self) -> Option<u64> {
+        self.asked.pop_front()?.item
+    }
+}
