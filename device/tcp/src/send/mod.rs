@@ -256,7 +256,8 @@ impl Sender {
         if whole as u64 <= room {
             return Some(whole);
         }
-        if room > 0 && (room >= self.max_window / 2 || self.timers.override_due) {
+        let usable = room >= timers::WINDOW_MIN;
+        if usable && (room >= self.max_window / 2 || self.timers.override_due) {
             // CAST: it is less than `whole`.
             return Some(room as usize);
         }

@@ -39,6 +39,8 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Records {
     ring: VecDeque<Record>,
+    /// Segments that may be sent. There is room for as many again, because those that become too
+    /// long for the path are cut.
     capacity: usize,
     flying: u64,
     lost: usize,
@@ -48,7 +50,7 @@ pub(crate) struct Records {
 impl Records {
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
-        let ring = VecDeque::with_capacity(capacity);
+        let ring = VecDeque::with_capacity(capacity.saturating_mul(2));
         Self { ring, capacity, flying: 0, lost: 0, sacked: 0 }
     }
 
@@ -164,7 +166,7 @@ impl Records {
     /// record is that short now.
     pub(crate) fn split(&mut self, at: usize, len: u64) -> bool {
         let Some(whole) = self.get(at) else { return false };
-        if self.is_full() || len == 0 || len >= whole.len() {
+        if self.ring.len() / 2 >= self.capacity || len == 0 || len >= whole.len() {
             return false;
         }
         let middle = whole.start.plus(len);

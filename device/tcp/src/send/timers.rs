@@ -8,6 +8,9 @@ use super::recovery::Recovery;
 use super::rtt::Rtt;
 use crate::time::Nanos;
 
+/// A window of fewer bytes counts as a closed one. A [`Source`](crate::Source) may have to keep the
+/// last bytes of a frame together, and nobody has buffers of so few.
+pub(super) const WINDOW_MIN: u64 = 8;
 /// Time after which a part of a small window is used (RFC 9293, 3.8.6.2.1).
 const OVERRIDE: Duration = Duration::from_millis(200);
 /// Time-outs in a row after which a connection is given up, as Linux does.
@@ -59,7 +62,7 @@ impl Timers {
 
     /// Bytes wait for the peer's window, and nothing is under way that will tell of it.
     pub(super) fn blocked(&mut self, now: Nanos, room: u64, rtt: &Rtt) {
-        let wait = if room > 0 { OVERRIDE } else { rtt.timeout() };
+        let wait = if room >= WINDOW_MIN { OVERRIDE } else { rtt.timeout() };
         self.persist.get_or_insert(now.plus(wait));
         self.waiting.get_or_insert(now);
     }
@@ -116,7 +119,8 @@ impl Sender {
         }
         if due(self.timers.persist) {
             let room = self.edge.since(self.next);
-            (self.timers.probe_due, self.timers.override_due) = (room == 0, room > 0);
+            let usable = room >= WINDOW_MIN;
+            (self.timers.probe_due, self.timers.override_due) = (!usable, usable);
             self.rtt.back_off();
             self.timers.persist = Some(now.plus(self.rtt.timeout()));
         }

@@ -140,6 +140,17 @@ fn a_small_window_is_used_after_a_while() {
 }
 
 #[test]
+fn a_window_of_a_few_bytes_counts_as_closed() {
+    let mut end = End::with(&Context { send_window: 7, ..context() }, &params());
+    assert_eq!(end.write(MSS), []);
+    assert_eq!((end.wait_deadline(), end.ranges()), (200 * MS, vec![(-1, 0)]));
+    end.window = 8;
+    end.inject(ack(0), 0);
+    end.wait_deadline();
+    assert_eq!(end.ranges(), [(0, 8)]);
+}
+
+#[test]
 fn what_the_peer_has_dropped_after_reporting_it_is_sent_again() {
     let mut end = End::new();
     end.write(4 * MSS);
@@ -178,6 +189,22 @@ fn a_path_that_carries_less_gets_shorter_segments() {
     assert_eq!(end.ranges(), [(0, 600), (600, 400)]);
     end.inject(ack(1000), 0);
     assert_eq!(end.ranges(), [(1000, 600), (1600, 400)]);
+}
+
+#[test]
+fn segments_that_become_too_long_are_cut_though_no_more_may_be_sent() {
+    let mut end = End::with(&context(), &Params { segments: 2, ..params() });
+    assert_eq!(end.write(3 * MSS).len(), 2);
+    end.connection.limit_mss(600);
+    end.wait(RTT);
+    end.wait_deadline();
+    end.sent();
+    end.wait(300 * MS);
+    assert_eq!(end.ranges(), [(0, 600), (600, 400)]);
+    end.inject(ack(1000), 0);
+    assert_eq!(end.ranges(), [(1000, 600), (1600, 400)]);
+    end.inject(ack(2000), 0);
+    assert_eq!(end.ranges(), [(2000, 600), (2600, 400)]);
 }
 
 #[test]
