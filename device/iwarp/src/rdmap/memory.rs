@@ -170,6 +170,12 @@ pub trait Memory {
     /// When an STag may not be invalidated, or the receive cannot be completed.
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused>;
 
+    /// Whether the turn of the caller is over. Octets that are acknowledged already wait for the
+    /// next one then.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// Executes an atomic; returns the old value of the word.
     ///
     /// # Errors

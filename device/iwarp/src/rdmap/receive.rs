@@ -192,6 +192,11 @@ impl Receive {
             if at.to.checked_add(u64::from(len) - 1).is_none() {
                 return Err(Cause::TaggedWrap);
             }
+            // A message has one STag, so that the key of all of it ends with the message.
+            let first = open.placed.map(|placed| placed.operation);
+            if matches!(first, Some(Operation::Write(first)) if first.stag != at.stag) {
+                return Err(Cause::TaggedInvalidStag);
+            }
             let refused = |refused| terminate::cause(&inbound.operation, refused);
             octets
                 .here()

@@ -26,6 +26,8 @@ pub(super) enum Held {
     NoReceive,
     /// A message ends later.
     Later,
+    /// The turn of the caller is over.
+    Turn,
 }
 
 /// The state of what arrives.
@@ -142,6 +144,10 @@ impl<M: Memory> Sink for Inbox<'_, M> {
                 Fate::Taken(octets, end) => {
                     ended |= end;
                     left = left.get(octets..).unwrap_or_default();
+                    if acknowledged && !left.is_empty() && self.memory.is_over() {
+                        self.stream.arriving.held = Some(Held::Turn);
+                        return Delivered { taken: taken(left), then: Then::Hold };
+                    }
                 }
                 Fate::Hold(octets) => {
                     return Delivered { taken: taken(left) + octets, then: Then::Hold };

@@ -308,6 +308,13 @@ impl Stream {
         matches!(self.arriving.held, Some(Held::NoReceive))
     }
 
+    /// Whether octets wait for the next turn of the caller ([`Memory::is_over`]), which resumes
+    /// TCP.
+    #[must_use]
+    pub const fn waits_for_turn(&self) -> bool {
+        matches!(self.arriving.held, Some(Held::Turn))
+    }
+
     /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {

@@ -49,6 +49,8 @@ pub(crate) struct Ram {
     pub(crate) gone: Vec<u64>,
     /// The next messages that end have to wait.
     pub(crate) later: bool,
+    /// The turn is over.
+    pub(crate) over: bool,
     /// The position of the last segment of the one WRITE, while the stream has not come to it.
     touched: Option<StreamPos>,
     /// Segments that were placed.
@@ -197,6 +199,10 @@ impl Memory for Ram {
         let solicited = inbound.solicited;
         self.received.push(Received { at, len, solicited, invalidated, immediate });
         Ok(if std::mem::take(&mut self.later) { Ended::Later } else { Ended::Now })
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
     }
 
     fn atomic(&mut self, inbound: &Inbound) -> Result<u64, Refused> {

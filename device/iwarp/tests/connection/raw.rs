@@ -36,6 +36,16 @@ impl Raw {
         delivered.then
     }
 
+    /// Delivers octets that TCP has stored. Returns how many were taken.
+    pub(crate) fn deliver_stored(&mut self, octets: &[u8]) -> (usize, Then) {
+        let end = &mut self.pair.ends[1];
+        let delivery = Delivery { at: StreamPos(self.start), bytes: octets, acknowledged: true };
+        let delivered = end.stream.sink(&mut end.ram).deliver(&delivery);
+        self.start += delivered.taken as u64;
+        end.collect();
+        (delivered.taken, delivered.then)
+    }
+
     /// Offers octets that are `ahead` octets ahead of their turn.
     pub(crate) fn offer(&mut self, ahead: usize, octets: &[u8]) -> Offered {
         let end = &mut self.pair.ends[1];

@@ -8,7 +8,7 @@ use vrnic_iwarp::wire::ddp::{Header, Model, Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{Opcode, ReadRequest, SendKind};
 use vrnic_iwarp::wire::terminate::Cause;
 
-use crate::host::{ALL, READ_ONLY};
+use crate::host::{ALL, ONE_TOUCH, READ_ONLY};
 use crate::pipe::Pair;
 use crate::raw::Raw;
 
@@ -161,6 +161,19 @@ fn a_response_that_nobody_asked_for() {
     let fpdu = raw.fpdu(header, &[1; 10]);
     raw.deliver(&fpdu);
     assert_eq!(raw.cause(), Cause::Opcode);
+}
+
+#[test]
+fn the_segments_of_a_write_name_one_stag() {
+    let mut raw = Raw::new(false);
+    let model = |stag| Model::Tagged(place(stag, 0x2_0000));
+    let control = Opcode::Write.control();
+    let first = raw.fpdu(Header { last: false, control, model: model(ONE_TOUCH) }, &[7; 8]);
+    assert_eq!(raw.deliver(&first), Then::Continue);
+    let last = raw.fpdu(Header { last: true, control, model: model(ALL) }, &[8; 8]);
+    assert_eq!(raw.deliver(&last), Then::Refuse);
+    assert_eq!(raw.cause(), Cause::TaggedInvalidStag);
+    assert_eq!(raw.pair.ends[1].ram.octets[0x2_0000..0x2_0008], [7; 8]);
 }
 
 #[test]

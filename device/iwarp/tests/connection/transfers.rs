@@ -6,11 +6,13 @@ use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::rdmap::completion::Rule;
 use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Event};
-use vrnic_iwarp::wire::ddp::{Stag, Tagged};
-use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
+use vrnic_iwarp::tcp::Then;
+use vrnic_iwarp::wire::ddp::{Header, Model, Stag, Tagged};
+use vrnic_iwarp::wire::rdmap::{AtomicOp, Opcode, SendKind};
 
 use crate::host::{ALL, End, ONE_TOUCH, Ram, Received};
 use crate::pipe::Pair;
+use crate::raw::Raw;
 
 fn pair(seed: u64) -> Pair {
     Pair::new(seed, Config::default(), Config::default())
@@ -309,4 +311,23 @@ proptest! {
             prop_assert_eq!(&pair.ends[end].ram.octets[start..start + octets.len()], &octets[..]);
         }
     }
+}
+
+/// A peer may have sent a whole window while a SEND waited for its receive.
+#[test]
+fn what_was_stored_is_taken_as_far_as_the_turn_goes() {
+    let mut raw = Raw::new(true);
+    let model = Model::Tagged(Tagged { stag: ALL, to: 0x2_0000 });
+    let header = Header { last: true, control: Opcode::Write.control(), model };
+    let fpdu = raw.fpdu(header, &[7; 40]);
+    let stored = fpdu.repeat(3);
+    raw.pair.ends[1].ram.over = true;
+    assert_eq!(raw.deliver_stored(&stored), (fpdu.len(), Then::Hold));
+    assert!(raw.pair.ends[1].stream.waits_for_turn());
+    // New octets are taken whole: TCP holds nothing back for them.
+    assert_eq!(raw.deliver(&fpdu), Then::Acknowledge);
+    raw.pair.ends[1].ram.over = false;
+    assert_eq!(raw.deliver_stored(&stored), (stored.len(), Then::Acknowledge));
+    assert!(!raw.pair.ends[1].stream.waits_for_turn());
+    assert_eq!(raw.pair.ends[1].stream.counters().fpdus_received, 5);
 }

@@ -204,6 +204,10 @@ impl<H: Host> Memory for Reach<'_, H> {
         ended.map_err(|refusal| self.refuse(refusal))
     }
 
+    fn is_over(&self) -> bool {
+        self.slice.is_over()
+    }
+
     fn atomic(&mut self, inbound: &Inbound) -> Result<u64, Refused> {
         self.try_atomic(inbound).map_err(|refusal| self.refuse(refusal))
     }

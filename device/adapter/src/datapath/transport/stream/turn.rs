@@ -160,6 +160,7 @@ impl<H: Host> Sending<'_, H> {
         }
         // The stream has orders for TCP then.
         more |= self.streaming.stream.state() != before;
+        more |= self.streaming.stream.waits_for_turn();
         // A work request that waited for all before it may go on now.
         let waits = self.requester.current.is_some() && matches!(way, Way::Tcp);
         more |= waits && self.streaming.outstanding.is_empty();
