@@ -46,6 +46,24 @@ impl Opcode {
     pub const fn is_recv(self) -> bool {
         self as u8 & 0x80 != 0
     }
+
+    /// Returns the number in verbs (`enum ib_uverbs_wc_opcode`, and of receives
+    /// `enum ib_wc_opcode`); `None` of a REG_MR, whose number each kernel chooses for its clients.
+    #[must_use]
+    pub const fn wc_opcode(self) -> Option<u32> {
+        Some(match self {
+            Self::Send | Self::SendCmd => 0,
+            Self::Write => 1,
+            Self::Read => 2,
+            Self::CmpSwp => 3,
+            Self::FetchAdd => 4,
+            Self::BindMw => 5,
+            Self::LocalInv => 6,
+            Self::RegMr => return None,
+            Self::Recv => 0x80,
+            Self::RecvWriteImm => 0x81,
+        })
+    }
 }
 
 wire_enum! {

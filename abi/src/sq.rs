@@ -49,6 +49,8 @@ pub const STRIDE_MAX: u32 = 512;
 pub const LOG_WQES_MAX: u32 = 15;
 /// Longest message in bytes.
 pub const MAX_MESSAGE: u32 = 1 << 30;
+/// First number in verbs of the operations of kernel clients alone (`enum ib_wr_opcode`).
+pub const KERNEL_WR_OPCODES: u32 = 0x20;
 
 /// The stride in bytes that holds `max_sge` segments (an atomic needs 32 bytes, which every
 /// stride has) and `max_inline` bytes of data, or `None` when no stride does.
@@ -163,6 +165,9 @@ pub struct OpcodeInfo {
     pub command: bool,
     /// The QP types that have the operation; RC has all.
     pub types: &'static [Type],
+    /// Their number in verbs (`enum ib_uverbs_wr_opcode`, and from [`KERNEL_WR_OPCODES`] on
+    /// `enum ib_wr_opcode`), unless only direct verbs have them.
+    pub wr_opcode: Option<u32>,
     /// The opcode of their completions.
     pub completion: cq::Opcode,
     /// Counts the requests begun.
@@ -178,6 +183,7 @@ impl OpcodeInfo {
         invalidate: false,
         command: false,
         types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::XrcIni],
+        wr_opcode: Some(2),
         completion: cq::Opcode::Send,
         begun: Counter::TxSendReq,
         executed: Some(Counter::RxSendReq),
@@ -185,6 +191,7 @@ impl OpcodeInfo {
     const WRITE: Self = Self {
         class: Class::Write,
         types: &[Type::Rc, Type::Uc, Type::XrcIni],
+        wr_opcode: Some(0),
         completion: cq::Opcode::Write,
         begun: Counter::TxWriteReq,
         executed: Some(Counter::RxWriteRequests),
@@ -193,6 +200,7 @@ impl OpcodeInfo {
     const READ: Self = Self {
         class: Class::Read,
         types: &[Type::Rc, Type::XrcIni],
+        wr_opcode: Some(4),
         completion: cq::Opcode::Read,
         begun: Counter::TxReadReq,
         executed: Some(Counter::RxReadRequests),
@@ -252,6 +260,27 @@ impl OpcodeInfo {
 }
 
 impl Opcode {
+    /// The operations by their number in verbs.
+    const BY_WR_OPCODE: [Option<Self>; KERNEL_WR_OPCODES as usize + 1] = {
+        let (mut table, mut raw) = ([None; KERNEL_WR_OPCODES as usize + 1], 0);
+        while raw < u8::MAX {
+            if let Some(opcode) = Self::from_raw(raw) {
+                if let Some(number) = opcode.info().wr_opcode {
+                    assert!(table[number as usize].is_none(), "two operations have one number");
+                    table[number as usize] = Some(opcode);
+                }
+            }
+            raw += 1;
+        }
+        table
+    };
+
+    /// Returns the operation with this number in verbs ([`OpcodeInfo::wr_opcode`]).
+    #[must_use]
+    pub const fn from_wr_opcode(number: u32) -> Option<Self> {
+        if number > KERNEL_WR_OPCODES { None } else { Self::BY_WR_OPCODE[number as usize] }
+    }
+
     /// Returns the contents of the requests of this opcode, and their results.
     #[inline(always)]
     #[must_use]
@@ -259,27 +288,41 @@ impl Opcode {
         use OpcodeInfo as Info;
         match self {
             Self::Send => Info::SEND,
-            Self::SendImm => Info { immediate: true, ..Info::SEND },
+            Self::SendImm => Info { immediate: true, wr_opcode: Some(3), ..Info::SEND },
             Self::Write => Info::WRITE,
-            Self::WriteImm => Info { immediate: true, ..Info::WRITE },
+            Self::WriteImm => Info { immediate: true, wr_opcode: Some(1), ..Info::WRITE },
             Self::Read => Info::READ,
-            Self::CmpSwp => Info { completion: cq::Opcode::CmpSwp, ..Info::ATOMIC },
-            Self::FetchAdd => Info { completion: cq::Opcode::FetchAdd, ..Info::ATOMIC },
-            Self::SendInv => Info { invalidate: true, types: &[Type::Rc], ..Info::SEND },
+            Self::CmpSwp => {
+                Info { wr_opcode: Some(5), completion: cq::Opcode::CmpSwp, ..Info::ATOMIC }
+            }
+            Self::FetchAdd => {
+                Info { wr_opcode: Some(6), completion: cq::Opcode::FetchAdd, ..Info::ATOMIC }
+            }
+            Self::SendInv => {
+                Info { invalidate: true, types: &[Type::Rc], wr_opcode: Some(9), ..Info::SEND }
+            }
             Self::LocalInv => Info {
+                wr_opcode: Some(7),
                 completion: cq::Opcode::LocalInv,
                 begun: Counter::LocalInvWqes,
                 ..Info::LOCAL
             },
-            Self::RegMr => {
-                Info { completion: cq::Opcode::RegMr, begun: Counter::RegWqes, ..Info::LOCAL }
-            }
-            Self::BindMw => {
-                Info { completion: cq::Opcode::BindMw, begun: Counter::BindWqes, ..Info::LOCAL }
-            }
+            Self::RegMr => Info {
+                wr_opcode: Some(KERNEL_WR_OPCODES),
+                completion: cq::Opcode::RegMr,
+                begun: Counter::RegWqes,
+                ..Info::LOCAL
+            },
+            Self::BindMw => Info {
+                wr_opcode: Some(8),
+                completion: cq::Opcode::BindMw,
+                begun: Counter::BindWqes,
+                ..Info::LOCAL
+            },
             Self::SendCmd => Info {
                 command: true,
                 types: &[Type::Rc],
+                wr_opcode: None,
                 completion: cq::Opcode::SendCmd,
                 begun: Counter::CommandWqes,
                 ..Info::SEND

@@ -28,19 +28,23 @@ pub(crate) enum WcStatus {
 }
 
 /// The operation that completed.
+///
+/// C: `enum ib_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum WcOpcode {
-    Send = bindings::ib_wc_opcode_IB_WC_SEND,
-    RdmaWrite = bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
-    RdmaRead = bindings::ib_wc_opcode_IB_WC_RDMA_READ,
-    CompareSwap = bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
-    FetchAdd = bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
-    BindMw = bindings::ib_wc_opcode_IB_WC_BIND_MW,
-    LocalInv = bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
-    RegMr = bindings::ib_wc_opcode_IB_WC_REG_MR,
-    Recv = bindings::ib_wc_opcode_IB_WC_RECV,
-    RecvRdmaWithImm = bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
+pub(crate) struct WcOpcode(u32);
+
+impl WcOpcode {
+    /// A SEND.
+    pub(crate) const SEND: Self = Self(bindings::ib_wc_opcode_IB_WC_SEND);
+    /// A fast registration.
+    pub(crate) const REG_MR: Self = Self(bindings::ib_wc_opcode_IB_WC_REG_MR);
+    /// A receive.
+    pub(crate) const RECV: Self = Self(bindings::ib_wc_opcode_IB_WC_RECV);
+
+    /// Returns the operation with this number, of `enum ib_uverbs_wc_opcode` or of a receive.
+    pub(crate) const fn new(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 /// A completion.
@@ -151,9 +155,9 @@ impl<'a> Completions<'a> {
         // SAFETY: a plain C struct, for which zero is a valid value.
         let mut raw: bindings::ib_wc = unsafe { core::mem::zeroed() };
         raw.__bindgen_anon_1.wr_id = ManuallyDrop::new(wc.wr_id);
-        // CAST: the enums' values are those of the C enums.
+        // CAST: the enum's values are those of the C enum.
         raw.status = wc.status as u32;
-        raw.opcode = wc.opcode as u32;
+        raw.opcode = wc.opcode.0;
         raw.vendor_err = wc.vendor_err;
         raw.byte_len = wc.byte_len;
         raw.qp = qp;

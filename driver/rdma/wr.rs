@@ -39,43 +39,26 @@ pub(crate) struct Remote {
     pub(crate) rkey: u32,
 }
 
-/// The operation of a send work request.
+/// The part of a send work request that depends on its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendOp {
-    /// SEND.
-    Send,
-    /// SEND with immediate.
-    SendImm([u8; 4]),
-    /// RDMA WRITE.
-    Write(Remote),
-    /// RDMA WRITE with immediate.
-    WriteImm(Remote, [u8; 4]),
-    /// RDMA READ.
-    Read(Remote),
-    /// Atomic compare and swap.
-    CompareSwap {
+pub(crate) enum Operands {
+    /// A SEND has none.
+    None,
+    /// The memory of the peer that a WRITE or READ names.
+    Remote(Remote),
+    /// An atomic's.
+    Atomic {
         /// The word.
         remote: Remote,
         /// The value that the word is compared with.
         compare: u64,
-        /// The new value of the word.
-        swap: u64,
+        /// The new value of the word, or what is added to it.
+        swap_or_add: u64,
     },
-    /// Atomic fetch and add.
-    FetchAdd {
-        /// The word.
-        remote: Remote,
-        /// The value that is added.
-        add: u64,
-    },
-    /// SEND that invalidates this key of the peer.
-    SendInv(u32),
-    /// Invalidates this local key.
-    LocalInv(u32),
-    /// Fast registration.
-    RegMr(Registration),
-    /// An operation that this abstraction does not know (`enum ib_wr_opcode`).
-    Other(u32),
+    /// The key that is invalidated: the peer's, or of LOCAL_INV an own one.
+    Key(u32),
+    /// A fast registration.
+    Registration(Registration),
 }
 
 /// A send work request.
@@ -193,55 +176,63 @@ impl<'a, T: Driver> SendWr<'a, T> {
         Ok(Some(Destination { ah, qpn: wr.remote_qpn, qkey: wr.remote_qkey }))
     }
 
-    /// Returns its operation.
-    pub(crate) fn op(&self) -> SendOp {
-        // SAFETY: called for opcodes that make this view of the union valid. Immediate data is
-        // big-endian: these bytes in memory.
-        let imm = || unsafe { self.raw.ex.imm_data }.to_ne_bytes();
-        match self.raw.opcode {
-            bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
-            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::SendImm(imm()),
-            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => SendOp::Write(self.remote()),
-            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => {
-                SendOp::WriteImm(self.remote(), imm())
+    /// Returns the number of its operation.
+    ///
+    /// C: `enum ib_wr_opcode`.
+    pub(crate) fn opcode(&self) -> u32 {
+        self.raw.opcode
+    }
+
+    /// Returns immediate data, if the operation has some.
+    pub(crate) fn imm(&self) -> Option<[u8; 4]> {
+        let has_imm = matches!(
+            self.raw.opcode,
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM
+                | bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM
+        );
+        // SAFETY: for these opcodes this view of the union is valid. Immediate data is big-endian:
+        // these bytes in memory.
+        has_imm.then(|| unsafe { self.raw.ex.imm_data }.to_ne_bytes())
+    }
+
+    /// Returns the operands; `None` of an operation that this abstraction does not know.
+    pub(crate) fn operands(&self) -> Option<Operands> {
+        Some(match self.raw.opcode {
+            bindings::ib_wr_opcode_IB_WR_SEND | bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => {
+                Operands::None
             }
-            bindings::ib_wr_opcode_IB_WR_RDMA_READ => SendOp::Read(self.remote()),
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE
+            | bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM
+            | bindings::ib_wr_opcode_IB_WR_RDMA_READ => Operands::Remote(self.remote()),
             bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
                 let wr = self.atomic();
-                SendOp::CompareSwap {
-                    remote: Remote { addr: wr.remote_addr, rkey: wr.rkey },
-                    compare: wr.compare_add,
-                    swap: wr.swap,
-                }
+                let remote = Remote { addr: wr.remote_addr, rkey: wr.rkey };
+                Operands::Atomic { remote, compare: wr.compare_add, swap_or_add: wr.swap }
             }
             bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => {
                 let wr = self.atomic();
-                SendOp::FetchAdd {
-                    remote: Remote { addr: wr.remote_addr, rkey: wr.rkey },
-                    add: wr.compare_add,
-                }
+                let remote = Remote { addr: wr.remote_addr, rkey: wr.rkey };
+                Operands::Atomic { remote, compare: 0, swap_or_add: wr.compare_add }
             }
-            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => SendOp::SendInv(self.invalidated()),
-            bindings::ib_wr_opcode_IB_WR_LOCAL_INV => SendOp::LocalInv(self.invalidated()),
-            bindings::ib_wr_opcode_IB_WR_REG_MR => {
-                let other = SendOp::Other(self.raw.opcode);
-                self.registration().map_or(other, SendOp::RegMr)
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV | bindings::ib_wr_opcode_IB_WR_LOCAL_INV => {
+                Operands::Key(self.invalidated())
             }
-            other => SendOp::Other(other),
-        }
+            bindings::ib_wr_opcode_IB_WR_REG_MR => Operands::Registration(self.registration()?),
+            _ => return None,
+        })
     }
 
     /// Returns the key that a request invalidates; only to be called for those.
     fn invalidated(&self) -> u32 {
-        // SAFETY: `op` calls this for opcodes that make this view of the union valid.
+        // SAFETY: `operands` calls this for opcodes for which this view of the union is valid.
         unsafe { *self.raw.ex.invalidate_rkey }
     }
 
     /// Returns the registration of a request; only to be called for fast registration.
     fn registration(&self) -> Option<Registration> {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_reg_wr>();
-        // SAFETY: `op` calls this for an opcode whose request is the first field of an `ib_reg_wr`
-        // by the type's invariants.
+        // SAFETY: `operands` calls this for an opcode whose request is the first field of an
+        // `ib_reg_wr` by the type's invariants.
         let wr = unsafe { &*wr };
         // SAFETY: by the type's invariants the request is valid: it names a region of the queue
         // pair's device, which `Mr::allocate` has made.
@@ -251,16 +242,16 @@ impl<'a, T: Driver> SendWr<'a, T> {
     /// Returns the remote side of an RDMA request; only to be called for those.
     fn remote(&self) -> Remote {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>();
-        // SAFETY: `op` calls this for opcodes whose request is the first field of an `ib_rdma_wr`
-        // by the type's invariants.
+        // SAFETY: `operands` calls this for opcodes whose request is the first field of an
+        // `ib_rdma_wr` by the type's invariants.
         let wr = unsafe { &*wr };
         Remote { addr: wr.remote_addr, rkey: wr.rkey }
     }
 
     /// Returns the whole of an atomic request; only to be called for those.
     fn atomic(&self) -> &bindings::ib_atomic_wr {
-        // SAFETY: `op` calls this for opcodes whose request is the first field of an `ib_atomic_wr`
-        // by the type's invariants.
+        // SAFETY: `operands` calls this for opcodes whose request is the first field of an
+        // `ib_atomic_wr` by the type's invariants.
         unsafe { &*core::ptr::from_ref(self.raw).cast::<bindings::ib_atomic_wr>() }
     }
 }

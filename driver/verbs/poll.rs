@@ -51,8 +51,8 @@ impl Feeder {
     /// Completes with an error what an adapter that does nothing any more has left undone.
     fn flush(&self, out: &mut Completions<'_>) {
         let queues = [
-            (self.send, &self.queues.send, WcOpcode::Send),
-            (self.recv, &self.queues.recv, WcOpcode::Recv),
+            (self.send, &self.queues.send, WcOpcode::SEND),
+            (self.recv, &self.queues.recv, WcOpcode::RECV),
         ];
         for (_, queue, opcode) in queues.into_iter().filter(|(here, ..)| *here) {
             while !out.is_full() {
@@ -202,8 +202,8 @@ fn completion(cqe: &Cqe) -> Wc {
     let known = Status::from_raw(cqe.status).map(status).zip(Opcode::from_raw(cqe.opcode));
     let (status, opcode) = match known {
         Some((status, kind)) => (status, opcode(kind)),
-        None if cqe.opcode & RECV != 0 => (WcStatus::General, WcOpcode::Recv),
-        None => (WcStatus::General, WcOpcode::Send),
+        None if cqe.opcode & RECV != 0 => (WcStatus::General, WcOpcode::RECV),
+        None => (WcStatus::General, WcOpcode::SEND),
     };
     Wc {
         wr_id: cqe.wr_id.get(),
@@ -224,18 +224,7 @@ fn completion(cqe: &Cqe) -> Wc {
 }
 
 fn opcode(opcode: Opcode) -> WcOpcode {
-    match opcode {
-        Opcode::Send | Opcode::SendCmd => WcOpcode::Send,
-        Opcode::Write => WcOpcode::RdmaWrite,
-        Opcode::Read => WcOpcode::RdmaRead,
-        Opcode::CmpSwp => WcOpcode::CompareSwap,
-        Opcode::FetchAdd => WcOpcode::FetchAdd,
-        Opcode::LocalInv => WcOpcode::LocalInv,
-        Opcode::RegMr => WcOpcode::RegMr,
-        Opcode::BindMw => WcOpcode::BindMw,
-        Opcode::Recv => WcOpcode::Recv,
-        Opcode::RecvWriteImm => WcOpcode::RecvRdmaWithImm,
-    }
+    opcode.wc_opcode().map_or(WcOpcode::REG_MR, WcOpcode::new)
 }
 
 fn status(status: Status) -> WcStatus {

@@ -21,7 +21,7 @@ use zerocopy::{IntoBytes, little_endian::U64};
 use super::{Verbs, mr::rights};
 use crate::hw::ring::{Ring, is_before};
 use crate::rdma::mr::Registration;
-use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
+use crate::rdma::wr::{Operands, RecvWr, RecvWrs, SendWr, SendWrs, Sge};
 
 /// A work queue of a kernel client.
 #[pin_data]
@@ -225,7 +225,7 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
     flags.set(Flags::FENCE, wr.is_fenced());
     flags.set(Flags::INLINE, wr.is_inline());
     head.flags = flags.bits();
-    let operands = encode_op(wr.op(), &mut head)?;
+    let segment = encode_op(&wr, &mut head)?;
     head.count = sges.len().try_into()?;
 
     wqe.push(head.as_bytes())?;
@@ -233,10 +233,10 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
         let to = DatagramSeg { av: to.ah.av, dest_qpn: to.qpn.into(), qkey: to.qkey.into() };
         wqe.push(to.as_bytes())?;
     }
-    match operands {
-        Operands::None => {}
-        Operands::Atomic(segment) => wqe.push(segment.as_bytes())?,
-        Operands::Region(segment) => wqe.push(segment.as_bytes())?,
+    match segment {
+        Segment::None => {}
+        Segment::Atomic(segment) => wqe.push(segment.as_bytes())?,
+        Segment::Region(segment) => wqe.push(segment.as_bytes())?,
     }
     if !wr.is_inline() {
         return wqe.push_sges(sges);
@@ -248,52 +248,36 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
     Ok(())
 }
 
-/// The segments between header and data.
-enum Operands {
+/// The segment between header and data.
+enum Segment {
     None,
     Atomic(AtomicSeg),
     Region(RegMrSeg),
 }
 
-/// Writes the operation into the header; returns its operands.
-fn encode_op(op: SendOp, head: &mut SqWqe) -> Result<Operands> {
-    let mut operands = Operands::None;
-    let (opcode, remote) = match op {
-        SendOp::Send => (Opcode::Send, None),
-        SendOp::SendImm(imm) => {
-            head.imm = imm;
-            (Opcode::SendImm, None)
-        }
-        SendOp::SendInv(rkey) => (Opcode::SendInv, Some(Remote { addr: 0, rkey })),
-        SendOp::Write(remote) => (Opcode::Write, Some(remote)),
-        SendOp::WriteImm(remote, imm) => {
-            head.imm = imm;
-            (Opcode::WriteImm, Some(remote))
-        }
-        SendOp::Read(remote) => (Opcode::Read, Some(remote)),
-        SendOp::CompareSwap { remote, compare, swap } => {
-            operands =
-                Operands::Atomic(AtomicSeg { swap_add: swap.into(), compare: compare.into() });
-            (Opcode::CmpSwp, Some(remote))
-        }
-        SendOp::FetchAdd { remote, add } => {
-            operands = Operands::Atomic(AtomicSeg { swap_add: add.into(), compare: 0.into() });
-            (Opcode::FetchAdd, Some(remote))
-        }
-        SendOp::LocalInv(rkey) => (Opcode::LocalInv, Some(Remote { addr: 0, rkey })),
-        SendOp::RegMr(registration) => {
-            operands = Operands::Region(encode_registration(&registration)?);
-            (Opcode::RegMr, Some(Remote { addr: registration.iova, rkey: registration.key }))
-        }
-        SendOp::Other(_) => return Err(EOPNOTSUPP),
-    };
+/// Writes the operation into the header; returns the segment of its operands.
+fn encode_op(wr: &SendWr<'_, Verbs>, head: &mut SqWqe) -> Result<Segment> {
+    let opcode = Opcode::from_wr_opcode(wr.opcode()).ok_or(EOPNOTSUPP)?;
     // CAST: the enum's number.
     head.opcode = opcode as u8;
-    if let Some(Remote { addr, rkey }) = remote {
-        head.raddr = addr.into();
-        head.rkey = rkey.into();
-    }
-    Ok(operands)
+    head.imm = wr.imm().unwrap_or_default();
+    let mut segment = Segment::None;
+    let (addr, rkey) = match wr.operands().ok_or(EOPNOTSUPP)? {
+        Operands::None => (0, 0),
+        Operands::Key(key) => (0, key),
+        Operands::Remote(remote) => (remote.addr, remote.rkey),
+        Operands::Atomic { remote, compare, swap_or_add } => {
+            let (swap_add, compare) = (swap_or_add.into(), compare.into());
+            segment = Segment::Atomic(AtomicSeg { swap_add, compare });
+            (remote.addr, remote.rkey)
+        }
+        Operands::Registration(registration) => {
+            segment = Segment::Region(encode_registration(&registration)?);
+            (registration.iova, registration.key)
+        }
+    };
+    (head.raddr, head.rkey) = (addr.into(), rkey.into());
+    Ok(segment)
 }
 
 /// Returns the segment of a fast registration.

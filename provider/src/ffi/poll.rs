@@ -11,8 +11,10 @@ use vrnic_queues::cq::Notify;
 use super::bindings as c;
 use super::{cq, status};
 
-/// The adapter's statuses have the numbers of libibverbs.
+/// The adapter's statuses have the numbers of libibverbs, and so have receives.
 const _: () = {
+    assert!(matches!(Opcode::Recv.wc_opcode(), Some(c::IBV_WC_RECV)));
+    assert!(matches!(Opcode::RecvWriteImm.wc_opcode(), Some(c::IBV_WC_RECV_RDMA_WITH_IMM)));
     assert!(Status::Success as u32 == c::IBV_WC_SUCCESS);
     assert!(Status::LocLenErr as u32 == c::IBV_WC_LOC_LEN_ERR);
     assert!(Status::LocQpOpErr as u32 == c::IBV_WC_LOC_QP_OP_ERR);
@@ -49,30 +51,17 @@ pub(super) unsafe extern "C" fn poll_cq(
     c_int::try_from(taken).unwrap_or(entries)
 }
 
-/// Returns libibverbs' number of an operation.
-const fn wc_opcode(opcode: Opcode) -> u32 {
-    match opcode {
-        Opcode::Send | Opcode::SendCmd => c::IBV_WC_SEND,
-        Opcode::Write => c::IBV_WC_RDMA_WRITE,
-        Opcode::Read => c::IBV_WC_RDMA_READ,
-        Opcode::CmpSwp => c::IBV_WC_COMP_SWAP,
-        Opcode::FetchAdd => c::IBV_WC_FETCH_ADD,
-        Opcode::LocalInv => c::IBV_WC_LOCAL_INV,
-        // Of kernel clients alone; libibverbs knows none.
-        Opcode::RegMr => c::IBV_WC_DRIVER1,
-        Opcode::BindMw => c::IBV_WC_BIND_MW,
-        Opcode::Recv => c::IBV_WC_RECV,
-        Opcode::RecvWriteImm => c::IBV_WC_RECV_RDMA_WITH_IMM,
-    }
-}
-
 /// libibverbs' numbers of operations, by the adapter's number.
 static WC_OPCODES: [u32; 256] = {
     let mut table = [0; 256];
     let mut raw = 0u8;
     loop {
         if let Some(opcode) = Opcode::from_raw(raw) {
-            table[opcode as usize] = wc_opcode(opcode);
+            table[opcode as usize] = match opcode.wc_opcode() {
+                Some(number) => number,
+                // Of kernel clients alone; libibverbs knows none.
+                None => c::IBV_WC_DRIVER1,
+            };
         }
         if raw == u8::MAX {
             break table;

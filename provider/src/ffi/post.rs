@@ -4,14 +4,14 @@
 use std::ffi::c_int;
 
 use rustix::io::Errno;
-use vrnic_abi::sq::{MAX_SGE, MemFlags, Opcode, Sge};
+use vrnic_abi::sq::{Class, MAX_SGE, MemFlags, Sge};
 use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
 use super::request::{
-    MESSAGES, answer, atomic, check_flags, inline_pieces, keyed_header, segments, send_flags,
+    MESSAGES, answer, check_flags, inline_pieces, segments, send_flags, translate,
 };
 use super::{datagram, mw, qp, status, xrc};
 
@@ -73,58 +73,43 @@ unsafe fn push_rare(
     request: &c::ibv_send_wr,
     segments: &[Sge],
 ) -> Result<(), PostError> {
-    let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
-    let header = match (MESSAGES.get(request.opcode as usize), request.opcode) {
+    if request.opcode == c::IBV_WR_BIND_MW {
         // SAFETY: by the caller's promise.
-        (Some(message), _) => unsafe { message.header(request) },
-        (None, c::IBV_WR_SEND_WITH_INV) => keyed_header(request, Opcode::SendInv),
-        // SAFETY: by the caller's promise.
-        _ => return unsafe { push_operation(batch, request, segments) },
-    };
-    if !inline {
-        return batch.push(header, Payload::Plain(Data::Segments(segments)));
+        return unsafe { push_binding(batch, request) };
     }
+    // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+    let (header, operands) = unsafe { translate(request) }?;
     let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
-    // SAFETY: inline segments name readable memory of the caller.
-    let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
-    batch.push(header, Payload::Plain(Data::Inline(pieces)))
+    let data = match operands {
+        _ if request.send_flags & c::IBV_SEND_INLINE != 0 => {
+            // SAFETY: inline segments name readable memory of the caller.
+            Data::Inline(unsafe { inline_pieces(segments, &mut pieces) }?)
+        }
+        Some(operands) => Data::Atomic(operands, segments),
+        None if header.opcode.info().class == Class::Local => Data::Segments(&[]),
+        None => Data::Segments(segments),
+    };
+    batch.push(header, Payload::Plain(data))
 }
 
-/// Posts an atomic or a memory operation.
+/// Posts the binding of a window.
 ///
 /// # Safety
 /// The requirements of [`send_list`] apply.
-unsafe fn push_operation(
+unsafe fn push_binding(
     batch: &mut SendBatch<'_>,
     request: &c::ibv_send_wr,
-    segments: &[Sge],
 ) -> Result<(), PostError> {
     if request.send_flags & c::IBV_SEND_INLINE != 0 {
         return Err(PostError::Inline);
     }
-    // SAFETY: by the caller's promise.
-    if let Some((header, operands)) = unsafe { atomic(request) } {
-        return batch.push(header, Payload::Plain(Data::Atomic(operands, segments)));
-    }
-    match request.opcode {
-        c::IBV_WR_LOCAL_INV => {
-            batch.push(keyed_header(request, Opcode::LocalInv), Payload::Plain(Data::Segments(&[])))
-        }
-        c::IBV_WR_BIND_MW => {
-            // SAFETY: set, by the caller's promise.
-            let wanted = unsafe { request.__bindgen_anon_2.bind_mw };
-            let (flags, info) = (send_flags(request.send_flags), &wanted.bind_info);
-            // SAFETY: by the caller's promise the region is live.
-            let bound =
-                unsafe { mw::binding(request.wr_id, flags, wanted.rkey, info, MemFlags::empty()) };
-            let (header, segment) = bound.map_err(|_| PostError::Segments)?;
-            batch.push(header, Payload::Bind(segment))
-        }
-        c::IBV_WR_TSO | c::IBV_WR_DRIVER1 | c::IBV_WR_FLUSH | c::IBV_WR_ATOMIC_WRITE => {
-            Err(PostError::Unsupported)
-        }
-        _ => Err(PostError::Opcode),
-    }
+    // SAFETY: set, by the caller's promise.
+    let wanted = unsafe { request.__bindgen_anon_2.bind_mw };
+    let (flags, info) = (send_flags(request.send_flags), &wanted.bind_info);
+    // SAFETY: by the caller's promise the region is live.
+    let bound = unsafe { mw::binding(request.wr_id, flags, wanted.rkey, info, MemFlags::empty()) };
+    let (header, segment) = bound.map_err(|_| PostError::Segments)?;
+    batch.push(header, Payload::Bind(segment))
 }
 
 /// `post_recv`.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::{ptr, slice};
 
 use rustix::io::Errno;
-use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, Opcode, Sge};
+use vrnic_abi::sq::{AtomicSeg, Class, Flags, KERNEL_WR_OPCODES, MAX_SGE, Opcode, Sge};
 use vrnic_queues::request::{PostError, SendHeader};
 
 use super::bindings as c;
@@ -59,17 +59,19 @@ pub(super) unsafe fn answer<T>(
 /// The translation of a request for a message.
 pub(super) struct Message {
     opcode: Opcode,
+    /// It carries immediate data.
     imm: bool,
+    /// It names memory of the peer by an address and a key.
     remote: bool,
 }
 
 /// The messages, by libibverbs' opcode. Their numbers are the first ones; other requests are rare.
 pub(super) static MESSAGES: [Message; 5] = [
-    Message::new(Opcode::Write),
-    Message::new(Opcode::WriteImm),
-    Message::new(Opcode::Send),
-    Message::new(Opcode::SendImm),
-    Message::new(Opcode::Read),
+    Message::numbered(c::IBV_WR_RDMA_WRITE),
+    Message::numbered(c::IBV_WR_RDMA_WRITE_WITH_IMM),
+    Message::numbered(c::IBV_WR_SEND),
+    Message::numbered(c::IBV_WR_SEND_WITH_IMM),
+    Message::numbered(c::IBV_WR_RDMA_READ),
 ];
 
 const _: () = {
@@ -79,9 +81,17 @@ const _: () = {
 };
 
 impl Message {
+    const fn numbered(number: u32) -> Self {
+        match Opcode::from_wr_opcode(number) {
+            Some(opcode) => Self::new(opcode),
+            None => panic!("not an operation of the adapter"),
+        }
+    }
+
     const fn new(opcode: Opcode) -> Self {
         let info = opcode.info();
-        Self { opcode, imm: info.immediate, remote: info.has_remote() }
+        let remote = matches!(info.class, Class::Write | Class::Read);
+        Self { opcode, imm: info.immediate, remote }
     }
 
     /// Returns the header of a request for such a message.
@@ -139,36 +149,43 @@ pub(super) fn send_flags(given: u32) -> Flags {
     flags
 }
 
-/// Returns the header of a request about the key in `invalidate_rkey`.
-pub(super) fn keyed_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
-    // SAFETY: both fields of the union are plain numbers, of which any value is valid.
-    let rkey = unsafe { request.__bindgen_anon_1.invalidate_rkey };
-    SendHeader { rkey, ..plain_header(request, opcode) }
-}
-
-/// Returns header and operands of an atomic; `None` for another request.
+/// Returns the header of a request for any operation but BIND_MW, and an atomic's operands.
+///
+/// # Errors
+/// [`PostError::Unsupported`] for an operation of libibverbs that this adapter lacks;
+/// [`PostError::Opcode`] for a number that no operation for programs has.
 ///
 /// # Safety
 /// The union fields that the opcode calls for must be set.
-pub(super) unsafe fn atomic(request: &c::ibv_send_wr) -> Option<(SendHeader, AtomicSeg)> {
+pub(super) unsafe fn translate(
+    request: &c::ibv_send_wr,
+) -> Result<(SendHeader, Option<AtomicSeg>), PostError> {
     let opcode = match request.opcode {
-        c::IBV_WR_ATOMIC_CMP_AND_SWP => Opcode::CmpSwp,
-        c::IBV_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
-        _ => return None,
+        c::IBV_WR_TSO | c::IBV_WR_DRIVER1 | c::IBV_WR_FLUSH | c::IBV_WR_ATOMIC_WRITE => {
+            return Err(PostError::Unsupported);
+        }
+        KERNEL_WR_OPCODES.. => None,
+        number => Opcode::from_wr_opcode(number),
     };
+    let opcode = opcode.ok_or(PostError::Opcode)?;
+    // SAFETY: by the caller's promise.
+    let mut header = unsafe { Message::new(opcode).header(request) };
+    let info = opcode.info();
+    if info.invalidate || info.class == Class::Local {
+        // SAFETY: both fields of the union are plain numbers, of which any value is valid.
+        header.rkey = unsafe { request.__bindgen_anon_1.invalidate_rkey };
+    }
+    if info.class != Class::Atomic {
+        return Ok((header, None));
+    }
     // SAFETY: set, by the caller's promise.
     let atomic = unsafe { request.wr.atomic };
+    (header.raddr, header.rkey) = (atomic.remote_addr, atomic.rkey);
     let (swap_add, compare) = match opcode {
         Opcode::CmpSwp => (atomic.swap, atomic.compare_add),
         _ => (atomic.compare_add, 0),
     };
-    let operands = AtomicSeg { swap_add: swap_add.into(), compare: compare.into() };
-    let header = SendHeader {
-        raddr: atomic.remote_addr,
-        rkey: atomic.rkey,
-        ..plain_header(request, opcode)
-    };
-    Some((header, operands))
+    Ok((header, Some(AtomicSeg { swap_add: swap_add.into(), compare: compare.into() })))
 }
 
 /// Returns the segments of a request.

@@ -11,7 +11,7 @@ use vrnic_queues::request::{Data, Payload, PostError};
 use super::bindings as c;
 use super::object::Object;
 use super::qp::Qp;
-use super::request::{atomic, check_flags, inline_pieces, message_header, segments};
+use super::request::{check_flags, inline_pieces, message_header, segments, translate};
 use super::{check, pointer};
 
 type Xrcd = Object<c::verbs_xrcd, ()>;
@@ -133,8 +133,9 @@ pub(super) unsafe fn send_list(
             None if inline => return Err(PostError::Inline),
             None => {
                 // SAFETY: by the caller's promise the fields that the opcode calls for are set.
-                let atomic = unsafe { atomic(request) };
-                let (header, operands) = atomic.ok_or(PostError::Unsupported)?;
+                let Ok((header, Some(operands))) = (unsafe { translate(request) }) else {
+                    return Err(PostError::Unsupported);
+                };
                 batch.push(header, Payload::Xrc(to, Data::Atomic(operands, segments)))?;
             }
         }

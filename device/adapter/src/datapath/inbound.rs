@@ -1,6 +1,10 @@
 //! A message as it comes to a responder, which does not know who brings it or how.
 
+use vrnic_abi::sq::{Class, Opcode};
 use vrnic_abi::{Key, Qpn, Srqn};
+
+use crate::requests::wqe::SendWqe;
+use crate::stats::Counter;
 
 /// A message of a connected QP, or the part of it that comes now.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +54,45 @@ pub enum Operation {
         /// Its new value.
         swap: u64,
     },
+}
+
+impl Operation {
+    /// Returns the operation that a work request asks of its peer; `None` of one that is about an
+    /// own key.
+    #[must_use]
+    pub fn of(send: &SendWqe) -> Option<Self> {
+        let info = send.opcode.info();
+        let remote = Remote { addr: send.raddr, key: send.rkey };
+        let (value, compare) = send.operands;
+        Some(match info.class {
+            Class::Send if info.invalidate => Self::SendInvalidate(send.rkey),
+            Class::Send => Self::Send,
+            Class::Write => Self::Write(remote),
+            Class::Read => Self::Read(remote),
+            Class::Atomic if send.opcode == Opcode::FetchAdd => {
+                Self::FetchAdd { word: remote, add: value }
+            }
+            Class::Atomic => Self::CompareSwap { word: remote, compare, swap: value },
+            Class::Local => return None,
+        })
+    }
+
+    /// Returns whether it changes a word and answers with the old value.
+    #[must_use]
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
+    }
+
+    /// Returns the counter of such messages at the responder.
+    #[must_use]
+    pub const fn executed(&self) -> Counter {
+        match self {
+            Self::Send | Self::SendInvalidate(_) => Counter::RxSendReq,
+            Self::Write(_) => Counter::RxWriteRequests,
+            Self::Read(_) => Counter::RxReadRequests,
+            Self::FetchAdd { .. } | Self::CompareSwap { .. } => Counter::RxAtomicRequests,
+        }
+    }
 }
 
 /// Memory of the responder that a message names.

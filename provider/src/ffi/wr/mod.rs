@@ -4,7 +4,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`opcode`] | the calls that begin a request |
+//! | [`opcode`] | the operations, and the calls that begin a request |
 //! | [`setters`] | the calls that give it data and destination |
 
 mod opcode;
@@ -14,43 +14,12 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::qp::Type;
-use vrnic_abi::sq::Opcode;
 use vrnic_queues::qp::QueuePair;
 
+use self::opcode::offered;
 use super::bindings as c;
 use super::builder::State;
 use super::{qp, status};
-
-/// Lists the operations: the bit by which programs ask for one, its opcode, the field of its
-/// function, the function.
-macro_rules! operations {
-    ($each:ident) => {
-        $each! {
-            IBV_QP_EX_WITH_SEND: Send, wr_send = send;
-            IBV_QP_EX_WITH_SEND_WITH_IMM: SendImm, wr_send_imm = send_imm;
-            IBV_QP_EX_WITH_SEND_WITH_INV: SendInv, wr_send_inv = send_inv;
-            IBV_QP_EX_WITH_RDMA_WRITE: Write, wr_rdma_write = write;
-            IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: WriteImm, wr_rdma_write_imm = write_imm;
-            IBV_QP_EX_WITH_RDMA_READ: Read, wr_rdma_read = read;
-            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: CmpSwp, wr_atomic_cmp_swp = cmp_swp;
-            IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: FetchAdd, wr_atomic_fetch_add = fetch_add;
-            IBV_QP_EX_WITH_LOCAL_INV: LocalInv, wr_local_inv = local_inv;
-            IBV_QP_EX_WITH_BIND_MW: BindMw, wr_bind_mw = bind_mw;
-        }
-    };
-}
-
-/// Returns the operations that queue pairs of this type have.
-fn offered(kind: Type) -> u32 {
-    macro_rules! bits {
-        ($($bit:ident: $opcode:ident, $field:ident = $function:ident;)*) => {
-            [$((c::$bit, Opcode::$opcode),)*]
-        };
-    }
-    let offered =
-        operations!(bits).into_iter().filter(|(_, opcode)| opcode.info().is_offered(kind));
-    offered.fold(0, |bits, (bit, _)| bits | bit)
-}
 
 /// Sets up the interface of a queue pair for some operations.
 ///
@@ -82,14 +51,6 @@ pub(super) unsafe fn set_up(
         (*whole).comp_mask |= c::VERBS_QP_EX;
         &mut (*whole).__bindgen_anon_1.qp_ex
     };
-    /// Sets functions for the operations asked for.
-    macro_rules! set {
-        ($($bit:ident: $opcode:ident, $field:ident = $function:ident;)*) => {
-            $(if operations & c::$bit != 0 {
-                ex.$field = Some(opcode::$function);
-            })*
-        };
-    }
     ex.wr_start = Some(start);
     ex.wr_complete = Some(complete);
     ex.wr_abort = Some(abort);
@@ -102,7 +63,7 @@ pub(super) unsafe fn set_up(
         c::IBV_QPT_XRC_SEND => ex.wr_set_xrc_srqn = Some(setters::set_xrc_srqn),
         _ => {}
     }
-    operations!(set);
+    opcode::set(ex, operations);
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The calls that begin a request, one for each operation.
+//! The operations, and the calls that begin a request, one for each.
 
 use rustix::io::Errno;
+use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{AtomicSeg, BindMwSeg, MemFlags, Opcode};
 use vrnic_queues::request::{Data, Payload, SendHeader};
 
@@ -9,6 +10,71 @@ use super::super::bindings as c;
 use super::super::mw;
 use super::super::request::{check_flags, errno, send_flags};
 use super::state;
+
+/// Lists the operations: the opcode, the bit by which programs ask for it, its numbers in work
+/// requests and in completions, the field of its function, the function.
+macro_rules! operations {
+    ($each:ident) => {
+        $each! {
+            Send: IBV_QP_EX_WITH_SEND,
+                IBV_WR_SEND, IBV_WC_SEND, wr_send = send;
+            SendImm: IBV_QP_EX_WITH_SEND_WITH_IMM,
+                IBV_WR_SEND_WITH_IMM, IBV_WC_SEND, wr_send_imm = send_imm;
+            SendInv: IBV_QP_EX_WITH_SEND_WITH_INV,
+                IBV_WR_SEND_WITH_INV, IBV_WC_SEND, wr_send_inv = send_inv;
+            Write: IBV_QP_EX_WITH_RDMA_WRITE,
+                IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, wr_rdma_write = write;
+            WriteImm: IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+                IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE, wr_rdma_write_imm = write_imm;
+            Read: IBV_QP_EX_WITH_RDMA_READ,
+                IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, wr_rdma_read = read;
+            CmpSwp: IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+                IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP, wr_atomic_cmp_swp = cmp_swp;
+            FetchAdd: IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+                IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD, wr_atomic_fetch_add = fetch_add;
+            LocalInv: IBV_QP_EX_WITH_LOCAL_INV,
+                IBV_WR_LOCAL_INV, IBV_WC_LOCAL_INV, wr_local_inv = local_inv;
+            BindMw: IBV_QP_EX_WITH_BIND_MW,
+                IBV_WR_BIND_MW, IBV_WC_BIND_MW, wr_bind_mw = bind_mw;
+        }
+    };
+}
+
+/// Checks that the adapter's table has the numbers of libibverbs.
+macro_rules! check_numbers {
+    ($($opcode:ident: $bit:ident, $wr:ident, $wc:ident, $field:ident = $function:ident;)*) => {
+        $(const _: () = {
+            let info = Opcode::$opcode.info();
+            assert!(matches!(info.wr_opcode, Some(c::$wr)));
+            assert!(matches!(info.completion.wc_opcode(), Some(c::$wc)));
+        };)*
+    };
+}
+operations!(check_numbers);
+
+/// Returns the operations that queue pairs of this type have.
+pub(super) fn offered(kind: Type) -> u32 {
+    macro_rules! bits {
+        ($($opcode:ident: $bit:ident, $wr:ident, $wc:ident, $field:ident = $function:ident;)*) => {
+            [$((c::$bit, Opcode::$opcode),)*]
+        };
+    }
+    let offered =
+        operations!(bits).into_iter().filter(|(_, opcode)| opcode.info().is_offered(kind));
+    offered.fold(0, |bits, (bit, _)| bits | bit)
+}
+
+/// Sets the functions of these operations.
+pub(super) fn set(qp: &mut c::ibv_qp_ex, operations: u32) {
+    macro_rules! set {
+        ($($opcode:ident: $bit:ident, $wr:ident, $wc:ident, $field:ident = $function:ident;)*) => {
+            $(if operations & c::$bit != 0 {
+                qp.$field = Some($function);
+            })*
+        };
+    }
+    operations!(set);
+}
 
 /// Returns the header of a request, with the fields that the program has stored in the queue pair.
 ///
@@ -39,38 +105,38 @@ unsafe fn begin(qp: *mut c::ibv_qp_ex, header: SendHeader, operands: Option<Atom
     }
 }
 
-pub(super) unsafe extern "C" fn send(qp: *mut c::ibv_qp_ex) {
+unsafe extern "C" fn send(qp: *mut c::ibv_qp_ex) {
     // SAFETY: `wr_start` comes first, here and in what follows.
     unsafe { begin(qp, header(qp, Opcode::Send), None) }
 }
 
-pub(super) unsafe extern "C" fn send_imm(qp: *mut c::ibv_qp_ex, imm: u32) {
+unsafe extern "C" fn send_imm(qp: *mut c::ibv_qp_ex, imm: u32) {
     // SAFETY: as for `send`. In network order, which we keep.
     unsafe { begin(qp, SendHeader { imm: imm.to_ne_bytes(), ..header(qp, Opcode::SendImm) }, None) }
 }
 
-pub(super) unsafe extern "C" fn send_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
+unsafe extern "C" fn send_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
     // SAFETY: as for `send`.
     unsafe { begin(qp, SendHeader { rkey, ..header(qp, Opcode::SendInv) }, None) }
 }
 
-pub(super) unsafe extern "C" fn write(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
+unsafe extern "C" fn write(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
     // SAFETY: as for `send`.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::Write) }, None) }
 }
 
-pub(super) unsafe extern "C" fn write_imm(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, imm: u32) {
+unsafe extern "C" fn write_imm(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, imm: u32) {
     let imm = imm.to_ne_bytes();
     // SAFETY: as for `send`.
     unsafe { begin(qp, SendHeader { imm, raddr, rkey, ..header(qp, Opcode::WriteImm) }, None) }
 }
 
-pub(super) unsafe extern "C" fn read(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
+unsafe extern "C" fn read(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
     // SAFETY: as for `send`.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::Read) }, None) }
 }
 
-pub(super) unsafe extern "C" fn cmp_swp(
+unsafe extern "C" fn cmp_swp(
     qp: *mut c::ibv_qp_ex,
     rkey: u32,
     raddr: u64,
@@ -82,13 +148,13 @@ pub(super) unsafe extern "C" fn cmp_swp(
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::CmpSwp) }, Some(operands)) }
 }
 
-pub(super) unsafe extern "C" fn fetch_add(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, add: u64) {
+unsafe extern "C" fn fetch_add(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, add: u64) {
     let operands = AtomicSeg { swap_add: add.into(), compare: 0.into() };
     // SAFETY: as for `send`.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::FetchAdd) }, Some(operands)) }
 }
 
-pub(super) unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
+unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
     // SAFETY: as for `send`.
     let header = SendHeader { rkey, ..unsafe { header(qp, Opcode::LocalInv) } };
     // SAFETY: as for `send`.
@@ -98,7 +164,7 @@ pub(super) unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
     }
 }
 
-pub(super) unsafe extern "C" fn bind_mw(
+unsafe extern "C" fn bind_mw(
     qp: *mut c::ibv_qp_ex,
     _window: *mut c::ibv_mw,
     rkey: u32,

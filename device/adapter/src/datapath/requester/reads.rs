@@ -7,7 +7,7 @@
 //! READ may use.
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::sq::{Class, Flags, Opcode};
 
 use super::work::{Entry, Step, Work};
 use crate::datapath::send_queue::Turn;
@@ -65,21 +65,22 @@ impl<H: Host> Work<'_, H> {
         let send = &entry.send;
         let reads = self.requester.ledger.reads();
         let most = usize::from(self.requester.config.max_rd_atomic);
-        let waits = match send.opcode {
-            Opcode::Read => reads >= most,
-            Opcode::CmpSwp | Opcode::FetchAdd | Opcode::LocalInv => true,
-            _ => false,
+        let is_read = send.opcode.info().class == Class::Read;
+        let waits = match send.opcode.info().class {
+            Class::Read => reads >= most,
+            Class::Atomic => true,
+            _ => send.opcode == Opcode::LocalInv,
         };
         if waits || send.flags.contains(Flags::FENCE) {
             return Step::Behind;
         }
         // A READ is checked by moving none of its bytes.
-        let kept = if send.opcode == Opcode::Read { std::mem::take(&mut self.budget) } else { 0 };
+        let kept = if is_read { std::mem::take(&mut self.budget) } else { 0 };
         let step = self.execute(entry);
         self.budget += kept;
         match step {
             Step::Failed(..) | Step::Refused(_) | Step::Retry => Step::Behind,
-            Step::Partly(_) if send.opcode == Opcode::Read => Step::Queued,
+            Step::Partly(_) if is_read => Step::Queued,
             step => step,
         }
     }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, Type};
-use vrnic_abi::sq::{Class, Flags, Opcode};
+use vrnic_abi::sq::{Class, Flags};
 use vrnic_abi::{Key, Srqn};
 
 use crate::datapath::inbound::{Inbound, Operation, Remote};
@@ -185,12 +185,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     fn atomic(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
         self.may_read()?;
         let Self { here, there, .. } = *self;
-        let (value, compare) = self.send.operands;
-        let word = self.remote();
-        let inbound = self.inbound(match self.send.opcode {
-            Opcode::FetchAdd => Operation::FetchAdd { word, add: value },
-            _ => Operation::CompareSwap { word, compare, swap: value },
-        });
+        let operation = Operation::of(self.send).ok_or(Stop::Local(Status::LocQpOpErr, 0))?;
+        let inbound = self.inbound(operation);
         // The result's place first: once the word has changed there is no way back.
         let (mut target, mut side) = (SgList::default(), SgList::default());
         self.add_sink(&mut target)?;

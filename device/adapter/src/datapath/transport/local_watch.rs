@@ -11,8 +11,7 @@ use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::{Broken, SgList};
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::packets::connect::{path, transport};
-use crate::datapath::transport::packets::requests::verdict;
-use crate::datapath::transport::packets::take::request;
+use crate::datapath::transport::packets::message::{request, verdict};
 use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::qp::Responder;
@@ -64,6 +63,7 @@ fn exchanged<H: Host>(
     let (Some(transport), Some(mtu)) = (transport(qp.kind), Mtu::from_code(attr.path_mtu)) else {
         return;
     };
+    let Some(request) = request(qp, (send, raw)) else { return };
     let Some(path) = path(network.own, &attr.av, ends.into()) else { return };
     here.slice.charge_copy(send.length);
     let mut payload = vec![0; usize::try_from(send.length).unwrap_or(0)];
@@ -84,7 +84,7 @@ fn exchanged<H: Host>(
         first_psn: Psn::new(attr.sq_psn.get()),
         path,
         min_rnr_timer: RnrTimer::new(responder.min_rnr_timer),
-        request: request(qp, (send, raw)),
+        request,
         verdict,
         payload,
     };

@@ -10,11 +10,12 @@
 //! | --- | --- |
 //! | [`connect`] | engines of a QP that is being connected |
 //! | [`arrivals`] | a frame on its way to a QP |
-//! | [`requests`] | requests of the peer, executed |
+//! | [`message`] | messages, translated between work requests, the engine and the responder |
+//! | `requests` | requests of the peer, executed |
 //! | `answers` | answers of the peer |
 //! | `datagrams` | datagrams in both directions |
 //! | [`turn`] | a turn of a QP: answers, requests, completions |
-//! | [`take`] | work requests taken out of the send queue |
+//! | `take` | work requests taken out of the send queue |
 //! | `frames` | frames, built around bytes of guest memory |
 //! | `counts` | the engines' counts as counters of the adapter |
 
@@ -24,8 +25,9 @@ pub(crate) mod connect;
 mod counts;
 pub(crate) mod datagrams;
 mod frames;
-pub(crate) mod requests;
-pub(crate) mod take;
+pub(crate) mod message;
+mod requests;
+mod take;
 pub(crate) mod turn;
 
 pub(crate) use self::arrivals::arrive;

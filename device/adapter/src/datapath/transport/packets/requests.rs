@@ -3,15 +3,15 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use vrnic_abi::{Key, Srqn};
 use vrnic_roce::Discard;
-use vrnic_roce::responder::{Arrival, Arriving, Step, Verdict};
+use vrnic_roce::responder::{Arrival, Step};
 use vrnic_roce::time::Time;
 use vrnic_roce::wire::network::Ecn;
-use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn, SendEnd};
+use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn};
 
 use super::frames;
-use crate::datapath::inbound::{Inbound, Operation, Remote};
+use super::message::{Message, verdict};
+use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::receives::take;
 use crate::datapath::responder::{self, outcome};
@@ -153,18 +153,14 @@ impl<H: Host> Half<'_, H> {
             let there = There::new(self.core, self.qp, self.slice);
             there.turn.step(Counter::RxPkts);
             there.turn.add(Counter::RxBytes, payload.len() as u64);
-            let ended = match message.inbound.operation {
-                Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
-                    return atomic(&there, self.responder, &message.inbound).map(Some);
-                }
-                _ => place(&there, self.responder, &message, payload)?,
+            let operation = &message.inbound.operation;
+            let ended = if operation.is_atomic() {
+                return atomic(&there, self.responder, &message.inbound).map(Some);
+            } else {
+                place(&there, self.responder, &message, payload)?
             };
             if message.ends {
-                there.turn.step(match message.inbound.operation {
-                    Operation::Write(_) => Counter::RxWriteRequests,
-                    Operation::Read(_) => Counter::RxReadRequests,
-                    _ => Counter::RxSendReq,
-                });
+                there.turn.step(operation.executed());
             }
             ended
         };
@@ -185,59 +181,6 @@ impl<H: Host> Half<'_, H> {
         if let Ended::Command(key) = ended {
             self.qp.tpt.finish_command(key);
         }
-    }
-}
-
-/// A message, or the part of it that a packet brings, as the responder's primitives take it.
-struct Message {
-    inbound: Inbound,
-    /// True if its last bytes come now.
-    ends: bool,
-}
-
-impl Message {
-    fn new(arrival: &Arrival, responder: &Responder) -> Self {
-        let so_far = u64::from(arrival.at) + u64::from(arrival.bytes);
-        let remote = |addr, key| Remote { addr, key: Key::new(key) };
-        let (operation, length, imm, ends) = match arrival.work {
-            Arriving::Send(end) => {
-                let imm = if let Some(SendEnd::Imm(imm)) = end { Some(imm) } else { None };
-                let operation = match end {
-                    Some(SendEnd::Invalidate(key)) => Operation::SendInvalidate(Key::new(key.0)),
-                    _ => Operation::Send,
-                };
-                (operation, so_far, imm, end.is_some())
-            }
-            Arriving::Write(reth, end) => {
-                let operation = Operation::Write(remote(reth.addr, reth.key.0));
-                (operation, u64::from(reth.length), end.flatten(), end.is_some())
-            }
-            Arriving::Read(reth) => {
-                let operation = Operation::Read(remote(reth.addr, reth.key.0));
-                (operation, u64::from(reth.length), None, true)
-            }
-            Arriving::CompareSwap(word) => {
-                let (compare, swap) = (word.compare, word.swap_or_add);
-                let word = remote(word.addr, word.key.0);
-                (Operation::CompareSwap { word, compare, swap }, 8, None, true)
-            }
-            Arriving::FetchAdd(word) => {
-                let add = word.swap_or_add;
-                let word = remote(word.addr, word.key.0);
-                (Operation::FetchAdd { word, add }, 8, None, true)
-            }
-        };
-        let inbound = Inbound {
-            operation,
-            length,
-            from: arrival.at.into(),
-            imm,
-            solicited: arrival.solicited,
-            src_qpn: responder.source_qpn,
-            srqn: Srqn::new(arrival.srqn.get()),
-            number: responder.message(arrival.number),
-        };
-        Self { inbound, ends }
     }
 }
 
@@ -275,20 +218,8 @@ fn atomic<H: Host>(
     responder::begin(there, responder, inbound, &mut side)?;
     let old = responder::execute_atomic(there, inbound, &side)?;
     responder::end(there, responder, inbound, &side)?;
-    there.turn.step(Counter::RxAtomicRequests);
+    there.turn.step(inbound.operation.executed());
     Ok(old)
-}
-
-/// What the engine is told of a request that was executed, or not.
-pub(crate) const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
-    match result {
-        Ok(None) => Verdict::Executed,
-        Ok(Some(old)) => Verdict::Old(old),
-        Err(Refusal::NotReady) => Verdict::NotReady,
-        Err(Refusal::Invalid | Refusal::TooShort | Refusal::Unexpected) => Verdict::Invalid,
-        Err(Refusal::Access(_)) => Verdict::Access,
-        Err(Refusal::Operational | Refusal::Malformed) => Verdict::Operational,
-    }
 }
 
 /// The NAK that a refusal is answered with when the bytes of a READ are gone.

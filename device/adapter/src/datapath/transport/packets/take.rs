@@ -5,12 +5,10 @@ use std::ops::Range;
 use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Access, State, Type};
-use vrnic_abi::sq::{Class, Flags, Opcode};
-use vrnic_roce::requester::{Remote, Work, WorkRequest};
-use vrnic_roce::wire::SendEnd;
-use vrnic_roce::wire::numbers::{Rkey, Srqn};
+use vrnic_abi::qp::{Access, State};
+use vrnic_abi::sq::Opcode;
 
+use super::message::request;
 use super::turn::{Next, Sending};
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::send_queue::{BATCH, Turn, advance};
@@ -126,7 +124,8 @@ impl<H: Host> Sending<'_, H> {
         if posted.end.is_none() {
             posted.end = self::check(here, qp, (send, raw)).err();
         }
-        if posted.end.is_none() && sender.engine.push(request(qp, (send, raw))).is_err() {
+        let pushes = |request| sender.engine.push(request).is_ok();
+        if posted.end.is_none() && !request(qp, (send, raw)).is_some_and(pushes) {
             posted.end = Some(End::Failed(Status::LocQpOpErr, 0));
         }
         sender.outstanding.post(posted, raw);
@@ -160,38 +159,4 @@ fn check<H: Host>(
         side.add_source(own, send, raw)
     };
     checked.map_err(|denied| End::Failed(denied.local_status(), denied as u32))
-}
-
-/// The work request as the engine takes it. Its name there is its index in the send queue.
-pub(crate) fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> WorkRequest {
-    let info = send.opcode.info();
-    let remote = Remote { addr: send.raddr, key: Rkey(send.rkey.get()) };
-    let (value, compare) = send.operands;
-    let work = match info.class {
-        Class::Write => Work::Write(remote, send.imm()),
-        Class::Read => Work::Read(remote),
-        Class::Atomic if send.opcode == Opcode::FetchAdd => {
-            Work::FetchAdd { word: remote, add: value }
-        }
-        Class::Atomic => Work::CompareSwap { word: remote, compare, swap: value },
-        Class::Send | Class::Local => Work::Send(match send.imm() {
-            Some(imm) => SendEnd::Imm(imm),
-            None if info.invalidate => SendEnd::Invalidate(Rkey(send.rkey.get())),
-            None => SendEnd::Plain,
-        }),
-    };
-    let srqn = match qp.kind {
-        Type::XrcIni => Srqn::new(SendWqe::xrc_srqn(raw).get()),
-        _ => Srqn::default(),
-    };
-    WorkRequest {
-        id: send.index.into(),
-        work,
-        // A message has at most 2^31 bytes.
-        length: u32::try_from(send.length).unwrap_or(u32::MAX),
-        solicited: send.flags.contains(Flags::SOLICITED),
-        signaled: qp.signal_all || send.flags.contains(Flags::SIGNALED),
-        fence: send.flags.contains(Flags::FENCE),
-        srqn,
-    }
 }

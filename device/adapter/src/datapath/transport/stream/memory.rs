@@ -104,11 +104,7 @@ impl<H: Host> Reach<'_, H> {
             if again.from > 0 {
                 responder::begin(&there, self.responder, &again, &mut side)?;
             }
-            there.turn.step(match inbound.operation {
-                Operation::Write(_) => Counter::RxWriteRequests,
-                Operation::Read(_) => Counter::RxReadRequests,
-                _ => Counter::RxSendReq,
-            });
+            there.turn.step(message.operation.executed());
             responder::end(&there, self.responder, &message, &side)?
         };
         ended.map_or(Ok(()), |ended| self.end_key(&message, ended))
@@ -121,7 +117,7 @@ impl<H: Host> Reach<'_, H> {
         responder::begin(&there, self.responder, &message, &mut side)?;
         let old = responder::execute_atomic(&there, &message, &side)?;
         responder::end(&there, self.responder, &message, &side)?;
-        there.turn.step(Counter::RxAtomicRequests);
+        there.turn.step(message.operation.executed());
         Ok(old)
     }
 

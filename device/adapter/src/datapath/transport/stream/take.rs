@@ -4,12 +4,13 @@ use arrayvec::ArrayVec;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
-use vrnic_abi::sq::{Class, Flags, Opcode, STRIDE_MAX};
+use vrnic_abi::sq::{Flags, Opcode, STRIDE_MAX};
 use vrnic_iwarp::rdmap::work::{Work, WorkRequest};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 
 use super::turn::{Sending, Taken};
+use crate::datapath::inbound::{Operation, Remote};
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::send_queue::{BATCH, advance};
 use crate::datapath::turn::TurnContext;
@@ -119,30 +120,30 @@ impl<H: Host> Sending<'_, H> {
 
     /// The work request as the stream takes it, if it can.
     fn request(&self, send: &SendWqe) -> Option<WorkRequest> {
-        let info = send.opcode.info();
-        let remote = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
-        let (value, compare) = send.operands;
-        let work = match info.class {
-            _ if info.command || send.imm().is_some() => return None,
-            Class::Write => Work::Write(remote),
-            Class::Read => {
+        if send.opcode.info().command || send.imm().is_some() {
+            return None;
+        }
+        let tagged = |at: Remote| Tagged { stag: Stag(at.key.get()), to: at.addr };
+        let solicited = send.flags.contains(Flags::SOLICITED);
+        let work = match Operation::of(send)? {
+            Operation::Send => Work::Send(SendKind { solicited, invalidate: None }),
+            Operation::SendInvalidate(key) => {
+                Work::Send(SendKind { solicited, invalidate: Some(Stag(key.get())) })
+            }
+            Operation::Write(at) => Work::Write(tagged(at)),
+            Operation::Read(at) => {
                 // The peer names this place in its answer. It is no key, and gives nobody a right.
                 let sink = Tagged { stag: Stag(send.index), to: 0 };
-                Work::Read { sink, source: remote }
+                Work::Read { sink, source: tagged(at) }
             }
-            Class::Atomic if send.opcode == Opcode::FetchAdd => {
-                Work::Atomic(remote, AtomicOp::FetchAdd { add: value, mask: 0 })
+            Operation::FetchAdd { word, add } => {
+                Work::Atomic(tagged(word), AtomicOp::FetchAdd { add, mask: 0 })
             }
-            Class::Atomic => {
+            Operation::CompareSwap { word, compare, swap } => {
                 let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
-                let swap = value;
                 let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
-                Work::Atomic(remote, op)
+                Work::Atomic(tagged(word), op)
             }
-            Class::Send | Class::Local => Work::Send(SendKind {
-                solicited: send.flags.contains(Flags::SOLICITED),
-                invalidate: info.invalidate.then(|| Stag(send.rkey.get())),
-            }),
         };
         Some(WorkRequest {
             id: send.index.into(),

@@ -1,0 +1,112 @@
+//! Messages, translated between work requests, the engine and the responder's primitives.
+
+use vrnic_abi::Key;
+use vrnic_abi::qp::Type;
+use vrnic_abi::sq::Flags;
+use vrnic_roce::requester::{Remote, Work, WorkRequest};
+use vrnic_roce::responder::{Arrival, Arriving, Verdict};
+use vrnic_roce::wire::SendEnd;
+use vrnic_roce::wire::numbers::{Rkey, Srqn};
+
+use crate::datapath::inbound::{self, Inbound, Operation};
+use crate::datapath::refusal::Refusal;
+use crate::host::Host;
+use crate::objects::qp::{Qp, Responder};
+use crate::requests::wqe::SendWqe;
+
+/// Returns a work request as the engine takes it; `None` of one that is about an own key. Its name
+/// there is its index in the send queue.
+pub(crate) fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> Option<WorkRequest> {
+    let remote = |at: inbound::Remote| Remote { addr: at.addr, key: Rkey(at.key.get()) };
+    let work = match Operation::of(send)? {
+        Operation::Send => Work::Send(send.imm().map_or(SendEnd::Plain, SendEnd::Imm)),
+        Operation::SendInvalidate(key) => Work::Send(SendEnd::Invalidate(Rkey(key.get()))),
+        Operation::Write(at) => Work::Write(remote(at), send.imm()),
+        Operation::Read(at) => Work::Read(remote(at)),
+        Operation::FetchAdd { word, add } => Work::FetchAdd { word: remote(word), add },
+        Operation::CompareSwap { word, compare, swap } => {
+            Work::CompareSwap { word: remote(word), compare, swap }
+        }
+    };
+    let srqn = match qp.kind {
+        Type::XrcIni => Srqn::new(SendWqe::xrc_srqn(raw).get()),
+        _ => Srqn::default(),
+    };
+    Some(WorkRequest {
+        id: send.index.into(),
+        work,
+        // A message has at most 2^31 bytes.
+        length: u32::try_from(send.length).unwrap_or(u32::MAX),
+        solicited: send.flags.contains(Flags::SOLICITED),
+        signaled: qp.signal_all || send.flags.contains(Flags::SIGNALED),
+        fence: send.flags.contains(Flags::FENCE),
+        srqn,
+    })
+}
+
+/// A message, or the part of it that a packet brings, as the responder's primitives take it.
+pub(super) struct Message {
+    /// The part.
+    pub(super) inbound: Inbound,
+    /// True if its last bytes come now.
+    pub(super) ends: bool,
+}
+
+impl Message {
+    /// Returns the part that `arrival` describes, of a message to `responder`.
+    pub(super) fn new(arrival: &Arrival, responder: &Responder) -> Self {
+        let so_far = u64::from(arrival.at) + u64::from(arrival.bytes);
+        let remote = |addr, key| inbound::Remote { addr, key: Key::new(key) };
+        let (operation, length, imm, ends) = match arrival.work {
+            Arriving::Send(end) => {
+                let imm = if let Some(SendEnd::Imm(imm)) = end { Some(imm) } else { None };
+                let operation = match end {
+                    Some(SendEnd::Invalidate(key)) => Operation::SendInvalidate(Key::new(key.0)),
+                    _ => Operation::Send,
+                };
+                (operation, so_far, imm, end.is_some())
+            }
+            Arriving::Write(reth, end) => {
+                let operation = Operation::Write(remote(reth.addr, reth.key.0));
+                (operation, u64::from(reth.length), end.flatten(), end.is_some())
+            }
+            Arriving::Read(reth) => {
+                let operation = Operation::Read(remote(reth.addr, reth.key.0));
+                (operation, u64::from(reth.length), None, true)
+            }
+            Arriving::CompareSwap(word) => {
+                let (compare, swap) = (word.compare, word.swap_or_add);
+                let word = remote(word.addr, word.key.0);
+                (Operation::CompareSwap { word, compare, swap }, 8, None, true)
+            }
+            Arriving::FetchAdd(word) => {
+                let add = word.swap_or_add;
+                let word = remote(word.addr, word.key.0);
+                (Operation::FetchAdd { word, add }, 8, None, true)
+            }
+        };
+        let inbound = Inbound {
+            operation,
+            length,
+            from: arrival.at.into(),
+            imm,
+            solicited: arrival.solicited,
+            src_qpn: responder.source_qpn,
+            srqn: vrnic_abi::Srqn::new(arrival.srqn.get()),
+            number: responder.message(arrival.number),
+        };
+        Self { inbound, ends }
+    }
+}
+
+/// What the engine is told of a request that was executed, or not.
+pub(crate) const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
+    match result {
+        Ok(None) => Verdict::Executed,
+        Ok(Some(old)) => Verdict::Old(old),
+        Err(Refusal::NotReady) => Verdict::NotReady,
+        Err(Refusal::Invalid | Refusal::TooShort | Refusal::Unexpected) => Verdict::Invalid,
+        Err(Refusal::Access(_)) => Verdict::Access,
+        Err(Refusal::Operational | Refusal::Malformed) => Verdict::Operational,
+    }
+}
