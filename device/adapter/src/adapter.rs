@@ -10,7 +10,6 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{Key, Qpn};
 use vrnic_abi::{doorbell, pci, regs, uar};
-use vrnic_tcp::Nanos;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
@@ -302,12 +301,9 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Resets the TCP connection of a QP that ends, if it has one.
+    /// Ends the connection of a QP that ends, if the peer has to be told.
     pub(crate) fn hang_up(&self, qp: &Qp<H>) {
-        let mut requester = qp.requester.lock();
-        let Path::Stream(streaming) = &mut requester.path else { return };
-        let reset = streaming.hang_up(Nanos(self.host().now()));
-        drop(requester);
+        let reset = qp.requester.lock().path.hang_up(self.host().now());
         if let Some(frame) = reset.filter(|_| self.core().carries()) {
             self.network().transmit(qp.qpn, &mut vec![frame]);
         }

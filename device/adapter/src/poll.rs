@@ -12,7 +12,7 @@ use crate::datapath::requester;
 use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
-use crate::datapath::transport::packets;
+use crate::datapath::transport::wire;
 use crate::datapath::turn::Allowance;
 use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
@@ -144,7 +144,7 @@ impl<H: Host> Adapter<H> {
         }
         let slice = Slice::new(self.host(), Lane::worker(worker));
         while let Some(frame) = frames.pop_front() {
-            if let Some(qp) = packets::arrive(self.network(), &frame, &slice) {
+            if let Some(qp) = wire::arrive(self.network(), &frame, &slice) {
                 schedule.activate(&qp);
             }
             if slice.is_over() {

@@ -4,18 +4,17 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status, Transport};
-use vrnic_abi::connection::Ending;
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
-use crate::datapath::transport::packets::connect::connect;
+use crate::datapath::transport::wire;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::qp::transitions;
-use crate::objects::qp::{Path, Qp, RequesterConfig, Rights};
+use crate::objects::qp::{Qp, RequesterConfig, Rights};
 
 pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -> Outcome<()> {
     let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
@@ -52,7 +51,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     }
     // A connection that is being closed stays so.
     let goes_on = current == State::Sqd && !matches!(next, State::Reset | State::Err);
-    if goes_on && matches!(qp.requester.lock().path, Path::Stream(_)) {
+    if goes_on && qp.requester.lock().path.closes_in_sqd() {
         return Err(Status::BadState.into());
     }
     // There is one path, on which every QP has always been.
@@ -117,8 +116,8 @@ fn apply<H: Host>(
         }
         State::Err => {
             let mut requester = qp.requester.lock();
-            if let (true, Path::Stream(streaming)) = (qp.fail(), &mut requester.path) {
-                streaming.life.end(Ending::Local);
+            if qp.fail() {
+                requester.path.end();
             }
             drop(requester);
             qp.schedule(adapter.core());
@@ -129,7 +128,7 @@ fn apply<H: Host>(
     merge(&mut qp.attr.lock(), new, mask);
     configure(qp);
     let attr = *qp.attr.lock();
-    connect(adapter.network(), qp, &attr, (current, next));
+    wire::connect(adapter.network(), qp, &attr, (current, next));
     if current != next {
         let drain = next == State::Sqd;
         qp.attr.lock().sq_draining = u8::from(drain);
@@ -182,9 +181,7 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>) {
     let attr = *qp.attr.lock();
     {
         let mut requester = qp.requester.lock();
-        if !matches!(requester.path, Path::Packets(_) | Path::Stream(_)) {
-            requester.path = Path::Unknown;
-        }
+        requester.path.forget_peer();
         requester.config = RequesterConfig {
             dmac: attr.av.dmac,
             dest_qpn: attr.dest_qpn,

@@ -51,13 +51,11 @@ pub fn run<H: Host>(
     }
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    if let Path::Packets(_) = requester.path {
-        return packets::run(network, qp, requester, batch, allowance);
+    match requester.path {
+        Path::Unknown | Path::Local(_) => by_memory(network, qp, requester, batch, allowance),
+        Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
+        Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
     }
-    if let Path::Stream(_) = requester.path {
-        return paired::run(network, qp, requester, batch, allowance);
-    }
-    by_memory(network, qp, requester, batch, allowance)
 }
 
 /// Lets a QP execute entries against its peers in this daemon.
@@ -171,7 +169,7 @@ fn wait_for_readers<H: Host>(
             }
         }
         // The message came by a peer.
-        (Readers::Peer, Path::Unknown | Path::Packets(_) | Path::Stream(_)) => {}
+        (Readers::Peer, _) => {}
     }
     slice.charge(cost::readers(core.workers()));
     true

@@ -12,6 +12,7 @@
 //! | `fanout` | a datagram's way to the members of a group |
 //! | `ended` | completions of work requests, for packets and streams |
 //! | `packet_counters` | the packets that a message would have been |
+//! | `wire` | the transports between daemons: which of them a QP takes, which a frame is for |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 
@@ -27,3 +28,4 @@ pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;
 pub(crate) mod stream;
+pub(crate) mod wire;

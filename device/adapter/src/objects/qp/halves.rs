@@ -11,13 +11,10 @@ use vrnic_abi::sq::STRIDE_MAX;
 use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_roce::Psn;
 
-use super::Qp;
 use super::ledger::{Ledger, store};
-use super::outstanding::Outstanding;
-use super::remote::{Receiver, Sender};
-use super::streaming::Streaming;
+use super::path::{Path, Peer};
+use super::remote::Receiver;
 use crate::host::Host;
-use crate::objects::core::Core;
 use crate::objects::srq::Srq;
 use crate::requests::wqe::{RecvWqe, SendWqe};
 
@@ -144,32 +141,6 @@ pub enum Readers {
     Peer,
 }
 
-/// The way to the peer of a connected QP. Whether packets are needed is decided when the QP is
-/// connected; a QP of this daemon is found when the first message is sent.
-#[derive(Debug, Default)]
-pub enum Path<H: Host> {
-    /// It was not found yet, or has been lost.
-    #[default]
-    Unknown,
-    /// The peer is a QP of this daemon: messages are copied from one guest's memory to the other's.
-    Local(Peer<H>),
-    /// The peer is reached by packets.
-    Packets(Box<Sender>),
-    /// The peer is reached by a TCP connection.
-    Stream(Box<Streaming>),
-}
-
-impl<H: Host> Path<H> {
-    /// Returns the work requests that are not completed yet, if the peer is not reached by memory.
-    pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
-        match self {
-            Self::Unknown | Self::Local(_) => None,
-            Self::Packets(sender) => Some(&mut sender.outstanding),
-            Self::Stream(streaming) => Some(&mut streaming.outstanding),
-        }
-    }
-}
-
 /// The way of the messages that a QP sends, if it has a TCP connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
@@ -183,21 +154,6 @@ pub enum Pairing {
     Paired,
     /// The same, but the other end has refused one, and is about to say so in the connection.
     Refused,
-}
-
-/// A connected QP of this daemon.
-#[derive(Debug)]
-pub struct Peer<H: Host> {
-    /// The core of its adapter.
-    pub core: Arc<Core<H>>,
-    /// The QP.
-    pub qp: Arc<Qp<H>>,
-}
-
-impl<H: Host> Clone for Peer<H> {
-    fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core), qp: Arc::clone(&self.qp) }
-    }
 }
 
 /// Attributes of the sending half.

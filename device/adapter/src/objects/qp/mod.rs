@@ -9,6 +9,7 @@ mod halves;
 pub mod ledger;
 pub mod lifecycle;
 pub mod outstanding;
+mod path;
 pub mod remote;
 pub mod streaming;
 pub mod transitions;
@@ -25,9 +26,10 @@ use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
 use vrnic_abi::{Key, Srqn};
 
 pub use self::halves::{
-    Ended, KeyWait, Keys, Pairing, Path, Peer, Place, Progress, Readers, Requester,
-    RequesterConfig, Responder, Rights,
+    Ended, KeyWait, Keys, Pairing, Place, Progress, Readers, Requester, RequesterConfig, Responder,
+    Rights,
 };
+pub use self::path::{Path, Peer};
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;

@@ -7,22 +7,21 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Qpn};
 
 use super::{answers, datagrams, requests};
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::stream;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::qp::Qp;
-use crate::slice::{Slice, cost};
+use crate::slice::Slice;
 use crate::stats::Counter;
 
-/// Gives a frame to the QP that it is for. Returns the QP if it has to get a turn.
+/// Gives a frame, which was parsed with this result, to the QP that it is for. Returns the QP if it
+/// has to get a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     frame: &Frame,
+    parsed: Result<RoceFrame<'_>, Discard>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    slice.charge(cost::PACKET);
-    slice.charge_copy(frame.bytes().len() as u64);
-    let result = deliver(network, frame, slice);
+    let result = parsed.and_then(|parsed| deliver(network, frame, parsed, slice));
     result.unwrap_or_else(|discard| {
         network.core().stats().step(match discard {
             Discard::Icrc => Counter::RxIcrcEncapsulated,
@@ -35,11 +34,9 @@ pub(crate) fn arrive<H: Host>(
 fn deliver<H: Host>(
     network: Network<'_, H>,
     frame: &Frame,
+    parsed: RoceFrame<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<Option<Arc<Qp<H>>>, Discard> {
-    let Some(parsed) = RoceFrame::parse(frame.bytes())? else {
-        return Ok(stream::arrive(network, frame, slice));
-    };
     let packet = parsed.packet()?;
     let core = network.core();
     if !core.carries() {

@@ -1,0 +1,86 @@
+//! The way from a connected QP to its peer, and the state of the transport that it takes.
+
+use std::sync::Arc;
+
+use vrnic_abi::connection::Ending;
+use vrnic_tcp::Nanos;
+
+use super::Qp;
+use super::outstanding::Outstanding;
+use super::remote::Sender;
+use super::streaming::Streaming;
+use crate::ethernet::Frame;
+use crate::host::Host;
+use crate::objects::core::Core;
+
+/// The way to the peer of a connected QP. Whether a transport between daemons is needed is decided
+/// when the QP is connected; a QP of this daemon is found when the first message is sent.
+#[derive(Debug, Default)]
+pub enum Path<H: Host> {
+    /// It was not found yet, or has been lost.
+    #[default]
+    Unknown,
+    /// The peer is a QP of this daemon: messages are copied from one guest's memory to the other's.
+    Local(Peer<H>),
+    /// The peer is reached by packets.
+    Packets(Box<Sender>),
+    /// The peer is reached by a TCP connection.
+    Stream(Box<Streaming>),
+}
+
+impl<H: Host> Path<H> {
+    /// Returns the work requests that are not completed yet, if the peer is not reached by memory.
+    pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
+        match self {
+            Self::Unknown | Self::Local(_) => None,
+            Self::Packets(sender) => Some(&mut sender.outstanding),
+            Self::Stream(streaming) => Some(&mut streaming.outstanding),
+        }
+    }
+
+    /// Forgets a peer that is reached by memory; it is found again when it is needed. Other
+    /// transports keep their state.
+    pub fn forget_peer(&mut self) {
+        if let Self::Local(_) = self {
+            *self = Self::Unknown;
+        }
+    }
+
+    /// Returns whether a QP in the state SQD does not return to RTS: its connection is being
+    /// closed.
+    #[must_use]
+    pub const fn closes_in_sqd(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    /// Notes that the driver has moved the QP to the error state.
+    pub fn end(&mut self) {
+        if let Self::Stream(streaming) = self {
+            streaming.life.end(Ending::Local);
+        }
+    }
+
+    /// Ends a connection whose QP is reset or destroyed at this time in nanoseconds. Returns the
+    /// frame that tells the peer, if one does.
+    pub fn hang_up(&mut self, now: u64) -> Option<Frame> {
+        match self {
+            Self::Unknown | Self::Local(_) | Self::Packets(_) => None,
+            Self::Stream(streaming) => streaming.hang_up(Nanos(now)),
+        }
+    }
+}
+
+/// A connected QP of this daemon.
+#[derive(Debug)]
+pub struct Peer<H: Host> {
+    /// The core of its adapter.
+    pub core: Arc<Core<H>>,
+    /// The QP.
+    pub qp: Arc<Qp<H>>,
+}
+
+impl<H: Host> Clone for Peer<H> {
+    fn clone(&self) -> Self {
+        Self { core: Arc::clone(&self.core), qp: Arc::clone(&self.qp) }
+    }
+}
