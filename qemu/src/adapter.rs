@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+pub use vrnic_abi::admin::Transport;
 
 /// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the
 /// second ones in another.
@@ -20,28 +20,7 @@ pub struct Adapter {
     /// Ethernet socket of the function.
     pub net: PathBuf,
     /// The protocol of the function.
-    pub personality: Personality,
-}
-
-/// The protocol of an adapter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Personality {
-    /// RoCE version 2.
-    #[default]
-    Roce,
-    /// iWARP.
-    Iwarp,
-}
-
-impl Personality {
-    /// Returns its name, as settings of the daemon have it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Roce => "roce",
-            Self::Iwarp => "iwarp",
-        }
-    }
+    pub personality: Transport,
 }
 
 impl Adapter {
@@ -62,13 +41,13 @@ impl Adapter {
             socket: dir.join(format!("{name}.sock")),
             net: dir.join(format!("{name}.net")),
             name,
-            personality: Personality::Roce,
+            personality: Transport::Roce,
         }
     }
 
     /// Returns the adapter with this protocol.
     #[must_use]
-    pub fn of(self, personality: Personality) -> Self {
+    pub fn of(self, personality: Transport) -> Self {
         Self { personality, ..self }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
 
-use crate::adapter::{Adapter, Personality};
+use crate::adapter::{Adapter, Transport};
 use crate::console::tail;
 use crate::paths::Paths;
 use crate::process::Killed;
@@ -57,7 +57,7 @@ impl Daemon {
             let (socket, net) = (socket.display(), net.display());
             let mut function = format!("name={name},mac={mac},socket={socket},net={net}");
             // Daemons of former versions, which are measured, know no other.
-            if *personality != Personality::Roce {
+            if *personality != Transport::Roce {
                 function += &format!(",personality={}", personality.name());
             }
             command.arg("--function").arg(function);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use crate::accel::Accel;
-use crate::adapter::{Adapter, Personality, guest_name};
+use crate::adapter::{Adapter, Transport, guest_name};
 use crate::daemon::{Daemon, Launch};
 use crate::guest::{Guest, Setup};
 use crate::overlay::write_initramfs;
@@ -44,7 +44,7 @@ pub struct Options {
     /// Adapters of each guest, at least 1.
     pub adapters: u8,
     /// The protocol of all adapters.
-    pub personality: Personality,
+    pub personality: Transport,
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
     /// True if each guest has a daemon of its own. Trunks join them, one between any two daemons,
@@ -69,7 +69,7 @@ impl Default for Options {
             cpus: 1,
             memory: 1536,
             adapters: 1,
-            personality: Personality::Roce,
+            personality: Transport::Roce,
             twins: false,
             apart: false,
             hosts: Vec::new(),
@@ -317,9 +317,9 @@ pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
 pub fn ready(guest: &Guest) -> anyhow::Result<()> {
     let devices = guest.setup().adapters().count();
     let gid = match guest.setup().adapter.personality {
-        Personality::Roce => "0000:0000:0000:0000:0000:ffff",
+        Transport::Roce => "0000:0000:0000:0000:0000:ffff",
         // The MAC.
-        Personality::Iwarp => "5254:0076",
+        Transport::Iwarp => "5254:0076",
     };
     guest.check(
         &format!(

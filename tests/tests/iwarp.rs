@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::adapter::Personality;
+use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::bench::{self, Case};
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Case::new("reload", |pair| reload(&pair.a, "")),
         Case::new("adapter_dies", dies),
     ];
-    bench::main(Options { personality: Personality::Iwarp, ..Options::default() }, cases)
+    bench::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
 }
 
 /// Tools see a device of iWARP, whose one GID is the MAC of its port.

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use vrnic_qemu::adapter::Personality;
+use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     };
     let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).collect();
     let files = vec![(MODULE.to_owned(), module)];
-    bench::main(Options { personality: Personality::Iwarp, files, ..Options::default() }, cases)
+    bench::main(Options { personality: Transport::Iwarp, files, ..Options::default() }, cases)
 }
 
 /// The cases of one direction.

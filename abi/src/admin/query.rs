@@ -26,12 +26,31 @@ impl QueryParams {
 }
 
 wire_enum! {
-    /// The protocol by which QPs of the function exchange messages.
+    /// The protocol by which QPs of the function exchange messages: the function's personality.
+    #[derive(Default)]
     pub enum Transport: u32 {
         /// RoCE version 2. An RC QP may be given a TCP connection, too.
+        #[default]
         Roce = 0,
         /// iWARP. RC QPs alone; OPEN_CONNECTION connects them.
         Iwarp = 1,
+    }
+}
+
+impl Transport {
+    /// Returns its name in settings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Roce => "roce",
+            Self::Iwarp => "iwarp",
+        }
+    }
+
+    /// Returns the protocol with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Roce, Self::Iwarp].into_iter().find(|known| known.name() == name)
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use vrnic_abi::admin::Transport;
 
 use super::error::ConfigError;
 use super::fields::Fields;
@@ -22,44 +23,32 @@ pub struct FunctionConfig {
     /// Ethernet socket; without it the port is always up and has no netdev.
     pub net: Option<PathBuf>,
     /// The protocol that it speaks.
-    #[serde(default)]
-    pub personality: Personality,
+    #[serde(default, with = "by_name")]
+    pub personality: Transport,
 }
 
-/// The protocol of a function's RDMA device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Personality {
-    /// RoCE version 2.
-    #[default]
-    Roce,
-    /// iWARP.
-    Iwarp,
+/// Returns the protocol with this name.
+fn transport(name: &str) -> Result<Transport, ConfigError> {
+    Transport::from_name(name).ok_or_else(|| ConfigError::Value {
+        object: "function",
+        key: "personality",
+        value: name.to_owned(),
+        form: "roce or iwarp",
+    })
 }
 
-impl Personality {
-    /// Returns its name, as settings have it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Roce => "roce",
-            Self::Iwarp => "iwarp",
-        }
+/// The form of a protocol in files and messages: its name.
+mod by_name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::{Transport, transport};
+
+    pub(super) fn serialize<S: Serializer>(value: &Transport, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(value.name())
     }
-}
 
-impl FromStr for Personality {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        [Self::Roce, Self::Iwarp].into_iter().find(|known| known.name() == text).ok_or_else(|| {
-            ConfigError::Value {
-                object: "function",
-                key: "personality",
-                value: text.to_owned(),
-                form: "roce or iwarp",
-            }
-        })
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Transport, D::Error> {
+        transport(&String::deserialize(from)?).map_err(D::Error::custom)
     }
 }
 
@@ -75,7 +64,7 @@ impl FromStr for FunctionConfig {
             mac: fields.need("mac")?.parse().map_err(ConfigError::Mac)?,
             socket: fields.need("socket")?.into(),
             net: fields.get("net").map(PathBuf::from),
-            personality: fields.get("personality").map_or(Ok(Personality::Roce), str::parse)?,
+            personality: fields.get("personality").map_or(Ok(Transport::Roce), transport)?,
         })
     }
 }

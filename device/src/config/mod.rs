@@ -26,7 +26,7 @@ use vrnic_adapter::limits::Limits;
 
 pub use self::error::ConfigError;
 use self::ethernet::Ethernet;
-pub use self::function::{FunctionConfig, Personality};
+pub use self::function::FunctionConfig;
 use self::limit::{in_range, set_limit};
 pub use self::port::PortConfig;
 pub use self::settings::Settings;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use vrnic_abi::admin::Transport;
 
 use super::*;
 use crate::access::{SocketGroup, SocketMode};
@@ -104,9 +105,9 @@ fn function_is_parsed() {
     let function: FunctionConfig = text.parse().expect("valid");
     assert_eq!(function.name, "a");
     assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
-    assert_eq!(function.personality, Personality::Roce);
+    assert_eq!(function.personality, Transport::Roce);
     let function: FunctionConfig = format!("{text},personality=iwarp").parse().expect("valid");
-    assert_eq!(function.personality, Personality::Iwarp);
+    assert_eq!(function.personality, Transport::Iwarp);
 }
 
 #[test]

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use vrnic_abi::admin::Transport;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 
 use super::ports;
 use crate::access::Access;
 use crate::adapter::{AdapterDevice, HostedAdapter};
-use crate::config::{FunctionConfig, Personality};
+use crate::config::FunctionConfig;
 use crate::control::{self, ControlThread};
 use crate::memory::dma::MapRules;
 use crate::net::handle::SwitchHandle;
@@ -114,10 +113,7 @@ impl Maker {
         );
         let hosted = Arc::new(hosted.with_context(|| format!("cannot create function {name}"))?);
         hosted.adapter().limit_vectors(self.vectors);
-        hosted.adapter().set_transport(match settings.personality {
-            Personality::Roce => Transport::Roce,
-            Personality::Iwarp => Transport::Iwarp,
-        });
+        hosted.adapter().set_transport(settings.personality);
         let target = Arc::clone(&hosted);
         let thread = ControlThread::start(name, channel, move || target.control())
             .with_context(|| format!("cannot start the control thread of function {name}"))?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, value_parser};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
-use vrnic_qemu::adapter::{Personality, guest_name};
+use vrnic_qemu::adapter::{Transport, guest_name};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
@@ -66,8 +66,8 @@ struct Args {
 
     /// The protocol of the adapters. The set of tests for iWARP connects by the RDMA connection
     /// manager: rping, and perftest with -R
-    #[arg(long, value_enum, default_value_t)]
-    personality: Personality,
+    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = transport)]
+    personality: Transport,
 
     /// Give each guest a daemon of its own, joined by trunks, so that the guests reach each other
     /// by packets
@@ -128,11 +128,16 @@ fn main() -> Result<ExitCode> {
     table(&pair, &args)
 }
 
+/// Parses the name of a protocol.
+fn transport(name: &str) -> Result<Transport> {
+    Transport::from_name(name).with_context(|| format!("there is no protocol '{name}'"))
+}
+
 /// Runs the tests and prints the table.
 fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
     let set = match args.personality {
-        Personality::Roce => SET,
-        Personality::Iwarp => IWARP_SET,
+        Transport::Roce => SET,
+        Transport::Iwarp => IWARP_SET,
     };
     let set: Vec<_> = set
         .iter()
