@@ -217,6 +217,20 @@ fn a_silent_peer_is_given_up() {
     }
 }
 
+/// The reset comes while the connection is the kernel's.
+#[test]
+fn a_peer_that_is_gone_before_the_responder_takes_over_is_given_up() {
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, b) = (Endpoint::new(&cable.ga, Setup::default()), other(&cable));
+    open(&a, 0, cable.gb.mac(), |_| {});
+    pass(&cable, MS);
+    a.set_state(State::Err);
+    pass(&cable, MS);
+    open(&b, 1, cable.ga.mac(), |_| {});
+    reach(&cable, &b, Stage::Gone);
+    assert_eq!((b.state(), ending(&b), query(&b).was_open), (State::Err, Ending::TimedOut, 0));
+}
+
 #[test]
 fn a_graceful_end_lets_posted_messages_arrive() {
     let cable = Cable::new(5, Faults::default());

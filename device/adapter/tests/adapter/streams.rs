@@ -93,6 +93,34 @@ fn bad_cables_change_nothing() {
     assert!(cable.ga.stats().tcp_retrans_segs.get() > 0);
 }
 
+/// A retransmission reads the memory of the program again, so that has to be the program's until
+/// the completion, and no longer.
+#[test]
+fn buffers_are_used_again_at_the_completion() {
+    const LEN: usize = 6000;
+    const ROUNDS: usize = 60;
+    let cable = Cable::new(12, Faults::all(30_000));
+    let (mut a, mut b) = connected(&cable);
+    for round in 0..ROUNDS {
+        let to = (round * LEN) as u64;
+        a.fill(0, &pattern(LEN, round));
+        let here = [a.sge(0, LEN as u32)];
+        let work = if round % 2 == 0 {
+            Wr::new(Opcode::Write, &here).to(b.buffer + to, b.key)
+        } else {
+            b.post_recv(1, &[b.sge(to, LEN as u32)]);
+            Wr::new(Opcode::Send, &here)
+        };
+        assert_eq!(status(&cable.complete(&mut a, &work)), Status::Success);
+        a.fill(0, &[0xee; LEN]);
+    }
+    cable.settle();
+    for round in 0..ROUNDS {
+        assert!(b.bytes((round * LEN) as u64, LEN) == pattern(LEN, round), "message {round}");
+    }
+    assert!(cable.ga.stats().tcp_retrans_segs.get() > 10);
+}
+
 #[test]
 fn faults_of_a_connection_are_counted() {
     let cable = Cable::new(8, Faults::default());

@@ -313,6 +313,33 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Nothing completes before its octets are acknowledged, or because those behind it are.
+    #[test]
+    fn both_rules_complete_the_same_at_the_same_moments(
+        seed: u64,
+        schedule in kinds(),
+        config in configs(),
+    ) {
+        let with = |rule| {
+            let config = Config { rule, ..config };
+            let mut pair = Pair::new(seed, config, config);
+            post(&mut pair, 0, &schedule);
+            pair
+        };
+        let mut pairs = [Rule::Sequence, Rule::QueueLength].map(with);
+        for _ in 0..5000 {
+            pairs.iter_mut().for_each(|pair| {
+                pair.step();
+            });
+            prop_assert_eq!(pairs[0].ends[0].outcomes(), pairs[1].ends[0].outcomes());
+        }
+        prop_assert_eq!(pairs[0].ends[0].outcomes().len(), schedule.len());
+    }
+}
+
 /// A peer may have sent a whole window while a SEND waited for its receive.
 #[test]
 fn what_was_stored_is_taken_as_far_as_the_turn_goes() {
