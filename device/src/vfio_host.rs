@@ -68,8 +68,8 @@ fn fault(fault: cause::Fault) -> Fault {
 
 fn copy_fault(failed: cause::CopyFault) -> CopyFault {
     match failed {
-        cause::CopyFault::Source(at) => CopyFault::Source(fault(at)),
-        cause::CopyFault::Target(at) => CopyFault::Target(fault(at)),
+        cause::CopyFault::Source(_) => CopyFault::Source,
+        cause::CopyFault::Target(_) => CopyFault::Target,
     }
 }
 

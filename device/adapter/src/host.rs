@@ -14,15 +14,15 @@ pub struct Fault {
     pub why: &'static str,
 }
 
-/// Which side of a copy failed.
+/// The side of a copy whose memory cannot be accessed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CopyFault {
     /// The memory read.
-    #[error("the source cannot be read: {0}")]
-    Source(Fault),
+    #[error("the source cannot be read")]
+    Source,
     /// The memory written.
-    #[error("the target cannot be written: {0}")]
-    Target(Fault),
+    #[error("the target cannot be written")]
+    Target,
 }
 
 /// A guest's memory for the length of a turn: what is mapped does not change while this lives.
@@ -127,7 +127,7 @@ pub trait GuestMemory {
     /// last.
     ///
     /// # Errors
-    /// The side and address that cannot be accessed.
+    /// The side that cannot be accessed.
     fn copy(
         from: Place<'_, Self::Held<'_>>,
         to: Place<'_, Self::Held<'_>>,
@@ -137,7 +137,7 @@ pub trait GuestMemory {
     /// Copies a part of a message that is not its end, in any order.
     ///
     /// # Errors
-    /// The side and address that cannot be accessed.
+    /// The side that cannot be accessed.
     #[inline]
     fn copy_part(
         from: Place<'_, Self::Held<'_>>,

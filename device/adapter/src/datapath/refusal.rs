@@ -3,6 +3,7 @@
 use vrnic_abi::cq::Status;
 
 use crate::memory::tpt::Denied;
+use crate::objects::completion::WrError;
 
 /// Answers of a responder that does not execute a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,26 +25,17 @@ pub enum Refusal {
     TooShort,
 }
 
-impl Refusal {
-    /// Status at the requester.
-    #[must_use]
-    pub const fn requester_status(self) -> Status {
-        match self {
-            Self::NotReady => Status::RnrRetryExcErr,
-            Self::Unexpected => Status::RetryExcErr,
-            Self::Invalid | Self::TooShort => Status::RemInvReqErr,
-            Self::Access(denied) => denied.remote_status(),
-            Self::Operational | Self::Malformed => Status::RemOpErr,
-        }
-    }
-
-    /// The number of the check that failed, for the completion; 0 for none.
-    #[must_use]
-    pub const fn check(self) -> u32 {
-        match self {
-            Self::Access(denied) => denied as u32,
-            Self::Operational => Denied::Memory as u32,
-            _ => 0,
-        }
+impl From<Refusal> for WrError {
+    /// The error of the request at the requester.
+    fn from(refusal: Refusal) -> Self {
+        let (status, denied) = match refusal {
+            Refusal::NotReady => (Status::RnrRetryExcErr, None),
+            Refusal::Unexpected => (Status::RetryExcErr, None),
+            Refusal::Invalid | Refusal::TooShort => (Status::RemInvReqErr, None),
+            Refusal::Access(denied) => (denied.remote_status(), Some(denied)),
+            Refusal::Operational => (Status::RemOpErr, Some(Denied::Memory)),
+            Refusal::Malformed => (Status::RemOpErr, None),
+        };
+        Self { status, vendor_err: denied.map_or(0, |denied| denied as u32) }
     }
 }

@@ -163,33 +163,38 @@ impl<'a> SgList<'a> {
     /// Copies bytes from `at` on out.
     ///
     /// # Errors
-    /// [`Broken::Source`] when the memory is not there.
+    /// [`CopyFault::Source`] when the memory is not there.
     pub fn read<H: Host>(
         &self,
         memory: &H::Held<'_>,
         at: u64,
         into: &mut [u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), CopyFault> {
         if let Some(data) = self.inline {
             let from = usize::try_from(at).ok().and_then(|at| data.get(at..)?.get(..into.len()));
-            into.copy_from_slice(from.ok_or(Broken::Source)?);
+            into.copy_from_slice(from.ok_or(CopyFault::Source)?);
             return Ok(());
         }
         self.pieces(at, into.len() as u64, |addr, range| {
             let into = into.get_mut(range)?;
             memory.read(addr, into).ok()
         })
-        .ok_or(Broken::Source)
+        .ok_or(CopyFault::Source)
     }
 
     /// Copies bytes to `at` and on.
     ///
     /// # Errors
-    /// [`Broken::Target`] when the memory is not there.
-    pub fn write<H: Host>(&self, memory: &H::Held<'_>, at: u64, from: &[u8]) -> Result<(), Broken> {
+    /// [`CopyFault::Target`] when the memory is not there.
+    pub fn write<H: Host>(
+        &self,
+        memory: &H::Held<'_>,
+        at: u64,
+        from: &[u8],
+    ) -> Result<(), CopyFault> {
         let len = from.len() as u64;
         self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
-            .ok_or(Broken::Target)
+            .ok_or(CopyFault::Target)
     }
 
     /// Calls `each` with the guest addresses of `len` bytes from `at` on, and which of these bytes
@@ -224,24 +229,6 @@ impl<'a> SgList<'a> {
     }
 }
 
-/// Which side of a transfer failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
-    /// The memory read.
-    Source,
-    /// The memory written.
-    Target,
-}
-
-impl From<CopyFault> for Broken {
-    fn from(fault: CopyFault) -> Self {
-        match fault {
-            CopyFault::Source(_) => Self::Source,
-            CopyFault::Target(_) => Self::Target,
-        }
-    }
-}
-
 /// Moves bytes `from..to` of a message. Those of the last run of memory become visible last.
 ///
 /// # Errors
@@ -252,13 +239,13 @@ pub fn copy<H: Host>(
     (target, target_memory): (&SgList<'_>, &H::Held<'_>),
     from: u64,
     to: u64,
-) -> Result<(), Broken> {
+) -> Result<(), CopyFault> {
     if from == to {
         return Ok(());
     }
     if let Some(data) = source.inline {
         let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
-        let bytes = range.and_then(|(from, to)| data.get(from..to)).ok_or(Broken::Source)?;
+        let bytes = range.and_then(|(from, to)| data.get(from..to)).ok_or(CopyFault::Source)?;
         return target.write::<H>(target_memory, from, bytes);
     }
     let len = to - from;
@@ -269,10 +256,10 @@ pub fn copy<H: Host>(
     {
         let read = Place { memory: source_memory, addr: read.addr };
         let written = Place { memory: target_memory, addr: written.addr };
-        return H::copy(read, written, len).map_err(Broken::from);
+        return H::copy(read, written, len);
     }
-    let source = (Cursor::new(source, from, len).ok_or(Broken::Source)?, source_memory);
-    let target = (Cursor::new(target, from, len).ok_or(Broken::Target)?, target_memory);
+    let source = (Cursor::new(source, from, len).ok_or(CopyFault::Source)?, source_memory);
+    let target = (Cursor::new(target, from, len).ok_or(CopyFault::Target)?, target_memory);
     copy_runs::<H>(source, target, len)
 }
 
@@ -281,13 +268,13 @@ fn copy_runs<H: Host>(
     (mut source, source_memory): (Cursor<'_, '_>, &H::Held<'_>),
     (mut target, target_memory): (Cursor<'_, '_>, &H::Held<'_>),
     len: u64,
-) -> Result<(), Broken> {
+) -> Result<(), CopyFault> {
     let mut left = len;
     while left > 0 {
-        let room = target.run().ok_or(Broken::Target)?;
-        let rest = source.run().ok_or(Broken::Source)?;
+        let room = target.run().ok_or(CopyFault::Target)?;
+        let rest = source.run().ok_or(CopyFault::Source)?;
         let run = rest.len.min(room.len).min(left);
-        let len = usize::try_from(run).map_err(|_| Broken::Source)?;
+        let len = usize::try_from(run).map_err(|_| CopyFault::Source)?;
         let read = Place { memory: source_memory, addr: rest.addr };
         let written = Place { memory: target_memory, addr: room.addr };
         left -= run;

@@ -3,6 +3,7 @@
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
 use vrnic_abi::{Key, Qpn, Srqn};
 
+use crate::memory::tpt::Denied;
 use crate::requests::wqe::WqeId;
 
 /// Contents of a completion; the queue adds the rest.
@@ -34,6 +35,28 @@ pub struct Completion {
     pub srqn: Srqn,
     /// A key that the work request was about.
     pub key: Option<CompletionKey>,
+}
+
+/// The error with which a work request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrError {
+    /// The status of its completion.
+    pub status: Status,
+    /// The number of the check that failed ([`Denied`]); 0 for none.
+    pub vendor_err: u32,
+}
+
+impl From<Status> for WrError {
+    fn from(status: Status) -> Self {
+        Self { status, vendor_err: 0 }
+    }
+}
+
+impl From<Denied> for WrError {
+    /// The error of a request whose own memory the table refuses.
+    fn from(denied: Denied) -> Self {
+        Self { status: Status::LocProtErr, vendor_err: denied as u32 }
+    }
 }
 
 /// A key in a completion.

@@ -256,11 +256,11 @@ impl GuestMemory for TestHost {
         to: Place<'_, Held<'_>>,
         len: usize,
     ) -> Result<(), CopyFault> {
-        from.memory.check(from.addr, len as u64, false).map_err(CopyFault::Source)?;
-        to.memory.check(to.addr, len as u64, true).map_err(CopyFault::Target)?;
+        from.memory.check(from.addr, len as u64, false).map_err(|_| CopyFault::Source)?;
+        to.memory.check(to.addr, len as u64, true).map_err(|_| CopyFault::Target)?;
         let mut bytes = vec![0; len];
-        from.memory.read(from.addr, &mut bytes).map_err(CopyFault::Source)?;
-        to.memory.write(to.addr, &bytes).map_err(CopyFault::Target)
+        from.memory.read(from.addr, &mut bytes).map_err(|_| CopyFault::Source)?;
+        to.memory.write(to.addr, &bytes).map_err(|_| CopyFault::Target)
     }
 }
 

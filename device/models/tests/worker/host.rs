@@ -140,8 +140,8 @@ impl GuestMemory for TestHost {
         len: usize,
     ) -> Result<(), CopyFault> {
         let mut bytes = vec![0; len];
-        from.memory.read(from.addr, &mut bytes).map_err(CopyFault::Source)?;
-        to.memory.write(to.addr, &bytes).map_err(CopyFault::Target)
+        from.memory.read(from.addr, &mut bytes).map_err(|_| CopyFault::Source)?;
+        to.memory.write(to.addr, &bytes).map_err(|_| CopyFault::Target)
     }
 }
 

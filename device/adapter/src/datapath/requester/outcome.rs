@@ -13,7 +13,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::transport::{packet_counters, stream};
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::completion::{Completion, CompletionKey};
+use crate::objects::completion::{Completion, CompletionKey, WrError};
 use crate::objects::qp::{KeyWait, Keys, Pairing};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
@@ -29,13 +29,13 @@ impl<H: Host> Work<'_, H> {
     pub(super) fn finish(&mut self, entry: &mut Entry, step: Step) -> Option<Turn> {
         match step {
             Step::Done { event_due } => {
-                let turn = self.complete(&entry.send, Status::Success, 0);
+                let turn = self.complete(&entry.send, Ok(()));
                 if let Some((there, _)) = self.there.as_ref().filter(|_| event_due) {
                     there.act(|| there.turn.fire(&there.qp.recv_cq));
                 }
                 turn
             }
-            Step::Failed(status, vendor) => self.complete(&entry.send, status, vendor),
+            Step::Failed(error) => self.complete(&entry.send, Err(error)),
             Step::Partly(done) if entry.send.opcode == Opcode::Read && self.is_over() => {
                 self.open_read(entry, done)
             }
@@ -80,7 +80,8 @@ impl<H: Host> Work<'_, H> {
         {
             there.act(|| there.qp.failed(there.turn.core, Kind::QpFatal));
         }
-        self.complete(send, Status::MwBindErr, denied as u32)
+        let (status, vendor_err) = (Status::MwBindErr, denied as u32);
+        self.complete(send, Err(WrError { status, vendor_err }))
     }
 
     /// A message of an unreliable connection is lost, which its sender does not know. What is wrong
@@ -91,20 +92,20 @@ impl<H: Host> Work<'_, H> {
         let own = (&self.here, self.qp.pdn);
         let checked = SgList::default().add_source(own, &entry.send, raw);
         if let Err(denied) = checked {
-            return self.complete(&entry.send, denied.local_status(), denied as u32);
+            return self.complete(&entry.send, Err(denied.into()));
         }
         if self.here.core.carries() {
             packet_counters::sent(&self.here, &entry.send, self.requester.config.mtu);
         }
         self.here.step(Counter::TxRoceDiscards);
-        self.complete(&entry.send, Status::Success, 0)
+        self.complete(&entry.send, Ok(()))
     }
 
     /// The peer does not answer.
     fn retry(&mut self, entry: &Entry) -> Option<Turn> {
         match self.next_try() {
             Some(at) => self.wait(entry, at),
-            None => self.complete(&entry.send, Status::RetryExcErr, 0),
+            None => self.complete(&entry.send, Err(Status::RetryExcErr.into())),
         }
     }
 
@@ -134,7 +135,7 @@ impl<H: Host> Work<'_, H> {
                 there.turn.step(Counter::SendRnrErr);
             }
             if requester.rnr_retries == 0 {
-                return self.complete(&entry.send, Status::RnrRetryExcErr, 0);
+                return self.complete(&entry.send, Err(Status::RnrRetryExcErr.into()));
             }
             self.here.step(Counter::RnrNakRetryErr);
             if requester.rnr_retries < 7 {
@@ -166,7 +167,7 @@ impl<H: Host> Work<'_, H> {
         let ours = (&entry.send, &mut requester.pairing);
         let theirs = (&*there, &mut **responder);
         let status = paired::refused((&self.here, self.qp), theirs, ours, Refusal::NotReady);
-        self.complete(&entry.send, status, 0)
+        self.complete(&entry.send, Err(status.into()))
     }
 
     fn wait(&mut self, entry: &Entry, until: u64) -> Option<Turn> {
@@ -177,9 +178,10 @@ impl<H: Host> Work<'_, H> {
 
     /// Ends an entry with a status and, where one is due, a completion.
     #[inline]
-    fn complete(&mut self, send: &SendWqe, status: Status, vendor_err: u32) -> Option<Turn> {
-        let ok = status == Status::Success;
-        if !ok && status != Status::MwBindErr {
+    fn complete(&mut self, send: &SendWqe, result: Result<(), WrError>) -> Option<Turn> {
+        if let Err(WrError { status, .. }) = result
+            && status != Status::MwBindErr
+        {
             // The state first, so that a program that sees the completion finds the QP in error.
             self.qp.fail_send();
         }
@@ -188,9 +190,9 @@ impl<H: Host> Work<'_, H> {
             self.requester.ledger.push_done(self.completion(send), self.is_signaled(send));
             return None;
         }
-        if !ok || self.is_signaled(send) {
+        if result.is_err() || self.is_signaled(send) {
             let mut completion = self.completion(send);
-            if !ok {
+            if let Err(WrError { status, vendor_err }) = result {
                 (completion.status, completion.vendor_err) = (status, vendor_err);
                 completion.byte_len = 0;
             }
@@ -198,7 +200,7 @@ impl<H: Host> Work<'_, H> {
                 return Some(turn);
             }
         }
-        (!ok).then_some(Turn::Failed)
+        result.is_err().then_some(Turn::Failed)
     }
 
     /// Returns whether the success of a work request is reported.

@@ -12,6 +12,7 @@ use vrnic_abi::sq::{Class, Flags, Opcode};
 use super::work::{Entry, Step, Work};
 use crate::datapath::send_queue::Turn;
 use crate::host::Host;
+use crate::objects::completion::WrError;
 use crate::objects::qp::ledger::OpenRead;
 
 impl<H: Host> Work<'_, H> {
@@ -109,7 +110,7 @@ impl<H: Host> Work<'_, H> {
                     ledger.put_back(read);
                 }
                 Step::Done { .. } => ledger.settle(read.send.index, Status::Success, 0),
-                Step::Failed(status, vendor_err) => {
+                Step::Failed(WrError { status, vendor_err }) => {
                     ledger.settle(read.send.index, status, vendor_err);
                 }
                 _ => {

@@ -23,7 +23,7 @@ use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::completion::Completion;
+use crate::objects::completion::{Completion, WrError};
 use crate::objects::qp::{Ended, KeyWait, Keys, Pairing, Qp, Readers, Requester, Responder};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::cost;
@@ -40,7 +40,7 @@ pub(super) enum Step {
     Partly(u64),
     /// A READ behind others, which was checked.
     Queued,
-    Failed(Status, u32),
+    Failed(WrError),
     Retry,
     /// The message is lost, and its sender does not know.
     Lost,
@@ -186,7 +186,7 @@ impl<H: Host> Work<'_, H> {
     pub(super) fn execute(&mut self, entry: &Entry) -> Step {
         let paired = self.requester.pairing != Pairing::Undecided;
         if paired && !stream::carries(&entry.send) {
-            return Step::Failed(Status::LocQpOpErr, 0);
+            return Step::Failed(Status::LocQpOpErr.into());
         }
         if entry.send.opcode.info().is_about_own_key()
             && let Some(step) = self.about_keys(entry)
@@ -248,7 +248,8 @@ impl<H: Host> Work<'_, H> {
                 {
                     let ours = (send, &mut self.requester.pairing);
                     let theirs = (&*there, &mut **responder);
-                    return Step::Failed(paired::refused((here, qp), theirs, ours, *refusal), 0);
+                    let status = paired::refused((here, qp), theirs, ours, *refusal);
+                    return Step::Failed(status.into());
                 }
                 stopped(qp, there, responder, stop)
             }
@@ -290,7 +291,7 @@ fn stopped<H: Host>(
     stop: Stop,
 ) -> Step {
     let refusal = match stop {
-        Stop::Local(status, vendor) => return Step::Failed(status, vendor),
+        Stop::Local(error) => return Step::Failed(error),
         Stop::Remote(refusal) => refusal,
     };
     if refusal == Refusal::Unexpected {
@@ -311,5 +312,5 @@ fn stopped<H: Host>(
         return Step::NotReady(rnr::rnr_delay(responder.min_rnr_timer));
     }
     there.act(|| outcome::fail(there, responder, refusal));
-    Step::Failed(refusal.requester_status(), refusal.check())
+    Step::Failed(refusal.into())
 }

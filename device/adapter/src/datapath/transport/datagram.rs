@@ -17,20 +17,20 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
-use crate::datapath::sgl::{Broken, SgList};
+use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
-use crate::datapath::transport::datagram_receive::{Arrived, Fault, Incoming, place, received};
+use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced, place, received};
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::packets::datagrams;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
-use crate::host::Host;
+use crate::host::{CopyFault, Host};
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
 use crate::network_header::{self, NetworkHeader};
-use crate::objects::completion::{Completion, Origin};
+use crate::objects::completion::{Completion, Origin, WrError};
 use crate::objects::multicast::{is_group, is_group_mac};
 use crate::objects::qp::{Peer, Progress, Qp, Requester};
 use crate::requests::wqe::{SendWqe, WqeId};
@@ -86,8 +86,8 @@ enum Sent {
     Delivered { event_due: bool },
     /// The datagram has been sent and is lost.
     Dropped,
-    /// It could not be sent: status and the check that failed.
-    Failed(Status, u32),
+    /// It could not be sent.
+    Failed(WrError),
     /// It has members of its group still to go to, in a later poll.
     Underway,
     /// The network has no room for it now.
@@ -161,7 +161,7 @@ fn execute<H: Host>(
     let too_long = send.length > here.core.mtu_bytes();
     let up = here.core.carries();
     let sent = match source.add_source((here, qp.pdn), send, raw) {
-        Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
+        Ok(()) if too_long => Sent::Failed(Status::LocLenErr.into()),
         Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
             route_to(network, qp, raw, route);
@@ -173,7 +173,7 @@ fn execute<H: Host>(
                 deliver((network, here), qp, &datagram, (route, &mut requester.progress))
             })
         }
-        Err(denied) => Sent::Failed(denied.local_status(), denied as u32),
+        Err(denied) => Sent::Failed(denied.into()),
     };
     if matches!(sent, Sent::Underway) {
         requester.keep(send, raw, 0);
@@ -186,7 +186,7 @@ fn execute<H: Host>(
         return Some(Turn::Wait(until));
     }
     let completion = Completion::of_send(qp.qpn, send.id(), send.completed(), Status::Success);
-    if let Sent::Failed(status, vendor_err) = sent {
+    if let Sent::Failed(WrError { status, vendor_err }) = sent {
         return Some(fail(here, qp, &Completion { status, vendor_err, ..completion }));
     }
     if up {
@@ -306,9 +306,9 @@ fn deliver<H: Host>(
         Target::Group(found, outside) => (found, outside),
     };
     if let (None, Some(path)) = (&progress, outside)
-        && let Sent::Failed(status, why) = sent(leave(path))
+        && let Sent::Failed(error) = sent(leave(path))
     {
-        return Sent::Failed(status, why);
+        return Sent::Failed(error);
     }
     let progress = progress.get_or_insert_with(|| fanout::begin(network.fabric));
     while let Some(next) = progress.next {
@@ -325,7 +325,7 @@ fn deliver<H: Host>(
                     }
                     return Some(true);
                 }
-                Sent::Failed(status, why) => failed = Some(Sent::Failed(status, why)),
+                Sent::Failed(error) => failed = Some(Sent::Failed(error)),
                 Sent::Dropped | Sent::Underway | Sent::Later => return Some(false),
             }
             None
@@ -342,10 +342,10 @@ fn deliver<H: Host>(
 }
 
 /// The result of sending a datagram as a packet: nobody says what becomes of it.
-fn sent(left: Result<(), Broken>) -> Sent {
+fn sent(left: Result<(), CopyFault>) -> Sent {
     match left {
         Ok(()) => Sent::Delivered { event_due: false },
-        Err(_) => Sent::Failed(Denied::Memory.local_status(), Denied::Memory as u32),
+        Err(_) => Sent::Failed(Denied::Memory.into()),
     }
 }
 
@@ -389,11 +389,9 @@ fn bring<H: Host>(
     let incoming = Incoming { source, header: &bytes, length: send.length };
     match place(here, there, &mut responder, &incoming) {
         Ok(()) => {}
-        Err(Fault::Source) => {
-            return Sent::Failed(Denied::Memory.local_status(), Denied::Memory as u32);
-        }
-        Err(Fault::Dropped) => return Sent::Dropped,
-        Err(Fault::Receiver(refusal)) => {
+        Err(NotPlaced::Source) => return Sent::Failed(Denied::Memory.into()),
+        Err(NotPlaced::Dropped) => return Sent::Dropped,
+        Err(NotPlaced::Receiver(refusal)) => {
             there.act(|| outcome::fail(there, &mut responder, refusal));
             return Sent::Dropped;
         }

@@ -6,10 +6,10 @@ use vrnic_abi::{Qpn, Srqn};
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, receives};
-use crate::datapath::sgl::{Broken, SgList, copy};
+use crate::datapath::sgl::{SgList, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
-use crate::host::Host;
+use crate::host::{CopyFault, Host};
 use crate::network_header;
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::qp::Responder;
@@ -72,7 +72,7 @@ pub(crate) fn received<H: Host>(
 }
 
 /// Why a datagram was not placed.
-pub(crate) enum Fault {
+pub(crate) enum NotPlaced {
     /// The sender's memory is not there.
     Source,
     /// No receive, or one that is too short: dropped, and the receive is kept.
@@ -81,7 +81,7 @@ pub(crate) enum Fault {
     Receiver(Refusal),
 }
 
-impl From<Refusal> for Fault {
+impl From<Refusal> for NotPlaced {
     fn from(refusal: Refusal) -> Self {
         Self::Receiver(refusal)
     }
@@ -93,18 +93,18 @@ pub(crate) fn place<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
     incoming: &Incoming<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), NotPlaced> {
     let Incoming { source, header, length } = *incoming;
     if responder.current.is_none() {
         responder.current = there.act(|| receives::next(there, responder))?;
     }
     let Some(recv) = responder.current.as_ref() else {
         there.turn.step(Counter::OutOfBuffer);
-        return Err(Fault::Dropped);
+        return Err(NotPlaced::Dropped);
     };
     let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
     if segments.total() < length + u64::from(GRH_LEN) {
-        return Err(Fault::Dropped);
+        return Err(NotPlaced::Dropped);
     }
     let (mut head, mut body) = (SgList::default(), SgList::default());
     let (mut left, mut left_of_body) = (GRH_LEN, length);
@@ -125,9 +125,9 @@ pub(crate) fn place<H: Host>(
     prefix.set_inline(header);
     let (from, to) = (&here.memory, &there.turn.memory);
     copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;
-    copy::<H>((source, from), (&body, to), 0, length).map_err(|broken| match broken {
-        Broken::Source => Fault::Source,
-        Broken::Target => Refusal::Operational.into(),
+    copy::<H>((source, from), (&body, to), 0, length).map_err(|fault| match fault {
+        CopyFault::Source => NotPlaced::Source,
+        CopyFault::Target => Refusal::Operational.into(),
     })?;
     here.slice.charge_copy(length);
     there.turn.moved(length);

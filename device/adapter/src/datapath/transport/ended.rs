@@ -9,7 +9,7 @@ use vrnic_abi::sq::Flags;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::objects::completion::{Completion, CompletionKey};
+use crate::objects::completion::{Completion, CompletionKey, WrError};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{End, Outstanding, Posted};
 
@@ -23,8 +23,8 @@ pub(super) fn complete<H: Host>(
     while let Some((posted, end)) = outstanding.pop_ended() {
         let (status, vendor_err) = match end {
             End::Done => (Status::Success, 0),
-            End::Failed(status, vendor_err) => (status, vendor_err),
-            End::Refused(vendor_err) => (Status::MwBindErr, vendor_err),
+            End::Failed(WrError { status, vendor_err }) => (status, vendor_err),
+            End::Refused(denied) => (Status::MwBindErr, denied as u32),
             End::Flushed => (Status::WrFlushErr, 0),
         };
         // The state first, so that a program that sees the completion finds the QP in error.

@@ -13,11 +13,12 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{Broken, SgList, copy};
+use crate::datapath::sgl::{SgList, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
-use crate::host::Host;
+use crate::host::{CopyFault, Host};
 use crate::memory::tpt::Denied;
+use crate::objects::completion::WrError;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
 use crate::requests::wqe::SendWqe;
 
@@ -47,8 +48,8 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
 
 /// Why a work request could not be executed.
 pub(crate) enum Stop {
-    /// The requester's own fault: status and the check that failed.
-    Local(Status, u32),
+    /// The requester's own fault.
+    Local(WrError),
     /// The responder refuses.
     Remote(Refusal),
 }
@@ -61,16 +62,12 @@ impl From<Refusal> for Stop {
 
 impl Stop {
     fn denied(denied: Denied) -> Self {
-        Self::Local(denied.local_status(), denied as u32)
+        Self::Local(denied.into())
     }
 
     /// The fault of a copy whose `own` side is the requester's.
-    fn broken(broken: Broken, own: Broken) -> Self {
-        if broken == own {
-            Self::denied(Denied::Memory)
-        } else {
-            Self::Remote(Refusal::Operational)
-        }
+    fn copying(fault: CopyFault, own: CopyFault) -> Self {
+        if fault == own { Self::denied(Denied::Memory) } else { Self::Remote(Refusal::Operational) }
     }
 }
 
@@ -96,7 +93,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             Class::Read => self.read(responder),
             Class::Atomic => self.atomic(responder),
             // They are not for a peer.
-            Class::Local => Err(Stop::Local(Status::LocQpOpErr, 0)),
+            Class::Local => Err(Stop::Local(Status::LocQpOpErr.into())),
         }
     }
 
@@ -144,7 +141,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         source.add_source((here, self.qp.pdn), self.send, self.raw).map_err(Stop::denied)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut target))?;
         let memories = (&here.memory, &there.turn.memory);
-        self.copy((&source, memories.0), (&target, memories.1), Broken::Source)?;
+        self.copy((&source, memories.0), (&target, memories.1), CopyFault::Source)?;
         if !self.ends() {
             return Ok(None);
         }
@@ -159,7 +156,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     fn insert_key(&self, target: &SgList<'_>, key: Key) -> Result<(), Stop> {
         let place = SendWqe::command(self.raw)
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
-        let at = place.ok_or(Stop::Local(Status::LocQpOpErr, Denied::Bounds as u32))?;
+        let (status, vendor_err) = (Status::LocQpOpErr, Denied::Bounds as u32);
+        let at = place.ok_or(Stop::Local(WrError { status, vendor_err }))?;
         target
             .write::<H>(&self.there.turn.memory, at, &key.get().to_be_bytes())
             .map_err(|_| Stop::Remote(Refusal::Operational))
@@ -174,7 +172,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         self.add_sink(&mut target)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut source))?;
         let memories = (&there.turn.memory, &here.memory);
-        self.copy((&source, memories.0), (&target, memories.1), Broken::Target)?;
+        self.copy((&source, memories.0), (&target, memories.1), CopyFault::Target)?;
         if !self.ends() {
             return Ok(None);
         }
@@ -185,7 +183,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     fn atomic(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
         self.may_read()?;
         let Self { here, there, .. } = *self;
-        let operation = Operation::of(self.send).ok_or(Stop::Local(Status::LocQpOpErr, 0))?;
+        let operation = Operation::of(self.send).ok_or(Stop::Local(Status::LocQpOpErr.into()))?;
         let inbound = self.inbound(operation);
         // The result's place first: once the word has changed there is no way back.
         let (mut target, mut side) = (SgList::default(), SgList::default());
@@ -212,7 +210,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
 
     /// READs and atomics need room for one.
     fn may_read(&self) -> Result<(), Stop> {
-        if self.max_rd_atomic == 0 { Err(Stop::Local(Status::LocQpOpErr, 0)) } else { Ok(()) }
+        if self.max_rd_atomic == 0 { Err(Stop::Local(Status::LocQpOpErr.into())) } else { Ok(()) }
     }
 
     /// Copies bytes piece by piece, and leaves in [`Self::to`] how far it came when the slice was
@@ -222,12 +220,12 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         &self,
         source: (&SgList<'_>, &H::Held<'_>),
         target: (&SgList<'_>, &H::Held<'_>),
-        own: Broken,
+        own: CopyFault,
     ) -> Result<(), Stop> {
         let (mut at, end) = (self.from, self.to.get());
         loop {
             let next = at + self.here.slice.piece(end - at);
-            copy::<H>(source, target, at, next).map_err(|broken| Stop::broken(broken, own))?;
+            copy::<H>(source, target, at, next).map_err(|fault| Stop::copying(fault, own))?;
             let moved = next - at;
             self.here.slice.charge_copy(moved);
             self.there.turn.moved(moved);

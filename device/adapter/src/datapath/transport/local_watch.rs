@@ -8,12 +8,12 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_roce::wire::{Mtu, Qpn};
 
 use crate::datapath::refusal::Refusal;
-use crate::datapath::sgl::{Broken, SgList};
+use crate::datapath::sgl::SgList;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::packets::connect::{path, transport};
 use crate::datapath::transport::packets::message::{request, verdict};
 use crate::datapath::transport::peers::Network;
-use crate::host::Host;
+use crate::host::{CopyFault, Host};
 use crate::objects::qp::Responder;
 use crate::requests::wqe::SendWqe;
 use crate::watch::{Exchanged, Watcher};
@@ -100,7 +100,7 @@ fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<(
     } else {
         side.add_source(own, send, raw).ok()?;
     }
-    side.read::<H>(&here.memory, 0, payload).map_err(|_: Broken| ()).ok()?;
+    side.read::<H>(&here.memory, 0, payload).map_err(|_: CopyFault| ()).ok()?;
     if let Some(key) = keys.command {
         let (seg, _) = SendWqe::command(raw)?;
         let place = qp.tags.place(seg.tag_offset.get(), send.length)?;

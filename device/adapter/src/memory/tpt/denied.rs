@@ -31,12 +31,6 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The status of the work request when the segment was its own.
-    #[must_use]
-    pub const fn local_status(self) -> Status {
-        Status::LocProtErr
-    }
-
     /// The status at the requester when the segment was the responder's.
     #[must_use]
     pub const fn remote_status(self) -> Status {

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 
 use vrnic_abi::Key;
-use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::cq::Opcode;
 
 use super::SendRing;
+use crate::memory::tpt::Denied;
+use crate::objects::completion::WrError;
 use crate::requests::wqe::SendWqe;
 
 /// Work requests that may be outstanding at once. The rest stays in the guest's ring.
@@ -38,10 +40,10 @@ pub struct Posted {
 pub enum End {
     /// It was executed.
     Done,
-    /// It has failed: status, and the number of the check that failed.
-    Failed(Status, u32),
+    /// It has failed.
+    Failed(WrError),
     /// It was a request about a key that was refused.
-    Refused(u32),
+    Refused(Denied),
     /// It was outstanding when the send queue failed, and the queue works again.
     Flushed,
 }

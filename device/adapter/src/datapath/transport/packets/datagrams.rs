@@ -11,13 +11,13 @@ use vrnic_roce::{Discard, Psn};
 use super::connect::{NO_VLAN, path};
 use super::frames;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{Broken, SgList};
+use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
-use crate::datapath::transport::datagram_receive::{self, Arrived, Fault, place, received};
+use crate::datapath::transport::datagram_receive::{self, Arrived, NotPlaced, place, received};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::ethernet::Frame;
-use crate::host::Host;
+use crate::host::{CopyFault, Host};
 use crate::objects::completion::Origin;
 use crate::objects::multicast::Member;
 use crate::objects::qp::Qp;
@@ -48,7 +48,7 @@ pub(crate) fn send<H: Host>(
     qp: &Qp<H>,
     way: (&wire::Path, Qpn, u32),
     what: (&SendWqe, &SgList<'_>),
-) -> Result<(), Broken> {
+) -> Result<(), CopyFault> {
     let mut outbox = Vec::with_capacity(1);
     build(here, qp, way, what, &mut outbox)?;
     network.transmit(qp.qpn, &mut outbox);
@@ -83,7 +83,7 @@ fn build<H: Host>(
     (way, to, qkey): (&wire::Path, Qpn, u32),
     (send, source): (&SendWqe, &SgList<'_>),
     outbox: &mut Vec<Frame>,
-) -> Result<(), Broken> {
+) -> Result<(), CopyFault> {
     // It has been checked against the port's MTU.
     let length = u32::try_from(send.length).unwrap_or(u32::MAX);
     let datagram = Outgoing {
@@ -172,8 +172,8 @@ fn bring<H: Host>(
     let incoming = datagram_receive::Incoming { source: &payload, header: &header, length };
     match place(&there.turn, &there, &mut responder, &incoming) {
         Ok(()) => {}
-        Err(Fault::Source | Fault::Dropped) => return Err(Discard::Refused),
-        Err(Fault::Receiver(refusal)) => {
+        Err(NotPlaced::Source | NotPlaced::Dropped) => return Err(Discard::Refused),
+        Err(NotPlaced::Receiver(refusal)) => {
             outcome::fail(&there, &mut responder, refusal);
             return Err(Discard::Refused);
         }

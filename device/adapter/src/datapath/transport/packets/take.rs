@@ -85,7 +85,7 @@ impl<H: Host> Sending<'_, H> {
             }
             Err(malformed) => {
                 let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
-                let end = Some(End::Failed(malformed.status, 0));
+                let end = Some(End::Failed(malformed.status.into()));
                 let posted = Posted { send, opcode: malformed.opcode, command: None, end };
                 self.sender.outstanding.post(posted, &[]);
                 Ok(None)
@@ -110,7 +110,7 @@ impl<H: Host> Sending<'_, H> {
                     sender.outstanding.post(posted, raw);
                     return Begun::Readers;
                 }
-                Err(denied) => posted.end = Some(End::Refused(denied as u32)),
+                Err(denied) => posted.end = Some(End::Refused(denied)),
             }
             sender.outstanding.post(posted, raw);
             return Begun::Posted;
@@ -118,7 +118,7 @@ impl<H: Host> Sending<'_, H> {
         if send.opcode.info().command {
             match command(here, qp, (send, raw)) {
                 Ok(command) => posted.command = Some(command),
-                Err(denied) => posted.end = Some(End::Refused(denied as u32)),
+                Err(denied) => posted.end = Some(End::Refused(denied)),
             }
         }
         if posted.end.is_none() {
@@ -126,7 +126,7 @@ impl<H: Host> Sending<'_, H> {
         }
         let pushes = |request| sender.engine.push(request).is_ok();
         if posted.end.is_none() && !request(qp, (send, raw)).is_some_and(pushes) {
-            posted.end = Some(End::Failed(Status::LocQpOpErr, 0));
+            posted.end = Some(End::Failed(Status::LocQpOpErr.into()));
         }
         sender.outstanding.post(posted, raw);
         Begun::Posted
@@ -158,5 +158,5 @@ fn check<H: Host>(
     } else {
         side.add_source(own, send, raw)
     };
-    checked.map_err(|denied| End::Failed(denied.local_status(), denied as u32))
+    checked.map_err(|denied| End::Failed(denied.into()))
 }

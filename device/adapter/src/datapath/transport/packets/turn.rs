@@ -249,18 +249,19 @@ fn insert_key(payload: &mut [u8], at: u64, place: u64, key: [u8; 4]) {
 }
 
 fn end_of(outcome: Outcome) -> End {
-    match outcome {
-        Outcome::Success => End::Done,
-        Outcome::Flushed => End::Failed(Status::WrFlushErr, 0),
-        Outcome::Local => End::Failed(Denied::Memory.local_status(), Denied::Memory as u32),
-        Outcome::LocalLength => End::Failed(Status::LocLenErr, 0),
-        Outcome::BadResponse => End::Failed(Status::BadRespErr, 0),
-        Outcome::RemoteInvalidRequest => End::Failed(Status::RemInvReqErr, 0),
-        Outcome::RemoteAccess => End::Failed(Status::RemAccessErr, 0),
-        Outcome::RemoteOperational => End::Failed(Status::RemOpErr, 0),
-        Outcome::RetryExceeded => End::Failed(Status::RetryExcErr, 0),
-        Outcome::RnrRetryExceeded => End::Failed(Status::RnrRetryExcErr, 0),
-    }
+    let status = match outcome {
+        Outcome::Success => return End::Done,
+        Outcome::Local => return End::Failed(Denied::Memory.into()),
+        Outcome::Flushed => Status::WrFlushErr,
+        Outcome::LocalLength => Status::LocLenErr,
+        Outcome::BadResponse => Status::BadRespErr,
+        Outcome::RemoteInvalidRequest => Status::RemInvReqErr,
+        Outcome::RemoteAccess => Status::RemAccessErr,
+        Outcome::RemoteOperational => Status::RemOpErr,
+        Outcome::RetryExceeded => Status::RetryExcErr,
+        Outcome::RnrRetryExceeded => Status::RnrRetryExcErr,
+    };
+    End::Failed(status.into())
 }
 
 /// Sends answers to the peer, some of those that are due. Returns whether some are left.

@@ -21,7 +21,7 @@ use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::memory::refused;
-use super::turn::{Sending, Way, status_of};
+use super::turn::{Sending, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
 use crate::objects::claims::Tuple;
@@ -58,7 +58,7 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     let aligned = info.class != Class::Atomic || send.raddr.is_multiple_of(8);
     let refused = if aligned { refused(refusal) } else { Refused::Unaligned };
     let cause = cause(&operation, refused);
-    (cause, status_of(outcome(cause)).0)
+    (cause, error_of(outcome(cause)).map_or(Status::FatalErr, |error| error.status))
 }
 
 /// Returns whether a connection carries a work request: those with immediate data, and commands,

@@ -76,7 +76,7 @@ impl<H: Host> Sending<'_, H> {
             }
             Err(malformed) => {
                 let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
-                let end = Some(End::Failed(malformed.status, 0));
+                let end = Some(End::Failed(malformed.status.into()));
                 let posted = Posted { send, opcode: malformed.opcode, command: None, end };
                 self.streaming.outstanding.post(posted, &[]);
                 Err(Taken::Done)
@@ -100,7 +100,7 @@ impl<H: Host> Sending<'_, H> {
             posted.end = match settled {
                 Ok(Settled::Now) => Some(End::Done),
                 Ok(Settled::AfterReaders) => None,
-                Err(denied) => Some(End::Refused(denied as u32)),
+                Err(denied) => Some(End::Refused(denied)),
             };
             self.streaming.outstanding.post(posted, raw);
             return settled
@@ -113,7 +113,7 @@ impl<H: Host> Sending<'_, H> {
         if request.is_some_and(|request| stream.push(request).is_ok()) {
             return None;
         }
-        let end = End::Failed(Status::LocQpOpErr, 0);
+        let end = End::Failed(Status::LocQpOpErr.into());
         self.streaming.outstanding.end(send.index.into(), end);
         Some(Taken::Done)
     }

@@ -21,6 +21,7 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
+use crate::objects::completion::WrError;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::streaming::{Counted, Streaming, Waits};
 use crate::objects::qp::{Pairing, Path, Qp, Requester};
@@ -321,17 +322,14 @@ impl<H: Host> Sending<'_, H> {
 }
 
 fn end_of(outcome: Outcome) -> End {
-    match status_of(outcome) {
-        (Status::Success, _) => End::Done,
-        (status, check) => End::Failed(status, check),
-    }
+    error_of(outcome).map_or(End::Done, End::Failed)
 }
 
-/// The status of a work request, and the number of the check that failed here.
-pub(super) fn status_of(outcome: Outcome) -> (Status, u32) {
+/// The error of a work request, unless it was executed.
+pub(super) fn error_of(outcome: Outcome) -> Option<WrError> {
     let status = match outcome {
-        Outcome::Local => return (Denied::Memory.local_status(), Denied::Memory as u32),
-        Outcome::Success => Status::Success,
+        Outcome::Success => return None,
+        Outcome::Local => return Some(Denied::Memory.into()),
         Outcome::Flushed => Status::WrFlushErr,
         Outcome::BadResponse => Status::BadRespErr,
         Outcome::RemoteAccess => Status::RemAccessErr,
@@ -340,5 +338,5 @@ pub(super) fn status_of(outcome: Outcome) -> (Status, u32) {
         Outcome::RemoteOperational => Status::RemOpErr,
         Outcome::Fatal => Status::FatalErr,
     };
-    (status, 0)
+    Some(status.into())
 }
