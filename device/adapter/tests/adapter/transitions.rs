@@ -4,7 +4,7 @@
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::Opcode;
-use vrnic_adapter::objects::qp::transitions;
+use vrnic_adapter::objects::qp::transitions::{self, Change};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::{Setup, attributes};
 use vrnic_testdriver::wr::Wr;
@@ -194,7 +194,7 @@ fn rules_of_all_types() {
                     let given = given.difference(AttrMask::STATE);
                     given.contains(rule.required) && (rule.required | rule.optional).contains(given)
                 });
-                let got = transitions::allowed(kind, (from, to), given);
+                let got = transitions::allowed(kind, Change { from, to }, given);
                 assert_eq!(got, legal, "{kind:?} from {from:?} to {to:?} with {given:?}");
             }
         }

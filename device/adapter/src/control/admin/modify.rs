@@ -13,7 +13,7 @@ use crate::adapter::Adapter;
 use crate::datapath::transport::wire;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
-use crate::objects::qp::transitions;
+use crate::objects::qp::transitions::{self, Change};
 use crate::objects::qp::{Qp, RequesterConfig, Rights};
 
 pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -> Outcome<()> {
@@ -46,7 +46,8 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if adapter.transport() == Transport::Iwarp && next == State::Rtr {
         return Err(Status::Unsupported.into());
     }
-    if !transitions::allowed(qp.kind, (current, next), mask) {
+    let change = Change { from: current, to: next };
+    if !transitions::allowed(qp.kind, change, mask) {
         return Err(Status::BadState.into());
     }
     // A connection that is being closed stays so.
@@ -59,11 +60,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if migrates || mask.contains(AttrMask::ALT_PATH) {
         return Err(Status::Unsupported.into());
     }
-    if apply(adapter, &qp, &new, mask, (current, next)) {
-        Ok(())
-    } else {
-        Err(Status::BadState.into())
-    }
+    if apply(adapter, &qp, &new, mask, change) { Ok(()) } else { Err(Status::BadState.into()) }
 }
 
 /// Checks the attributes that the mask names, each for itself; `mtu` is the port's.
@@ -100,9 +97,9 @@ fn apply<H: Host>(
     qp: &Arc<Qp<H>>,
     new: &Attr,
     mask: AttrMask,
-    (current, next): (State, State),
+    change: Change,
 ) -> bool {
-    match next {
+    match change.to {
         State::Reset => {
             qp.set_state(State::Reset);
             adapter.hang_up(qp);
@@ -128,17 +125,17 @@ fn apply<H: Host>(
     merge(&mut qp.attr.lock(), new, mask);
     configure(qp);
     let attr = *qp.attr.lock();
-    wire::connect(adapter.network(), qp, &attr, (current, next));
-    if current != next {
-        let drain = next == State::Sqd;
+    wire::connect(adapter.network(), qp, &attr, change);
+    if change.from != change.to {
+        let drain = change.to == State::Sqd;
         qp.attr.lock().sq_draining = u8::from(drain);
         let notify = mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && new.en_sqd_async_notify != 0;
         qp.requester.lock().notify_drained = drain && notify;
     }
-    if !qp.change_state(current, next) {
+    if !qp.change_state(change.from, change.to) {
         return false;
     }
-    if matches!(next, State::Rts | State::Sqd) {
+    if matches!(change.to, State::Rts | State::Sqd) {
         qp.schedule(adapter.core());
     }
     true

@@ -10,7 +10,7 @@ use vrnic_roce::wire::{Mtu, Qpn};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::local::{Exchange, Stop};
-use crate::datapath::transport::packets::connect::{path, transport};
+use crate::datapath::transport::packets::connect::{Ends, path, transport};
 use crate::datapath::transport::packets::message::{request, verdict};
 use crate::datapath::transport::peers::Network;
 use crate::host::{CopyFault, Host};
@@ -59,12 +59,12 @@ fn exchanged<H: Host>(
         return;
     }
     let attr = *qp.attr.lock();
-    let ends = [qp.qpn.get(), there.qp.qpn.get()];
+    let ends = Ends { own: qp.qpn, peer: there.qp.qpn };
     let (Some(transport), Some(mtu)) = (transport(qp.kind), Mtu::from_code(attr.path_mtu)) else {
         return;
     };
     let Some(request) = request(qp, (send, raw)) else { return };
-    let Some(path) = path(network.own, &attr.av, ends.into()) else { return };
+    let Some(path) = path(network.own, &attr.av, ends) else { return };
     here.slice.charge_copy(send.length);
     let mut payload = vec![0; usize::try_from(send.length).unwrap_or(0)];
     if verdict != Verdict::NotReady && read(exchange, &mut payload).is_none() {
@@ -80,7 +80,7 @@ fn exchanged<H: Host>(
         connection: (message >> 32) as u32,
         transport,
         mtu,
-        ends: ends.map(Qpn::new),
+        ends: [ends.own, ends.peer].map(|qpn| Qpn::new(qpn.get())),
         first_psn: Psn::new(attr.sq_psn.get()),
         path,
         min_rnr_timer: RnrTimer::new(responder.min_rnr_timer),

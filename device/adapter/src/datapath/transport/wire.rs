@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::{Attr, State};
+use vrnic_abi::qp::Attr;
 use vrnic_roce::wire::Frame as RoceFrame;
 
 use super::{packets, stream};
@@ -11,16 +11,12 @@ use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::qp::Qp;
+use crate::objects::qp::transitions::Change;
 use crate::slice::{Slice, cost};
 
 /// Prepares the transport of a QP that MODIFY_QP moves from one state to another, if its peer is
 /// not reached by memory. OPEN_CONNECTION connects those of iWARP.
-pub(crate) fn connect<H: Host>(
-    network: Network<'_, H>,
-    qp: &Qp<H>,
-    attr: &Attr,
-    change: (State, State),
-) {
+pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr, change: Change) {
     packets::connect::connect(network, qp, attr, change);
 }
 

@@ -179,9 +179,18 @@ const UD: &[Rule] = &[
 const GSI: &[Rule] =
     &[rule(State::Reset, State::Init, KEYS, NONE), rule(State::Init, State::Init, NONE, KEYS)];
 
-/// Returns whether a QP of this type may go from one state to another with these attributes.
+/// A change of a QP's state, or none if both are the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The state before it.
+    pub from: State,
+    /// The state after it.
+    pub to: State,
+}
+
+/// Returns whether a QP of this type may change its state so, with these attributes.
 #[must_use]
-pub fn allowed(kind: Type, (from, to): (State, State), mask: AttrMask) -> bool {
+pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool {
     let mask = mask.difference(AttrMask::STATE);
     if matches!(to, State::Reset | State::Err) {
         // From any state, without attributes; only, nothing fails in Reset.

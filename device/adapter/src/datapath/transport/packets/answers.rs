@@ -6,8 +6,8 @@ use vrnic_abi::qp::{Access, State};
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
 use vrnic_roce::time::Time;
-use vrnic_roce::wire::{Frame as RoceFrame, Packet};
 
+use super::requests::Received;
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -24,7 +24,7 @@ use crate::stats::Counter;
 pub(super) fn receive<H: Host>(
     core: &Arc<Core<H>>,
     qp: &Arc<Qp<H>>,
-    (frame, packet): (&RoceFrame<'_>, &Packet<'_>),
+    Received { parsed, packet, .. }: &Received<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     let mut guard = qp.requester.lock();
@@ -32,15 +32,15 @@ pub(super) fn receive<H: Host>(
     if !matches!(qp.state(), State::Rts | State::Sqd) {
         return Err(Discard::State);
     }
-    sender.way.admission.check(&frame.network, &packet.head)?;
+    sender.way.admission.check(&parsed.network, &packet.head)?;
     let here = TurnContext::new(core, qp, slice);
     let effect = sender.engine.receive(Time::from_nanos(here.now()), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
     let (id, placed) = match effect {
         Effect::Nothing => return Ok(()),
-        Effect::Place { id, offset, bytes } => (id, place(&here, qp, sender, (id, offset), bytes)),
-        Effect::Old { id, value } => (id, place(&here, qp, sender, (id, 0), &value.to_le_bytes())),
+        Effect::Place { id, offset, bytes } => (id, place(&here, qp, sender, id, offset, bytes)),
+        Effect::Old { id, value } => (id, place(&here, qp, sender, id, 0, &value.to_le_bytes())),
     };
     if placed.is_none() {
         sender.engine.refuse(id);
@@ -54,7 +54,8 @@ fn place<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     sender: &Sender,
-    (id, offset): (u64, u32),
+    id: u64,
+    offset: u32,
     bytes: &[u8],
 ) -> Option<()> {
     let (posted, raw) = sender.outstanding.find(id)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vrnic_roce::Discard;
 use vrnic_roce::wire::{Body, Frame as RoceFrame, Qpn};
 
+use super::requests::Received;
 use super::{answers, datagrams, requests};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
@@ -43,22 +44,18 @@ fn deliver<H: Host>(
         return Err(Discard::State);
     }
     if packet.head.destination == Qpn::MULTICAST {
-        datagrams::receive_by_group(network, &parsed, &packet, slice)?;
+        datagrams::receive_by_group(network, &Received { frame, parsed, packet }, slice)?;
         return Ok(None);
     }
     let qp = network.own.qp(packet.head.destination.get().into()).ok_or(Discard::State)?;
-    match packet.body {
+    let received = Received { frame, parsed, packet };
+    match received.packet.body {
         Body::Datagram(_) => {
-            datagrams::receive(network, &qp, (&parsed, &packet), slice)?;
-            Ok(None)
+            datagrams::receive(network, &qp, &received, slice)?;
+            return Ok(None);
         }
-        Body::Request(_) => {
-            requests::receive(core, &qp, &requests::Received { frame, parsed, packet }, slice)?;
-            Ok(Some(qp))
-        }
-        Body::Response(_) | Body::Congestion => {
-            answers::receive(core, &qp, (&parsed, &packet), slice)?;
-            Ok(Some(qp))
-        }
+        Body::Request(_) => requests::receive(core, &qp, &received, slice)?,
+        Body::Response(_) | Body::Congestion => answers::receive(core, &qp, &received, slice)?,
     }
+    Ok(Some(qp))
 }

@@ -22,6 +22,7 @@ use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
+use crate::objects::qp::transitions::Change;
 use crate::objects::qp::{Path, Qp};
 
 /// Packets that a requester may have outstanding.
@@ -37,19 +38,14 @@ const ECN: u8 = 3;
 
 /// Makes the engines of a QP that goes from one state to another, if its peer is reached by
 /// packets: the receiving half before it can receive, the sending half when it has all attributes.
-pub(crate) fn connect<H: Host>(
-    network: Network<'_, H>,
-    qp: &Qp<H>,
-    attr: &Attr,
-    change: (State, State),
-) {
+pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr, change: Change) {
     let mut attr = *attr;
-    let connects = match (change, &qp.requester.lock().path) {
-        ((State::Init, State::Rtr), _) => network.fabric.needs_packets(attr.av.dmac),
-        ((State::Rtr, State::Rts), Path::Packets(_)) => true,
+    let connects = match (change.from, change.to, &qp.requester.lock().path) {
+        (State::Init, State::Rtr, _) => network.fabric.needs_packets(attr.av.dmac),
+        (State::Rtr, State::Rts, Path::Packets(_)) => true,
         // The engine has failed with the send queue. A new one continues with its sequence numbers,
         // and the work requests that were outstanding are flushed.
-        ((State::Sqe, State::Rts), Path::Packets(sender)) => {
+        (State::Sqe, State::Rts, Path::Packets(sender)) => {
             attr.sq_psn = sender.engine.psn().get().into();
             true
         }
@@ -58,19 +54,19 @@ pub(crate) fn connect<H: Host>(
     let attr = &attr;
     let Some(transport) = transport(qp.kind).filter(|_| connects) else { return };
     let Some(mtu) = Mtu::from_code(attr.path_mtu) else { return };
-    let ends = (qp.qpn.get(), attr.dest_qpn.get());
+    let ends = Ends { own: qp.qpn, peer: attr.dest_qpn };
     let Some(path) = path(network.own, &attr.av, ends) else { return };
     let addresses = Some(path.network.addresses);
     let admission = Admission { transport, pkey: DEFAULT_PKEY, addresses };
     let way = Way { path, admission };
     let mut sender = Box::new(sender(qp, attr, (way, mtu)));
     let mut requester = qp.requester.lock();
-    if let (State::Sqe, Path::Packets(failed)) = (change.0, &requester.path) {
+    if let (State::Sqe, Path::Packets(failed)) = (change.from, &requester.path) {
         sender.outstanding.succeed(&failed.outstanding);
     }
     requester.path = Path::Packets(sender);
     drop(requester);
-    if change.1 == State::Rtr && qp.kind != Type::XrcIni {
+    if change.to == State::Rtr && qp.kind != Type::XrcIni {
         let engine = receiver(qp.kind, attr, (transport, mtu));
         qp.responder.lock().packets = Some(Box::new(Receiver::new(engine, way)));
     }
@@ -86,12 +82,21 @@ pub(crate) const fn transport(kind: Type) -> Option<Transport> {
     }
 }
 
-/// The headers of packets from the QP with the number `own` to `peer`, along an address vector;
-/// `None` if its addresses are not of one family, or there is no such source.
+/// The QPs that a packet goes from and to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// The QP that sends it.
+    pub(crate) own: vrnic_abi::Qpn,
+    /// The QP that receives it.
+    pub(crate) peer: vrnic_abi::Qpn,
+}
+
+/// The headers of packets between two QPs, along an address vector; `None` if its addresses are not
+/// of one family, or there is no such source.
 pub(crate) fn path<H: Host>(
     objects: &Objects<H>,
     av: &AddressVector,
-    (own, peer): (u32, u32),
+    Ends { own, peer }: Ends,
 ) -> Option<wire::Path> {
     let source = objects.gid(av.sgid_index.get())?;
     let vlan = Some(source.vlan.get()).filter(|vlan| *vlan != NO_VLAN);
@@ -110,7 +115,7 @@ pub(crate) fn path<H: Host>(
             hop_limit: av.hop_limit.max(1),
             flow_label,
         },
-        source_port: source_port(flow_label, own, peer),
+        source_port: source_port(flow_label, own.get(), peer.get()),
     })
 }
 

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
 use vrnic_roce::wire::network::Addresses;
-use vrnic_roce::wire::{self, Frame as RoceFrame, Mtu, Packet, Qpn};
+use vrnic_roce::wire::{self, Frame as RoceFrame, Mtu, Qpn};
 use vrnic_roce::{Discard, Psn};
 
-use super::connect::{NO_VLAN, path};
+use super::connect::{Ends, NO_VLAN, path};
 use super::frames;
+use super::requests::Received;
 use crate::datapath::responder::outcome;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
-use crate::datapath::transport::datagram_receive::{self, Arrived, NotPlaced, place, received};
+use crate::datapath::transport::datagram_receive::{self, Arrived, NotPlaced, place};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::ethernet::Frame;
@@ -36,7 +37,7 @@ pub(crate) fn way<H: Host>(
     qp: &Qp<H>,
     to: &DatagramSeg,
 ) -> Option<wire::Path> {
-    path(network.own, &to.av, (qp.qpn.get(), to.dest_qpn.get()))
+    path(network.own, &to.av, Ends { own: qp.qpn, peer: to.dest_qpn })
 }
 
 /// Sends a datagram as a packet.
@@ -109,14 +110,14 @@ fn build<H: Host>(
 pub(super) fn receive<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
-    (frame, packet): (&RoceFrame<'_>, &Packet<'_>),
+    received: &Received<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
-    let vlan = vlan(frame);
-    if !network.own.has_gid(gid(frame.network.addresses.destination()), vlan) {
+    let parsed = &received.parsed;
+    if !network.own.has_gid(gid(parsed.network.addresses.destination()), vlan(parsed)) {
         return Err(Discard::Address);
     }
-    bring(network, qp, (frame, packet), slice)
+    bring(network, qp, received, slice)
 }
 
 /// Takes a datagram for the members of a group. A datagram from an adapter of this daemon is
@@ -126,24 +127,24 @@ pub(super) fn receive<H: Host>(
 /// Why it is dropped.
 pub(super) fn receive_by_group<H: Host>(
     network: Network<'_, H>,
-    frame: &RoceFrame<'_>,
-    packet: &Packet<'_>,
+    received: &Received<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
-    if !network.own.has_vlan(vlan(frame)) {
+    let parsed = &received.parsed;
+    if !network.own.has_vlan(vlan(parsed)) {
         return Err(Discard::Address);
     }
-    if network.fabric.has_driver(frame.ethernet.source) {
+    if network.fabric.has_driver(parsed.ethernet.source) {
         return Ok(());
     }
-    let group = gid(frame.network.addresses.destination());
+    let group = gid(parsed.network.addresses.destination());
     let mut from = Some(0);
     while let Some(first) = from {
         let (members, next) = network.own.groups.members(&group, first, FEW);
         for Member { qp, .. } in &members {
             slice.charge(cost::DELIVERY);
             // A member that does not take it does not keep it from the others.
-            let _dropped = bring(network, qp, (frame, packet), slice);
+            let _dropped = bring(network, qp, received, slice);
         }
         from = next;
     }
@@ -153,7 +154,7 @@ pub(super) fn receive_by_group<H: Host>(
 fn bring<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
-    (frame, packet): (&RoceFrame<'_>, &Packet<'_>),
+    Received { parsed: frame, packet, .. }: &Received<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     if !qp.kind.is_datagram() || !qp.receives() {
@@ -187,7 +188,7 @@ fn bring<H: Host>(
     there.turn.step(Counter::RxSendReq);
     there.turn.step(Counter::RxPkts);
     there.turn.add(Counter::RxBytes, length);
-    if received(&there, &mut responder, &arrived).is_ok()
+    if datagram_receive::received(&there, &mut responder, &arrived).is_ok()
         && std::mem::take(&mut responder.event_due)
     {
         there.turn.fire(&qp.recv_cq);
