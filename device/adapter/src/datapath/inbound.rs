@@ -63,16 +63,18 @@ impl Operation {
     pub fn of(send: &SendWqe) -> Option<Self> {
         let info = send.opcode.info();
         let remote = Remote { addr: send.raddr, key: send.rkey };
-        let (value, compare) = send.operands;
         Some(match info.class {
             Class::Send if info.invalidate => Self::SendInvalidate(send.rkey),
             Class::Send => Self::Send,
             Class::Write => Self::Write(remote),
             Class::Read => Self::Read(remote),
             Class::Atomic if send.opcode == Opcode::FetchAdd => {
-                Self::FetchAdd { word: remote, add: value }
+                Self::FetchAdd { word: remote, add: send.swap_add }
             }
-            Class::Atomic => Self::CompareSwap { word: remote, compare, swap: value },
+            Class::Atomic => {
+                let (compare, swap) = (send.compare, send.swap_add);
+                Self::CompareSwap { word: remote, compare, swap }
+            }
             Class::Local => return None,
         })
     }

@@ -53,12 +53,28 @@ struct Inner {
     failed: bool,
     /// True once it has been destroyed: neither entries nor events are written any more.
     ended: bool,
-    /// Completions that must come for an event, and nanoseconds that it may wait for them.
-    moderation: (u32, u64),
-    /// Of an event that waits: completions so far, and until when.
-    held: Option<(u32, u64)>,
+    moderation: Moderation,
+    held: Option<HeldEvent>,
     /// The time with which the adapter's list of waiting events has this CQ, if it does.
     listed: Option<u64>,
+}
+
+/// The moderation of a queue's events.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moderation {
+    /// Completions that must come for an event.
+    count: u32,
+    /// Nanoseconds that the event may wait for them.
+    period: u64,
+}
+
+/// An event that waits.
+#[derive(Clone, Copy, Debug)]
+struct HeldEvent {
+    /// Completions so far.
+    count: u32,
+    /// The time when it is due in any case.
+    until: u64,
 }
 
 /// True if a completion is to raise an event.
@@ -211,7 +227,8 @@ impl Cq {
 
     /// Sets moderation: see [`vrnic_abi::admin::ModifyCq`].
     pub fn set_moderation(&self, count: u16, period_us: u16) {
-        self.inner.lock().moderation = (u32::from(count), u64::from(period_us) * 1000);
+        let (count, period) = (count.into(), u64::from(period_us) * 1000);
+        self.inner.lock().moderation = Moderation { count, period };
     }
 
     /// Continues in another ring; returns the index of the first entry there. `None` when more
@@ -236,7 +253,7 @@ impl Cq {
     pub fn release(&self, now: u64) -> Held {
         let mut inner = self.inner.lock();
         match inner.held {
-            Some((_, until)) if until > now => {
+            Some(HeldEvent { until, .. }) if until > now => {
                 inner.listed = Some(until);
                 return Held::Until(until);
             }
@@ -308,7 +325,7 @@ impl Inner {
             event: None,
             failed: false,
             ended: false,
-            moderation: (0, 0),
+            moderation: Moderation::default(),
             held: None,
             listed: None,
         }
@@ -334,19 +351,19 @@ impl Inner {
     /// Decides what to do when an event is due, or waits already, and a completion has come.
     #[inline]
     fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {
-        let (count, period) = self.moderation;
+        let Moderation { count, period } = self.moderation;
         let held = match self.held {
-            Some((so_far, until)) => (so_far + 1, until),
+            Some(held) => HeldEvent { count: held.count + 1, ..held },
             None if !due => return Due::No,
             None if count < 2 || period == 0 => return Due::Now,
-            None => (1, now().saturating_add(period)),
+            None => HeldEvent { count: 1, until: now().saturating_add(period) },
         };
-        if held.0 >= count {
+        if held.count >= count {
             self.held = None;
             return Due::Now;
         }
         self.held = Some(held);
-        let due = held.1;
+        let due = held.until;
         match self.listed {
             Some(listed) if listed <= due => Due::No,
             listed => {

@@ -97,8 +97,10 @@ pub struct SendWqe {
     pub raddr: u64,
     /// Remote key.
     pub rkey: Key,
-    /// Operands of an atomic.
-    pub operands: (u64, u64),
+    /// Of an atomic: the value to swap in, or to add.
+    pub swap_add: u64,
+    /// Of a compare and swap: the value to compare with.
+    pub compare: u64,
     /// Segments of the data; empty, but at its place, if the data is inline.
     pub segments: SegmentList,
     /// Message length in bytes.
@@ -133,7 +135,8 @@ impl SendWqe {
         imm: [0; 4],
         raddr: 0,
         rkey: Key::new(0),
-        operands: (0, 0),
+        swap_add: 0,
+        compare: 0,
         segments: SegmentList { offset: 0, count: 0, total: 0 },
         length: 0,
     };
@@ -176,7 +179,7 @@ impl SendWqe {
         (self.opcode, self.flags) = (opcode, flags);
         self.imm = header.imm;
         (self.raddr, self.rkey) = (header.raddr.get(), header.rkey);
-        self.operands = (0, 0);
+        (self.swap_add, self.compare) = (0, 0);
         self.segments = SegmentList::default();
         self.length = 0;
         let count = usize::from(header.count.get());
@@ -219,7 +222,7 @@ impl SendWqe {
             MemFlags::from_bits(flags).filter(|_| count == 0 && is_zero(reserved))?;
         } else if info.class == Class::Atomic {
             let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
-            self.operands = (operands.swap_add.get(), operands.compare.get());
+            (self.swap_add, self.compare) = (operands.swap_add.get(), operands.compare.get());
             self.segments = SegmentList::parse(raw, body + size_of::<AtomicSeg>(), count)?;
             self.length = self.segments.total();
             if count != 1 || self.length != 8 {

@@ -22,7 +22,7 @@ use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced, place, received};
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
-use crate::datapath::transport::packets::datagrams;
+use crate::datapath::transport::packets::datagrams::{self, Leaving};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
@@ -68,16 +68,6 @@ struct Way<'a> {
     to: &'a DatagramSeg,
     sgid: &'a [u8; 16],
     vlan: u16,
-}
-
-/// A datagram that leaves.
-#[derive(Clone, Copy)]
-struct Leaving<'a> {
-    send: &'a SendWqe,
-    /// The memory of its data.
-    source: &'a SgList<'a>,
-    /// The Q_Key that its receiver must have.
-    qkey: u32,
 }
 
 /// Result of sending a datagram.
@@ -169,7 +159,8 @@ fn execute<H: Host>(
             route.as_mut().map_or(Sent::Dropped, |route| {
                 let qkey = route.to.qkey.get();
                 let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
-                let datagram = Leaving { send, source: &source, qkey };
+                let to = route.to.dest_qpn;
+                let datagram = Leaving { send, source: &source, to, qkey };
                 deliver((network, here), qp, &datagram, (route, &mut requester.progress))
             })
         }
@@ -283,16 +274,11 @@ fn deliver<H: Host>(
 ) -> Sent {
     let Route { to, target, sgid, vlan } = route;
     let way = Way { to, sgid, vlan: *vlan };
-    let leave = |path: &wire::Path| {
-        let Leaving { send, source, qkey } = *datagram;
-        let destination = wire::Qpn::new(to.dest_qpn.get());
-        datagrams::send((network, here), qp, (path, destination, qkey), (send, source))
-    };
+    let leave = |path: &wire::Path| datagrams::send((network, here), qp, path, datagram);
     let (found, outside) = match target {
         Target::One(peer) => {
             if let Some(watcher) = network.fabric.watch.of_messages() {
-                let Leaving { send, source, qkey } = *datagram;
-                datagrams::show((network, watcher), (here, qp), (to, qkey), (send, source));
+                datagrams::show((network, watcher), (here, qp), to, datagram);
             }
             return deliver_to(here, qp, datagram, (way, peer));
         }
@@ -379,7 +365,7 @@ fn bring<H: Host>(
     datagram: &Leaving<'_>,
     (way, there): (Way<'_>, &There<'_, H>),
 ) -> Sent {
-    let (to, Leaving { send, source, qkey }) = (there.qp, *datagram);
+    let (to, Leaving { send, source, qkey, .. }) = (there.qp, *datagram);
     let mut responder = to.responder.lock();
     // It may have been reset or destroyed before the lock was ours.
     if responder.qkey != qkey || !to.receives() {

@@ -53,7 +53,7 @@ fn completion<H: Host>(qp: &Qp<H>, posted: &Posted, done: bool) -> Completion {
     let reads = done && send.opcode.info().has_response();
     Completion {
         byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
-        key: posted.command.map(|(_, key)| CompletionKey::Carried(key)),
+        key: posted.command.map(|command| CompletionKey::Carried(command.key)),
         ..Completion::of_send(qp.qpn, send.id(), posted.opcode, Status::Success)
     }
 }

@@ -29,10 +29,19 @@ pub struct Posted {
     pub send: SendWqe,
     /// The user's name for it, in the completion.
     pub opcode: Opcode,
-    /// The key that it gives to the peer, and its place in the message.
-    pub command: Option<(u64, Key)>,
+    /// The key that it gives to the peer, if it is a command.
+    pub command: Option<CarriedKey>,
     /// The end of the work request, once it is known.
     pub end: Option<End>,
+}
+
+/// A key in the message of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedKey {
+    /// The key.
+    pub key: Key,
+    /// Offset of its place in the message.
+    pub place: u64,
 }
 
 /// The end of a work request.

@@ -31,6 +31,19 @@ use vrnic_abi::sq::{DatagramSeg, Flags};
 /// Members of a group that are looked up at once.
 const FEW: usize = 64;
 
+/// A datagram that leaves.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaving<'a> {
+    /// Its work request.
+    pub(crate) send: &'a SendWqe,
+    /// The memory of its data.
+    pub(crate) source: &'a SgList<'a>,
+    /// The QP that it is for.
+    pub(crate) to: vrnic_abi::Qpn,
+    /// The Q_Key that its receiver must have.
+    pub(crate) qkey: u32,
+}
+
 /// The way of datagrams to a destination; `None` if its addresses are not of one family.
 pub(crate) fn way<H: Host>(
     network: Network<'_, H>,
@@ -47,11 +60,11 @@ pub(crate) fn way<H: Host>(
 pub(crate) fn send<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
-    way: (&wire::Path, Qpn, u32),
-    what: (&SendWqe, &SgList<'_>),
+    path: &wire::Path,
+    datagram: &Leaving<'_>,
 ) -> Result<(), CopyFault> {
     let mut outbox = Vec::with_capacity(1);
-    build(here, qp, way, what, &mut outbox)?;
+    build(here, qp, path, datagram, &mut outbox)?;
     network.transmit(qp.qpn, &mut outbox);
     Ok(())
 }
@@ -61,13 +74,12 @@ pub(crate) fn send<H: Host>(
 pub(crate) fn show<H: Host>(
     (network, watcher): (Network<'_, H>, &dyn Watcher),
     (here, qp): (&TurnContext<'_, H>, &Qp<H>),
-    (to, qkey): (&DatagramSeg, u32),
-    what: (&SendWqe, &SgList<'_>),
+    to: &DatagramSeg,
+    datagram: &Leaving<'_>,
 ) {
     let Some(path) = way(network, qp, to) else { return };
     let mut outbox = Vec::with_capacity(1);
-    let destination = Qpn::new(to.dest_qpn.get());
-    if build(here, qp, (&path, destination, qkey), what, &mut outbox).is_err() {
+    if build(here, qp, &path, datagram, &mut outbox).is_err() {
         return;
     }
     let station = network.fabric.station(to.av.dmac);
@@ -81,14 +93,14 @@ pub(crate) fn show<H: Host>(
 fn build<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    (way, to, qkey): (&wire::Path, Qpn, u32),
-    (send, source): (&SendWqe, &SgList<'_>),
+    path: &wire::Path,
+    &Leaving { send, source, to, qkey }: &Leaving<'_>,
     outbox: &mut Vec<Frame>,
 ) -> Result<(), CopyFault> {
     // It has been checked against the port's MTU.
     let length = u32::try_from(send.length).unwrap_or(u32::MAX);
     let datagram = Outgoing {
-        destination: to,
+        destination: Qpn::new(to.get()),
         qkey,
         imm: send.imm(),
         solicited: send.flags.contains(Flags::SOLICITED),
@@ -96,7 +108,7 @@ fn build<H: Host>(
     };
     let mut sender = datagram::Sender::new(Qpn::new(qp.qpn.get()), qkey, Psn::new(send.index));
     let Ok((head, body)) = sender.next(&datagram, Mtu::M4096) else { return Ok(()) };
-    let parts = frames::Parts { path: way, head: &head, body: &body, length: length as usize };
+    let parts = frames::Parts { path, head: &head, body: &body, length: length as usize };
     frames::add(outbox, &parts, |payload| source.read::<H>(&here.memory, 0, payload))?;
     here.slice.charge(cost::PACKET);
     here.slice.charge_copy(length.into());

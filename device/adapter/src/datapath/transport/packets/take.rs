@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
@@ -17,7 +16,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
-use crate::objects::qp::outstanding::{End, Posted};
+use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
@@ -133,17 +132,17 @@ impl<H: Host> Sending<'_, H> {
     }
 }
 
-/// Makes the key that a SEND_CMD carries; returns it with its place in the message.
+/// Makes the key that a SEND_CMD carries.
 #[cold]
 fn command<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     (send, raw): (&SendWqe, &[u8]),
-) -> Result<(u64, Key), Denied> {
+) -> Result<CarriedKey, Denied> {
     let key = memory_wr::open_command(here, qp, (send, raw))?;
     let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
     let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
-    Ok((place, key))
+    Ok(CarriedKey { key, place })
 }
 
 /// Checks the requester's own memory, before anything leaves.

@@ -26,7 +26,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::{Denied, Message};
-use crate::objects::qp::outstanding::End;
+use crate::objects::qp::outstanding::{CarriedKey, End};
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp, Requester, Responder};
 use crate::requests::wqe::Segment;
@@ -213,7 +213,7 @@ impl<H: Host> Sending<'_, H> {
             side.add_source((here, qp.pdn), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
             side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
-            if let Some((place, key)) = posted.command {
+            if let Some(CarriedKey { key, place }) = posted.command {
                 insert_key(payload, at, place, key.get().to_be_bytes());
             }
             Ok(())
