@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 
 use vrnic_abi::admin::{self, MrFlags, Pages, RegMr, command};
-use vrnic_abi::connection::{Connection, Role};
+use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
@@ -91,6 +91,29 @@ fn bad_cables_change_nothing() {
     let cable = Cable::new(2, faults);
     every_operation(&cable);
     assert!(cable.ga.stats().tcp_retrans_segs.get() > 0);
+}
+
+/// Linux agrees on timestamps, which take room in each segment.
+#[test]
+fn an_fpdu_fills_a_segment_with_timestamps() {
+    const FPDUS: u32 = 100;
+    const PAYLOAD: u32 = 1428;
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, b) =
+        (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
+    for (number, end, peer) in [(0, &a, &b), (1, &b, &a)] {
+        let peer = peer.guest.mac();
+        end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
+        let mut connection = stream::connection(number, peer, stream::MSS);
+        connection.flags |= ConnectionFlags::TIMESTAMPS.bits();
+        end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
+    }
+    let write = |len| Wr::new(Opcode::Write, &[a.sge(0, len)]).to(b.buffer, b.key);
+    let (short, long) = (write(8), write(FPDUS * PAYLOAD));
+    assert_eq!(status(&cable.complete(&mut a, &short)), Status::Success);
+    let before = cable.ga.stats().tx_pkts.get();
+    assert_eq!(status(&cable.complete(&mut a, &long)), Status::Success);
+    assert_eq!(cable.ga.stats().tx_pkts.get() - before, u64::from(FPDUS));
 }
 
 /// A retransmission reads the memory of the program again, so that has to be the program's until

@@ -134,6 +134,12 @@ impl Connection {
         self.send.limit_mss(mss);
     }
 
+    /// Bytes of data in a segment, besides its options.
+    #[must_use]
+    pub const fn mss(&self) -> usize {
+        self.send.mss
+    }
+
     /// The first position that the peer has not acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> StreamPos {

@@ -114,18 +114,19 @@ fn streaming<H: Host>(
     let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
     let wishes =
         Wishes { ird: connection.ird.get(), ord: connection.ord.get(), ..Wishes::default() };
-    let config = Config {
-        wishes,
-        capacity: qp.sq.size().min(OUTSTANDING) as usize,
-        emss: u32::from(mss),
-        extensions: true,
-        ..Config::default()
-    };
-    let stream = stream(role, config, connection)?;
     let now = Nanos(adapter.host().now());
     let context = context(flags, connection);
     let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
+    let config = Config {
+        wishes,
+        capacity: qp.sq.size().min(OUTSTANDING) as usize,
+        // An FPDU fills a segment, in which timestamps take room, too.
+        emss: u32::try_from(tcp.mss()).unwrap_or(u32::MAX),
+        extensions: true,
+        ..Config::default()
+    };
+    let stream = stream(role, config, connection)?;
     Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss }, &qp.sq, claim))
 }
 
