@@ -35,6 +35,7 @@ mod srq;
 mod states;
 mod stream_ends;
 mod stream_pairs;
+mod stream_paths;
 mod streams;
 mod threads;
 mod tpt;

@@ -128,10 +128,20 @@ impl Connection {
         }
     }
 
-    /// The path carries TCP payload and options of at most so many bytes (ICMP "fragmentation
-    /// needed"). It never grows again.
+    /// The path carries TCP payload and options of at most so many bytes. It never grows again.
     pub fn limit_mss(&mut self, mss: u16) {
         self.send.limit_mss(mss);
+    }
+
+    /// Somebody says that the segment with this number was too long for the path, which carries so
+    /// many bytes ([`wire::TooLong`]). Only numbers of bytes that are under way are believed
+    /// (RFC 5927, 4.1). Returns whether segments become shorter.
+    pub fn too_long(&mut self, seq: SeqNum, mss: u16) -> bool {
+        let before = self.send.mss;
+        if self.send.is_under_way(seq) {
+            self.limit_mss(mss);
+        }
+        self.send.mss < before
     }
 
     /// Bytes of data in a segment, besides its options.

@@ -130,6 +130,12 @@ impl Sender {
         self.origin.number(at)
     }
 
+    /// Whether a number is that of a byte which was sent and is not acknowledged.
+    pub(crate) fn is_under_way(&self, number: SeqNum) -> bool {
+        let at = self.origin.position(number, self.una);
+        at.is_some_and(|at| self.una <= at && at < self.next)
+    }
+
     /// The path carries segments of so many bytes only.
     pub(crate) fn limit_mss(&mut self, mss: u16) {
         self.mss = self.mss.min(usize::from(mss.max(MSS_MIN) - self.options));

@@ -3,16 +3,19 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`frame`] | Ethernet, VLAN and IP around a segment |
+//! | [`icmp`] | notices that a segment was too long |
 //! | [`checksum`] | the Internet checksum |
 //! | `options` | options of segments |
 //! | [`segment`] | the header of a segment with its options |
 
 pub mod checksum;
 pub mod frame;
+pub mod icmp;
 mod options;
 pub mod segment;
 
 pub use frame::{Frame, HEADROOM, NoRoom, Path};
+pub use icmp::TooLong;
 pub use segment::{Flags, Header, Options, SackBlock, Segment, Timestamps};
 
 use crate::discard::Discard;

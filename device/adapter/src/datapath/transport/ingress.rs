@@ -2,6 +2,7 @@
 
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
+use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::flow::Flow;
@@ -44,7 +45,10 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     if !objects.claims.any() {
         return Some(frame);
     }
-    let Some(flow) = Flow::of(frame.bytes()) else { return Some(frame) };
+    let Some(flow) = Flow::of(frame.bytes()) else {
+        tell_too_long(objects, &frame);
+        return Some(frame);
+    };
     let Flow { vlan, source: remote, destination: local, fragment } = flow;
     let core = objects.core();
     if fragment {
@@ -63,6 +67,23 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
         core.stats().step(Counter::RxRoceDiscards);
     }
     None
+}
+
+/// Leaves a copy of a notice that a segment was too long for its path for the worker of the QP that
+/// has sent it. The guest's kernel gets the notice, too: it has routes of its own.
+fn tell_too_long<H: Host>(objects: &Objects<H>, frame: &Frame) {
+    let Some(notice) = TooLong::parse(frame.bytes()) else { return };
+    let (core, tuple) = (objects.core(), tuple_of(&notice));
+    let qp = objects.claims.find(&tuple).and_then(|qpn| objects.qp(qpn));
+    if let Some(qp) = qp.filter(|_| frame.bytes().len() <= FRAME_MAX && core.carries()) {
+        let _lost = core.put_frame(qp.worker, frame.clone());
+    }
+}
+
+/// Returns the addresses of the connection of a segment that was too long, as its sender sees them.
+pub(crate) fn tuple_of(notice: &TooLong) -> Tuple {
+    let vlan = notice.vlan.map(|tag| tag & 0x0fff);
+    Tuple { vlan, local: notice.source, remote: notice.destination }
 }
 
 /// Returns whether a frame of the guest's network card is of a TCP connection that the adapter has

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use vrnic_tcp::Nanos;
+use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
 use super::memory::Reach;
-use crate::datapath::transport::ingress::tuple;
+use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -20,7 +21,9 @@ pub(crate) fn arrive<H: Host>(
     frame: &Frame,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let parsed = TcpFrame::parse(frame.bytes()).ok()??;
+    let Some(parsed) = TcpFrame::parse(frame.bytes()).ok()? else {
+        return too_long(network, &TooLong::parse(frame.bytes())?);
+    };
     let qpn = network.own.claims.find(&tuple(&parsed.path))?;
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
@@ -34,6 +37,21 @@ pub(crate) fn arrive<H: Host>(
         let mut reach = Reach { core: network.core(), qp: &qp, responder, outstanding, slice };
         tcp.receive(now, &parsed.segment, &mut stream.sink(&mut reach));
     }
+    drop(requester);
+    Some(qp)
+}
+
+/// A segment of a QP was too long for its path: that sends shorter ones from now on.
+fn too_long<H: Host>(network: Network<'_, H>, notice: &TooLong) -> Option<Arc<Qp<H>>> {
+    let qpn = network.own.claims.find(&tuple_of(notice))?;
+    let qp = network.own.qp(qpn)?;
+    let mut requester = qp.requester.lock();
+    let Path::Stream(streaming) = &mut requester.path else { return None };
+    if !streaming.tcp.too_long(notice.seq, notice.mss) {
+        return None;
+    }
+    let emss = u32::try_from(streaming.tcp.mss()).unwrap_or(u32::MAX);
+    streaming.stream.set_emss(emss);
     drop(requester);
     Some(qp)
 }

@@ -1,0 +1,85 @@
+//! TCP connections of QPs over paths that carry less than the networks at their ends.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_simlink::{Fate, Faults};
+use vrnic_tcp::wire::checksum::Sum;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::cable::Cable;
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+/// The MTU behind the router.
+const MTU: u16 = 1000;
+/// The sequence number in a frame with IPv4.
+const SEQ: usize = ETHERNET + 20 + 4;
+
+/// Writes the checksum of bytes to a place in them.
+fn seal(bytes: &mut [u8], at: usize) {
+    let sum = Sum::default().bytes(bytes).finish();
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The notice of a router that a frame was too long.
+fn notice(frame: &[u8], mtu: u16) -> Frame {
+    let [high, low] = mtu.to_be_bytes();
+    let mut icmp = [&[3, 4, 0, 0, 0, 0, high, low], &frame[ETHERNET..ETHERNET + 28]].concat();
+    seal(&mut icmp, 2);
+    let total = u8::try_from(20 + icmp.len()).expect("short");
+    let mut ip = [0x45, 0, 0, total, 0, 0, 0, 0, 64, 1, 0, 0, 10, 9, 0, 9, 0, 0, 0, 0];
+    ip[16..].copy_from_slice(&frame[ETHERNET + 12..ETHERNET + 16]);
+    seal(&mut ip, 10);
+    Frame::new([&frame[6..12], &[2, 0, 0, 0, 0, 9, 8, 0], &ip[..], &icmp].concat())
+}
+
+#[test]
+fn segments_become_shorter_when_a_router_says_so() {
+    const LEN: usize = 50_000;
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, b) =
+        (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
+    stream::connect_pair(&a, &b);
+    // The frames that the router has dropped, and the length of the longest other one.
+    let seen = Rc::new(RefCell::new((Vec::new(), 0)));
+    let router = Rc::clone(&seen);
+    cable.links[0].borrow_mut().rule(move |frame| {
+        let (dropped, longest) = &mut *router.borrow_mut();
+        if frame.len() > ETHERNET + usize::from(MTU) {
+            dropped.push(frame.to_vec());
+            return Fate::Drop;
+        }
+        *longest = frame.len().max(*longest);
+        Fate::Pass
+    });
+    let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
+    a.fill(0, &data);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, LEN as u32)]).to(b.buffer, b.key));
+    cable.run_until(|| !seen.borrow().0.is_empty());
+    let first = std::mem::take(&mut seen.borrow_mut().0).remove(0);
+
+    // A forged one, about bytes that are not under way, has no effect.
+    let mut forged = first.clone();
+    forged[SEQ] ^= 0x40;
+    for notice in [notice(&forged, 600), notice(&first, MTU)] {
+        let kept = cable.ga.adapter.offer(notice.clone());
+        assert_eq!(kept.as_ref(), Some(&notice), "the guest's kernel gets it, too");
+    }
+    let mut done = None;
+    cable.run_until(|| {
+        done = done.or_else(|| a.send_cq.poll());
+        done.is_some()
+    });
+    assert_eq!(done.as_ref().map(status), Some(Status::Success));
+    assert!(b.bytes(0, LEN) == data);
+    assert_eq!(seen.borrow().1, ETHERNET + usize::from(MTU), "whole segments of the new size");
+    assert!(seen.borrow().0.is_empty(), "no longer ones");
+}
