@@ -21,13 +21,16 @@ use kernel::{
 
 use super::{Connections, commands::Opening, start::Request, taken::Taken};
 use crate::rdma::{
-    iwcm::{Address, CmId, ConnParam, Depths, Event},
+    iwcm::{Address, CmId, ConnParam, Depths, Event, Offer},
     netdev::NetdevRef,
     socket::{Accepted, Progress, Snapshot, Socket, Watch},
 };
 
 /// The time that an initiator has to send its request.
 const REQUEST_TIME: Delta = Delta::from_secs(5);
+/// The time in which the owner of a listener has to answer a request. No initiator waits so long.
+/// The core does not pass on the requests that it has not told when their listener ends.
+const ANSWER_TIME: Delta = Delta::from_secs(60);
 
 /// A listener, as the connections see it that it has accepted.
 pub(super) trait Acceptor: Send + Sync {
@@ -52,7 +55,7 @@ pub(super) struct Endpoint {
     work: Work<Self>,
     #[pin]
     timer: HrTimer<Self>,
-    /// True if the request has not come in time.
+    /// True if the request has not come in time, or was not answered in time.
     late: Atomic<bool>,
 }
 
@@ -63,7 +66,7 @@ enum State {
     /// It was accepted; its request is read.
     Requesting(Requesting),
     /// The owner of its listener was told of its request.
-    Offered { socket: Socket<Endpoint>, request: Request },
+    Offered(Offered),
     /// Its socket connects.
     Connecting(Connecting),
     /// The adapter has it.
@@ -75,6 +78,14 @@ struct Requesting {
     socket: Socket<Endpoint>,
     listener: Arc<dyn Acceptor>,
     request: Request,
+    _timer: ArcHrTimerHandle<Endpoint>,
+}
+
+/// A connection that was accepted, whose request was told.
+struct Offered {
+    socket: Socket<Endpoint>,
+    request: Request,
+    offer: Offer,
     _timer: ArcHrTimerHandle<Endpoint>,
 }
 
@@ -205,10 +216,10 @@ impl Endpoint {
     ) -> Result {
         let wishes = Wishes::new(param, self.connections.max_depth)?;
         let mut state = self.state.lock();
-        let State::Offered { socket, request } = core::mem::replace(&mut *state, State::Idle)
-        else {
+        let State::Offered(offered) = core::mem::replace(&mut *state, State::Idle) else {
             return Err(ECONNABORTED);
         };
+        let Offered { socket, request, .. } = offered;
         let snapshot = self.hand_over(&socket, netdev, &wishes.opening(Some(request.bytes())))?;
         *state = State::Taken(Taken::accepted(wishes.qpn, (socket, snapshot), id));
         drop(state);
@@ -219,7 +230,7 @@ impl Endpoint {
     /// Rejects the request that was offered.
     pub(super) fn reject(&self, private: &[u8]) {
         let state = core::mem::replace(&mut *self.state.lock(), State::Idle);
-        if let State::Offered { socket, request } = state {
+        if let State::Offered(Offered { socket, request, .. }) = state {
             // The socket, which is closed here, sends it before its end.
             let _ = request.rejection(private).and_then(|reply| socket.write(&reply));
         }
@@ -253,7 +264,7 @@ impl Endpoint {
         match state {
             State::Connecting(_) => self.fail(state, ECONNABORTED),
             State::Taken(taken) => taken.end(),
-            State::Idle | State::Requesting(_) | State::Offered { .. } => {}
+            State::Idle | State::Requesting(_) | State::Offered(_) => {}
         }
     }
 
@@ -316,8 +327,19 @@ impl Endpoint {
             let _ = self.connections.take_offer(offer);
             return Err(error);
         }
-        *state = State::Offered { socket, request };
+        self.late.store(false, Release);
+        let timer = self.clone().start(ANSWER_TIME);
+        *state = State::Offered(Offered { socket, request, offer, _timer: timer });
         Ok(())
+    }
+
+    /// Closes a connection whose request was not answered before its peer closed it, or in time.
+    fn give_up(&self, state: &mut State) {
+        let State::Offered(offered) = &*state else { return };
+        if offered.socket.progress().is_err() || self.late.load(Acquire) {
+            let _ = self.connections.take_offer(offered.offer);
+            *state = State::Idle;
+        }
     }
 
     /// Gives a connection that was made to the adapter.
@@ -362,6 +384,7 @@ impl WorkItem for Endpoint {
             }
             pr_debug!("a connection without a request is closed: {error:?}\n");
         }
+        this.give_up(&mut state);
         if let Err(error) = this.open(&mut state) {
             this.fail(&mut state, error);
         }
