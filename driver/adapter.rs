@@ -188,7 +188,7 @@ impl<'a> Adapter<'a> {
 
     /// Returns the port, for its pairing.
     pub(crate) fn port(&self) -> Port {
-        Port::new(self.liveness.clone(), self.doorbells.clone())
+        Port::new(self.liveness.clone(), self.doorbells.clone(), self.listeners.clone())
     }
 
     /// Returns the MAC of the port.

@@ -77,6 +77,9 @@ pub(crate) trait ConnectionEvents: Send + Sync {
 
     /// The adapter has died, and reports no more changes. Called in any context.
     fn died(&self);
+
+    /// The network card has got a VLAN, or has lost one. May sleep.
+    fn vlans_changed(&self);
 }
 
 /// The objects that events are reported to.

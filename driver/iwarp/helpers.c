@@ -101,7 +101,33 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 	return s;
 }
 
-struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev,
+static bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *netdev)
+{
+	return is_vlan_dev(dev) && vlan_dev_real_dev(dev) == netdev &&
+	       vlan_dev_vlan_proto(dev) == htons(ETH_P_8021Q);
+}
+
+int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after)
+{
+	struct net_device *upper;
+	struct list_head *iter;
+	int next = -1;
+
+	if (!iwarp_is_wildcard(local))
+		return after < 0 ? 0 : -1;
+	if (netdev->ifindex > after)
+		next = netdev->ifindex;
+	rcu_read_lock();
+	netdev_for_each_upper_dev_rcu(netdev, upper, iter) {
+		if (iwarp_is_vlan_of(upper, netdev) && upper->ifindex > after &&
+		    (next < 0 || upper->ifindex < next))
+			next = upper->ifindex;
+	}
+	rcu_read_unlock();
+	return next;
+}
+
+struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int device,
 					 const struct sockaddr_storage *local, bool v6only,
 					 int backlog)
 {
@@ -114,9 +140,7 @@ struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev,
 	sk = s->sock->sk;
 	if (v6only && local->ss_family == AF_INET6)
 		sk->sk_ipv6only = true;
-	/* The core listens at a wildcard address on each device. */
-	if (iwarp_is_wildcard(local))
-		sk->sk_bound_dev_if = netdev->ifindex;
+	sk->sk_bound_dev_if = device;
 	err = kernel_bind(s->sock, (void *)local, iwarp_address_length(local));
 	if (!err)
 		err = kernel_listen(s->sock, backlog);
@@ -266,8 +290,7 @@ static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv
 	dev = dst_dev(dst);
 	if (dev != netdev) {
 		/* Such a connection leaves by another device, or by none, if it is to the guest. */
-		if (!is_vlan_dev(dev) || vlan_dev_real_dev(dev) != netdev ||
-		    vlan_dev_vlan_proto(dev) != htons(ETH_P_8021Q))
+		if (!iwarp_is_vlan_of(dev, netdev))
 			return -ECONNREFUSED;
 		out->tagged = true;
 		out->vlan = vlan_dev_vlan_id(dev) |

@@ -51,8 +51,14 @@ struct iwarp_snapshot {
 struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 					  const struct sockaddr_storage *local,
 					  const struct sockaddr_storage *remote, int tos);
-/* Listens in the network namespace of netdev; at a wildcard address on that device alone. */
-struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev,
+/*
+ * Returns the number of the network device after `after` on which to listen for netdev, or -1. The
+ * first one follows -1. The core listens at a wildcard address on each device, so such a listener
+ * has a socket for netdev and one for each VLAN of it; others have one, for any device (0).
+ */
+int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after);
+/* Listens in the network namespace of netdev, on the network device of that number. */
+struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int device,
 					 const struct sockaddr_storage *local, bool v6only,
 					 int backlog);
 /* Returns the next connection of a listener, or -EAGAIN. */

@@ -15,7 +15,7 @@ use super::{
 use crate::rdma::{
     iwcm::{CmId, Event, Identity},
     netdev::NetdevRef,
-    socket::{Socket, Watch},
+    socket::{Accepted, Socket, Watch},
 };
 
 /// Most connections of a listener whose request has not come. The others wait in the kernel.
@@ -34,8 +34,11 @@ pub(super) struct Listener {
 
 /// The parts of a listener that has not been ended.
 struct Listening {
-    socket: Socket<Listener>,
+    netdev: NetdevRef,
     id: CmId,
+    backlog: i32,
+    /// With the numbers of their network devices, in ascending order.
+    sockets: KVec<(i32, Socket<Listener>)>,
     /// Those whose request has not come.
     pending: KVec<Arc<Endpoint>>,
 }
@@ -54,7 +57,7 @@ impl Listener {
     /// Listens at the address of `id`.
     pub(super) fn new(
         connections: &Arc<Connections>,
-        netdev: &NetdevRef,
+        netdev: NetdevRef,
         id: CmId,
         backlog: i32,
     ) -> Result<Arc<Self>> {
@@ -68,13 +71,16 @@ impl Listener {
             }),
             GFP_KERNEL,
         )?;
-        let socket = Socket::listen(netdev, &id.local(), id.v6only(), backlog, this.clone())?;
-        *this.state.lock() = Some(Listening { socket, id, pending: KVec::new() });
+        let (sockets, pending) = (KVec::new(), KVec::new());
+        let mut listening = Listening { netdev, id, backlog, sockets, pending };
+        listening.follow(&this)?;
+        *this.state.lock() = Some(listening);
         this.enqueue();
         Ok(this)
     }
 
-    fn enqueue(self: &Arc<Self>) {
+    /// Has the work item look at it. Callable in any context.
+    pub(super) fn enqueue(self: &Arc<Self>) {
         let _ = self.connections.queue.enqueue(self.clone());
     }
 
@@ -86,7 +92,7 @@ impl Listener {
     /// Ends it. On return its owner is told of no more requests.
     pub(super) fn end(&self) {
         let Some(listening) = self.state.lock().take() else { return };
-        drop(listening.socket);
+        drop(listening.sockets);
         for endpoint in listening.pending {
             endpoint.release();
         }
@@ -100,7 +106,7 @@ impl Listener {
             if listening.pending.len() >= PENDING_MAX {
                 return Ok(false);
             }
-            listening.socket.accept()?
+            listening.next()?
         };
         let Some(accepted) = accepted else { return Ok(false) };
         let endpoint = Endpoint::new(&self.connections)?;
@@ -115,6 +121,41 @@ impl Listener {
             endpoint.release()
         }
         Ok(true)
+    }
+}
+
+impl Listening {
+    /// Listens on the network devices that have come, and not any more on those that have gone.
+    fn follow(&mut self, listener: &Arc<Listener>) -> Result {
+        let (mut result, mut sockets, mut last) = (Ok(()), KVec::new(), -1);
+        let local = self.id.local();
+        while let Some(device) = Socket::<Listener>::next_device(&self.netdev, &local, last) {
+            let old = self.sockets.iter().position(|(other, _)| *other == device);
+            let socket = match old.and_then(|place| self.sockets.remove(place).ok()) {
+                Some((_, socket)) => Ok(socket),
+                None => self.socket(device, listener),
+            };
+            let added = socket.and_then(|socket| Ok(sockets.push((device, socket), GFP_KERNEL)?));
+            result = result.and(added);
+            last = device;
+        }
+        self.sockets = sockets;
+        result
+    }
+
+    fn socket(&self, device: i32, listener: &Arc<Listener>) -> Result<Socket<Listener>> {
+        let (local, v6only) = (self.id.local(), self.id.v6only());
+        Socket::listen(&self.netdev, device, &local, v6only, self.backlog, listener.clone())
+    }
+
+    /// Accepts one connection, if there is one.
+    fn next(&self) -> Result<Option<Accepted>> {
+        for (_, socket) in &self.sockets {
+            if let Some(accepted) = socket.accept()? {
+                return Ok(Some(accepted));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -135,6 +176,13 @@ impl WorkItem for Listener {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        let followed = match &mut *this.state.lock() {
+            Some(listening) => listening.follow(&this),
+            None => return,
+        };
+        if let Err(error) = followed {
+            pr_warn!("a listener cannot listen on all VLANs: {error:?}\n");
+        }
         // A connection that cannot be served is closed, and the next one is taken.
         while !matches!(this.accept(), Ok(false)) {}
     }

@@ -164,7 +164,7 @@ impl Connections {
     }
 
     /// Listens.
-    pub(crate) fn listen(self: &Arc<Self>, netdev: &NetdevRef, id: CmId, backlog: i32) -> Result {
+    pub(crate) fn listen(self: &Arc<Self>, netdev: NetdevRef, id: CmId, backlog: i32) -> Result {
         if self.is_over() {
             return Err(ENODEV);
         }
@@ -283,5 +283,9 @@ impl ConnectionEvents for Connections {
 
     fn died(&self) {
         self.wake_all();
+    }
+
+    fn vlans_changed(&self) {
+        self.listeners.lock().iter().for_each(Listener::enqueue);
     }
 }

@@ -244,6 +244,10 @@ impl Notifier {
             bindings::netdev_cmd_NETDEV_UNREGISTER if is_paired => {
                 addresses = self.succeed(netdev);
             }
+            bindings::netdev_cmd_NETDEV_CHANGEUPPER if is_paired => {
+                self.port.vlans_changed();
+                return false;
+            }
             bindings::netdev_cmd_NETDEV_UP
             | bindings::netdev_cmd_NETDEV_CHANGE
             | bindings::netdev_cmd_NETDEV_DOWN

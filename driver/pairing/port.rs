@@ -8,7 +8,7 @@ use kernel::{
     time::{Delta, delay::fsleep},
 };
 
-use crate::{hw::uar::Doorbells, quiesce::Liveness, rdma::netdev::NetdevRef};
+use crate::{hw::uar::Doorbells, listeners::Listeners, quiesce::Liveness, rdma::netdev::NetdevRef};
 
 /// The time between two looks of [`Port::wait_for_beat`].
 const POLL: Delta = Delta::from_millis(10);
@@ -36,12 +36,17 @@ impl Settings {
 pub(crate) struct Port {
     liveness: Arc<Liveness>,
     doorbells: Arc<Doorbells>,
+    listeners: Arc<Listeners>,
 }
 
 impl Port {
     /// Returns the port of this adapter.
-    pub(crate) fn new(liveness: Arc<Liveness>, doorbells: Arc<Doorbells>) -> Self {
-        Self { liveness, doorbells }
+    pub(crate) fn new(
+        liveness: Arc<Liveness>,
+        doorbells: Arc<Doorbells>,
+        listeners: Arc<Listeners>,
+    ) -> Self {
+        Self { liveness, doorbells, listeners }
     }
 
     /// Tells the adapter of its settings. That may take as long as the adapter stalls.
@@ -56,6 +61,11 @@ impl Port {
             }
             _ => {}
         }
+    }
+
+    /// Tells those who listen on VLANs of the Ethernet device that it has got one, or lost one.
+    pub(super) fn vlans_changed(&self) {
+        self.listeners.tell_connections(|connections| connections.vlans_changed());
     }
 
     /// Reports that the port could not be paired.

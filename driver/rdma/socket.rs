@@ -127,9 +127,18 @@ impl<T: Watch> Socket<T> {
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
     }
 
-    /// Listens in the network namespace of `netdev`; at a wildcard address on that device alone.
+    /// Returns the number of the network device after `after` on which to listen at `local`, if
+    /// there is one. The first one follows -1.
+    pub(crate) fn next_device(netdev: &NetdevRef, local: &Address, after: i32) -> Option<i32> {
+        // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid.
+        let next = unsafe { bindings::iwarp_next_device(netdev.as_raw(), local.as_ptr(), after) };
+        (next >= 0).then_some(next)
+    }
+
+    /// Listens in the network namespace of `netdev`, on the network device of the number `device`.
     pub(crate) fn listen(
         netdev: &NetdevRef,
+        device: i32,
         local: &Address,
         v6only: bool,
         backlog: i32,
@@ -137,7 +146,7 @@ impl<T: Watch> Socket<T> {
     ) -> Result<Self> {
         // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid.
         let raw = unsafe {
-            bindings::iwarp_socket_listen(netdev.as_raw(), local.as_ptr(), v6only, backlog)
+            bindings::iwarp_socket_listen(netdev.as_raw(), device, local.as_ptr(), v6only, backlog)
         };
         // SAFETY: it was created just now.
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))

@@ -92,7 +92,7 @@ impl IwOperations for Verbs {
     }
 
     fn create_listen(ctx: &Ctx<'_>, device: &Device<Self>, id: CmId, backlog: i32) -> Result {
-        connections(ctx)?.listen(&netdev(device)?, id, backlog)
+        connections(ctx)?.listen(netdev(device)?, id, backlog)
     }
 
     fn destroy_listen(ctx: &Ctx<'_>, id: Identity) -> Result {
