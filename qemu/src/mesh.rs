@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use anyhow::Context;
 
+use crate::adapter::Transport;
 use crate::guest::Guest;
 use crate::pair::Pair;
 use crate::perftest::{Case, Outcome, PATIENCE, PING, between, case, with_sound_clocks};
@@ -11,6 +12,8 @@ use crate::progress::step;
 
 /// The run of perftest.
 const WRITE: Case = case("ib_write_bw", "-s 65536 -n 50");
+/// The same over iWARP.
+const IWARP_WRITE: Case = case("ib_write_bw", "-R -s 65536 -n 50");
 /// The run of rping, which checks its data.
 const ROUNDS: Case = case(PING, "-V -C 10");
 
@@ -25,7 +28,11 @@ pub fn run_mesh(pair: &Pair, only: &str, verbose: bool) -> anyhow::Result<Vec<Ou
     let mut outcomes = Vec::new();
     for (n, server) in guests.iter().enumerate() {
         for client in guests.iter().take(n) {
-            for case in [WRITE, ROUNDS] {
+            let write = match server.setup().adapter.personality {
+                Transport::Roce => WRITE,
+                Transport::Iwarp => IWARP_WRITE,
+            };
+            for case in [write, ROUNDS] {
                 let line = line(&case, client, server);
                 if !format!("{} {}", line.tool, line.options).contains(only) {
                     continue;
