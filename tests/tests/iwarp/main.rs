@@ -1,5 +1,15 @@
 //! Adapters of iWARP: the device, its pairing with the network card, and connections over TCP of
 //! the adapter.
+//!
+//! | module | what it shows |
+//! | --- | --- |
+//! | [`storage`] | the driver's own kernel client |
+//! | [`networks`] | IPv6, VLANs, network namespaces |
+//! | [`removal`] | devices that go while they are used |
+
+mod networks;
+mod removal;
+mod storage;
 
 use std::process::ExitCode;
 
@@ -14,7 +24,7 @@ use vrnic_tests::talk::{
 };
 
 fn main() -> ExitCode {
-    let cases = vec![
+    let own = vec![
         Case::new("device", device),
         Case::new("reliable_connections_alone", connections_alone),
         Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -v -V -C 10")),
@@ -30,7 +40,12 @@ fn main() -> ExitCode {
         Case::new("reload", |pair| reload(&pair.a, "")),
         Case::new("adapter_dies", dies),
     ];
-    bench::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
+    let cases = [own, storage::cases(), networks::cases(), removal::cases()];
+    bench::main_with_modules(
+        &networks::MODULES,
+        Options { personality: Transport::Iwarp, ..Options::default() },
+        cases.into_iter().flatten().collect(),
+    )
 }
 
 /// Tools see a device of iWARP, whose one GID is the MAC of its port.

@@ -1,0 +1,141 @@
+//! IPv6, VLANs and network namespaces.
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
+use vrnic_tests::bench::Case;
+use vrnic_tests::modules;
+use vrnic_tests::talk::{Ends, LONG, SHORT, connect, netdev_up, settles};
+
+/// 8021q, and what it needs.
+pub(crate) const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
+/// Runs a command in the namespace of the tests.
+const INSIDE: &str = "ip netns exec red";
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("network_ipv6", ipv6),
+        Case::new("network_vlan", vlan),
+        Case::new("network_namespace_shared", shared),
+        Case::new("network_namespace_exclusive", exclusive),
+    ]
+}
+
+/// Runs rping with the server at an address, and a client that connects to it.
+fn talk(pair: &Pair, address: &str) -> Result<()> {
+    let serve = format!("rping -V -C 10 -s -a {address}");
+    let call = format!("rping -V -C 10 -c -a {address}");
+    connect((&pair.b, &serve), (&pair.a, &call)).map(drop)
+}
+
+/// Runs rping with the server at a wildcard address, and a client that connects to `address`.
+fn talk_anywhere(pair: &Pair, address: &str) -> Result<()> {
+    let call = format!("rping -V -C 10 -c -a {address}");
+    connect((&pair.b, "rping -V -C 10 -s"), (&pair.a, &call)).map(drop)
+}
+
+/// Connections of IPv6, to addresses of the network and of the link.
+fn ipv6(pair: &mut Pair) -> Result<()> {
+    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+        guest.check(&format!("ip addr add fd09::{last}/64 dev eth0 nodad"), SHORT)?;
+    }
+    talk(pair, "fd09::2")?;
+    let shown = "ip -6 -o addr show dev eth0 scope link | sed 's/.*inet6 //;s/[/].*//'";
+    let link = format!("{}%eth0", pair.b.check(shown, SHORT)?.trim());
+    talk(pair, &link)
+}
+
+/// Connections over a VLAN, to its addresses, and to a server at a wildcard address.
+fn vlan(pair: &mut Pair) -> Result<()> {
+    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+        modules::load(guest, &MODULES)?;
+        let link = format!(
+            "ip link add link eth0 name eth0.5 type vlan id 5 && ip link set eth0.5 up && \
+             ip addr add 10.9.5.{last}/24 dev eth0.5 && \
+             ip addr add fd05::{last}/64 dev eth0.5 nodad"
+        );
+        guest.check(&link, SHORT)?;
+    }
+    pair.a.check("ping -c 2 -W 5 10.9.5.2", SHORT)?;
+    talk(pair, "10.9.5.2")?;
+    talk(pair, "fd05::2")?;
+    talk_anywhere(pair, "10.9.5.2")?;
+    for guest in [&pair.a, &pair.b] {
+        guest.check("ip link del eth0.5", SHORT)?;
+    }
+    talk_anywhere(pair, pair.b.ip())
+}
+
+/// Moves the network device into the namespace, and waits until the RDMA device has followed.
+fn enter(guest: &Guest) -> Result<()> {
+    let address = &guest.setup().adapter.address;
+    let script = format!(
+        "ip netns add red; ip link set eth0 netns red && ip -n red link set lo up && \
+         ip -n red link set eth0 up && ip -n red addr add {address} dev eth0"
+    );
+    guest.check(&script, SHORT)?;
+    settles(guest, "rdma dev | grep -q vrnic", 30)
+}
+
+/// Moves the network device back.
+fn leave(guest: &Guest) -> Result<()> {
+    guest.check("ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
+    settles(guest, "[ -e /sys/class/net/eth0 ]", 10)?;
+    netdev_up(guest)?;
+    settles(guest, "rdma link show | grep -q ACTIVE", 30)
+}
+
+/// Waits until the port is open, as programs in the namespace see it.
+fn active(guest: &Guest) -> Result<()> {
+    settles(guest, &format!("{INSIDE} rdma link show | grep -q ACTIVE"), 30)
+}
+
+/// Runs programs in both namespaces.
+fn talk_inside(pair: &Pair) -> Result<()> {
+    let ip = pair.b.ip();
+    for (server, client) in [
+        ("rping -V -C 20 -s", format!("rping -V -C 20 -c -a {ip}")),
+        ("ib_write_bw -F -R -n 200", format!("ib_write_bw -F -R -n 200 {ip}")),
+    ] {
+        let serving =
+            pair.b.agent().start(&format!("modprobe rdma_ucm; exec {INSIDE} {server}"))?;
+        settles(&pair.b, &format!("{INSIDE} rdma res show cm_id | grep -q LISTEN"), 30)?;
+        let there =
+            pair.a.agent().run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG)?;
+        Ends::of(serving, there)?.succeed(server)?;
+    }
+    Ok(())
+}
+
+/// In shared mode the RDMA device is seen in all namespaces, and its connections are those of the
+/// namespace of the network device.
+fn shared(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        enter(guest)?;
+        active(guest)?;
+    }
+    talk_inside(pair)?;
+    for guest in [&pair.a, &pair.b] {
+        leave(guest)?;
+    }
+    talk_anywhere(pair, pair.b.ip())
+}
+
+/// In exclusive mode the RDMA device is used where it was put.
+fn exclusive(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        guest.check("rdma system set netns exclusive", SHORT)?;
+        enter(guest)?;
+        let inside = "name=$(rdma dev | cut -d ' ' -f 2 | tr -d :); rdma dev set $name netns red";
+        guest.check(inside, SHORT)?;
+        active(guest)?;
+        guest.check("! rdma dev | grep vrnic && ! ibv_devinfo", SHORT)?;
+    }
+    talk_inside(pair)?;
+    for guest in [&pair.a, &pair.b] {
+        leave(guest)?;
+        guest.check("rdma system set netns shared", SHORT)?;
+    }
+    ensure!(pair.a.check("rdma system", SHORT)?.contains("shared"), "not shared");
+    talk_anywhere(pair, pair.b.ip())
+}

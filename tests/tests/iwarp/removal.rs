@@ -1,0 +1,105 @@
+//! Devices that go while connections are open.
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Pair, ready};
+use vrnic_tests::bench::Case;
+use vrnic_tests::talk::{PCI, SHORT, connect, listens, said, settles, stop};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("device_of_the_client_removed", client_removed),
+        Case::new("device_of_the_server_removed", server_removed),
+        Case::new("device_unbound_under_a_listener", listener),
+    ]
+}
+
+/// Shell words that take the adapter from its driver, and give it back.
+const UNBIND: &str = "name=$(basename PCI); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \
+     ! ls /sys/class/infiniband/* 2>/dev/null && echo $name > bind";
+
+/// Takes the adapter from its driver, and gives it back.
+fn unbind(guest: &Guest) -> Result<()> {
+    guest.check(&UNBIND.replace("PCI", PCI), SHORT)?;
+    ready(guest)
+}
+
+/// Removes the PCI device and finds it again.
+fn remove(guest: &Guest) -> Result<()> {
+    guest.check(
+        &format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
+        SHORT,
+    )?;
+    guest.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+    ready(guest)
+}
+
+/// Waits until a guest has no connections and no queue pairs.
+fn empty(guest: &Guest) -> Result<()> {
+    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
+}
+
+/// Waits until messages are exchanged.
+fn transfers(guest: &Guest) -> Result<()> {
+    let count = "rdma statistic show | grep -o 'rx_send_req [0-9]*'";
+    let grows = format!("n=$({count}); sleep 0.2; [ \"$n\" != \"$({count})\" ]");
+    settles(guest, &grows, 20)
+}
+
+/// The client is told that its device goes, and the server that the connection has ended.
+fn client_removed(pair: &mut Pair) -> Result<()> {
+    for away in [remove as fn(&Guest) -> Result<()>, unbind] {
+        let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+        listens(&pair.b)?;
+        let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+        let client = pair.a.agent().start(&call)?;
+        transfers(&pair.a)?;
+        away(&pair.a)?;
+        let output = client.wait(SHORT).context("the client hangs")?;
+        ensure!(
+            said(&output).contains("cma detected device removal"),
+            "the client says: {}",
+            said(&output)
+        );
+        settles(&pair.b, "! rdma res show cm_id | grep -q 'state CONNECT'", 20)?;
+        stop(server)?;
+        empty(&pair.a)?;
+        empty(&pair.b)?;
+        works(pair)?;
+    }
+    Ok(())
+}
+
+/// The client is told that the connection has ended.
+fn server_removed(pair: &mut Pair) -> Result<()> {
+    for away in [remove as fn(&Guest) -> Result<()>, unbind] {
+        let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+        listens(&pair.b)?;
+        let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+        let client = pair.a.agent().start(&call)?;
+        transfers(&pair.a)?;
+        away(&pair.b)?;
+        let output = client.wait(SHORT).context("the client hangs")?;
+        ensure!(said(&output).contains("DISCONNECT EVENT"), "the client says: {}", said(&output));
+        stop(server)?;
+        empty(&pair.a)?;
+        works(pair)?;
+    }
+    Ok(())
+}
+
+/// A listener at a wildcard address takes the device that comes.
+fn listener(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    unbind(&pair.b)?;
+    let call = format!("rping -c -a {} -C 5", pair.b.ip());
+    pair.a.check(&call, SHORT)?;
+    stop(server)?;
+    empty(&pair.b)
+}
+
+fn works(pair: &Pair) -> Result<()> {
+    let (serve, call) = ("rping -V -C 10 -s", format!("rping -V -C 10 -c -a {}", pair.b.ip()));
+    connect((&pair.b, serve), (&pair.a, &call)).map(drop)
+}
