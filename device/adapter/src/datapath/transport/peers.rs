@@ -17,7 +17,8 @@ use crate::objects::qp::Peer;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
 
-/// The adapters of a daemon.
+/// The network of a daemon as its adapters see it: the other adapters, and the uplink to what is
+/// outside.
 #[derive(Debug)]
 pub struct Fabric<H: Host> {
     stations: RwLock<BTreeMap<[u8; 6], Weak<Objects<H>>>>,
@@ -31,12 +32,12 @@ pub struct Fabric<H: Host> {
     pub watch: CachePadded<Watch>,
 }
 
-/// An adapter among the adapters of its daemon.
+/// An adapter in its daemon's network.
 #[derive(Debug)]
 pub struct Network<'a, H: Host> {
     /// Its own objects.
     pub own: &'a Objects<H>,
-    /// All adapters.
+    /// The network.
     pub fabric: &'a Fabric<H>,
 }
 
