@@ -34,6 +34,7 @@ mod slices;
 mod srq;
 mod states;
 mod stream_ends;
+mod stream_gaps;
 mod stream_pairs;
 mod stream_paths;
 mod streams;

@@ -139,7 +139,7 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
     while count < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
         let recv = match responder.current.take() {
             Some(recv) => recv,
-            None if qp.rq.is_none() => break,
+            None if qp.rq.is_none() && !responder.has_ahead() => break,
             None => match next(&there, &mut responder) {
                 Ok(Some(recv)) => recv,
                 Ok(None) | Err(_) => break,

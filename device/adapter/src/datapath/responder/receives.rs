@@ -1,5 +1,7 @@
 //! Receives: taking the next one for a message, and finding the memory that it names.
 
+use std::sync::Arc;
+
 use vrnic_abi::qp::{Access, Type};
 
 use crate::datapath::refusal::Refusal;
@@ -7,6 +9,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::host::{HeldMemory, Host};
 use crate::objects::qp::Responder;
+use crate::objects::srq::Srq;
 use crate::requests::wqe::RecvWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
@@ -27,7 +30,8 @@ pub fn take<H: Host>(
         return Err(Refusal::Invalid);
     }
     if responder.current.is_none() {
-        if done > 0 {
+        // Its beginning may have been placed ahead.
+        if done > 0 && !responder.has_ahead() {
             return Err(Refusal::Unexpected);
         }
         let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
@@ -44,13 +48,28 @@ pub fn next<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
 ) -> Result<Option<RecvWqe>, Refusal> {
-    let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
-    let index = responder.ci;
+    let Responder { ahead, ci, xrc, raw, .. } = responder;
+    if let Some(taken) = ahead.as_mut().and_then(|ahead| ahead.pop()) {
+        *raw = taken.raw;
+        return Ok(Some(taken.wqe));
+    }
+    fetch(there, (ci, xrc.as_ref()), raw)
+}
+
+/// Fetches the next posted receive, whose index in the QP's own queue is `ci`.
+#[inline(always)]
+fn fetch<H: Host>(
+    there: &There<'_, H>,
+    (ci, xrc): (&mut u32, Option<&Arc<Srq>>),
+    raw: &mut [u8],
+) -> Result<Option<RecvWqe>, Refusal> {
+    let Some(ring) = &there.qp.rq else { return fetch_shared(there, xrc, raw) };
+    let index = *ci;
     let posted = there.turn.host().bar_load32(there.qp.doorbell.rq_pi()).wrapping_sub(index);
     if posted == 0 {
         return Ok(None);
     }
-    let bytes = responder.raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
+    let bytes = raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
     let read = ring.addr(index).filter(|_| posted <= ring.size());
     if read.is_none_or(|addr| there.turn.memory.read(addr, bytes).is_err()) {
         there.turn.core.warn(|name| {
@@ -63,7 +82,7 @@ pub fn next<H: Host>(
         });
         return Err(Refusal::Operational);
     }
-    responder.ci = index.wrapping_add(1);
+    *ci = index.wrapping_add(1);
     there.turn.step(Counter::RecvWrs);
     Ok(Some(taken(there, RecvWqe::parse(bytes, index, there.qp.pdn))))
 }
@@ -78,12 +97,12 @@ fn taken<H: Host>(there: &There<'_, H>, recv: RecvWqe) -> RecvWqe {
 
 /// Takes the next receive of the SRQ, if the QP or the message has one.
 #[inline(never)]
-fn next_shared<H: Host>(
+fn fetch_shared<H: Host>(
     there: &There<'_, H>,
-    responder: &mut Responder,
+    xrc: Option<&Arc<Srq>>,
+    raw: &mut [u8],
 ) -> Result<Option<RecvWqe>, Refusal> {
-    let Responder { xrc, raw, .. } = responder;
-    let Some(srq) = there.qp.srq.as_ref().or(xrc.as_ref()) else { return Ok(None) };
+    let Some(srq) = there.qp.srq.as_ref().or(xrc) else { return Ok(None) };
     let recv = srq.take(&there.turn, raw).map_err(|_| Refusal::Operational)?;
     Ok(recv.map(|recv| taken(there, recv)))
 }
@@ -108,4 +127,30 @@ pub fn receive<'a, H: Host>(
     let own = (&there.turn, recv.pdn);
     side.add_filled(own, (segments, &responder.raw), Access::LOCAL_WRITE, length)
         .map_err(|_| Refusal::Operational)
+}
+
+/// Adds to `side` the beginning of a buffer, up to `end`, ahead of its message's turn: of the
+/// receive that is `nth` from that of the message in turn on. Returns whether there is such a
+/// buffer.
+pub fn receive_ahead<'a, H: Host>(
+    there: &'a There<'_, H>,
+    responder: &mut Responder,
+    side: &mut SgList<'a>,
+    (nth, end): (usize, u64),
+) -> bool {
+    let Responder { current, ahead, ci, xrc, raw, .. } = responder;
+    let (recv, raw) = match (&*current, nth.checked_sub(usize::from(current.is_some()))) {
+        (Some(recv), None) => (recv, &*raw),
+        (_, nth) => {
+            let fetch = |raw: &mut [u8]| fetch(there, (&mut *ci, xrc.as_ref()), raw).ok().flatten();
+            let ahead = ahead.get_or_insert_default();
+            let Some(taken) = ahead.get(nth.unwrap_or_default(), fetch) else { return false };
+            (&taken.wqe, &taken.raw)
+        }
+    };
+    let Some(segments) = recv.segments.as_ref().filter(|segments| segments.total() >= end) else {
+        return false;
+    };
+    let own = (&there.turn, recv.pdn);
+    side.add_filled(own, (segments, raw), Access::LOCAL_WRITE, end).is_ok()
 }

@@ -312,6 +312,12 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, att: &self.att, held: PhantomData })
     }
 
+    /// Returns whether a key is good for one message, if it is valid.
+    pub fn is_one_touch(&self, key: Key) -> bool {
+        let entry = self.entry(key.index()).and_then(|slot| slot.load());
+        entry.is_some_and(|mr| mr.one_touch)
+    }
+
     /// The check of remote uses: as [`Self::check`], on behalf of a message that `user` receives as
     /// its number `message`. A command's window is to be taken apart: [`Self::pieces`].
     ///

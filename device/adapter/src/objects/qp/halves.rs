@@ -11,6 +11,7 @@ use vrnic_abi::sq::STRIDE_MAX;
 use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_roce::Psn;
 
+use super::ahead::ReceivesAhead;
 use super::ledger::{Ledger, store};
 use super::path::{Path, Peer};
 use super::remote::Receiver;
@@ -214,6 +215,8 @@ pub struct Responder {
     life: u32,
     /// The protocol by which packets of the peer come in, if they do.
     pub packets: Option<Box<Receiver>>,
+    /// Receives that were taken ahead of the messages before theirs, if that has happened.
+    pub ahead: Option<Box<ReceivesAhead>>,
     /// The reason for which a message of a paired QP was refused, until the connection tells it.
     pub refused: Option<Cause>,
     /// True if the guest has been told that no more receives are taken from the SRQ.
@@ -223,6 +226,13 @@ pub struct Responder {
 }
 
 impl Responder {
+    /// Returns whether receives were taken ahead.
+    #[inline]
+    #[must_use]
+    pub fn has_ahead(&self) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+    }
+
     /// The number of a message of which the QP's engine says that it is the `nth`. A QP that has
     /// been reset counts anew, and another may get its number: their messages are others.
     #[must_use]
@@ -258,6 +268,7 @@ impl Default for Responder {
             established: false,
             event_due: false,
             packets: None,
+            ahead: None,
             refused: None,
             life: LIVES.fetch_add(1, Ordering::Relaxed),
             last_told: false,

@@ -5,6 +5,7 @@
 //! a responder, so there is no cycle. Whatever needs the other half of a QP (an error that flushes
 //! both queues) is left to the QP's own turn in [`crate::adapter::Adapter::poll`].
 
+mod ahead;
 mod halves;
 pub mod ledger;
 pub mod lifecycle;

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Srqn};
-use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
+use vrnic_iwarp::rdmap::memory::{
+    Destination, Early, Ended, Inbound, Memory, Operation, ReadSource, Refused,
+};
 use vrnic_iwarp::tcp::{Gone, StreamPos};
 use vrnic_iwarp::wire::ddp::Tagged;
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 
 use crate::datapath::inbound::{self, Remote};
 use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::receives::receive_ahead;
 use crate::datapath::responder::{self, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -65,15 +68,24 @@ impl<H: Host> Reach<'_, H> {
             Operation::Immediate(_) => return Err(Refusal::Invalid),
         };
         Ok(inbound::Inbound {
+            solicited: inbound.solicited,
+            number: self.responder.message(inbound.number),
+            ..self.message(operation, (from, len))
+        })
+    }
+
+    /// A message, of which so many bytes come behind others.
+    fn message(&self, operation: inbound::Operation, (from, len): (u64, u64)) -> inbound::Inbound {
+        inbound::Inbound {
             operation,
             length: from + len,
             from,
             imm: None,
-            solicited: inbound.solicited,
+            solicited: false,
             src_qpn: self.responder.source_qpn,
             srqn: Srqn::default(),
-            number: self.responder.message(inbound.number),
-        })
+            number: 0,
+        }
     }
 
     fn try_place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refusal> {
@@ -108,6 +120,39 @@ impl<H: Host> Reach<'_, H> {
             responder::end(&there, self.responder, &message, &side)?
         };
         ended.map_or(Ok(()), |ended| self.end_key(&message, ended))
+    }
+
+    /// Places octets of a WRITE, or of a SEND, behind a gap in the stream; returns whether it has.
+    /// A key that is good for one message waits for its turn: its message is not known yet.
+    fn try_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
+        let there = There::new(self.core, self.qp, self.slice);
+        let mut side = SgList::default();
+        let len = octets.len() as u64;
+        let (found, from) = match early.destination {
+            Destination::Write(Tagged { stag, to: addr }) => {
+                let key = Key::new(stag.0);
+                let operation = inbound::Operation::Write(Remote { addr, key });
+                let message = self.message(operation, (0, len));
+                let begins = !there.turn.tpt.is_one_touch(key)
+                    && responder::begin(&there, self.responder, &message, &mut side).is_ok();
+                (begins, 0)
+            }
+            Destination::Send { receive, at } => {
+                let (at, receive) = (u64::from(at), receive as usize);
+                let place = (receive, at.saturating_add(len));
+                // An empty message is its completion alone.
+                let found = len > 0 && receive_ahead(&there, self.responder, &mut side, place);
+                (found, at)
+            }
+        };
+        if !found || side.write::<H>(&there.turn.memory, from, octets).is_err() {
+            return false;
+        }
+        there.turn.step(Counter::RxPkts);
+        there.turn.add(Counter::RxBytes, len);
+        self.slice.charge_copy(len);
+        there.turn.moved(len);
+        true
     }
 
     fn try_atomic(&mut self, inbound: &Inbound) -> Result<u64, Refusal> {
@@ -193,6 +238,10 @@ impl<H: Host> Memory for Reach<'_, H> {
 
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {
         self.try_place(inbound, octets).map_err(|refusal| self.refuse(refusal))
+    }
+
+    fn place_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
+        self.try_ahead(early, octets)
     }
 
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused> {
