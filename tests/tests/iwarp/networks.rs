@@ -5,7 +5,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::bench::Case;
 use vrnic_tests::modules;
-use vrnic_tests::talk::{Ends, LONG, SHORT, connect, netdev_up, settles};
+use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, netdev_up, settles, stop};
 
 /// 8021q, and what it needs.
 pub(crate) const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
@@ -21,17 +21,12 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Runs rping with the server at an address, and a client that connects to it.
-fn talk(pair: &Pair, address: &str) -> Result<()> {
-    let serve = format!("rping -V -C 10 -s -a {address}");
+/// Runs rping with the server at an address, or at a wildcard, and a client that connects to
+/// `address`.
+fn talk(pair: &Pair, listen: &str, address: &str) -> Result<()> {
+    let serve = format!("rping -V -C 10 -s -a {listen}");
     let call = format!("rping -V -C 10 -c -a {address}");
     connect((&pair.b, &serve), (&pair.a, &call)).map(drop)
-}
-
-/// Runs rping with the server at a wildcard address, and a client that connects to `address`.
-fn talk_anywhere(pair: &Pair, address: &str) -> Result<()> {
-    let call = format!("rping -V -C 10 -c -a {address}");
-    connect((&pair.b, "rping -V -C 10 -s"), (&pair.a, &call)).map(drop)
 }
 
 /// Connections of IPv6, to addresses of the network and of the link.
@@ -39,31 +34,50 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
         guest.check(&format!("ip addr add fd09::{last}/64 dev eth0 nodad"), SHORT)?;
     }
-    talk(pair, "fd09::2")?;
-    let shown = "ip -6 -o addr show dev eth0 scope link | sed 's/.*inet6 //;s/[/].*//'";
+    talk(pair, "fd09::2", "fd09::2")?;
+    talk(pair, "::", "fd09::2")?;
+    let shown = "ip -6 -o addr show dev eth0 scope link | sed 's/.*inet6 //; s/[/].*//'";
     let link = format!("{}%eth0", pair.b.check(shown, SHORT)?.trim());
-    talk(pair, &link)
+    talk(pair, &link, &link)?;
+    let measured = "ib_write_bw -R -F --ipv6-addr -n 200 -s 65536";
+    connect((&pair.b, measured), (&pair.a, &format!("{measured} fd09::2")))?;
+    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+        guest.check(&format!("ip addr del fd09::{last}/64 dev eth0"), SHORT)?;
+    }
+    Ok(())
 }
 
-/// Connections over a VLAN, to its addresses, and to a server at a wildcard address.
+/// Adds VLAN 5 to the network card of a guest, with addresses that end with `last`.
+fn add_vlan(guest: &Guest, last: u8) -> Result<()> {
+    let link = format!(
+        "ip link add link eth0 name eth0.5 type vlan id 5 && ip link set eth0.5 up && \
+         ip addr add 10.9.5.{last}/24 dev eth0.5 && ip addr add fd05::{last}/64 dev eth0.5 nodad"
+    );
+    guest.check(&link, SHORT).map(drop)
+}
+
+/// Connections over a VLAN, to its addresses, and to a server at a wildcard address, which also
+/// takes those over a VLAN that comes later.
 fn vlan(pair: &mut Pair) -> Result<()> {
-    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+    for guest in [&pair.a, &pair.b] {
         modules::load(guest, &MODULES)?;
-        let link = format!(
-            "ip link add link eth0 name eth0.5 type vlan id 5 && ip link set eth0.5 up && \
-             ip addr add 10.9.5.{last}/24 dev eth0.5 && \
-             ip addr add fd05::{last}/64 dev eth0.5 nodad"
-        );
-        guest.check(&link, SHORT)?;
     }
-    pair.a.check("ping -c 2 -W 5 10.9.5.2", SHORT)?;
-    talk(pair, "10.9.5.2")?;
-    talk(pair, "fd05::2")?;
-    talk_anywhere(pair, "10.9.5.2")?;
+    add_vlan(&pair.a, 1)?;
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    add_vlan(&pair.b, 2)?;
+    pair.a.check("ping -c 2 -W 5 10.9.5.2 && rping -c -a 10.9.5.2 -V -C 10", LONG)?;
+    stop(server)?;
+    for address in ["10.9.5.2", "fd05::2"] {
+        talk(pair, address, address)?;
+    }
+    for (listen, address) in [("0.0.0.0", "10.9.5.2"), ("::", "fd05::2"), ("::", "10.9.5.2")] {
+        talk(pair, listen, address)?;
+    }
     for guest in [&pair.a, &pair.b] {
         guest.check("ip link del eth0.5", SHORT)?;
     }
-    talk_anywhere(pair, pair.b.ip())
+    talk(pair, "0.0.0.0", pair.b.ip())
 }
 
 /// Moves the network device into the namespace, and waits until the RDMA device has followed.
@@ -118,7 +132,7 @@ fn shared(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         leave(guest)?;
     }
-    talk_anywhere(pair, pair.b.ip())
+    talk(pair, "0.0.0.0", pair.b.ip())
 }
 
 /// In exclusive mode the RDMA device is used where it was put.
@@ -137,5 +151,5 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
         guest.check("rdma system set netns shared", SHORT)?;
     }
     ensure!(pair.a.check("rdma system", SHORT)?.contains("shared"), "not shared");
-    talk_anywhere(pair, pair.b.ip())
+    talk(pair, "0.0.0.0", pair.b.ip())
 }
