@@ -12,8 +12,8 @@ pub const CLASS_CODE: u32 = 0x0002_0700;
 
 /// BAR of the trapped registers ([`crate::regs`]); 64 bits, not prefetchable.
 pub const BAR_REGS: u32 = 0;
-/// BAR of doorbells and device-resident queues ([`crate::uar`]); 64 bits, prefetchable, backed
-/// by memory that the guest reaches without a trap.
+/// BAR of doorbells, device-resident queues and device memory ([`crate::uar`]); 64 bits,
+/// prefetchable, backed by memory that the guest reaches without a trap.
 pub const BAR_UAR: u32 = 2;
 /// BAR of the MSI-X table and pending bits; 64 bits, trapped.
 pub const BAR_MSIX: u32 = 4;
@@ -21,7 +21,7 @@ pub const BAR_MSIX: u32 = 4;
 /// Length of [`BAR_REGS`] in bytes.
 pub const BAR_REGS_LEN: u64 = 0x2000;
 /// Length of [`BAR_UAR`] in bytes.
-pub const BAR_UAR_LEN: u64 = 128 << 20;
+pub const BAR_UAR_LEN: u64 = 256 << 20;
 /// Length of [`BAR_MSIX`] in bytes.
 pub const BAR_MSIX_LEN: u64 = 0x2000;
 

@@ -34,6 +34,9 @@ pub const MAC_HI: u32 = 0x01c;
 pub const UAR_COUNT: u32 = 0x020;
 /// Number of MSI-X vectors that the device can drive.
 pub const VECTOR_COUNT: u32 = 0x024;
+/// Length of device memory ([`crate::uar::DEVICE_MEMORY_OFFSET`]) in units of
+/// [`crate::uar::DEVICE_MEMORY_UNIT`]; zero if there is none.
+pub const DEVICE_MEMORY: u32 = 0x028;
 
 /// Guest address of the admin submission ring: 64-byte [`crate::admin::Submission`]s, contiguous,
 /// page aligned.

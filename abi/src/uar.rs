@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! BAR2: memory that guest and device share. The first half is an array of *UARs* (user
-//! access regions), the second half holds send queues in device memory.
+//! BAR2: memory that guest and device share. The first quarter is an array of *UARs* (user
+//! access regions), the second holds send queues, and the rest is *device memory*.
+//!
+//! Device memory belongs to the guest, as its RAM does: the guest's kernel gives it out, and the
+//! adapter accesses it at the bus addresses of BAR2, in regions and work requests. It is the only
+//! part of the BAR that the adapter so reaches, and a reset leaves it as it is.
 //!
 //! A UAR belongs to one context: UAR 0 to the kernel driver, the others to user contexts, which
 //! map theirs. It has a control area of [`CONTROL_LEN`] bytes and then [`SLOTS`] doorbell slots
@@ -51,6 +55,13 @@ pub const SQ_MEMORY_LEN: u64 = 64 << 20;
 /// Device-resident send queues are allocated, and mapped, in units of this many bytes.
 pub const SQ_MEMORY_UNIT: u32 = 4096;
 
+/// Offset in BAR2 of device memory.
+pub const DEVICE_MEMORY_OFFSET: u64 = 128 << 20;
+/// Most bytes of device memory; [`crate::regs::DEVICE_MEMORY`] tells how many there are.
+pub const DEVICE_MEMORY_MAX: u64 = 128 << 20;
+/// The length of device memory is a multiple of this many bytes.
+pub const DEVICE_MEMORY_UNIT: u64 = 2 << 20;
+
 /// The control area of a UAR. Guest-written and device-written words lie on lines of their own.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -69,7 +80,7 @@ pub struct Control {
     /// Zero.
     pub pad2: [u8; 48],
     /// Of the guest: not zero from when a context maps its first UAR until the adapter, dead or
-    /// reset, accesses no memory of the context any more. A reset zeroes it with all of BAR2; the
+    /// reset, accesses no memory of the context any more. A reset zeroes it with all doorbells; the
     /// driver does when it finds the adapter dead; and the kernel shows zeroes in its place when
     /// the device goes.
     pub life: U32,
@@ -152,4 +163,5 @@ const _: () = assert!(core::mem::offset_of!(Control, life) == LIFE_OFFSET as usi
 const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 16);
 const _: () = assert!(size_of::<SrqSlot>() == 8);
 const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);
-const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == crate::pci::BAR_UAR_LEN);
+const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == DEVICE_MEMORY_OFFSET);
+const _: () = assert!(DEVICE_MEMORY_OFFSET + DEVICE_MEMORY_MAX == crate::pci::BAR_UAR_LEN);

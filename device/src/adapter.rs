@@ -69,7 +69,7 @@ impl HostedAdapter {
         let failure = Arc::new(Failure::new(name, control.clone()));
         let host = VfioHost {
             dma: Arc::new(DmaTable::new(name, wakers.len(), rules)),
-            uar: Arc::new(UarMemory::new(name)?),
+            uar: Arc::new(UarMemory::new(name, limits.device_memory)?),
             irqs: Arc::new(Interrupts::new()?),
             wakers: Arc::clone(wakers),
             failure: Arc::clone(&failure),
@@ -252,8 +252,8 @@ impl Device for AdapterDevice {
                 _ => into.fill(0xff),
             },
             RegionId::Uar => {
-                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                if self.adapter.host().uar.memory().read(offset, into).is_none() {
+                let part = self.adapter.host().uar.part(offset);
+                if part.and_then(|(memory, at)| memory.read(at, into)).is_none() {
                     into.fill(0xff);
                 }
             }
@@ -277,7 +277,12 @@ impl Device for AdapterDevice {
                         "the guest asks for a function level reset"
                     );
                     self.reset();
-                } else if let Some(on) = effects.bus_master {
+                    return;
+                }
+                if let Some(bar) = effects.doorbells {
+                    self.adapter.host().place_device_memory(bar);
+                }
+                if let Some(on) = effects.bus_master {
                     self.set_bus_master(on);
                 }
             }
@@ -299,8 +304,8 @@ impl Device for AdapterDevice {
                 }
             }
             RegionId::Uar => {
-                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                let _inside = self.adapter.host().uar.memory().write(offset, from);
+                let part = self.adapter.host().uar.part(offset);
+                let _inside = part.and_then(|(memory, at)| memory.write(at, from));
             }
             RegionId::Msix => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -344,6 +349,7 @@ impl Device for AdapterDevice {
         // First the QPs: a peer that is under way finds none, rather than one without memory.
         self.hosted.reset();
         self.set_bus_master(false);
+        self.adapter.host().place_device_memory(None);
     }
 
     fn disconnected(&mut self) {

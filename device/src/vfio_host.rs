@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
+use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
 use vrnic_adapter::host::{
     Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
 };
@@ -51,14 +52,22 @@ impl VfioHost {
     #[inline(always)]
     fn spring(&self) {}
 
+    /// Lets the device reach its own memory where BAR2 is, or not at all.
+    pub fn place_device_memory(&self, bar: Option<u64>) {
+        if let Some(memory) = self.uar.device() {
+            let at = bar.and_then(|bar| bar.checked_add(DEVICE_MEMORY_OFFSET));
+            self.dma.set_device_memory(at, memory);
+        }
+    }
+
     fn word32(&self, word: BarWord32) -> Option<Word32<'_>> {
         self.spring();
-        self.uar.memory().word32(usize::try_from(word.offset()).ok()?)
+        self.uar.doorbells().word32(usize::try_from(word.offset()).ok()?)
     }
 
     fn word64(&self, word: BarWord64) -> Option<Word64<'_>> {
         self.spring();
-        self.uar.memory().word64(usize::try_from(word.offset()).ok()?)
+        self.uar.doorbells().word64(usize::try_from(word.offset()).ok()?)
     }
 }
 
@@ -165,7 +174,7 @@ impl DoorbellBar for VfioHost {
 
     fn bar_read(&self, range: BarRange, into: &mut [u8]) {
         let offset = usize::try_from(range.start).unwrap_or(usize::MAX);
-        if self.uar.memory().read(offset, into).is_none() {
+        if self.uar.doorbells().read(offset, into).is_none() {
             into.fill(0);
         }
     }
@@ -184,7 +193,7 @@ impl DoorbellBar for VfioHost {
             let (Ok(to), Some(zeroes)) = (usize::try_from(at), ZEROES.get(..some as usize)) else {
                 return;
             };
-            let _outside = self.uar.memory().write(to, zeroes);
+            let _outside = self.uar.doorbells().write(to, zeroes);
             at += some;
         }
     }

@@ -263,6 +263,7 @@ impl<H: Host> Adapter<H> {
             regs::CLOCK_LO => self.host().now() as u32,
             regs::CLOCK_HI => (self.host().now() >> 32) as u32,
             regs::VECTOR_COUNT => u32::from(self.vectors()),
+            regs::DEVICE_MEMORY => self.limits.device_memory,
             _ => 0,
         }
     }

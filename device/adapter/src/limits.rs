@@ -63,10 +63,12 @@ pub struct Limits {
     pub qp: u32,
     /// Regions and windows together.
     pub mr: u32,
+    /// Length of device memory, in units of [`vrnic_abi::uar::DEVICE_MEMORY_UNIT`].
+    pub device_memory: u32,
 }
 
 impl Default for Limits {
-    /// The most there can be.
+    /// The most objects that there can be, and 64 MiB of device memory.
     fn default() -> Self {
         Self {
             contexts: MAX_CONTEXTS - 1,
@@ -75,6 +77,7 @@ impl Default for Limits {
             srq: MAX_SRQ,
             qp: MAX_QP,
             mr: MAX_MR - 1,
+            device_memory: 32,
         }
     }
 }

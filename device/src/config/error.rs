@@ -76,6 +76,9 @@ pub enum ConfigError {
         /// Largest value.
         max: u64,
     },
+    /// Device memory of an odd number of MiB.
+    #[error("{0} MiB of device memory cannot be had: the number must be even")]
+    DeviceMemory(u64),
     /// A limit that there is not.
     #[error("there is no limit '{0}'; the limits are contexts, pd, cq, srq, qp and mr")]
     UnknownLimit(String),

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vrnic_abi::pci::MSIX_VECTORS;
+use vrnic_abi::uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_UNIT};
 use vrnic_adapter::limits::Limits;
 
 pub use self::error::ConfigError;
@@ -88,6 +89,9 @@ impl Config {
         for limit in &given.limits {
             set_limit(&mut limits, limit)?;
         }
+        if let Some(mib) = given.device_memory {
+            limits.device_memory = device_memory(mib)?;
+        }
         let most = if given.control.is_some() { ROOM_TO_ADD } else { 0 };
         let room = given.functions.len().max(most);
         let config = Self {
@@ -148,6 +152,17 @@ fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRu
         rules.bytes = gib << 30;
     }
     Ok(rules)
+}
+
+/// Returns the number of units of device memory in so many MiB.
+fn device_memory(mib: u64) -> Result<u32, ConfigError> {
+    in_range("device-memory", mib, 0, DEVICE_MEMORY_MAX >> 20)?;
+    let bytes = mib << 20;
+    if !bytes.is_multiple_of(DEVICE_MEMORY_UNIT) {
+        return Err(ConfigError::DeviceMemory(mib));
+    }
+    // CAST: at most 64.
+    Ok((bytes / DEVICE_MEMORY_UNIT) as u32)
 }
 
 fn default_workers() -> usize {

@@ -94,6 +94,12 @@ pub struct Settings {
     #[serde(rename = "limit", deserialize_with = "limits_of_file")]
     pub(super) limits: Vec<Limit>,
 
+    /// Device memory of each function, in MiB: an even number, at most 128, or 0 for none. Guests
+    /// allocate it with ibv_alloc_dm, and other PCI devices of a guest can read and write it. It
+    /// takes memory of the host when it is used [default: 64]
+    #[arg(long, value_name = "MIB")]
+    pub(super) device_memory: Option<u64>,
+
     /// Most memory that each VMM may map for its adapter, in GiB [default: 4096; less if there are
     /// more than 16 functions, which share 64 TiB of address space]
     #[arg(long, value_name = "GIB")]
@@ -145,6 +151,7 @@ impl Settings {
             look: self.look.or(file.look),
             pin: self.pin.or(file.pin),
             limits: file.limits.into_iter().chain(self.limits).collect(),
+            device_memory: self.device_memory.or(file.device_memory),
             guest_memory: self.guest_memory.or(file.guest_memory),
             allow_any_file: self.allow_any_file || file.allow_any_file,
             monitor: self.monitor.or(file.monitor),

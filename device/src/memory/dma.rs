@@ -75,14 +75,54 @@ pub struct DmaRange {
     pub file: Option<File>,
 }
 
+/// All that has an address.
+#[derive(Debug, Default)]
+struct Map {
+    /// The VMM's ranges, sorted by address, without overlap.
+    ranges: Arc<[Entry]>,
+    /// The adapter's own memory, which no VMM maps.
+    device: Option<Entry>,
+    /// The bus-master bit.
+    bus_master: bool,
+}
+
+impl Map {
+    /// Returns what the workers see. A VMM maps the BARs of all devices, as ranges without memory;
+    /// device memory takes its part of these. Where the VMM has memory, there is no device memory.
+    fn reach(&self) -> Reach {
+        let (ranges, bus_master) = (Arc::clone(&self.ranges), self.bus_master);
+        let Some(device) = &self.device else { return Reach { ranges, bus_master } };
+        let meets = |entry: &Entry| entry.first <= device.last && device.first <= entry.last;
+        if ranges.iter().any(|entry| meets(entry) && entry.memory.is_some()) {
+            return Reach { ranges, bus_master };
+        }
+        let mut all = Vec::with_capacity(ranges.len() + 2);
+        for entry in ranges.iter() {
+            if !meets(entry) {
+                all.push(entry.clone());
+                continue;
+            }
+            if let Some(last) = device.first.checked_sub(1).filter(|last| entry.first <= *last) {
+                all.push(Entry { last, ..entry.clone() });
+            }
+            if let Some(first) = device.last.checked_add(1).filter(|first| *first <= entry.last) {
+                all.push(Entry { first, ..entry.clone() });
+            }
+        }
+        let at = all.partition_point(|entry| entry.last < device.first);
+        all.insert(at, device.clone());
+        Reach { ranges: all.into(), bus_master }
+    }
+}
+
 /// The table of an adapter.
 #[derive(Debug)]
 pub struct DmaTable {
     /// Prefix of log lines: the adapter's name.
     name: String,
     rules: MapRules,
-    /// The original of the workers' copies. Its lock serialises changes.
-    reach: Mutex<Reach>,
+    /// From it the workers' copies are made. Its lock serialises changes.
+    map: Mutex<Map>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
 }
 
@@ -91,7 +131,7 @@ impl DmaTable {
     #[must_use]
     pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
         let lanes = (0..Lane::count(workers)).map(|_| CachePadded::default()).collect();
-        Self { name: name.to_owned(), rules, reach: Mutex::default(), lanes }
+        Self { name: name.to_owned(), rules, map: Mutex::default(), lanes }
     }
 
     /// Returns the memory as it is now, and stays while the view lives, for a thread in `lane`. The
@@ -114,17 +154,28 @@ impl DmaTable {
 
     /// Lets the device use guest memory, or stops it: the bus-master bit.
     pub fn set_bus_master(&self, on: bool) {
-        let mut reach = self.reach.lock();
-        if reach.bus_master != on {
-            reach.bus_master = on;
-            self.publish(&reach);
+        let mut map = self.map.lock();
+        if map.bus_master != on {
+            map.bus_master = on;
+            self.publish(&map);
         }
+    }
+
+    /// Puts the adapter's own memory at a bus address, or takes it away, and waits for those that
+    /// use it where it was. An address so high that the memory does not fit is none.
+    pub fn set_device_memory(&self, at: Option<u64>, memory: &Arc<Mapping>) {
+        let mut map = self.map.lock();
+        map.device = at.and_then(|first| {
+            let last = last_of(first, memory.len() as u64).ok()?;
+            Some(Entry { first, last, readable: true, memory: Some(Arc::clone(memory)) })
+        });
+        self.publish(&map);
     }
 
     /// Returns whether the bus-master bit is set.
     #[must_use]
     pub fn bus_master(&self) -> bool {
-        self.reach.lock().bus_master
+        self.map.lock().bus_master
     }
 
     /// Adds a range.
@@ -134,8 +185,8 @@ impl DmaTable {
     pub fn map(&self, range: DmaRange) -> Result<(), MapError> {
         let DmaRange { iova, size, .. } = range;
         let last = last_of(iova, size)?;
-        let mut reach = self.reach.lock();
-        let old = &reach.ranges;
+        let mut map = self.map.lock();
+        let old = &map.ranges;
         if old.len() >= MAX_RANGES {
             return Err(MapError::TooMany);
         }
@@ -149,8 +200,8 @@ impl DmaTable {
         let memory = range.file.as_ref().map(|file| self.open(&range, file)).transpose()?;
         let mut ranges = old.to_vec();
         ranges.insert(at, Entry { first: iova, last, readable: range.readable, memory });
-        reach.ranges = ranges.into();
-        self.publish(&reach);
+        map.ranges = ranges.into();
+        self.publish(&map);
         Ok(())
     }
 
@@ -161,35 +212,35 @@ impl DmaTable {
     /// [`MapError::Split`] when a range lies only partly inside; the table is unchanged then.
     pub fn unmap(&self, iova: u64, size: u64) -> Result<(), MapError> {
         let last = last_of(iova, size)?;
-        let mut reach = self.reach.lock();
+        let mut map = self.map.lock();
         let outside = |entry: &&Entry| entry.last < iova || entry.first > last;
         let inside = |entry: &Entry| entry.first >= iova && entry.last <= last;
-        if reach.ranges.iter().any(|entry| !outside(&entry) && !inside(entry)) {
+        if map.ranges.iter().any(|entry| !outside(&entry) && !inside(entry)) {
             return Err(MapError::Split { iova, size });
         }
-        reach.ranges = reach.ranges.iter().filter(outside).cloned().collect();
-        self.publish(&reach);
+        map.ranges = map.ranges.iter().filter(outside).cloned().collect();
+        self.publish(&map);
         Ok(())
     }
 
     /// Removes all ranges and waits for their users.
     pub fn unmap_all(&self) {
-        let mut reach = self.reach.lock();
-        reach.ranges = Arc::default();
-        self.publish(&reach);
+        let mut map = self.map.lock();
+        map.ranges = Arc::default();
+        self.publish(&map);
     }
 
     /// Bytes of guest memory that can be reached.
     #[must_use]
     pub fn reachable(&self) -> u64 {
-        memories(&self.reach.lock().ranges).map(|memory| memory.len() as u64).sum()
+        memories(&self.map.lock().ranges).map(|memory| memory.len() as u64).sum()
     }
 
     /// Returns whether memory of a range has gone, as far as that can be told without waiting.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        let reach = self.reach.try_lock();
-        reach.is_some_and(|reach| memories(&reach.ranges).any(|memory| memory.is_lost()))
+        let map = self.map.try_lock();
+        map.is_some_and(|map| memories(&map.ranges).any(|memory| memory.is_lost()))
     }
 
     /// Returns whether there is room for one more mapping of `size` bytes.
@@ -209,7 +260,8 @@ impl DmaTable {
     }
 
     /// Replaces all copies, each when its user lets go of it.
-    fn publish(&self, reach: &Reach) {
+    fn publish(&self, map: &Map) {
+        let reach = map.reach();
         for lane in &self.lanes {
             *lane.write() = reach.clone();
         }
@@ -460,6 +512,41 @@ mod tests {
                 prop_assert_eq!(back, expected);
             }
         }
+    }
+
+    #[test]
+    fn device_memory_takes_its_part_of_a_range_without_memory() {
+        const BAR: u64 = 1 << 40;
+        let table = table();
+        let own = Arc::new(Mapping::new(&memory(), 0, LEN as usize, true).expect("mapping"));
+        table.map(range(BAR - 4096, LEN + 8192, 0, None)).expect("the BAR as the VMM maps it");
+        let read = |addr| table.view(Lane::SHARED).read(addr, &mut [0; 8]);
+        let fault = |addr, why| Err(Fault { addr, why });
+        assert_eq!(read(BAR), fault(BAR, FaultKind::NoFile));
+        table.set_device_memory(Some(BAR), &own);
+        assert_eq!(own.write(8, &[7; 8]), Some(()));
+        table.view(Lane::SHARED).write(BAR + LEN - 8, &[9; 8]).expect("its last bytes");
+        let mut whole = vec![0; LEN as usize];
+        table.view(Lane::SHARED).read(BAR, &mut whole).expect("all of it");
+        assert_eq!((whole[8], whole[LEN as usize - 1]), (7, 9));
+        for addr in [BAR - 8, BAR + LEN] {
+            assert_eq!(read(addr), fault(addr, FaultKind::NoFile));
+        }
+        assert_eq!(table.reachable(), LEN, "guest memory alone");
+        // Memory of the VMM hides it, as long as it is there.
+        let over = BAR + LEN / 2;
+        table.unmap(BAR - 4096, LEN + 8192).expect("unmap");
+        table.map(range(over, 4096, 0, Some(memory()))).expect("memory in its place");
+        assert_eq!(read(BAR), fault(BAR, FaultKind::Unmapped));
+        assert_eq!(read(over), Ok(()));
+        table.unmap(over, 4096).expect("unmap");
+        assert_eq!(read(BAR), Ok(()));
+        table.set_device_memory(Some(u64::MAX - 4095), &own);
+        assert_eq!(read(BAR), fault(BAR, FaultKind::Unmapped));
+        table.set_device_memory(Some(0), &own);
+        assert_eq!(read(8), Ok(()), "of the VMM");
+        table.set_device_memory(None, &own);
+        assert_eq!(read(0), Ok(()));
     }
 
     /// An unmap returns only when no thread uses the range any more, on any lane.

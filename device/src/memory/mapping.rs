@@ -118,20 +118,20 @@ impl Mapping {
         (!self.is_lost()).then_some(())
     }
 
-    /// Puts the first bytes of `file` in the place of what is mapped. An access at the same time
-    /// reaches the one memory or the other.
+    /// Puts the bytes of `file` from `offset` on in the place of what is mapped. An access at the
+    /// same time reaches the one memory or the other.
     ///
     /// # Errors
     /// Returns the error of mmap. The old memory is then still in place, because the kernel checks
     /// its limits first.
-    pub fn replace(&self, file: &File) -> io::Result<()> {
+    pub fn replace(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, self.writable);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range is this mapping's own and has the length given. The kernel exchanges
         // the memory in one step, so that every pointer and word in use stays valid; that bytes
         // change under them is what each of them expects of shared memory.
-        unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_fd(), 0) }?;
+        unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_fd(), offset) }?;
         self.slot.restore();
         Ok(())
     }

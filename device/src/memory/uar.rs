@@ -1,61 +1,92 @@
-//! BAR2: a memory file that both the device and the guest map.
+//! BAR2: a memory file that both the device and the guest map. The device maps doorbells and device
+//! memory apart, since only the latter has bus addresses.
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use vrnic_abi::pci::BAR_UAR_LEN;
+use vrnic_abi::uar::{DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT};
 
 use super::mapping::Mapping;
 
-/// The doorbell memory of an adapter. Pages exist from their first use on.
+/// The memory of an adapter's BAR2. Pages exist from their first use on.
 #[derive(Debug)]
 pub struct UarMemory {
     /// Shows in /proc.
     name: String,
     file: Mutex<File>,
-    memory: Mapping,
+    doorbells: Mapping,
+    /// Device memory, if the adapter has any.
+    device: Option<Arc<Mapping>>,
 }
 
 impl UarMemory {
-    /// Allocates and maps the memory of adapter `name`.
+    /// Allocates and maps the memory of adapter `name`, which has `device_memory` units of device
+    /// memory.
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn new(name: &str) -> io::Result<Self> {
+    pub fn new(name: &str, device_memory: u32) -> io::Result<Self> {
         let file = allocate(name)?;
-        let len = usize::try_from(BAR_UAR_LEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let memory = Mapping::new(&file, 0, len, true)?;
-        Ok(Self { name: name.to_owned(), file: Mutex::new(file), memory })
+        let map = |offset, len: u64| {
+            let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            Mapping::new(&file, offset, len, true)
+        };
+        let doorbells = map(0, DEVICE_MEMORY_OFFSET)?;
+        let device = match u64::from(device_memory) * DEVICE_MEMORY_UNIT {
+            0 => None,
+            len => Some(Arc::new(map(DEVICE_MEMORY_OFFSET, len)?)),
+        };
+        Ok(Self { name: name.to_owned(), file: Mutex::new(file), doorbells, device })
     }
 
     /// Replaces the memory by new memory and returns its file, to give to a VMM. A process that
     /// still maps the old memory shares it with no one.
     ///
     /// # Errors
-    /// Returns the kernel's error; the old memory stays then.
+    /// Returns the kernel's error. No one else has the new memory then.
     pub fn renew(&self) -> io::Result<File> {
         let new = allocate(&self.name)?;
         let given = new.try_clone()?;
         let mut file = self.file.lock();
-        self.memory.replace(&new)?;
+        if let Some(device) = &self.device {
+            device.replace(&new, DEVICE_MEMORY_OFFSET)?;
+        }
+        self.doorbells.replace(&new, 0)?;
         *file = new;
         Ok(given)
     }
 
-    /// The mapping.
+    /// Returns doorbells and send queues: the BAR from its start.
     #[must_use]
-    pub fn memory(&self) -> &Mapping {
-        &self.memory
+    pub fn doorbells(&self) -> &Mapping {
+        &self.doorbells
     }
 
-    /// Zeroes everything, also in the guest's view.
+    /// Returns device memory, if the adapter has any.
+    #[must_use]
+    pub fn device(&self) -> Option<&Arc<Mapping>> {
+        self.device.as_ref()
+    }
+
+    /// Returns the part of the BAR that an access of the VMM meets, and where in that part.
+    #[must_use]
+    pub fn part(&self, offset: u64) -> Option<(&Mapping, usize)> {
+        match offset.checked_sub(DEVICE_MEMORY_OFFSET) {
+            Some(offset) => Some((self.device.as_deref()?, usize::try_from(offset).ok()?)),
+            None => Some((&self.doorbells, usize::try_from(offset).ok()?)),
+        }
+    }
+
+    /// Zeroes doorbells and send queues, also in the guest's view.
     ///
     /// # Errors
     /// Returns the kernel's error.
     pub fn clear(&self) -> io::Result<()> {
-        self.clear_range(0, BAR_UAR_LEN)
+        self.clear_range(0, DEVICE_MEMORY_OFFSET)
     }
 
     /// Zeroes a range, also in the guest's view, and gives its pages back.

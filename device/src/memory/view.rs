@@ -17,7 +17,7 @@ pub enum Intent {
     Write,
 }
 
-/// A mapped range; `last` is inclusive.
+/// A range of addresses; `last` is inclusive.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) first: u64,

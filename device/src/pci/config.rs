@@ -15,6 +15,8 @@ pub const CONFIG_LEN: usize = 4096;
 pub const COMMAND: u16 = 0x04;
 /// Command: DMA and interrupts allowed.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+/// Command: the BARs answer.
+pub const COMMAND_MEMORY: u16 = 1 << 1;
 
 const STATUS: u16 = 0x06;
 const STATUS_CAP_LIST: u16 = 1 << 4;
@@ -37,6 +39,8 @@ const BAR_PREFETCH: u64 = 0x8;
 pub struct Effects {
     /// The bus-master bit has this new value.
     pub bus_master: Option<bool>,
+    /// BAR2 is now at this bus address, or answers at none.
+    pub doorbells: Option<Option<u64>>,
     /// A function level reset was started.
     pub reset: bool,
 }
@@ -88,6 +92,15 @@ impl ConfigSpace {
         self.word(COMMAND) & COMMAND_BUS_MASTER != 0
     }
 
+    /// Returns the bus address of BAR2, if it answers.
+    #[must_use]
+    pub fn doorbells(&self) -> Option<u64> {
+        let mut address = [0; 8];
+        self.read(u64::from(bar_offset(BAR_UAR)), &mut address);
+        let enabled = self.word(COMMAND) & COMMAND_MEMORY != 0;
+        enabled.then_some(u64::from_le_bytes(address) & !(BAR_UAR_LEN - 1))
+    }
+
     /// Reads; bytes beyond the space read as ones.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         for (index, byte) in into.iter_mut().enumerate() {
@@ -97,7 +110,7 @@ impl ConfigSpace {
 
     /// Writes what is writable and tells what follows from it.
     pub fn write(&mut self, offset: u64, from: &[u8]) -> Effects {
-        let master = self.bus_master();
+        let (master, doorbells) = (self.bus_master(), self.doorbells());
         for (index, byte) in from.iter().enumerate() {
             let Some(at) = position(offset, index) else { break };
             let mask = self.writable[at];
@@ -109,7 +122,12 @@ impl ConfigSpace {
             .and_then(|at| from.get(usize::try_from(at).ok()?))
             .is_some_and(|byte| u16::from(*byte) << 8 & DEVCTL_FLR != 0);
         let now = self.bus_master();
-        Effects { bus_master: (now != master).then_some(now), reset }
+        let place = self.doorbells();
+        Effects {
+            bus_master: (now != master).then_some(now),
+            doorbells: (place != doorbells).then_some(place),
+            reset,
+        }
     }
 
     fn word(&self, offset: u16) -> u16 {
@@ -127,8 +145,7 @@ impl ConfigSpace {
 
     /// A 64-bit memory BAR; the address bits below its size stay zero, which is how size is found.
     fn put_bar(&mut self, index: u32, len: u64, flags: u64) {
-        let offset = BAR_FIRST + u16::try_from(index * 4).expect("six BARs");
-        self.put(offset, &(flags | BAR_64).to_le_bytes(), &(!(len - 1)).to_le_bytes());
+        self.put(bar_offset(index), &(flags | BAR_64).to_le_bytes(), &(!(len - 1)).to_le_bytes());
     }
 
     fn put_capabilities(&mut self) {
@@ -140,6 +157,11 @@ impl ConfigSpace {
             link = cap.offset + 1;
         }
     }
+}
+
+/// Returns the offset of a BAR, of which there are six.
+fn bar_offset(index: u32) -> u16 {
+    BAR_FIRST + u16::try_from(index * 4).expect("six BARs")
 }
 
 /// Returns the position of byte `index` of an access at `offset`, if it is inside the space.
@@ -180,6 +202,19 @@ mod tests {
             assert_eq!(value & 0xf, flags, "type of BAR{bar}");
             assert_eq!(!(value & !0xf) + 1, len, "size of BAR{bar}");
         }
+    }
+
+    #[test]
+    fn the_place_of_doorbells_is_told_while_they_answer() {
+        let mut config = ConfigSpace::new();
+        assert_eq!(config.write(0x18, &(3u64 << 40).to_le_bytes()), Effects::default());
+        let place = |effects: Effects| effects.doorbells;
+        assert_eq!(place(config.write(4, &[0x02, 0])), Some(Some(3 << 40)));
+        assert_eq!(place(config.write(4, &[0x06, 0])), None, "no change");
+        assert_eq!(place(config.write(0x1c, &[0, 2, 0, 0])), Some(Some(2 << 40)));
+        assert_eq!(place(config.write(4, &[0x04, 0])), Some(None));
+        config.reset();
+        assert_eq!(config.doorbells(), None);
     }
 
     #[test]
@@ -232,11 +267,13 @@ mod tests {
         ) {
             let fresh = ConfigSpace::new();
             let mut config = ConfigSpace::new();
-            let mut master = false;
+            let (mut master, mut doorbells) = (false, None);
             for (offset, bytes) in writes {
                 let effects = config.write(offset, &bytes);
                 master = effects.bus_master.unwrap_or(master);
                 prop_assert_eq!(master, config.bus_master());
+                doorbells = effects.doorbells.unwrap_or(doorbells);
+                prop_assert_eq!(doorbells, config.doorbells());
             }
             for (at, mask) in config.writable.iter().enumerate() {
                 prop_assert_eq!((config.bytes[at] ^ fresh.bytes[at]) & !mask, 0, "byte {:#x}", at);
