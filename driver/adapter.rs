@@ -29,6 +29,7 @@ use crate::{
         admin::Admin,
         eq::{self, EventQueue},
         irq::Interrupts,
+        p2p::PeerMemory,
         pci::start_dma,
         regs::Registers,
         uar::Doorbells,
@@ -62,13 +63,17 @@ pub(crate) struct Adapter<'a> {
     regs: Arc<Registers>,
     caps: DeviceCaps,
     protocol: Protocol,
+    /// Bytes of device memory that the kernel gives out.
+    device_memory: u64,
     pdev: &'a pci::Device<device::Bound>,
 }
 
 impl<'a> Adapter<'a> {
-    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask.
+    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask. The kernel gives
+    /// out `device_memory` bytes of its device memory.
     pub(crate) fn new(
         pdev: &'a pci::Device<device::Bound>,
+        device_memory: u64,
         after_death: AfterDeath,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
@@ -132,6 +137,7 @@ impl<'a> Adapter<'a> {
             regs,
             caps,
             protocol,
+            device_memory,
             pdev,
         })
     }
@@ -265,6 +271,23 @@ impl<'a> Adapter<'a> {
             return Err(EIO);
         }
         self.uar_bar_area(offset, length, SQ_MEMORY_OFFSET + SQ_MEMORY_LEN)
+    }
+
+    /// Returns the bytes of device memory, used or not.
+    pub(crate) fn device_memory(&self) -> u64 {
+        self.device_memory
+    }
+
+    /// Allocates `length` bytes of device memory, which are whole pages; returns also where to map
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn take_device_memory(&self, length: usize) -> Result<(PeerMemory, IoArea)> {
+        let memory = PeerMemory::alloc(self.pdev, length)?;
+        let area = IoArea::new(self.pdev, BAR_UAR, memory.offset(BAR_UAR)?, length.try_into()?)?;
+        Ok((memory, area))
     }
 
     /// Returns the page by which a process kicks the adapter, for mmap.

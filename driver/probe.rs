@@ -3,6 +3,11 @@
 
 use core::marker::PhantomData;
 
+use abi::{
+    pci::BAR_UAR,
+    regs,
+    uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT},
+};
 use kernel::{
     bindings,
     device::{Bound, Core},
@@ -12,7 +17,10 @@ use kernel::{
     sync::Arc,
 };
 
-use crate::recovery::Recovery;
+use crate::{
+    hw::{p2p, regs::Registers},
+    recovery::Recovery,
+};
 
 /// The driver.
 pub(crate) struct Driver;
@@ -68,7 +76,29 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
+    let memory = offer_device_memory(pdev)?;
     // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
-    let recovery = unsafe { Recovery::start(pdev) }?;
+    let recovery = unsafe { Recovery::start(pdev, memory) }?;
     Ok(Bond { recovery, _bound: PhantomData })
+}
+
+/// Lets the kernel give out the device memory of the adapter; returns its length in bytes. If that
+/// cannot be, the adapter works without.
+///
+/// # Errors
+///
+/// `ENODEV` if there is no adapter that this driver knows.
+fn offer_device_memory(pdev: &pci::Device<Bound>) -> Result<u64> {
+    let units = Registers::map(pdev)?.read(regs::DEVICE_MEMORY);
+    let length = u64::from(units) * DEVICE_MEMORY_UNIT;
+    if !(1..=DEVICE_MEMORY_MAX).contains(&length) {
+        return Ok(0);
+    }
+    match p2p::offer(pdev, BAR_UAR, DEVICE_MEMORY_OFFSET, length.try_into()?) {
+        Ok(()) => Ok(length),
+        Err(error) => {
+            dev_warn!(pdev, "programs cannot have device memory: {error:?}\n");
+            Ok(0)
+        }
+    }
 }

@@ -89,6 +89,15 @@ pub struct ContextResp {
     pub reserved: U32,
 }
 
+/// Returns the mmap offset of the device memory with this uverbs handle; `None` if a process has
+/// too many objects for that. Keys that the kernel chooses itself are far below.
+#[must_use]
+pub const fn device_memory_mmap(handle: u32) -> Option<u64> {
+    /// Bytes between one and the next.
+    const EACH: u64 = crate::uar::DEVICE_MEMORY_MAX;
+    if handle < 1 << 16 { Some((1 << 43) + handle as u64 * EACH) } else { None }
+}
+
 /// Response to ALLOC_PD.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

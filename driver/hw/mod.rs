@@ -4,6 +4,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`pci`] | functions of PCI devices that the kernel crate lacks |
+//! | [`p2p`] | the part of a BAR that the kernel gives out to devices and programs |
 //! | [`regs`], [`uar`] | registers and doorbells |
 //! | [`ring`] | rings in memory |
 //! | [`admin`] | admin commands |
@@ -12,6 +13,7 @@
 pub(crate) mod admin;
 pub(crate) mod eq;
 pub(crate) mod irq;
+pub(crate) mod p2p;
 pub(crate) mod pci;
 pub(crate) mod regs;
 pub(crate) mod ring;

@@ -65,6 +65,8 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_mcast_groups: u32,
     /// Queue pairs in a multicast group.
     pub(crate) max_mcast_qps: u32,
+    /// Bytes of device memory that an allocation can have.
+    pub(crate) max_dm_size: u64,
     /// Valid bits of completion timestamps.
     pub(crate) timestamp_mask: u64,
     /// Rate of the clock that makes them.
@@ -119,6 +121,7 @@ impl DeviceAttr {
         out.max_qp_rd_atom = self.max_rd_atomic;
         out.max_qp_init_rd_atom = self.max_rd_atomic;
         out.max_res_rd_atom = self.max_rd_atomic.saturating_mul(self.max_qp);
+        out.max_dm_size = self.max_dm_size;
         out.timestamp_mask = self.timestamp_mask;
         out.hca_core_clock = self.core_clock_khz;
         out.max_pkeys = self.max_pkeys;

@@ -22,6 +22,8 @@ pub(crate) trait Driver: Sized + 'static {
     type Srq: Send + Sync;
     /// The driver's part of a queue pair.
     type Qp: Send + Sync;
+    /// The driver's part of device memory.
+    type Dm: Send + Sync;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
     /// The driver's part of an address handle, which lives in memory alone: the device does not

@@ -44,6 +44,11 @@ struct ib_ucontext *rdma_helper_udata_ucontext(struct ib_udata *udata)
 	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
 }
 
+u32 rdma_helper_dm_handle(struct uverbs_attr_bundle *bundle)
+{
+	return uverbs_attr_get_uobject(bundle, UVERBS_ATTR_ALLOC_DM_HANDLE)->id;
+}
+
 int rdma_helper_is_udata_in_empty(struct ib_udata *udata)
 {
 	return ib_is_udata_in_empty(udata);

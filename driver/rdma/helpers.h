@@ -21,6 +21,8 @@ bool rdma_helper_umem_block_iter_next(struct ib_block_iter *iter);
 u64 rdma_helper_block_iter_dma_address(struct ib_block_iter *iter);
 size_t rdma_helper_umem_num_dma_blocks(struct ib_umem *umem, unsigned long pgsz);
 struct ib_ucontext *rdma_helper_udata_ucontext(struct ib_udata *udata);
+/* Returns the number of the device memory that this call of a process allocates. */
+u32 rdma_helper_dm_handle(struct uverbs_attr_bundle *bundle);
 int rdma_helper_is_udata_in_empty(struct ib_udata *udata);
 int rdma_helper_no_udata_io(struct ib_udata *udata);
 int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct *vma,

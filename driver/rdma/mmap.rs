@@ -2,7 +2,7 @@
 //! Device memory that a process may map: the core hands out an offset for each area and finds
 //! the area again when the process calls mmap with it.
 
-use core::ptr::NonNull;
+use core::{ops::RangeInclusive, ptr::NonNull};
 
 use kernel::{
     device::Bound, error::to_result, new_mutex, page::PAGE_SHIFT, pci, prelude::*, sync::Mutex,
@@ -53,6 +53,8 @@ impl IoArea {
 struct Entry {
     core: bindings::rdma_user_mmap_entry,
     area: IoArea,
+    /// Dropped with the entry, which the last mapping keeps.
+    _owner: Option<KBox<dyn Send>>,
 }
 
 const _: () = assert!(core::mem::offset_of!(Entry, core) == 0);
@@ -105,6 +107,38 @@ impl MmapKeys {
         context: *mut bindings::ib_ucontext,
         area: IoArea,
     ) -> Result<u64> {
+        // SAFETY: as the caller promises.
+        unsafe { self.insert(context, area, None, 0..=u32::MAX) }
+    }
+
+    /// Adds a key for `area` with this offset. `owner` is dropped when the key and all mappings
+    /// have gone.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::add`].
+    pub(super) unsafe fn add_at(
+        &self,
+        context: *mut bindings::ib_ucontext,
+        offset: u64,
+        area: IoArea,
+        owner: KBox<dyn Send>,
+    ) -> Result {
+        let page = u32::try_from(offset >> PAGE_SHIFT)?;
+        // SAFETY: as the caller promises.
+        unsafe { self.insert(context, area, Some(owner), page..=page) }.map(|_| ())
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::add`].
+    unsafe fn insert(
+        &self,
+        context: *mut bindings::ib_ucontext,
+        area: IoArea,
+        owner: Option<KBox<dyn Send>>,
+        pages: RangeInclusive<u32>,
+    ) -> Result<u64> {
         let mut owned = self.owned.lock();
         owned.reserve(1, GFP_KERNEL)?;
         let entry = KBox::new(
@@ -113,6 +147,7 @@ impl MmapKeys {
                 // core sets it on insertion.
                 core: unsafe { core::mem::zeroed() },
                 area,
+                _owner: owner,
             },
             GFP_KERNEL,
         )?;
@@ -120,7 +155,13 @@ impl MmapKeys {
         // SAFETY: the caller promises that the context is alive; the entry is freed by `free`,
         // which the core calls when the last mapping has gone.
         let inserted = to_result(unsafe {
-            bindings::rdma_user_mmap_entry_insert(context, entry.cast(), area.length)
+            bindings::rdma_user_mmap_entry_insert_range(
+                context,
+                entry.cast(),
+                area.length,
+                *pages.start(),
+                *pages.end(),
+            )
         });
         if let Err(error) = inserted {
             // SAFETY: made by `KBox::into_raw` above, and the core did not take it.

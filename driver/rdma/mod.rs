@@ -12,6 +12,7 @@
 //! | [`attr`] | attributes of the device and its port |
 //! | [`ucontext`], [`mmap`], [`udata`] | a user's context, its mmap keys, private payloads |
 //! | [`mr`], [`mw`], [`ah`] | regions, windows, address handles |
+//! | [`dm`] | device memory |
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`srq`] | shared receive queues |
@@ -33,6 +34,7 @@ pub(crate) mod ah;
 pub(crate) mod attr;
 pub(crate) mod cq;
 pub(crate) mod device;
+pub(crate) mod dm;
 pub(crate) mod driver;
 pub(crate) mod event;
 pub(crate) mod gid;

@@ -8,6 +8,7 @@ use super::{
     attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable},
     cq::{Cq, CqInit, Moderation, Notify},
     device::Device,
+    dm::{DmRegion, DmRequest},
     driver::Driver,
     gid::{Gid, GidAttr},
     mad::{Mad, MadResult},
@@ -285,6 +286,32 @@ pub(crate) trait Operations: Driver {
 
     /// Removes a window; on return nobody reaches memory by it.
     fn dealloc_mw(_data: &Self::Data<'_>, _mw: &Mw<Self>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Device memory.
+
+    /// Allocates device memory for a process, which may map it at once.
+    fn alloc_dm(
+        _data: &Self::Data<'_>,
+        _context: &Ucontext<Self>,
+        _request: &DmRequest,
+    ) -> Result<Self::Dm> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Frees device memory, of which no region is registered any more.
+    fn dealloc_dm(_data: &Self::Data<'_>, _context: &Ucontext<Self>, _dm: &Self::Dm) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Registers a part of device memory.
+    fn reg_dm_mr(
+        _data: &Self::Data<'_>,
+        _pd: &Pd<Self>,
+        _dm: &Self::Dm,
+        _region: &DmRegion,
+    ) -> Result<NewMr<Self::Mr>> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

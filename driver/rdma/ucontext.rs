@@ -44,8 +44,24 @@ impl<T: Driver> Ucontext<T> {
         unsafe { self.0.keys.add(self.0.as_raw(), area) }
     }
 
-    /// Takes back what [`Self::add_mapping`] allowed; existing mappings stay until they are
-    /// unmapped.
+    /// Lets the process map `area` by this offset for mmap. `owner` is dropped when the permission
+    /// and all mappings have gone.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also if the offset is taken.
+    pub(crate) fn add_mapping_at(
+        &self,
+        offset: u64,
+        area: IoArea,
+        owner: KBox<dyn Send>,
+    ) -> Result {
+        // SAFETY: the context is alive, and its keys are removed before it goes.
+        unsafe { self.0.keys.add_at(self.0.as_raw(), offset, area, owner) }
+    }
+
+    /// Takes back what [`Self::add_mapping`] or [`Self::add_mapping_at`] allowed; existing mappings
+    /// stay until they are unmapped.
     pub(crate) fn remove_mapping(&self, offset: u64) {
         self.0.keys.remove(offset);
     }

@@ -39,6 +39,7 @@ macro_rules! optional {
 }
 
 mod address;
+mod dm;
 mod iwcm;
 mod memory;
 mod port;
@@ -75,7 +76,7 @@ macro_rules! core_objects {
     };
 }
 
-core_objects! { ib_ah ib_cq ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
+core_objects! { ib_ah ib_cq ib_dm ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
 
 impl<T: IwOperations> VTable<T> {
     /// Returns the further tables of devices of this protocol.
@@ -89,8 +90,14 @@ impl<T: IwOperations> VTable<T> {
 
 impl<T: Operations> VTable<T> {
     /// The tables of devices of any protocol; the core takes from each what it has.
-    pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] =
-        &[&Self::DEVICE, &Self::MEMORY, &Self::QUEUES, &Self::RESTRACK, &Self::SRQ];
+    pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] = &[
+        &Self::DEVICE,
+        &Self::DEVICE_MEMORY,
+        &Self::MEMORY,
+        &Self::QUEUES,
+        &Self::RESTRACK,
+        &Self::SRQ,
+    ];
 
     /// Operations of the device and its ports, and of contexts.
     const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {

@@ -94,6 +94,7 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_pkeys: roce.into(),
         max_mcast_groups: caps.max_mcast_groups.get(),
         max_mcast_qps: caps.max_mcast_qps.get(),
+        max_dm_size: ctx.adapter.device_memory(),
         timestamp_mask: u64::MAX,
         core_clock_khz: CLOCK_KHZ,
     }

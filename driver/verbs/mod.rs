@@ -9,6 +9,7 @@
 //! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that tells the port's counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
+//! | [`dm`] | device memory |
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
@@ -26,6 +27,7 @@ mod cq;
 mod ctx;
 mod describe;
 mod device;
+mod dm;
 mod iwcm;
 mod kernel_qp;
 mod mcast;

@@ -42,7 +42,7 @@ impl Mr {
     }
 
     /// Registers with the adapter.
-    fn new(ctx: &Ctx<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
+    pub(super) fn new(ctx: &Ctx<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
         // Before the command, after which there must be nothing that can fail.
         let state = State { key: Key::default(), access: params.access.get(), memory };
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;

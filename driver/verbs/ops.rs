@@ -5,7 +5,8 @@ use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use kernel::{fmt, prelude::*};
 
 use super::{
-    Ctx, Verbs, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, rnic, srq, xrc,
+    Ctx, Verbs, ah, context, cq, describe, device, dm, mcast, modify, mr, mw, pma, qp, rnic, srq,
+    xrc,
 };
 use crate::pairing::PORT;
 use crate::rdma::{
@@ -13,6 +14,7 @@ use crate::rdma::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable, Protocol},
     cq::{CqInit, Moderation, Notify},
+    dm::{DmRegion, DmRequest},
     gid::{Gid, GidAttr},
     mad::{Mad, MadResult},
     mr::{NewMr, RegionChange, UserRegion},
@@ -37,6 +39,7 @@ impl Driver for Verbs {
     type Xrcd = xrc::Xrcd;
     type Srq = srq::Srq;
     type Qp = qp::Qp;
+    type Dm = dm::Dm;
     type Mr = mr::Mr;
     type Ah = ah::Ah;
     type Mw = mw::Mw;
@@ -115,6 +118,23 @@ impl Operations for Verbs {
 
     fn dealloc_pd(ctx: &Ctx<'_>, pd: &Pd<Self>) -> Result {
         context::dealloc_pd(ctx, pd)
+    }
+
+    fn alloc_dm(ctx: &Ctx<'_>, context: &Ucontext<Self>, request: &DmRequest) -> Result<dm::Dm> {
+        dm::alloc(ctx, context, request)
+    }
+
+    fn dealloc_dm(_ctx: &Ctx<'_>, context: &Ucontext<Self>, dm: &dm::Dm) {
+        dm::dealloc(context, dm);
+    }
+
+    fn reg_dm_mr(
+        ctx: &Ctx<'_>,
+        pd: &Pd<Self>,
+        dm: &dm::Dm,
+        region: &DmRegion,
+    ) -> Result<NewMr<mr::Mr>> {
+        dm::register(ctx, pd, dm, region)
     }
 
     fn get_dma_mr(ctx: &Ctx<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<mr::Mr>> {

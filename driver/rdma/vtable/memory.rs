@@ -64,7 +64,7 @@ impl<T: Operations> VTable<T> {
     /// # Safety
     ///
     /// To be called from an operation, with a domain that the core has passed to it.
-    unsafe fn allocate(
+    pub(super) unsafe fn allocate(
         pd: *mut bindings::ib_pd,
         create: impl FnOnce(&T::Data<'_>, &Device<T>, &Pd<T>) -> Result<NewMr<T::Mr>>,
     ) -> *mut bindings::ib_mr {

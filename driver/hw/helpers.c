@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See helpers.h. */
+
+#include <linux/pci.h>
+#include <linux/pci-p2pdma.h>
+
+#include "helpers.h"
+
+int hw_p2p_offer(struct pci_dev *pdev, int bar, size_t size, u64 offset)
+{
+	int result = pci_p2pdma_add_resource(pdev, bar, size, offset);
+
+	if (!result)
+		pci_p2pmem_publish(pdev, true);
+	return result;
+}
+
+void *hw_p2p_alloc(struct pci_dev *pdev, size_t size)
+{
+	void *memory = pci_alloc_p2pmem(pdev, size);
+
+	if (memory)
+		memset(memory, 0, size);
+	return memory;
+}
+
+void hw_p2p_free(struct pci_dev *pdev, void *memory, size_t size)
+{
+	pci_free_p2pmem(pdev, memory, size);
+}
+
+u64 hw_p2p_bus_address(struct pci_dev *pdev, void *memory)
+{
+	return pci_p2pmem_virt_to_bus(pdev, memory);
+}
+
+u64 hw_p2p_offset(struct pci_dev *pdev, int bar, void *memory)
+{
+	return pci_p2pmem_virt_to_bus(pdev, memory) - pci_bus_address(pdev, bar);
+}

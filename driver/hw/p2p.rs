@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Peer-to-peer memory: a part of a BAR for which the kernel has page structs, so that other PCI
+//! devices may be given it as the place of their transfers.
+//!
+//! C header: `include/linux/pci-p2pdma.h`.
+
+use core::{ffi::c_void, ptr::NonNull};
+
+use kernel::{device::Bound, error::to_result, pci, prelude::*, sync::aref::ARef};
+
+use crate::bindings;
+
+/// Lets the kernel give out `length` bytes at `offset` of a BAR, until the driver is unbound. They
+/// are a multiple of what the kernel adds memory in (2 MiB).
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` if the kernel was configured without this.
+pub(crate) fn offer(pdev: &pci::Device<Bound>, bar: u32, offset: u64, length: usize) -> Result {
+    // SAFETY: the device is bound, and the callee checks the range.
+    to_result(unsafe { bindings::hw_p2p_offer(raw(pdev), bar.try_into()?, length, offset) })
+}
+
+/// Memory of what was offered; given back on drop.
+///
+/// # Invariants
+///
+/// `memory` is `length` bytes of the pool of `pdev`, which this type owns. The pool stays as long
+/// as any of it is out.
+pub(crate) struct PeerMemory {
+    pdev: ARef<pci::Device>,
+    memory: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: the memory is a number of pages in a pool with a lock of its own; they are not accessed
+// by this type.
+unsafe impl Send for PeerMemory {}
+
+// SAFETY: as above.
+unsafe impl Sync for PeerMemory {}
+
+impl PeerMemory {
+    /// Allocates `length` bytes, which are whole pages, and zeroes them.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if nothing was offered, or too little is left.
+    pub(crate) fn alloc(pdev: &pci::Device<Bound>, length: usize) -> Result<Self> {
+        // SAFETY: the device is bound; without a pool the callee returns null.
+        let memory = unsafe { bindings::hw_p2p_alloc(raw(pdev), length) };
+        let memory = NonNull::new(memory).ok_or(ENOMEM)?;
+        // INVARIANT: allocated just now.
+        Ok(Self { pdev: pdev.into(), memory, length })
+    }
+
+    /// Returns the address by which PCI devices reach it.
+    pub(crate) fn bus_address(&self) -> u64 {
+        // SAFETY: by the type's invariants it is memory of the device's pool.
+        unsafe { bindings::hw_p2p_bus_address(raw(&self.pdev), self.memory.as_ptr()) }
+    }
+
+    /// Returns the offset of its first byte in the BAR that it was offered of.
+    pub(crate) fn offset(&self, bar: u32) -> Result<u64> {
+        let bar = bar.try_into()?;
+        // SAFETY: by the type's invariants it is memory of the device's pool.
+        Ok(unsafe { bindings::hw_p2p_offset(raw(&self.pdev), bar, self.memory.as_ptr()) })
+    }
+}
+
+impl Drop for PeerMemory {
+    fn drop(&mut self) {
+        // SAFETY: the type owns the memory by its invariants, and gives it back once.
+        unsafe { bindings::hw_p2p_free(raw(&self.pdev), self.memory.as_ptr(), self.length) };
+    }
+}
+
+fn raw<Ctx: kernel::device::DeviceContext>(pdev: &pci::Device<Ctx>) -> *mut bindings::pci_dev {
+    core::ptr::from_ref(pdev).cast_mut().cast()
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Device memory that processes allocate. These objects the driver allocates, not the core.
+
+use core::mem::offset_of;
+
+use kernel::{prelude::*, types::Opaque};
+
+use super::bindings;
+
+/// The device memory that a process asks for (`ibv_alloc_dm(3)`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DmRequest {
+    /// Bytes.
+    pub(crate) length: u64,
+    /// log2 of the alignment of its address.
+    pub(crate) log_alignment: u32,
+    /// The number by which the process will know it.
+    pub(crate) handle: u32,
+}
+
+/// The part of device memory that a process wants to register (`ibv_reg_dm_mr(3)`). Work requests
+/// name its bytes from zero on. The core has checked that it lies inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DmRegion {
+    /// First byte.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// Rights (`enum ib_access_flags`).
+    pub(crate) access: u32,
+}
+
+/// Device memory as [`Dm::allocate`] makes it: the core's struct first, the driver's part behind.
+#[repr(C)]
+pub(super) struct Dm<D> {
+    core: Opaque<bindings::ib_dm>,
+    driver: D,
+}
+
+impl<D> Dm<D> {
+    /// Allocates an object for the core, made by `create`; [`Self::free`] takes it back.
+    pub(super) fn allocate(create: impl FnOnce() -> Result<D>) -> Result<*mut bindings::ib_dm> {
+        const { assert!(offset_of!(Self, core) == 0, "the core's struct must come first") };
+        let memory = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        let driver = create()?;
+        // SAFETY: a plain C struct, for which zero is a valid value; the core fills it in.
+        let core = Opaque::new(unsafe { core::mem::zeroed() });
+        Ok(KBox::into_raw(KBox::write(memory, Self { core, driver })).cast())
+    }
+
+    /// Returns the driver's part.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must come from [`Self::allocate`] and live for `'a`.
+    pub(super) unsafe fn driver<'a>(raw: *mut bindings::ib_dm) -> &'a D {
+        // SAFETY: the caller passes what `allocate` has made: the first field of a `Dm`.
+        unsafe { &(*raw.cast::<Self>()).driver }
+    }
+
+    /// Frees an object.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must come from [`Self::allocate`], and nobody may use it afterwards.
+    pub(super) unsafe fn free(raw: *mut bindings::ib_dm) {
+        // SAFETY: the caller passes what `allocate` has made by `KBox::into_raw`, for the last
+        // time.
+        drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
+    }
+}
