@@ -29,9 +29,9 @@ const FUNCTIONS: &str = "verbs_register_driver_.*|_verbs_init_and_alloc_context|
     verbs_uninit_context|verbs_set_ops|verbs_init_cq|ibv_cmd_(get_context|query_device_any|query_port|\
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
-    open_xrcd|close_xrcd|attach_mcast|detach_mcast)";
+    open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|attach_mcast|detach_mcast)";
 /// The types that the plugin uses, beside the arguments of those functions.
-const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr)|\
+const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr|dm)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|\
     ibv_(srq_init_attr_(ex|mask)|srq_type|qp_init_attr_(ex|mask)|qp_open_attr|xrcd_init_attr)|\
     ibv_(wr|wc)_opcode|ibv_send_flags|\

@@ -83,6 +83,17 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
+    /// Returns a pointer to `len` bytes at a byte offset; `None` if they do not lie inside. The
+    /// other side may change them at any time.
+    #[must_use]
+    pub fn bytes(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        if len > self.len.checked_sub(offset)? {
+            return None;
+        }
+        // SAFETY: inside the area, or its end, by the check above.
+        Some(unsafe { self.base.add(offset) }.as_ptr())
+    }
+
     /// Returns a pointer to the word of `len` bytes at a byte offset; `None` if it is unaligned or
     /// outside.
     #[inline]

@@ -9,7 +9,7 @@ use vrnic_abi as abi;
 use super::bindings as c;
 use super::object::Object;
 use super::{
-    ah, context, cq, cq_ex, library, mr, mw, pd, pointer, poll, post, qp, qp_create, srq, xrc,
+    ah, context, cq, cq_ex, dm, library, mr, mw, pd, pointer, poll, post, qp, qp_create, srq, xrc,
 };
 
 type Device = Object<c::verbs_device, ()>;
@@ -76,6 +76,7 @@ extern "C" fn register() {
 /// Returns the operations of a context. What is not set answers EOPNOTSUPP.
 fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
+        alloc_dm: Some(dm::alloc),
         alloc_mw: Some(mw::alloc),
         alloc_parent_domain: Some(pd::alloc_parent),
         alloc_pd: Some(pd::alloc),
@@ -100,6 +101,7 @@ fn context_ops() -> c::verbs_context_ops {
         destroy_qp: Some(qp::destroy),
         destroy_srq: Some(srq::destroy),
         free_context: Some(context::free),
+        free_dm: Some(dm::free),
         get_srq_num: Some(srq::number),
         modify_cq: Some(cq::modify),
         modify_qp: Some(qp::modify),
@@ -115,6 +117,7 @@ fn context_ops() -> c::verbs_context_ops {
         query_qp: Some(qp::query),
         query_rt_values: Some(context::query_rt_values),
         query_srq: Some(srq::query),
+        reg_dm_mr: Some(dm::register),
         reg_dmabuf_mr: Some(mr::reg_dmabuf_mr),
         reg_mr: Some(mr::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),

@@ -9,7 +9,7 @@
 //! | [`environment`] | settings by variables of the environment, and warnings |
 //! | [`library`] | the check for a known release of libibverbs |
 //! | [`driver`] | registration, devices, the table of operations |
-//! | [`context`], [`pd`], [`mr`], [`mw`] | the operations on these objects |
+//! | [`context`], [`pd`], [`mr`], [`mw`], [`dm`] | the operations on these objects |
 //! | [`ah`], [`cq`], [`srq`], [`qp`], [`qp_create`] | the operations on these objects |
 //! | [`cq_ex`], [`polling`] | the extended interface of completion queues |
 //! | [`xrc`] | XRC domains, targets and sends |
@@ -30,6 +30,7 @@ mod context;
 mod cq;
 mod cq_ex;
 mod datagram;
+mod dm;
 mod driver;
 mod dv;
 mod environment;

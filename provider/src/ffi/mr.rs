@@ -14,7 +14,7 @@ use super::context::Context;
 use super::object::Object;
 use super::{check, pointer, status};
 
-type Mr = Object<c::verbs_mr, ()>;
+pub(super) type Mr = Object<c::verbs_mr, ()>;
 
 /// `reg_mr`.
 pub(super) unsafe extern "C" fn reg_mr(

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Device memory: a part of the adapter's BAR2, which the process maps. Copies are plain stores and
+//! loads.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use rustix::io::Errno;
+use vrnic_abi::uverbs::device_memory_mmap;
+use vrnic_queues::mapping::Mapping;
+
+use super::bindings as c;
+use super::context::Context;
+use super::mr::Mr;
+use super::object::Object;
+use super::{check, pointer, status};
+
+type Dm = Object<c::verbs_dm, Mapping>;
+
+/// The mapping has whole pages.
+const PAGE: usize = 4096;
+
+/// `alloc_dm`.
+pub(super) unsafe extern "C" fn alloc(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_alloc_dm_attr,
+) -> *mut c::ibv_dm {
+    // SAFETY: libibverbs' arguments.
+    pointer(unsafe { try_alloc(context, &*attr) })
+}
+
+/// # Safety
+/// `context` must be live.
+unsafe fn try_alloc(
+    context: *mut c::ibv_context,
+    attr: &c::ibv_alloc_dm_attr,
+) -> Result<*mut c::ibv_dm, Errno> {
+    if attr.comp_mask != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // SAFETY: by the caller's promise.
+    let own = unsafe { Context::of(context) }?;
+    let length = attr.length.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
+    let length = u32::try_from(length).map_err(|_| Errno::NOMEM)?;
+    let memory = Dm::begin()?;
+    let base = memory.base();
+    // SAFETY: `context` is live, `base` is ours.
+    check(unsafe { c::ibv_cmd_alloc_dm(context, attr, base, ptr::null_mut()) })?;
+    // SAFETY: filled in just now.
+    let handle = unsafe { (*base).handle };
+    let offset = device_memory_mmap(handle).ok_or(Errno::NOSPC);
+    let mapping = offset.and_then(|offset| own.map(offset, length)).inspect_err(|_| {
+        // SAFETY: the kernel has just allocated it, and the program does not know it.
+        unsafe { c::ibv_cmd_free_dm(base) };
+    })?;
+    // SAFETY: ours, and the program does not know it yet.
+    let public = unsafe { &mut (*base).dm };
+    public.memcpy_to_dm = Some(copy_to);
+    public.memcpy_from_dm = Some(copy_from);
+    // The public struct is the first part of the private one.
+    Ok(memory.complete(mapping).cast())
+}
+
+/// `free_dm`.
+pub(super) unsafe extern "C" fn free(memory: *mut c::ibv_dm) -> c_int {
+    // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
+    unsafe { Dm::destroy(memory.cast(), c::ibv_cmd_free_dm) }
+}
+
+/// `reg_dm_mr`.
+pub(super) unsafe extern "C" fn register(
+    pd: *mut c::ibv_pd,
+    memory: *mut c::ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut c::ibv_mr {
+    pointer(Mr::begin().and_then(|region| {
+        let base = region.base();
+        // SAFETY: PD and device memory are live, `region` is ours; the kernel checks the range.
+        check(unsafe {
+            let memory = memory.cast();
+            c::ibv_cmd_reg_dm_mr(pd, memory, offset, length, access, base, ptr::null_mut())
+        })?;
+        Ok(region.complete(()).cast())
+    }))
+}
+
+/// Returns the place of `length` bytes at `offset`.
+///
+/// # Safety
+/// `memory` must be device memory of this plugin.
+unsafe fn place(memory: *mut c::ibv_dm, offset: u64, length: usize) -> Result<*mut u8, Errno> {
+    // SAFETY: by the caller's promise; the public struct is the first part of ours.
+    let mapping = unsafe { Dm::own(memory.cast()) }.ok_or(Errno::INVAL)?;
+    let offset = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+    mapping.bytes(offset, length).ok_or(Errno::INVAL)
+}
+
+/// `memcpy_to_dm`.
+unsafe extern "C" fn copy_to(
+    memory: *mut c::ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: the device memory is live by the program's promise.
+    status(unsafe { place(memory, offset, length) }.map(|to| {
+        // SAFETY: `place` has checked the target; the program promises that there is a source.
+        unsafe { ptr::copy(from.cast(), to, length) };
+    }))
+}
+
+/// `memcpy_from_dm`.
+unsafe extern "C" fn copy_from(
+    to: *mut c_void,
+    memory: *mut c::ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
+    // SAFETY: the device memory is live by the program's promise.
+    status(unsafe { place(memory, offset, length) }.map(|from| {
+        // SAFETY: `place` has checked the source; the program promises that there is a target.
+        unsafe { ptr::copy(from.cast_const(), to.cast(), length) };
+    }))
+}
