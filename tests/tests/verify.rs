@@ -28,6 +28,7 @@ const GROUPS: &[&str] = &[
     "local_errors",
     "remote_errors",
     "regions",
+    "device_memory",
     "windows",
     "direct",
     "states",

@@ -120,3 +120,15 @@ pub unsafe fn dealloc_td(td: *mut ibv_td) -> c_int {
         None => NO_OPERATION,
     }
 }
+/// `ibv_free_dm`.
+///
+/// # Safety
+/// `memory` is live, and not used any more afterwards.
+pub unsafe fn free_dm(memory: *mut ibv_dm) -> c_int {
+    // SAFETY: live memory has a live context.
+    match unsafe { extended((*memory).context) }.free_dm {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(memory) },
+        None => NO_OPERATION,
+    }
+}

@@ -7,6 +7,7 @@ use std::io;
 use super::address::Ah;
 use super::context::Context;
 use super::cq::{Channel, Cq};
+use super::device_memory::DeviceMemory;
 use super::memory::{Mr, Pd, Td};
 use super::qp::Qp;
 use super::srq::Srq;
@@ -35,6 +36,7 @@ handles! {
     Ah: ibv_ah, ibv_destroy_ah;
     Channel: ibv_comp_channel, ibv_destroy_comp_channel;
     Cq: ibv_cq, ibv_destroy_cq;
+    DeviceMemory: ibv_dm, free_dm;
     Mr: ibv_mr, ibv_dereg_mr;
     Mw: ibv_mw, dealloc_mw;
     Pd: ibv_pd, ibv_dealloc_pd;

@@ -17,6 +17,7 @@
 //! | [`address`] | address handles, multicast groups |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
+//! | [`device_memory`] | memory of the device |
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
@@ -38,6 +39,7 @@ pub mod answer;
 pub mod buffer;
 pub mod context;
 pub mod cq;
+pub mod device_memory;
 #[cfg(feature = "vrnic")]
 pub mod direct;
 mod dmabuf;

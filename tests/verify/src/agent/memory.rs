@@ -1,10 +1,11 @@
-//! Protection domains, regions and windows.
+//! Protection domains, regions, windows, and memory of the device.
 
 use std::io;
 
 use super::calls::calls;
 use super::objects::Objects;
 use crate::rpc::values::{MrInfo, MwInfo};
+use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::model::{Bind, Change};
 use vrnic_verbs::window::Mw;
@@ -62,6 +63,47 @@ calls! { Memory:
     /// Deregisters a region.
     fn dereg_mr(&mut self, mr: u32) -> io::Result<()> {
         self.mrs.destroy(mr, Mr::destroy)
+    }
+
+    /// Returns the most bytes of device memory that the device says it can have.
+    fn most_device_memory(&mut self) -> io::Result<u64> {
+        DeviceMemory::most(self.context()?)
+    }
+
+    /// Allocates memory of the device.
+    fn alloc_dm(&mut self, length: u64, log_align: u32) -> io::Result<u32> {
+        let memory = DeviceMemory::new(self.context()?, length, log_align)?;
+        Ok(self.dms.add(memory))
+    }
+
+    /// Frees memory of the device.
+    fn free_dm(&mut self, dm: u32) -> io::Result<()> {
+        self.dms.destroy(dm, DeviceMemory::destroy)
+    }
+
+    /// Registers a part of memory of the device.
+    fn reg_dm(
+        &mut self,
+        pd: u32,
+        dm: u32,
+        offset: u64,
+        length: u64,
+        access: u32,
+    ) -> io::Result<MrInfo> {
+        let mr = self.dms.get(dm)?.register(self.pds.get(pd)?, offset, length, access)?;
+        Ok(self.keep_mr(mr))
+    }
+
+    /// Stores bytes in memory of the device.
+    fn write_dm(&mut self, dm: u32, offset: u64, bytes: Vec<u8>) -> io::Result<()> {
+        self.dms.get(dm)?.write(offset, &bytes)
+    }
+
+    /// Loads bytes from memory of the device, 1 MiB at most.
+    fn read_dm(&mut self, dm: u32, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len.min(1 << 20) as usize];
+        self.dms.get(dm)?.read(offset, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Allocates a window of type 1 or 2.

@@ -10,6 +10,7 @@ use vrnic_verbs::address::Ah;
 use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
+use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::qp::Qp;
 use vrnic_verbs::srq::Srq;
@@ -94,6 +95,7 @@ pub(super) struct Objects {
     pub(super) context: Option<Context>,
     pub(super) pds: Table<Pd>,
     pub(super) tds: Table<Td>,
+    pub(super) dms: Table<DeviceMemory>,
     pub(super) mrs: Table<Mr>,
     pub(super) mws: Table<Mw>,
     pub(super) buffers: Table<Buffer>,
@@ -116,6 +118,7 @@ impl Objects {
             context: None,
             pds: Table::new("PD", last),
             tds: Table::new("TD", last),
+            dms: Table::new("DM", last),
             mrs: Table::new("MR", last),
             mws: Table::new("MW", last),
             buffers: Table::new("buffer", last),
@@ -145,12 +148,22 @@ impl Objects {
         let channels = self.channels.clear(Channel::destroy);
         let mws = self.mws.clear(Mw::destroy);
         let mrs = self.mrs.clear(Mr::destroy);
+        let dms = self.dms.clear(DeviceMemory::destroy);
         let ahs = self.ahs.clear(Ah::destroy);
         let pds = self.pds.clear(Pd::destroy);
         let tds = self.tds.clear(Td::destroy);
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(srqs).and(xrcds).and(cqs).and(channels).and(mws).and(mrs).and(ahs).and(pds).and(tds)
+        qps.and(srqs)
+            .and(xrcds)
+            .and(cqs)
+            .and(channels)
+            .and(mws)
+            .and(mrs)
+            .and(dms)
+            .and(ahs)
+            .and(pds)
+            .and(tds)
     }
 }

@@ -23,6 +23,7 @@
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
 //! | [`regions`] | zero-based regions, changing regions |
+//! | [`device_memory`] | memory of the device as source and sink, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
 //! | [`direct`] | one touch, commands, the two failure forms (vrnic alone) |
 //! | [`states`] | the state machine of QPs |
@@ -47,6 +48,7 @@ mod counters;
 mod credits;
 mod data;
 mod datagrams;
+mod device_memory;
 #[cfg(feature = "vrnic")]
 mod direct;
 mod events;
@@ -118,6 +120,7 @@ pub(crate) fn cases() -> Vec<Case> {
         local_errors::cases(),
         remote_errors::cases(),
         regions::cases(),
+        device_memory::cases(),
         windows::cases(),
         #[cfg(feature = "vrnic")]
         direct::cases(),
