@@ -44,6 +44,9 @@ pub struct Setup {
     pub memory: u32,
     /// True if it has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
+    /// MiB of the disk of an NVMe controller that shares a PCIe switch with its adapter, if it has
+    /// one.
+    pub disk: Option<u32>,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
     /// Initramfs.
@@ -83,6 +86,9 @@ impl Guest {
     fn start(paths: &Paths, accel: Accel, setup: &Setup) -> anyhow::Result<Killed> {
         for stale in [setup.agent_socket(), setup.qmp_socket(), setup.shell_socket()] {
             let _absent = fs::remove_file(stale);
+        }
+        if let Some(mib) = setup.disk {
+            fs::File::create(setup.disk_file())?.set_len(u64::from(mib) << 20)?;
         }
         let errors = fs::File::create(setup.dir.join(format!("{}.qemu.log", setup.name)))?;
         let mut command = paths.qemu_command();
@@ -279,15 +285,28 @@ impl Setup {
         add(&["-smp", &smp, "-m", &format!("{memory}M")]);
         add(&["-machine", "q35,memory-backend=ram"]);
         add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
-        let function = |adapter: &Adapter| {
+        let function = |adapter: &Adapter, bus: &str| {
             let socket = path(&adapter.socket);
-            format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#)
+            let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
+            format!(r#"{{"driver":"vfio-user-pci","bus":"{bus}","socket":{socket}}}"#)
         };
         if self.plugged {
             // The room that the firmware is to leave free for the adapter's BARs.
             add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=256M"]);
+        } else if self.disk.is_some() {
+            // A switch with the adapter and the disk, which so reach each other by themselves.
+            add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
+            add(&["-device", "x3130-upstream,id=switch,bus=root"]);
+            for (port, chassis) in [("left", "2"), ("right", "3")] {
+                let device = format!("xio3130-downstream,id={port},bus=switch,chassis={chassis}");
+                add(&["-device", &device]);
+            }
+            add(&["-device", &function(&self.adapter, "left")]);
+            let file = path(&self.disk_file());
+            add(&["-drive", &format!("if=none,id=disk,format=raw,file={file}")]);
+            add(&["-device", "nvme,drive=disk,serial=vrnic,bus=right"]);
         } else {
-            add(&["-device", &function(&self.adapter)]);
+            add(&["-device", &function(&self.adapter, "pcie.0")]);
         }
         // The first virtio device: the kernel numbers its ports /dev/vport0p*.
         add(&["-device", "virtio-serial-pci"]);
@@ -301,7 +320,7 @@ impl Setup {
             add(&["-device", &format!("virtio-net-pci,mac={},romfile=", self.adapter.mac)]);
         }
         for adapter in &self.more {
-            add(&["-device", &function(adapter)]);
+            add(&["-device", &function(adapter, "pcie.0")]);
         }
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
@@ -323,6 +342,10 @@ impl Setup {
 
     fn file(&self, what: &str) -> PathBuf {
         self.dir.join(format!("{}.{what}", self.name))
+    }
+
+    fn disk_file(&self) -> PathBuf {
+        self.file("disk")
     }
 
     fn agent_socket(&self) -> PathBuf {

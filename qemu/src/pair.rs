@@ -47,6 +47,8 @@ pub struct Options {
     pub personality: Transport,
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
+    /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
+    pub disk: Option<u32>,
     /// True if each guest has a daemon of its own. Trunks join them, one between any two daemons,
     /// so all that the guests send each other are packets.
     pub apart: bool,
@@ -71,6 +73,7 @@ impl Default for Options {
             adapters: 1,
             personality: Transport::Roce,
             twins: false,
+            disk: None,
             apart: false,
             hosts: Vec::new(),
             plugged: false,
@@ -287,6 +290,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
         cpus: options.cpus,
         memory: options.memory,
         twins: options.twins,
+        disk: options.disk,
         initramfs: dir.join("initramfs"),
         dir,
     }

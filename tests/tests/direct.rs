@@ -1,0 +1,129 @@
+//! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, behind one PCIe
+//! switch with the adapter, reads and writes the adapter's memory.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::modules;
+use vrnic_tests::talk::{LONG, PCI, SHORT, works};
+
+/// The driver of the controller.
+const MODULES: [&str; 1] = ["nvme"];
+/// MiB of a disk.
+const DISK: u32 = 64;
+/// MiB that a transfer moves.
+const DATA: u32 = 16;
+/// Bytes of device memory.
+const MEMORY: u64 = 64 << 20;
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("the_kernel_has_the_device_memory", offered),
+        Case::new("disk_of_a_target_without_its_ram", target),
+        Case::new("the_driver_goes_and_comes", reloaded),
+    ];
+    let options = Options { disk: Some(DISK), ..Options::default() };
+    bench::main_with_modules(&MODULES, options, cases)
+}
+
+/// Reads a number of the adapter's peer-to-peer memory.
+fn number(guest: &Guest, name: &str) -> Result<u64> {
+    Ok(guest.check(&format!("cat {PCI}/p2pmem/{name}"), SHORT)?.trim().parse()?)
+}
+
+fn offered(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        let found = ["size", "available", "published"].map(|name| number(guest, name).ok());
+        ensure!(found == [Some(MEMORY), Some(MEMORY), Some(1)], "{found:?}");
+    }
+    Ok(())
+}
+
+/// Makes b offer its disk to a, by device memory, and attaches it there as `/dev/nvme0n1`.
+fn attach(pair: &Pair) -> Result<()> {
+    pair.b.check("modprobe nvme_core", SHORT)?;
+    modules::load(&pair.b, &MODULES)?;
+    let address = pair.b.ip();
+    pair.b.check(
+        &format!(
+            "set -e
+            for n in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
+            modprobe -a nvmet nvmet_rdma
+            cd /sys/kernel/config 2>/dev/null
+            [ -d nvmet ] || mount -t configfs none /sys/kernel/config
+            cd /sys/kernel/config/nvmet
+            mkdir subsystems/disk; echo 1 > subsystems/disk/attr_allow_any_host
+            cd subsystems/disk; mkdir namespaces/1; cd namespaces/1
+            echo -n /dev/nvme0n1 > device_path; echo 1 > p2pmem; echo 1 > enable
+            cd /sys/kernel/config/nvmet; mkdir ports/1; cd ports/1
+            echo rdma > addr_trtype; echo ipv4 > addr_adrfam
+            echo {address} > addr_traddr; echo 4420 > addr_trsvcid
+            ln -s ../../subsystems/disk subsystems/disk"
+        ),
+        SHORT,
+    )?;
+    pair.a.check(
+        &format!(
+            "modprobe nvme_rdma && \
+             echo transport=rdma,traddr={address},trsvcid=4420,nqn=disk > /dev/nvme-fabrics && \
+             for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; \
+             echo no disk; exit 1"
+        ),
+        SHORT,
+    )?;
+    Ok(())
+}
+
+/// A target's NVMe controller moves blocks from and to device memory, the adapter from there to the
+/// initiator and back. While blocks move, pieces of device memory are in use.
+fn target(pair: &mut Pair) -> Result<()> {
+    attach(pair)?;
+    let used = pair.b.check("dmesg | grep 'using p2pmem on'", SHORT)?;
+    ensure!(used.contains("nsid 1"), "the target uses its RAM: {used}");
+    let watch = format!(
+        "least={MEMORY}; while ! [ -e /tmp/stop ]; do read n < {PCI}/p2pmem/available; \
+         [ $n -lt $least ] && least=$n; done; echo $least"
+    );
+    let watching = pair.b.agent().start(&watch)?;
+    let sums = pair.a.check(
+        &format!(
+            "set -e; cd /tmp
+            dd if=/dev/urandom of=written bs=1M count={DATA} 2>/dev/null
+            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
+            dd if=/dev/nvme0n1 of=read bs=256k count=$(({DATA} * 4)) iflag=direct 2>/dev/null
+            cmp written read
+            dd if=/dev/nvme0n1 of=read bs=4k count=1000 iflag=direct 2>/dev/null
+            cmp -n 4096000 written read
+            sha256sum < written; rm written read"
+        ),
+        LONG,
+    )?;
+    pair.b.check("touch /tmp/stop", SHORT)?;
+    let least: u64 = watching.wait(SHORT)?.stdout.trim().parse()?;
+    ensure!(least < MEMORY, "no device memory was seen in use");
+    // The disk has the same data when the target itself reads it, into its RAM.
+    let there =
+        format!("dd if=/dev/nvme0n1 bs=1M count={DATA} iflag=direct 2>/dev/null | sha256sum");
+    let there = pair.b.check(&there, LONG)?;
+    ensure!(sums == there, "the target's disk has other data: {sums} here, {there} there");
+    pair.a
+        .check("echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]", SHORT)?;
+    let end = format!(
+        "for n in $(seq 100); do read n < {PCI}/p2pmem/available; [ $n = {MEMORY} ] && exit 0; \
+         sleep 0.1; done; echo only $n bytes came back; exit 1"
+    );
+    pair.b.check(&end, SHORT)?;
+    Ok(())
+}
+
+/// Device memory goes with the driver, and comes back with it.
+fn reloaded(pair: &mut Pair) -> Result<()> {
+    pair.a.check(&format!("rmmod vrnic; ! [ -e {PCI}/p2pmem ]"), SHORT)?;
+    load_module(&pair.a)?;
+    let found = number(&pair.a, "available")?;
+    ensure!(found == MEMORY, "{found} bytes of device memory");
+    works(pair)
+}
