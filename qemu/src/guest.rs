@@ -292,7 +292,7 @@ impl Setup {
         };
         if self.plugged {
             // The room that the firmware is to leave free for the adapter's BARs.
-            add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=256M"]);
+            add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=512M"]);
         } else if self.disk.is_some() {
             // A switch with the adapter and the disk, which so reach each other by themselves.
             add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
