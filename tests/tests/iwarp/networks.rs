@@ -5,7 +5,9 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::bench::Case;
 use vrnic_tests::modules;
-use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, netdev_up, settles, stop};
+use vrnic_tests::talk::{
+    Ends, LONG, SHORT, connect, listens, netdev_up, registration, settles, stop,
+};
 
 /// 8021q, and what it needs.
 pub(crate) const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
@@ -87,8 +89,10 @@ fn enter(guest: &Guest) -> Result<()> {
         "ip netns add red; ip link set eth0 netns red && ip -n red link set lo up && \
          ip -n red link set eth0 up && ip -n red addr add {address} dev eth0"
     );
+    let before = registration(guest)?;
     guest.check(&script, SHORT)?;
-    settles(guest, "rdma dev | grep -q vrnic", 30)
+    let number = "$(rdma dev show | cut -d : -f 1)";
+    settles(guest, &format!("[ \"{number}\" -gt {before} ] 2>/dev/null"), 30)
 }
 
 /// Moves the network device back.
