@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | SEND, WRITE (and with immediate) | `count` [`Sge`]s; or, inline, `count` bytes of data |
 //! | READ | `count` [`Sge`]s |
+//! | READ_INV | one [`Sge`] |
 //! | CMP_SWP, FETCH_ADD | one [`AtomicSeg`], then exactly one [`Sge`] of 8 bytes |
 //! | SEND_INV | as SEND |
 //! | LOCAL_INV | none; `count` is zero |
@@ -134,6 +135,9 @@ wire_enum! {
         BindMw = 11,
         /// SEND of a command whose data the peer reaches until it responds: see [`CommandSeg`].
         SendCmd = 12,
+        /// READ of iWARP that invalidates the key of its [`Sge`], as LOCAL_INV does, before it
+        /// completes.
+        ReadInv = 13,
     }
 }
 
@@ -161,6 +165,8 @@ pub struct OpcodeInfo {
     pub immediate: bool,
     /// Their message invalidates the key [`SqWqe::rkey`] of the peer.
     pub invalidate: bool,
+    /// They invalidate the key of their only [`Sge`] when the data has come.
+    pub invalidate_sink: bool,
     /// They open a region for the peer first ([`CommandSeg`]).
     pub command: bool,
     /// The QP types that have the operation; RC has all.
@@ -181,6 +187,7 @@ impl OpcodeInfo {
         class: Class::Send,
         immediate: false,
         invalidate: false,
+        invalidate_sink: false,
         command: false,
         types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::XrcIni],
         wr_opcode: Some(2),
@@ -250,12 +257,12 @@ impl OpcodeInfo {
         matches!(self.class, Class::Read | Class::Atomic)
     }
 
-    /// Returns whether the request does something about a key of its own side, before or instead of
+    /// Returns whether the request does something about a key of its own side, beside or instead of
     /// what it does with the peer.
     #[inline]
     #[must_use]
     pub const fn is_about_own_key(&self) -> bool {
-        self.command || matches!(self.class, Class::Local)
+        self.command || self.invalidate_sink || matches!(self.class, Class::Local)
     }
 }
 
@@ -292,6 +299,12 @@ impl Opcode {
             Self::Write => Info::WRITE,
             Self::WriteImm => Info { immediate: true, wr_opcode: Some(1), ..Info::WRITE },
             Self::Read => Info::READ,
+            Self::ReadInv => Info {
+                invalidate_sink: true,
+                types: &[Type::Rc],
+                wr_opcode: Some(11),
+                ..Info::READ
+            },
             Self::CmpSwp => {
                 Info { wr_opcode: Some(5), completion: cq::Opcode::CmpSwp, ..Info::ATOMIC }
             }

@@ -1,17 +1,25 @@
-//! The driver's own client of the kernel (`driver/tests/kping`).
+//! Clients of the kernel: NVMe over Fabrics (`nvmet-rdma` and `nvme-rdma`), and the driver's own.
+//! On iWARP they register the memory of READs, too, and READs invalidate the keys of it.
 
 use std::net::Ipv4Addr;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::bench::Case;
-use vrnic_tests::talk::{LONG, SHORT, settles};
+use vrnic_tests::storage::{attach, detach, offer, write_and_read};
+use vrnic_tests::talk::{LONG, SHORT, counter, settles};
 
-/// Rounds over each of its connections.
+/// Rounds of the driver's kernel client over each of its connections.
 const ROUNDS: u32 = 50;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("kernel_clients", kernel_clients)]
+    vec![
+        Case::new("kernel_clients", kernel_clients),
+        Case::new("nvme", |pair| blocks(pair, 8)),
+        Case::new("nvme_by_shared_receives", shared_receives),
+        Case::new("nvme_five_connections_in_turn", in_turn),
+    ]
 }
 
 /// Kernel clients of both guests move data by fast registration, READ, WRITE and SEND with
@@ -24,10 +32,62 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
         let said =
             client.check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG)?;
         ensure!(said.matches("rounds with completions by").count() == 3, "it says: {said}");
-        for guest in [client, server] {
-            guest.check("rmmod vrnic_kping", SHORT)?;
-            settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)?;
-        }
+        client.check("rmmod vrnic_kping", SHORT)?;
+        server.check("rmmod vrnic_kping", SHORT)?;
+        empty(client)?;
+        empty(server)?;
+    }
+    Ok(())
+}
+
+/// Waits until a guest has no connections and no queue pairs.
+fn empty(guest: &Guest) -> Result<()> {
+    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
+}
+
+/// Written data is on the target's disk and is read back. The target READs into memory that it has
+/// registered, and invalidates the keys of the initiator.
+fn blocks(pair: &mut Pair, megabytes: u32) -> Result<()> {
+    attach(&pair.a, &pair.b)?;
+    let registered = |guest| counter(guest, "reg_wqes");
+    let before = (registered(&pair.a)?, registered(&pair.b)?);
+    let keys = counter(&pair.a, "remote_invalidations")?;
+    write_and_read(&pair.a, &pair.b, megabytes)?;
+    let initiator = registered(&pair.a)? - before.0;
+    let target = registered(&pair.b)? - before.1;
+    let keys = counter(&pair.a, "remote_invalidations")? - keys;
+    ensure!(initiator > 50 && keys == initiator, "{keys} of {initiator} keys were invalidated");
+    ensure!(target >= 16, "the target has registered memory only {target} times");
+    detach(&pair.a)
+}
+
+/// Uses a target whose queue pairs share receive queues.
+fn shared_receives(pair: &mut Pair) -> Result<()> {
+    offer(&pair.b)?;
+    reload_target(pair, "use_srq=1")?;
+    attach(&pair.a, &pair.b)?;
+    let used = pair.b.check("rdma res show srq", SHORT)?;
+    ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
+    detach(&pair.a)?;
+    blocks(pair, 8)?;
+    reload_target(pair, "")
+}
+
+/// Loads the target's driver with other parameters.
+fn reload_target(pair: &Pair, parameters: &str) -> Result<()> {
+    let script = format!(
+        "set -e; cd /sys/kernel/config/nvmet/ports/1/subsystems; rm disk
+        rmmod nvmet_rdma; modprobe nvmet_rdma {parameters}
+        ln -s ../../../subsystems/disk disk"
+    );
+    pair.b.check(&script, SHORT).map(drop)
+}
+
+fn in_turn(pair: &mut Pair) -> Result<()> {
+    for round in 1..=5 {
+        attach(&pair.a, &pair.b)
+            .and_then(|()| detach(&pair.a))
+            .with_context(|| format!("round {round}"))?;
     }
     Ok(())
 }

@@ -231,6 +231,9 @@ impl SendWqe {
         } else {
             self.segments = SegmentList::parse(raw, body, count)?;
             self.length = self.segments.total();
+            if info.invalidate_sink && count != 1 {
+                return None;
+            }
         }
         Some(())
     }
@@ -261,6 +264,13 @@ impl SendWqe {
     #[must_use]
     pub fn is_about_key(&self) -> bool {
         self.opcode.info().class == Class::Local
+    }
+
+    /// Returns the key that ends when the data of a READ, which is `bytes`, has come.
+    #[must_use]
+    pub fn ending_key(&self, bytes: &[u8]) -> Option<Key> {
+        let sink = self.segments.iter(bytes).next();
+        sink.filter(|_| self.opcode.info().invalidate_sink).map(|segment| segment.key)
     }
 
     /// Returns what follows the header of the entry `bytes`.

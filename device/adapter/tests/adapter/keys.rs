@@ -138,6 +138,14 @@ fn fast_registration() {
     assert_eq!(dereg(&p.gb, first), Ok(0));
 }
 
+/// Only QPs of iWARP have READs that invalidate the key of their sink.
+#[test]
+fn reads_invalidate_no_key_over_roce() {
+    let mut p = kernel_pair();
+    let read = Wr::new(Opcode::ReadInv, &[p.b.sge(0, 8)]).to(p.a.buffer, p.a.key);
+    assert_eq!(status(&on_b(&mut p, &read)), Status::LocQpOpErr);
+}
+
 /// The region serves local segments too, by its new key.
 #[test]
 fn fast_regions_are_local_too() {

@@ -14,11 +14,12 @@ use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
+use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
-use vrnic_testdriver::wr::Wr;
+use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::bus::{Endpoint, Guest};
+use crate::keys::{alloc_mr, reg, reg_seg};
 use crate::world::World;
 
 const MS: u64 = 1_000_000;
@@ -127,6 +128,52 @@ fn open(end: &Endpoint, number: usize, peer: [u8; 6], tune: impl Fn(&mut Connect
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
+}
+
+/// A READ can end the key of its sink when its data has come, however many turns that takes.
+#[test]
+fn reads_invalidate_the_key_of_their_sink() {
+    const LEN: usize = 900_000;
+    let daemon = Daemon::new(false);
+    let setup = Setup { kernel: true, ..Setup::default() };
+    let end = |guest: usize| Endpoint::new(&daemon.guests[guest], setup);
+    let (mut a, b) = (end(0), end(1));
+    stream::connect_pair(&a, &b);
+    daemon.pass(2 * MS);
+    let before = daemon.frames();
+    let pages: Vec<u64> = (0..LEN.div_ceil(4096) as u64).map(|n| a.buffer + n * 4096).collect();
+    let key = alloc_mr(&a.guest, a.pdn, pages.len() as u32);
+    let register = reg(key, 0x5000, &reg_seg(&a.guest, &pages, LEN as u64, ALL));
+    let data = pattern(LEN, 1);
+    b.fill(0, &data);
+    let read = |opcode, len| Wr::new(opcode, &[sge(0x5000, len, key)]).to(b.buffer, b.key);
+    for round in 0..3 {
+        assert_eq!(daemon.complete(&mut a, &register), Status::Success);
+        a.fill(0, &vec![0; LEN]);
+        // A READ is outstanding when the other one is posted.
+        a.post_send(&read(Opcode::Read, LEN as u32).id(round));
+        a.post_send(&read(Opcode::ReadInv, LEN as u32).id(round + 10));
+        a.post_send(
+            &Wr::new(Opcode::Write, &[]).inline(b"x").to(b.buffer + 4, b.key).id(round + 20),
+        );
+        daemon.pass(0);
+        for id in [round, round + 10, round + 20] {
+            a.send_cq.expect(id, Status::Success);
+        }
+        assert!(a.bytes(0, LEN) == data);
+        b.fill(0, &data);
+    }
+    assert_eq!(daemon.frames(), before, "the messages were copied");
+    assert_eq!(daemon.complete(&mut a, &read(Opcode::Read, 8)), Status::LocProtErr);
+}
+
+/// A paired READ fails if the key of its sink cannot end.
+#[test]
+fn reads_invalidate_no_other_keys() {
+    let daemon = Daemon::new(false);
+    let (mut a, b) = daemon.connected();
+    let read = Wr::new(Opcode::ReadInv, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    assert_eq!(daemon.complete(&mut a, &read), Status::MwBindErr);
 }
 
 /// Every operation, in both directions, without a frame.

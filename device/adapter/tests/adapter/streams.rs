@@ -13,10 +13,11 @@ use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
-use vrnic_testdriver::wr::Wr;
+use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
+use crate::keys::{alloc_mr, reg, reg_seg};
 
 /// Sizes around those of segments.
 const SIZES: [usize; 8] = [0, 1, 63, 1441, 1442, 1443, 65_536, 100_001];
@@ -142,6 +143,45 @@ fn buffers_are_used_again_at_the_completion() {
         assert!(b.bytes((round * LEN) as u64, LEN) == pattern(LEN, round), "message {round}");
     }
     assert!(cable.ga.stats().tcp_retrans_segs.get() > 10);
+}
+
+/// A READ can end the key of its sink, which must be its only one.
+#[test]
+fn reads_invalidate_the_key_of_their_sink() {
+    let cable = Cable::new(9, Faults::default());
+    let setup = Setup { kernel: true, ..Setup::default() };
+    let (mut a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+    stream::connect_pair(&a, &b);
+    let key = alloc_mr(&cable.ga, a.pdn, 1);
+    let register = reg(key, 0x5000, &reg_seg(&cable.ga, &[a.buffer], 4096, ALL));
+    let data = pattern(3000, 1);
+    b.fill(0, &data);
+    let read = |opcode| Wr::new(opcode, &[sge(0x5000, 3000, key)]).to(b.buffer, b.key);
+    for _ in 0..3 {
+        assert_eq!(status(&cable.complete(&mut a, &register)), Status::Success);
+        a.fill(0, &[0; 3000]);
+        for opcode in [Opcode::Read, Opcode::ReadInv] {
+            let cqe = cable.complete(&mut a, &read(opcode));
+            assert_eq!((status(&cqe), cqe.byte_len.get()), (Status::Success, 3000));
+        }
+        assert_eq!(a.bytes(0, 3000), data);
+    }
+    let ended = cable.complete(&mut a, &read(Opcode::Read));
+    assert_eq!(status(&ended), Status::LocProtErr);
+}
+
+/// A READ fails if it has another number of sinks than one, or if the key of its sink cannot end.
+#[test]
+fn reads_invalidate_no_other_keys() {
+    for (sinks, failure) in
+        [(2, Status::LocQpOpErr), (0, Status::LocQpOpErr), (1, Status::MwBindErr)]
+    {
+        let cable = Cable::new(10, Faults::default());
+        let (mut a, b) = connected(&cable);
+        let sinks: Vec<_> = (0..sinks).map(|_| a.sge(0, 8)).collect();
+        let read = Wr::new(Opcode::ReadInv, &sinks).to(b.buffer, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &read)), failure);
+    }
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl<H: Host> Work<'_, H> {
         let most = usize::from(self.requester.config.max_rd_atomic);
         let is_read = send.opcode.info().class == Class::Read;
         let waits = match send.opcode.info().class {
+            _ if send.opcode.info().invalidate_sink => true,
             Class::Read => reads >= most,
             Class::Atomic => true,
             _ => send.opcode == Opcode::LocalInv,

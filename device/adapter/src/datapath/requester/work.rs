@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
+use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
@@ -236,6 +237,9 @@ impl<H: Host> Work<'_, H> {
                     local_watch::executed(watch, &exchange, responder);
                 }
                 packet_counters::executed(here, &there.turn, send, self.requester.config.mtu);
+                if let Some(key) = send.ending_key(raw) {
+                    return end_sink(here, qp, key);
+                }
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
             Err(stop) => {
@@ -268,17 +272,34 @@ impl<H: Host> Work<'_, H> {
                 Err(denied) => return Some(Step::Refused(denied)),
             }
         }
-        if !send.is_about_key() {
+        let ends_sink = send.opcode.info().invalidate_sink;
+        if ends_sink && self.requester.pairing == Pairing::Undecided {
+            return Some(Step::Failed(Status::LocQpOpErr.into()));
+        }
+        if !send.is_about_key() && !ends_sink {
             return None;
         }
         if keys.wait == KeyWait::Over {
             return Some(Step::Done { event_due: false });
+        }
+        if ends_sink {
+            return None;
         }
         Some(match memory_wr::run(&self.here, self.qp, (send, raw)) {
             Ok(Settled::Now) => Step::Done { event_due: false },
             Ok(Settled::AfterReaders) => Step::Readers(Readers::Own, None),
             Err(denied) => Step::Refused(denied),
         })
+    }
+}
+
+/// Ends the key of the memory that a READ has filled.
+#[cold]
+fn end_sink<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, key: Key) -> Step {
+    here.slice.charge(cost::KEY);
+    match here.tpt.invalidate(key, qp.user(), false) {
+        Ok(()) => Step::Readers(Readers::Own, None),
+        Err(denied) => Step::Refused(denied),
     }
 }
 

@@ -17,6 +17,9 @@ use crate::requests::wqe::SendWqe;
 /// Returns a work request as the engine takes it; `None` of one that is about an own key. Its name
 /// there is its index in the send queue.
 pub(crate) fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> Option<WorkRequest> {
+    if send.opcode.info().invalidate_sink {
+        return None;
+    }
     let remote = |at: inbound::Remote| Remote { addr: at.addr, key: Rkey(at.key.get()) };
     let work = match Operation::of(send)? {
         Operation::Send => Work::Send(send.imm().map_or(SendEnd::Plain, SendEnd::Imm)),

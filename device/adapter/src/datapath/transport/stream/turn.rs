@@ -142,8 +142,7 @@ impl<H: Host> Sending<'_, H> {
             Taken::Done => {}
             Taken::More => more = true,
             Taken::Readers(index) => {
-                self.network.core().host().drain();
-                self.slice.charge(cost::readers(self.network.core().workers()));
+                self.wait_for_readers();
                 self.streaming.outstanding.end(index.into(), End::Done);
                 more = true;
             }
@@ -312,12 +311,33 @@ impl<H: Host> Sending<'_, H> {
     /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
     /// of them has failed.
     fn complete(&mut self) -> Option<Turn> {
-        let Streaming { stream, outstanding, .. } = &mut *self.streaming;
-        while let Some(done) = stream.next_completion() {
-            outstanding.end(done.id, end_of(done.outcome));
+        let mut readers = false;
+        while let Some(done) = self.streaming.stream.next_completion() {
+            let mut end = end_of(done.outcome);
+            let read = self.streaming.outstanding.find(done.id);
+            if end == End::Done
+                && let Some(key) = read.and_then(|(posted, raw)| posted.send.ending_key(raw))
+            {
+                let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+                self.slice.charge(cost::KEY);
+                match here.tpt.invalidate(key, self.qp.user(), false) {
+                    Ok(()) => readers = true,
+                    Err(denied) => end = End::Refused(denied),
+                }
+            }
+            self.streaming.outstanding.end(done.id, end);
+        }
+        if readers {
+            self.wait_for_readers();
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        ended::complete(&here, self.qp, outstanding)
+        ended::complete(&here, self.qp, &mut self.streaming.outstanding)
+    }
+
+    /// Waits until those who use keys that have ended do so no more.
+    fn wait_for_readers(&self) {
+        self.network.core().host().drain();
+        self.slice.charge(cost::readers(self.network.core().workers()));
     }
 }
 
