@@ -6,16 +6,17 @@ use std::mem::offset_of;
 use vrnic_abi::admin::{self, MrFlags, Pages, RegMr, command};
 use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
+use vrnic_testdriver::srq::LOG_SHARED;
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::{Wr, sge};
 
-use crate::bus::Endpoint;
+use crate::bus::{Endpoint, SharedQueue};
 use crate::cable::Cable;
 use crate::keys::{alloc_mr, reg, reg_seg};
 
@@ -182,6 +183,71 @@ fn reads_invalidate_no_other_keys() {
         let read = Wr::new(Opcode::ReadInv, &sinks).to(b.buffer, b.key);
         assert_eq!(status(&cable.complete(&mut a, &read)), failure);
     }
+}
+
+/// Connects two endpoints over ports of their own.
+fn connect_at(a: &Endpoint, b: &Endpoint, port: u16) {
+    for (number, end, peer) in [(0, a, b), (1, b, a)] {
+        let mac = peer.guest.mac();
+        end.guest.take_through(end.qpn, attributes(mac, 0), &TO_RTS[..1]);
+        let mut connection = stream::connection(number, mac, 1448);
+        let ports = [port, 7000];
+        (connection.local_port, connection.remote_port) =
+            (ports[number].into(), ports[1 - number].into());
+        end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
+    }
+}
+
+/// QPs that share receives, of which there are too few most of the time.
+fn share_receives(faults: Faults) {
+    const QPS: u16 = 4;
+    const EACH: u64 = 100;
+    let cable = Cable::new(11, faults);
+    let base = Endpoint::new(&cable.gb, Setup::default());
+    let mut srq = SharedQueue::new(&base);
+    let mut ends = Vec::new();
+    for nth in 0..QPS {
+        let a = Endpoint::new(&cable.ga, Setup::default());
+        let b = base.sibling(Type::Rc, srq.srqn);
+        connect_at(&a, &b, 8000 + nth);
+        ends.push((a, b, 0, 0));
+    }
+    let mut posted = 1 << LOG_SHARED;
+    (0..posted).for_each(|id| srq.post(id, &[base.sge(0, 4096)]));
+    for _ in 0..20_000 {
+        for (a, b, sent, got) in &mut ends {
+            while *sent < EACH.min(*got + 16) {
+                a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 4096)]));
+                *sent += 1;
+            }
+            while let Some(cqe) = b.recv_cq.poll() {
+                assert_eq!(status(&cqe), Status::Success);
+                *got += 1;
+                srq.post(posted, &[base.sge(0, 4096)]);
+                posted += 1;
+            }
+            while let Some(cqe) = a.send_cq.poll() {
+                assert_eq!(status(&cqe), Status::Success);
+            }
+        }
+        if ends.iter().all(|(.., got)| *got == EACH) {
+            return;
+        }
+        let until = cable.now() + 50_000;
+        cable.run_until(|| cable.now() > until);
+    }
+    let arrived: Vec<_> = ends.iter().map(|(.., got)| *got).collect();
+    panic!("{arrived:?} messages of {EACH} each have arrived");
+}
+
+#[test]
+fn shared_receives_that_come_late_are_used_by_all() {
+    share_receives(Faults::default());
+}
+
+#[test]
+fn shared_receives_are_used_by_all_over_a_bad_cable() {
+    share_receives(Faults::all(10_000));
 }
 
 #[test]
