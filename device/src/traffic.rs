@@ -38,7 +38,7 @@ impl Watcher for Traffic {
         self.captures.message(&functions, message);
     }
 
-    fn datagram(&self, (from, to): (&str, Option<&str>), frame: Frame) {
+    fn datagram(&self, from: &str, to: Option<&str>, frame: Frame) {
         self.captures.copied_frame(&[from, to.unwrap_or(from)], frame.bytes());
     }
 }

@@ -221,7 +221,7 @@ impl Endpoint {
         };
         let Offered { socket, request, .. } = offered;
         let snapshot = self.hand_over(&socket, netdev, &wishes.opening(Some(request.bytes())))?;
-        *state = State::Taken(Taken::accepted(wishes.qpn, (socket, snapshot), id));
+        *state = State::Taken(Taken::accepted(wishes.qpn, socket, snapshot, id));
         drop(state);
         self.enqueue();
         Ok(())
@@ -353,7 +353,7 @@ impl Endpoint {
         let snapshot = self.hand_over(&connecting.socket, &connecting.netdev, &opening)?;
         if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
             let Connecting { socket, id, wishes, .. } = connecting;
-            *state = State::Taken(Taken::initiated(wishes.qpn, (socket, snapshot), id, names));
+            *state = State::Taken(Taken::initiated(wishes.qpn, socket, snapshot, id, names));
         }
         Ok(())
     }

@@ -37,7 +37,8 @@ impl<W: Watch> Taken<W> {
     /// A connection that was made here. Its owner is owed a reply.
     pub(super) fn initiated(
         qpn: Qpn,
-        (socket, snapshot): (Socket<W>, Snapshot),
+        socket: Socket<W>,
+        snapshot: Snapshot,
         id: CmId,
         names: KBox<(Address, Address)>,
     ) -> Self {
@@ -45,7 +46,7 @@ impl<W: Watch> Taken<W> {
     }
 
     /// A connection that was accepted. Its owner is owed an event when it is established.
-    pub(super) fn accepted(qpn: Qpn, (socket, snapshot): (Socket<W>, Snapshot), id: CmId) -> Self {
+    pub(super) fn accepted(qpn: Qpn, socket: Socket<W>, snapshot: Snapshot, id: CmId) -> Self {
         Self { qpn, socket: Some(socket), snapshot, owes: Owes::Established { id } }
     }
 

@@ -68,7 +68,7 @@ pub trait Watcher: fmt::Debug + Send + Sync {
 
     /// Receives the frame that would have carried a copied datagram, and the names of the sending
     /// and the receiving function. A datagram for a group has no receiving function.
-    fn datagram(&self, functions: (&str, Option<&str>), frame: Frame);
+    fn datagram(&self, from: &str, to: Option<&str>, frame: Frame);
 }
 
 /// The watcher of a daemon's adapters, and the traffic that it wants now.

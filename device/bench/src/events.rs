@@ -14,6 +14,7 @@ use vrnic_testdriver::qp;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
+use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::Rig;
 
@@ -34,7 +35,7 @@ pub(crate) fn measure(
     report: &mut Report,
     daemon: &Path,
     count: u64,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     for work in WORK {
         for handlers in [QUEUES, 1] {

@@ -1,7 +1,5 @@
 //! Many idle QPs beside a busy one.
 
-use std::time::Duration;
-
 use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode, command};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::SLOTS;
@@ -9,7 +7,7 @@ use vrnic_testdriver::qp::{INIT, RTR, RTS, attributes};
 use vrnic_testdriver::vfio::Endpoint;
 use zerocopy::IntoBytes;
 
-use crate::rate::{self, Kind, Rate};
+use crate::rate::{self, Kind, Rate, Runs};
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
 
@@ -25,20 +23,19 @@ pub(crate) fn measure(
     report: &mut Report,
     rig: &Rig,
     count: u32,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     let mut pair = Pair::new(rig, false);
-    let what = (Kind::Write, 64);
     let maker = Maker::new(&pair.a);
     let (mut alone, mut among, mut grown) = (Rate::default(), Rate::default(), 0);
     for round in 0..repeats {
-        alone = alone.better(rate::run(rig, &mut pair, what, span)?);
+        alone = alone.better(rate::run(rig, &mut pair, Kind::Write, 64, span)?);
         let before = rig.memory()?;
         let idle = maker.make(&pair.a, count, pair.b.qpn)?;
         if round == 0 {
             grown = rig.memory()?.saturating_sub(before);
         }
-        among = among.better(rate::run(rig, &mut pair, what, span)?);
+        among = among.better(rate::run(rig, &mut pair, Kind::Write, 64, span)?);
         idle.destroy(&pair.a)?;
     }
     let others = format!("64 B Write among {count} idle QPs");

@@ -16,7 +16,7 @@ use vrnic_testdriver::vfio::Guest;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
-use crate::rate::await_batch;
+use crate::rate::{Runs, await_batch};
 use crate::report::Report;
 use crate::rig::{LOG_WQES, Pair, Rig};
 
@@ -39,7 +39,7 @@ const BATCH: u32 = 16;
 pub(crate) fn measure(
     report: &mut Report,
     rig: &Rig,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     for (regions, step, order) in [
         (1, 1, "over and over"),

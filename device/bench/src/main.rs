@@ -38,7 +38,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 
-use crate::rate::Kind;
+use crate::rate::{Kind, Runs};
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
 use crate::scatter::Scattered;
@@ -121,31 +121,31 @@ fn main() -> anyhow::Result<()> {
     };
     let rig = Rig::start(&daemon, 1, args.pin)?;
     let mut report = Report::default();
-    let span = Duration::from_millis(args.span);
+    let runs = Runs { repeats: args.repeats, span: Duration::from_millis(args.span) };
     for (part, in_device) in [(Part::Guest, false), (Part::Device, true)] {
         if args.wants(part) {
             let mut pair = Pair::new(&rig, in_device);
             let place = if in_device { "SQ in device" } else { "SQ in guest" };
-            small(&mut report, &rig, &mut pair, place, (args.repeats, span))?;
+            small(&mut report, &rig, &mut pair, place, runs)?;
         }
     }
     if args.wants(Part::Large) {
         let mut pair = Pair::new(&rig, false);
-        large(&mut report, &rig, &mut pair, (args.repeats, span))?;
-        scattered(&mut report, &rig, &mut pair, (args.repeats, span))?;
+        large(&mut report, &rig, &mut pair, runs)?;
+        scattered(&mut report, &rig, &mut pair, runs)?;
     }
     if args.wants(Part::Idle) {
-        idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
+        idle::measure(&mut report, &rig, args.idle_qps, runs)?;
     }
     if args.wants(Part::Keys) {
-        keys::measure(&mut report, &rig, (args.repeats, span))?;
+        keys::measure(&mut report, &rig, runs)?;
     }
     drop(rig);
     if args.wants(Part::Sweep) {
-        sweep::measure(&mut report, &daemon, (args.repeats, span))?;
+        sweep::measure(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Events) {
-        events::measure(&mut report, &daemon, args.events, (args.repeats, span))?;
+        events::measure(&mut report, &daemon, args.events, runs)?;
     }
     if args.wants(Part::Gap) {
         gap::measure(&mut report, &daemon, (args.repeats, args.pin))?;
@@ -154,7 +154,7 @@ fn main() -> anyhow::Result<()> {
         mesh::measure(&mut report, &daemon, args.functions)?;
     }
     if args.wants(Part::Wire) {
-        wire::measure(&mut report, &daemon, (args.repeats, span))?;
+        wire::measure(&mut report, &daemon, runs)?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {
@@ -170,17 +170,17 @@ fn small(
     rig: &Rig,
     pair: &mut Pair,
     place: &str,
-    (repeats, span): (u32, Duration),
+    runs: Runs,
 ) -> anyhow::Result<()> {
     // Beside the latency: where the processors of a virtual machine run changes, and with it both
     // figures.
-    let line = yardstick::ping_pong(repeats)?;
+    let line = yardstick::ping_pong(runs.repeats)?;
     report.figure(&format!("cache line, round trip of two threads, {place}, µs"), line);
-    let latency = latency::best(pair, repeats)?;
+    let latency = latency::best(pair, runs.repeats)?;
     report.histogram(&format!("64 B WRITE, doorbell to CQE, {place}"), &latency);
     for kind in [Kind::Write, Kind::Read, Kind::Send] {
         for len in SMALL {
-            let rate = rate::best(rig, pair, (kind, len), (repeats, span))?;
+            let rate = rate::best(rig, pair, kind, len, runs)?;
             let name = format!("{len} B {kind:?}, {place}");
             report.figure(&format!("{name}, million/s"), rate.per_second() / 1e6);
             report.figure(&format!("{name}, ns of the worker each"), rate.worker_ns());
@@ -194,14 +194,14 @@ fn large(
     report: &mut Report,
     rig: &Rig,
     pair: &mut Pair,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     for len in LARGE {
         for kind in [Kind::Write, Kind::Read] {
             // In turns, so that both meet the same disturbance.
             let (mut moved, mut copied, mut private) = (0f64, 0f64, 0f64);
             for _ in 0..repeats {
-                let rate = rate::run(rig, pair, (kind, len), span)?;
+                let rate = rate::run(rig, pair, kind, len, span)?;
                 moved = moved.max(rate.per_second() * f64::from(len) / 1e9);
                 copied = copied.max(yardstick::same_block(pair, len as usize, span)? / 1e9);
                 private = private.max(yardstick::memcpy(len as usize, span) / 1e9);
@@ -222,7 +222,7 @@ fn scattered(
     report: &mut Report,
     rig: &Rig,
     pair: &mut Pair,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     let len = LARGE[LARGE.len() - 1] as usize;
     let both = [Scattered::new(&pair.a, len, 1)?, Scattered::new(&pair.b, len, 2)?];
@@ -231,7 +231,7 @@ fn scattered(
         for kind in [Kind::Write, Kind::Read] {
             let (mut moved, mut copied) = (0f64, 0f64);
             for _ in 0..repeats {
-                let rate = rate::run(rig, pair, (kind, len), span)?;
+                let rate = rate::run(rig, pair, kind, len, span)?;
                 moved = moved.max(rate.per_second() * f64::from(len) / 1e9);
                 copied = copied.max(yardstick::same_pages(pair, &both, len as usize, span)? / 1e9);
             }

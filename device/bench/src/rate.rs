@@ -23,6 +23,15 @@ pub(crate) enum Kind {
     Send,
 }
 
+/// Runs of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Runs {
+    /// Number of runs; the best one counts.
+    pub(crate) repeats: u32,
+    /// Shortest time of a run.
+    pub(crate) span: Duration,
+}
+
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
@@ -57,10 +66,11 @@ impl Rate {
 pub(crate) fn best(
     rig: &Rig,
     pair: &mut Pair,
-    what: (Kind, u32),
-    (repeats, span): (u32, Duration),
+    kind: Kind,
+    len: u32,
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<Rate> {
-    let runs = (0..repeats).map(|_| run(rig, pair, what, span));
+    let runs = (0..repeats).map(|_| run(rig, pair, kind, len, span));
     let runs = runs.collect::<anyhow::Result<Vec<_>>>()?;
     let best = runs.into_iter().max_by(|a, b| a.per_second().total_cmp(&b.per_second()));
     best.context("no run was asked for")
@@ -73,10 +83,11 @@ pub(crate) fn best(
 pub(crate) fn run(
     rig: &Rig,
     pair: &mut Pair,
-    (kind, len): (Kind, u32),
+    kind: Kind,
+    len: u32,
     span: Duration,
 ) -> anyhow::Result<Rate> {
-    let wqe = |flags| encode(pair, (kind, len), flags);
+    let wqe = |flags| encode(pair, kind, len, flags);
     let (plain, signaled) = (wqe(Flags::empty()), wqe(Flags::SIGNALED));
     let batch = if len < 64 << 10 { 16 } else { 4 };
     let (mut posted, mut done) = (0u32, 0u32);
@@ -111,7 +122,7 @@ pub(crate) fn run(
     Ok(Rate { operations: done, seconds, worker_seconds })
 }
 
-fn encode(pair: &Pair, (kind, len): (Kind, u32), flags: Flags) -> Vec<u8> {
+fn encode(pair: &Pair, kind: Kind, len: u32, flags: Flags) -> Vec<u8> {
     let Pair { a, b } = pair;
     let opcode = match kind {
         Kind::Write => Opcode::Write,

@@ -9,6 +9,7 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 
+use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::Rig;
 
@@ -31,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(crate) fn measure(
     report: &mut Report,
     daemon: &Path,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     for count in QPS {
         let rig = Rig::start(daemon, 1, None)?;

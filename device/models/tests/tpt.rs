@@ -294,7 +294,7 @@ fn a_fast_region_comes_and_goes_while_a_window_is_bound_to_it() {
                 page_count: 1.into(),
                 ..RegMrSeg::new_zeroed()
             };
-            let wanted = Registration::new((REGION, PDN), IOVA, &seg).expect("a good request");
+            let wanted = Registration::new(REGION, PDN, IOVA, &seg).expect("a good request");
             world.tpt.register(&Pages, &wanted).expect("the region is invalid");
             if world.tpt.invalidate(REGION, USER, false).is_ok() {
                 world.drain();

@@ -41,7 +41,7 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
                     fault(StatusCode::NOT_FOUND, &format!("there is no function '{name}'"))
                 }
                 (_, Err(wrong)) => fault(StatusCode::BAD_REQUEST, &wrong),
-                (Some(hosted), Ok(range)) => objects(hosted.adapter(), kind, range),
+                (Some(hosted), Ok((from, most))) => objects(hosted.adapter(), kind, from, most),
             }
         }
         _ => fault(
@@ -52,7 +52,7 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
 }
 
 /// Objects of one kind, from a number on, and how many at most.
-fn objects(adapter: &Adapter, kind: &str, (from, most): (u32, usize)) -> Answer {
+fn objects(adapter: &Adapter, kind: &str, from: u32, most: usize) -> Answer {
     match kind {
         "qps" => page(&adapter.qp_records(from, most)),
         "cqs" => page(&adapter.cq_records(from, most)),

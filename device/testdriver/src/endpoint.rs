@@ -103,8 +103,8 @@ impl<B: Bus> Endpoint<B> {
     #[must_use]
     #[track_caller]
     pub fn new(guest: &Guest<B>, setup: Setup) -> Self {
-        let events = guest.create_eq(setup.vector, LOG_EVENTS).expect("CREATE_EQ");
-        Self::with_events(guest, setup, events)
+        let (eqn, events) = guest.create_eq(setup.vector, LOG_EVENTS).expect("CREATE_EQ");
+        Self::with_events(guest, setup, eqn, events)
     }
 
     /// Makes another endpoint of the guest that shares nothing but the event queue, of which there
@@ -112,11 +112,11 @@ impl<B: Bus> Endpoint<B> {
     #[must_use]
     #[track_caller]
     pub fn apart(&self, setup: Setup) -> Self {
-        Self::with_events(&self.guest, setup, (self.eqn, self.events.clone()))
+        Self::with_events(&self.guest, setup, self.eqn, self.events.clone())
     }
 
     #[track_caller]
-    fn with_events(guest: &Guest<B>, setup: Setup, (eqn, events): (u32, EventQueue)) -> Self {
+    fn with_events(guest: &Guest<B>, setup: Setup, eqn: u32, events: EventQueue) -> Self {
         let (context, uar) = if setup.kernel {
             (0, 0)
         } else {

@@ -37,7 +37,7 @@ impl Watcher for Counter {
         false
     }
     fn exchanged(&self, _functions: [&str; 2], _message: Exchanged) {}
-    fn datagram(&self, _functions: (&str, Option<&str>), _frame: Frame) {}
+    fn datagram(&self, _from: &str, _to: Option<&str>, _frame: Frame) {}
 }
 
 /// A daemon with two guests.

@@ -19,6 +19,7 @@ use vrnic_testdriver::namespace::Namespace;
 use vrnic_testdriver::qp::Setup;
 
 use super::large;
+use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
 
@@ -34,7 +35,7 @@ const BRIDGE_MTU: u32 = 4200;
 pub(super) fn measure(
     report: &mut Report,
     daemon: &Path,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) -> anyhow::Result<()> {
     let (Some(host), Some(peer)) = (Namespace::new(), Namespace::new()) else { return Ok(()) };
     // A thread stays in the namespace that it has entered.
@@ -43,7 +44,7 @@ pub(super) fn measure(
             host.enter()?;
             for (headers, name) in [(true, "packets, TAP, joined"), (false, "packets, TAP, single")]
             {
-                daemons(report, &host, daemon, (headers, name), (repeats, span))?;
+                daemons(report, &host, daemon, headers, name, Runs { repeats, span })?;
             }
             let most = |run: &dyn Fn() -> anyhow::Result<f64>| {
                 (0..repeats).try_fold(0f64, |most, _| anyhow::Ok(most.max(run()?)))
@@ -64,8 +65,9 @@ fn daemons(
     report: &mut Report,
     host: &Namespace,
     daemon: &Path,
-    (headers, name): (bool, &str),
-    runs: (u32, Duration),
+    headers: bool,
+    name: &str,
+    runs: Runs,
 ) -> anyhow::Result<()> {
     let _bridge = Bridge::new(host);
     let taps = [tap("left", headers)?, tap("right", headers)?];

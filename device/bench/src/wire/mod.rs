@@ -20,6 +20,7 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::latency;
+use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::{LOG_WQES, Pair, Rig};
 use crate::yardstick;
@@ -39,17 +40,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When a daemon does not come up.
-pub(crate) fn measure(
-    report: &mut Report,
-    daemon: &Path,
-    runs: (u32, Duration),
-) -> anyhow::Result<()> {
+pub(crate) fn measure(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
     let one = Rig::one_daemon(daemon, &["--workers", "1", "--fabric", "wire"])?;
     way(report, &one, "one daemon", runs)?;
     drop(one);
     trunk(report, daemon, runs)?;
     host::measure(report, daemon, runs)?;
-    let (repeats, span) = runs;
+    let Runs { repeats, span } = runs;
     let (mut bytes, mut round) = (0f64, f64::INFINITY);
     for _ in 0..repeats {
         bytes = bytes.max(yardstick::socket_bandwidth(span)?);
@@ -61,7 +58,7 @@ pub(crate) fn measure(
 }
 
 /// Measures a trunk, without losses and with the loss of one in a hundred packets.
-fn trunk(report: &mut Report, daemon: &Path, runs: (u32, Duration)) -> anyhow::Result<()> {
+fn trunk(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [listen, connect] =
@@ -95,7 +92,7 @@ fn lose(vrnic: &Path, control: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn way(report: &mut Report, rig: &Rig, name: &str, runs: (u32, Duration)) -> anyhow::Result<()> {
+fn way(report: &mut Report, rig: &Rig, name: &str, runs: Runs) -> anyhow::Result<()> {
     let mut pair = Pair::new(rig, false);
     measure_pair(report, &mut pair, &format!("packets, {name}"), runs)
 }
@@ -104,20 +101,20 @@ fn measure_pair(
     report: &mut Report,
     pair: &mut Pair,
     name: &str,
-    (repeats, span): (u32, Duration),
+    runs: Runs,
 ) -> anyhow::Result<()> {
-    let latency = latency::best(pair, repeats)?;
+    let latency = latency::best(pair, runs.repeats)?;
     report.histogram(&format!("64 B WRITE, doorbell to CQE, {name}"), &latency);
     for opcode in [Opcode::Write, Opcode::Read] {
         for (len, depth) in SIZES {
-            rate(report, pair, Load { opcode, len, depth }, name, (repeats, span));
+            rate(report, pair, Load { opcode, len, depth }, name, runs);
         }
     }
     Ok(())
 }
 
 /// Measures long messages.
-fn large(report: &mut Report, pair: &mut Pair, name: &str, runs: (u32, Duration)) {
+fn large(report: &mut Report, pair: &mut Pair, name: &str, runs: Runs) {
     for opcode in [Opcode::Write, Opcode::Read] {
         let (len, depth) = LARGE;
         rate(report, pair, Load { opcode, len, depth }, name, runs);
@@ -129,7 +126,7 @@ fn rate(
     pair: &mut Pair,
     load: Load,
     name: &str,
-    (repeats, span): (u32, Duration),
+    Runs { repeats, span }: Runs,
 ) {
     let Load { opcode, len, .. } = load;
     let rate = (0..repeats).map(|_| load.run(pair, span)).fold(0f64, f64::max);

@@ -275,12 +275,7 @@ impl Requester {
     /// Ends all work because the peer says so. The oldest work request that the cause can be about
     /// has its outcome, if there is one that the peer has not acknowledged: else the oldest one at
     /// all. The others are flushed.
-    pub fn fail_remote(
-        &mut self,
-        cause: Cause,
-        tracker: &Tracker,
-        (look, sent): (Look, StreamPos),
-    ) {
+    pub fn fail_remote(&mut self, cause: Cause, tracker: &Tracker, look: Look, sent: StreamPos) {
         let concerned = |item: &Item| {
             let acknowledged = item.stage.is_complete(tracker, look, sent);
             !acknowledged && terminate::concerns(cause, &item.request.work)
@@ -303,7 +298,7 @@ impl Requester {
     }
 
     /// Notes what is complete, when the stream ends. What the peer acknowledges later was dropped.
-    pub fn settle(&mut self, tracker: &Tracker, (look, sent): (Look, StreamPos)) {
+    pub fn settle(&mut self, tracker: &Tracker, look: Look, sent: StreamPos) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
@@ -332,7 +327,9 @@ impl Requester {
     pub fn next_completion(
         &mut self,
         tracker: &Tracker,
-        (look, sent, gone): (Look, StreamPos, bool),
+        look: Look,
+        sent: StreamPos,
+        gone: bool,
     ) -> Option<Completion> {
         let item = *self.items.front()?;
         let private = !matches!(item.stage, Stage::Sent { private: false, .. });
@@ -363,7 +360,7 @@ impl Requester {
 
     /// Whether all work requests have ended, though completions may be left to take.
     #[must_use]
-    pub fn is_quiet(&self, tracker: &Tracker, (look, sent): (Look, StreamPos)) -> bool {
+    pub fn is_quiet(&self, tracker: &Tracker, look: Look, sent: StreamPos) -> bool {
         let ended = |item: &Item| item.stage.is_complete(tracker, look, sent) && !item.unanswered;
         self.items.iter().all(ended) && (self.answers.is_empty() || self.failed.is_some())
     }

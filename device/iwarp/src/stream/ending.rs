@@ -54,8 +54,7 @@ impl Stream {
     }
 
     fn is_quiet(&self) -> bool {
-        let progress = (self.look, self.sent);
-        self.requester.is_quiet(&self.tracker, progress) && self.responder.is_empty()
+        self.requester.is_quiet(&self.tracker, self.look, self.sent) && self.responder.is_empty()
     }
 
     /// Notes something that TCP or the program tells of the end of the connection.
@@ -103,7 +102,7 @@ impl Stream {
 
     /// Notes which work requests are complete at the end of the stream.
     fn settle(&mut self) {
-        self.requester.settle(&self.tracker, (self.look, self.sent));
+        self.requester.settle(&self.tracker, self.look, self.sent);
     }
 
     /// Drops what TCP has not begun to send, so that the end of the stream does not wait for the
@@ -176,8 +175,7 @@ impl Stream {
     pub(super) fn terminated(&mut self, report: Report) {
         self.settle();
         if self.state == State::Rts {
-            let progress = (self.look, self.sent);
-            self.requester.fail_remote(report.cause(), &self.tracker, progress);
+            self.requester.fail_remote(report.cause(), &self.tracker, self.look, self.sent);
         }
         self.events.push_back(Event::TerminateReceived(report));
         self.happened(Happening::Terminated);

@@ -247,8 +247,7 @@ impl Stream {
     /// others are flushed; those come when TCP reads their memory no more.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let gone = self.gone || self.state == State::Idle;
-        let completion =
-            self.requester.next_completion(&self.tracker, (self.look, self.sent, gone));
+        let completion = self.requester.next_completion(&self.tracker, self.look, self.sent, gone);
         if completion.is_none() {
             self.leave();
         }

@@ -103,15 +103,15 @@ impl Message {
             }
             _ if self != Self::None => Err(Invalid),
             Request::Read(reth) if reth.length <= MESSAGE_MAX => {
-                Ok(numbers.whole((Arriving::Read(reth), srqn), mtu.packets(reth.length)))
+                Ok(numbers.whole(Arriving::Read(reth), srqn, mtu.packets(reth.length)))
             }
             Request::CompareSwap(atomic) => {
                 aligned(&atomic)?;
-                Ok(numbers.whole((Arriving::CompareSwap(atomic), srqn), 1))
+                Ok(numbers.whole(Arriving::CompareSwap(atomic), srqn, 1))
             }
             Request::FetchAdd(atomic) => {
                 aligned(&atomic)?;
-                Ok(numbers.whole((Arriving::FetchAdd(atomic), srqn), 1))
+                Ok(numbers.whole(Arriving::FetchAdd(atomic), srqn, 1))
             }
             // FLUSH and ATOMIC WRITE are not offered.
             Request::Read(_) | Request::Flush(..) | Request::AtomicWrite(_) => Err(Invalid),
@@ -134,7 +134,7 @@ impl Numbers {
     }
 
     /// A request with an answer of its own, of `count` packets.
-    const fn whole(self, (work, srqn): (Arriving, Srqn), count: u32) -> Accepted {
+    const fn whole(self, work: Arriving, srqn: Srqn, count: u32) -> Accepted {
         let number = self.next().current();
         let arrival = Arrival { work, at: 0, bytes: 0, solicited: false, number, srqn };
         let next = Message::None;

@@ -41,7 +41,7 @@ impl Responder {
     /// requests, and may leave some for later; a READ has as many as its bytes need.
     pub fn next_reply(&mut self) -> Option<Reply> {
         if let Some((resource, progress)) = self.resources.due() {
-            let reply = self.answer(&resource, (progress.from, progress.next));
+            let reply = self.answer(&resource, progress.from, progress.next);
             self.resources.made(progress.next);
             // It acknowledges all before it, and a late acknowledgement in the middle of an answer
             // ends a connection of rxe (rxe_comp.c, `check_ack`).
@@ -96,7 +96,7 @@ impl Responder {
     }
 
     /// One packet of the answer to a READ, or the answer to an atomic.
-    fn answer(&self, resource: &Resource, (from, psn): (Psn, Psn)) -> Reply {
+    fn answer(&self, resource: &Resource, from: Psn, psn: Psn) -> Reply {
         let aeth = Aeth::ack(self.msn);
         let head = self.head(psn);
         match resource.answer {

@@ -165,7 +165,7 @@ impl Subject<'_> {
     }
 
     /// Tries one transition.
-    fn attempt(&self, (from, to): (State, State), given: u32) -> Result<()> {
+    fn attempt(&self, from: State, to: State, given: u32) -> Result<()> {
         let legal = self.rule(from, to).is_some_and(|rule| {
             given & rule.required == rule.required && given & !(rule.required | rule.optional) == 0
         });
@@ -192,18 +192,18 @@ fn every_pair(env: &Env, name: &str, kind: u32) -> Result<()> {
             continue;
         }
         for to in STATES.map(|state| state.1) {
-            subject.attempt((from, to), 0)?;
+            subject.attempt(from, to, 0)?;
             let Some(rule) = subject.rule(from, to) else {
                 // With what leads there from elsewhere.
                 for other in subject.rules.iter().filter(|rule| rule.to == to) {
-                    subject.attempt((from, to), other.required)?;
+                    subject.attempt(from, to, other.required)?;
                 }
                 continue;
             };
             let all = rule.required | rule.optional;
-            subject.attempt((from, to), all & !mask::ALT_PATH)?;
+            subject.attempt(from, to, all & !mask::ALT_PATH)?;
             for (_, bit) in ATTRIBUTES {
-                subject.attempt((from, to), rule.required ^ bit)?;
+                subject.attempt(from, to, rule.required ^ bit)?;
             }
         }
     }

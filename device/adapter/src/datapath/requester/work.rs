@@ -233,8 +233,8 @@ impl<H: Host> Work<'_, H> {
             Ok(None) if to < send.length => Step::Partly(to),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Ok(None) => {
-                if let Some(watch) = self.watch {
-                    local_watch::executed(watch, &exchange, responder);
+                if let Some((network, watcher)) = self.watch {
+                    local_watch::executed(network, watcher, &exchange, responder);
                 }
                 packet_counters::executed(here, &there.turn, send, self.requester.config.mtu);
                 if let Some(key) = send.ending_key(raw) {
@@ -243,9 +243,9 @@ impl<H: Host> Work<'_, H> {
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
             Err(stop) => {
-                if let Some(watch) = self.watch {
+                if let Some((network, watcher)) = self.watch {
                     let again = self.requester.rnr_until.is_some();
-                    local_watch::stopped(watch, &exchange, &stop, again, responder);
+                    local_watch::stopped(network, watcher, &exchange, &stop, again, responder);
                 }
                 if let (true, Stop::Remote(refusal)) = (paired, &stop)
                     && !matches!(refusal, Refusal::NotReady | Refusal::Unexpected)

@@ -21,18 +21,20 @@ use crate::watch::{Exchanged, Watcher};
 /// Reports a message of a connected QP that the peer has executed.
 #[cold]
 pub(crate) fn executed<H: Host>(
-    watch: (Network<'_, H>, &dyn Watcher),
+    network: Network<'_, H>,
+    watcher: &dyn Watcher,
     exchange: &Exchange<'_, '_, H>,
     responder: &Responder,
 ) {
-    exchanged(watch, exchange, Verdict::Executed, responder);
+    exchanged(network, watcher, exchange, Verdict::Executed, responder);
 }
 
 /// Reports a message of a connected QP that the peer has refused. A message that waits for a
 /// receive is reported only the first time, not if `again` is true.
 #[cold]
 pub(crate) fn stopped<H: Host>(
-    watch: (Network<'_, H>, &dyn Watcher),
+    network: Network<'_, H>,
+    watcher: &dyn Watcher,
     exchange: &Exchange<'_, '_, H>,
     stop: &Stop,
     again: bool,
@@ -41,14 +43,17 @@ pub(crate) fn stopped<H: Host>(
     match stop {
         Stop::Local(..) | Stop::Remote(Refusal::Unexpected) => {}
         Stop::Remote(Refusal::NotReady) if again => {}
-        Stop::Remote(refusal) => exchanged(watch, exchange, verdict(Err(*refusal)), responder),
+        Stop::Remote(refusal) => {
+            exchanged(network, watcher, exchange, verdict(Err(*refusal)), responder)
+        }
     }
 }
 
 /// Reports a message with its answer. Reports nothing if the message's memory is no longer
 /// accessible.
 fn exchanged<H: Host>(
-    (network, watcher): (Network<'_, H>, &dyn Watcher),
+    network: Network<'_, H>,
+    watcher: &dyn Watcher,
     exchange: &Exchange<'_, '_, H>,
     verdict: Verdict,
     responder: &Responder,
@@ -63,7 +68,7 @@ fn exchanged<H: Host>(
     let (Some(transport), Some(mtu)) = (transport(qp.kind), Mtu::from_code(attr.path_mtu)) else {
         return;
     };
-    let Some(request) = request(qp, (send, raw)) else { return };
+    let Some(request) = request(qp, send, raw) else { return };
     let Some(path) = path(network.own, &attr.av, ends) else { return };
     here.slice.charge_copy(send.length);
     let mut payload = vec![0; usize::try_from(send.length).unwrap_or(0)];

@@ -28,7 +28,7 @@ impl Registration {
     /// [`Denied::Bounds`] when the pages are not enough for the region, or the region is too long,
     /// wraps, or is empty; [`Denied::Rights`] when remote writes are allowed where local ones are
     /// not.
-    pub fn new((key, pdn): (Key, Pdn), addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
+    pub fn new(key: Key, pdn: Pdn, addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
         let (length, shift, count) = (seg.length.get(), seg.page_shift, seg.page_count.get());
         if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
             || length == 0

@@ -157,16 +157,20 @@ pub struct Parts {
     pub tpt: Arc<Tpt>,
     /// The place of its doorbell.
     pub doorbell: Doorbell,
-    /// CQs of send and receive queue.
-    pub cqs: (Arc<Cq>, Arc<Cq>),
+    /// The CQ of the send queue.
+    pub send_cq: Arc<Cq>,
+    /// The CQ of the receive queue.
+    pub recv_cq: Arc<Cq>,
     /// True if every send is signaled.
     pub signal_all: bool,
     /// True if a refused request about a key fails the send queue alone.
     pub reactive: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
-    /// The queues.
-    pub queues: (SendRing, Option<Ring>),
+    /// The send queue.
+    pub sq: SendRing,
+    /// The receive queue.
+    pub rq: Option<Ring>,
     /// The shared receive queue.
     pub srq: Option<Arc<Srq>>,
     /// The XRC domain of an XRC target.
@@ -190,14 +194,14 @@ impl<H: Host> Qp<H> {
             tpt: parts.tpt,
             worker: crate::objects::doorbell::worker_of(parts.doorbell.slot(), workers),
             doorbell: parts.doorbell,
-            send_cq: parts.cqs.0,
-            recv_cq: parts.cqs.1,
+            send_cq: parts.send_cq,
+            recv_cq: parts.recv_cq,
             signal_all: parts.signal_all,
             reactive: parts.reactive,
             tags: parts.tags,
             commands: Mutex::default(),
-            sq: parts.queues.0,
-            rq: parts.queues.1,
+            sq: parts.sq,
+            rq: parts.rq,
             srq: parts.srq,
             state: AtomicU8::new(State::Reset as u8),
             dead: AtomicBool::new(false),

@@ -256,7 +256,7 @@ impl Bench {
             flags: u8::from(said.one_touch),
             ..RegMrSeg::default()
         };
-        let got = Registration::new((key, user.pdn), said.addr, &seg)
+        let got = Registration::new(key, user.pdn, said.addr, &seg)
             .and_then(|wanted| self.tpt.register(&self.host.hold(Lane::SHARED), &wanted));
         assert_eq!(got, self.model.register(key, user.pdn, &said));
         self.note("register", got);

@@ -59,7 +59,7 @@ pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr,
     let addresses = Some(path.network.addresses);
     let admission = Admission { transport, pkey: DEFAULT_PKEY, addresses };
     let way = Way { path, admission };
-    let mut sender = Box::new(sender(qp, attr, (way, mtu)));
+    let mut sender = Box::new(sender(qp, attr, way, mtu));
     let mut requester = qp.requester.lock();
     if let (State::Sqe, Path::Packets(failed)) = (change.from, &requester.path) {
         sender.outstanding.succeed(&failed.outstanding);
@@ -67,7 +67,7 @@ pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr,
     requester.path = Path::Packets(sender);
     drop(requester);
     if change.to == State::Rtr && qp.kind != Type::XrcIni {
-        let engine = receiver(qp.kind, attr, (transport, mtu));
+        let engine = receiver(qp.kind, attr, transport, mtu);
         qp.responder.lock().packets = Some(Box::new(Receiver::new(engine, way)));
     }
 }
@@ -119,7 +119,7 @@ pub(crate) fn path<H: Host>(
     })
 }
 
-fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, (way, mtu): (Way, Mtu)) -> Sender {
+fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, way: Way, mtu: Mtu) -> Sender {
     let engine = Requester::new(requester::Config {
         transport: way.admission.transport,
         destination: Qpn::new(attr.dest_qpn.get()),
@@ -137,7 +137,7 @@ fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, (way, mtu): (Way, Mtu)) -> Sender {
     Sender::new(engine, way, &qp.sq)
 }
 
-fn receiver(kind: Type, attr: &Attr, (transport, mtu): (Transport, Mtu)) -> Engine {
+fn receiver(kind: Type, attr: &Attr, transport: Transport, mtu: Mtu) -> Engine {
     let first_psn = Psn::new(attr.rq_psn.get());
     if kind == Type::Uc {
         return Engine::Unreliable(Box::new(UnreliableResponder::new(mtu, first_psn)));

@@ -85,7 +85,7 @@ pub(crate) fn show<H: Host>(
     let station = network.fabric.station(to.av.dmac);
     let receiver = station.as_ref().map(|station| station.core().name());
     for frame in outbox {
-        watcher.datagram((network.core().name(), receiver), frame);
+        watcher.datagram(network.core().name(), receiver, frame);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::requests::wqe::SendWqe;
 
 /// Returns a work request as the engine takes it; `None` of one that is about an own key. Its name
 /// there is its index in the send queue.
-pub(crate) fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> Option<WorkRequest> {
+pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option<WorkRequest> {
     if send.opcode.info().invalidate_sink {
         return None;
     }

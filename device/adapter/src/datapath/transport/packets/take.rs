@@ -124,7 +124,7 @@ impl<H: Host> Sending<'_, H> {
             posted.end = self::check(here, qp, (send, raw)).err();
         }
         let pushes = |request| sender.engine.push(request).is_ok();
-        if posted.end.is_none() && !request(qp, (send, raw)).is_some_and(pushes) {
+        if posted.end.is_none() && !request(qp, send, raw).is_some_and(pushes) {
             posted.end = Some(End::Failed(Status::LocQpOpErr.into()));
         }
         sender.outstanding.post(posted, raw);

@@ -70,12 +70,12 @@ impl<H: Host> Reach<'_, H> {
         Ok(inbound::Inbound {
             solicited: inbound.solicited,
             number: self.responder.message(inbound.number),
-            ..self.message(operation, (from, len))
+            ..self.message(operation, from, len)
         })
     }
 
     /// A message, of which so many bytes come behind others.
-    fn message(&self, operation: inbound::Operation, (from, len): (u64, u64)) -> inbound::Inbound {
+    fn message(&self, operation: inbound::Operation, from: u64, len: u64) -> inbound::Inbound {
         inbound::Inbound {
             operation,
             length: from + len,
@@ -132,7 +132,7 @@ impl<H: Host> Reach<'_, H> {
             Destination::Write(Tagged { stag, to: addr }) => {
                 let key = Key::new(stag.0);
                 let operation = inbound::Operation::Write(Remote { addr, key });
-                let message = self.message(operation, (0, len));
+                let message = self.message(operation, 0, len);
                 let begins = !there.turn.tpt.is_one_touch(key)
                     && responder::begin(&there, self.responder, &message, &mut side).is_ok();
                 (begins, 0)

@@ -138,7 +138,7 @@ impl<H: Host> Sending<'_, H> {
         if theirs.pairing == Pairing::Undecided {
             peer.qp.schedule(&peer.core);
         }
-        self.pair(peer.clone(), (Psn::new(sent.0), ird));
+        self.pair(peer.clone(), Psn::new(sent.0), ird);
         Some(Pairing::Paired)
     }
 
@@ -170,7 +170,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Lets the messages of this end go to the memory of the other one, which takes READs and
     /// atomics as far as it has agreed to.
-    fn pair(&mut self, peer: Peer<H>, (psn, ird): (Psn, u16)) {
+    fn pair(&mut self, peer: Peer<H>, psn: Psn, ird: u16) {
         let core = self.network.core();
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         let reads = few(ird);
