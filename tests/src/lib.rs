@@ -6,9 +6,9 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`bench`] | the pair that a binary's cases share, and how cases are run and reported |
 //! | [`burst`] | many completion events at once |
 //! | [`census`] | counts of objects in use: equal counts before and after show that nothing is left |
+//! | [`harness`] | the pair that a binary's cases share, and how cases are run and reported |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other, and the results of both |
@@ -35,6 +35,7 @@
 //! | `interop` | an adapter and the kernel's software device (rxe), in both directions |
 //! | `iwarp` | adapters of iWARP, and programs that connect by their TCP |
 //! | `iwarp_more` | more programs over iWARP; by name only |
+//! | `siw` | adapters of iWARP and the kernel's software iWARP, in both directions; by name only |
 //! | `hotplug` | adapters that are plugged into running machines |
 //! | `hosts` | guests on three hosts, through the kernel's network devices |
 //! | `rails` | two adapters in each guest |
@@ -42,15 +43,16 @@
 //! | `processes` | processes that are killed with all that they hold |
 //! | `containers` | network namespaces, and limits of control groups |
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
+//! | `direct` | transfers between an NVMe controller and the memory of an adapter |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 //! | `apps` | other people's programs |
 //! | `tree` | the source tree: lines, tables of modules, cycles; it needs no guest |
 
-pub mod bench;
 pub mod burst;
 pub mod census;
 pub mod conformance;
 pub mod events;
+pub mod harness;
 pub mod health;
 pub mod kverbs;
 pub mod modules;

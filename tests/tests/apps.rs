@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{Ends, LONG, SHORT, counter};
 
 fn main() -> ExitCode {
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Case::new("nfs", nfs),
     ];
     // Their images are larger, and a guest holds its image twice while it boots.
-    bench::main(Options { memory: 2560, ..Options::default() }, cases)
+    harness::main(Options { memory: 2560, ..Options::default() }, cases)
 }
 
 /// fi_pingpong of all sizes, with the data checked.

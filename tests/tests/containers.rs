@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{
     Ends, LONG, SHORT, hears_fatal, held, netdev_up, said, settles, stop, stop_all, watch, works,
 };
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Case::new("rmmod_in_a_namespace", unloaded),
         Case::new("back_to_shared_mode", back),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// Makes a control group with this limit.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::modules;
 use vrnic_tests::talk::{LONG, PCI, SHORT, works};
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
     let options = Options { disk: Some(DISK), ..Options::default() };
-    bench::main_with_modules(&MODULES, options, cases)
+    harness::main_with_modules(&MODULES, options, cases)
 }
 
 /// Reads a number of the adapter's peer-to-peer memory.

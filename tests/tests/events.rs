@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::burst;
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{LONG, SHORT, reload, said, stop, stop_all, works};
 
 /// Processors of each guest.
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Case::new("a_storm_on_one_processor", storm),
         Case::new("many_events_at_once", burst::taken_in_turns),
     ];
-    bench::main(Options { cpus: CPUS, memory: 2048, ..Options::default() }, cases)
+    harness::main(Options { cpus: CPUS, memory: 2048, ..Options::default() }, cases)
 }
 
 /// Vectors as many as processors, each with its affinity and its hint; the asynchronous one apart.
@@ -270,11 +270,11 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
         // The tree and the interrupts agree on where it went.
         let cpu = tree(&pair.b)?.get(2).context("handler 2")?.cpu;
         ensure!(cpu != 2, "handler 2 stays on a processor that is offline");
-        grows_on(&pair.b, (2, cpu))?;
+        grows_on(&pair.b, 2, cpu)?;
         pair.b.check("echo 1 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
         ensure!(tree(&pair.b)?.get(2).context("handler 2")?.cpu == 2, "handler 2 is not home");
-        grows_on(&pair.b, (2, 2))?;
-        grows_on(&pair.b, (3, 3))?;
+        grows_on(&pair.b, 2, 2)?;
+        grows_on(&pair.b, 3, 3)?;
     }
     // A new queue does not mind either, nor does the driver's end while a processor is away.
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
@@ -288,7 +288,7 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
 }
 
 /// Waits until a vector's interrupts come to a processor, and to it alone.
-fn grows_on(guest: &Guest, (vector, cpu): (u32, u32)) -> Result<()> {
+fn grows_on(guest: &Guest, vector: u32, cpu: u32) -> Result<()> {
     // The first may still hit where the vector was.
     std::thread::sleep(Duration::from_millis(500));
     let before = Interrupts::read(guest)?;
@@ -309,17 +309,17 @@ fn fewer(pair: &mut Pair) -> Result<()> {
     let text = pair.b.check("ibv_devinfo -v | grep num_comp_vectors", SHORT)?;
     ensure!(text.trim().ends_with('2'), "with two vectors: {text}");
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18170)?;
-    grows_on(&pair.b, (0, 0))?;
-    grows_on(&pair.b, (1, 1))?;
+    grows_on(&pair.b, 0, 0)?;
+    grows_on(&pair.b, 1, 1)?;
     // Handler 1 is that of the processors 1 and 3.
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu1/online", SHORT)?;
-    grows_on(&pair.b, (1, 3))?;
+    grows_on(&pair.b, 1, 3)?;
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu3/online", SHORT)?;
-    grows_on(&pair.b, (1, tree(&pair.b)?.get(1).context("handler 1")?.cpu))?;
+    grows_on(&pair.b, 1, tree(&pair.b)?.get(1).context("handler 1")?.cpu)?;
     pair.b.check("echo 1 > /sys/devices/system/cpu/cpu3/online", SHORT)?;
-    grows_on(&pair.b, (1, 3))?;
+    grows_on(&pair.b, 1, 3)?;
     pair.b.check("echo 1 > /sys/devices/system/cpu/cpu1/online", SHORT)?;
-    grows_on(&pair.b, (1, 1))?;
+    grows_on(&pair.b, 1, 1)?;
     streams.end()?;
     refused(pair, 2, 18175)?;
     reload(&pair.b, "")

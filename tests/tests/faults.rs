@@ -11,7 +11,7 @@ use vrnic_abi::uar::HEARTBEAT_OFFSET;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::talk::{
     SHORT, hears_fatal, recovers, registration, said, settles, stop, transfer, watch, works,
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Case::ruinous("adapter_is_gone", gone),
         Case::ruinous("daemon_killed", daemon_killed),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// The client must end in time, with an error that names a failed completion.

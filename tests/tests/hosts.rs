@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Host, Options, Pair};
 use vrnic_testdriver::vxlan::Vxlan;
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{SHORT, both, connect};
 
 const HOSTS: u8 = 3;
@@ -19,7 +19,7 @@ const PORT: u16 = 18515;
 
 fn main() -> ExitCode {
     let Some(vxlan) = Vxlan::new(HOSTS.into()) else {
-        return bench::skipped("guests_on_three_hosts");
+        return harness::skipped("guests_on_three_hosts");
     };
     let vxlan = Arc::new(vxlan);
     let case = |name: &str, mtu: u32, command: &'static str| {
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         uplink: vxlan.uplink(number).to_owned(),
     };
     let hosts = vxlan.hosts.iter().enumerate().map(host).collect();
-    bench::main(Options { guests: HOSTS, hosts, ..Options::default() }, cases)
+    harness::main(Options { guests: HOSTS, hosts, ..Options::default() }, cases)
 }
 
 /// Runs `work` for each two guests, client and server, in one direction.

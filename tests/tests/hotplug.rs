@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{PCI, SHORT, recovers, registration, works};
 
 fn main() -> ExitCode {
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         Case::new("remove_and_rescan_behind_the_port", remove),
         Case::new("reset_behind_the_port", reset),
     ];
-    bench::main(Options { plugged: true, module: false, ..Options::default() }, cases)
+    harness::main(Options { plugged: true, module: false, ..Options::default() }, cases)
 }
 
 /// One comes before the driver, the other after it.

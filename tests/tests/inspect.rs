@@ -10,8 +10,8 @@ use vrnic_abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{LONG, SHORT, settles, stop, stop_all, transfer, works};
 use zerocopy::FromBytes;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Case::new("debugfs_while_objects_come_and_go", churn),
         Case::new("debugfs_while_the_adapter_goes", removal),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// Returns the words of a line in pairs, from the first on: "qp 2 type RC" is qp → 2, type → RC.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::connect;
 
 /// What the server runs. The client runs the same and `-s ADDRESS`.
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         let run = move |pair: &mut Pair| talk(pair, &format!("{command} -F"), "");
         cases.push(Case::new(command, run));
     }
-    bench::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
+    harness::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
 }
 
 /// Runs a server in b, and in a the same with more options.

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{SHORT, said, stop, works};
 
 /// Arguments of the daemon.
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Case::new("programs_share_them", shared),
         Case::new("still_works", |pair| works(pair)),
     ];
-    bench::main(Options { daemon, ..Options::default() }, cases)
+    harness::main(Options { daemon, ..Options::default() }, cases)
 }
 
 fn told(pair: &mut Pair) -> Result<()> {

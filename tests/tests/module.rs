@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
 use vrnic_qemu::perftest::Case as Run;
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Case::ruinous("sleep_and_resume", sleeps),
     ];
     let daemon = vec!["--log".to_owned(), "debug".to_owned()];
-    bench::main(Options { daemon, ..Options::default() }, cases)
+    harness::main(Options { daemon, ..Options::default() }, cases)
 }
 
 /// 20 times; every fifth time the device is used.

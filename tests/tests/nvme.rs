@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage::{DISK, attach, detach, offer, write_and_read};
 use vrnic_tests::talk::{LONG, PCI, SHORT, counter, recovers, registration, works};
 
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Case::new("target_driver_removed_in_use", target_removed),
         Case::new("adapter_reset_under_the_initiator", initiator_reset),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// Written data is on the target's disk and is read back, by fast registration.

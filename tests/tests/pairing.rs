@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::modules;
 use vrnic_tests::talk::{
     LONG, SHORT, counter, link_is, netdev_up, pingpong, receives, reload, said, settles, stop,
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Case::new("nobody_waits_for_the_daemon", stalled),
         Case::new("a_lost_port_is_one_event", died),
     ];
-    bench::main_with_modules(&MODULES, Options { twins: true, ..Options::default() }, cases)
+    harness::main_with_modules(&MODULES, Options { twins: true, ..Options::default() }, cases)
 }
 
 /// Data in flight from a to b, checked by its programs.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::perftest::{Case as Run, Figure, SET};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 
 fn main() -> ExitCode {
     let cases = SET
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
             Case::new(name.trim().to_owned(), move |pair: &mut Pair| once(pair, run))
         })
         .collect();
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 fn once(pair: &mut Pair, run: &Run) -> Result<()> {

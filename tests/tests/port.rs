@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{
     COUNTERS, LONG, PCI, SHORT, counter, hears_fatal, link_is, netdev_up, pingpong, receives, said,
     serve, settles, stop, stop_all, transfer, watch, works,
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Case::new("a_port_that_is_down_drops_datagrams", dropped),
         Case::new("removal_under_open_programs", removal),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// GUIDs are made from the MAC (EUI-64), the version is a version, and neither is another guest's.

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{
     Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, stop, works,
 };
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Case::new("out_of_memory", starved),
         Case::new("still_works", |pair| works(pair)),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// Returns a process that has so many objects.

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
 use vrnic_tests::rails::{Rail, Session};
 use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Case::new("a_guest_boots_anew", |pair| pair.reboot_b().and_then(|()| work(pair))),
         Case::new("the_module_goes_under_traffic_of_both", unloaded),
     ];
-    bench::main(Options { adapters: RAILS, ..Options::default() }, cases)
+    harness::main(Options { adapters: RAILS, ..Options::default() }, cases)
 }
 
 /// Each of the two carries data, checked, between the guests.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{LONG, SHORT, connect};
 
 /// Path of siw.ko in the guests.
@@ -22,7 +22,7 @@ enum Server {
 
 fn main() -> ExitCode {
     let Some(file) = std::env::var_os("VRNIC_SIW") else {
-        return bench::skipped("siw: VRNIC_SIW names no module; scripts/test siw builds one");
+        return harness::skipped("siw: VRNIC_SIW names no module; scripts/test siw builds one");
     };
     let module = match std::fs::read(&file).with_context(|| file.display().to_string()) {
         Ok(module) => module,
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     };
     let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).collect();
     let files = vec![(MODULE.to_owned(), module)];
-    bench::main(Options { personality: Transport::Iwarp, files, ..Options::default() }, cases)
+    harness::main(Options { personality: Transport::Iwarp, files, ..Options::default() }, cases)
 }
 
 /// The cases of one direction.

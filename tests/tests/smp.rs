@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
 use vrnic_tests::talk::{LONG, SHORT, said, serve, works};
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
     // Last: kernel clients give keys back, and `hostile` guesses keys that nobody has had.
     cases.push(Case::new("one_completion_handler_at_a_time", handlers));
-    bench::main(Options { cpus: 2, memory: 2048, ..Options::default() }, cases)
+    harness::main(Options { cpus: 2, memory: 2048, ..Options::default() }, cases)
 }
 
 /// The device offers as many completion vectors as there are processors.

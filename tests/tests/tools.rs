@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{PINGPONG, SHORT, both, link_is, netdev_up, settles, stop, works};
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Case::new("two_programs_at_once", two_programs),
         Case::new("direct_verbs_example", direct_verbs),
     ];
-    bench::main(Options::default(), cases)
+    harness::main(Options::default(), cases)
 }
 
 /// `ibv_devinfo -v` shows the device that the adapter's data sheet describes.

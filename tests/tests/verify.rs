@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{LONG, SHORT, said};
 
 /// The groups of cases; a case checks that there are no others.
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
     cases.push(Case::new("1_GiB_messages", |pair| run(pair, "--huge --only 1GiB", "guest")));
     // A buffer of 1 GiB, and room for the rest.
-    bench::main(Options { memory: 2560, ..Options::default() }, cases)
+    harness::main(Options { memory: 2560, ..Options::default() }, cases)
 }
 
 /// A plugin whose payloads to and from the kernel are as long as those of another version works

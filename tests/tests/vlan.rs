@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::modules;
 use vrnic_tests::talk::{LONG, SHORT, connect, said, settles, works};
 
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Case::new("beside_the_untagged_network", |pair| works(pair)),
         Case::new("addresses_go", go),
     ];
-    bench::main_with_modules(&MODULES, Options::default(), cases)
+    harness::main_with_modules(&MODULES, Options::default(), cases)
 }
 
 /// Waits for the number of GIDs that are of a VLAN's network device.

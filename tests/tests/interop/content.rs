@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::bench::Case;
 use vrnic_tests::census::Census;
 use vrnic_tests::conformance::between;
+use vrnic_tests::harness::Case;
 
 use crate::both_ways;
 use crate::ends::Way;

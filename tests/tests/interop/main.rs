@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 
 use ends::Way;
 
@@ -39,5 +39,5 @@ fn both_ways(
 fn main() -> ExitCode {
     let cases = [figures::cases(), managed::cases(), content::cases(), storage::cases()];
     let cases = cases.into_iter().flatten().collect();
-    bench::main_with_modules(&network::MODULES, Options::default(), cases)
+    harness::main_with_modules(&network::MODULES, Options::default(), cases)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::bench::Case;
+use vrnic_tests::harness::Case;
 use vrnic_tests::talk::{LONG, SHORT, connect, said, settles};
 
 use crate::both_ways;
@@ -55,7 +55,7 @@ impl Network {
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, network, serve, call) in PROGRAMS {
-        cases.extend(both_ways(name, move |pair, way| meet(pair, way, *network, (serve, call))));
+        cases.extend(both_ways(name, move |pair, way| meet(pair, way, *network, serve, call)));
     }
     // The sender destroys its QP without waiting for its messages, which rxe would send later.
     for network in [Network::Plain, Network::Vlan] {
@@ -66,7 +66,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Runs a server and its client.
-fn meet(pair: &Pair, way: Way, network: Network, (serve, call): (&str, &str)) -> Result<()> {
+fn meet(pair: &Pair, way: Way, network: Network, serve: &str, call: &str) -> Result<()> {
     let (server, client) = way.ends(pair)?;
     set_mtu(pair, 1500)?;
     if matches!(network, Network::Ipv6 | Network::Vlan) {

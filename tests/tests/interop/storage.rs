@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::bench::Case;
+use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, detach, write_and_read};
 use vrnic_tests::talk::counter;
 

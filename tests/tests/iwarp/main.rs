@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
-use vrnic_tests::bench::{self, Case};
+use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{
     LONG, PCI, SHORT, connect, hears_fatal, listens, netdev_up, recovers, registration, reload,
     said, settles, stop, watch,
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Case::new("adapter_dies", dies),
     ];
     let cases = [own, storage::cases(), networks::cases(), removal::cases()];
-    bench::main_with_modules(
+    harness::main_with_modules(
         &networks::MODULES,
         Options { personality: Transport::Iwarp, ..Options::default() },
         cases.into_iter().flatten().collect(),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::bench::Case;
+use vrnic_tests::harness::Case;
 use vrnic_tests::talk::{PCI, SHORT, connect, listens, said, settles, stop};
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::bench::Case;
+use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, detach, offer, write_and_read};
 use vrnic_tests::talk::{LONG, SHORT, counter, settles};
 

@@ -46,14 +46,14 @@ impl Case {
 }
 
 /// Holds the pair between cases.
-struct Bench {
+struct Harness {
     options: Options,
     pair: Option<Pair>,
     /// The reason for which booting failed, so that not every case waits for the same failure.
     broken: Option<String>,
 }
 
-impl Bench {
+impl Harness {
     fn run(&mut self, case: &Case) -> Result<()> {
         let mut pair = self.take()?;
         let result = (case.run)(&mut pair)
@@ -115,10 +115,10 @@ pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
     // One pair, one case at a time; with one thread the trials run on this very thread.
     arguments.test_threads = Some(1);
     watchdog();
-    let bench = Arc::new(Mutex::new(Bench { options, pair: None, broken: None }));
-    let trials = cases.into_iter().map(|case| trial(Arc::clone(&bench), case)).collect();
+    let harness = Arc::new(Mutex::new(Harness { options, pair: None, broken: None }));
+    let trials = cases.into_iter().map(|case| trial(Arc::clone(&harness), case)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    bench.lock().unwrap_or_else(PoisonError::into_inner).pair = None;
+    harness.lock().unwrap_or_else(PoisonError::into_inner).pair = None;
     conclusion.exit_code()
 }
 
@@ -141,11 +141,11 @@ pub fn skipped(name: &str) -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
 }
 
-fn trial(bench: Arc<Mutex<Bench>>, case: Case) -> Trial {
+fn trial(harness: Arc<Mutex<Harness>>, case: Case) -> Trial {
     Trial::test(case.name.clone(), move || {
-        // A case that panicked took the pair with it; the bench itself is whole.
-        let mut bench = bench.lock().unwrap_or_else(PoisonError::into_inner);
-        bench.run(&case).map_err(|error| Failed::from(explain(&error)))
+        // A case that panicked took the pair with it; the harness itself is whole.
+        let mut harness = harness.lock().unwrap_or_else(PoisonError::into_inner);
+        harness.run(&case).map_err(|error| Failed::from(explain(&error)))
     })
 }
 
