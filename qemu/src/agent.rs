@@ -13,6 +13,18 @@ use parking_lot::Mutex;
 
 use crate::protocol::{Event, PIECE, Request, receive, send};
 
+/// Time in which output that is there already is read, although its time is over.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// An output stream of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
 /// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -183,32 +195,25 @@ impl Running {
         Ok(send(&mut *self.agent.port.lock(), &Request::Kill { id: self.id })?)
     }
 
-    /// Waits for the end.
+    /// Hands the command's output on as it comes, until it ends. Returns its exit code, or nothing
+    /// if it has not ended within `patience`.
     ///
     /// # Errors
-    /// When it does not come within `patience` (the command is killed then) or the guest is gone.
-    pub fn wait(self, patience: Duration) -> anyhow::Result<Output> {
+    /// When the guest is gone, or `sink` fails.
+    pub fn follow(
+        &self,
+        patience: Duration,
+        mut sink: impl FnMut(Stream, &[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<i32>> {
         let end = Instant::now() + patience;
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         loop {
             match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(Event::Output { stderr: false, data, .. }) => stdout.extend(data),
-                Ok(Event::Output { stderr: true, data, .. }) => stderr.extend(data),
-                Ok(Event::Exit { code, .. }) => {
-                    return Ok(Output { code, stdout: text(&stdout), stderr: text(&stderr) });
+                Ok(Event::Output { stderr, data, .. }) => {
+                    sink(if stderr { Stream::Stderr } else { Stream::Stdout }, &data)?;
                 }
+                Ok(Event::Exit { code, .. }) => return Ok(Some(code)),
                 Ok(Event::Ready | Event::Stored { .. }) => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    let _gone = self.kill();
-                    bail!(
-                        "guest {}: '{}' did not end within {patience:?}\n{}{}",
-                        self.agent.name,
-                        self.script,
-                        text(&stdout),
-                        text(&stderr)
-                    );
-                }
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => {
                     bail!(
                         "the agent of guest {} disconnected while it ran '{}'",
@@ -217,6 +222,36 @@ impl Running {
                     )
                 }
             }
+            // A command that never pauses must not hold its caller for ever.
+            if Instant::now() >= end + GRACE {
+                return Ok(None);
+            }
         }
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// When it does not come within `patience` (the command is killed then) or the guest is gone.
+    pub fn wait(self, patience: Duration) -> anyhow::Result<Output> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let code = self.follow(patience, |stream, data| {
+            match stream {
+                Stream::Stdout => stdout.extend_from_slice(data),
+                Stream::Stderr => stderr.extend_from_slice(data),
+            }
+            Ok(())
+        })?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&stdout), text(&stderr));
+        if let Some(code) = code {
+            return Ok(Output { code, stdout, stderr });
+        }
+        let _gone = self.kill();
+        bail!(
+            "guest {}: '{}' did not end within {patience:?}\n{stdout}{stderr}",
+            self.agent.name,
+            self.script
+        )
     }
 }

@@ -333,8 +333,12 @@ impl Setup {
         // it and the time stamp counter work. Without the latter a program's clock is a device, and
         // perftest gives no figures when that answers late (of its runs between two loaded guests
         // one in five; with the counter none of 72).
+        //
+        // The root may take all memory, and not only half of what the packed initramfs leaves: so
+        // guests with 512 MiB boot.
         let kernel = format!(
-            "console=ttyS0 quiet no_timer_check tsc=reliable rdinit=/init panic=-1 hostname={name}"
+            "console=ttyS0 quiet no_timer_check tsc=reliable rdinit=/init panic=-1 hostname={name} \
+             initramfs_options=size=100%"
         );
         add(&["-append", &kernel]);
         arguments

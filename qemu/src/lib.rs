@@ -16,6 +16,7 @@
 //! | [`pair`] | daemons and guests, ready for RDMA |
 //! | [`perftest`] | the perftest set and its table |
 //! | [`mesh`] | traffic between each two guests |
+//! | [`lab`] | a command in a guest and servers in its peers, for programs that are not ours |
 //! | [`room`] | the memory that guests need and this machine has |
 //! | [`qmp`] | commands for a running QEMU |
 //! | [`progress`] | progress lines as the scripts write them |
@@ -26,6 +27,7 @@ pub mod agent;
 pub mod console;
 pub mod daemon;
 pub mod guest;
+pub mod lab;
 pub mod mesh;
 pub mod overlay;
 pub mod pair;

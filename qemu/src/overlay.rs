@@ -3,9 +3,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use cpio::newc::{self, ModeFileType};
 
 use crate::paths::Paths;
@@ -62,6 +63,35 @@ impl<W: Write> Overlay<W> {
         Ok(self.file(path, mode, &data)?)
     }
 
+    /// Adds the contents of a folder of this machine below `path`, which must be there: files with
+    /// their modes, symbolic links, folders.
+    ///
+    /// # Errors
+    /// When a file is neither of these, a file cannot be read, or `out` fails.
+    pub fn tree(&mut self, path: &str, from: &Path) -> anyhow::Result<()> {
+        let told = || format!("cannot read {}", from.display());
+        for entry in fs::read_dir(from).with_context(told)? {
+            let entry = entry.with_context(told)?;
+            let source = entry.path();
+            let name = entry.file_name();
+            let name = name.to_str().with_context(|| format!("{name:?} is not UTF-8"))?;
+            let path = format!("{path}/{name}");
+            let metadata = entry.metadata().with_context(told)?;
+            if metadata.is_dir() {
+                self.dir(&path)?;
+                self.tree(&path, &source)?;
+            } else if metadata.is_symlink() {
+                let target = fs::read_link(&source)?;
+                let target = target.to_str().with_context(|| format!("{target:?} is not UTF-8"))?;
+                self.link(&path, target)?;
+            } else {
+                ensure!(metadata.is_file(), "{} is no regular file", source.display());
+                self.copy(&path, metadata.permissions().mode() & 0o777, &source)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the archive.
     ///
     /// # Errors
@@ -92,13 +122,18 @@ impl<W: Write> Overlay<W> {
     }
 }
 
-/// Writes the initramfs of guests: base image and overlay with all that was built.
+/// Folder of the guests for the files of [`write_initramfs`]'s `tree`.
+pub const TREE: &str = "/lab";
+
+/// Writes the initramfs of guests: base image and overlay with all that was built. Adds the files
+/// of `extra` (path and content), and the contents of the folder `tree` below [`TREE`].
 ///
 /// # Errors
 /// When a part is missing or `into` cannot be written.
 pub fn write_initramfs(
     paths: &Paths,
     extra: &[(String, Vec<u8>)],
+    tree: Option<&Path>,
     into: &Path,
 ) -> anyhow::Result<()> {
     let mut out = File::create(into).with_context(|| format!("cannot write {}", into.display()))?;
@@ -134,6 +169,10 @@ pub fn write_initramfs(
     for (path, data) in extra {
         overlay.file(path, 0o755, data)?;
     }
+    overlay.dir(TREE)?;
+    if let Some(tree) = tree {
+        overlay.tree(TREE, tree)?;
+    }
     overlay.finish()?.flush()?;
     Ok(())
 }
@@ -155,6 +194,37 @@ mod tests {
         io::Read::read_to_string(&mut file, &mut text)?;
         assert_eq!((file.entry().name(), text.as_str()), ("a/b", "text"));
         assert!(newc::Reader::new(file.finish()?)?.entry().is_trailer());
+        Ok(())
+    }
+
+    #[test]
+    fn a_folder_is_copied_with_modes_and_links() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        fs::create_dir(folder.path().join("sub"))?;
+        fs::write(folder.path().join("sub/file"), "text")?;
+        fs::set_permissions(folder.path().join("sub/file"), fs::Permissions::from_mode(0o4750))?;
+        std::os::unix::fs::symlink("file", folder.path().join("sub/link"))?;
+        let mut overlay = Overlay::new(Vec::new());
+        overlay.tree("/lab", folder.path())?;
+        let mut archive = overlay.finish()?;
+        let mut found = Vec::new();
+        loop {
+            let mut reader = newc::Reader::new(archive.as_slice())?;
+            if reader.entry().is_trailer() {
+                break;
+            }
+            let mut content = String::new();
+            io::Read::read_to_string(&mut reader, &mut content)?;
+            found.push((reader.entry().name().to_owned(), reader.entry().mode(), content));
+            archive = reader.finish()?.to_vec();
+        }
+        found.sort();
+        let expected = [
+            ("lab/sub", 0o040_755, ""),
+            ("lab/sub/file", 0o100_750, "text"),
+            ("lab/sub/link", 0o120_777, "file"),
+        ];
+        assert_eq!(found, expected.map(|(name, mode, text)| (name.into(), mode, text.into())));
         Ok(())
     }
 }

@@ -12,6 +12,8 @@ use crate::accel::Accel;
 use crate::adapter::{Adapter, Transport, guest_name};
 use crate::daemon::{Daemon, Launch};
 use crate::guest::{Guest, Setup};
+#[cfg(doc)]
+use crate::overlay::TREE;
 use crate::overlay::write_initramfs;
 use crate::paths::Paths;
 use crate::rundir::RunDir;
@@ -60,6 +62,8 @@ pub struct Options {
     pub module: bool,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
+    /// A folder of this machine whose contents the guests have in [`TREE`].
+    pub tree: Option<PathBuf>,
     /// More arguments for the daemon.
     pub daemon: Vec<String>,
 }
@@ -79,6 +83,7 @@ impl Default for Options {
             plugged: false,
             module: true,
             files: Vec::new(),
+            tree: None,
             daemon: Vec::new(),
         }
     }
@@ -114,7 +119,7 @@ impl Pair {
         let accel = Accel::choose(&paths)?;
         let dir = RunDir::new()?;
         let initramfs = dir.path().join("initramfs");
-        write_initramfs(&paths, &options.files, &initramfs)?;
+        write_initramfs(&paths, &options.files, options.tree.as_deref(), &initramfs)?;
         let mut daemons = daemons(&paths, dir.path(), &options)?.into_iter();
         let daemon = daemons.next().context("no daemon")?;
         let boot = |guest: u8| {

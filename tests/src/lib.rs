@@ -45,6 +45,7 @@
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
 //! | `direct` | transfers between an NVMe controller and the memory of an adapter |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
+//! | `lab` | that `scripts/lab` runs a command in guests, and returns its status and files |
 //! | `apps` | other people's programs |
 //! | `tree` | the source tree: lines, tables of modules, cycles; it needs no guest |
 

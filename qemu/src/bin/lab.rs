@@ -1,0 +1,173 @@
+//! Runs a command in guests that have adapters, for programs that are not ours.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum, value_parser};
+use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::lab::{Job, collect, run};
+use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
+use vrnic_qemu::progress::step;
+use vrnic_qemu::room;
+
+/// Exit status when the guests or the daemon fail, and not the command.
+const BROKEN: u8 = 125;
+
+/// Boots guests with a vrnic adapter each and runs a command in guest a. Its exit status is that
+/// of the command; 124 means that the command took too long, 125 that a guest or the daemon failed.
+///
+/// Commands run as root in the folder /lab, with these variables: VRNIC_ADDRESS is the IPv4 address
+/// of their guest, VRNIC_PEER that of guest b (in the other guests that of guest a), VRNIC_PEERS
+/// those of all other guests, VRNIC_DEVICE the name of the RDMA device, VRNIC_NAME the guest's
+/// letter, VRNIC_OUTPUT a folder for files that --output keeps.
+#[derive(Debug, Parser)]
+#[command(name = "scripts/lab", after_long_help = EXAMPLE)]
+struct Args {
+    /// Number of guests, which are named a, b, c and so on
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = value_parser!(u8).range(2..=i64::from(GUESTS_MAX)))]
+    guests: u8,
+
+    /// Number of virtual processors of each guest
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
+
+    /// Memory of each guest, such as 512M or 2G
+    #[arg(long, default_value = "1536M", value_parser = mebibytes)]
+    memory: u32,
+
+    /// What the guests have beside Debian's minimal base. Minimal: rdma-core, perftest. Apps: also
+    /// libfabric, UCX, Open MPI, NFS
+    #[arg(long, value_enum, default_value_t = Image::Minimal)]
+    image: Image,
+
+    /// The protocol of the adapters
+    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = transport)]
+    personality: Transport,
+
+    /// Copy the contents of this folder into all guests, to /lab
+    #[arg(long, value_name = "DIR")]
+    copy: Option<PathBuf>,
+
+    /// Run this shell command in all other guests. The command of guest a starts when each of them
+    /// listens on a TCP port or by the RDMA connection manager, has ended, or after 30 s. Its
+    /// status counts if it ends by itself
+    #[arg(long, value_name = "COMMAND")]
+    peer: Option<String>,
+
+    /// Copy the files in $VRNIC_OUTPUT of each guest into this folder, and a report with logs
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// End the command after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+
+    /// The command of guest a. A single word is text for its shell; several words are a program and
+    /// its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+const EXAMPLE: &str = "\
+Example: a server in guest b and its client in guest a
+
+  scripts/lab --peer ib_write_bw -- 'ib_write_bw $VRNIC_PEER'";
+
+/// An image of the guests. scripts/lab sets it up and puts its path into the environment.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Image {
+    Minimal,
+    Apps,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match lab(args) {
+        // CAST: a status of a process has 8 bits.
+        Ok(code) => ExitCode::from((code & 0xff) as u8),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+/// Boots the guests and runs the commands. Returns the status.
+fn lab(args: Args) -> Result<i32> {
+    room::check(args.guests, args.memory)?;
+    let options = Options {
+        guests: args.guests,
+        cpus: args.cpus,
+        memory: args.memory,
+        personality: args.personality,
+        tree: args.copy,
+        ..Options::default()
+    };
+    step(format!("booting {} guests of the {:?} image", args.guests, args.image));
+    let pair = Pair::boot(options)?;
+    step(format!("all guests are up, under {:?}", pair.accel()));
+    let job = Job {
+        command: shell_text(&args.command),
+        peer: args.peer,
+        limit: Duration::from_secs(args.timeout),
+    };
+    let code = run(&pair, &job)?;
+    step(format!("the command ended with {code}"));
+    if let Some(output) = &args.output {
+        collect(&pair, output)?;
+    }
+    Ok(code)
+}
+
+/// Returns the text for a shell that runs these words.
+fn shell_text(words: &[String]) -> String {
+    match words {
+        [text] => text.clone(),
+        words => {
+            let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+            words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// Parses the name of a protocol.
+fn transport(name: &str) -> Result<Transport> {
+    Transport::from_name(name).with_context(|| format!("there is no protocol '{name}'"))
+}
+
+/// Parses an amount of memory, such as 512M, in MiB.
+fn mebibytes(text: &str) -> Result<u32> {
+    let (number, factor) = match (text.strip_suffix('M'), text.strip_suffix('G')) {
+        (Some(number), _) => (number, 1),
+        (None, Some(number)) => (number, 1024),
+        (None, None) => (text, 1),
+    };
+    let number: Option<u32> = number.parse().ok();
+    let amount = number.and_then(|number| number.checked_mul(factor));
+    amount.with_context(|| format!("'{text}' is not an amount of memory, such as 512M or 2G"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_program_as_they_are() {
+        let words =
+            |words: &[&str]| shell_text(&words.iter().map(|it| (*it).into()).collect::<Vec<_>>());
+        assert_eq!(words(&["ping $VRNIC_PEER"]), "ping $VRNIC_PEER");
+        assert_eq!(words(&["echo", "it's", "a b"]), r"'echo' 'it'\''s' 'a b'");
+    }
+
+    #[test]
+    fn amounts_of_memory_are_read() {
+        assert_eq!(mebibytes("512M").ok(), Some(512));
+        assert_eq!(mebibytes("2G").ok(), Some(2048));
+        assert_eq!(mebibytes("768").ok(), Some(768));
+        assert!(mebibytes("4194304G").is_err());
+        assert!(mebibytes("much").is_err());
+    }
+}

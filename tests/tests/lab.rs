@@ -1,0 +1,64 @@
+//! `scripts/lab`: a program that is not ours, in guests that the script boots.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let cases = vec![
+        Trial::test("perftest_with_its_server_in_the_peer", || Ok(perftest()?)),
+        Trial::test("the_status_of_a_command_that_fails", || Ok(failure()?)),
+    ];
+    // Two guests at a time.
+    let arguments = Arguments { test_threads: Some(1), ..arguments };
+    libtest_mimic::run(&arguments, cases).exit_code()
+}
+
+/// Runs the script.
+fn lab(options: &[&str]) -> Result<Output> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/lab");
+    Command::new(script).args(options).output().context("cannot run scripts/lab")
+}
+
+/// Returns what a run said.
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// A script of a copied folder runs perftest against the server in the peer, and keeps its table.
+fn perftest() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (copied, kept) = (folder.path().join("copied"), folder.path().join("kept"));
+    fs::create_dir(&copied)?;
+    let script = "set -e\nib_write_bw -d $VRNIC_DEVICE $1 $VRNIC_PEER | tee $VRNIC_OUTPUT/table\n\
+                  ping -c 1 $VRNIC_PEERS >/dev/null\n";
+    fs::write(copied.join("measure.sh"), script)?;
+    let (from, to) = (copied.to_string_lossy(), kept.to_string_lossy());
+    let options =
+        ["--memory", "512M", "--copy", &from, "--output", &to, "--peer", "ib_write_bw -n 100"];
+    let ran = lab(&[&options[..], &["--", "sh", "measure.sh", "-n 100"]].concat())?;
+    ensure!(ran.status.success(), "{}", said(&ran));
+    let table = fs::read_to_string(kept.join("a/table"))?;
+    ensure!(table.contains("BW average") && table.contains(" 65536 "), "no table: {table}");
+    ensure!(String::from_utf8_lossy(&ran.stdout) == table, "not what was printed: {}", said(&ran));
+    let report = fs::read_to_string(kept.join("report.txt"))?;
+    ensure!(report.contains("--- guest b"), "no logs: {report}");
+    Ok(())
+}
+
+/// The command's status comes back when it fails, also over iWARP, and a server that does not end
+/// is no failure.
+fn failure() -> Result<()> {
+    let command = "rping -c -C 3 -v -a $VRNIC_PEER && exit 42";
+    let options = ["--memory", "768M", "--personality", "iwarp", "--peer", "rping -s -P"];
+    let ran = lab(&[&options[..], &["--", command]].concat())?;
+    let told = said(&ran);
+    ensure!(ran.status.code() == Some(42), "not the command's status: {told}");
+    ensure!(told.contains("ping data: rdma-ping-2"), "rping exchanged nothing: {told}");
+    Ok(())
+}
