@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
@@ -39,9 +40,18 @@ fn run(args: Args) -> anyhow::Result<()> {
     // Before the sockets exist, so that no signal leaves them behind.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot install signal handlers")?;
     let daemon = Daemon::start(&config)?;
+    tell_systemd(NotifyState::Ready);
     if let Some(signal) = signals.forever().next() {
         tracing::info!(signal, "the daemon ends, on a signal");
     }
+    tell_systemd(NotifyState::Stopping);
     drop(daemon);
     Ok(())
+}
+
+/// Sends a state to systemd, if it has started the daemon as a service of type notify.
+fn tell_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "systemd cannot be told the state of the daemon");
+    }
 }
