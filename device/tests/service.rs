@@ -1,0 +1,56 @@
+//! The units and the settings that the packages install (`packaging/`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The highest exposure that `systemd-analyze security` may find, in tenths.
+const EXPOSURE: &str = "20";
+const UNITS: [&str; 2] = ["vrnicd.service", "vrnicd@.service"];
+
+/// Copies a file of the packages with one text replaced.
+fn copy(name: &str, old: &str, new: &str) -> (TempDir, PathBuf) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
+    let text = fs::read_to_string(source).expect("a file of the packages");
+    assert!(text.contains(old), "no '{old}' in {name}");
+    let folder = tempfile::tempdir().expect("a folder");
+    // A template is checked as an instance of it.
+    let path = folder.path().join(name.replace("@.", "@a."));
+    fs::write(&path, text.replace(old, new)).expect("a copy");
+    (folder, path)
+}
+
+/// Runs systemd-analyze. Returns what it says if it finds a fault, and nothing if it is not there.
+fn analyze(arguments: &[&str], unit: &Path) -> Option<String> {
+    let Ok(output) = Command::new("systemd-analyze").args(arguments).arg(unit).output() else {
+        eprintln!("skipped: there is no systemd-analyze");
+        return None;
+    };
+    let text = [output.stdout, output.stderr].concat();
+    (!output.status.success()).then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn the_units_are_sound_and_confine_the_daemon() {
+    for name in UNITS {
+        let daemon = env!("CARGO_BIN_EXE_vrnicd");
+        let (_folder, unit) = copy(name, "/usr/bin/vrnicd", daemon);
+        assert_eq!(analyze(&["verify", "--man=no", "--recursive-errors=no"], &unit), None);
+        let threshold = format!("--threshold={EXPOSURE}");
+        assert_eq!(analyze(&["security", "--offline=yes", &threshold], &unit), None);
+    }
+}
+
+#[test]
+fn the_settings_of_the_service_are_valid() {
+    // Not every machine has the group kvm.
+    let (_folder, settings) = copy("vrnicd.toml", "\"kvm\"", "\"root\"");
+    let output = Command::new(env!("CARGO_BIN_EXE_vrnicd"))
+        .args(["--check", "--config"])
+        .arg(settings)
+        .output()
+        .expect("vrnicd runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
