@@ -17,6 +17,7 @@ use vrnic_qemu::adapter::{Transport, guest_name};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
+use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::{IWARP_SET, SET, run_set, summary};
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
@@ -74,6 +75,11 @@ struct Args {
     #[arg(long)]
     wire: bool,
 
+    /// Put each guest's adapter behind a PCIe switch, with an NVMe controller whose disk has MIB
+    /// MiB. The two can reach each other's memory. The controller's driver is loaded
+    #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "64")]
+    p2p: Option<u32>,
+
     /// Do not load vrnic.ko
     #[arg(long)]
     no_module: bool,
@@ -101,6 +107,11 @@ fn main() -> Result<ExitCode> {
         ensure!(number < args.guests, "there is no guest {name} among {}", args.guests);
     }
     room::check(args.guests, args.memory)?;
+    let mut files: Vec<_> =
+        args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?;
+    if args.p2p.is_some() {
+        files.push(disk_driver()?);
+    }
     let options = Options {
         guests: args.guests,
         cpus: args.cpus,
@@ -109,7 +120,8 @@ fn main() -> Result<ExitCode> {
         personality: args.personality,
         apart: args.wire,
         module: !args.no_module,
-        files: args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?,
+        files,
+        disk: args.p2p,
         ..Options::default()
     };
     step(format!("booting {} guests", args.guests));
@@ -119,6 +131,9 @@ fn main() -> Result<ExitCode> {
         start.elapsed().as_secs_f64(),
         pair.accel()
     ));
+    if args.p2p.is_some() {
+        load_disk_driver(&pair)?;
+    }
     if let Some(name) = args.shell {
         return shell(guest(&pair, name)?);
     }
@@ -174,6 +189,29 @@ fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
     let name = program.file_name().and_then(OsStr::to_str).with_context(told)?;
     let content = fs::read(program).with_context(told)?;
     Ok((format!("/usr/bin/{name}"), content))
+}
+
+/// The guest's file of the driver of NVMe controllers, which its base image lacks.
+const DISK_DRIVER: &str = "/vrnic/nvme.ko";
+
+/// Returns the driver of NVMe controllers as a file for guests.
+fn disk_driver() -> Result<(String, Vec<u8>)> {
+    let file = Paths::from_env()?.modules.join("nvme.ko");
+    let content = fs::read(&file)
+        .with_context(|| format!("cannot read {}; scripts/setup makes it", file.display()))?;
+    Ok((DISK_DRIVER.to_owned(), content))
+}
+
+/// Loads the driver of NVMe controllers, and waits for the disk.
+fn load_disk_driver(pair: &Pair) -> Result<()> {
+    let script = format!(
+        "modprobe nvme_core && insmod {DISK_DRIVER} && \
+         for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1"
+    );
+    for guest in pair.guests() {
+        guest.check(&script, Duration::from_secs(60)).context("there is no disk")?;
+    }
+    Ok(())
 }
 
 /// Runs commands in order and shows what they say; the exit code is that of the last.
