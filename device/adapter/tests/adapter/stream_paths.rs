@@ -6,6 +6,7 @@ use std::rc::Rc;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
+use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_tcp::wire::checksum::Sum;
 use vrnic_testdriver::cq::status;
@@ -82,4 +83,33 @@ fn segments_become_shorter_when_a_router_says_so() {
     assert!(b.bytes(0, LEN) == data);
     assert_eq!(seen.borrow().1, ETHERNET + usize::from(MTU), "whole segments of the new size");
     assert!(seen.borrow().0.is_empty(), "no longer ones");
+}
+
+#[test]
+fn frames_are_not_longer_than_those_of_roce() {
+    const LEN: usize = 50_000;
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, b) =
+        (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
+    // As kernels agree on with an MTU of 9000.
+    stream::connect_pair_with(&a, &b, 8960);
+    let longest = Rc::new(RefCell::new(0));
+    let seen = Rc::clone(&longest);
+    cable.links[0].borrow_mut().rule(move |frame| {
+        let mut longest = seen.borrow_mut();
+        *longest = frame.len().max(*longest);
+        Fate::Pass
+    });
+    let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
+    a.fill(0, &data);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, LEN as u32)]).to(b.buffer, b.key));
+    let mut done = None;
+    cable.run_until(|| {
+        done = done.or_else(|| a.send_cq.poll());
+        done.is_some()
+    });
+    assert_eq!(done.as_ref().map(status), Some(Status::Success));
+    assert!(b.bytes(0, LEN) == data);
+    let longest = *longest.borrow();
+    assert!((4096..=FRAME_MAX).contains(&longest), "the longest frame has {longest} bytes");
 }

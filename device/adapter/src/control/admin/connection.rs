@@ -11,6 +11,7 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
+use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
 use vrnic_tcp::{Context, Nanos, Params, SeqNum};
@@ -35,6 +36,9 @@ const PRIVATE_ROOM: usize = PRIVATE_MAX - CONTROL;
 const WINDOW: u32 = 1 << 20;
 /// The smallest segments that are of use.
 const MSS_MIN: u16 = 128;
+/// The longest segments that are sent, also if the peer takes longer ones: no frame is longer than
+/// those of RoCE.
+const MSS_MAX: u16 = (FRAME_MAX - HEADERS) as u16;
 
 pub(super) fn open_connection<H: Host>(
     adapter: &Arc<Adapter<H>>,
@@ -103,9 +107,8 @@ fn streaming<H: Host>(
             return Err(bad(offset));
         }
     }
-    let mss = connection.mss.get();
-    let fits = usize::from(mss) + HEADERS <= vrnic_roce::wire::build::FRAME_MAX;
-    if mss < MSS_MIN || !fits {
+    let mss = connection.mss.get().min(MSS_MAX);
+    if mss < MSS_MIN {
         return Err(bad(offset_of!(Connection, mss)));
     }
     let path = path(adapter.core().mac(), flags, connection);
@@ -115,7 +118,7 @@ fn streaming<H: Host>(
     let wishes =
         Wishes { ird: connection.ird.get(), ord: connection.ord.get(), ..Wishes::default() };
     let now = Nanos(adapter.host().now());
-    let context = context(flags, connection);
+    let context = context(flags, connection, mss);
     let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
     let config = Config {
@@ -170,7 +173,7 @@ fn path(own: [u8; 6], flags: ConnectionFlags, connection: &Connection) -> frame:
 }
 
 /// The state of TCP.
-fn context(flags: ConnectionFlags, connection: &Connection) -> Context {
+fn context(flags: ConnectionFlags, connection: &Connection, mss: u16) -> Context {
     let micros = flags.contains(ConnectionFlags::MICROSECONDS);
     let timestamps = TimestampState {
         value: connection.timestamp.get(),
@@ -185,7 +188,7 @@ fn context(flags: ConnectionFlags, connection: &Connection) -> Context {
         receive_window: connection.receive_window.get(),
         send_scale: connection.send_scale,
         receive_scale: connection.receive_scale,
-        mss: connection.mss.get(),
+        mss,
         sack: flags.contains(ConnectionFlags::SACK),
         timestamps: flags.contains(ConnectionFlags::TIMESTAMPS).then_some(timestamps),
         round_trip: None,
