@@ -34,7 +34,7 @@
 //! | `vlan` | addresses and traffic on VLANs |
 //! | `interop` | an adapter and the kernel's software device (rxe), in both directions |
 //! | `iwarp` | adapters of iWARP, and programs that connect by their TCP |
-//! | `iwarp_more` | more programs over iWARP; by name only |
+//! | `iwarp_more` | more programs over iWARP, and many connections; by name only |
 //! | `siw` | adapters of iWARP and the kernel's software iWARP, in both directions; by name only |
 //! | `hotplug` | adapters that are plugged into running machines |
 //! | `hosts` | guests on three hosts, through the kernel's network devices |

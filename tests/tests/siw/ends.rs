@@ -1,0 +1,43 @@
+//! The two ends.
+
+use anyhow::Result;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
+use vrnic_tests::talk::{LONG, SHORT, connect};
+
+/// Path of siw.ko in the guests.
+pub(crate) const MODULE: &str = "/vrnic/siw.ko";
+
+/// The guest that runs the server.
+#[derive(Clone, Copy)]
+pub(crate) enum Server {
+    Vrnic,
+    Siw,
+}
+
+impl Server {
+    /// Returns the guests of server and client, after siw was created in guest b.
+    pub(crate) fn ends(self, pair: &Pair) -> Result<(&Guest, &Guest)> {
+        software(&pair.b)?;
+        Ok(match self {
+            Self::Vrnic => (&pair.a, &pair.b),
+            Self::Siw => (&pair.b, &pair.a),
+        })
+    }
+}
+
+/// Runs a tool in both guests. Its client takes the server's address as the last argument.
+pub(crate) fn run(pair: &Pair, server: Server, serve: &str, call: &str) -> Result<()> {
+    let (server, client) = server.ends(pair)?;
+    connect((server, serve), (client, &format!("{call} {}", server.ip()))).map(drop)
+}
+
+/// Creates siw on the network card of a guest, if it has none.
+pub(crate) fn software(guest: &Guest) -> Result<()> {
+    if guest.agent().run("rdma dev show siw0", SHORT)?.ok() {
+        return Ok(());
+    }
+    guest.check("rmmod vrnic; modprobe rdma_ucm", SHORT)?;
+    guest.check(&format!("insmod {MODULE}"), SHORT)?;
+    guest.check("rdma link add siw0 type siw netdev eth0", LONG).map(drop)
+}

@@ -1,0 +1,108 @@
+//! RDMA between an adapter of iWARP and the kernel's software iWARP (siw): guest a keeps its
+//! adapter, and guest b unloads the driver of its adapter and creates siw on its network card.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`ends`] | the guest that runs the server, and siw |
+//! | [`network`] | faults on purpose |
+
+mod ends;
+mod network;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::modules;
+use vrnic_tests::storage::{attach, detach, write_and_read};
+
+use ends::{Server, run};
+
+/// Tools, each with a server and a client, whose last argument is the server's address.
+const TOOLS: [(&str, &str, &str); 2] = [
+    ("rping", "rping -v -V -C 10 -s", "rping -v -V -C 10 -c -a"),
+    ("rping, 60,000 bytes", LARGE.0, LARGE.1),
+];
+/// Messages of many segments.
+const LARGE: (&str, &str) = ("rping -V -C 10 -S 60000 -s", "rping -V -C 10 -S 60000 -c -a");
+/// The same, and more of them.
+const LONG: (&str, &str) = ("rping -V -C 40 -S 60000 -s", "rping -V -C 40 -S 60000 -c -a");
+
+/// Tests of perftest, the same at both ends. Its client does not run on siw: it makes a second
+/// connection, for which its server listens anew, and crashes if siw says at once that nobody
+/// listens yet.
+const PERFTEST: [&str; 8] = [
+    "ib_send_bw -R -F -n 200",
+    "ib_write_bw -R -F -n 200",
+    "ib_read_bw -R -F -n 200",
+    "ib_send_lat -R -F -n 200",
+    "ib_write_lat -R -F -n 200",
+    "ib_read_lat -R -F -n 200",
+    "ib_write_bw -R -F -q 8 -n 50",
+    "ib_send_bw -R -F -e -n 200",
+];
+
+fn main() -> ExitCode {
+    let Some(file) = std::env::var_os("VRNIC_SIW") else {
+        return harness::skipped("siw: VRNIC_SIW names no module; scripts/test siw builds one");
+    };
+    let files = match files(Path::new(&file)) {
+        Ok(files) => files,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let daemon = vec!["--control".to_owned(), network::control()];
+    let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).collect();
+    harness::main(
+        Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },
+        cases,
+    )
+}
+
+/// Returns the modules that guests need: siw, and those that spoil the network.
+fn files(siw: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let module = std::fs::read(siw).with_context(|| siw.display().to_string())?;
+    let mut files = modules::files(&network::MODULES)?;
+    files.push((ends::MODULE.to_owned(), module));
+    Ok(files)
+}
+
+/// The cases of one direction.
+fn cases(server: Server) -> Vec<Case> {
+    let way = match server {
+        Server::Vrnic => "from siw",
+        Server::Siw => "to siw",
+    };
+    let mut tools = TOOLS.to_vec();
+    if matches!(server, Server::Siw) {
+        // Its server speaks first, but the adapter as a responder must wait for a message of siw,
+        // which sends none by itself.
+        tools.push(("ucmatose", "ucmatose -c 10 -C 5", "ucmatose -c 10 -C 5 -s"));
+        tools.extend(PERFTEST.map(|command| (command, command, command)));
+    }
+    let tools = tools.into_iter().map(|(name, serve, call)| {
+        Case::new(format!("{name} {way}"), move |pair: &mut Pair| run(pair, server, serve, call))
+    });
+    let lossy = Case::new(format!("losses {way}"), move |pair: &mut Pair| {
+        ends::software(&pair.b)?;
+        network::bad(pair, || run(pair, server, LONG.0, LONG.1))
+    });
+    let mut cases: Vec<_> = tools.chain([lossy]).collect();
+    if matches!(server, Server::Siw) {
+        cases.push(Case::new(format!("NVMe {way}"), move |pair: &mut Pair| blocks(pair, server)));
+    }
+    cases
+}
+
+/// Attaches a disk of the server, and uses it.
+fn blocks(pair: &Pair, server: Server) -> Result<()> {
+    let (target, initiator) = server.ends(pair)?;
+    attach(initiator, target)?;
+    write_and_read(initiator, target, 4)?;
+    detach(initiator)
+}
