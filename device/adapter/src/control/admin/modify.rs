@@ -175,22 +175,21 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
 
 /// Tells both halves what they work with.
 pub(super) fn configure<H: Host>(qp: &Qp<H>) {
+    // Held to the end: the other end of a TCP connection sets attributes and both halves, too.
+    let mut requester = qp.requester.lock();
     let attr = *qp.attr.lock();
-    {
-        let mut requester = qp.requester.lock();
-        requester.path.forget_peer();
-        requester.config = RequesterConfig {
-            dmac: attr.av.dmac,
-            dest_qpn: attr.dest_qpn,
-            mtu: attr.path_mtu,
-            timeout: attr.timeout,
-            retry_cnt: attr.retry_cnt,
-            rnr_retry: attr.rnr_retry,
-            max_rd_atomic: attr.max_rd_atomic,
-            qkey: attr.qkey.get(),
-            first_psn: Psn::new(attr.sq_psn.get()),
-        };
-    }
+    requester.path.forget_peer();
+    requester.config = RequesterConfig {
+        dmac: attr.av.dmac,
+        dest_qpn: attr.dest_qpn,
+        mtu: attr.path_mtu,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        max_rd_atomic: attr.max_rd_atomic,
+        qkey: attr.qkey.get(),
+        first_psn: Psn::new(attr.sq_psn.get()),
+    };
     let mut responder = qp.responder.lock();
     responder.access = Rights(Access::from_bits_truncate(attr.access.get()));
     responder.min_rnr_timer = attr.min_rnr_timer;
