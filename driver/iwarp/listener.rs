@@ -106,7 +106,7 @@ impl Listener {
             if listening.pending.len() >= PENDING_MAX {
                 return Ok(false);
             }
-            listening.next()?
+            listening.next()
         };
         let Some(accepted) = accepted else { return Ok(false) };
         let endpoint = Endpoint::new(&self.connections)?;
@@ -148,14 +148,10 @@ impl Listening {
         Socket::listen(&self.netdev, device, &local, v6only, self.backlog, listener.clone())
     }
 
-    /// Accepts one connection, if there is one.
-    fn next(&self) -> Result<Option<Accepted>> {
-        for (_, socket) in &self.sockets {
-            if let Some(accepted) = socket.accept()? {
-                return Ok(Some(accepted));
-            }
-        }
-        Ok(None)
+    /// Accepts one connection, if there is one. A socket that cannot, because the guest has ended
+    /// it (`ss -K`) or memory is short, keeps none from the others.
+    fn next(&self) -> Option<Accepted> {
+        self.sockets.iter().find_map(|(_, socket)| socket.accept().ok().flatten())
     }
 }
 
