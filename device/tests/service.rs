@@ -1,4 +1,4 @@
-//! The units and the settings that the packages install (`packaging/`).
+//! The units and the settings that the packages install (`packaging/`), and the manual pages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,4 +53,23 @@ fn the_settings_of_the_service_are_valid() {
         .output()
         .expect("vrnicd runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn manual_pages_and_completions_name_the_options() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+    let status = command.arg("manual").arg(folder.path()).status().expect("vrnic runs");
+    assert!(status.success());
+    for (file, part) in [
+        ("vrnicd.1", "socket\\-mode"),
+        ("vrnic.1", "monitor"),
+        ("vrnic-fault-add.1", "rule"),
+        ("vrnicd.bash", "--socket-mode"),
+        ("_vrnic", "--monitor"),
+        ("vrnic.fish", "pcap"),
+    ] {
+        let text = fs::read_to_string(folder.path().join(file)).expect(file);
+        assert!(text.contains(part), "no '{part}' in {file}");
+    }
 }

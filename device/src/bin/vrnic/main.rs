@@ -5,6 +5,7 @@
 //! | [`change`] | functions, ports and uplinks of a running daemon |
 //! | [`client`] | requests to the daemon |
 //! | [`fault`] | rules for faults of packets |
+//! | [`manual`] | manual pages and completions for shells |
 //! | [`pcap`], [`files`] | captures, and the files that they are written to |
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
@@ -15,6 +16,7 @@ mod client;
 mod columns;
 mod fault;
 mod files;
+mod manual;
 mod pcap;
 mod show;
 mod top;
@@ -80,6 +82,12 @@ enum Command {
     Fault(fault::Fault),
     /// Write the traffic of a function, a port or an uplink to a file that Wireshark reads
     Pcap(pcap::Pcap),
+    /// Write the manual pages and completions of vrnic and vrnicd into a folder
+    #[command(hide = true)]
+    Manual {
+        /// The folder
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -102,6 +110,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Fault(command) => fault::run(&args.control, command),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
+        Command::Manual { folder } => manual::write(&folder),
         Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),
     }
 }
