@@ -125,7 +125,7 @@ fn forks(pair: &mut Pair) -> Result<()> {
     let system = pair.a.check("rdma system show", SHORT)?;
     ensure!(system.contains("copy-on-fork on"), "not told to programs: {system}");
     let text = pair.a.check("vrnic-stress fork", LONG)?;
-    ensure!(text.lines().count() == 4, "not all of it was run: {text}");
+    ensure!(text.lines().count() == 5, "not all of it was run: {text}");
     before.unchanged(pair, &pair.a)
 }
 

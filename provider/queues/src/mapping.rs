@@ -40,9 +40,17 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
         let mapping = Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
-        // SAFETY: the range is the mapping just made; the advice concerns children alone.
-        unsafe { madvise(base, len, Advice::LinuxDontFork) }?;
+        mapping.keep_from_children()?;
         Ok(mapping)
+    }
+
+    /// Keeps children that are forked later from inheriting the area.
+    ///
+    /// # Errors
+    /// The errors of madvise, such as `ENOMEM`.
+    pub fn keep_from_children(&self) -> Result<(), Errno> {
+        // SAFETY: the range is that of the mapping; the advice concerns children alone.
+        unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) }
     }
 
     /// Maps `len` bytes that the driver behind `fd` offers at `offset`.

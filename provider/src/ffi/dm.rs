@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::device_memory_mmap;
@@ -19,6 +20,10 @@ type Dm = Object<c::verbs_dm, Mapping>;
 
 /// The mapping has whole pages.
 const PAGE: usize = 4096;
+
+/// Held while memory is allocated or freed. A handle is free before the mapping of its memory has
+/// gone, and no other memory can have the offset that follows from it until then.
+static CHANGES: Mutex<()> = Mutex::new(());
 
 /// `alloc_dm`.
 pub(super) unsafe extern "C" fn alloc(
@@ -43,13 +48,17 @@ unsafe fn try_alloc(
     let length = attr.length.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
     let length = u32::try_from(length).map_err(|_| Errno::NOMEM)?;
     let memory = Dm::begin()?;
+    let _alone = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     let base = memory.base();
     // SAFETY: `context` is live, `base` is ours.
     check(unsafe { c::ibv_cmd_alloc_dm(context, attr, base, ptr::null_mut()) })?;
     // SAFETY: filled in just now.
     let handle = unsafe { (*base).handle };
     let offset = device_memory_mmap(handle).ok_or(Errno::NOSPC);
-    let mapping = offset.and_then(|offset| own.map(offset, length)).inspect_err(|_| {
+    let mapping = offset.and_then(|offset| own.map(offset, length));
+    // A child would keep the offset, too.
+    let mapping = mapping.and_then(|mapping| mapping.keep_from_children().map(|()| mapping));
+    let mapping = mapping.inspect_err(|_| {
         // SAFETY: the kernel has just allocated it, and the program does not know it.
         unsafe { c::ibv_cmd_free_dm(base) };
     })?;
@@ -63,6 +72,7 @@ unsafe fn try_alloc(
 
 /// `free_dm`.
 pub(super) unsafe extern "C" fn free(memory: *mut c::ibv_dm) -> c_int {
+    let _alone = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
     unsafe { Dm::destroy(memory.cast(), c::ibv_cmd_free_dm) }
 }

@@ -10,9 +10,12 @@ use anyhow::{Context as _, Result, ensure};
 use crate::child::{Child, Shared};
 use crate::loopback::{LEN, Own};
 use vrnic_verbs::context::Context;
+use vrnic_verbs::device_memory::DeviceMemory;
 
 /// Messages of each part.
 const MESSAGES: u64 = 50;
+/// Allocations of each thread.
+const ROUNDS: u32 = 500;
 /// Time in which a child must have got somewhere.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Stream of the bytes that are there when the process forks.
@@ -56,6 +59,8 @@ pub(crate) fn run() -> Result<()> {
     println!("ok a child uses a context that was opened before");
     killed_child().context("a killed child")?;
     println!("ok the parent goes on when a child is killed at work");
+    memory_of_the_device().context("device memory")?;
+    println!("ok device memory that is freed can be had again at once");
     Ok(())
 }
 
@@ -138,4 +143,25 @@ fn killed_child() -> Result<()> {
     ensure!(child.wait()?.terminating_signal() == Some(9), "the child ended by itself");
     (0..MESSAGES).try_for_each(|seed| own.write(seed))?;
     Ok(own.destroy()?)
+}
+
+/// Memory gets the handle of memory that was freed before, though a child lives on that was forked
+/// meanwhile, or another thread has just freed it.
+fn memory_of_the_device() -> Result<()> {
+    let context = Context::open(None)?;
+    let allocate = || DeviceMemory::new(&context, 4096, 0);
+    let free = |memory: DeviceMemory| memory.destroy().map_err(|(_, error)| error);
+    let memory = allocate()?;
+    let steps = Steps(Shared::new(1)?);
+    let child = Child::fork(|| steps.wait(1))?;
+    free(memory)?;
+    allocate().and_then(free).context("beside a child")?;
+    steps.reach(1);
+    ensure!(child.wait()?.exit_status() == Some(0), "the child failed");
+    let rounds = || (0..ROUNDS).try_for_each(|_| allocate().and_then(free));
+    let ended = thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(rounds));
+        threads.map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
+    });
+    ended.into_iter().collect::<io::Result<()>>().context("in several threads")
 }
