@@ -33,6 +33,8 @@ wire_enum! {
         BindMw = 11,
         /// A SEND_CMD; [`Cqe::key`] is the key that the command carried.
         SendCmd = 12,
+        /// A TRANSFER.
+        Transfer = 14,
         /// A receive that took a SEND; with [`Flags::INVALIDATED`] it ended [`Cqe::key`].
         Recv = 0x80,
         /// A receive that was used up by an RDMA WRITE with immediate.
@@ -53,7 +55,8 @@ impl Opcode {
     pub const fn wc_opcode(self) -> Option<u32> {
         Some(match self {
             Self::Send | Self::SendCmd => 0,
-            Self::Write => 1,
+            // Verbs have no number for it.
+            Self::Write | Self::Transfer => 1,
             Self::Read => 2,
             Self::CmpSwp => 3,
             Self::FetchAdd => 4,
@@ -76,8 +79,8 @@ wire_enum! {
         LocQpOpErr = 2,
         LocProtErr = 4,
         WrFlushErr = 5,
-        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW or SEND_CMD was
-        /// refused.
+        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW, SEND_CMD or
+        /// TRANSFER was refused.
         MwBindErr = 6,
         BadRespErr = 7,
         LocAccessErr = 8,

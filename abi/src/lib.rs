@@ -15,6 +15,7 @@
 //! | [`eq`] | event queue entries |
 //! | [`admin`] | admin commands, parameters, results and statuses |
 //! | [`qp`] | QP states, attributes and the address vector |
+//! | [`direct`] | the window of BAR0 for direct transfers, and its address ranges |
 //! | [`connection`] | TCP connections that the adapter takes over |
 //! | [`uverbs`] | private payloads between provider and kernel module |
 //! | `wire`, `number` | the macro that declares enums; the types of numbers, keys and addresses |
@@ -35,6 +36,7 @@ mod wire;
 pub mod admin;
 pub mod connection;
 pub mod cq;
+pub mod direct;
 pub mod doorbell;
 pub mod eq;
 mod number;
@@ -46,7 +48,9 @@ pub mod sq;
 pub mod uar;
 pub mod uverbs;
 
-pub use number::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, SlotIndex, Srqn, UarIndex, Xrcdn};
+pub use number::{
+    ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex, Xrcdn,
+};
 
 /// Version of the register, queue and command formats (major in the upper half). A driver
 /// refuses a device whose major number it does not know; minor numbers only add.

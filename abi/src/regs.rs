@@ -63,6 +63,10 @@ pub const ASYNC_EQ_HI: u32 = 0x064;
 /// log2 of the entries of the asynchronous event queue, 4 to [`crate::eq::LOG_SIZE_MAX`].
 pub const ASYNC_EQ_LOG_SIZE: u32 = 0x068;
 
+/// Write only: the number of an address range whose transfer the controller has completed. It
+/// counts for ranges of [`crate::direct::Notice::Mapped`] alone.
+pub const RANGE_DONE: u32 = 0x06c;
+
 /// Offset of the kick page, 4 KiB that user contexts may map. Any aligned 32-bit write wakes
 /// the worker that serves the function; the value is the index of the rung UAR, a hint.
 pub const KICK: u32 = 0x1000;

@@ -11,6 +11,7 @@
 //! | LOCAL_INV | none; `count` is zero |
 //! | REG_MR | one [`RegMrSeg`]; `count` is zero |
 //! | BIND_MW | one [`BindMwSeg`]; `count` is zero |
+//! | TRANSFER | none; `count` is zero |
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
 //! Datagram QPs ([`crate::qp::Type::is_datagram`]) know SEND only, with one [`DatagramSeg`] between
@@ -138,6 +139,8 @@ wire_enum! {
         /// READ of iWARP that invalidates the key of its [`Sge`], as LOCAL_INV does, before it
         /// completes.
         ReadInv = 13,
+        /// Ends when the address range `rkey` has been transferred; see [`crate::direct`].
+        Transfer = 14,
     }
 }
 
@@ -152,7 +155,7 @@ pub enum Class {
     Read,
     /// Changes 8 bytes of the peer's memory and reads what they were.
     Atomic,
-    /// Nothing: it is about a key of its own side.
+    /// Nothing: it is about a key, or an address range, of its own side.
     Local,
 }
 
@@ -340,6 +343,12 @@ impl Opcode {
                 begun: Counter::CommandWqes,
                 ..Info::SEND
             },
+            Self::Transfer => Info {
+                wr_opcode: None,
+                completion: cq::Opcode::Transfer,
+                begun: Counter::TransferWqes,
+                ..Info::LOCAL
+            },
         }
     }
 }
@@ -378,7 +387,7 @@ pub struct SqWqe {
     /// ignored.
     pub raddr: U64,
     /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV, REG_MR and BIND_MW
-    /// are about.
+    /// are about; the number of the range of TRANSFER.
     pub rkey: Key,
     /// [`crate::stamp`] of the entry's index. Stored last where the queue lies in device memory
     /// and ignored elsewhere.

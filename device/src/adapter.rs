@@ -4,13 +4,16 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vrnic_abi::direct::{WINDOW_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::limits::Limits;
+use vrnic_adapter::window::Awaited;
 
 use crate::control::ControlHandle;
 use crate::failure::Failure;
@@ -25,6 +28,16 @@ use crate::vfio::device::{Device, IrqRequest, RegionId};
 use crate::vfio_host::VfioHost;
 use crate::worker::engine::Engine;
 use crate::worker::waker::Waker;
+
+/// Longest time for which a read of the window waits for its data. The VMM waits, too.
+const HOLD_LIMIT: Duration = Duration::from_millis(250);
+/// Time between two looks for that data.
+const HOLD_PAUSE: Duration = Duration::from_micros(100);
+
+/// Returns the offset in the window of an offset in BAR0, if it is there.
+fn in_window(offset: u64) -> Option<u64> {
+    offset.checked_sub(WINDOW_OFFSET.into()).filter(|offset| *offset < WINDOW_LEN.into())
+}
 
 /// The adapter model in this process.
 pub type Adapter = vrnic_adapter::adapter::Adapter<VfioHost>;
@@ -168,6 +181,30 @@ impl HostedAdapter {
         }
     }
 
+    /// Reads the window for another PCI device, and waits until the data is there. It reads ones if
+    /// the data does not come within [`HOLD_LIMIT`].
+    fn read_window(&self, mut offset: u64, into: &mut [u8]) {
+        let (end, mut rest) = (Instant::now() + HOLD_LIMIT, into);
+        loop {
+            let read = self.failure.contain(|| self.adapter.read_window(offset, rest));
+            let Some(Err(Awaited { range, done })) = read else {
+                if read.is_none() {
+                    rest.fill(0xff);
+                }
+                return;
+            };
+            let Some((_, behind)) = rest.split_at_mut_checked(done) else { return };
+            (offset, rest) = (offset + done as u64, behind);
+            if Instant::now() >= end {
+                self.failure.contain(|| self.adapter.fail_early(range));
+                continue;
+            }
+            // No kick comes while this thread waits.
+            self.failure.contain(|| self.adapter.wake_all());
+            std::thread::sleep(HOLD_PAUSE);
+        }
+    }
+
     /// Resets the adapter.
     fn reset(&self) {
         let _no_other_reset = self.recovery.lock();
@@ -245,6 +282,9 @@ impl Device for AdapterDevice {
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]) {
         match region {
             RegionId::Config => self.config.read(offset, into),
+            RegionId::Regs if let Some(offset) = in_window(offset) => {
+                self.hosted.read_window(offset, into);
+            }
             RegionId::Regs => match (<&mut [u8; 4]>::try_from(&mut *into), u32::try_from(offset)) {
                 (Ok(word), Ok(offset)) if offset.is_multiple_of(4) => {
                     *word = self.hosted.register(offset).to_le_bytes();
@@ -285,6 +325,9 @@ impl Device for AdapterDevice {
                 if let Some(on) = effects.bus_master {
                     self.set_bus_master(on);
                 }
+            }
+            RegionId::Regs if let Some(offset) = in_window(offset) => {
+                self.hosted.failure.contain(|| self.adapter.store_in_window(offset, from));
             }
             RegionId::Regs => {
                 let word = from.try_into().map(u32::from_le_bytes);

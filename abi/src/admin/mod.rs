@@ -20,8 +20,9 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
+use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, RangeNumber, Srqn, UarIndex, Xrcdn};
 
+mod direct;
 pub mod fields;
 mod inspect;
 mod memory;
@@ -30,6 +31,7 @@ mod queues;
 mod srq;
 mod stats;
 
+pub use direct::*;
 pub use inspect::*;
 pub use memory::*;
 pub use query::*;
@@ -170,6 +172,12 @@ commands! {
     OpenConnection = 37: OpenConnection => (), where reserved;
     /// Fills a buffer with [`crate::connection::ConnectionStatus`].
     QueryConnection = 38: QueryConnection => ();
+    /// Programs an address range for a transfer.
+    ArmRange = 39: ArmRange => (), where reserved;
+    /// Ends the transfer of an address range. Its TRANSFER, if there is one, is refused.
+    EndRange = 40: RangeNumber => ();
+    /// Tells the registers of an address range.
+    QueryRange = 41: RangeNumber => RangeRegisters;
 }
 
 wire_enum! {

@@ -137,6 +137,8 @@ stats! {
     bind_wqes BindWqes,
     /// SEND_CMD work requests begun
     command_wqes CommandWqes,
+    /// TRANSFER work requests begun
+    transfer_wqes TransferWqes,
     /// Keys ended by messages of peers
     remote_invalidations RemoteInvalidations,
     /// Completions written
@@ -157,4 +159,4 @@ stats! {
     cmds_err CmdsErr,
 }
 
-const _: () = assert!(size_of::<Stats>() == 61 * 8);
+const _: () = assert!(size_of::<Stats>() == 62 * 8);

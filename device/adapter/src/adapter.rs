@@ -231,10 +231,12 @@ impl<H: Host> Adapter<H> {
         self.core.port.limit_mtu(mtu.clamp(1, limits::MAX_MTU));
     }
 
-    /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0
+    /// Steps the heartbeat, and fails direct transfers whose time is over; due at least every
+    /// [`regs::HEARTBEAT_PERIOD_MS`]. The heartbeat's copy in UAR 0
     /// stands still while the adapter serves no driver, so that a driver notices a reset that it
     /// did not ask for.
     pub fn beat(&self) {
+        self.expire_ranges();
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let status = self.registers.status();
         if status.contains(regs::Status::ENABLED) && !status.contains(regs::Status::FATAL) {
@@ -275,6 +277,10 @@ impl<H: Host> Adapter<H> {
         if (regs::KICK..regs::KICK + regs::KICK_LEN).contains(&offset) {
             self.stats().step(Counter::Kicks);
             self.wake_all();
+            return false;
+        }
+        if offset == regs::RANGE_DONE {
+            self.finish_range(value.into());
             return false;
         }
         self.registers.write(offset, value).unwrap_or_else(|why| {

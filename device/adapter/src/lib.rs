@@ -13,6 +13,7 @@
 //! | [`watch`] | traffic that the daemon observes, while it wants to |
 //! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
 //! | [`control`] | admin commands |
+//! | [`window`] | the window of BAR0 for direct transfers |
 //! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |
 //! | [`objects`] | QPs, CQs, SRQs, EQs and the other numbered objects, and the core that they share |
 //! | [`memory`] | page lists and rings, the TPT with its translation tables, memory of device-resident SQs |
@@ -44,3 +45,4 @@ pub mod slice;
 pub mod stats;
 mod sync;
 pub mod watch;
+pub mod window;

@@ -35,7 +35,8 @@ pub enum IrqRequest {
     Disable,
 }
 
-/// An adapter as the VMM drives it. All calls come from one thread and return at once.
+/// An adapter as the VMM drives it. All calls come from one thread and return at once,
+/// but for reads of the window ([`vrnic_abi::direct`]), which wait for data for a bounded time.
 pub trait Device: Send {
     /// A VMM has come. Returns the file of BAR2's memory, made anew: the VMM before may still map
     /// the old one.

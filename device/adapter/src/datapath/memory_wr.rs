@@ -1,5 +1,7 @@
 //! Work requests about keys: what they ask for is the table's to do ([`crate::memory::tpt`]).
 
+use std::sync::atomic::Ordering;
+
 use vrnic_abi::Key;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
@@ -9,6 +11,7 @@ use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, CommandData, Denied, Registration};
 use crate::objects::qp::Qp;
+use crate::objects::range::Taken;
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
@@ -19,9 +22,11 @@ pub(crate) enum Settled {
     Now,
     /// When those who use the key now have ended.
     AfterReaders,
+    /// When a direct transfer ends, after which the request is executed again.
+    Later,
 }
 
-/// Executes a LOCAL_INV, REG_MR or BIND_MW, whose WQE is `raw`.
+/// Executes a LOCAL_INV, REG_MR, BIND_MW or TRANSFER, whose WQE is `raw`.
 ///
 /// # Errors
 /// The check that failed; nothing has changed then.
@@ -47,6 +52,11 @@ pub(crate) fn run<H: Host>(
             here.slice.charge(cost::PAGE * u64::from(pages));
             here.tpt.register(&here.memory, &wanted)?;
             Ok(Settled::Now)
+        }
+        Opcode::Transfer => {
+            let taken = here.core.ranges.take(send.rkey.get().into(), qp.qpn);
+            qp.held.store(taken == Ok(Taken::Later), Ordering::Relaxed);
+            Ok(if taken? == Taken::Done { Settled::Now } else { Settled::Later })
         }
         _ => {
             let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;

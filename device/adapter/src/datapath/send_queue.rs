@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::cq::Status;
+use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 
@@ -114,6 +114,9 @@ pub fn flush<H: Host>(
                 Err(Malformed { wr_id, opcode, .. }) => (WqeId { wr_id, index }, opcode),
             }
         };
+        if opcode == cq::Opcode::Transfer {
+            core.ranges.end_all_of(qp.qpn);
+        }
         let status = Status::WrFlushErr;
         let completion = Completion::of_send(qp.qpn, id, opcode, status);
         if here.complete(&qp.send_cq, &completion).is_err() {

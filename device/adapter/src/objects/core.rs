@@ -18,6 +18,7 @@ use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
 use crate::objects::moderation::Moderation;
+use crate::objects::ranges::Ranges;
 use crate::port::Port;
 use crate::stats::Counters;
 
@@ -35,6 +36,8 @@ pub struct Core<H: Host> {
     pub(crate) moderation: Moderation,
     /// CQs whose QPs are about to end.
     pub(crate) failing: Failing,
+    /// Address ranges of direct transfers.
+    pub(crate) ranges: Ranges,
     /// QPs that other threads want to have a turn, by worker.
     mail: Box<[CachePadded<Mail>]>,
     /// Frames that have arrived, by worker.
@@ -61,6 +64,7 @@ impl<H: Host> Core<H> {
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
             failing: Failing::default(),
+            ranges: Ranges::default(),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
         }
@@ -201,10 +205,11 @@ impl<H: Host> Core<H> {
         true
     }
 
-    /// Forgets what was left for workers, and events that wait.
+    /// Forgets what was left for workers, events that wait, and direct transfers.
     pub(crate) fn clear_work(&self) {
         self.moderation.clear();
         self.failing.clear();
+        self.ranges.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
         self.inboxes.iter().for_each(|inbox| inbox.clear());
     }

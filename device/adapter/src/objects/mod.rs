@@ -12,6 +12,7 @@
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`multicast`] | multicast groups and their members |
+//! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; where doorbells are in BAR2 |
 
 pub mod claims;
@@ -27,6 +28,8 @@ pub mod id_table;
 pub(crate) mod moderation;
 pub mod multicast;
 pub mod qp;
+pub mod range;
+pub mod ranges;
 pub mod srq;
 pub mod uar;
 

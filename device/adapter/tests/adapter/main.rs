@@ -12,6 +12,7 @@ mod completions;
 mod connections;
 mod counters;
 mod datagrams;
+mod direct;
 mod ends;
 mod errors;
 mod events;

@@ -1,6 +1,7 @@
 //! The admin queue: takes commands, hands them to the module of their object, writes completions.
 
 mod connection;
+mod direct;
 mod inspect;
 mod memory;
 mod modify;
@@ -256,6 +257,9 @@ fn execute<H: Host>(
         Inspect => inspect::inspect,
         OpenConnection => connection::open_connection,
         QueryConnection => connection::query_connection,
+        ArmRange => direct::arm_range,
+        EndRange => direct::end_range,
+        QueryRange => direct::query_range,
     }
 }
 

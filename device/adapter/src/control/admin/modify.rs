@@ -105,6 +105,7 @@ fn apply<H: Host>(
             adapter.hang_up(qp);
             *qp.attr.lock() = Attr::default();
             qp.clear(adapter.host());
+            adapter.core().ranges.end_all_of(qp.qpn);
             if let Some(srq) = &qp.srq {
                 srq.publish(adapter.host());
             }

@@ -350,6 +350,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     adapter.hang_up(&qp);
     // Takes both locks, so no worker uses the QP any more.
     qp.clear(adapter.host());
+    adapter.core().ranges.end_all_of(qpn);
     adapter.end_commands(&qp);
     adapter.forget_qp(&qp);
     objects.groups.forget(qp.qpn);

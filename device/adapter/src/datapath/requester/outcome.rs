@@ -49,6 +49,10 @@ impl<H: Host> Work<'_, H> {
                 self.keep(entry);
                 Some(Turn::More)
             }
+            Step::Held => {
+                self.keep(entry);
+                Some(Turn::Idle)
+            }
             Step::Retry if self.qp.kind == Type::Uc => self.lost(entry),
             Step::Lost => self.lost(entry),
             Step::Retry => self.retry(entry),

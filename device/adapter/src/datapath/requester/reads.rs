@@ -71,7 +71,7 @@ impl<H: Host> Work<'_, H> {
             _ if send.opcode.info().invalidate_sink => true,
             Class::Read => reads >= most,
             Class::Atomic => true,
-            _ => send.opcode == Opcode::LocalInv,
+            _ => matches!(send.opcode, Opcode::LocalInv | Opcode::Transfer),
         };
         if waits || send.flags.contains(Flags::FENCE) {
             return Step::Behind;

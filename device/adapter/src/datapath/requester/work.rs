@@ -52,6 +52,8 @@ pub(super) enum Step {
     Readers(Readers, Option<Ended>),
     /// The entry has to wait until READs before it have ended.
     Behind,
+    /// The entry has to wait until its direct transfer ends, which gives the QP a turn.
+    Held,
 }
 
 /// An entry at work: what it asks for, and where its bytes stand in the batch.
@@ -288,6 +290,7 @@ impl<H: Host> Work<'_, H> {
         Some(match memory_wr::run(&self.here, self.qp, (send, raw)) {
             Ok(Settled::Now) => Step::Done { event_due: false },
             Ok(Settled::AfterReaders) => Step::Readers(Readers::Own, None),
+            Ok(Settled::Later) => Step::Held,
             Err(denied) => Step::Refused(denied),
         })
     }

@@ -28,6 +28,14 @@ pub enum Denied {
     InUse = 10,
     /// The table is full.
     Full = 11,
+    /// The controller has moved bytes beyond the length of a transfer.
+    Overrun = 12,
+    /// The controller has not moved all bytes of a transfer in time.
+    Short = 13,
+    /// The controller has read data that was not there yet.
+    Early = 14,
+    /// The driver has ended the transfer.
+    Ended = 15,
 }
 
 impl Denied {

@@ -136,6 +136,8 @@ pub struct Qp<H: Host> {
     pub timer: AtomicU64,
     /// Index of the send entry that comes next, for a look without a lock.
     pub next_send: AtomicU32,
+    /// True while its TRANSFER waits for the end of a direct transfer, which gives it a turn.
+    pub held: AtomicBool,
     /// All attributes, as QUERY_QP shows them.
     pub attr: Mutex<Attr>,
     /// The half that sends.
@@ -209,6 +211,7 @@ impl<H: Host> Qp<H> {
             queued: AtomicBool::new(false),
             timer: AtomicU64::new(0),
             next_send: AtomicU32::new(0),
+            held: AtomicBool::new(false),
             attr: Mutex::default(),
             requester: Mutex::default(),
             responder: Mutex::default(),
@@ -325,7 +328,9 @@ impl<H: Host> Qp<H> {
     #[inline]
     #[must_use]
     pub fn may_send(&self) -> bool {
-        self.state() == State::Rts && self.timer.load(Ordering::Relaxed) == 0
+        self.state() == State::Rts
+            && self.timer.load(Ordering::Relaxed) == 0
+            && !self.held.load(Ordering::Relaxed)
     }
 
     /// Returns whether peers may reach it.
@@ -341,6 +346,7 @@ impl<H: Host> Qp<H> {
         let mut requester = self.requester.lock();
         *requester = Requester::default();
         self.next_send.store(0, Ordering::Relaxed);
+        self.held.store(false, Ordering::Relaxed);
         *self.responder.lock() = Responder::default();
         host.bar_zero(self.doorbell.indices());
         if let Some(ring) = self.sq.device() {

@@ -24,7 +24,7 @@ use crate::slice::cost;
 enum Begun {
     /// It is outstanding, or has ended.
     Posted,
-    /// It has to wait until all before it have ended.
+    /// It has to wait until all before it, or its direct transfer, have ended.
     Later,
     /// A key has ended: the work request ends when nobody uses the key any more.
     Readers,
@@ -104,6 +104,10 @@ impl<H: Host> Sending<'_, H> {
                 return Begun::Later;
             }
             match memory_wr::run(here, qp, (send, raw)) {
+                Ok(Settled::Later) => {
+                    requester.keep(send, raw, 0);
+                    return Begun::Later;
+                }
                 Ok(Settled::Now) => posted.end = Some(End::Done),
                 Ok(Settled::AfterReaders) => {
                     sender.outstanding.post(posted, raw);

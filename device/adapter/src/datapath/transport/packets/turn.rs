@@ -168,7 +168,9 @@ impl<H: Host> Sending<'_, H> {
             return Next::End(drained(self.here.core, self.qp, self.requester));
         }
         // A work request that waited for all before it may go on now.
-        let freed = self.requester.current.is_some() && self.sender.outstanding.is_empty();
+        let freed = self.requester.current.is_some()
+            && self.sender.outstanding.is_empty()
+            && !self.qp.held.load(Ordering::Relaxed);
         match leaves {
             Leaves::Later(at) => Next::End(Turn::Wait(at)),
             Leaves::Soon => Next::GoOn { more: true },

@@ -269,8 +269,10 @@ pub(super) const fn refused(refusal: Refusal) -> Refused {
             Denied::Bounds => Refused::Bounds,
             Denied::Rights | Denied::Touched => Refused::Rights,
             Denied::NotBindable | Denied::InUse => Refused::NotInvalidated,
-            Denied::Memory | Denied::Full => Refused::Gone,
             Denied::Invalid | Denied::Kind | Denied::Stale => Refused::Invalid,
+            Denied::Memory | Denied::Full => Refused::Gone,
+            // No message asks for a direct transfer.
+            Denied::Overrun | Denied::Short | Denied::Early | Denied::Ended => Refused::Gone,
         },
         Refusal::Operational | Refusal::Malformed | Refusal::Unexpected => Refused::Gone,
     }

@@ -98,6 +98,10 @@ impl<H: Host> Sending<'_, H> {
             let settled = memory_wr::run(&here, self.qp, (send, raw));
             drop(here);
             posted.end = match settled {
+                Ok(Settled::Later) => {
+                    self.requester.keep(send, raw, 0);
+                    return Some(Taken::Done);
+                }
                 Ok(Settled::Now) => Some(End::Done),
                 Ok(Settled::AfterReaders) => None,
                 Err(denied) => Some(End::Refused(denied)),

@@ -162,7 +162,8 @@ impl<H: Host> Sending<'_, H> {
         more |= self.streaming.stream.state() != before;
         more |= self.streaming.stream.waits_for_turn();
         // A work request that waited for all before it may go on now.
-        let waits = self.requester.current.is_some() && matches!(way, Way::Tcp);
+        let held = self.qp.held.load(Ordering::Relaxed);
+        let waits = self.requester.current.is_some() && matches!(way, Way::Tcp) && !held;
         more |= waits && self.streaming.outstanding.is_empty();
         if sent.is_none() && more {
             return Turn::More;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Address ranges of direct transfers ([`crate::direct`]).
+
+use zerocopy::little_endian::U32;
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{GuestAddr, Qpn, RangeNumber};
+
+/// Parameters of ARM_RANGE.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ArmRange {
+    /// The bus address of the first byte in packet memory; any address of device memory or RAM.
+    pub memory: GuestAddr,
+    /// The range, which takes part in no transfer.
+    pub range: RangeNumber,
+    /// The QP whose TRANSFER names the range, of type RC or UC.
+    pub qpn: Qpn,
+    /// Bytes of the transfer, 1 to [`crate::direct::RANGE_LEN`].
+    pub length: U32,
+    /// Milliseconds from now until the transfer fails if it is not complete, 1 to
+    /// [`crate::direct::TIME_LIMIT_MAX_MS`].
+    pub time_limit_ms: U32,
+    /// A [`crate::direct::Direction`].
+    pub direction: u8,
+    /// A [`crate::direct::Notice`].
+    pub notice: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+
+/// Result of QUERY_RANGE.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct RangeRegisters {
+    /// Packet memory of the latest transfer.
+    pub memory: GuestAddr,
+    /// Bytes of the latest transfer.
+    pub length: U32,
+    /// Bytes of it that the controller has moved.
+    pub count: U32,
+    /// A [`crate::direct::Direction`].
+    pub direction: u8,
+    /// One while the controller may move bytes, else zero.
+    pub pci_valid: u8,
+    /// One while the range is the adapter's turn: data is awaited from the peer, or all bytes have
+    /// been moved and TRANSFER has not ended.
+    pub adapter_valid: u8,
+    /// Why the transfer has failed, by the numbers of `vendor_err` in docs/adapter.md; else zero.
+    pub failure: u8,
+    /// Zero.
+    pub reserved: [u8; 4],
+}

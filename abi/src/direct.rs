@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Direct transfers: another PCI device, here called the controller, stores into or reads from a
+//! trapped window of BAR0, and the adapter moves the data to or from a peer when it is complete.
+//!
+//! The window consists of [`RANGES`] address ranges of [`RANGE_LEN`] bytes. ARM_RANGE gives a range
+//! a direction, a length, packet memory (usually device memory) and a QP. A work request TRANSFER
+//! of that QP ends when the controller has moved all bytes of the range:
+//!
+//! | direction | work requests | course |
+//! | --- | --- | --- |
+//! | WRITE | TRANSFER, WRITE out of the packet memory | The controller stores. When all bytes are there TRANSFER ends and the WRITE leaves |
+//! | READ | READ into the packet memory, TRANSFER | When the data has arrived TRANSFER begins, and the controller's reads are answered until it has read all bytes |
+
+use crate::RangeNumber;
+
+/// Offset of the window in BAR0.
+pub const WINDOW_OFFSET: u32 = 128 << 10;
+/// Number of address ranges.
+pub const RANGES: u32 = 32;
+/// Length of an address range in bytes.
+pub const RANGE_LEN: u32 = 4096;
+/// Length of the window in bytes.
+pub const WINDOW_LEN: u32 = RANGES * RANGE_LEN;
+/// Longest time limit of a range in milliseconds.
+pub const TIME_LIMIT_MAX_MS: u32 = 60_000;
+
+wire_enum! {
+    /// The RDMA operation that a range belongs to.
+    pub enum Direction: u8 {
+        /// The controller reads what an RDMA READ has brought.
+        Read = 0,
+        /// The controller stores what an RDMA WRITE then takes away.
+        Write = 1,
+    }
+}
+
+wire_enum! {
+    /// How the adapter learns that the controller has moved bytes.
+    pub enum Notice: u8 {
+        /// It counts those that it moves through the window, which is trapped.
+        Counted = 0,
+        /// The controller has the bus address of the packet memory and does not use the window. The
+        /// driver writes [`crate::regs::RANGE_DONE`] when all bytes have been moved.
+        Mapped = 1,
+    }
+}
+
+/// A place in the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address range.
+    pub range: RangeNumber,
+    /// Offset in the range in bytes.
+    pub within: u32,
+}
+
+impl Place {
+    /// Returns the place at this offset in the window, or `None` behind its end.
+    #[must_use]
+    pub const fn at(offset: u64) -> Option<Self> {
+        if offset >= WINDOW_LEN as u64 {
+            return None;
+        }
+        // CAST: it is below the length of the window.
+        let offset = offset as u32;
+        Some(Self { range: RangeNumber::new(offset / RANGE_LEN), within: offset % RANGE_LEN })
+    }
+}
+
+const _: () = assert!((WINDOW_OFFSET + WINDOW_LEN) as u64 == crate::pci::BAR_REGS_LEN);

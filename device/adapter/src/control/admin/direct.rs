@@ -1,0 +1,58 @@
+//! Address ranges of direct transfers.
+
+use std::mem::offset_of;
+
+use vrnic_abi::RangeNumber;
+use vrnic_abi::admin::{ArmRange, RangeRegisters, Status};
+use vrnic_abi::direct::{Direction, Notice, RANGE_LEN, TIME_LIMIT_MAX_MS};
+use vrnic_abi::qp::Type;
+
+use super::{Outcome, bad};
+use crate::adapter::Adapter;
+use crate::host::{HeldMemory, Host, Lane};
+use crate::objects::range::Transfer;
+
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+
+pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Outcome<()> {
+    let ArmRange { memory, range, qpn, length, time_limit_ms, .. } = *params;
+    let direction =
+        Direction::from_raw(params.direction).ok_or(bad(offset_of!(ArmRange, direction)))?;
+    let notice = Notice::from_raw(params.notice).ok_or(bad(offset_of!(ArmRange, notice)))?;
+    let (length, limit) = (length.get(), time_limit_ms.get());
+    if !(1..=RANGE_LEN).contains(&length) {
+        return Err(bad(offset_of!(ArmRange, length)));
+    }
+    if !(1..=TIME_LIMIT_MAX_MS).contains(&limit) {
+        return Err(bad(offset_of!(ArmRange, time_limit_ms)));
+    }
+    let qp = adapter.qp(qpn).ok_or(Status::NotFound)?;
+    if !matches!(qp.kind, Type::Rc | Type::Uc) {
+        return Err(Status::Unsupported.into());
+    }
+    let held = adapter.host().hold(Lane::SHARED);
+    let is_stored = direction == Direction::Write;
+    held.check(memory, length.into(), is_stored).map_err(|_| Status::BadAddress)?;
+    drop(held);
+    let deadline = adapter.host().now().saturating_add(u64::from(limit) * MS);
+    let transfer = Transfer { qpn, direction, notice, memory, length, deadline };
+    match adapter.core().ranges.arm(range, transfer) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Status::Busy.into()),
+        None => Err(bad(offset_of!(ArmRange, range))),
+    }
+}
+
+pub(super) fn end_range<H: Host>(adapter: &Adapter<H>, &range: &RangeNumber) -> Outcome<()> {
+    let ended = adapter.core().ranges.end(range).ok_or(Status::NotFound)?;
+    ended.into_iter().for_each(|qpn| adapter.resume(qpn));
+    Ok(())
+}
+
+pub(super) fn query_range<H: Host>(
+    adapter: &Adapter<H>,
+    &range: &RangeNumber,
+) -> Outcome<RangeRegisters> {
+    Ok(adapter.core().ranges.registers(range).ok_or(Status::NotFound)?)
+}

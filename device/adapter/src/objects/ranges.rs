@@ -1,0 +1,149 @@
+//! The address ranges of an adapter.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::admin::RangeRegisters;
+use vrnic_abi::direct::{Direction, Place, RANGES};
+use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
+
+use crate::host::Fault;
+use crate::memory::tpt::Denied;
+use crate::objects::range::{Burst, Range, Taken, Transfer};
+
+/// The result of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Bytes were moved.
+    Some,
+    /// The transfer of this QP has ended, well or not: its TRANSFER goes on.
+    Ended(Qpn),
+    /// Nothing was moved; a read gets ones.
+    Nothing,
+    /// The data is not there yet.
+    Early,
+}
+
+/// All address ranges.
+#[derive(Debug)]
+pub struct Ranges {
+    /// The lock is held while bytes of a burst are copied, so a transfer that has ended is not
+    /// written any more. Who takes it may hold guest memory, and takes no other lock.
+    list: Mutex<Box<[Range]>>,
+    /// False if no range can be late.
+    any_live: AtomicBool,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        let list = (0..RANGES).map(|_| Range::default()).collect();
+        Self { list: Mutex::new(list), any_live: AtomicBool::new(false) }
+    }
+}
+
+impl Ranges {
+    /// Runs something on a range, if there is one of this number.
+    fn with<T>(&self, range: RangeNumber, run: impl FnOnce(&mut Range) -> T) -> Option<T> {
+        let index = usize::try_from(range.get()).ok()?;
+        self.list.lock().get_mut(index).map(run)
+    }
+
+    /// Begins a transfer. Returns false if the range takes part in one, `None` if there is no such
+    /// range.
+    #[must_use]
+    pub fn arm(&self, range: RangeNumber, transfer: Transfer) -> Option<bool> {
+        self.with(range, |range| {
+            let armed = range.arm(transfer);
+            self.any_live.store(true, Ordering::Release);
+            armed
+        })
+    }
+
+    /// A burst of `len` bytes by which the controller stores (`Write`) or reads; `copy` moves the
+    /// bytes at an address of packet memory.
+    pub fn burst(
+        &self,
+        direction: Direction,
+        place: Place,
+        len: u32,
+        copy: impl FnOnce(GuestAddr) -> Result<(), Fault>,
+    ) -> Moved {
+        let moved = self.with(place.range, |range| {
+            let was_live = range.is_live();
+            match range.burst(direction, place.within, len) {
+                Burst::At(addr) => match copy(addr) {
+                    Ok(()) if range.count(place.within, len) => Moved::Ended(range.qpn()),
+                    Ok(()) => Moved::Some,
+                    Err(_) => {
+                        range.fail(Denied::Memory);
+                        Moved::Ended(range.qpn())
+                    }
+                },
+                Burst::Early => Moved::Early,
+                Burst::Ignored if was_live && !range.is_live() => Moved::Ended(range.qpn()),
+                Burst::Ignored => Moved::Nothing,
+            }
+        });
+        moved.unwrap_or(Moved::Nothing)
+    }
+
+    /// Executes a TRANSFER of a QP.
+    ///
+    /// # Errors
+    /// See [`Range::take`]; [`Denied::Invalid`] if there is no such range.
+    pub fn take(&self, range: RangeNumber, qpn: Qpn) -> Result<Taken, Denied> {
+        self.with(range, |range| range.take(qpn)).unwrap_or(Err(Denied::Invalid))
+    }
+
+    /// The driver says that the controller has moved all bytes. Returns the QP whose TRANSFER goes
+    /// on, if one does.
+    #[must_use]
+    pub fn finish(&self, range: RangeNumber) -> Option<Qpn> {
+        self.with(range, |range| range.finish().then_some(range.qpn())).flatten()
+    }
+
+    /// Fails a transfer. Returns the QP whose TRANSFER goes on, if one does.
+    #[must_use]
+    pub fn fail(&self, range: RangeNumber, why: Denied) -> Option<Qpn> {
+        self.with(range, |range| range.fail(why).then_some(range.qpn())).flatten()
+    }
+
+    /// Ends a transfer. Returns the QP whose TRANSFER may wait for it, which has none if there is
+    /// no transfer; `None` if there is no such range.
+    #[must_use]
+    pub fn end(&self, range: RangeNumber) -> Option<Option<Qpn>> {
+        self.with(range, |range| range.end().then_some(range.qpn()))
+    }
+
+    /// Ends the transfers of a QP, none of whose work requests is executed any more.
+    pub fn end_all_of(&self, qpn: Qpn) {
+        for range in self.list.lock().iter_mut().filter(|range| range.qpn() == qpn) {
+            *range = Range::default();
+        }
+    }
+
+    /// Fails the transfers whose time is over. Returns the QPs whose TRANSFERs go on.
+    #[must_use]
+    pub fn expire(&self, now: u64) -> Vec<Qpn> {
+        if !self.any_live.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut list = self.list.lock();
+        let late = list.iter_mut().filter(|range| range.is_late(now));
+        let qpns = late.filter_map(|range| range.fail(Denied::Short).then_some(range.qpn()));
+        let qpns = qpns.collect();
+        self.any_live.store(list.iter().any(Range::is_live), Ordering::Release);
+        qpns
+    }
+
+    /// The registers of a range, if there is one of this number.
+    #[must_use]
+    pub fn registers(&self, range: RangeNumber) -> Option<RangeRegisters> {
+        self.with(range, |range| range.registers())
+    }
+
+    /// Forgets all transfers.
+    pub fn clear(&self) {
+        self.list.lock().iter_mut().for_each(|range| *range = Range::default());
+    }
+}

@@ -1,0 +1,94 @@
+//! The window of BAR0: what another PCI device stores there or reads, and how transfers end.
+
+use vrnic_abi::direct::{Direction, Place, RANGE_LEN};
+use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
+
+use crate::adapter::Adapter;
+use crate::host::{HeldMemory, Host, Lane};
+use crate::memory::tpt::Denied;
+use crate::objects::ranges::Moved;
+
+/// A read of the window that waits for data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The range whose data is not there yet.
+    pub range: RangeNumber,
+    /// Bytes before it that have been read. The rest has to be read again.
+    pub done: usize,
+}
+
+/// Returns the place and the length of the part of an access that lies in the range in which the
+/// access, of `len` bytes at `offset` in the window, begins; `None` behind the window's end.
+fn first_part(offset: u64, len: usize) -> Option<(Place, u32)> {
+    let place = Place::at(offset)?;
+    let room = RANGE_LEN - place.within;
+    Some((place, u32::try_from(len).unwrap_or(u32::MAX).min(room)))
+}
+
+impl<H: Host> Adapter<H> {
+    /// A controller stores bytes at this offset in the window. What lies behind its end is ignored.
+    pub fn store_in_window(&self, mut offset: u64, mut from: &[u8]) {
+        while !from.is_empty()
+            && let Some((place, len)) = first_part(offset, from.len())
+            && let Some((part, rest)) = from.split_at_checked(len as usize)
+        {
+            let held = self.host().hold(Lane::SHARED);
+            let copy = |addr: GuestAddr| held.write(addr, part);
+            let moved = self.core().ranges.burst(Direction::Write, place, len, copy);
+            drop(held);
+            if let Moved::Ended(qpn) = moved {
+                self.resume(qpn);
+            }
+            (offset, from) = (offset + u64::from(len), rest);
+        }
+    }
+
+    /// A controller reads bytes at this offset in the window. What cannot be read reads as ones.
+    ///
+    /// # Errors
+    /// When data is not there yet. The caller reads the rest later, or calls [`Self::fail_early`].
+    pub fn read_window(&self, mut offset: u64, into: &mut [u8]) -> Result<(), Awaited> {
+        let (mut done, mut rest) = (0, into);
+        while !rest.is_empty() {
+            let Some((place, len)) = first_part(offset, rest.len()) else { break };
+            let whole = std::mem::take(&mut rest);
+            let Some((part, behind)) = whole.split_at_mut_checked(len as usize) else { break };
+            let held = self.host().hold(Lane::SHARED);
+            let copy = |addr: GuestAddr| held.read(addr, &mut *part);
+            let moved = self.core().ranges.burst(Direction::Read, place, len, copy);
+            drop(held);
+            match moved {
+                Moved::Some => {}
+                Moved::Ended(qpn) => self.resume(qpn),
+                Moved::Nothing => part.fill(0xff),
+                Moved::Early => return Err(Awaited { range: place.range, done }),
+            }
+            (offset, done, rest) = (offset + u64::from(len), done + len as usize, behind);
+        }
+        rest.fill(0xff);
+        Ok(())
+    }
+
+    /// A controller has read from this range, and the data does not come: the transfer fails.
+    pub fn fail_early(&self, range: RangeNumber) {
+        self.core().ranges.fail(range, Denied::Early).into_iter().for_each(|qpn| self.resume(qpn));
+    }
+
+    /// The driver says that the controller has moved all bytes of this range.
+    pub(crate) fn finish_range(&self, range: RangeNumber) {
+        self.core().ranges.finish(range).into_iter().for_each(|qpn| self.resume(qpn));
+    }
+
+    /// Fails the transfers whose time is over.
+    pub(crate) fn expire_ranges(&self) {
+        let qpns = self.core().ranges.expire(self.host().now());
+        qpns.into_iter().for_each(|qpn| self.resume(qpn));
+    }
+
+    /// Lets a QP go on whose TRANSFER may end.
+    pub(crate) fn resume(&self, qpn: Qpn) {
+        if let Some(qp) = self.qp(qpn) {
+            qp.schedule(self.core());
+        }
+    }
+}
