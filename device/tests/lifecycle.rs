@@ -12,6 +12,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
 use vrnic_testdriver::memory::BASE;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
@@ -76,10 +77,11 @@ fn a_lost_vmm_fails_its_peers_and_the_next_one_starts_afresh() {
     {
         let [mut a, mut b] = ends([&zero, &one]);
         load(&mut a, &b);
-        // The peer's own request is under way when the VMM goes.
+        // The peer's own requests are under way when the VMM goes.
         zero.with_client(|client| client.shutdown()).expect("shutdown");
-        let read = Wr::new(Opcode::Read, &[b.sge(0, 64)]).id(8).to(a.buffer, a.key);
-        b.run_expecting(&read, Status::RetryExcErr);
+        let read = Wr::new(Opcode::Read, &[b.sge(0, 64)]).to(a.buffer, a.key);
+        let failed = || Some(status(&b.run(&read))).filter(|status| *status != Status::Success);
+        assert_eq!(wait::until("failed request", failed), Status::RetryExcErr);
         assert_eq!(b.state(), State::Err);
     }
     drop(zero);
