@@ -12,6 +12,9 @@
 
 #include "helpers.h"
 
+/* Bytes of the longest segments that the adapter takes, so that they fit RoCE's longest frame. */
+#define IWARP_MSS_MAX 4096
+
 /* A socket, and the callbacks that it had before iwarp_changed was put in their place. */
 struct iwarp_socket {
 	struct socket *sock;
@@ -63,6 +66,8 @@ static struct iwarp_socket *iwarp_socket_create(const struct net_device *netdev,
 		return ERR_PTR(err);
 	sk_net_refcnt_upgrade(sock->sk);
 	sock_set_reuseaddr(sock->sk);
+	/* As TCP_MAXSEG does. Accepted connections inherit it. */
+	WRITE_ONCE(tcp_sk(sock->sk)->rx_opt.user_mss, IWARP_MSS_MAX);
 	return iwarp_socket_wrap(sock);
 }
 

@@ -18,6 +18,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::modules;
 use vrnic_tests::storage::{attach, detach, write_and_read};
+use vrnic_tests::talk::SHORT;
 
 use ends::{Server, run};
 
@@ -92,7 +93,8 @@ fn cases(server: Server) -> Vec<Case> {
         ends::software(&pair.b)?;
         network::bad(pair, || run(pair, server, LONG.0, LONG.1))
     });
-    let mut cases: Vec<_> = tools.chain([lossy]).collect();
+    let large = Case::new(format!("MTU 9000 {way}"), move |pair: &mut Pair| large(pair, server));
+    let mut cases: Vec<_> = tools.chain([lossy, large]).collect();
     if matches!(server, Server::Siw) {
         cases.push(Case::new(format!("NVMe {way}"), move |pair: &mut Pair| blocks(pair, server)));
     }
@@ -105,4 +107,15 @@ fn blocks(pair: &Pair, server: Server) -> Result<()> {
     attach(initiator, target)?;
     write_and_read(initiator, target, 4)?;
     detach(initiator)
+}
+
+/// Connects over network cards that take longer packets than the adapter.
+fn large(pair: &Pair, server: Server) -> Result<()> {
+    let set = |mtu: u32| {
+        let set = format!("ip link set eth0 mtu {mtu}");
+        [&pair.a, &pair.b].into_iter().try_for_each(|guest| guest.check(&set, SHORT).map(drop))
+    };
+    set(9000)?;
+    run(pair, server, LARGE.0, LARGE.1)?;
+    set(1500)
 }
