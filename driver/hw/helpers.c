@@ -3,6 +3,8 @@
 
 #include <linux/pci.h>
 #include <linux/pci-p2pdma.h>
+#include <linux/sched.h>
+#include <linux/sizes.h>
 
 #include "helpers.h"
 
@@ -18,9 +20,13 @@ int hw_p2p_offer(struct pci_dev *pdev, int bar, size_t size, u64 offset)
 void *hw_p2p_alloc(struct pci_dev *pdev, size_t size)
 {
 	void *memory = pci_alloc_p2pmem(pdev, size);
+	size_t done, length;
 
-	if (memory)
-		memset(memory, 0, size);
+	for (done = 0; memory && done < size; done += length) {
+		length = min_t(size_t, size - done, SZ_1M);
+		memset(memory + done, 0, length);
+		cond_resched();
+	}
 	return memory;
 }
 

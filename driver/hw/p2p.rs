@@ -41,7 +41,7 @@ unsafe impl Send for PeerMemory {}
 unsafe impl Sync for PeerMemory {}
 
 impl PeerMemory {
-    /// Allocates `length` bytes, which are whole pages, and zeroes them.
+    /// Allocates `length` bytes, which are whole pages, and zeroes them. May sleep.
     ///
     /// # Errors
     ///
