@@ -156,6 +156,11 @@ struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int de
 	return s;
 }
 
+bool iwarp_socket_listens(const struct iwarp_socket *s)
+{
+	return inet_sk_state_load(s->sock->sk) == TCP_LISTEN;
+}
+
 struct iwarp_socket *iwarp_socket_accept(struct iwarp_socket *listener)
 {
 	struct iwarp_socket *s;

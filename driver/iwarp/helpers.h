@@ -61,6 +61,8 @@ int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *
 struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int device,
 					 const struct sockaddr_storage *local, bool v6only,
 					 int backlog);
+/* Returns whether it still listens: the guest can end it (ss -K). */
+bool iwarp_socket_listens(const struct iwarp_socket *s);
 /* Returns the next connection of a listener, or -EAGAIN. */
 struct iwarp_socket *iwarp_socket_accept(struct iwarp_socket *listener);
 /* Has wake called at each change from now on. To be called once. */

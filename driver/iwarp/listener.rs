@@ -39,6 +39,8 @@ struct Listening {
     backlog: i32,
     /// With the numbers of their network devices, in ascending order.
     sockets: KVec<(i32, Socket<Listener>)>,
+    /// True if one of them cannot be made, which was logged.
+    incomplete: bool,
     /// Those whose request has not come.
     pending: KVec<Arc<Endpoint>>,
 }
@@ -72,7 +74,7 @@ impl Listener {
             GFP_KERNEL,
         )?;
         let (sockets, pending) = (KVec::new(), KVec::new());
-        let mut listening = Listening { netdev, id, backlog, sockets, pending };
+        let mut listening = Listening { netdev, id, backlog, sockets, incomplete: false, pending };
         listening.follow(&this)?;
         *this.state.lock() = Some(listening);
         this.enqueue();
@@ -125,13 +127,15 @@ impl Listener {
 }
 
 impl Listening {
-    /// Listens on the network devices that have come, and not any more on those that have gone.
+    /// Listens on the network devices that have come, and not any more on those that have gone. A
+    /// socket that the guest has ended (`ss -K`) is replaced.
     fn follow(&mut self, listener: &Arc<Listener>) -> Result {
         let (mut result, mut sockets, mut last) = (Ok(()), KVec::new(), -1);
         let local = self.id.local();
         while let Some(device) = Socket::<Listener>::next_device(&self.netdev, &local, last) {
             let old = self.sockets.iter().position(|(other, _)| *other == device);
-            let socket = match old.and_then(|place| self.sockets.remove(place).ok()) {
+            let old = old.and_then(|place| self.sockets.remove(place).ok());
+            let socket = match old.filter(|(_, socket)| socket.listens()) {
                 Some((_, socket)) => Ok(socket),
                 None => self.socket(device, listener),
             };
@@ -143,13 +147,22 @@ impl Listening {
         result
     }
 
+    /// Follows, and logs if it cannot any more. Each connection that comes leads here.
+    fn keep_up(&mut self, listener: &Arc<Listener>) {
+        let followed = self.follow(listener);
+        if let (Err(error), false) = (followed, self.incomplete) {
+            pr_warn!("a listener cannot listen on all its network devices: {error:?}\n");
+        }
+        self.incomplete = followed.is_err();
+    }
+
     fn socket(&self, device: i32, listener: &Arc<Listener>) -> Result<Socket<Listener>> {
         let (local, v6only) = (self.id.local(), self.id.v6only());
         Socket::listen(&self.netdev, device, &local, v6only, self.backlog, listener.clone())
     }
 
     /// Accepts one connection, if there is one. A socket that cannot, because the guest has ended
-    /// it (`ss -K`) or memory is short, keeps none from the others.
+    /// it or memory is short, keeps none from the others.
     fn next(&self) -> Option<Accepted> {
         self.sockets.iter().find_map(|(_, socket)| socket.accept().ok().flatten())
     }
@@ -172,12 +185,9 @@ impl WorkItem for Listener {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let followed = match &mut *this.state.lock() {
-            Some(listening) => listening.follow(&this),
+        match &mut *this.state.lock() {
+            Some(listening) => listening.keep_up(&this),
             None => return,
-        };
-        if let Err(error) = followed {
-            pr_warn!("a listener cannot listen on all VLANs: {error:?}\n");
         }
         // A connection that cannot be served is closed, and the next one is taken.
         while !matches!(this.accept(), Ok(false)) {}

@@ -152,6 +152,12 @@ impl<T: Watch> Socket<T> {
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
     }
 
+    /// Returns whether it still listens. The guest can end it (`ss -K`).
+    pub(crate) fn listens(&self) -> bool {
+        // SAFETY: the socket is alive until this is dropped.
+        unsafe { bindings::iwarp_socket_listens(self.as_ptr()) }
+    }
+
     /// Watches a connection. What has happened before is not told.
     pub(crate) fn watch(accepted: Accepted, watcher: Arc<T>) -> Self {
         Self::watched(accepted.0, watcher)
