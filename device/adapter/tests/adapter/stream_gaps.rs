@@ -6,8 +6,12 @@ use std::rc::Rc;
 
 use vrnic_abi::admin::{MrFlags, Opcode as Admin, Pages, RegMr, command};
 use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::Opcode;
+use vrnic_adapter::datapath::responder::outcome;
+use vrnic_adapter::host::Lane;
+use vrnic_adapter::slice::{SLICE_NS, Slice};
 use vrnic_simlink::{Fate, Faults};
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_testdriver::cq::status;
@@ -145,6 +149,38 @@ fn receives_that_were_taken_ahead_are_flushed_once() {
         let expected: Vec<_> = (0..count).map(|nth| (nth, Status::WrFlushErr)).collect();
         assert_eq!(flushed, expected);
     }
+}
+
+#[test]
+fn the_last_receive_is_told_behind_those_that_were_taken_ahead() {
+    let cable = Cable::new(3, Faults::default());
+    let mut a = Endpoint::new(&cable.ga, Setup::default());
+    let base = Endpoint::new(&cable.gb, Setup::default());
+    let mut srq = SharedQueue::new(&base);
+    let mut b = base.sibling(Type::Rc, srq.srqn);
+    stream::connect_pair(&a, &b);
+    pass(&cable, 5_000_000);
+    (0..8).for_each(|nth| srq.post(nth, &[b.sge(nth * 10_000, 4000)]));
+    let _lost = lose(&cable, 0);
+    (0..4).for_each(|_| a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 3000)])));
+    pass(&cable, SOON);
+    let _events = cable.gb.drain_events();
+    b.set_state(State::Err);
+    // A worker whose time is over flushes one receive in a turn.
+    let adapter = &cable.gb.adapter;
+    let qp = adapter.qp(b.qpn).expect("QP");
+    let slice = Slice::new(adapter.host(), Lane::SHARED);
+    slice.charge(SLICE_NS);
+    cable.world.advance(SLICE_NS);
+    slice.charge(SLICE_NS);
+    for nth in 0..4 {
+        assert_eq!(outcome::flush(adapter.core(), &qp, &slice), 1);
+        assert_eq!(b.recv_cq.poll().map(|cqe| cqe.wr_id.get()), Some(nth));
+        assert_eq!(cable.gb.drain_events(), []);
+    }
+    pass(&cable, SOON);
+    let told = cable.gb.drain_events();
+    assert!(told.contains(&(Kind::QpLastWqe, b.qpn)), "{told:?}");
 }
 
 #[test]

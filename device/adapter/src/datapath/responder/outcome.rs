@@ -151,7 +151,8 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
         }
         count += 1;
         if slice.is_over() {
-            break;
+            // The next turn flushes what is left, and then tells of it.
+            return count;
         }
     }
     tell_last(core, qp, &mut responder);
