@@ -19,7 +19,12 @@ use kernel::{
     workqueue::{Work, WorkItem},
 };
 
-use super::{Connections, commands::Opening, start::Request, taken::Taken};
+use super::{
+    Connections,
+    commands::Opening,
+    start::{self, Request},
+    taken::Taken,
+};
 use crate::rdma::{
     iwcm::{Address, CmId, ConnParam, Depths, Event, Offer},
     netdev::NetdevRef,
@@ -351,6 +356,9 @@ impl Endpoint {
         let names = KBox::new(connecting.socket.names()?, GFP_KERNEL)?;
         let opening = connecting.wishes.opening(None);
         let snapshot = self.hand_over(&connecting.socket, &connecting.netdev, &opening)?;
+        if snapshot.own {
+            self.greet(connecting)?;
+        }
         if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
             let Connecting { socket, id, wishes, .. } = connecting;
             *state = State::Taken(Taken::initiated(wishes.qpn, socket, snapshot, id, names));
@@ -358,10 +366,23 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Sends the request of a connection of the guest with itself to the kernel's other end. The
+    /// adapter has sent the same bytes, which reach nobody: it gets the other end when its owner
+    /// has accepted the request, and with it the number behind these bytes.
+    fn greet(&self, connecting: &Connecting) -> Result {
+        let Wishes { qpn, depths, private } = &connecting.wishes;
+        let greeted =
+            start::request(*depths, private).and_then(|request| connecting.socket.greet(&request));
+        greeted.inspect_err(|_| {
+            let _ = self.connections.commands.abort(*qpn);
+        })
+    }
+
     /// Asks the adapter how a connection is.
     fn ask(&self, taken: &mut Taken<Self>) -> Result {
         let commands = &self.connections.commands;
         if !taken.has_ended() && taken.was_touched() {
+            taken.take_rejection()?;
             commands.abort(taken.qpn)?;
         }
         taken.follow(&*commands.query(taken.qpn)?);

@@ -3,7 +3,10 @@
 
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
+#include <linux/inetdevice.h>
 #include <linux/net.h>
+#include <net/addrconf.h>
+#include <net/flow.h>
 #include <net/inet_ecn.h>
 #include <net/ipv6.h>
 #include <net/neighbour.h>
@@ -120,6 +123,8 @@ int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *
 
 	if (!iwarp_is_wildcard(local))
 		return after < 0 ? 0 : -1;
+	if (after < LOOPBACK_IFINDEX)
+		return LOOPBACK_IFINDEX;
 	if (netdev->ifindex > after)
 		next = netdev->ifindex;
 	rcu_read_lock();
@@ -285,21 +290,36 @@ static int iwarp_check(const struct sock *sk)
 	return 0;
 }
 
-/* Fills in what is below TCP. */
-static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv6,
-		      struct iwarp_snapshot *out)
+/* Returns whether the remote address is the guest's, on netdev or on a VLAN of it. */
+static bool iwarp_is_own(const struct sock *sk, const struct net_device *netdev, bool ipv6)
 {
-	struct dst_entry *dst = __sk_dst_check(sk, 0);
-	struct neighbour *neighbour;
-	struct net_device *dev;
+	struct net *net = dev_net(netdev);
+	const struct net_device *dev;
+	bool is_own;
 
-	if (!dst && !inet_csk(sk)->icsk_af_ops->rebuild_header(sk))
-		dst = __sk_dst_get(sk);
-	if (!dst)
-		return -EHOSTUNREACH;
-	dev = dst_dev(dst);
+	rcu_read_lock();
+	dev = ipv6 ? ipv6_dev_find(net, &sk->sk_v6_daddr, NULL) :
+		     __ip_dev_find(net, sk->sk_daddr, false);
+	is_own = dev && (dev == netdev || iwarp_is_vlan_of(dev, netdev));
+	rcu_read_unlock();
+	return is_own;
+}
+
+/* Fills in the station to which frames go, and the tag that they have. */
+static int iwarp_station(const struct sock *sk, const struct net_device *netdev, bool ipv6,
+			 struct dst_entry *dst, struct iwarp_snapshot *out)
+{
+	struct net_device *dev = dst_dev(dst);
+	struct neighbour *neighbour;
+
+	if (dev->flags & IFF_LOOPBACK) {
+		if (!iwarp_is_own(sk, netdev, ipv6))
+			return -ECONNREFUSED;
+		out->own = true;
+		ether_addr_copy(out->dmac, netdev->dev_addr);
+		return 0;
+	}
 	if (dev != netdev) {
-		/* Such a connection leaves by another device, or by none, if it is to the guest. */
 		if (!iwarp_is_vlan_of(dev, netdev))
 			return -ECONNREFUSED;
 		out->tagged = true;
@@ -312,8 +332,23 @@ static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv
 	if (READ_ONCE(neighbour->nud_state) & NUD_VALID)
 		neigh_ha_snapshot((char *)out->dmac, neighbour, neighbour->dev);
 	neigh_release(neighbour);
-	if (!is_valid_ether_addr(out->dmac))
+	return is_valid_ether_addr(out->dmac) ? 0 : -EHOSTUNREACH;
+}
+
+/* Fills in what is below TCP. */
+static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv6,
+		      struct iwarp_snapshot *out)
+{
+	struct dst_entry *dst = __sk_dst_check(sk, 0);
+	int err;
+
+	if (!dst && !inet_csk(sk)->icsk_af_ops->rebuild_header(sk))
+		dst = __sk_dst_get(sk);
+	if (!dst)
 		return -EHOSTUNREACH;
+	err = iwarp_station(sk, netdev, ipv6, dst, out);
+	if (err)
+		return err;
 	if (ipv6) {
 		out->hop_limit = ip6_dst_hoplimit(dst);
 		out->traffic_class = inet6_sk(sk)->tclass & ~INET_ECN_MASK;
@@ -343,7 +378,8 @@ static void iwarp_state(const struct tcp_sock *tp, struct iwarp_snapshot *out)
 	const struct tcp_options_received *options = &tp->rx_opt;
 
 	out->sack = options->sack_ok;
-	out->timestamps = options->tstamp_ok;
+	/* The kernel's clock has gone on when it sends the request of a connection with itself. */
+	out->timestamps = options->tstamp_ok && !out->own;
 	out->microseconds = tp->tcp_usec_ts;
 	out->send_scale = options->wscale_ok ? options->snd_wscale : 0;
 	out->receive_scale = options->wscale_ok ? options->rcv_wscale : 0;
@@ -393,13 +429,30 @@ bool iwarp_socket_is_untouched(struct iwarp_socket *s, const struct iwarp_snapsh
 	return untouched;
 }
 
-void iwarp_socket_give_back(struct iwarp_socket *s)
+static void iwarp_set_repair(struct iwarp_socket *s, bool repair)
 {
 	struct sock *sk = s->sock->sk;
 
 	lock_sock(sk);
-	tcp_sk(sk)->repair = 0;
+	tcp_sk(sk)->repair = repair;
 	release_sock(sk);
+}
+
+int iwarp_socket_greet(struct iwarp_socket *s, const void *request, size_t length)
+{
+	int sent;
+
+	iwarp_set_repair(s, false);
+	sent = iwarp_socket_write(s, request, length);
+	iwarp_set_repair(s, true);
+	if (sent < 0)
+		return sent;
+	return sent == length ? 0 : -ENOBUFS;
+}
+
+void iwarp_socket_give_back(struct iwarp_socket *s)
+{
+	iwarp_set_repair(s, false);
 }
 
 void iwarp_socket_free(struct iwarp_socket *s)

@@ -24,6 +24,8 @@ struct iwarp_snapshot {
 	bool timestamps;
 	bool microseconds;
 	bool tagged;
+	/* Of the guest with itself. Its frames stay in the adapter. */
+	bool own;
 	u8 traffic_class;
 	u8 hop_limit;
 	u8 send_scale;
@@ -54,7 +56,8 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 /*
  * Returns the number of the network device after `after` on which to listen for netdev, or -1. The
  * first one follows -1. The core listens at a wildcard address on each device, so such a listener
- * has a socket for netdev and one for each VLAN of it; others have one, for any device (0).
+ * has a socket for netdev, one for each VLAN of it, and one for the guest's connections with itself
+ * (LOOPBACK_IFINDEX); others have one, for any device (0).
  */
 int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after);
 /* Listens in the network namespace of netdev, on the network device of that number. */
@@ -78,12 +81,15 @@ int iwarp_socket_names(struct iwarp_socket *s, struct sockaddr_storage *local,
 		       struct sockaddr_storage *remote);
 /*
  * Takes the connection out of the socket: fills in the state, and leaves a socket that is silent
- * when it is closed. The connection must be one of netdev or of a VLAN of it, and quiescent.
+ * when it is closed. The connection must be quiescent, and one of netdev, of a VLAN of it, or of the
+ * guest with an address that one of them has.
  */
 int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct iwarp_snapshot *out);
 /* Returns whether nothing has come since the connection was taken out. */
 bool iwarp_socket_is_untouched(struct iwarp_socket *s, const struct iwarp_snapshot *taken);
+/* Sends bytes in a connection that was taken out, before the adapter's. */
+int iwarp_socket_greet(struct iwarp_socket *s, const void *request, size_t length);
 /* Gives the connection back to the socket, which closes it in the usual way. */
 void iwarp_socket_give_back(struct iwarp_socket *s);
 /* Ends the calls of wake, and closes the socket. */

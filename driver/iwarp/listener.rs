@@ -15,7 +15,7 @@ use super::{
 use crate::rdma::{
     iwcm::{CmId, Event, Identity},
     netdev::NetdevRef,
-    socket::{Accepted, Socket, Watch},
+    socket::{Accepted, LOOPBACK, Socket, Watch},
 };
 
 /// Most connections of a listener whose request has not come. The others wait in the kernel.
@@ -128,7 +128,8 @@ impl Listener {
 
 impl Listening {
     /// Listens on the network devices that have come, and not any more on those that have gone. A
-    /// socket that the guest has ended (`ss -K`) is replaced.
+    /// socket that the guest has ended (`ss -K`) is replaced. Another adapter's listener may have
+    /// the port of the loopback device.
     fn follow(&mut self, listener: &Arc<Listener>) -> Result {
         let (mut result, mut sockets, mut last) = (Ok(()), KVec::new(), -1);
         let local = self.id.local();
@@ -140,7 +141,9 @@ impl Listening {
                 None => self.socket(device, listener),
             };
             let added = socket.and_then(|socket| Ok(sockets.push((device, socket), GFP_KERNEL)?));
-            result = result.and(added);
+            if device != LOOPBACK {
+                result = result.and(added);
+            }
             last = device;
         }
         self.sockets = sockets;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The start frames of MPA that pass through a socket of the kernel: the request that a responder
-//! receives, and the reply that rejects it (RFC 5044, 7.1.1; RFC 6581, 9). All others are the
-//! adapter's.
+//! receives, and the reply that rejects it (RFC 5044, 7.1.1; RFC 6581, 9). If the guest connects
+//! with itself, the initiator sends and receives them, too. All others are the adapter's.
 
 use abi::connection::{PRIVATE_MAX, START_HEADER, START_MAX};
 use kernel::prelude::*;
@@ -12,6 +12,8 @@ use crate::rdma::iwcm::Depths;
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
 /// The first bytes of a reply.
 const REPLY_KEY: &[u8; 16] = b"MPA ID Rep Frame";
+/// Flag: each FPDU has a checksum.
+const CRC: u8 = 0x40;
 /// Flag: the reply rejects the request.
 const REJECT: u8 = 0x20;
 /// Flag: the private data begins with two words about READs.
@@ -22,10 +24,45 @@ const REVISION: u8 = 2;
 const REVISION_ENHANCED: u8 = 2;
 /// Bytes of the words about READs.
 const WORDS: usize = 4;
+/// Flag of the first word: the initiator sends the first message by itself.
+const PEER_TO_PEER: u16 = 0x8000;
+/// Flags of the second word: that message may be a WRITE, or a READ.
+const FIRST: u16 = 0xc000;
 /// The bits of a word that are a number of READs. All of them set stand for no number.
 const DEPTH: u16 = 0x3fff;
 /// Most bytes of private data that the core passes on.
 const PASSED_MAX: usize = u8::MAX as usize;
+
+/// Returns the request that the adapter sends as the initiator (`start::request` in
+/// `device/iwarp/src/mpa/`), byte for byte.
+pub(super) fn request(own: Depths, private: &[u8]) -> Result<KVec<u8>> {
+    let words = [PEER_TO_PEER | u16::from(own.ird), FIRST | u16::from(own.ord)];
+    frame(REQUEST_KEY, [CRC | ENHANCED, REVISION], &words, private)
+}
+
+/// Returns the private data of a reply, if it rejects the request.
+pub(super) fn rejected(reply: &[u8]) -> Option<&[u8]> {
+    let header = Header::parse(reply, REPLY_KEY)?;
+    if !header.has_key || header.flags & REJECT == 0 {
+        return None;
+    }
+    let words = if header.is_enhanced() { WORDS } else { 0 };
+    reply.get(START_HEADER + words..START_HEADER + usize::from(header.len))
+}
+
+/// Returns a frame: its key, the flags and the revision, the words about READs, private data.
+fn frame(key: &[u8], fixed: [u8; 2], words: &[u16], private: &[u8]) -> Result<KVec<u8>> {
+    let len = u16::try_from(size_of_val(words) + private.len())?;
+    let mut frame = KVec::with_capacity(START_HEADER + usize::from(len), GFP_KERNEL)?;
+    for part in [key, &fixed, &len.to_be_bytes()] {
+        frame.extend_from_slice(part, GFP_KERNEL)?;
+    }
+    for word in words {
+        frame.extend_from_slice(&word.to_be_bytes(), GFP_KERNEL)?;
+    }
+    frame.extend_from_slice(private, GFP_KERNEL)?;
+    Ok(frame)
+}
 
 /// A request, as far as it has come.
 pub(super) struct Request {
@@ -99,45 +136,39 @@ impl Request {
     /// Returns the reply that rejects this request, with private data.
     pub(super) fn rejection(&self, private: &[u8]) -> Result<KVec<u8>> {
         let header = self.header().ok_or(EPROTO)?;
-        let words = if header.is_enhanced() { WORDS } else { 0 };
-        let enhanced = if header.is_enhanced() { ENHANCED } else { 0 };
-        let len = u16::try_from(words + private.len())?;
-        let mut reply = KVec::with_capacity(START_HEADER + usize::from(len), GFP_KERNEL)?;
-        reply.extend_from_slice(REPLY_KEY, GFP_KERNEL)?;
-        reply.extend_from_slice(&[REJECT | enhanced, header.revision], GFP_KERNEL)?;
-        reply.extend_from_slice(&len.to_be_bytes(), GFP_KERNEL)?;
-        reply.extend_from_slice([0; WORDS].get(..words).unwrap_or_default(), GFP_KERNEL)?;
-        reply.extend_from_slice(private, GFP_KERNEL)?;
-        Ok(reply)
+        let (flags, words): (u8, &[u16]) =
+            if header.is_enhanced() { (REJECT | ENHANCED, &[0; 2]) } else { (REJECT, &[]) };
+        frame(REPLY_KEY, [flags, header.revision], words, private)
     }
 
     fn header(&self) -> Option<Header> {
-        let header: &[u8; START_HEADER] = self.bytes().first_chunk()?;
-        let (key, [flags, revision, len @ ..]) = header.split_first_chunk::<16>()? else {
-            return None;
-        };
-        Some(Header {
-            is_request: key == REQUEST_KEY,
-            flags: *flags,
-            revision: *revision,
-            len: u16::from_be_bytes(len.try_into().ok()?),
-        })
+        Header::parse(self.bytes(), REQUEST_KEY)
     }
 }
 
 /// The fields of a start frame before its private data.
 struct Header {
-    is_request: bool,
+    has_key: bool,
     flags: u8,
     revision: u8,
     len: u16,
 }
 
 impl Header {
+    /// Returns the fields of a frame that should have this key, if they have come.
+    fn parse(frame: &[u8], key: &[u8; 16]) -> Option<Self> {
+        let header: &[u8; START_HEADER] = frame.first_chunk()?;
+        let (begin, [flags, revision, len @ ..]) = header.split_first_chunk::<16>()? else {
+            return None;
+        };
+        let len = u16::from_be_bytes(len.try_into().ok()?);
+        Some(Self { has_key: begin == key, flags: *flags, revision: *revision, len })
+    }
+
     /// Checks the fields that decide about the rest; returns the bytes of private data.
     fn check(&self) -> Result<usize> {
         let len = usize::from(self.len);
-        match self.is_request && (1..=REVISION).contains(&self.revision) && len <= PRIVATE_MAX {
+        match self.has_key && (1..=REVISION).contains(&self.revision) && len <= PRIVATE_MAX {
             true => Ok(len),
             false => Err(EPROTO),
         }

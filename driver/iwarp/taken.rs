@@ -3,10 +3,11 @@
 
 use abi::{
     Qpn,
-    connection::{ConnectionStatus, Ending, Stage},
+    connection::{ConnectionStatus, Ending, START_MAX, Stage},
 };
 use kernel::prelude::*;
 
+use super::start;
 use crate::rdma::{
     iwcm::{Address, CmId, Depths, Event},
     socket::{Snapshot, Socket, Watch},
@@ -60,6 +61,27 @@ impl<W: Watch> Taken<W> {
         self.socket.as_ref().is_some_and(|socket| !socket.is_untouched(&self.snapshot))
     }
 
+    /// Tells its owner that a connection of the guest with itself was rejected, if the reply that
+    /// says so has come to the socket: the adapter had not got the other end.
+    pub(super) fn take_rejection(&mut self) -> Result {
+        let Some(socket) = self.socket.as_ref().filter(|_| self.snapshot.own) else {
+            return Ok(());
+        };
+        if !matches!(self.owes, Owes::Reply { .. }) {
+            return Ok(());
+        }
+        socket.give_back();
+        let mut reply = KBox::new([0; START_MAX], GFP_KERNEL)?;
+        let Ok(Some(count)) = socket.read(&mut *reply) else { return Ok(()) };
+        if let Some(private) = reply.get(..count).and_then(start::rejected) {
+            let mut status = KBox::new(ConnectionStatus::default(), GFP_KERNEL)?;
+            status.private_len = u16::try_from(private.len())?.into();
+            status.private.get_mut(..private.len()).ok_or(EPROTO)?.copy_from_slice(private);
+            self.close(Ending::Rejected, &status);
+        }
+        Ok(())
+    }
+
     /// Tells its owner what has changed.
     pub(super) fn follow(&mut self, status: &ConnectionStatus) {
         let stage = Stage::from_raw(status.stage).unwrap_or(Stage::Closed);
@@ -110,6 +132,10 @@ impl<W: Watch> Taken<W> {
     fn close(&mut self, ending: Ending, status: &ConnectionStatus) {
         match core::mem::replace(&mut self.owes, Owes::Nothing) {
             Owes::Reply { id, names } => {
+                if let Some(socket) = self.socket.take_if(|_| self.snapshot.own) {
+                    // The kernel may have the other end, and tells it.
+                    socket.give_back();
+                }
                 let private = if ending == Ending::Rejected { private(status) } else { &[] };
                 let own = Depths::default();
                 let status = Err(error(ending));

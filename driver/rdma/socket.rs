@@ -18,6 +18,10 @@ use super::{bindings, iwcm::Address, netdev::NetdevRef};
 /// The state of a connection that was taken out of its socket; see the C struct's fields.
 pub(crate) type Snapshot = bindings::iwarp_snapshot;
 
+/// The number of the loopback device in each network namespace, LOOPBACK_IFINDEX
+/// (`include/net/flow.h`).
+pub(crate) const LOOPBACK: i32 = 1;
+
 /// An object that is told of the changes of its socket.
 pub(crate) trait Watch: Send + Sync + 'static {
     /// Something about the socket may have changed. Called in any context; must not sleep.
@@ -241,13 +245,14 @@ impl<T: Watch> Socket<T> {
         Ok((local, remote))
     }
 
-    /// Takes the connection, which must be one of `netdev` or of a VLAN of it, out of the socket. A
-    /// socket without its connection is closed without a segment.
+    /// Takes the connection out of the socket. It must be one of `netdev` or of a VLAN of it, or
+    /// one of this machine with an address that they have. A socket without its connection is
+    /// closed without a segment.
     ///
     /// # Errors
     ///
     /// `EAGAIN` while bytes are unacknowledged, `EPROTO` if bytes have come, `EOPNOTSUPP` for what
-    /// the device does not continue, `ECONNREFUSED` for a connection of this machine with itself,
+    /// the device does not continue, `ECONNREFUSED` for a connection through another device,
     /// `EHOSTUNREACH` if the way to the peer is not known, `ECONNRESET` if it has ended.
     pub(crate) fn take(&self, netdev: &NetdevRef) -> Result<Snapshot> {
         // SAFETY: a C struct of numbers and truth values, for which zero is valid.
@@ -264,6 +269,14 @@ impl<T: Watch> Socket<T> {
     pub(crate) fn is_untouched(&self, taken: &Snapshot) -> bool {
         // SAFETY: the socket is alive until this is dropped.
         unsafe { bindings::iwarp_socket_is_untouched(self.as_ptr(), taken) }
+    }
+
+    /// Sends the request of a connection of this machine with itself, which was taken out.
+    pub(crate) fn greet(&self, request: &[u8]) -> Result {
+        // SAFETY: the socket is alive until this is dropped; the buffer has so many bytes.
+        to_result(unsafe {
+            bindings::iwarp_socket_greet(self.as_ptr(), request.as_ptr().cast(), request.len())
+        })
     }
 
     /// Gives a connection back to the socket that it was taken out of.

@@ -56,7 +56,8 @@ pub fn open<B: Bus>(
 }
 
 /// Returns the start frame that the adapter of an initiator without private data sends first.
-fn request() -> Vec<u8> {
+#[must_use]
+pub fn request() -> Vec<u8> {
     let (crc, enhanced, revision) = (0x40, 0x10, 2);
     let mut frame = b"MPA ID Req Frame".to_vec();
     frame.extend([crc | enhanced, revision, 0, 4]);

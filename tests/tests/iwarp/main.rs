@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Case::new("reliable_connections_alone", connections_alone),
         Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -v -V -C 10")),
         Case::new("rping_other_way", |pair| connected(&pair.a, &pair.b, "rping -V -C 10 -S 60000")),
+        Case::new("rping_to_oneself", oneself),
         Case::new("connection_refused", refused),
         Case::new("20_connections_in_turn", in_turn),
         Case::new("perftest_send", |pair| measured(pair, "ib_send_lat -R -n 200")),
@@ -77,6 +78,16 @@ fn connected(server: &Guest, client: &Guest, command: &str) -> Result<()> {
 fn measured(pair: &Pair, command: &str) -> Result<()> {
     let call = format!("{command} -F {}", pair.b.ip());
     connect((&pair.b, &format!("{command} -F")), (&pair.a, &call)).map(drop)
+}
+
+/// A guest connects with itself: to a server at a wildcard address, and to one at its address.
+fn oneself(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let tool = "rping -V -C 10";
+    connected(guest, guest, tool)?;
+    let call = format!("{tool} -c -a {}", guest.ip());
+    connect((guest, &format!("{tool} -s -a {}", guest.ip())), (guest, &call))?;
+    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
 }
 
 /// A client learns that nobody listens.

@@ -224,6 +224,23 @@ fn a_guest_can_be_connected_with_itself() {
     every_operation(&daemon, a, b);
 }
 
+/// The adapter gets the responder's end when its program has accepted the request. That has come
+/// by the guest's kernel: the adapter's own reaches nobody until then.
+#[test]
+fn a_guest_may_take_seconds_to_accept_itself() {
+    let daemon = Daemon::new(false);
+    let (a, b) = daemon.ends(0);
+    let mac = daemon.guests[0].mac();
+    open(&a, 0, mac, |_| {});
+    daemon.pass(5000 * MS);
+    assert_eq!(stage(&a), Stage::Opening);
+    assert!(daemon.frames() > 1, "the request is sent again");
+    open(&b, 1, mac, |_| {});
+    daemon.pass(2 * MS);
+    assert_eq!((stage(&a), stage(&b)), (Stage::Open, Stage::Open));
+    every_operation(&daemon, a, b);
+}
+
 #[test]
 fn frames_carry_messages_if_the_daemon_says_so() {
     let daemon = Daemon::new(true);

@@ -1,7 +1,9 @@
 //! Messages in TCP connections (iWARP), between adapters of two daemons, over cables that lose,
 //! double, delay and corrupt frames.
 
+use std::cell::RefCell;
 use std::mem::offset_of;
+use std::rc::Rc;
 
 use vrnic_abi::admin::{self, MrFlags, Pages, RegMr, command};
 use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
@@ -9,6 +11,7 @@ use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_simlink::{Fate, Faults};
+use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
@@ -120,6 +123,26 @@ fn an_fpdu_fills_a_segment_with_timestamps() {
 
 /// A retransmission reads the memory of the program again, so that has to be the program's until
 /// the completion, and no longer.
+/// A guest that connects with itself sends the request by its kernel, too, with as many bytes
+/// (`driver/iwarp/start.rs`).
+#[test]
+fn the_request_is_the_one_that_drivers_know() {
+    let cable = Cable::new(1, Faults::default());
+    let a = Endpoint::new(&cable.ga, Setup::default());
+    let requests = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&requests);
+    cable.links[0].borrow_mut().rule(move |bytes| {
+        if let Ok(Some(frame)) = TcpFrame::parse(bytes) {
+            seen.borrow_mut().push(frame.segment.payload.to_vec());
+        }
+        Fate::Drop
+    });
+    stream::open(&a, 0, cable.gb.mac(), stream::MSS).expect("OPEN_CONNECTION");
+    let over = cable.now() + 1_000_000;
+    cable.run_until(|| cable.now() >= over);
+    assert_eq!(requests.borrow().first(), Some(&stream::request()));
+}
+
 #[test]
 fn buffers_are_used_again_at_the_completion() {
     const LEN: usize = 6000;
