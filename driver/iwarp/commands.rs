@@ -17,7 +17,13 @@ use kernel::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::{quiesce::Liveness, rdma::socket::Snapshot};
+use crate::{
+    quiesce::Liveness,
+    rdma::{
+        iwcm::{ConnParam, Depths},
+        socket::Snapshot,
+    },
+};
 
 /// The parameters of a connection that the adapter shall take over.
 pub(super) struct Opening<'a> {
@@ -31,6 +37,33 @@ pub(super) struct Opening<'a> {
     pub(super) private: &'a [u8],
     /// The request, for the responder.
     pub(super) request: Option<&'a [u8]>,
+}
+
+/// The wishes of the owner of a connection.
+pub(super) struct Wishes {
+    /// The queue pair.
+    pub(super) qpn: Qpn,
+    /// READs that a connection may have.
+    pub(super) depths: Depths,
+    /// The private data of the own start frame.
+    pub(super) private: KVec<u8>,
+}
+
+impl Wishes {
+    /// Returns those of `param`, with `most` READs of either kind at most.
+    pub(super) fn new(param: &ConnParam<'_>, most: u8) -> Result<Self> {
+        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX).min(most);
+        let mut private = KVec::new();
+        private.extend_from_slice(param.private, GFP_KERNEL)?;
+        let depths = Depths { ird: depth(param.ird), ord: depth(param.ord) };
+        Ok(Self { qpn: param.qpn.into(), depths, private })
+    }
+
+    /// Returns the parameters of OPEN_CONNECTION; `request` is that of a responder's peer.
+    pub(super) fn opening<'a>(&'a self, request: Option<&'a [u8]>) -> Opening<'a> {
+        let Depths { ird, ord } = self.depths;
+        Opening { qpn: self.qpn, ird, ord, private: &self.private, request }
+    }
 }
 
 /// The memory of commands.

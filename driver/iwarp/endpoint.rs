@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One end of a connection.
 
-use abi::Qpn;
 use kernel::{
     impl_has_hr_timer, impl_has_work, new_mutex, new_work,
     prelude::*,
@@ -21,7 +20,7 @@ use kernel::{
 
 use super::{
     Connections,
-    commands::Opening,
+    commands::{Opening, Wishes},
     start::{self, Request},
     taken::Taken,
 };
@@ -100,28 +99,6 @@ struct Connecting {
     netdev: NetdevRef,
     id: CmId,
     wishes: Wishes,
-}
-
-/// The wishes of the owner of a connection.
-struct Wishes {
-    qpn: Qpn,
-    depths: Depths,
-    private: KVec<u8>,
-}
-
-impl Wishes {
-    fn new(param: &ConnParam<'_>, most: u8) -> Result<Self> {
-        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX).min(most);
-        let mut private = KVec::new();
-        private.extend_from_slice(param.private, GFP_KERNEL)?;
-        let depths = Depths { ird: depth(param.ird), ord: depth(param.ord) };
-        Ok(Self { qpn: param.qpn.into(), depths, private })
-    }
-
-    fn opening<'a>(&'a self, request: Option<&'a [u8]>) -> Opening<'a> {
-        let Depths { ird, ord } = self.depths;
-        Opening { qpn: self.qpn, ird, ord, private: &self.private, request }
-    }
 }
 
 /// An endpoint in a table.

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
-#include <linux/etherdevice.h>
-#include <linux/if_vlan.h>
-#include <linux/inetdevice.h>
 #include <linux/net.h>
-#include <net/addrconf.h>
+#include <linux/netdevice.h>
 #include <net/flow.h>
-#include <net/inet_ecn.h>
 #include <net/ipv6.h>
-#include <net/neighbour.h>
-#include <net/route.h>
 #include <net/tcp.h>
 
 #include "helpers.h"
+#include "snapshot.h"
 
 /* Bytes of the longest segments that the adapter takes, so that they fit RoCE's longest frame. */
 #define IWARP_MSS_MAX 4096
@@ -107,12 +102,6 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 		return ERR_PTR(err);
 	}
 	return s;
-}
-
-static bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *netdev)
-{
-	return is_vlan_dev(dev) && vlan_dev_real_dev(dev) == netdev &&
-	       vlan_dev_vlan_proto(dev) == htons(ETH_P_8021Q);
 }
 
 int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after)
@@ -260,156 +249,15 @@ int iwarp_socket_names(struct iwarp_socket *s, struct sockaddr_storage *local,
 	return 0;
 }
 
-/* Returns whether a signature of each segment, which the adapter does not make, was agreed. */
-static bool iwarp_is_signed(const struct tcp_sock *tp)
-{
-	bool is_signed = false;
-
-#ifdef CONFIG_TCP_MD5SIG
-	is_signed |= rcu_access_pointer(tp->md5sig_info) != NULL;
-#endif
-#ifdef CONFIG_TCP_AO
-	is_signed |= rcu_access_pointer(tp->ao_info) != NULL;
-#endif
-	return is_signed;
-}
-
-static int iwarp_check(const struct sock *sk)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	if (sk->sk_state != TCP_ESTABLISHED || tp->repair)
-		return -ECONNRESET;
-	if (tp->snd_una != tp->snd_nxt || tp->snd_nxt != tp->write_seq)
-		return -EAGAIN;
-	if (tp->rcv_nxt != tp->copied_seq || !RB_EMPTY_ROOT(&tp->out_of_order_queue) ||
-	    tp->urg_data)
-		return -EPROTO;
-	if (tcp_ecn_mode_any(tp) || iwarp_is_signed(tp) || inet_csk(sk)->icsk_ulp_ops)
-		return -EOPNOTSUPP;
-	return 0;
-}
-
-/* Returns whether the remote address is the guest's, on netdev or on a VLAN of it. */
-static bool iwarp_is_own(const struct sock *sk, const struct net_device *netdev, bool ipv6)
-{
-	struct net *net = dev_net(netdev);
-	const struct net_device *dev;
-	bool is_own;
-
-	rcu_read_lock();
-	dev = ipv6 ? ipv6_dev_find(net, &sk->sk_v6_daddr, NULL) :
-		     __ip_dev_find(net, sk->sk_daddr, false);
-	is_own = dev && (dev == netdev || iwarp_is_vlan_of(dev, netdev));
-	rcu_read_unlock();
-	return is_own;
-}
-
-/* Fills in the station to which frames go, and the tag that they have. */
-static int iwarp_station(const struct sock *sk, const struct net_device *netdev, bool ipv6,
-			 struct dst_entry *dst, struct iwarp_snapshot *out)
-{
-	struct net_device *dev = dst_dev(dst);
-	struct neighbour *neighbour;
-
-	if (dev->flags & IFF_LOOPBACK) {
-		if (!iwarp_is_own(sk, netdev, ipv6))
-			return -ECONNREFUSED;
-		out->own = true;
-		ether_addr_copy(out->dmac, netdev->dev_addr);
-		return 0;
-	}
-	if (dev != netdev) {
-		if (!iwarp_is_vlan_of(dev, netdev))
-			return -ECONNREFUSED;
-		out->tagged = true;
-		out->vlan = vlan_dev_vlan_id(dev) |
-			    vlan_dev_get_egress_qos_mask(dev, READ_ONCE(sk->sk_priority));
-	}
-	neighbour = dst_neigh_lookup(dst, ipv6 ? (void *)&sk->sk_v6_daddr : (void *)&sk->sk_daddr);
-	if (!neighbour)
-		return -EHOSTUNREACH;
-	if (READ_ONCE(neighbour->nud_state) & NUD_VALID)
-		neigh_ha_snapshot((char *)out->dmac, neighbour, neighbour->dev);
-	neigh_release(neighbour);
-	return is_valid_ether_addr(out->dmac) ? 0 : -EHOSTUNREACH;
-}
-
-/* Fills in what is below TCP. */
-static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv6,
-		      struct iwarp_snapshot *out)
-{
-	struct dst_entry *dst = __sk_dst_check(sk, 0);
-	int err;
-
-	if (!dst && !inet_csk(sk)->icsk_af_ops->rebuild_header(sk))
-		dst = __sk_dst_get(sk);
-	if (!dst)
-		return -EHOSTUNREACH;
-	err = iwarp_station(sk, netdev, ipv6, dst, out);
-	if (err)
-		return err;
-	if (ipv6) {
-		out->hop_limit = ip6_dst_hoplimit(dst);
-		out->traffic_class = inet6_sk(sk)->tclass & ~INET_ECN_MASK;
-	} else {
-		out->hop_limit = ip4_dst_hoplimit(dst);
-		out->traffic_class = READ_ONCE(inet_sk(sk)->tos) & ~INET_ECN_MASK;
-	}
-	return 0;
-}
-
-static void iwarp_addresses(const struct sock *sk, bool ipv6, struct iwarp_snapshot *out)
-{
-	out->ipv6 = ipv6;
-	out->local_port = ntohs(inet_sk(sk)->inet_sport);
-	out->remote_port = ntohs(inet_sk(sk)->inet_dport);
-	if (ipv6) {
-		memcpy(out->local, &inet6_sk(sk)->saddr, 16);
-		memcpy(out->remote, &sk->sk_v6_daddr, 16);
-	} else {
-		memcpy(out->local, &inet_sk(sk)->inet_saddr, 4);
-		memcpy(out->remote, &sk->sk_daddr, 4);
-	}
-}
-
-static void iwarp_state(const struct tcp_sock *tp, struct iwarp_snapshot *out)
-{
-	const struct tcp_options_received *options = &tp->rx_opt;
-
-	out->sack = options->sack_ok;
-	/* The kernel's clock has gone on when it sends the request of a connection with itself. */
-	out->timestamps = options->tstamp_ok && !out->own;
-	out->microseconds = tp->tcp_usec_ts;
-	out->send_scale = options->wscale_ok ? options->snd_wscale : 0;
-	out->receive_scale = options->wscale_ok ? options->rcv_wscale : 0;
-	/* The kernel's does not count the options that are in each segment. */
-	out->mss = tp->mss_cache + tp->tcp_header_len - sizeof(struct tcphdr);
-	out->send_next = tp->snd_nxt;
-	out->receive_next = tp->rcv_nxt;
-	out->send_window = tp->snd_wnd;
-	out->max_send_window = tp->max_window;
-	out->receive_window = tcp_receive_window(tp);
-	out->timestamp = tcp_clock_ts(tp->tcp_usec_ts) + tp->tsoffset;
-	out->recent_timestamp = options->ts_recent;
-}
-
 int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct iwarp_snapshot *out)
 {
 	struct sock *sk = s->sock->sk;
-	bool ipv6;
 	int err;
 
-	memset(out, 0, sizeof(*out));
 	lock_sock(sk);
-	ipv6 = sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr);
-	err = iwarp_check(sk);
-	if (!err)
-		err = iwarp_path(sk, netdev, ipv6, out);
+	err = iwarp_snapshot(sk, netdev, out);
 	if (!err) {
-		iwarp_addresses(sk, ipv6, out);
-		iwarp_state(tcp_sk(sk), out);
 		/* From here on the socket is closed without a segment. */
 		tcp_sk(sk)->repair = 1;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Sockets of the kernel that TCP connections are made with, and the state of TCP that the adapter
- * takes over. Everything that knows struct tcp_sock is here.
+ * takes over. Everything that knows struct tcp_sock is here and in snapshot.c.
  *
  * Functions may sleep unless said otherwise; they return 0 or a negative error number, and pointers
  * may be error pointers.

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The state of a TCP connection, as the adapter takes it over. */
+#ifndef VRNIC_IWARP_SNAPSHOT_H
+#define VRNIC_IWARP_SNAPSHOT_H
+
+#include <net/sock.h>
+
+#include "helpers.h"
+
+/* Returns whether dev is a VLAN of netdev. */
+bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *netdev);
+/*
+ * Fills in the state of the connection of a locked socket; the conditions are those of
+ * iwarp_socket_take.
+ */
+int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct iwarp_snapshot *out);
+
+#endif
