@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::pulse::{Pinged, Pulse};
 use crate::roster::Roster;
 use crate::vfio::doorman::Doorman;
 
@@ -20,6 +21,19 @@ const PERIOD: Duration = Duration::from_millis(vrnic_abi::regs::HEARTBEAT_PERIOD
 pub struct Housekeeping {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    ticks: Arc<Ticks>,
+}
+
+/// The pings of the thread, which it answers at each tick.
+#[derive(Debug, Default)]
+struct Ticks(Pulse);
+
+impl Pinged for Ticks {
+    fn pulse(&self) -> &Pulse {
+        &self.0
+    }
+
+    fn wake(&self) {}
 }
 
 impl Housekeeping {
@@ -29,10 +43,13 @@ impl Housekeeping {
     /// When threads run out.
     pub fn start(adapters: Arc<Roster>, doormen: Arc<Mutex<Vec<Doorman>>>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
+        let ticks = Arc::new(Ticks::default());
+        let answers = Arc::clone(&ticks);
         let run = move || {
             let mut tick = 0u64;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 tick += 1;
+                answers.0.answer(answers.0.asked());
                 adapters.all().iter().for_each(|hosted| hosted.beat());
                 if tick.is_multiple_of(2) {
                     doormen.lock().iter_mut().for_each(Doorman::look);
@@ -40,7 +57,13 @@ impl Housekeeping {
             }
         };
         let thread = std::thread::Builder::new().name("housekeeping".into()).spawn(run)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stop: Some(stop), thread: Some(thread), ticks })
+    }
+
+    /// Returns the thread, to ping it.
+    #[must_use]
+    pub fn pinged(&self) -> Arc<dyn Pinged> {
+        Arc::clone(&self.ticks) as Arc<dyn Pinged>
     }
 }
 

@@ -18,6 +18,7 @@
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`monitor`] | metrics and views for watchers |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
+//! | [`watchdog`], [`pulse`] | whether the threads go on, for systemd |
 //! | [`vfio_host`] | what the adapter model sees of this process |
 //! | [`control`] | the thread that runs an adapter's control work |
 //! | [`socket`], [`access`] | listening socket files, and who may connect to them |
@@ -41,6 +42,7 @@ pub mod memory;
 pub mod monitor;
 pub mod net;
 pub mod pci;
+pub mod pulse;
 pub mod reconfig;
 pub mod roster;
 pub mod socket;
@@ -48,4 +50,5 @@ pub mod sys;
 pub mod traffic;
 pub mod vfio;
 pub mod vfio_host;
+pub mod watchdog;
 pub mod worker;

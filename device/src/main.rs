@@ -13,6 +13,7 @@ use vrnic_device::cli::Args;
 use vrnic_device::config::Config;
 use vrnic_device::daemon::Daemon;
 use vrnic_device::descriptors;
+use vrnic_device::watchdog::tell_systemd;
 
 fn main() -> ExitCode {
     match run(Args::parse()) {
@@ -39,19 +40,15 @@ fn run(args: Args) -> anyhow::Result<()> {
     descriptors::make_room(&config);
     // Before the sockets exist, so that no signal leaves them behind.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot install signal handlers")?;
-    let daemon = Daemon::start(&config)?;
-    tell_systemd(NotifyState::Ready);
+    let mut daemon = Daemon::start(&config)?;
+    tell_systemd(&[NotifyState::Ready]);
+    if let Some(interval) = sd_notify::watchdog_enabled() {
+        daemon.start_watchdog(interval)?;
+    }
     if let Some(signal) = signals.forever().next() {
         tracing::info!(signal, "the daemon ends, on a signal");
     }
-    tell_systemd(NotifyState::Stopping);
+    tell_systemd(&[NotifyState::Stopping]);
     drop(daemon);
     Ok(())
-}
-
-/// Sends a state to systemd, if it has started the daemon as a service of type notify.
-fn tell_systemd(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "systemd cannot be told the state of the daemon");
-    }
 }

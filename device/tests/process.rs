@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -110,31 +110,6 @@ fn a_live_socket_is_named_and_a_stale_one_replaced() {
     vrnic_testdriver::wait::until("a server", || UnixStream::connect(&path).ok());
     child.kill().expect("kill");
     child.wait().expect("wait");
-}
-
-#[test]
-fn systemd_hears_of_the_start_and_of_the_end() {
-    let folder = tempfile::tempdir().expect("folder");
-    let (path, notify) = (folder.path().join("a.sock"), folder.path().join("notify"));
-    let systemd = UnixDatagram::bind(&notify).expect("a socket");
-    systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time limit");
-    let state = || {
-        let mut buffer = [0; 64];
-        let length = systemd.recv(&mut buffer).expect("a message");
-        String::from_utf8_lossy(&buffer[..length]).into_owned()
-    };
-    let function = format!("name=a,mac=52:54:00:00:00:0a,socket={}", path.display());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_vrnicd"))
-        .args(["--function", &function])
-        .env("NOTIFY_SOCKET", &notify)
-        .spawn()
-        .expect("vrnicd runs");
-    assert_eq!(state().trim(), "READY=1");
-    UnixStream::connect(&path).expect("the socket is there when the daemon is ready");
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
-    assert_eq!(state().trim(), "STOPPING=1");
-    assert!(child.wait().expect("wait").success());
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod ports;
 mod running;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use vrnic_adapter::datapath::transport::peers::Fabric;
@@ -24,16 +25,20 @@ use crate::housekeeping::Housekeeping;
 use crate::monitor::{Monitor, Watched};
 use crate::net::path_mtu::PathMtu;
 use crate::net::thread::SwitchThread;
+use crate::pulse::Pinged;
 use crate::reconfig::Reconfig;
 use crate::roster::Roster;
 use crate::traffic::Traffic;
 use crate::vfio_host::VfioHost;
+use crate::watchdog::{Member, Watchdog};
 use crate::worker::engines::Engines;
 use crate::worker::pool::{Pool, WorkerSetup};
 use crate::worker::waker::Waker;
 
 /// A running daemon; dropping it ends all threads that do not serve a VMM and removes the sockets.
 pub struct Daemon {
+    watchdog: Option<Watchdog>,
+    members: Vec<Member>,
     // In this order: no changes, no new VMM, no Ethernet, then the rest.
     reconfig: Option<Reconfig>,
     running: Arc<Running>,
@@ -89,9 +94,12 @@ impl Daemon {
             Reconfig::start(path, Box::new(move |request| running.handle(request)))
         });
         let reconfig = reconfig.transpose().context("cannot open the control socket")?;
+        let members = members(&workers, &switch, &housekeeping);
         let workers = Pool::start(workers, &config.idle).context("cannot start workers")?;
         running.announce();
         Ok(Self {
+            watchdog: None,
+            members,
             reconfig,
             running,
             _switch: switch,
@@ -99,6 +107,17 @@ impl Daemon {
             _housekeeping: housekeeping,
             _workers: workers,
         })
+    }
+
+    /// Starts to tell systemd that the threads go on. systemd ends the daemon if it hears nothing
+    /// for `interval`.
+    ///
+    /// # Errors
+    /// When threads run out.
+    pub fn start_watchdog(&mut self, interval: Duration) -> anyhow::Result<()> {
+        let watchdog = Watchdog::start(interval, self.members.clone());
+        self.watchdog = Some(watchdog.context("cannot start the watchdog")?);
+        Ok(())
     }
 
     /// Number of adapters.
@@ -110,6 +129,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        drop(self.watchdog.take());
         drop(self.reconfig.take());
         self.running.close();
     }
@@ -124,6 +144,22 @@ fn fabric(config: &Config, switch: &SwitchThread) -> Arc<Fabric<VfioHost>> {
         fabric.use_packets_only();
     }
     Arc::new(fabric)
+}
+
+/// Returns the threads that all guests depend on.
+fn members(
+    workers: &[WorkerSetup],
+    switch: &SwitchThread,
+    housekeeping: &Housekeeping,
+) -> Vec<Member> {
+    let workers = workers.iter().enumerate().map(|(number, worker)| {
+        (format!("worker-{number}"), Arc::clone(&worker.engines) as Arc<dyn Pinged>)
+    });
+    let others = [
+        ("switch".to_owned(), switch.handle().pinged()),
+        ("housekeeping".to_owned(), housekeeping.pinged()),
+    ];
+    workers.chain(others).collect()
 }
 
 /// Workers without adapters yet.

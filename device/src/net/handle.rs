@@ -15,6 +15,7 @@ use super::port::PortSetup;
 use super::status::{PortStatus, PortView};
 use super::table::PortId;
 use crate::capture::Captures;
+use crate::pulse::{Pinged, Pulse};
 use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
 
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     path_mtu: AtomicU8,
     /// The commands that wait; none is accepted after the end of the thread.
     commands: Mutex<Option<Vec<Command>>>,
+    /// Pings of the switch's thread.
+    pub(super) pulse: Pulse,
     stop: AtomicBool,
 }
 
@@ -73,6 +76,16 @@ impl fmt::Debug for SwitchHandle {
     }
 }
 
+impl Pinged for Shared {
+    fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    fn wake(&self) {
+        self.bell.step();
+    }
+}
+
 impl SwitchHandle {
     /// Creates a handle for a switch that is to be started.
     pub(super) fn new() -> io::Result<(Self, Arc<Shared>)> {
@@ -86,6 +99,7 @@ impl SwitchHandle {
             ports: RwLock::default(),
             path_mtu: AtomicU8::new(PathMtu::MAX.code()),
             commands: Mutex::new(Some(Vec::new())),
+            pulse: Pulse::default(),
             stop: AtomicBool::new(false),
         });
         Ok((Self(Arc::clone(&shared)), shared))
@@ -138,6 +152,12 @@ impl SwitchHandle {
     #[must_use]
     pub fn path_mtu(&self) -> PathMtu {
         PathMtu::from_code(self.0.path_mtu.load(Ordering::SeqCst))
+    }
+
+    /// Returns the switch's thread, to ping it.
+    #[must_use]
+    pub fn pinged(&self) -> Arc<dyn Pinged> {
+        Arc::clone(&self.0) as Arc<dyn Pinged>
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {

@@ -86,6 +86,7 @@ fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
     let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
     let mut period = Duration::ZERO;
     while !shared.is_stopped() {
+        shared.pulse.answer(shared.pulse.asked());
         let mut limit = period;
         if shared.attendance.is_attended() {
             shared.bell.wait(period);

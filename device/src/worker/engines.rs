@@ -1,12 +1,13 @@
-//! The engines that a worker polls: a list that others change while the worker runs.
+//! The engines that a worker polls: a list that others change while the worker runs. A ping is a
+//! change that changes nothing: the worker answers it when it takes the list.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::engine::Engine;
 use super::waker::Waker;
+use crate::pulse::{Pinged, Pulse};
 
 /// A list of engines.
 type List = Vec<Arc<dyn Engine>>;
@@ -14,14 +15,15 @@ type List = Vec<Arc<dyn Engine>>;
 /// The engines of a worker, as others see them.
 pub struct Engines {
     list: Mutex<List>,
-    /// Stepped after each change of the list.
-    changes: AtomicU64,
+    /// Pings, and one for each change of the list.
+    pulse: Pulse,
     waker: Arc<Waker>,
 }
 
 /// The worker's copy of the list.
 pub struct Polled {
     list: List,
+    /// The pings that it answers.
     changes: u64,
 }
 
@@ -29,7 +31,7 @@ impl Engines {
     /// No engines, for the worker that `waker` wakes.
     #[must_use]
     pub fn new(waker: Arc<Waker>) -> Self {
-        Self { list: Mutex::default(), changes: AtomicU64::new(0), waker }
+        Self { list: Mutex::default(), pulse: Pulse::default(), waker }
     }
 
     /// Returns what wakes the worker.
@@ -52,18 +54,30 @@ impl Engines {
     fn change(&self, change: impl FnOnce(&mut List)) {
         let mut list = self.list.lock();
         change(&mut list);
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.pulse.ask();
         drop(list);
         // A worker that sleeps has not counted itself asleep for a new engine, so nobody would wake
         // it for that.
         self.waker.unpark();
     }
 
-    /// Returns the list.
+    /// Returns the list. The caller is the worker, or has not started it yet.
     #[must_use]
     pub fn polled(&self) -> Polled {
         let list = self.list.lock();
-        Polled { list: list.clone(), changes: self.changes.load(Ordering::SeqCst) }
+        let changes = self.pulse.asked();
+        self.pulse.answer(changes);
+        Polled { list: list.clone(), changes }
+    }
+}
+
+impl Pinged for Engines {
+    fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    fn wake(&self) {
+        self.waker.unpark();
     }
 }
 
@@ -72,7 +86,7 @@ impl Polled {
     #[inline]
     #[must_use]
     pub fn is_old(&self, engines: &Engines) -> bool {
-        self.changes != engines.changes.load(Ordering::Relaxed)
+        self.changes != engines.pulse.asked()
     }
 
     /// Returns the engines.

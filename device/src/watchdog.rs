@@ -1,0 +1,91 @@
+//! Tells systemd that the daemon's threads go on (`WatchdogSec=`, sd_watchdog_enabled(3)).
+//!
+//! A thread of its own pings the threads that all guests depend on, and sends `WATCHDOG=1` when
+//! each of them has answered. Threads that serve a single VMM are not among them: a VMM may make
+//! its thread wait, and must not end the daemon for others.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+
+use crate::pulse::Pinged;
+
+/// A thread that all guests depend on, and its name.
+pub type Member = (String, Arc<dyn Pinged>);
+
+/// The thread of the watchdog. It ends after this has been dropped.
+#[derive(Debug)]
+pub struct Watchdog {
+    _stop: Sender<()>,
+}
+
+/// The state of the thread.
+struct Looks {
+    members: Vec<Member>,
+    /// Time after which systemd ends a daemon that sends nothing.
+    interval: Duration,
+    /// The time of the last pings.
+    asked: Instant,
+    /// True if the log says who has not answered these pings.
+    logged: bool,
+}
+
+impl Watchdog {
+    /// Starts the thread. systemd ends the daemon if it hears nothing for `interval`.
+    ///
+    /// # Errors
+    /// When threads run out.
+    pub fn start(interval: Duration, members: Vec<Member>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let mut looks = Looks { members, interval, asked: Instant::now(), logged: false };
+        let run = move || {
+            looks.ask();
+            while stopped.recv_timeout(interval / 4) == Err(RecvTimeoutError::Timeout) {
+                looks.look();
+            }
+        };
+        std::thread::Builder::new().name("watchdog".into()).spawn(run)?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+impl Looks {
+    fn ask(&mut self) {
+        self.asked = Instant::now();
+        for (_, member) in &self.members {
+            member.pulse().ask();
+            member.wake();
+        }
+    }
+
+    /// Tells systemd that all threads go on, if they do.
+    fn look(&mut self) {
+        let silent = self.members.iter().filter(|(_, member)| !member.pulse().is_answered());
+        let silent: Vec<_> = silent.map(|(name, _)| name.as_str()).collect();
+        if silent.is_empty() {
+            if std::mem::take(&mut self.logged) {
+                tracing::info!("all threads answer the watchdog again");
+            }
+            tell_systemd(&[NotifyState::Watchdog]);
+            self.ask();
+        } else if !self.logged && self.asked.elapsed() >= self.interval / 2 {
+            tracing::error!(
+                "these threads have not answered the watchdog for {:?}: {}; if they go on like \
+                 this, systemd ends the daemon",
+                self.asked.elapsed(),
+                silent.join(", ")
+            );
+            self.logged = true;
+        }
+    }
+}
+
+/// Sends states to systemd, if it has started the daemon as a service of type notify.
+pub fn tell_systemd(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "systemd cannot be told the state of the daemon");
+    }
+}

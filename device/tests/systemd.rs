@@ -1,0 +1,144 @@
+//! The daemon as a service of systemd: the messages that it sends, and the signals that it gets.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use rustix::process::{Signal, kill_process};
+use tempfile::TempDir;
+use vrnic_testdriver::wait;
+
+/// The time of the watchdog in these tests.
+const WATCHDOG: Duration = Duration::from_secs(2);
+
+/// A daemon, and a socket in the place of systemd's.
+struct Service {
+    child: Child,
+    systemd: UnixDatagram,
+    folder: TempDir,
+}
+
+impl Service {
+    /// Starts a daemon with function `a` and these arguments.
+    fn start(args: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let notify = folder.path().join("notify");
+        let systemd = UnixDatagram::bind(&notify).expect("a socket");
+        let function =
+            format!("name=a,mac=52:54:00:00:00:0a,socket={}/a.sock", folder.path().display());
+        let child = Command::new(env!("CARGO_BIN_EXE_vrnicd"))
+            .args(["--function", &function])
+            .args(args)
+            .env("NOTIFY_SOCKET", &notify)
+            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
+            .stderr(File::create(folder.path().join("log")).expect("a file"))
+            .spawn()
+            .expect("vrnicd runs");
+        let this = Self { child, systemd, folder };
+        this.expect("READY=1");
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).expect("the log")
+    }
+
+    /// Returns the next message, if there is one within `limit`.
+    fn message(&self, limit: Duration) -> Option<String> {
+        let mut buffer = [0; 128];
+        self.systemd.set_read_timeout(Some(limit)).expect("a time limit");
+        match self.systemd.recv(&mut buffer) {
+            Ok(length) => Some(String::from_utf8_lossy(&buffer[..length]).trim().to_owned()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Waits for a message that begins with this text, past those of the watchdog.
+    #[track_caller]
+    fn expect(&self, text: &str) {
+        wait::until(text, || {
+            let message = self.message(wait::LIMIT).expect(text);
+            if message == "WATCHDOG=1" && message != text {
+                return None;
+            }
+            assert!(message.starts_with(text), "{message} instead of {text}");
+            Some(())
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a signal");
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        wait::until("the end of vrnicd", || self.child.try_wait().expect("a child"))
+    }
+
+    /// Returns the thread of this name.
+    fn thread(&self, name: &str) -> Pid {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("threads");
+        let named = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|text| text.trim() == name)
+        };
+        let task = tasks.map(|task| task.expect("a thread").path()).find(named).expect(name);
+        let id = task.file_name().and_then(|id| id.to_str()).expect("a number");
+        Pid::from_raw(id.parse().expect("a number"))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
+            let _status = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("log of vrnicd:\n{}", self.log());
+        }
+    }
+}
+
+#[test]
+fn systemd_hears_of_the_start_and_of_the_end() {
+    let mut service = Service::start(&[]);
+    UnixStream::connect(service.path("a.sock")).expect("a socket when the daemon is ready");
+    service.signal(Signal::TERM);
+    service.expect("STOPPING=1");
+    assert!(service.end().success());
+}
+
+/// A debugger stops one thread. The daemon's other threads go on.
+#[test]
+fn a_thread_that_hangs_silences_the_watchdog() {
+    let service = Service::start(&["--workers", "2"]);
+    for name in ["worker-0", "worker-1", "switch", "housekeeping"] {
+        service.expect("WATCHDOG=1");
+        let thread = service.thread(name);
+        ptrace::seize(thread, ptrace::Options::empty()).expect("a thread of a child");
+        ptrace::interrupt(thread).expect("a thread of a child");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("its stop");
+        // The thread may have answered the last ping, and one message may be under way.
+        let (start, mut heard) = (Instant::now(), 0);
+        while start.elapsed() < 2 * WATCHDOG {
+            heard += usize::from(service.message(WATCHDOG / 4).is_some());
+        }
+        assert!(heard <= 2, "{heard} messages while {name} hung");
+        // On a busy machine others may be late, too.
+        let log = service.log();
+        assert!(log.lines().any(|line| line.contains("not answered") && line.contains(name)));
+        ptrace::detach(thread, None).expect("a stopped thread");
+        service.expect("WATCHDOG=1");
+    }
+    assert!(service.log().matches("answer the watchdog again").count() >= 4);
+}
