@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 use vrnic_device::cli::Args;
@@ -15,8 +15,11 @@ use vrnic_device::daemon::Daemon;
 use vrnic_device::descriptors;
 use vrnic_device::watchdog::tell_systemd;
 
+/// Replaces the log filter.
+type SetFilter = Box<dyn Fn(EnvFilter) -> anyhow::Result<()>>;
+
 fn main() -> ExitCode {
-    match run(Args::parse()) {
+    match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vrnicd: {error:#}");
@@ -25,30 +28,70 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<()> {
-    let config = Config::new(args.settings, args.config.as_deref())?;
-    let filter = EnvFilter::try_new(&config.log)
-        .with_context(|| format!("log filter '{}' is not valid", config.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+fn run(args: &Args) -> anyhow::Result<()> {
+    let (config, filter) = read(args)?;
+    let set_filter = start_log(filter);
     if args.check {
         return Ok(());
     }
     descriptors::make_room(&config);
     // Before the sockets exist, so that no signal leaves them behind.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot install signal handlers")?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
+    let mut signals = signals.context("cannot install signal handlers")?;
     let mut daemon = Daemon::start(&config)?;
     tell_systemd(&[NotifyState::Ready]);
     if let Some(interval) = sd_notify::watchdog_enabled() {
         daemon.start_watchdog(interval)?;
     }
-    if let Some(signal) = signals.forever().next() {
-        tracing::info!(signal, "the daemon ends, on a signal");
+    for signal in &mut signals {
+        if signal != SIGHUP {
+            tracing::info!(signal, "the daemon ends, on a signal");
+            break;
+        }
+        tell_reloading();
+        if let Err(error) = reload(args, &mut daemon, &set_filter) {
+            tracing::error!("the settings were not reloaded: {error:#}");
+        }
+        tell_systemd(&[NotifyState::Ready]);
     }
     tell_systemd(&[NotifyState::Stopping]);
     drop(daemon);
     Ok(())
+}
+
+/// Reads the settings and the log filter among them.
+fn read(args: &Args) -> anyhow::Result<(Config, EnvFilter)> {
+    let config = Config::new(args.settings.clone(), args.config.as_deref())?;
+    let filter = EnvFilter::try_new(&config.log)
+        .with_context(|| format!("log filter '{}' is not valid", config.log))?;
+    Ok((config, filter))
+}
+
+/// Starts the log.
+fn start_log(filter: EnvFilter) -> SetFilter {
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_filter_reloading();
+    let handle = log.reload_handle();
+    log.init();
+    Box::new(move |filter| Ok(handle.reload(filter)?))
+}
+
+/// Reads the settings again, and does what they ask for as far as a running daemon can.
+fn reload(args: &Args, daemon: &mut Daemon, set_filter: &SetFilter) -> anyhow::Result<()> {
+    let (config, filter) = read(args)?;
+    set_filter(filter).context("the log filter cannot be replaced")?;
+    tracing::info!(log = config.log, "the settings are reloaded");
+    daemon.reload(config);
+    Ok(())
+}
+
+/// Tells systemd that the settings are reloaded, which needs the time.
+fn tell_reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "systemd cannot be told of the reload"),
+    }
 }

@@ -27,7 +27,11 @@ struct Service {
 impl Service {
     /// Starts a daemon with function `a` and these arguments.
     fn start(args: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::start_in(tempfile::tempdir().expect("a folder"), args)
+    }
+
+    /// Does the same, with its files in this folder.
+    fn start_in(folder: TempDir, args: &[&str]) -> Self {
         let notify = folder.path().join("notify");
         let systemd = UnixDatagram::bind(&notify).expect("a socket");
         let function =
@@ -86,6 +90,15 @@ impl Service {
         wait::until("the end of vrnicd", || self.child.try_wait().expect("a child"))
     }
 
+    /// Makes the daemon read this text in the place of its earlier settings.
+    #[track_caller]
+    fn reload(&self, settings: &str) {
+        write_settings(&self.folder, settings);
+        self.signal(Signal::HUP);
+        self.expect("RELOADING=1\nMONOTONIC_USEC=");
+        self.expect("READY=1");
+    }
+
     /// Returns the thread of this name.
     fn thread(&self, name: &str) -> Pid {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("threads");
@@ -107,6 +120,14 @@ impl Drop for Service {
             eprintln!("log of vrnicd:\n{}", self.log());
         }
     }
+}
+
+/// Writes a file with these settings, in which '@' stands for the folder.
+fn write_settings(folder: &TempDir, settings: &str) -> PathBuf {
+    let path = folder.path().join("vrnicd.toml");
+    let text = settings.replace('@', &format!("{}/", folder.path().display()));
+    fs::write(&path, text).expect("a file");
+    path
 }
 
 #[test]
@@ -141,4 +162,56 @@ fn a_thread_that_hangs_silences_the_watchdog() {
         service.expect("WATCHDOG=1");
     }
     assert!(service.log().matches("answer the watchdog again").count() >= 4);
+}
+
+/// Function `NAME` of a file.
+fn function(name: &str, number: u8) -> String {
+    format!(
+        "[[function]]\nname = '{name}'\nmac = '52:54:00:00:00:{number:02x}'\n\
+         socket = '@{name}.sock'\n"
+    )
+}
+
+#[test]
+fn a_reload_adds_what_is_new_and_names_what_cannot_change() {
+    let [b, c] = [function("b", 0x0b), function("c", 0x0c)];
+    let folder = tempfile::tempdir().expect("a folder");
+    let common = "control = '@control'\n";
+    let path = write_settings(&folder, &format!("{common}log = 'error'\n{b}{c}"));
+    let service = Service::start_in(folder, &["--config", path.to_str().expect("text")]);
+    UnixStream::connect(service.path("c.sock")).expect("a function of the start");
+    assert!(!service.log().contains("INFO"), "the filter of the start");
+
+    // Function b is changed, c is gone, and d, a port and an uplink are new.
+    let moved = function("b", 0x1b);
+    let d = function("d", 0x0d);
+    let rest = "[[port]]\nname = 'p'\nnet = '@p'\n[[uplink]]\nname = 'u'\nlisten = '@u'\n";
+    service.reload(&format!("{common}log = 'info'\nworkers = 3\n{moved}{d}{rest}"));
+    let log = service.log();
+    for part in [
+        "INFO vrnicd: the settings are reloaded log=\"info\"",
+        "a change of workers takes effect when the daemon is started again",
+        "function b keeps its earlier settings",
+        "vrnic function remove c",
+        "function d was added",
+        "port p was added",
+        "uplink u was added",
+    ] {
+        assert!(log.contains(part), "no '{part}'");
+    }
+    assert_eq!(log.matches("WARN").count(), 3);
+    for name in ["a.sock", "b.sock", "c.sock", "d.sock", "p"] {
+        UnixStream::connect(service.path(name)).expect(name);
+    }
+
+    // With a fault in the settings all stays, and the daemon serves on.
+    service.reload(&format!("{common}log = 'debug'\nworkers = 'x'\n{b}"));
+    assert!(service.log().contains("ERROR vrnicd: the settings were not reloaded"));
+    // What cannot be added is named, and the rest is added.
+    let bad = "[[function]]\nname = 'e'\nmac = '52:54:00:00:00:0e'\nsocket = '/nonexistent/e'\n";
+    let f = function("f", 0x0f);
+    service.reload(&format!("{common}log = 'info'\n{bad}{f}"));
+    assert!(service.log().contains("function e cannot be added: cannot listen for a VMM"));
+    UnixStream::connect(service.path("f.sock")).expect("function f");
+    assert!(!service.log().contains("DEBUG"), "the filter of settings that were refused");
 }

@@ -14,7 +14,7 @@ use crate::access::{SocketGroup, SocketMode};
 use crate::socket::Address;
 
 /// The settings that a user can give, in the file or on the command line.
-#[derive(Debug, Default, clap::Args, Deserialize)]
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Settings {
     /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY. Repeat the

@@ -5,9 +5,11 @@
 //! | [`functions`] | how functions are made and ended |
 //! | [`ports`] | the switch's ports as the settings describe them |
 //! | [`running`] | what can be changed while the daemon runs |
+//! | [`reload`] | what a new version of the settings changes |
 
 mod functions;
 mod ports;
+mod reload;
 mod running;
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use vrnic_adapter::ethernet::Uplink;
 
 use self::functions::Maker;
 use self::running::Running;
+use crate::config::ethernet::Ethernet;
 use crate::config::{self, Config};
 use crate::faults::Faults;
 use crate::housekeeping::Housekeeping;
@@ -37,6 +40,8 @@ use crate::worker::waker::Waker;
 
 /// A running daemon; dropping it ends all threads that do not serve a VMM and removes the sockets.
 pub struct Daemon {
+    /// The settings of the start, with the functions, ports and uplinks of the last reload.
+    config: Config,
     watchdog: Option<Watchdog>,
     members: Vec<Member>,
     // In this order: no changes, no new VMM, no Ethernet, then the rest.
@@ -98,6 +103,7 @@ impl Daemon {
         let workers = Pool::start(workers, &config.idle).context("cannot start workers")?;
         running.announce();
         Ok(Self {
+            config: config.clone(),
             watchdog: None,
             members,
             reconfig,
@@ -118,6 +124,15 @@ impl Daemon {
         let watchdog = Watchdog::start(interval, self.members.clone());
         self.watchdog = Some(watchdog.context("cannot start the watchdog")?);
         Ok(())
+    }
+
+    /// Adds what a new version of the settings has and the daemon has not. The log says what cannot
+    /// be changed while it runs.
+    pub fn reload(&mut self, new: Config) {
+        reload::log_fixed(&self.config, &new);
+        self.running.reload(&self.config.ethernet, &new.ethernet);
+        let fabric = self.config.ethernet.fabric;
+        self.config.ethernet = Ethernet { fabric, ..new.ethernet };
     }
 
     /// Number of adapters.

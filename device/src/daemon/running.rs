@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
-use super::ports;
+use super::{ports, reload};
 use crate::capture::recorder::Recorder;
 use crate::config::ethernet::Ethernet;
 use crate::config::uplink::Way;
@@ -26,6 +26,8 @@ pub(super) struct Running {
     /// Most functions that there is room for.
     room: usize,
     state: Mutex<State>,
+    /// Held during a change: by the thread of the control socket, or by a reload.
+    changing: Mutex<()>,
     faults: Arc<Faults>,
     recorder: Arc<Recorder>,
 }
@@ -56,7 +58,8 @@ impl Running {
             maker.switch.add(ports::uplink(settings, &maker.access)?)?;
         }
         let state = State { ethernet: ethernet.clone(), functions };
-        Ok(Self { maker, room, state: Mutex::new(state), faults, recorder })
+        let (state, changing) = (Mutex::new(state), Mutex::default());
+        Ok(Self { maker, room, state, changing, faults, recorder })
     }
 
     /// Logs that the functions are ready.
@@ -110,7 +113,29 @@ impl Running {
         Ok(Answer::Stream(Box::new(move |stream| recorder.start(name, snap_length, stream))))
     }
 
+    /// Adds the functions, ports and uplinks that the settings `new` have and the daemon has not.
+    /// Those that cannot be added are logged, and so is what differs from `old` otherwise.
+    pub(super) fn reload(&self, old: &Ethernet, new: &Ethernet) {
+        let _no_other_change = self.changing.lock();
+        let has = self.state.lock().ethernet.clone();
+        let Ethernet { functions, ports, uplinks, .. } = reload::additions(&has, old, new);
+        let log = |kind: &str, name: String, added: anyhow::Result<()>| match added {
+            Ok(()) => tracing::info!("{kind} {name} was added"),
+            Err(error) => tracing::error!("{kind} {name} cannot be added: {error:#}"),
+        };
+        for settings in functions {
+            log("function", settings.name.clone(), self.add_function(settings));
+        }
+        for settings in ports {
+            log("port", settings.name.clone(), self.add_port(settings));
+        }
+        for settings in uplinks {
+            log("uplink", settings.name.clone(), self.add_uplink(settings));
+        }
+    }
+
     fn reply(&self, request: Request) -> Reply {
+        let _no_other_change = self.changing.lock();
         let done = match request {
             Request::Capture { .. } => return Reply::Done,
             Request::ListUplinks => {

@@ -1,0 +1,99 @@
+//! What a new version of the settings asks of a running daemon. It gets the functions, ports and
+//! uplinks that it lacks. The log says what else has changed, and how that takes effect.
+
+use crate::config::ethernet::Ethernet;
+use crate::config::{Config, FunctionConfig, PortConfig, UplinkConfig};
+
+/// A function, a port or an uplink.
+trait Object: Clone + PartialEq {
+    /// The kind of object, as `vrnic` calls it.
+    const KIND: &'static str;
+
+    fn name(&self) -> &str;
+}
+
+impl Object for FunctionConfig {
+    const KIND: &'static str = "function";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Object for PortConfig {
+    const KIND: &'static str = "port";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Object for UplinkConfig {
+    const KIND: &'static str = "uplink";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Returns what the settings `new` have and the daemon has not. Logs what the daemon has otherwise
+/// than in `new`, and what was in the settings `old` and is not in `new`.
+pub(super) fn additions(has: &Ethernet, old: &Ethernet, new: &Ethernet) -> Ethernet {
+    Ethernet {
+        functions: lacking(&has.functions, &old.functions, &new.functions),
+        ports: lacking(&has.ports, &old.ports, &new.ports),
+        uplinks: lacking(&has.uplinks, &old.uplinks, &new.uplinks),
+        fabric: has.fabric,
+    }
+}
+
+/// Returns the object of a list that has the same name.
+fn same<'a, T: Object>(list: &'a [T], object: &T) -> Option<&'a T> {
+    list.iter().find(|other| other.name() == object.name())
+}
+
+fn lacking<T: Object>(has: &[T], old: &[T], new: &[T]) -> Vec<T> {
+    for gone in old.iter().filter(|object| same(new, object).is_none()) {
+        if same(has, gone).is_some() {
+            let (kind, name) = (T::KIND, gone.name());
+            tracing::warn!(
+                "{kind} {name} is no longer in the settings, and stays until it is removed: vrnic \
+                 {kind} remove {name}"
+            );
+        }
+    }
+    let mut lacking = Vec::new();
+    for object in new {
+        match same(has, object) {
+            None => lacking.push(object.clone()),
+            Some(other) if other != object => {
+                let (kind, name) = (T::KIND, object.name());
+                tracing::warn!(
+                    "{kind} {name} keeps its earlier settings until it is removed and added again"
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    lacking
+}
+
+/// Logs the settings that differ from those of the start and take effect at the next one.
+pub(super) fn log_fixed(start: &Config, new: &Config) {
+    let share = start.room == new.room && start.map_rules != new.map_rules;
+    let changed = [
+        ("fabric", start.ethernet.fabric != new.ethernet.fabric),
+        ("workers", start.workers != new.workers),
+        ("vectors", start.vectors != new.vectors),
+        ("spin, nap, sleep or look", start.idle != new.idle),
+        ("pin", start.pin != new.pin),
+        ("limit or device-memory", start.limits != new.limits),
+        ("guest-memory or allow-any-file", share),
+        ("control", start.control != new.control),
+        ("monitor", start.monitor != new.monitor),
+        ("socket-mode or socket-group", start.access != new.access),
+    ];
+    for (setting, _) in changed.iter().filter(|(_, changed)| *changed) {
+        tracing::warn!("a change of {setting} takes effect when the daemon is started again");
+    }
+}
