@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::HashSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -177,4 +179,56 @@ fn running_out_of_descriptors_is_survived() {
     starved.read_to_string(&mut answer).expect("an answer");
     assert!(answer.contains("200 OK"), "{answer}");
     daemon.check();
+}
+
+/// The words of a text that are names of metrics or labels.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+}
+
+/// The examples for Prometheus and Grafana name no metric and no label that the daemon lacks.
+#[test]
+fn the_examples_name_metrics_that_there_are() {
+    let (_folder, monitor, daemon) = monitored(1);
+    let _guest = daemon.ready_guest(0);
+    let metrics = said(&monitor, &["metrics"]);
+    let samples = metrics.lines().filter(|line| !line.starts_with('#'));
+    let names: HashSet<_> = samples.filter_map(|line| words(line).next()).collect();
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    let mut count = 0;
+    for file in ["prometheus/rules.yml", "grafana/vrnic.json"] {
+        let text = fs::read_to_string(packaging.join(file)).expect(file);
+        for name in words(&text).filter(|word| word.starts_with("vrnic_")) {
+            assert!(names.contains(name), "{file} has '{name}', and the daemon has not");
+            count += 1;
+        }
+        let after = |mark: &'static str| text.split(mark).skip(1);
+        let labels = after("by (").filter_map(|part| part.split(')').next());
+        let legends = after("{{").filter_map(|part| part.split("}}").next());
+        let labels = labels.chain(legends.filter(|legend| !legend.contains("$value")));
+        for label in
+            labels.flat_map(words).filter(|word| !["", "labels", "instance"].contains(word))
+        {
+            assert!(metrics.contains(&format!("{label}=\"")), "{file} has the label '{label}'");
+        }
+    }
+    assert!(count > 30, "{count} names");
+    let dashboard = fs::read(packaging.join("grafana/vrnic.json")).expect("a file");
+    let dashboard: Value = serde_json::from_slice(&dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
+}
+
+#[test]
+fn prometheus_accepts_its_examples() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus");
+    for (command, file) in [("rules", "rules.yml"), ("config", "scrape.yml")] {
+        let check =
+            Command::new("promtool").args(["check", command]).arg(folder.join(file)).output();
+        let Ok(output) = check else {
+            eprintln!("skipped: there is no promtool");
+            return;
+        };
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
