@@ -1,4 +1,5 @@
-//! The units and the settings that the packages install (`packaging/`), and the manual pages.
+//! What the packages install (`packaging/`): units, settings, manual pages, the build of the kernel
+//! module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,4 +73,28 @@ fn manual_pages_and_completions_name_the_options() {
         let text = fs::read_to_string(folder.path().join(file)).expect(file);
         assert!(text.contains(part), "no '{part}' in {file}");
     }
+}
+
+/// Of the build of the kernel module: one sentence for each thing that is missing.
+#[test]
+fn the_build_of_the_module_says_what_is_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let headers = folder.path().join("headers");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/dkms/dkms-build");
+    let refused = |part: &str| {
+        let mut command = Command::new(&script);
+        let command = command.arg("7.3.0-none").arg(&headers).env("VRNIC_DKMS_KEPT", folder.path());
+        let output = command.output().expect("a shell");
+        assert!(!output.status.success(), "nothing is missing");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert!(error.starts_with("vrnic.ko cannot be built for kernel 7.3.0-none: "), "{error}");
+        assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+    };
+    refused("install linux-headers-7.3.0-none");
+    fs::create_dir(&headers).expect("a folder");
+    let config = |text: &str| fs::write(headers.join(".config"), text).expect("a file");
+    config("CONFIG_MODULES=y\n");
+    refused("no support for Rust");
+    config("CONFIG_RUST=y\nCONFIG_RUSTC_VERSION_TEXT=\"rustc 0.1\"\n");
+    refused("it was built by 'rustc 0.1'");
 }
