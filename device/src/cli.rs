@@ -62,9 +62,9 @@ Example: another daemon on the same host, with a trunk between the two
   vrnicd --function ... --uplink name=up,listen=/run/vrnic/trunk.sock
   vrnicd --function ... --uplink name=up,connect=/run/vrnic/trunk.sock
 
-On SIGHUP the daemon reads the file again, sets the log filter, and adds the functions, ports and
-uplinks that it lacks; the log names other changes. On SIGTERM and SIGINT it removes its sockets and
-exits.";
+On SIGHUP a daemon with a file reads it again, sets the log filter, and adds the functions, ports and
+uplinks that it lacks; the log names other changes. On SIGTERM and SIGINT, and without a file on
+SIGHUP, the daemon removes its sockets and exits.";
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
         daemon.start_watchdog(interval)?;
     }
     for signal in &mut signals {
-        if signal != SIGHUP {
+        // Without a file there is nothing to read again, and the end of a terminal is meant.
+        if signal != SIGHUP || args.config.is_none() {
             tracing::info!(signal, "the daemon ends, on a signal");
             break;
         }

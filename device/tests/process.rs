@@ -26,7 +26,7 @@ fn refused(args: &[&str]) -> String {
 
 #[test]
 fn signals_end_it_and_remove_the_sockets() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut daemon = start(2);
         // One function with a VMM, one without: neither keeps it.
         let guest = daemon.guest(0);
