@@ -3,9 +3,10 @@
 
 mod common;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use common::{pair, pattern, start};
+use common::{pair, pattern, start, still_works};
+use rustix::process::Signal;
 use vrnic_abi::admin::{ArmRange, command};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::direct::{Direction, Notice, RANGE_LEN, WINDOW_OFFSET};
@@ -109,7 +110,7 @@ fn reads_of_a_controller_are_held_until_the_data_is_there() {
         let bytes = std::thread::scope(|scope| {
             let reader = scope.spawn(|| read(&guests[0], range * RANGE_LEN, LEN));
             // Most often it waits by now. Both orders are right.
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
             a.store_send(&Wr::new(Opcode::Read, &[packet(range, key)]).to(b.buffer, b.key));
             a.post_send(&until(range));
             reader.join().expect("a reader")
@@ -132,6 +133,53 @@ fn a_read_whose_data_does_not_come_gets_ones_and_fails_the_transfer() {
     let cqe: Cqe = a.run_expecting(&until(0), Status::MwBindErr);
     assert_eq!(cqe.vendor_err.get(), EARLY);
     daemon.check();
+}
+
+/// While the thread of a function holds a read, other functions work, and so do the QPs that have
+/// their memory in the function's guest.
+#[test]
+fn a_read_that_is_held_holds_nobody_else() {
+    let mut daemon = start(2);
+    let guests = pair(&daemon);
+    let ([a, mut b], _) = ends(&guests);
+    let mut done = 0;
+    for _ in 0..10 {
+        arm(&a, 0, Direction::Read, Notice::Counted);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| read(&guests[0], 0, 8));
+            while !reader.is_finished() {
+                still_works(&mut b, &a);
+                guests[1].command::<command::QueryRange>(&0.into()).expect("QUERY_RANGE");
+                done += u32::from(!reader.is_finished());
+            }
+            assert_eq!(reader.join().expect("a reader"), [0xff; 8]);
+        });
+        if done > 0 {
+            break;
+        }
+    }
+    assert!(done > 0, "nothing was done while a read was held");
+    daemon.check();
+}
+
+#[test]
+fn the_daemon_ends_while_a_read_is_held() {
+    let mut daemon = start(2);
+    let guests = pair(&daemon);
+    let ([a, _b], _) = ends(&guests);
+    arm(&a, 0, Direction::Read, Notice::Counted);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (offset, mut bytes) = (u64::from(WINDOW_OFFSET), [0; 8]);
+            // It is answered, or the connection ends.
+            guests[0].with_client(|client| client.region_read(BAR_REGS, offset, &mut bytes)).is_ok()
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let begun = Instant::now();
+        assert!(daemon.stop(Signal::TERM).success());
+        assert!(begun.elapsed() < Duration::from_secs(10), "the end took {:?}", begun.elapsed());
+        let _answered = reader.join().expect("a reader");
+    });
 }
 
 #[test]

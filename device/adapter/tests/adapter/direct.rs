@@ -21,17 +21,17 @@ use crate::host::RAM_LEN;
 use crate::world::{Pair, World, by_packets};
 
 /// Length of a range.
-const LEN: u64 = RANGE_LEN as u64;
+pub(crate) const LEN: u64 = RANGE_LEN as u64;
 /// The packet memory of range 0 in the region; those of other ranges follow.
-const PACKETS: u64 = 8192;
-const MS: u64 = 1_000_000;
+pub(crate) const PACKETS: u64 = 8192;
+pub(crate) const MS: u64 = 1_000_000;
 
-fn pattern(len: u32, seed: u32) -> Vec<u8> {
+pub(crate) fn pattern(len: u32, seed: u32) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + seed * 101) % 253) as u8).collect()
 }
 
 /// A range's transfer out of, or into, its packet memory, for 100 ms.
-fn transfer(end: &Endpoint, range: u32, direction: Direction, length: u32) -> ArmRange {
+pub(crate) fn transfer(end: &Endpoint, range: u32, direction: Direction, length: u32) -> ArmRange {
     ArmRange {
         memory: (end.buffer + PACKETS + u64::from(range) * LEN).into(),
         range: range.into(),
@@ -43,50 +43,50 @@ fn transfer(end: &Endpoint, range: u32, direction: Direction, length: u32) -> Ar
     }
 }
 
-fn arm(guest: &Guest, params: &ArmRange) -> Result<(), Refused> {
+pub(crate) fn arm(guest: &Guest, params: &ArmRange) -> Result<(), Refused> {
     guest.command::<command::ArmRange>(params)
 }
 
-fn armed(end: &Endpoint, range: u32, direction: Direction, length: u32) {
+pub(crate) fn armed(end: &Endpoint, range: u32, direction: Direction, length: u32) {
     arm(&end.guest, &transfer(end, range, direction, length)).expect("ARM_RANGE");
 }
 
-fn registers(guest: &Guest, range: u32) -> RangeRegisters {
+pub(crate) fn registers(guest: &Guest, range: u32) -> RangeRegisters {
     guest.command::<command::QueryRange>(&range.into()).expect("QUERY_RANGE")
 }
 
 /// The valid bits and the count of a range.
-fn state(guest: &Guest, range: u32) -> (u8, u8, u32) {
+pub(crate) fn state(guest: &Guest, range: u32) -> (u8, u8, u32) {
     let registers = registers(guest, range);
     (registers.pci_valid, registers.adapter_valid, registers.count.get())
 }
 
 /// The work request that ends with the range's transfer.
-fn until(range: u32) -> Wr {
+pub(crate) fn until(range: u32) -> Wr {
     Wr::new(Opcode::Transfer, &[]).to(0, range).id(100 + u64::from(range))
 }
 
-fn packet(end: &Endpoint, range: u32, len: u32) -> Sge {
+pub(crate) fn packet(end: &Endpoint, range: u32, len: u32) -> Sge {
     end.sge(PACKETS + u64::from(range) * LEN, len)
 }
 
-fn store(guest: &Guest, range: u32, within: u32, bytes: &[u8]) {
+pub(crate) fn store(guest: &Guest, range: u32, within: u32, bytes: &[u8]) {
     guest.adapter.store_in_window(u64::from(range * RANGE_LEN + within), bytes);
 }
 
-fn read(guest: &Guest, range: u32, within: u32, len: u32) -> Result<Vec<u8>, Awaited> {
+pub(crate) fn read(guest: &Guest, range: u32, within: u32, len: u32) -> Result<Vec<u8>, Awaited> {
     let mut bytes = vec![0; len as usize];
     guest.adapter.read_window(u64::from(range * RANGE_LEN + within), &mut bytes)?;
     Ok(bytes)
 }
 
 /// The identifiers and statuses of the completions of side A so far.
-fn completions(p: &mut Pair) -> Vec<(u64, Status)> {
+pub(crate) fn completions(p: &mut Pair) -> Vec<(u64, Status)> {
     std::iter::from_fn(|| p.sent()).map(|cqe| (cqe.wr_id.get(), status(&cqe))).collect()
 }
 
 /// The cause of a TRANSFER's failure.
-fn refusal(p: &mut Pair) -> (Status, u32) {
+pub(crate) fn refusal(p: &mut Pair) -> (Status, u32) {
     let cqe = p.sent().expect("a completion");
     assert_eq!(cqe.opcode, cq::Opcode::Transfer as u8);
     (status(&cqe), cqe.vendor_err.get())
@@ -254,8 +254,9 @@ fn a_mapped_transfer_ends_when_the_driver_says_so() {
     assert_eq!(p.b.bytes(0, RANGE_LEN as usize), [7; RANGE_LEN as usize]);
 }
 
-/// D31: too many bytes, too few, none at all, an end by the driver, memory that is not there. The
-/// WRITE behind is flushed, so nothing of it reaches the peer.
+/// D31: too many bytes, too few, none at all, an end by the driver while TRANSFER waits, and one
+/// before TRANSFER is posted, when all bytes have come. The WRITE behind is flushed, so nothing of
+/// it reaches the peer. Memory that goes away is in `direct_ends`.
 #[test]
 fn a_transfer_that_fails_ends_with_its_cause() {
     type Cause = (fn(&Pair), Denied);

@@ -9,6 +9,7 @@ use vrnic_abi::admin::{
     Opcode as Admin, Pages, QueryParams, RegMr, SetPort, Status as AdminStatus,
 };
 use vrnic_abi::cq::Status;
+use vrnic_abi::direct::Direction;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
@@ -19,6 +20,7 @@ use vrnic_testdriver::wr::Wr;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::bus::{Endpoint, Guest};
+use crate::direct::transfer;
 use crate::world::{Pair, World};
 
 /// Valid commands that name the objects of `e`; mutation makes the rest.
@@ -68,6 +70,9 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
         (Admin::Inspect, bytes(Inspect::new(Inspected::Key, 0, page, 4096).as_bytes())),
         (Admin::SetPort, bytes(SetPort::new(3, true).as_bytes())),
         (Admin::QueryQp, bytes(ModifyQp::new(e.qpn, 0, page).as_bytes())),
+        (Admin::ArmRange, bytes(transfer(e, 0, Direction::Write, 64).as_bytes())),
+        (Admin::EndRange, object(0)),
+        (Admin::QueryRange, object(0)),
     ]
 }
 

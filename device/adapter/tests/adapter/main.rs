@@ -13,6 +13,8 @@ mod connections;
 mod counters;
 mod datagrams;
 mod direct;
+mod direct_hosts;
+mod direct_streams;
 mod ends;
 mod errors;
 mod events;

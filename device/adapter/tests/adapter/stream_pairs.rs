@@ -41,14 +41,14 @@ impl Watcher for Counter {
 }
 
 /// A daemon with two guests.
-struct Daemon {
+pub(crate) struct Daemon {
     world: World,
-    guests: [Guest; 2],
+    pub(crate) guests: [Guest; 2],
     frames: Arc<Counter>,
 }
 
 impl Daemon {
-    fn new(packets: bool) -> Self {
+    pub(crate) fn new(packets: bool) -> Self {
         let world = World::alone();
         if packets {
             world.fabric.use_packets_only();
@@ -67,7 +67,7 @@ impl Daemon {
     }
 
     /// Two ends of an open connection.
-    fn connected(&self) -> (Endpoint, Endpoint) {
+    pub(crate) fn connected(&self) -> (Endpoint, Endpoint) {
         let (a, b) = self.ends(1);
         stream::connect_pair(&a, &b);
         self.pass(2 * MS);
@@ -80,12 +80,12 @@ impl Daemon {
     }
 
     /// The frames that were sent so far.
-    fn frames(&self) -> usize {
+    pub(crate) fn frames(&self) -> usize {
         self.frames.0.load(Ordering::Relaxed)
     }
 
     /// Lets the adapters work, and the time go on, for this long.
-    fn pass(&self, time: u64) {
+    pub(crate) fn pass(&self, time: u64) {
         let end = self.now() + time;
         loop {
             let polls = self.guests.each_ref().map(|guest| guest.adapter.poll(0));
