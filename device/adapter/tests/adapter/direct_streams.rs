@@ -161,3 +161,22 @@ fn nothing_is_left_of_transfers_when_their_connection_ends() {
         });
     }
 }
+
+/// A graceful end waits for a transfer that is under way, and for the WRITE behind it.
+#[test]
+fn a_connection_that_closes_waits_for_its_transfer() {
+    in_each_way(|ends| {
+        armed(&ends.a, 0, Direction::Write, 64);
+        ends.a.store_send(&until(0));
+        let write = ends.write(0, 64).id(2);
+        ends.run(&write);
+        ends.a.set_state(State::Sqd);
+        // No time passes: a close has 5 s.
+        while ends.guest.adapter.poll(0).busy {}
+        assert_eq!(ends.done(), []);
+        store(ends.guest, 0, 0, &[7; 64]);
+        (ends.settle)();
+        assert_eq!(ends.done(), [(100, Status::Success, 0), (2, Status::Success, 0)]);
+        assert_eq!(ends.b.bytes(0, 64), [7; 64]);
+    });
+}

@@ -42,6 +42,10 @@ pub(super) fn run<H: Host>(
     if let Path::Local(partner) = std::mem::replace(&mut requester.path, connection) {
         requester.partner = Some(partner);
     }
+    if qp.state() == State::Sqd && !copies(qp, requester) {
+        // The connection sends the rest of what is posted, and closes.
+        return Turn::More;
+    }
     let stalls = requester.current.is_some() && requester.rnr_until.is_none()
         || requester.ledger.resume_at.is_some();
     if let (true, Turn::Wait(_)) = (stalls, copied)
