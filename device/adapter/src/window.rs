@@ -5,7 +5,6 @@ use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
 
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::memory::tpt::Denied;
 use crate::objects::ranges::Moved;
 
 /// A read of the window that waits for data.
@@ -36,7 +35,7 @@ impl<H: Host> Adapter<H> {
             let copy = |addr: GuestAddr| held.write(addr, part);
             let moved = self.core().ranges.burst(Direction::Write, place, len, copy);
             drop(held);
-            if let Moved::Ended(qpn) = moved {
+            if let Moved::All(qpn) | Moved::Failed(qpn) = moved {
                 self.resume(qpn);
             }
             (offset, from) = (offset + u64::from(len), rest);
@@ -59,7 +58,11 @@ impl<H: Host> Adapter<H> {
             drop(held);
             match moved {
                 Moved::Some => {}
-                Moved::Ended(qpn) => self.resume(qpn),
+                Moved::All(qpn) => self.resume(qpn),
+                Moved::Failed(qpn) => {
+                    part.fill(0xff);
+                    self.resume(qpn);
+                }
                 Moved::Nothing => part.fill(0xff),
                 Moved::Early => return Err(Awaited { range: place.range, done }),
             }
@@ -69,9 +72,10 @@ impl<H: Host> Adapter<H> {
         Ok(())
     }
 
-    /// A controller has read from this range, and the data does not come: the transfer fails.
+    /// A controller has read from this range, and the data does not come: the transfer fails,
+    /// unless the data has come just now.
     pub fn fail_early(&self, range: RangeNumber) {
-        self.core().ranges.fail(range, Denied::Early).into_iter().for_each(|qpn| self.resume(qpn));
+        self.core().ranges.give_up(range).into_iter().for_each(|qpn| self.resume(qpn));
     }
 
     /// The driver says that the controller has moved all bytes of this range.

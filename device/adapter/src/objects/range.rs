@@ -64,6 +64,8 @@ pub enum Taken {
 pub struct Range {
     transfer: Transfer,
     stage: Stage,
+    /// True if a TRANSFER waits for the end of the transfer.
+    waits: bool,
     /// A bit for each byte that the controller has moved. A controller may move a byte again.
     moved: [u64; RANGE_LEN as usize / 64],
     count: u32,
@@ -79,15 +81,17 @@ impl Default for Range {
             length: 0,
             deadline: 0,
         };
-        Self { transfer, stage: Stage::Idle, moved: [0; RANGE_LEN as usize / 64], count: 0 }
+        let moved = [0; RANGE_LEN as usize / 64];
+        Self { transfer, stage: Stage::Idle, waits: false, moved, count: 0 }
     }
 }
 
 impl Range {
-    /// Begins a transfer; returns false and changes nothing if the range takes part in one.
+    /// Begins a transfer; returns false and changes nothing if the range takes part in one. So it
+    /// does when the transfer has failed, as long as a TRANSFER is still to be told of that.
     #[must_use]
     pub fn arm(&mut self, transfer: Transfer) -> bool {
-        if self.is_live() || self.stage == Stage::Complete {
+        if self.is_live() || self.stage == Stage::Complete || self.waits {
             return false;
         }
         let stage = match transfer.direction {
@@ -173,6 +177,11 @@ impl Range {
         live
     }
 
+    /// Fails the transfer if its data is still awaited. Returns whether that is so.
+    pub fn give_up(&mut self) -> bool {
+        self.stage == Stage::Awaited && self.fail(Denied::Early)
+    }
+
     /// Ends the transfer, whatever its stage. Returns whether a TRANSFER may wait for it.
     pub fn end(&mut self) -> bool {
         if self.stage == Stage::Complete {
@@ -194,6 +203,7 @@ impl Range {
         if self.transfer.qpn != qpn {
             return Err(Denied::Foreign);
         }
+        self.waits = self.is_live();
         match self.stage {
             Stage::Complete => {
                 self.stage = Stage::Idle;

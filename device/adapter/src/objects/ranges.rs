@@ -16,8 +16,10 @@ use crate::objects::range::{Burst, Range, Taken, Transfer};
 pub enum Moved {
     /// Bytes were moved.
     Some,
-    /// The transfer of this QP has ended, well or not: its TRANSFER goes on.
-    Ended(Qpn),
+    /// The last bytes of the transfer were moved: the TRANSFER of this QP goes on.
+    All(Qpn),
+    /// The transfer has failed: the TRANSFER of this QP goes on. A read gets ones.
+    Failed(Qpn),
     /// Nothing was moved; a read gets ones.
     Nothing,
     /// The data is not there yet.
@@ -72,15 +74,15 @@ impl Ranges {
             let was_live = range.is_live();
             match range.burst(direction, place.within, len) {
                 Burst::At(addr) => match copy(addr) {
-                    Ok(()) if range.count(place.within, len) => Moved::Ended(range.qpn()),
+                    Ok(()) if range.count(place.within, len) => Moved::All(range.qpn()),
                     Ok(()) => Moved::Some,
                     Err(_) => {
                         range.fail(Denied::Memory);
-                        Moved::Ended(range.qpn())
+                        Moved::Failed(range.qpn())
                     }
                 },
                 Burst::Early => Moved::Early,
-                Burst::Ignored if was_live && !range.is_live() => Moved::Ended(range.qpn()),
+                Burst::Ignored if was_live && !range.is_live() => Moved::Failed(range.qpn()),
                 Burst::Ignored => Moved::Nothing,
             }
         });
@@ -102,10 +104,11 @@ impl Ranges {
         self.with(range, |range| range.finish().then_some(range.qpn())).flatten()
     }
 
-    /// Fails a transfer. Returns the QP whose TRANSFER goes on, if one does.
+    /// Fails a transfer whose data is still awaited. Returns the QP whose TRANSFER goes on, if one
+    /// does.
     #[must_use]
-    pub fn fail(&self, range: RangeNumber, why: Denied) -> Option<Qpn> {
-        self.with(range, |range| range.fail(why).then_some(range.qpn())).flatten()
+    pub fn give_up(&self, range: RangeNumber) -> Option<Qpn> {
+        self.with(range, |range| range.give_up().then_some(range.qpn())).flatten()
     }
 
     /// Ends a transfer. Returns the QP whose TRANSFER may wait for it, which has none if there is
@@ -122,13 +125,14 @@ impl Ranges {
         }
     }
 
-    /// Fails the transfers whose time is over. Returns the QPs whose TRANSFERs go on.
+    /// Fails the transfers whose time is over. Returns the QPs whose TRANSFERs go on. Does nothing
+    /// while a burst is copied, because the caller may not wait for guest memory.
     #[must_use]
     pub fn expire(&self, now: u64) -> Vec<Qpn> {
         if !self.any_live.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let mut list = self.list.lock();
+        let Some(mut list) = self.list.try_lock() else { return Vec::new() };
         let late = list.iter_mut().filter(|range| range.is_late(now));
         let qpns = late.filter_map(|range| range.fail(Denied::Short).then_some(range.qpn()));
         let qpns = qpns.collect();

@@ -35,7 +35,7 @@ impl Drop for Stop<'_> {
 
 /// Runs a worker for each adapter, and a clock that steps by `tick` nanoseconds, while `run` runs.
 /// All are worker 0, so counters may lose counts; no test here looks at one.
-fn with_workers<T>(
+pub(crate) fn with_workers<T>(
     clock: &AtomicU64,
     adapters: Vec<Arc<Adapter<TestHost>>>,
     tick: u64,
@@ -64,7 +64,7 @@ fn with_workers<T>(
     })
 }
 
-fn wait(what: &str, mut poll: impl FnMut() -> Option<Cqe>) -> Cqe {
+pub(crate) fn wait(what: &str, mut poll: impl FnMut() -> Option<Cqe>) -> Cqe {
     let start = Instant::now();
     loop {
         if let Some(cqe) = poll() {
