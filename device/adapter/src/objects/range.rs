@@ -142,12 +142,16 @@ impl Range {
 
     /// Counts the bytes that a burst has moved. Returns whether they complete the transfer.
     pub fn count(&mut self, within: u32, len: u32) -> bool {
-        for byte in within..within.saturating_add(len).min(self.transfer.length) {
-            if let Some(word) = self.moved.get_mut(byte as usize / 64) {
-                let bit = 1 << (byte % 64);
-                self.count += u32::from(*word & bit == 0);
-                *word |= bit;
-            }
+        let end = within.saturating_add(len).min(self.transfer.length);
+        let mut at = within;
+        while at < end
+            && let Some(word) = self.moved.get_mut(at as usize / 64)
+        {
+            let bits = (64 - at % 64).min(end - at);
+            let mask = u64::MAX >> (64 - bits) << (at % 64);
+            self.count += (mask & !*word).count_ones();
+            *word |= mask;
+            at += bits;
         }
         let complete = self.stage == Stage::Open && self.count == self.transfer.length;
         if complete {
