@@ -16,6 +16,8 @@
 //! | [`kverbs`] | the driver's own kernel client, which tests the devices of its guest |
 //! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
+//! | [`nfs`] | files of one guest that another one mounts, by NFS over RDMA |
+//! | [`siw`] | the kernel's software iWARP in place of a guest's adapter |
 //! | [`rails`] | one of several devices of a guest |
 //! | [`storage`] | a disk of one guest that the other uses |
 //!
@@ -36,6 +38,7 @@
 //! | `iwarp` | adapters of iWARP, and programs that connect by their TCP |
 //! | `iwarp_more` | more programs over iWARP, and many connections; by name only |
 //! | `siw` | adapters of iWARP and the kernel's software iWARP, in both directions; by name only |
+//! | `iwarp_nfs` | NFS over iWARP, between adapters and with siw; in the image of `apps` |
 //! | `hotplug` | adapters that are plugged into running machines |
 //! | `hosts` | guests on three hosts, through the kernel's network devices |
 //! | `rails` | two adapters in each guest |
@@ -57,7 +60,9 @@ pub mod harness;
 pub mod health;
 pub mod kverbs;
 pub mod modules;
+pub mod nfs;
 pub mod rails;
 pub mod shell;
+pub mod siw;
 pub mod storage;
 pub mod talk;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::nfs;
 use vrnic_tests::talk::{Ends, LONG, SHORT, counter};
 
 fn main() -> ExitCode {
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
         Case::new("ucx_connected", |pair| ucx(pair, "rc_v", "tag_bw -s 65536 -n 200")),
         Case::new("ucx_datagrams", |pair| ucx(pair, "ud_v", "tag_lat -s 8 -n 200")),
         Case::new("mpi", mpi),
-        Case::new("nfs", nfs),
+        Case::new("nfs", |pair| nfs::serve_and_use(&pair.a, &pair.b)),
     ];
     // Their images are larger, and a guest holds its image twice while it boots.
     harness::main(Options { memory: 2560, ..Options::default() }, cases)
@@ -75,53 +76,5 @@ fn mpi(pair: &mut Pair) -> Result<()> {
     // 20 times the sum of the sizes is more than 20 MB.
     ensure!(sent > 20_000_000, "only {sent} bytes were sent; was it RDMA?");
     pair.b.check("pkill sshd", SHORT)?;
-    Ok(())
-}
-
-/// A memory file system, served by the kernel's NFS server over RDMA alone.
-const EXPORT: &str = "
-set -e
-mkdir -p /export /var/lib/nfs/nfsdcld /var/lib/nfs/sm /run/rpc_pipefs
-mount -t tmpfs export /export
-modprobe -a nfsd rpcrdma
-touch /var/lib/nfs/etab /var/lib/nfs/rmtab
-mount -t nfsd nfsd /proc/fs/nfsd
-mount -t rpc_pipefs pipefs /run/rpc_pipefs
-nfsdcld
-echo '/export *(rw,no_root_squash,insecure,fsid=0,no_subtree_check)' >/etc/exports
-exportfs -ra
-rpc.mountd -N 3
-rpc.nfsd -N 3 -V 4 -G 10 -L 10 2
-echo rdma 20049 >/proc/fs/nfsd/portlist
-";
-
-/// Files written and read through a mount, compared after the client has forgotten them.
-const USE: &str = "
-set -e
-modprobe -a nfsv4 rpcrdma
-mkdir -p /mnt/nfs
-mount -t nfs4 -o proto=rdma,port=20049 SERVER:/ /mnt/nfs
-for megabytes in 1 7 32; do
-	dd if=/dev/urandom of=/tmp/file bs=1M count=$megabytes
-	cp /tmp/file /mnt/nfs/file$megabytes
-	sha256sum </tmp/file >>/tmp/sums
-done 2>/dev/null
-umount /mnt/nfs
-mount -t nfs4 -o proto=rdma,port=20049 SERVER:/ /mnt/nfs
-for megabytes in 1 7 32; do sha256sum </mnt/nfs/file$megabytes; done | cmp - /tmp/sums
-grep -c 'xprt:.rdma' /proc/self/mountstats
-umount /mnt/nfs
-rm /tmp/file /tmp/sums
-";
-
-/// The kernel's NFS server in b, mounted in a with proto=rdma.
-fn nfs(pair: &mut Pair) -> Result<()> {
-    pair.b.check(EXPORT, LONG)?;
-    let before = counter(&pair.a, "reg_wqes")?;
-    pair.a.check(&USE.replace("SERVER", pair.b.ip()), LONG)?;
-    // 40 MiB in requests of at most 512 KiB, each by a registration of its own.
-    let registrations = counter(&pair.a, "reg_wqes")? - before;
-    ensure!(registrations >= 80, "only {registrations} fast registrations; was it RDMA?");
-    pair.b.check("rpc.nfsd 0 && umount /export", LONG)?;
     Ok(())
 }

@@ -3,10 +3,8 @@
 use anyhow::Result;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::talk::{LONG, SHORT, connect};
-
-/// Path of siw.ko in the guests.
-pub(crate) const MODULE: &str = "/vrnic/siw.ko";
+use vrnic_tests::siw;
+use vrnic_tests::talk::connect;
 
 /// The guest that runs the server.
 #[derive(Clone, Copy)]
@@ -18,7 +16,7 @@ pub(crate) enum Server {
 impl Server {
     /// Returns the guests of server and client, after siw was created in guest b.
     pub(crate) fn ends(self, pair: &Pair) -> Result<(&Guest, &Guest)> {
-        software(&pair.b)?;
+        siw::create(&pair.b)?;
         Ok(match self {
             Self::Vrnic => (&pair.a, &pair.b),
             Self::Siw => (&pair.b, &pair.a),
@@ -30,14 +28,4 @@ impl Server {
 pub(crate) fn run(pair: &Pair, server: Server, serve: &str, call: &str) -> Result<()> {
     let (server, client) = server.ends(pair)?;
     connect((server, serve), (client, &format!("{call} {}", server.ip()))).map(drop)
-}
-
-/// Creates siw on the network card of a guest, if it has none.
-pub(crate) fn software(guest: &Guest) -> Result<()> {
-    if guest.agent().run("rdma dev show siw0", SHORT)?.ok() {
-        return Ok(());
-    }
-    guest.check("rmmod vrnic; modprobe rdma_ucm", SHORT)?;
-    guest.check(&format!("insmod {MODULE}"), SHORT)?;
-    guest.check("rdma link add siw0 type siw netdev eth0", LONG).map(drop)
 }

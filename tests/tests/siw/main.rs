@@ -3,20 +3,20 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`ends`] | the guest that runs the server, and siw |
+//! | [`ends`] | the guest that runs the server |
 //! | [`network`] | faults on purpose |
 
 mod ends;
 mod network;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::modules;
+use vrnic_tests::siw;
 use vrnic_tests::storage::{attach, detach, write_and_read};
 use vrnic_tests::talk::SHORT;
 
@@ -47,11 +47,11 @@ const PERFTEST: [&str; 8] = [
 ];
 
 fn main() -> ExitCode {
-    let Some(file) = std::env::var_os("VRNIC_SIW") else {
-        return harness::skipped("siw: VRNIC_SIW names no module; scripts/test siw builds one");
-    };
-    let files = match files(Path::new(&file)) {
-        Ok(files) => files,
+    let files = match files() {
+        Ok(Some(files)) => files,
+        Ok(None) => {
+            return harness::skipped("siw: VRNIC_SIW names no module; scripts/test siw builds one");
+        }
         Err(error) => {
             eprintln!("{error:#}");
             return ExitCode::FAILURE;
@@ -65,12 +65,13 @@ fn main() -> ExitCode {
     )
 }
 
-/// Returns the modules that guests need: siw, and those that spoil the network.
-fn files(siw: &Path) -> Result<Vec<(String, Vec<u8>)>> {
-    let module = std::fs::read(siw).with_context(|| siw.display().to_string())?;
+/// Returns the modules that guests need: siw, and those that spoil the network. `None` if siw was
+/// not built.
+fn files() -> Result<Option<Vec<(String, Vec<u8>)>>> {
+    let Some(module) = siw::file()? else { return Ok(None) };
     let mut files = modules::files(&network::MODULES)?;
-    files.push((ends::MODULE.to_owned(), module));
-    Ok(files)
+    files.push(module);
+    Ok(Some(files))
 }
 
 /// The cases of one direction.
@@ -90,15 +91,12 @@ fn cases(server: Server) -> Vec<Case> {
         Case::new(format!("{name} {way}"), move |pair: &mut Pair| run(pair, server, serve, call))
     });
     let lossy = Case::new(format!("losses {way}"), move |pair: &mut Pair| {
-        ends::software(&pair.b)?;
+        siw::create(&pair.b)?;
         network::bad(pair, || run(pair, server, LONG.0, LONG.1))
     });
     let large = Case::new(format!("MTU 9000 {way}"), move |pair: &mut Pair| large(pair, server));
-    let mut cases: Vec<_> = tools.chain([lossy, large]).collect();
-    if matches!(server, Server::Siw) {
-        cases.push(Case::new(format!("NVMe {way}"), move |pair: &mut Pair| blocks(pair, server)));
-    }
-    cases
+    let blocks = Case::new(format!("NVMe {way}"), move |pair: &mut Pair| blocks(pair, server));
+    tools.chain([lossy, large, blocks]).collect()
 }
 
 /// Attaches a disk of the server, and uses it.

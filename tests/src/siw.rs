@@ -1,0 +1,30 @@
+//! The kernel's software iWARP (siw) in place of a guest's adapter.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use vrnic_qemu::guest::Guest;
+
+use crate::talk::{LONG, SHORT};
+
+/// Path of siw.ko in the guests.
+const MODULE: &str = "/vrnic/siw.ko";
+
+/// Returns siw.ko as a file of guests; `None` if the variable `VRNIC_SIW` names no module, which
+/// `scripts/test` builds.
+pub fn file() -> Result<Option<(String, Vec<u8>)>> {
+    let Some(file) = std::env::var_os("VRNIC_SIW") else { return Ok(None) };
+    let path = Path::new(&file);
+    let module = std::fs::read(path).with_context(|| path.display().to_string())?;
+    Ok(Some((MODULE.to_owned(), module)))
+}
+
+/// Unloads the driver of a guest's adapter and creates siw on its network card, if it has none.
+pub fn create(guest: &Guest) -> Result<()> {
+    if guest.agent().run("rdma dev show siw0", SHORT)?.ok() {
+        return Ok(());
+    }
+    guest.check("rmmod vrnic; modprobe rdma_ucm", SHORT)?;
+    guest.check(&format!("insmod {MODULE}"), SHORT)?;
+    guest.check("rdma link add siw0 type siw netdev eth0", LONG).map(drop)
+}
