@@ -46,10 +46,19 @@ impl Accel {
             Ok("tcg") => return Ok(Self::Tcg),
             _ => {}
         }
-        let (accel, word) = if probe(paths) { (Self::Kvm, "kvm") } else { (Self::Tcg, "tcg") };
+        let accel = if probe(paths) { Self::Kvm } else { Self::Tcg };
         // Only a later start would be slower without it.
-        let _kept = fs::write(note, word);
+        let _kept = fs::write(note, accel.name());
         Ok(accel)
+    }
+
+    /// Its name, as `VRNIC_ACCEL` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
     }
 
     /// QEMU's arguments for it.

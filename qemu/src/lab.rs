@@ -156,9 +156,11 @@ fn script(pair: &Pair, guest: &Guest, command: &str) -> String {
     let others = pair.guests().filter(|other| other.setup().name != *name);
     let peers: Vec<_> = others.map(Guest::ip).collect();
     let (address, peer, peers) = (guest.ip(), peers.first().unwrap_or(&""), peers.join(" "));
+    let accel = pair.accel().name();
     format!(
         "export VRNIC_NAME={name} VRNIC_ADDRESS={address} VRNIC_PEER={peer} VRNIC_PEERS='{peers}'\n\
          export VRNIC_DEVICE=$(ls /sys/class/infiniband | head -n 1) VRNIC_OUTPUT={OUTPUT}\n\
+         export VRNIC_ACCEL={accel}\n\
          mkdir -p {OUTPUT} && cd {TREE} || exit\n\
          {command}"
     )

@@ -17,6 +17,7 @@
 //! | [`perftest`] | the perftest set and its table |
 //! | [`mesh`] | traffic between each two guests |
 //! | [`lab`] | a command in a guest and servers in its peers, for programs that are not ours |
+//! | [`timing`] | how long such a command took, and what its adapter moved |
 //! | [`room`] | the memory that guests need and this machine has |
 //! | [`qmp`] | commands for a running QEMU |
 //! | [`progress`] | progress lines as the scripts write them |
@@ -39,3 +40,4 @@ pub mod protocol;
 pub mod qmp;
 pub mod room;
 pub mod rundir;
+pub mod timing;

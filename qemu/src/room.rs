@@ -1,8 +1,14 @@
 //! The memory that guests need and this machine has.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, ensure};
+
+/// Memory in MiB that guests get beside what their image takes.
+const BESIDE_IMAGE: u64 = 1024;
+/// Memory in MiB that guests get at least.
+const LEAST: u64 = 1536;
 
 /// Checks that this machine has the memory of this many guests with `memory` MiB each.
 ///
@@ -18,6 +24,23 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
          {here} MiB available; choose fewer guests (--guests) or less memory (--memory)"
     );
     Ok(())
+}
+
+/// Returns the memory in MiB of a guest with this image, if nobody has chosen one. While a guest
+/// boots, it holds its image twice.
+///
+/// # Errors
+/// When the image is not there.
+pub fn for_image(image: &Path) -> anyhow::Result<u32> {
+    let told = || format!("cannot read {}", image.display());
+    let bytes = fs::metadata(image).with_context(told)?.len();
+    memory_for(bytes >> 20).with_context(|| format!("{} is too large", image.display()))
+}
+
+/// Returns the memory in MiB for an image of so many MiB.
+fn memory_for(image: u64) -> Option<u32> {
+    let needed = image.checked_mul(2)?.checked_add(BESIDE_IMAGE)?.max(LEAST);
+    u32::try_from(needed).ok()
 }
 
 /// Returns the available memory in MiB that /proc/meminfo tells of.
@@ -37,6 +60,13 @@ mod tests {
                     MemAvailable:   22940672 kB\n";
         assert_eq!(available(text), Some(22_403));
         assert_eq!(available("MemTotal:       24574340 kB\n"), None);
+    }
+
+    #[test]
+    fn large_images_get_more_memory() {
+        assert_eq!(memory_for(200), Some(1536));
+        assert_eq!(memory_for(900), Some(2824));
+        assert_eq!(memory_for(u64::MAX), None);
     }
 
     #[test]

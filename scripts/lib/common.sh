@@ -60,3 +60,12 @@ in_root() {
 kernel_release() {
 	cat "$VRNIC_TOOLROOT/etc/vrnic-kernel" 2>/dev/null || die "there is no tool root yet; run scripts/setup"
 }
+
+# guest_folder IMAGE [PACKAGE…]: the folder of the image minimal or apps, with these Debian packages beside its own.
+guest_folder() {
+	local folder=$VRNIC_GUEST
+	[ "$1" != apps ] || folder=$VRNIC_GUEST_APPS
+	shift
+	[ $# -eq 0 ] || folder+=-with-$(printf '%s\n' "$@" | LC_ALL=C sort -u | sha256sum | cut -c1-12)
+	printf '%s\n' "$folder"
+}

@@ -33,12 +33,27 @@ guest_make() {
 
 # guest_make_apps: the image of the long tests, in the folder $VRNIC_GUEST_APPS.
 guest_make_apps() {
-	local VRNIC_GUEST=$VRNIC_GUEST_APPS
-	local GUEST_PACKAGES=("${GUEST_PACKAGES[@]}" "${APPS_PACKAGES[@]}")
+	guest_make_more "$VRNIC_GUEST_APPS" "${APPS_PACKAGES[@]}"
+}
+
+# guest_make_with IMAGE PACKAGE…: the image minimal or apps with more packages, in the folder that guest_folder prints.
+guest_make_with() {
+	local image=$1 folder more=()
+	folder=$(guest_folder "$@")
+	[ "$image" != apps ] || more=("${APPS_PACKAGES[@]}")
+	shift
+	guest_make_more "$folder" "${more[@]}" "$@"
+}
+
+# guest_make_more FOLDER PACKAGE…: an image with more packages, and with the modules of the long tests.
+guest_make_more() {
+	local VRNIC_GUEST=$1
+	shift
+	local GUEST_PACKAGES=("${GUEST_PACKAGES[@]}" "$@")
 	local GUEST_MODULES=("${GUEST_MODULES[@]}" "${APPS_MODULES[@]}")
 	rm -rf "$VRNIC_GUEST"
 	mkdir -p "$VRNIC_CACHE/log" "$VRNIC_GUEST"
-	guest_root "$VRNIC_CACHE/log" "other people's programs"
+	guest_root "$VRNIC_CACHE/log" "$*"
 	guest_image "$VRNIC_CACHE/log"
 }
 

@@ -12,6 +12,8 @@ fn main() -> ExitCode {
     let cases = vec![
         Trial::test("perftest_with_its_server_in_the_peer", || Ok(perftest()?)),
         Trial::test("the_status_of_a_command_that_fails", || Ok(failure()?)),
+        Trial::test("times_are_refused_without_kvm", || Ok(timing()?)),
+        Trial::test("packages_have_names_of_packages", || Ok(names()?)),
     ];
     // Two guests at a time.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
@@ -60,5 +62,28 @@ fn failure() -> Result<()> {
     let told = said(&ran);
     ensure!(ran.status.code() == Some(42), "not the command's status: {told}");
     ensure!(told.contains("ping data: rdma-ping-2"), "rping exchanged nothing: {told}");
+    Ok(())
+}
+
+/// Without KVM no guest boots for a command whose time is asked for.
+fn timing() -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/lab");
+    let mut command = Command::new(script);
+    command.env("VRNIC_ACCEL", "tcg").args(["--timing", "--", "true"]);
+    let ran = command.output().context("cannot run scripts/lab")?;
+    let told = said(&ran);
+    ensure!(ran.status.code() == Some(125) && told.contains("not under KVM"), "{told}");
+    ensure!(!told.contains("booting"), "a guest was booted: {told}");
+    Ok(())
+}
+
+/// What apt would take for an option is no package.
+fn names() -> Result<()> {
+    let ran = lab(&["--package", "-oDebug=1", "--", "true"])?;
+    let told = said(&ran);
+    ensure!(
+        ran.status.code() == Some(1) && told.contains("not the name of a Debian package"),
+        "{told}"
+    );
     Ok(())
 }

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum, value_parser};
+use vrnic_qemu::accel::Accel;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::lab::{Job, collect, run};
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
+use vrnic_qemu::paths::Paths;
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
+use vrnic_qemu::timing::Timing;
 
 /// Exit status when the guests or the daemon fail, and not the command.
 const BROKEN: u8 = 125;
@@ -21,7 +24,7 @@ const BROKEN: u8 = 125;
 /// Commands run as root in the folder /lab, with these variables: VRNIC_ADDRESS is the IPv4 address
 /// of their guest, VRNIC_PEER that of guest b (in the other guests that of guest a), VRNIC_PEERS
 /// those of all other guests, VRNIC_DEVICE the name of the RDMA device, VRNIC_NAME the guest's
-/// letter, VRNIC_OUTPUT a folder for files that --output keeps.
+/// letter, VRNIC_OUTPUT a folder for files that --output keeps, VRNIC_ACCEL is kvm or tcg.
 #[derive(Debug, Parser)]
 #[command(name = "scripts/lab", after_long_help = EXAMPLE)]
 struct Args {
@@ -34,14 +37,19 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     cpus: u32,
 
-    /// Memory of each guest, such as 512M or 2G
-    #[arg(long, default_value = "1536M", value_parser = mebibytes)]
-    memory: u32,
+    /// Memory of each guest, such as 512M or 2G. Without it, 1536M, or what a larger image needs
+    #[arg(long, value_parser = mebibytes)]
+    memory: Option<u32>,
 
     /// What the guests have beside Debian's minimal base. Minimal: rdma-core, perftest. Apps: also
     /// libfabric, UCX, Open MPI, NFS
     #[arg(long, value_enum, default_value_t = Image::Minimal)]
     image: Image,
+
+    /// Install this Debian package, too, with all that it depends on. Can be given several times.
+    /// The image with these packages is made on first use and kept
+    #[arg(long = "package", value_name = "NAME")]
+    packages: Vec<String>,
 
     /// The protocol of the adapters
     #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = transport)]
@@ -65,11 +73,20 @@ struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 
+    /// Print how long the command took, and what the adapter of guest a sent and received.
+    /// Refused if the guests are not under KVM, because such figures say nothing about hardware
+    #[arg(long)]
+    timing: bool,
+
     /// The command of guest a. A single word is text for its shell; several words are a program and
     /// its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
+
+const NO_TIMING: &str = "\
+the guests are not under KVM, so --timing is refused: QEMU would translate their code, and times \
+of translated programs say nothing about hardware. Use a machine with KVM, or leave the option out";
 
 const EXAMPLE: &str = "\
 Example: a server in guest b and its client in guest a
@@ -97,16 +114,21 @@ fn main() -> ExitCode {
 
 /// Boots the guests and runs the commands. Returns the status.
 fn lab(args: Args) -> Result<i32> {
-    room::check(args.guests, args.memory)?;
+    let paths = Paths::from_env()?;
+    let accel = Accel::choose(&paths)?;
+    ensure!(!args.timing || accel == Accel::Kvm, NO_TIMING);
+    let memory = args.memory.map_or_else(|| room::for_image(&paths.base_image()), Ok)?;
+    room::check(args.guests, memory)?;
     let options = Options {
         guests: args.guests,
         cpus: args.cpus,
-        memory: args.memory,
+        memory,
         personality: args.personality,
         tree: args.copy,
         ..Options::default()
     };
-    step(format!("booting {} guests of the {:?} image", args.guests, args.image));
+    let (image, packages) = (args.image, args.packages.join(" "));
+    step(format!("booting {} guests of the {image:?} image {packages}", args.guests));
     let pair = Pair::boot(options)?;
     step(format!("all guests are up, under {:?}", pair.accel()));
     let job = Job {
@@ -114,8 +136,12 @@ fn lab(args: Args) -> Result<i32> {
         peer: args.peer,
         limit: Duration::from_secs(args.timeout),
     };
+    let timing = args.timing.then(|| Timing::start(&pair)).transpose()?;
     let code = run(&pair, &job)?;
     step(format!("the command ended with {code}"));
+    if let Some(timing) = timing {
+        step(timing.end(&pair)?);
+    }
     if let Some(output) = &args.output {
         collect(&pair, output)?;
     }

@@ -1,0 +1,72 @@
+//! How long a command took, and what an adapter moved meanwhile.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::guest::Guest;
+use crate::pair::Pair;
+
+/// Bytes that guest a's adapter has sent and received.
+const BYTES: &str = "cat /sys/class/infiniband/*/ports/1/hw_counters/tx_bytes \
+                     /sys/class/infiniband/*/ports/1/hw_counters/rx_bytes";
+/// Time limit for reading them.
+const READING: Duration = Duration::from_secs(20);
+
+/// A moment, and the adapter's counters then.
+#[derive(Debug)]
+pub struct Timing {
+    at: Instant,
+    bytes: [u64; 2],
+}
+
+impl Timing {
+    /// Takes the time.
+    ///
+    /// # Errors
+    /// When guest a does not tell its counters.
+    pub fn start(pair: &Pair) -> Result<Self> {
+        let bytes = bytes(&pair.a)?;
+        Ok(Self { at: Instant::now(), bytes })
+    }
+
+    /// Returns a sentence about the time since the start.
+    ///
+    /// # Errors
+    /// When guest a does not tell its counters.
+    pub fn end(&self, pair: &Pair) -> Result<String> {
+        let took = self.at.elapsed();
+        Ok(sentence(took, self.bytes, bytes(&pair.a)?))
+    }
+}
+
+fn sentence(took: Duration, [sent, received]: [u64; 2], [tx, rx]: [u64; 2]) -> String {
+    format!(
+        "the command took {:.3} s; the adapter of guest a sent {} bytes and received {} bytes",
+        took.as_secs_f64(),
+        tx.saturating_sub(sent),
+        rx.saturating_sub(received)
+    )
+}
+
+/// Returns what the guest's adapter has sent and received.
+fn bytes(guest: &Guest) -> Result<[u64; 2]> {
+    let text = guest.agent().check(BYTES, READING)?;
+    let mut numbers = text.lines().map(|line| line.trim().parse().ok());
+    let mut next = || numbers.next().flatten().context("the adapter's counters are no numbers");
+    Ok([next()?, next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_has_what_was_moved_meanwhile() {
+        let text = sentence(Duration::from_millis(1500), [100, 1000], [350, 1000]);
+        assert_eq!(
+            text,
+            "the command took 1.500 s; the adapter of guest a sent 250 bytes and received 0 bytes"
+        );
+    }
+}
