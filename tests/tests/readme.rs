@@ -1,0 +1,199 @@
+//! The commands of README.md and docs/ci.md, run as they are printed there. A block that this test
+//! does not know fails it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use libtest_mimic::{Arguments, Trial};
+use vrnic_qemu::accel::Accel;
+use vrnic_qemu::agent::Agent;
+use vrnic_qemu::overlay::write_initramfs;
+use vrnic_qemu::paths::Paths;
+use vrnic_qemu::process::Killed;
+
+/// Time limit of a guest that boots.
+const BOOT: Duration = Duration::from_secs(180);
+/// Time limit of a command in it.
+const SHORT: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let cases = vec![
+        Trial::test("every_block_is_run", || Ok(every_block()?)),
+        Trial::test("packages", || Ok(packages()?)),
+        Trial::test("scripts_run", || Ok(scripts_run()?)),
+        Trial::test("your_own_vm", || Ok(own_vm()?)),
+        Trial::test("scripts_lab", || Ok(labs()?)),
+    ];
+    // Two guests at a time.
+    let arguments = Arguments { test_threads: Some(1), ..arguments };
+    libtest_mimic::run(&arguments, cases).exit_code()
+}
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The blocks of code of a document that are commands.
+fn blocks(document: &str) -> Result<Vec<String>> {
+    let text = fs::read_to_string(top().join(document))?;
+    // Outside and inside of blocks take turns.
+    let inside = text.split("```").skip(1).step_by(2).map(|block| block.trim().to_owned());
+    // A drawing is no command.
+    Ok(inside.filter(|block| !block.contains('┌')).collect())
+}
+
+/// The blocks that begin with this text, of both documents.
+fn beginning(with: &str) -> Result<Vec<String>> {
+    let all = [blocks("README.md")?, blocks("docs/ci.md")?].concat();
+    let found: Vec<_> = all.into_iter().filter(|block| block.starts_with(with)).collect();
+    ensure!(!found.is_empty(), "no block begins with '{with}'");
+    Ok(found)
+}
+
+/// What the cases of this test run. The action needs a forge.
+const KNOWN: [&str; 6] =
+    ["scripts/package", "scripts/run", "vrnicd", "qemu-system-x86_64", "scripts/lab", "jobs:"];
+
+fn every_block() -> Result<()> {
+    for document in ["README.md", "docs/ci.md"] {
+        let blocks = blocks(document)?;
+        ensure!(!blocks.is_empty(), "{document} has no blocks");
+        for block in blocks {
+            let known = KNOWN.iter().any(|known| block.starts_with(known));
+            ensure!(known, "{document} has a block that this test does not run:\n{block}");
+        }
+    }
+    Ok(())
+}
+
+/// Runs shell text in the clone. Returns its output.
+fn shell(text: &str, folder: &Path) -> Result<String> {
+    let mut command = Command::new("bash");
+    command.args(["-euc", text]).current_dir(folder).stdin(Stdio::null());
+    let ran = command.output().context("cannot run bash")?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (said(&ran.stdout), said(&ran.stderr));
+    ensure!(ran.status.success(), "{text}\n{}\n{stdout}{stderr}", ran.status);
+    Ok(stdout)
+}
+
+/// The packages are built. apt says what it would install, and installs nothing.
+fn packages() -> Result<()> {
+    for block in beginning("scripts/package")? {
+        let block = block.replace("apt install", "apt-get --simulate install");
+        let said = shell(&block, &top())?;
+        ensure!(said.contains("Inst vrnicd"), "apt would not install it:\n{said}");
+    }
+    Ok(())
+}
+
+/// Perftest's table comes. This test is a part of `scripts/test`, which is asked for its help only.
+fn scripts_run() -> Result<()> {
+    for block in beginning("scripts/run")? {
+        let block = block.replace("scripts/test ", "scripts/test --help ");
+        let said = shell(&block, &top())?;
+        for text in ["ib_write_bw", "ib_send_lat", "All tests"] {
+            ensure!(said.contains(text), "no {text}:\n{said}");
+        }
+    }
+    Ok(())
+}
+
+/// The programs of the examples are written here; the commands are those of the documents.
+fn labs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    fs::create_dir(folder.path().join("my-tests"))?;
+    for (name, text) in [
+        ("server", "#!/bin/sh\nexec ib_write_bw -n 100\n"),
+        ("client", "#!/bin/sh\necho kept >$VRNIC_OUTPUT/kept\nexec ib_write_bw -n 100 $1\n"),
+    ] {
+        let file = folder.path().join("my-tests").join(name);
+        fs::write(&file, text)?;
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
+    }
+    let script = top().canonicalize()?.join("scripts/lab");
+    for block in beginning("scripts/lab")? {
+        let command = block.replace("scripts/lab", &script.to_string_lossy());
+        let said = shell(&command, folder.path())?;
+        ensure!(said.contains("BW average") || said.contains("rc_bi_bw"), "{block}:\n{said}");
+        if block.contains("--output results") {
+            let kept = fs::read_to_string(folder.path().join("results/a/kept"))?;
+            ensure!(kept == "kept\n", "{kept}");
+        }
+    }
+    Ok(())
+}
+
+/// The daemon and QEMU, with the arguments of the README: the guest gets an active RDMA device.
+fn own_vm() -> Result<()> {
+    let paths = Paths::from_env()?;
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    write_initramfs(&paths, &[], None, &path("initramfs"))?;
+    let (daemon, qemu) = (&beginning("vrnicd")?[0], &beginning("qemu-system-x86_64 …")?[0]);
+    // What every VM has beside the README's arguments: a kernel, a console, a way for commands.
+    let accel = Accel::choose(&paths)?.arguments().join(" ");
+    let more = format!(
+        "{accel} -smp 1,maxcpus=2 -nodefaults -display none -no-reboot -kernel {kernel} \
+         -initrd {folder}/initramfs -append 'console=ttyS0 quiet no_timer_check tsc=reliable \
+         rdinit=/init panic=-1 hostname=a' -serial file:{folder}/console \
+         -device virtio-serial-pci -chardev socket,id=agent,path={folder}/agent,server=on,wait=off \
+         -device virtserialport,chardev=agent,name=vrnic.agent",
+        kernel = paths.kernel().display(),
+        folder = folder.path().display(),
+    );
+    let program = paths.qemu_command();
+    let words = std::iter::once(program.get_program()).chain(program.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    // The sockets are in a /run of their own, which goes with its processes.
+    let script = format!(
+        "mount -t tmpfs tmpfs /run && mkdir /run/vrnic && PATH={bin}:$PATH
+         qemu-system-x86_64() {{ {qemu_program} \"$@\"; }}
+         {daemon} &
+         until [ -e /run/vrnic/a.sock ] && [ -e /run/vrnic/b.net ]; do kill -0 $!; sleep 0.1; done
+         {qemu}",
+        bin = paths.bin.display(),
+        qemu_program = words.join(" "),
+        qemu = qemu.replace('…', &more),
+    );
+    let log = fs::File::create(path("log"))?;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", &script])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    let mut vm = Killed::start(command).context("cannot run unshare")?;
+    let told = || {
+        let text = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+        format!("{script}\n{}\n{}", text("log"), text("console"))
+    };
+    device_appears(&path("agent"), &mut vm).with_context(told)
+}
+
+/// Waits for the guest, loads the module, and looks at the device.
+fn device_appears(agent: &Path, vm: &mut Killed) -> Result<()> {
+    let end = Instant::now() + BOOT;
+    let port = loop {
+        match UnixStream::connect(agent) {
+            Ok(port) => break port,
+            Err(_) if vm.alive() && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => bail!("QEMU or the daemon ended: {error}"),
+        }
+    };
+    let agent = Agent::connect("a", port, BOOT)?;
+    agent.check("ip link set eth0 up && ip addr add 10.9.0.1/24 dev eth0", SHORT)?;
+    agent.check("modprobe -a ib_uverbs rdma_ucm && insmod /vrnic/vrnic.ko", SHORT)?;
+    agent.check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT)?;
+    let device = agent.check("ibv_devinfo", SHORT)?;
+    ensure!(device.contains("PORT_ACTIVE"), "{device}");
+    Ok(())
+}
