@@ -63,7 +63,7 @@ fn cell(kind: &Value, value: &Json) -> String {
     }
 }
 
-fn text(value: &Json) -> String {
+pub(crate) fn text(value: &Json) -> String {
     match value {
         Json::Null => "-".to_owned(),
         Json::String(text) => text.clone(),

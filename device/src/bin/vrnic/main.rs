@@ -9,7 +9,7 @@
 //! | [`pcap`], [`files`] | captures, and the files that they are written to |
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
-//! | [`top`] | rates, refreshed |
+//! | [`top`] | what the adapters do, refreshed |
 
 mod change;
 mod client;
@@ -57,7 +57,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show the rates of all functions, and refresh them
+    /// Show the rates of all functions, and refresh them. On a terminal, keys lead to the queue
+    /// pairs of a function, and to one of them. Otherwise a table is printed each time
     Top {
         /// Seconds between two refreshes
         #[arg(short, long, default_value_t = 1.0, value_parser = top::parse_interval)]
