@@ -5,10 +5,12 @@
 //! | --- | --- |
 //! | [`storage`] | the driver's own kernel client |
 //! | [`networks`] | IPv6, VLANs, network namespaces |
+//! | [`sockets`] | TCP sockets that the guest ends |
 //! | [`removal`] | devices that go while they are used |
 
 mod networks;
 mod removal;
+mod sockets;
 mod storage;
 
 use std::process::ExitCode;
@@ -41,9 +43,9 @@ fn main() -> ExitCode {
         Case::new("reload", |pair| reload(&pair.a, "")),
         Case::new("adapter_dies", dies),
     ];
-    let cases = [own, storage::cases(), networks::cases(), removal::cases()];
+    let cases = [own, storage::cases(), networks::cases(), sockets::cases(), removal::cases()];
     harness::main_with_modules(
-        &networks::MODULES,
+        &[&networks::MODULES[..], &sockets::MODULES].concat(),
         Options { personality: Transport::Iwarp, ..Options::default() },
         cases.into_iter().flatten().collect(),
     )

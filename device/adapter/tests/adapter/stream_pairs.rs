@@ -22,7 +22,7 @@ use crate::bus::{Endpoint, Guest};
 use crate::keys::{alloc_mr, reg, reg_seg};
 use crate::world::World;
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// Counts the frames that adapters send.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Daemon {
     }
 }
 
-fn stage(end: &Endpoint) -> Stage {
+pub(crate) fn stage(end: &Endpoint) -> Stage {
     let queried = end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION");
     Stage::from_raw(queried.stage).expect("a stage")
 }
@@ -212,6 +212,26 @@ fn every_operation(daemon: &Daemon, mut a: Endpoint, mut b: Endpoint) {
 fn messages_within_a_daemon_are_copied() {
     let daemon = Daemon::new(false);
     let (a, b) = daemon.connected();
+    every_operation(&daemon, a, b);
+}
+
+/// The same after a reset: the next connection of two QPs is paired anew.
+#[test]
+fn qps_that_were_reset_are_paired_again() {
+    let daemon = Daemon::new(false);
+    let (mut a, mut b) = daemon.connected();
+    for round in 0..3 {
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+        a.fill(0, &[round; 8]);
+        let before = daemon.frames();
+        assert_eq!(daemon.complete(&mut a, &write), Status::Success, "{round}");
+        assert_eq!((b.bytes(0, 8), daemon.frames()), (vec![round; 8], before));
+        a.set_state(State::Err);
+        daemon.pass(2 * MS);
+        [&mut a, &mut b].into_iter().for_each(|end| end.set_state(State::Reset));
+        stream::connect_pair(&a, &b);
+        daemon.pass(2 * MS);
+    }
     every_operation(&daemon, a, b);
 }
 

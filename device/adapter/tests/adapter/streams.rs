@@ -348,6 +348,25 @@ fn a_program_that_ends_its_qp_resets_the_connection() {
     assert_eq!(b.state(), State::Err);
 }
 
+/// A QP that has failed takes another connection, once it was reset.
+#[test]
+fn a_qp_takes_one_connection_after_the_other() {
+    let cable = Cable::new(11, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    for round in 0..4 {
+        a.fill(0, &[round; 8]);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success, "{round}");
+        assert_eq!(b.bytes(0, 8), [round; 8]);
+        b.post_recv(1, &[b.sge(0, 100)]);
+        a.set_state(State::Err);
+        assert_eq!(status(&received(&cable, &mut b)), Status::WrFlushErr);
+        assert_eq!(b.state(), State::Err);
+        [&mut a, &mut b].into_iter().for_each(|end| end.set_state(State::Reset));
+        stream::connect_pair(&a, &b);
+    }
+}
+
 #[test]
 fn a_connection_has_one_qp() {
     let cable = Cable::new(5, Faults::default());
