@@ -1,5 +1,5 @@
-//! Binds the public libibverbs API of the tool root, so that what runs in the guests was built
-//! against the very headers of the guests' library.
+//! Binds the public APIs of libibverbs and librdmacm of the tool root, so that what runs in the
+//! guests was built against the very headers of the guests' libraries.
 
 use std::env;
 use std::error::Error;
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=wrapper.h");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     bind(&found("VRNIC_VERBS_INCLUDE", "infiniband/verbs.h")?, &out.join("verbs.rs"))?;
-    link(&found("VRNIC_VERBS_LIB", "libibverbs.so")?.join("libibverbs.so"), &out)
+    link(&found("VRNIC_VERBS_LIB", "libibverbs.so")?, &out)
 }
 
 /// Returns the folder that a variable names, which must hold `file`.
@@ -30,9 +30,9 @@ fn bind(include: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
         .header("wrapper.h")
         .clang_arg(format!("-I{}", include.display()))
         .clang_arg(format!("-I{}", include.join("x86_64-linux-gnu").display()))
-        .allowlist_function("_?ibv_.*")
-        .allowlist_type("ibv_.*|verbs_context")
-        .allowlist_var("IBV_.*")
+        .allowlist_function("_?ibv_.*|rdma_.*")
+        .allowlist_type("ibv_.*|verbs_context|rdma_.*|sockaddr_in")
+        .allowlist_var("IBV_.*|RDMA_.*")
         .prepend_enum_name(false)
         .derive_default(false)
         .layout_tests(false)
@@ -42,19 +42,25 @@ fn bind(include: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Links against the one library, through a folder that holds nothing else: the root's libc must
+/// The libraries that are bound.
+const LIBRARIES: [&str; 2] = ["ibverbs", "rdmacm"];
+
+/// Links against these libraries, through a folder that holds nothing else: the root's libc must
 /// not be found before the host's.
-fn link(library: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+fn link(libraries: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let folder = out.join("lib");
     std::fs::create_dir_all(&folder)?;
-    let name = folder.join("libibverbs.so");
-    if name.symlink_metadata().is_ok() {
-        std::fs::remove_file(&name)?;
+    for library in LIBRARIES {
+        let file = format!("lib{library}.so");
+        let name = folder.join(&file);
+        if name.symlink_metadata().is_ok() {
+            std::fs::remove_file(&name)?;
+        }
+        symlink(libraries.join(&file).canonicalize()?, &name)?;
+        println!("cargo::rustc-link-lib=dylib={library}");
     }
-    symlink(library.canonicalize()?, &name)?;
     println!("cargo::rustc-link-search=native={}", folder.display());
-    println!("cargo::rustc-link-lib=dylib=ibverbs");
-    // The library's own needs (libnl, a newer libc) are the guest's to satisfy.
+    // The libraries' own needs (libnl, a newer libc) are the guest's to satisfy.
     println!("cargo::rustc-link-arg=-Wl,--allow-shlib-undefined");
     Ok(())
 }

@@ -3,11 +3,13 @@
 //!
 //! | module | what it shows |
 //! | --- | --- |
+//! | [`conformance`] | the conformance program |
 //! | [`storage`] | the driver's own kernel client |
 //! | [`networks`] | IPv6, VLANs, network namespaces |
 //! | [`sockets`] | TCP sockets that the guest ends |
 //! | [`removal`] | devices that go while they are used |
 
+mod conformance;
 mod networks;
 mod removal;
 mod sockets;
@@ -43,7 +45,14 @@ fn main() -> ExitCode {
         Case::new("reload", |pair| reload(&pair.a, "")),
         Case::new("adapter_dies", dies),
     ];
-    let cases = [own, storage::cases(), networks::cases(), sockets::cases(), removal::cases()];
+    let cases = [
+        own,
+        conformance::cases(),
+        storage::cases(),
+        networks::cases(),
+        sockets::cases(),
+        removal::cases(),
+    ];
     harness::main_with_modules(
         &[&networks::MODULES[..], &sockets::MODULES].concat(),
         Options { personality: Transport::Iwarp, ..Options::default() },

@@ -1,6 +1,6 @@
-//! Bindings to the public libibverbs API, generated at build time from infiniband/verbs.h, and the
-//! calls that the header offers only as inline functions: they go through the function table in
-//! the context.
+//! Bindings to the public APIs of libibverbs and librdmacm, generated at build time from their
+//! headers, and the calls that verbs.h offers only as inline functions: they go through the
+//! function table in the context.
 #![allow(
     missing_docs,
     non_camel_case_types,

@@ -21,6 +21,7 @@
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
+//! | [`cm`] | connections by the RDMA connection manager |
 //! | [`wr`] | lists of work requests |
 //! | [`post`] | posting to QPs |
 //! | [`extended`] | creation by the extended interfaces, and polling by that of CQs |
@@ -37,6 +38,7 @@ pub mod address;
 #[cfg(feature = "vrnic")]
 pub mod answer;
 pub mod buffer;
+pub mod cm;
 pub mod context;
 pub mod cq;
 pub mod device_memory;

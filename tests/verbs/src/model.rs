@@ -93,6 +93,7 @@ pub enum Status {
     RemOpErr = 11,
     RetryExcErr = 12,
     RnrRetryExcErr = 13,
+    FatalErr = 19,
 }
 
 /// Completion opcodes (`enum ibv_wc_opcode`).

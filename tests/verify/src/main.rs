@@ -18,8 +18,9 @@ mod agent;
 mod rpc;
 mod suite;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -38,8 +39,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the cases. Prints one line for each (`ok NAME` or `FAIL NAME: reason`), and a sum at the
-    /// end.
+    /// Run the cases. Prints one line for each (`ok NAME`, `FAIL NAME: reason` or `skip NAME:
+    /// reason`), and a sum at the end.
     Run(Run),
     /// Print the names of the cases.
     List(Selection),
@@ -69,6 +70,10 @@ struct Run {
     /// Name of the RDMA device at both ends. Needed if there are several.
     #[arg(long)]
     device: Option<String>,
+    /// Connect QPs by the RDMA connection manager, as iWARP needs it: the IPv4 addresses of the
+    /// devices of ends a and b, with a comma between them. Skips the cases of what iWARP lacks.
+    #[arg(long, value_name = "A,B")]
+    cm: Option<Addresses>,
     /// Memory of send queues: the value of VRNIC_SQ for the agents.
     #[cfg(feature = "vrnic")]
     #[arg(long, value_parser = ["guest", "device"])]
@@ -81,6 +86,22 @@ struct Run {
     times: bool,
     #[command(flatten)]
     selection: Selection,
+}
+
+/// Addresses of two ends.
+#[derive(Clone, Copy, Debug)]
+struct Addresses([Ipv4Addr; 2]);
+
+impl FromStr for Addresses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed =
+            text.split_once(',').and_then(|(a, b)| Some([a.parse().ok()?, b.parse().ok()?]));
+        parsed
+            .map(Self)
+            .ok_or_else(|| format!("{text}: want two IPv4 addresses, such as 10.9.0.1,10.9.0.2"))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -98,7 +119,8 @@ struct Selection {
 
 impl From<Selection> for Filter {
     fn from(selection: Selection) -> Self {
-        Self { only: selection.only, skip: selection.skip, huge: selection.huge }
+        let Selection { only, skip, huge } = selection;
+        Self { only, skip, huge, managed: false }
     }
 }
 
@@ -121,8 +143,10 @@ fn execute(command: Command) -> Result<bool> {
                 sq: run.sq,
                 extended: run.extended,
             };
-            let setup = suite::Setup { places: [run.a, run.b], device: run.device, start };
-            runner::run(&setup, &run.selection.into(), run.times)
+            let (places, cm) = ([run.a, run.b], run.cm.map(|addresses| addresses.0));
+            let setup = suite::Setup { places, device: run.device, cm, start };
+            let filter = Filter { managed: cm.is_some(), ..run.selection.into() };
+            runner::run(&setup, &filter, run.times)
         }
         Command::List(selection) => {
             runner::list(&selection.into());

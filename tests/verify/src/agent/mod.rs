@@ -10,6 +10,7 @@
 //! | [`buffers`] | buffers: filling, comparing |
 //! | [`memory`] | protection domains, regions, windows |
 //! | [`completions`] | completion queues, channels, events |
+//! | [`connections`] | connections by the connection manager |
 //! | [`shared_queues`] | shared receive queues; XRC domains and targets |
 //! | [`queue_pairs`] | queue pairs, address handles, multicast groups, posting |
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
@@ -18,6 +19,7 @@
 mod buffers;
 mod calls;
 mod completions;
+mod connections;
 mod device;
 #[cfg(feature = "vrnic")]
 mod direct;
@@ -34,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use buffers::Buffers;
 use completions::Completions;
+use connections::Connections;
 use device::Device;
 #[cfg(feature = "vrnic")]
 use direct::Direct;
@@ -61,6 +64,7 @@ macro_rules! requests {
 requests! {
     Buffers,
     Completions,
+    Connections,
     Device,
     #[cfg(feature = "vrnic")]
     Direct,

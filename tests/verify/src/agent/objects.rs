@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use vrnic_verbs::address::Ah;
 use vrnic_verbs::buffer::Buffer;
+use vrnic_verbs::cm::{Connection, Listener};
 use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
 use vrnic_verbs::device_memory::DeviceMemory;
@@ -58,13 +59,18 @@ impl<T> Table<T> {
         self.last.get()
     }
 
+    /// Gives an object up.
+    pub(super) fn take(&mut self, handle: u32) -> io::Result<T> {
+        self.map.remove(&handle).ok_or_else(|| self.missing(handle))
+    }
+
     /// Runs a destructor, and keeps the object if that fails.
     pub(super) fn destroy(
         &mut self,
         handle: u32,
         destroy: impl FnOnce(T) -> Result<(), (T, io::Error)>,
     ) -> io::Result<()> {
-        let object = self.map.remove(&handle).ok_or_else(|| self.missing(handle))?;
+        let object = self.take(handle)?;
         destroy(object).map_err(|(object, error)| {
             self.map.insert(handle, object);
             error
@@ -105,6 +111,8 @@ pub(super) struct Objects {
     pub(super) xrcds: Table<Xrcd>,
     pub(super) qps: Table<Qp>,
     pub(super) ahs: Table<Ah>,
+    pub(super) listeners: Table<Listener>,
+    pub(super) connections: Table<Connection>,
     /// True if CQs and QPs get the extended interfaces.
     pub(super) extended: bool,
     always_extended: bool,
@@ -128,6 +136,8 @@ impl Objects {
             xrcds: Table::new("XRCD", last),
             qps: Table::new("QP", last),
             ahs: Table::new("AH", last),
+            listeners: Table::new("listener", last),
+            connections: Table::new("connection", last),
             extended,
             always_extended: extended,
         }
@@ -142,6 +152,7 @@ impl Objects {
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.extended = self.always_extended;
         let qps = self.qps.clear(Qp::destroy);
+        let connections = self.connections.clear(Connection::destroy);
         let srqs = self.srqs.clear(Srq::destroy);
         let xrcds = self.xrcds.clear(Xrcd::close);
         let cqs = self.cqs.clear(Cq::destroy);
@@ -155,7 +166,8 @@ impl Objects {
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(srqs)
+        qps.and(connections)
+            .and(srqs)
             .and(xrcds)
             .and(cqs)
             .and(channels)

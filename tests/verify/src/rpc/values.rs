@@ -115,6 +115,33 @@ pub(crate) struct QpInfo {
     pub(crate) cap: QpCap,
 }
 
+/// A listener of the connection manager.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Listening {
+    pub(crate) listener: u32,
+    pub(crate) port: u16,
+}
+
+/// A QP that the connection manager connects.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Managed {
+    pub(crate) qp: u32,
+    /// True if it has a shared receive queue.
+    pub(crate) srq: bool,
+    /// READs and atomics that may be outstanding, of either end.
+    pub(crate) depth: u8,
+    /// Data for the peer.
+    pub(crate) private: Vec<u8>,
+}
+
+/// A connection that was accepted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Accepted {
+    pub(crate) connection: u32,
+    /// Data of the peer.
+    pub(crate) private: Vec<u8>,
+}
+
 /// Result of posting a chain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Posted {

@@ -9,6 +9,14 @@ use vrnic_verbs::model::{Op, SendWr, Status, Wc, wc_opcode};
 /// Operations that move data.
 pub(super) const MOVERS: [Op; 5] = [Op::Send, Op::SendImm, Op::Write, Op::WriteImm, Op::Read];
 
+/// Those that iWARP has, which has no immediate data.
+const PLAIN: [Op; 3] = [Op::Send, Op::Write, Op::Read];
+
+/// Returns the operations that move data between these ends.
+pub(super) fn movers(env: &Env) -> &'static [Op] {
+    if env.a.cm.is_some() { &PLAIN } else { &MOVERS }
+}
+
 /// Around every boundary that an implementation has: words, cache lines, MTUs, pages, 64 KiB, and
 /// messages of many pages.
 const SIZES: [(&str, u64); 21] = [

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Case;
-use super::data::{MOVERS, transfer};
+use super::data::{MOVERS, movers, transfer};
 use super::fixture::{Env, Link, Options, Side};
 use vrnic_verbs::model::Op;
 
@@ -34,5 +34,5 @@ fn to_itself(env: &Env) -> Result<()> {
 
 fn two_processes(env: &Env) -> Result<()> {
     let link = Link::between(&env.a, &env.another_a()?, &Options::default())?;
-    MOVERS.into_iter().try_for_each(|op| transfer(&link, op, 70_001, 3, 8))
+    movers(env).iter().try_for_each(|op| transfer(&link, *op, 70_001, 3, 8))
 }

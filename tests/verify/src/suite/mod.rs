@@ -20,6 +20,7 @@
 //! | [`counters`] | what moves each of the port's counters |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`extended`] | completions with timestamps, requests built call by call |
+//! | [`connections`] | connections by the connection manager (with `--cm` alone) |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
 //! | [`regions`] | zero-based regions, changing regions |
@@ -32,6 +33,7 @@
 //! | [`isolation`] | other processes, other peers |
 //! | [`loopback`] | both ends in one process |
 //! | [`hostile`] | garbage in the shared pages (vrnic alone) |
+//! | [`iwarp`] | (what iWARP does not have) |
 //! | [`fixture`] | (building blocks of cases) |
 //! | [`runner`] | (runs them) |
 //!
@@ -44,6 +46,7 @@
 
 mod atomics;
 mod attributes;
+mod connections;
 mod counters;
 mod credits;
 mod data;
@@ -57,6 +60,7 @@ mod fixture;
 #[cfg(feature = "vrnic")]
 mod hostile;
 mod isolation;
+mod iwarp;
 mod lifecycle;
 mod limits;
 mod local_errors;
@@ -91,12 +95,18 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// True if it needs more memory than guests usually have.
     pub(crate) huge: bool,
+    /// True if it needs the connection manager.
+    managed: bool,
     run: Box<Run>,
 }
 
 impl Case {
     fn new(name: impl Into<String>, run: impl Fn(&Env) -> Result<()> + 'static) -> Self {
-        Self { name: name.into(), huge: false, run: Box::new(run) }
+        Self { name: name.into(), huge: false, managed: false, run: Box::new(run) }
+    }
+
+    fn managed(self) -> Self {
+        Self { managed: true, ..self }
     }
 
     fn huge(self, huge: bool) -> Self {
@@ -116,6 +126,7 @@ pub(crate) fn cases() -> Vec<Case> {
         atomics::cases(),
         events::cases(),
         extended::cases(),
+        connections::cases(),
         retry::cases(),
         local_errors::cases(),
         remote_errors::cases(),

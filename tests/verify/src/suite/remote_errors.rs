@@ -177,6 +177,11 @@ fn send_into(
     near.fill(1)?;
     b.post_recv(71, sges)?;
     b.post_recv(72, &[])?;
+    let sent = match (sent, a.end.cm) {
+        // A Terminate of iWARP tells that its sender has failed, but not by which message.
+        (Status::RemOpErr, Some(_)) => Status::FatalErr,
+        (sent, _) => sent,
+    };
     a.run(Side::request(Op::Send, 70, &[near.sge()]), sent)?;
     b.expect_received(71, received)?;
     b.expect_received(72, Status::WrFlushErr)?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::fixture::env::{Env, Setup};
-use super::{Case, cases};
+use super::{Case, cases, iwarp};
 
 /// A choice of cases.
 #[derive(Clone, Debug, Default)]
@@ -16,11 +16,14 @@ pub(crate) struct Filter {
     pub(crate) skip: Vec<String>,
     /// True if cases run that need much memory.
     pub(crate) huge: bool,
+    /// True if the connection manager connects QPs.
+    pub(crate) managed: bool,
 }
 
 impl Filter {
     fn cases(&self) -> impl Iterator<Item = Case> {
-        cases().into_iter().filter(|c| (self.huge || !c.huge) && self.takes(&c.name))
+        let can = |c: &Case| (self.huge || !c.huge) && (self.managed || !c.managed);
+        cases().into_iter().filter(move |c| can(c) && self.takes(&c.name))
     }
 
     fn takes(&self, name: &str) -> bool {
@@ -41,6 +44,10 @@ pub(crate) fn run(setup: &Setup, filter: &Filter, times: bool) -> Result<bool> {
     let (mut passed, mut failed) = (0, 0);
     let mut env = None;
     for case in filter.cases() {
+        if let Some(reason) = iwarp::lacks(&case.name).filter(|_| filter.managed) {
+            println!("skip {}: {reason}", case.name);
+            continue;
+        }
         let start = Instant::now();
         match run_one(setup, &mut env, &case) {
             Ok(()) => {
@@ -88,7 +95,8 @@ mod tests {
 
     #[test]
     fn filters_take_and_skip() {
-        let filter = Filter { only: vec!["data/".into()], skip: vec!["64MiB".into()], huge: false };
+        let filter =
+            Filter { only: vec!["data/".into()], skip: vec!["64MiB".into()], ..Filter::default() };
         assert!(filter.takes("data/send/1") && !filter.takes("data/send/64MiB"));
         assert!(!filter.takes("order/fence"));
         assert!(Filter::default().takes("anything"));

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::Case;
-use super::data::MOVERS;
+use super::data::movers;
 use super::fixture::{Env, Link, Options, Region, Side};
 use vrnic_verbs::model::{Op, SendWr, Sge, flags};
 use vrnic_verbs::prng::Rng;
@@ -38,8 +38,8 @@ struct Step {
 }
 
 impl Step {
-    fn new(slot: u64, rng: &mut Rng) -> Self {
-        let op = MOVERS[rng.below(MOVERS.len() as u64) as usize];
+    fn new(slot: u64, ops: &[Op], rng: &mut Rng) -> Self {
+        let op = ops[rng.below(ops.len() as u64) as usize];
         // Short messages as often as long ones.
         let most = 1 << rng.below(15);
         let len = rng.below(most);
@@ -67,19 +67,19 @@ fn random(env: &Env, seed: u64) -> Result<()> {
     let mut link = Link::new(env, &options)?;
     let mut rng = Rng::new(seed);
     for number in 0..ROUNDS {
-        round(&link, &mut rng).with_context(|| format!("round {number}"))?;
+        round(&link, movers(env), &mut rng).with_context(|| format!("round {number}"))?;
         link = link.reversed();
     }
     Ok(())
 }
 
-fn round(link: &Link, rng: &mut Rng) -> Result<()> {
+fn round(link: &Link, ops: &[Op], rng: &mut Rng) -> Result<()> {
     let Link { a, b } = link;
     let misalign = rng.below(4096);
     let (near, far) = (a.region(SLOTS * SLOT, misalign)?, b.region(SLOTS * SLOT, misalign / 3)?);
     near.fill(NEAR)?;
     far.fill(FAR)?;
-    let steps: Vec<_> = (0..SLOTS).map(|slot| Step::new(slot, rng)).collect();
+    let steps: Vec<_> = (0..SLOTS).map(|slot| Step::new(slot, ops, rng)).collect();
     let mut requests = Vec::new();
     for (wr_id, step) in steps.iter().enumerate() {
         let last = wr_id + 1 == steps.len();

@@ -1,0 +1,38 @@
+//! The cases of the conformance program that iWARP has.
+
+use vrnic_qemu::pair::Pair;
+use vrnic_tests::conformance::run_managed;
+use vrnic_tests::harness::Case;
+
+/// Their groups.
+const GROUPS: [&str; 20] = [
+    "connections",
+    "data",
+    "segments",
+    "inline",
+    "queues",
+    "credits",
+    "counters",
+    "order",
+    "events",
+    "extended",
+    "local_errors",
+    "remote_errors",
+    "regions",
+    "windows",
+    "attributes",
+    "notices",
+    "srq",
+    "stress",
+    "isolation",
+    "loopback",
+];
+
+/// One case for each group.
+pub(super) fn cases() -> Vec<Case> {
+    let group = |group: &'static str| {
+        let only = format!("--only {group}/");
+        Case::new(format!("verify, {group}"), move |pair: &mut Pair| run_managed(pair, &only))
+    };
+    GROUPS.into_iter().map(group).collect()
+}

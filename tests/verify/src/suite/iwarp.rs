@@ -1,0 +1,51 @@
+//! What devices of iWARP do not have. They are tested with `--cm`, because their QPs have no other
+//! way to connect.
+
+const IMMEDIATE: &str = "iWARP has no immediate data";
+const ATOMICS: &str = "the device has no atomics";
+const INFINIBAND: &str =
+    "devices of iWARP have no GIDs, keys of partitions or counters of InfiniBand";
+const RELIABLE: &str = "iWARP has QPs of the type RC alone";
+const STATES: &str = "the connection manager changes the states of QPs of iWARP";
+const TCP: &str = "TCP has other retries and events";
+const CONNECTIONS: &str = "an adapter has 256 connections";
+const RIGHTS: &str = "QPs of iWARP have all rights; those of regions count";
+
+/// Parts of names of cases, and why these do not run.
+const LACKS: &[(&str, &str)] = &[
+    ("_imm", IMMEDIATE),
+    ("queues/chain_of_mixed_operations", IMMEDIATE),
+    ("extended/each_field", IMMEDIATE),
+    ("atomics/", ATOMICS),
+    ("fetch_add", ATOMICS),
+    ("atomic_", ATOMICS),
+    ("cmp_swp", ATOMICS),
+    ("order/reads_in_window", ATOMICS),
+    ("counters/remote_invalid_request", ATOMICS),
+    ("datagram", RELIABLE),
+    ("multicast/", RELIABLE),
+    ("xrc/", RELIABLE),
+    ("counters/malformed_request", RELIABLE),
+    ("counters/lost_unreliable_messages", RELIABLE),
+    ("attributes/device", INFINIBAND),
+    ("attributes/gids", INFINIBAND),
+    ("attributes/pkeys", INFINIBAND),
+    ("counters/packets_and_bytes", INFINIBAND),
+    ("states/", STATES),
+    ("notices/communication_established", STATES),
+    ("notices/none_in_ordinary_work", STATES),
+    ("isolation/qp_of_another_connection", STATES),
+    ("loopback/qp_to_itself", STATES),
+    ("transitions/", STATES),
+    ("rnr/", TCP),
+    ("retry/", TCP),
+    ("counters/receiver_not_ready", TCP),
+    ("counters/ack_timeout", TCP),
+    ("qp_lacks_right", RIGHTS),
+    ("queues/500_qps", CONNECTIONS),
+];
+
+/// Returns why a case does not run over iWARP; `None` if it runs.
+pub(super) fn lacks(case: &str) -> Option<&'static str> {
+    LACKS.iter().find(|(part, _)| case.contains(part)).map(|(_, reason)| *reason)
+}
