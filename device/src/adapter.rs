@@ -1,4 +1,4 @@
-//! An adapter as this process hosts it, and its PCI face, which a VMM drives.
+//! An adapter of this process, with the PCI interface through which a VMM drives it.
 
 use std::fs::File;
 use std::io;
@@ -29,12 +29,12 @@ use crate::vfio_host::VfioHost;
 use crate::worker::engine::Engine;
 use crate::worker::waker::Waker;
 
-/// Longest time for which a read of the window waits for its data. The VMM waits, too.
+/// Maximum time for which a read of the window waits for its data. The VMM waits during this time.
 const HOLD_LIMIT: Duration = Duration::from_millis(250);
-/// Time between two looks for that data.
+/// Pause between two checks for the data.
 const HOLD_PAUSE: Duration = Duration::from_micros(100);
 
-/// Returns the offset in the window of an offset in BAR0, if it is there.
+/// Returns the offset in the window for an offset in BAR0, or none if it is outside of the window.
 fn in_window(offset: u64) -> Option<u64> {
     offset.checked_sub(WINDOW_OFFSET.into()).filter(|offset| *offset < WINDOW_LEN.into())
 }
@@ -48,10 +48,10 @@ pub struct HostedAdapter {
     adapter: Arc<Adapter>,
     failure: Arc<Failure>,
     control: ControlHandle,
-    /// True if the Ethernet port has a link, as the switch says.
+    /// True if the Ethernet port has a link, as reported by the switch.
     link: AtomicBool,
-    /// Held by the reset that ends a failure. The VMM's own and the control thread's would else
-    /// both reset the adapter, and the later one after the guest has enabled it again.
+    /// Held by the reset that ends a failure. Without this lock, both the VMM's own reset and the
+    /// control thread could reset the adapter, the later one after the guest has enabled it again.
     recovery: Mutex<()>,
 }
 
@@ -60,16 +60,16 @@ pub struct HostedAdapter {
 pub struct Part {
     hosted: Arc<HostedAdapter>,
     worker: usize,
-    /// When to poll again though nothing rings; `u64::MAX` for never.
+    /// Time of the next poll even if no doorbell is rung; `u64::MAX` for never.
     deadline: AtomicU64,
 }
 
 impl HostedAdapter {
-    /// An adapter after power-on, polled by the workers with these wakers; `control` asks its
-    /// control thread.
+    /// Creates an adapter in its state after power-on. Workers with these wakers poll it; `control`
+    /// wakes its control thread.
     ///
     /// # Errors
-    /// When its doorbell memory, or what interrupts need, cannot be had.
+    /// Returns an error if the doorbell memory or the resources for interrupts cannot be allocated.
     pub fn new(
         name: &str,
         mac: MacAddr,
@@ -94,25 +94,25 @@ impl HostedAdapter {
         Ok(Self { adapter, failure, control, link, recovery })
     }
 
-    /// The part of a worker.
+    /// Returns the part of a worker.
     #[must_use]
     pub fn part(self: &Arc<Self>, worker: usize) -> Part {
         Part { hosted: Arc::clone(self), worker, deadline: AtomicU64::new(u64::MAX) }
     }
 
-    /// The adapter.
+    /// Returns the adapter model.
     #[must_use]
     pub fn adapter(&self) -> &Arc<Adapter> {
         &self.adapter
     }
 
-    /// The Ethernet port's link has changed: a note for the control thread.
+    /// Records the link of the Ethernet port, and asks the control thread to handle the change.
     pub fn set_link(&self, up: bool) {
         self.link.store(up, Ordering::Release);
         self.control.ask();
     }
 
-    /// Takes a frame that is RoCE for the adapter; returns any other.
+    /// Takes a frame that is for the adapter; returns any other frame.
     pub fn offer(&self, frame: Frame) -> Option<Frame> {
         self.failure.contain(|| self.adapter.offer(frame)).flatten()
     }
@@ -136,8 +136,7 @@ impl HostedAdapter {
         self.adapter.limit_mtu(mtu.code());
     }
 
-    /// Steps the heartbeat, unless the guest's memory has gone from under it: then the adapter
-    /// fails.
+    /// Steps the heartbeat. If memory of the guest has been lost, the adapter fails instead.
     pub fn beat(&self) {
         if self.adapter.host().dma.has_lost() {
             self.failure.set("memory of the guest was truncated, or the system ran out of pages");
@@ -145,7 +144,7 @@ impl HostedAdapter {
         self.failure.contain(|| self.adapter.beat());
     }
 
-    /// Does the control work that register writes, the switch and failures have left notes of.
+    /// Does the control work that register writes, the switch and failures have requested.
     pub fn control(&self) {
         let Self { adapter, failure, .. } = self;
         self.end_failed();
@@ -153,7 +152,7 @@ impl HostedAdapter {
         failure.contain(|| adapter.control());
     }
 
-    /// Resets the adapter if it has failed. It works again if its guest has asked for the reset.
+    /// Resets the adapter if it has failed. It works again if its guest has requested a reset.
     fn end_failed(&self) {
         let Self { adapter, failure, .. } = self;
         let _no_other_reset = self.recovery.lock();
@@ -163,7 +162,7 @@ impl HostedAdapter {
         let asked = adapter.is_resetting();
         let done = failure.catch(|| adapter.reset()).is_some();
         if asked {
-            // The status tells the guest whether that helped.
+            // The status register tells the guest whether the reset succeeded.
             if done {
                 failure.clear();
             }
@@ -181,8 +180,8 @@ impl HostedAdapter {
         }
     }
 
-    /// Reads the window for another PCI device, and waits until the data is there. It reads ones if
-    /// the data does not come within [`HOLD_LIMIT`].
+    /// Reads the window for another PCI device, and waits until the data is there. Returns ones if
+    /// the data does not arrive within [`HOLD_LIMIT`].
     fn read_window(&self, mut offset: u64, into: &mut [u8]) {
         let (end, mut rest) = (Instant::now() + HOLD_LIMIT, into);
         loop {
@@ -199,7 +198,7 @@ impl HostedAdapter {
                 self.failure.contain(|| self.adapter.fail_early(range));
                 continue;
             }
-            // No kick comes while this thread waits.
+            // No doorbell wakes the workers while this thread waits.
             self.failure.contain(|| self.adapter.wake_all());
             std::thread::sleep(HOLD_PAUSE);
         }
@@ -224,7 +223,7 @@ impl Engine for Part {
     }
 
     fn set_asleep(&self, asleep: bool) {
-        // Counted even if the adapter has failed: who wakes later is counted, too.
+        // Counted even if the adapter has failed, so that the count is right when the worker wakes.
         self.hosted.failure.catch(|| self.hosted.adapter.set_asleep(asleep));
     }
 
@@ -244,12 +243,12 @@ pub struct AdapterDevice {
     hosted: Arc<HostedAdapter>,
     adapter: Arc<Adapter>,
     config: ConfigSpace,
-    /// The MSI-X table as written; VMMs keep their own.
+    /// The MSI-X table as the VMM writes it. VMMs use a table of their own.
     msix_table: Box<[u8]>,
 }
 
 impl AdapterDevice {
-    /// The VMM's side of the adapter.
+    /// Creates the part that the VMM drives.
     #[must_use]
     pub fn new(hosted: &Arc<HostedAdapter>) -> Self {
         let table = vec![0; pci::MSIX_PBA_OFFSET as usize].into_boxed_slice();
@@ -264,7 +263,7 @@ impl AdapterDevice {
         self.adapter.host().irqs.set_bus_master(on);
     }
 
-    /// The pending bit array: vector n in bit n.
+    /// Returns a byte of the pending bit array, in which bit n belongs to vector n.
     fn pending_byte(&self, index: u64) -> u8 {
         (0..8).fold(0, |byte, bit| {
             let vector = index.checked_mul(8).and_then(|first| u16::try_from(first + bit).ok());
@@ -389,7 +388,8 @@ impl Device for AdapterDevice {
 
     fn reset(&mut self) {
         self.config.reset();
-        // First the QPs: a peer that is under way finds none, rather than one without memory.
+        // The QPs are reset first, so that requests of a peer find no QP instead of a QP without
+        // memory.
         self.hosted.reset();
         self.set_bus_master(false);
         self.adapter.host().place_device_memory(None);

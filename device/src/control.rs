@@ -1,12 +1,12 @@
-//! Control threads. One for each adapter runs its control work: resets, admin commands and changes
-//! of the link. Trapped register writes and the Ethernet switch only ask for this work.
+//! Control threads. The control thread of an adapter runs its resets, admin commands and changes of
+//! the link. Trapped register writes and the Ethernet switch only request this work.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Asks a control thread to look for work.
+/// Requests work from a control thread.
 #[derive(Clone, Debug)]
 pub struct ControlHandle(SyncSender<()>);
 
@@ -14,16 +14,17 @@ pub struct ControlHandle(SyncSender<()>);
 #[derive(Debug)]
 pub struct ControlRequests(Receiver<()>);
 
-/// Creates a handle, and the requests that a control thread gets through it.
+/// Creates a handle, and the control thread's end of it.
 #[must_use]
 pub fn channel() -> (ControlHandle, ControlRequests) {
-    // One request may wait while another is served; a third would find the same work.
+    // One request may wait while another is served. A third would find no work of its own.
     let (sender, receiver) = sync_channel(1);
     (ControlHandle(sender), ControlRequests(receiver))
 }
 
 impl ControlHandle {
-    /// Asks the thread. It may serve several requests at once, and serves none after it has ended.
+    /// Wakes the thread. One pass of the thread may serve several requests. A thread that has ended
+    /// ignores them.
     pub fn ask(&self) {
         let _waiting_or_ended = self.0.try_send(());
     }
@@ -40,7 +41,7 @@ impl ControlThread {
     /// Starts a thread that calls `work` for each request made through `handle`.
     ///
     /// # Errors
-    /// When threads run out.
+    /// Returns an error if no thread can be started.
     pub fn start(
         name: &str,
         (handle, requests): (ControlHandle, ControlRequests),

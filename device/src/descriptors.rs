@@ -1,13 +1,13 @@
-//! Room for descriptors. Each function takes as many as its VMM gives it vectors, and some more; a
-//! process starts with room for 1,024 on most systems.
+//! Raises the limit of open descriptors. Each function needs as many as it has vectors, and some
+//! more; on most systems a process starts with a limit of 1,024.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Descriptors of a function beside its vectors: sockets, connections, guest memory, doorbells.
+/// Number of descriptors of a function besides its vectors: sockets, connections, memory.
 const FUNCTION: u64 = 16;
-/// Descriptors of the daemon itself: streams, epoll sets, bells, watchers.
+/// Number of descriptors of the daemon itself: output streams, epoll sets, events, monitor clients.
 const DAEMON: u64 = 96;
 
 /// Raises the limit of open descriptors as far as the system allows, and warns if the functions of
@@ -22,20 +22,20 @@ pub fn make_room(config: &Config) {
         }
     };
     let (functions, vectors) = (config.room, config.vectors);
-    // No limit is room for all.
+    // Without a limit, all functions fit.
     let fit = limit.map_or(u64::MAX, |limit| fit(limit, vectors));
     if functions as u64 > fit {
         tracing::warn!(
             limit,
             functions,
             vectors,
-            "there are file descriptors for {fit} functions with all their vectors in use; \
-             raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower --vectors"
+            "the limit of file descriptors is enough for only {fit} functions that use all their \
+             vectors; raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower --vectors"
         );
     }
 }
 
-/// Functions that have room below a limit.
+/// Returns the number of functions whose descriptors fit below a limit.
 fn fit(limit: u64, vectors: u16) -> u64 {
     limit.saturating_sub(DAEMON) / (FUNCTION + u64::from(vectors))
 }

@@ -1,11 +1,12 @@
-//! Signals to eventfds of others, which never wait.
+//! Signals eventfds of other processes, and never waits.
 //!
-//! A plain write to an eventfd waits while its count is at the end, unless O_NONBLOCK is set; and a
-//! process that shares the open file, as the VMM does, can clear that flag again and bring the
-//! count there. RWF_NOWAIT is of no use: eventfds do not know it for writes. What the kernel itself
-//! does to an eventfd stops at the last count instead and never waits, and it does it on request
-//! when a piece of asynchronous I/O has ended (`aio_resfd`, io_submit(2)). So a signal is a read of
-//! nothing from /dev/null, which ends within the system call that begins it.
+//! A plain write to an eventfd waits while its count is at the maximum, unless O_NONBLOCK is set. A
+//! process that shares the open file, such as the VMM, can clear that flag and set the count to the
+//! maximum. RWF_NOWAIT does not help, because eventfds do not support it for writes. When the
+//! kernel itself signals an eventfd, the count stops at the maximum and nothing waits. The kernel
+//! does this on request at the end of an asynchronous I/O request (`aio_resfd`, io_submit(2)). So a
+//! signal is an asynchronous read of no bytes from /dev/null, which ends within the system call
+//! that submits it.
 //!
 //! The unsafe code here is the system calls that no crate wraps.
 
@@ -14,13 +15,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// Signals that may wait to be reaped. The kernel makes room for twice as many, and for more on
+/// Number of results that can wait to be reaped. The kernel reserves twice as many, and more on
 /// large machines.
 const ROOM: libc::c_long = 64;
-/// Most results reaped at once.
+/// Maximum number of results that are reaped at once.
 const REAPED: usize = 256;
-/// Tries of one signal. Each finds no room only if other threads have used all of it since the
-/// last.
+/// Number of attempts for one signal. An attempt finds no room only if other threads have used all
+/// room since the last one.
 const TRIES: usize = 1000;
 /// `IOCB_CMD_PREAD` (linux/aio_abi.h).
 const PREAD: u16 = 0;
@@ -32,7 +33,7 @@ const SIGNAL_RESFD: u32 = 1;
 #[derive(Default)]
 struct Request {
     data: u64,
-    /// The kernel writes here.
+    /// The kernel writes to this field.
     key: u32,
     rw_flags: u32,
     opcode: u16,
@@ -58,7 +59,7 @@ struct Done {
 
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Done>() == 32);
 
-/// Signals eventfds; for any number of threads.
+/// Signals eventfds. Any number of threads can use it.
 #[derive(Debug)]
 pub struct Signaller {
     context: libc::c_ulong,
@@ -66,10 +67,10 @@ pub struct Signaller {
 }
 
 impl Signaller {
-    /// Asks the kernel for what it takes.
+    /// Creates a context for asynchronous I/O.
     ///
     /// # Errors
-    /// When the kernel has no asynchronous I/O, or no room for more users of it.
+    /// Returns an error if the kernel has no asynchronous I/O, or no room for another context.
     pub fn new() -> io::Result<Self> {
         let null = File::open("/dev/null")?;
         let mut context: libc::c_ulong = 0;
@@ -83,11 +84,11 @@ impl Signaller {
         Err(io::Error::new(error.kind(), format!("{why}: {error}")))
     }
 
-    /// Adds one to the count of `eventfd`, as far as that goes. Never waits, whatever its owner
-    /// does.
+    /// Adds one to the count of `eventfd`, up to the maximum. Never waits, whatever other processes
+    /// do with the eventfd.
     ///
     /// # Errors
-    /// When it is no eventfd, or the kernel has no memory.
+    /// Returns an error if it is not an eventfd, or if the kernel has no memory.
     pub fn signal(&self, eventfd: BorrowedFd<'_>) -> io::Result<()> {
         for _ in 0..TRIES {
             let Err(error) = self.submit(eventfd) else { return Ok(()) };
@@ -99,8 +100,8 @@ impl Signaller {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// One request, which has ended on return; `WouldBlock` when the results of others fill the
-    /// context.
+    /// Submits one request, which has ended on return. Returns `WouldBlock` if the results of other
+    /// threads fill the context.
     fn submit(&self, eventfd: BorrowedFd<'_>) -> io::Result<()> {
         const { assert!(cfg!(target_endian = "little")) };
         let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
@@ -121,7 +122,7 @@ impl Signaller {
         if rc == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Takes results out of the context. They are not needed.
+    /// Removes results from the context. They are not needed.
     #[cold]
     fn reap(&self) {
         let mut done = [Done::default(); REAPED];
@@ -129,8 +130,8 @@ impl Signaller {
         let (into, until) = (done.as_mut_ptr(), ptr::from_ref(&now));
         let [least, most]: [libc::c_long; 2] = [0, REAPED as libc::c_long];
         // SAFETY: `context` as in `submit`; the kernel writes at most `most` results to `done`,
-        // which has room for them, and reads `now`. With that time it does not wait. Whether it
-        // found any shows at the next try.
+        // which has room for them, and reads `now`. With that time it does not wait. The result is
+        // not used: the next attempt shows whether there is room.
         let _found = unsafe {
             libc::syscall(libc::SYS_io_getevents, self.context, least, most, into, until)
         };

@@ -8,12 +8,12 @@ use vrnic_adapter::log_ratelimit::Limiter;
 use crate::control::ControlHandle;
 use crate::worker::pool::now_ns;
 
-/// Why an adapter fails in whose work there was a panic.
-pub const INTERNAL: &str = "vrnicd has a bug, and panicked";
+/// The reason for which an adapter fails when work for it has panicked.
+pub const INTERNAL: &str = "vrnicd panicked, which is a bug of vrnicd";
 
-/// Records whether a panic has failed an adapter. Its control thread then resets it, its status
-/// says that it has failed, its heartbeat stops, and nothing more is done for it until its guest or
-/// its VMM resets it. The other adapters go on.
+/// Records whether a panic has failed an adapter. The control thread of a failed adapter resets it,
+/// its status register reports the failure, its heartbeat stops, and nothing more is done for it
+/// until its guest or its VMM resets it. The other adapters are not affected.
 #[derive(Debug)]
 pub struct Failure {
     /// The adapter's name.
@@ -24,7 +24,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// No failure of adapter `name`, whose control thread listens to `control`.
+    /// Returns the record of adapter `name`, which has not failed. `control` wakes its control
+    /// thread.
     #[must_use]
     pub fn new(name: &str, control: ControlHandle) -> Self {
         let (failed, limiter) = (AtomicBool::new(false), Limiter::default());
@@ -55,13 +56,14 @@ impl Failure {
         self.failed.store(false, Ordering::Release);
     }
 
-    /// Runs a step of the adapter; a panic in it makes the adapter fail, and nothing else.
+    /// Runs a step of the adapter. If it panics, the adapter fails, and the result is none.
     pub fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
-        // Locks of the adapter are released by the unwinding, and a reset drops what they guarded.
+        // Unwinding releases the locks of the adapter, and a reset drops the state that they
+        // protect.
         catch_unwind(AssertUnwindSafe(step)).inspect_err(|_| self.set(INTERNAL)).ok()
     }
 
-    /// Does the same, unless the adapter has failed.
+    /// Runs a step of the adapter as [`Self::catch`] does, unless the adapter has failed.
     pub fn contain<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
         if self.is_set() { None } else { self.catch(step) }
     }

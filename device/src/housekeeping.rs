@@ -1,5 +1,5 @@
-//! Work that is done ten to twenty times a second, whatever else happens: heartbeats, and clients
-//! that wait at busy sockets. Nothing here may wait for a guest or a lock held for long.
+//! Periodic work, ten to twenty times a second: heartbeats, and clients that wait at busy sockets.
+//! Nothing here may wait for a guest, or for a lock that is held for long.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::pulse::{Pinged, Pulse};
 use crate::roster::Roster;
 use crate::vfio::doorman::Doorman;
 
-/// Half of what drivers are promised, to leave room for a loaded host.
+/// Half of the period that drivers may rely on, which leaves room for a loaded host.
 const PERIOD: Duration = Duration::from_millis(vrnic_abi::regs::HEARTBEAT_PERIOD_MS as u64 / 2);
 
 /// The thread; it stops on drop.
@@ -37,10 +37,10 @@ impl Pinged for Ticks {
 }
 
 impl Housekeeping {
-    /// Starts the thread. The lock of `doormen` is not held for long by anybody.
+    /// Starts the thread. Other threads hold the lock of `doormen` for short times only.
     ///
     /// # Errors
-    /// When threads run out.
+    /// Returns an error if no thread can be started.
     pub fn start(adapters: Arc<Roster>, doormen: Arc<Mutex<Vec<Doorman>>>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let ticks = Arc::new(Ticks::default());
@@ -60,7 +60,7 @@ impl Housekeeping {
         Ok(Self { stop: Some(stop), thread: Some(thread), ticks })
     }
 
-    /// Returns the thread, to ping it.
+    /// Returns the handle for pings of the thread.
     #[must_use]
     pub fn pinged(&self) -> Arc<dyn Pinged> {
         Arc::clone(&self.ticks) as Arc<dyn Pinged>

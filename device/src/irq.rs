@@ -1,6 +1,6 @@
-//! MSI-X vectors: eventfds that the VMM gives with SET_IRQS. A vector raised while it has no
-//! eventfd, is masked, or while bus mastering is off stays pending and fires as soon as it can.
-//! Firing never waits: workers and the switch do it.
+//! MSI-X vectors, as eventfds that the VMM assigns with SET_IRQS. A vector that is raised while it
+//! has no eventfd or is masked, or while bus mastering is off, stays pending and is delivered as
+//! soon as possible. Delivery never waits, because workers and the switch call it.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ use crate::worker::pool::now_ns;
 /// Why a SET_IRQS was refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum IrqError {
-    /// Vectors beyond the last.
+    /// The range includes vectors beyond the last one.
     #[error("vectors {start}+{count} do not exist: the function has {MSIX_VECTORS}")]
     Range {
         /// First vector.
@@ -27,7 +27,7 @@ pub enum IrqError {
         /// Number of vectors.
         count: u32,
     },
-    /// The number of descriptors is neither zero nor that of the vectors.
+    /// The number of descriptors is neither zero nor the number of vectors.
     #[error("the number of file descriptors ({fds}) is not that of the vectors ({count})")]
     Count {
         /// Number of vectors.
@@ -35,7 +35,7 @@ pub enum IrqError {
         /// Number of descriptors.
         fds: usize,
     },
-    /// A descriptor is no eventfd; the kernel signals nothing else.
+    /// A descriptor is not an eventfd.
     #[error("the file descriptor for vector {vector} is not an eventfd")]
     NotEventFd {
         /// The vector.
@@ -61,7 +61,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Vectors without eventfds.
+    /// Creates vectors without eventfds.
     ///
     /// # Errors
     /// See [`Signaller::new`].
@@ -71,7 +71,7 @@ impl Interrupts {
         Ok(Self { vectors, bus_master: AtomicBool::new(false), signaller, limiter })
     }
 
-    /// Raises a vector; one beyond the last is ignored.
+    /// Raises a vector. A vector beyond the last one is ignored.
     pub fn raise(&self, vector: u16) {
         if let Some(vector) = self.vectors.get(usize::from(vector)) {
             vector.pending.store(true, Ordering::SeqCst);
@@ -86,16 +86,16 @@ impl Interrupts {
         vector.is_some_and(|vector| vector.pending.load(Ordering::SeqCst))
     }
 
-    /// Follows the bus-master bit.
+    /// Records the bus-master bit.
     pub fn set_bus_master(&self, on: bool) {
         self.bus_master.store(on, Ordering::SeqCst);
         self.vectors.iter().for_each(|vector| self.fire(vector));
     }
 
-    /// Gives eventfds to vectors from `start` on, or takes them away when `fds` is empty.
+    /// Assigns eventfds to `count` vectors from `start` on, or removes theirs if `fds` is empty.
     ///
     /// # Errors
-    /// See [`IrqError`]; nothing has changed then.
+    /// See [`IrqError`]. Nothing has changed in case of an error.
     pub fn assign(&self, start: u32, count: u32, fds: Vec<File>) -> Result<(), IrqError> {
         let vectors = self.range(start, count)?;
         if !fds.is_empty() && fds.len() != vectors.len() {
@@ -114,7 +114,7 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Takes all eventfds away and forgets what was pending or masked.
+    /// Removes all eventfds, pending interrupts and masks.
     pub fn clear(&self) {
         for vector in &self.vectors {
             vector.eventfd.store(None);
@@ -123,7 +123,7 @@ impl Interrupts {
         self.forget();
     }
 
-    /// Forgets what was pending; the eventfds stay.
+    /// Discards pending interrupts. The eventfds stay.
     pub fn forget(&self) {
         self.vectors.iter().for_each(|vector| vector.pending.store(false, Ordering::SeqCst));
     }
@@ -140,7 +140,7 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Raises vectors on the VMM's behalf.
+    /// Raises vectors on request of the VMM.
     ///
     /// # Errors
     /// [`IrqError::Range`].
@@ -161,7 +161,7 @@ impl Interrupts {
             .ok_or(IrqError::Range { start, count })
     }
 
-    /// Delivers a pending vector if nothing prevents it. An adapter that changes one of the
+    /// Delivers a pending vector if nothing prevents it. A thread that changes one of the
     /// conditions calls this after the change, so no order of events loses an interrupt.
     fn fire(&self, vector: &Vector) {
         let blocked =
@@ -182,7 +182,7 @@ impl Interrupts {
     }
 }
 
-/// Returns whether a file is an eventfd, as /proc names it.
+/// Returns whether a file is an eventfd, by its name in /proc.
 fn is_eventfd(file: &File) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")

@@ -2,26 +2,26 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`cli`], [`config`] | command line, file, and the settings that come of them |
+//! | [`cli`], [`config`] | the command line, the file, and the resulting settings |
 //! | [`daemon`] | start and end of everything |
 //! | [`reconfig`] | changes to a running daemon |
-//! | [`failure`] | what becomes of an adapter after a fault of ours |
-//! | [`adapter`] | an adapter as this process hosts it, and its PCI face, which a VMM drives |
+//! | [`failure`] | containment of panics |
+//! | [`adapter`] | an adapter of this process, and its PCI interface for the VMM |
 //! | [`roster`] | the adapters of this process |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
 //! | [`traffic`], [`faults`], [`capture`] | faults and captures of the adapters' packets |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
-//! | [`descriptors`] | room for file descriptors |
-//! | [`eventfd`] | signals to eventfds of others, which never wait |
+//! | [`descriptors`] | the limit of file descriptors |
+//! | [`eventfd`] | signals to eventfds of other processes, without waiting |
 //! | [`net`] | Ethernet ports and the switch |
-//! | [`monitor`] | metrics and views for watchers |
+//! | [`monitor`] | metrics and views over HTTP |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
-//! | [`watchdog`], [`pulse`] | whether the threads go on, for systemd |
-//! | [`vfio_host`] | what the adapter model sees of this process |
+//! | [`watchdog`], [`pulse`] | the progress of the threads, for systemd |
+//! | [`vfio_host`] | the environment of an adapter model in this process |
 //! | [`control`] | the thread that runs an adapter's control work |
-//! | [`socket`], [`access`] | listening socket files, and who may connect to them |
+//! | [`socket`], [`access`] | listening socket files, and their permissions |
 //! | [`sys`] | scheduling of threads |
 //! | [`worker`] | the threads that run the adapters |
 

@@ -35,7 +35,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     descriptors::make_room(&config);
-    // Before the sockets exist, so that no signal leaves them behind.
+    // Installed before the sockets exist, so that a signal never leaves socket files behind.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals = signals.context("cannot install signal handlers")?;
     let mut daemon = Daemon::start(&config)?;
@@ -44,9 +44,10 @@ fn run(args: &Args) -> anyhow::Result<()> {
         daemon.start_watchdog(interval)?;
     }
     for signal in &mut signals {
-        // Without a file there is nothing to read again, and the end of a terminal is meant.
+        // Without a file there is nothing to read again, and SIGHUP means that the terminal was
+        // closed.
         if signal != SIGHUP || args.config.is_none() {
-            tracing::info!(signal, "the daemon ends, on a signal");
+            tracing::info!(signal, "the daemon ends because of a signal");
             break;
         }
         tell_reloading();
@@ -60,7 +61,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the settings and the log filter among them.
+/// Reads the settings, and parses the log filter in them.
 fn read(args: &Args) -> anyhow::Result<(Config, EnvFilter)> {
     let config = Config::new(args.settings.clone(), args.config.as_deref())?;
     let filter = EnvFilter::try_new(&config.log)
@@ -80,7 +81,7 @@ fn start_log(filter: EnvFilter) -> SetFilter {
     Box::new(move |filter| Ok(handle.reload(filter)?))
 }
 
-/// Reads the settings again, and does what they ask for as far as a running daemon can.
+/// Reads the settings again, and applies what can change in a running daemon.
 fn reload(args: &Args, daemon: &mut Daemon, set_filter: &SetFilter) -> anyhow::Result<()> {
     let (config, filter) = read(args)?;
     set_filter(filter).context("the log filter cannot be replaced")?;
@@ -89,10 +90,10 @@ fn reload(args: &Args, daemon: &mut Daemon, set_filter: &SetFilter) -> anyhow::R
     Ok(())
 }
 
-/// Tells systemd that the settings are reloaded, which needs the time.
+/// Tells systemd that the settings are being reloaded. The message contains the time.
 fn tell_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "systemd cannot be told of the reload"),
+        Err(error) => tracing::warn!(%error, "systemd cannot be notified of the reload"),
     }
 }

@@ -1,8 +1,8 @@
-//! Pings: another thread asks, and the thread that is asked answers in its next turn.
+//! Pings: one thread asks, and the other thread answers in its next turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The pings of a thread, as counts.
+/// The numbers of pings that were sent and answered.
 #[derive(Debug, Default)]
 pub struct Pulse {
     asked: AtomicU64,
@@ -11,7 +11,7 @@ pub struct Pulse {
 
 /// A thread that answers pings.
 pub trait Pinged: Send + Sync {
-    /// Returns its pings.
+    /// Returns its ping counts.
     fn pulse(&self) -> &Pulse;
 
     /// Ends its wait, if it waits.
@@ -19,12 +19,12 @@ pub trait Pinged: Send + Sync {
 }
 
 impl Pulse {
-    /// Pings. The caller wakes the thread.
+    /// Sends a ping. The caller then wakes the thread.
     pub fn ask(&self) {
         self.asked.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the number of pings so far.
+    /// Returns the number of pings that were sent.
     #[inline]
     #[must_use]
     pub fn asked(&self) -> u64 {

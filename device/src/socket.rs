@@ -44,27 +44,27 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// Clients that may wait to be accepted.
+/// Maximum number of clients that wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// Why a socket path cannot be used.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Somebody listens there.
+    /// Another process listens on it.
     #[error("socket {0}: another process is listening on it")]
     Taken(PathBuf),
-    /// Something else is there.
+    /// A file of another type has this name.
     #[error("socket {0}: a file of this name exists and is not a socket")]
     NotASocket(PathBuf),
-    /// The folder is missing.
+    /// The folder does not exist.
     #[error("socket {0}: its folder does not exist")]
     NoFolder(PathBuf),
-    /// Anybody could put a socket of theirs in its place.
+    /// Any user could replace the socket by another one.
     #[error(
         "socket {0}: everybody may write to its folder; change its mode, or set its sticky bit"
     )]
     OpenFolder(PathBuf),
-    /// The kernel refused.
+    /// The kernel returned an error.
     #[error("socket {path}: {error}")]
     Os {
         /// The path.
@@ -74,17 +74,17 @@ pub enum BindError {
     },
 }
 
-/// A listening socket whose file goes away with it.
+/// A listening socket. Its file is removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, so that only our own is removed.
+    /// Device and inode of the file, so that no other file is removed.
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    /// Listens at `path`, without blocking in accept. A socket without a listener is
+    /// Listens at `path`. `accept` on the socket never blocks. A socket file without a listener is
     /// replaced.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl SocketFile {
         Self::bind_kind(path, access, SocketType::STREAM)
     }
 
-    /// Does the same with a socket that keeps messages apart (SOCK_SEQPACKET).
+    /// Listens at `path` with a socket that preserves message boundaries (SOCK_SEQPACKET).
     ///
     /// # Errors
     /// See [`BindError`].
@@ -114,7 +114,7 @@ impl SocketFile {
         .map_err(os)?;
         let meta = std::fs::symlink_metadata(path).map_err(os)?;
         let this = Self { listener, path: path.to_owned(), identity: (meta.dev(), meta.ino()) };
-        // No client can connect before the socket listens, so none does with other permissions.
+        // Clients can connect only after `listen`, so they find the final permissions.
         if let Some(group) = access.group {
             lchown(path, None, Some(group.0)).map_err(os)?;
         }
@@ -124,7 +124,7 @@ impl SocketFile {
         Ok(this)
     }
 
-    /// The socket.
+    /// Returns the socket.
     #[must_use]
     pub fn listener(&self) -> &UnixListener {
         &self.listener
@@ -147,7 +147,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Takes a client, if one waits, and tells who it is.
+/// Accepts a client, if one waits. Returns its connection and its identity.
 ///
 /// # Errors
 /// Returns the error of `accept`.
@@ -162,8 +162,8 @@ pub fn accept(listener: &UnixListener) -> io::Result<Option<(UnixStream, Peer)>>
     }
 }
 
-/// Connects to a socket that keeps messages apart (SOCK_SEQPACKET). Neither this nor the use of the
-/// socket waits.
+/// Connects to a socket that preserves message boundaries (SOCK_SEQPACKET). Neither this call nor
+/// the use of the socket waits.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -178,7 +178,7 @@ fn connect(path: &Path, kind: SocketType) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket at `path` that does not listen yet.
+/// Binds a socket to `path`. The socket does not listen yet.
 fn bind(path: &Path, kind: SocketType) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -186,8 +186,8 @@ fn bind(path: &Path, kind: SocketType) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Refuses a folder in which anybody could replace the socket. One in which a single other user or
-/// a group could is the administrator's choice, and reported.
+/// Refuses a folder in which any user could replace the socket. If only a single other user or a
+/// group could do this, it logs a warning, because that may be intended.
 fn check_folder(path: &Path) -> Result<(), BindError> {
     const STICKY: u32 = 0o1000;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -213,14 +213,14 @@ fn check_folder(path: &Path) -> Result<(), BindError> {
     Ok(())
 }
 
-/// Removes the socket file of a process that is gone.
+/// Removes the socket file of a process that has ended.
 fn remove_stale(path: &Path, kind: SocketType) -> Result<(), BindError> {
     let os = |error| BindError::Os { path: path.to_owned(), error };
     if !std::fs::symlink_metadata(path).map_err(os)?.file_type().is_socket() {
         return Err(BindError::NotASocket(path.to_owned()));
     }
     match connect(path, kind) {
-        // Its queue of clients may be full, and it may be a socket of the other kind.
+        // Its queue of clients may be full, or it may be a socket of the other type.
         Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(BindError::Taken(path.to_owned())),
         Err(Errno::CONNREFUSED) => {
             tracing::info!(path = %path.display(), "removing the socket file of a process that has ended");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::getpriority_process;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
-/// The shortest slice that the kernel grants (EEVDF, since Linux 6.12).
+/// The shortest time slice that the kernel grants (EEVDF, since Linux 6.12).
 pub const SLICE_MIN: Duration = Duration::from_micros(100);
 
 /// Asks for a short slice of processor time: the thread then preempts long-running ones soon after
@@ -23,7 +23,7 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
         size: u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0),
         sched_policy: u32::try_from(libc::SCHED_OTHER).unwrap_or(0),
         sched_flags: 0,
-        // The call sets this too, so it has to be the present value.
+        // The call sets the nice value, too, so this must be the present value.
         sched_nice: getpriority_process(None)?,
         sched_priority: 0,
         sched_runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
@@ -57,22 +57,23 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Counts the threads that want a processor, on the whole machine.
+/// Counts the threads of the whole machine that run or are ready to run.
 #[derive(Debug)]
 pub struct LoadMeter {
     file: File,
 }
 
 impl LoadMeter {
-    /// Opens the kernel's count.
+    /// Opens /proc/loadavg.
     ///
     /// # Errors
-    /// When /proc is not there.
+    /// Returns an error if /proc is not mounted.
     pub fn new() -> io::Result<Self> {
         Ok(Self { file: File::open("/proc/loadavg")? })
     }
 
-    /// Threads running or ready to run now, the caller included (proc_loadavg(5), fourth field).
+    /// Returns the number of threads that run or are ready to run, including the caller
+    /// (proc_loadavg(5), fourth field).
     #[must_use]
     pub fn runnable(&self) -> Option<usize> {
         let mut text = [0; 64];

@@ -8,8 +8,8 @@ use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
 use crate::capture::Captures;
 use crate::faults::Faults;
 
-/// The watcher of the adapters. Captures get frames when they leave, before faults apply, and when
-/// they arrive.
+/// The observer of the adapters' traffic. Captures get frames when they leave, before faults apply,
+/// and when they arrive.
 #[derive(Debug)]
 pub struct Traffic {
     /// The rules for faults.

@@ -1,4 +1,5 @@
-//! The host of an adapter model: guest memory, BAR2, vectors, clock and wakers of this process.
+//! The environment of an adapter model in this process: guest memory, BAR2, vectors, clock and
+//! wakers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use crate::memory::view::{DmaView, Intent};
 use crate::worker::pool::now_ns;
 use crate::worker::waker::Waker;
 
-/// Zeroing more than this gives the pages back instead.
+/// A range longer than this is zeroed by freeing its pages.
 const PUNCH: u64 = 1 << 20;
 
 /// The host of one adapter.
@@ -32,17 +33,17 @@ pub struct VfioHost {
     pub uar: Arc<UarMemory>,
     /// MSI-X vectors.
     pub irqs: Arc<irq::Interrupts>,
-    /// Wake the workers, by number.
+    /// The workers' wakers, by the number of the worker.
     pub wakers: Arc<[Arc<Waker>]>,
     /// True if a panic has stopped the adapter. See [`Failure`].
     pub failure: Arc<Failure>,
-    /// Makes a panic of the next access to BAR2.
+    /// If true, the next access to BAR2 panics.
     #[cfg(test)]
     pub(crate) trap: std::sync::atomic::AtomicBool,
 }
 
 impl VfioHost {
-    /// Lets tests provoke a panic; the program has no such place.
+    /// Panics if a test has asked for this. Does nothing in the program.
     #[cfg(test)]
     fn spring(&self) {
         assert!(!self.trap.load(Ordering::SeqCst), "a fault on purpose");
@@ -52,7 +53,7 @@ impl VfioHost {
     #[inline(always)]
     fn spring(&self) {}
 
-    /// Lets the device reach its own memory where BAR2 is, or not at all.
+    /// Makes device memory accessible at the address of BAR2, or not at all.
     pub fn place_device_memory(&self, bar: Option<u64>) {
         if let Some(memory) = self.uar.device() {
             let at = bar.and_then(|bar| bar.checked_add(DEVICE_MEMORY_OFFSET));
@@ -160,7 +161,7 @@ impl DoorbellBar for VfioHost {
     }
 
     fn bar_store32(&self, word: BarWord32, value: u32) {
-        // BAR2 is writable. A word outside of it belongs to no doorbell.
+        // BAR2 is writable, so only a word outside of it fails, and no doorbell is there.
         let _outside = self.word32(word).map(|word| word.store(value, Ordering::Release));
     }
 

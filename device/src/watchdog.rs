@@ -1,8 +1,8 @@
-//! Tells systemd that the daemon's threads go on (`WatchdogSec=`, sd_watchdog_enabled(3)).
+//! Tells systemd that the daemon's threads make progress (`WatchdogSec=`, sd_watchdog_enabled(3)).
 //!
-//! A thread of its own pings the threads that all guests depend on, and sends `WATCHDOG=1` when
-//! each of them has answered. Threads that serve a single VMM are not among them: a VMM may make
-//! its thread wait, and must not end the daemon for others.
+//! A thread of its own pings the threads that all guests depend on, and sends `WATCHDOG=1` when all
+//! of them have answered. Threads that serve a single VMM are excluded: a VMM can make its thread
+//! wait, and must not end the daemon for the other guests.
 
 use std::io;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ struct Looks {
     interval: Duration,
     /// The time of the last pings.
     asked: Instant,
-    /// True if the log says who has not answered these pings.
+    /// True if the log already says which threads have not answered these pings.
     logged: bool,
 }
 
 impl Watchdog {
-    /// Starts the thread. systemd ends the daemon if it hears nothing for `interval`.
+    /// Starts the thread. systemd ends the daemon if it receives no message for `interval`.
     ///
     /// # Errors
-    /// When threads run out.
+    /// Returns an error if no thread can be started.
     pub fn start(interval: Duration, members: Vec<Member>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let mut looks = Looks { members, interval, asked: Instant::now(), logged: false };
@@ -61,7 +61,7 @@ impl Looks {
         }
     }
 
-    /// Tells systemd that all threads go on, if they do.
+    /// Tells systemd that all threads make progress, if they do.
     fn look(&mut self) {
         let silent = self.members.iter().filter(|(_, member)| !member.pulse().is_answered());
         let silent: Vec<_> = silent.map(|(name, _)| name.as_str()).collect();
@@ -73,8 +73,8 @@ impl Looks {
             self.ask();
         } else if !self.logged && self.asked.elapsed() >= self.interval / 2 {
             tracing::error!(
-                "these threads have not answered the watchdog for {:?}: {}; if they go on like \
-                 this, systemd ends the daemon",
+                "these threads have not answered the watchdog for {:?}: {}; if they do not \
+                 answer, systemd ends the daemon",
                 self.asked.elapsed(),
                 silent.join(", ")
             );
@@ -83,9 +83,9 @@ impl Looks {
     }
 }
 
-/// Sends states to systemd, if it has started the daemon as a service of type notify.
+/// Sends states to systemd, if systemd has started the daemon as a service of type notify.
 pub fn tell_systemd(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "systemd cannot be told the state of the daemon");
+        tracing::warn!(%error, "the state of the daemon cannot be sent to systemd");
     }
 }

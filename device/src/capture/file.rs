@@ -1,4 +1,4 @@
-//! Converts records to a pcapng file, which is sent to the client meanwhile.
+//! Converts records to a pcapng file, and sends it to the client.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use vrnic_pcap::{Captured, Interface};
 use super::messages::Conversations;
 use super::queue::{Queue, Record, What};
 
-/// Time between two checks whether the client has ended the capture.
+/// Time between two checks of whether the client has ended the capture.
 const TICK: Duration = Duration::from_millis(50);
 /// Number of bytes that are written at once.
 const CHUNK: usize = 256 << 10;
@@ -46,7 +46,7 @@ impl<'a> File<'a> {
     /// Sends records until the client ends the capture, or `stop` is set.
     ///
     /// # Errors
-    /// The client is gone.
+    /// Returns an error if the client has disconnected.
     pub(super) fn follow(
         &mut self,
         records: &Receiver<Record>,
@@ -73,7 +73,7 @@ impl<'a> File<'a> {
     /// Sends the remaining records, and the number of records that were lost.
     ///
     /// # Errors
-    /// The client is gone.
+    /// Returns an error if the client has disconnected.
     pub(super) fn end(
         mut self,
         records: &Receiver<Record>,

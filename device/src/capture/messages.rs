@@ -10,8 +10,8 @@ use vrnic_roce::wire::Path;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
 
-/// Maximum number of connections whose sequence numbers are kept. When another one is added, all
-/// are forgotten and begin again.
+/// Maximum number of connections whose sequence numbers are kept. When one more is added, all are
+/// forgotten, and their numbers start again.
 const CONNECTIONS: usize = 4096;
 
 /// The connections of a capture.
@@ -65,7 +65,7 @@ fn parties(message: &Exchanged) -> Parties {
     }
 }
 
-/// Returns the headers of answers.
+/// Returns the path of answers, which is `path` in the other direction.
 fn back(path: &Path) -> Path {
     let Ethernet { destination, source, vlan } = path.ethernet;
     let addresses = match path.network.addresses {

@@ -25,15 +25,15 @@ pub enum ConfigError {
         /// The place and the reason.
         error: Box<toml::de::Error>,
     },
-    /// There is nothing to serve.
+    /// No function, port, control socket or file is configured.
     #[error(
         "no function and no port is configured; give --function, --port, --control or --config (see --help)"
     )]
     NoFunction,
-    /// There are too many.
+    /// There are too many functions.
     #[error("{count} functions are configured; the limit is {limit}")]
     TooMany {
-        /// How many.
+        /// The number of functions.
         count: usize,
         /// The limit.
         limit: usize,
@@ -45,10 +45,10 @@ pub enum ConfigError {
         object: &'static str,
         /// Its name.
         name: String,
-        /// Which setting.
+        /// The setting.
         what: &'static str,
     },
-    /// A name that cannot be used.
+    /// A name that is not valid.
     #[error("{object} name '{name}' is not valid; use 1 to 32 letters, digits, '-', '_' or '.'")]
     Name {
         /// The kind of object that has the name.
@@ -56,7 +56,7 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// An address that cannot be used.
+    /// An address that is not a unicast MAC address.
     #[error("function {name}: {mac} is not a unicast MAC address")]
     GroupMac {
         /// The function.
@@ -76,16 +76,16 @@ pub enum ConfigError {
         /// Largest value.
         max: u64,
     },
-    /// Device memory of an odd number of MiB.
+    /// An odd number of MiB of device memory.
     #[error("{0} MiB of device memory cannot be had: the number must be even")]
     DeviceMemory(u64),
-    /// A limit that there is not.
+    /// A limit that does not exist.
     #[error("there is no limit '{0}'; the limits are contexts, pd, cq, srq, qp and mr")]
     UnknownLimit(String),
-    /// A limit that is no number.
+    /// A limit without a valid number.
     #[error("limit '{0}' does not have the form NAME=NUMBER")]
     Limit(String),
-    /// A part of a text without a value.
+    /// A part of a text that does not have the form `key=value`.
     #[error("'{0}' does not have the form key=value")]
     NoValue(String),
     /// A key that the object does not have.
@@ -114,7 +114,7 @@ pub enum ConfigError {
         /// The key.
         key: &'static str,
     },
-    /// A value that is none.
+    /// A value that is not valid.
     #[error("the {object}'s setting '{key}' is '{value}'; it must be {form}")]
     Value {
         /// A function, a port or an uplink.
@@ -123,13 +123,13 @@ pub enum ConfigError {
         key: &'static str,
         /// The value.
         value: String,
-        /// The values that it may have.
+        /// The valid values.
         form: &'static str,
     },
-    /// An uplink that leads nowhere, or to several places.
+    /// An uplink with none or several of the settings that determine where it leads.
     #[error("an uplink needs exactly one of the settings {0}")]
     Way(&'static str),
-    /// A MAC that is none.
+    /// A text that is not a MAC address.
     #[error(transparent)]
     Mac(ParseMacError),
 }

@@ -35,14 +35,14 @@ pub struct Ethernet {
     pub fabric: Fabric,
 }
 
-/// The names and addresses that are taken.
+/// The names, addresses and paths that are in use.
 #[derive(Default)]
 struct Taken<'a> {
     names: HashSet<&'a str>,
     paths: HashSet<&'a Path>,
 }
 
-/// An object under examination.
+/// An object that is being checked.
 #[derive(Clone, Copy)]
 struct Object<'a> {
     kind: &'static str,
@@ -50,10 +50,10 @@ struct Object<'a> {
 }
 
 impl Ethernet {
-    /// Checks that every name and address can be used, and is used once.
+    /// Checks that every name and address is valid, and is used only once.
     ///
     /// # Errors
-    /// Names the object and the setting.
+    /// Returns an error that names the object and the setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut taken = Taken::default();
         let (mut macs, mut interfaces) = (HashSet::new(), HashSet::new());

@@ -1,4 +1,4 @@
-//! Texts of the form `key=value,…`, by which the command line describes an object.
+//! Texts of the form `key=value,…`, which describe objects on the command line.
 
 use super::error::ConfigError;
 
@@ -33,12 +33,12 @@ impl<'a> Fields<'a> {
         Ok(Self { object, values })
     }
 
-    /// Returns a value, if it is given.
+    /// Returns a value, or none if it is not given.
     pub(super) fn get(&self, key: &str) -> Option<&'a str> {
         self.values.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
     }
 
-    /// Returns whether the value is yes; it is no if it is not given.
+    /// Returns whether the value is yes. The default is no.
     pub(super) fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
         match self.get(key) {
             None | Some("no") => Ok(false),
@@ -50,7 +50,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns a value that must be given.
+    /// Returns a value, or an error if it is not given.
     pub(super) fn need(&self, key: &'static str) -> Result<&'a str, ConfigError> {
         self.get(key).ok_or(ConfigError::Missing { object: self.object, key })
     }

@@ -16,13 +16,13 @@ use crate::net::mac::MacAddr;
 pub struct FunctionConfig {
     /// Name in logs.
     pub name: String,
-    /// MAC of the port, and of the guest's NIC that goes with it.
+    /// MAC address of the port, and of the guest's NIC that is paired with it.
     pub mac: MacAddr,
     /// vfio-user socket.
     pub socket: PathBuf,
-    /// Ethernet socket; without it the port is always up and has no netdev.
+    /// Ethernet socket. Without it the port is always up and has no network card.
     pub net: Option<PathBuf>,
-    /// The protocol that it speaks.
+    /// The protocol of its RDMA device.
     #[serde(default, with = "by_name")]
     pub personality: Transport,
 }
@@ -37,7 +37,7 @@ fn transport(name: &str) -> Result<Transport, ConfigError> {
     })
 }
 
-/// The form of a protocol in files and messages: its name.
+/// Serialises a protocol as its name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

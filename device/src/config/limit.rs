@@ -1,4 +1,4 @@
-//! Limits of objects, and of other numbers.
+//! Limits of the numbers of objects, and range checks.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use vrnic_adapter::limits::Limits;
 
 use super::error::ConfigError;
 
-/// A limit to lower.
+/// A lower limit for a kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Which, as [`set_limit`] knows it.
+    /// The name of the limit, as in [`set_limit`].
     pub name: String,
     /// Its value.
     pub value: u32,
@@ -28,7 +28,7 @@ pub(super) fn set_limit(limits: &mut Limits, limit: &Limit) -> Result<(), Config
         "mr" => ("limit of mr", &mut limits.mr),
         _ => return Err(ConfigError::UnknownLimit(limit.name.clone())),
     };
-    // A default is the most there can be.
+    // The default is the maximum.
     in_range(what, limit.value.into(), 1, (*place).into())?;
     *place = limit.value;
     Ok(())
@@ -61,7 +61,7 @@ pub(super) fn in_range(
     }
 }
 
-/// Reads limits as the file has them: a table of names and numbers.
+/// Reads limits from the file, where they are a table of names and numbers.
 pub(super) fn limits_of_file<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Limit>, D::Error> {
     let table = BTreeMap::<String, u32>::deserialize(file)?;
     Ok(table.into_iter().map(|(name, value)| Limit { name, value }).collect())

@@ -3,8 +3,8 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`settings`] | the settings as a user gives them |
-//! | [`function`], [`port`], [`uplink`] | those of one object |
-//! | [`ethernet`] | all of these objects, and that they do not share names |
+//! | [`function`], [`port`], [`uplink`] | the settings of one object |
+//! | [`ethernet`] | all of these objects, and the check that they share no names |
 //! | [`limit`] | limits of objects |
 //! | [`fields`] | texts of the form `key=value` |
 //! | [`error`] | errors |
@@ -37,14 +37,14 @@ use crate::memory::dma::MapRules;
 use crate::socket::Address;
 use crate::worker::idle::IdleConfig;
 
-/// Most functions of a daemon.
+/// Maximum number of functions of a daemon.
 pub const FUNCTIONS_MAX: usize = 256;
-/// Functions that there is room for in a daemon with a control socket, unless it was started with
-/// more.
+/// Number of functions for which a daemon with a control socket has room, unless it was started
+/// with more.
 const ROOM_TO_ADD: usize = 16;
-/// Most workers.
+/// Maximum number of workers.
 pub const WORKERS_MAX: usize = 64;
-/// Processors for each worker, when the number of workers is not set.
+/// Number of CPUs for each worker, if the number of workers is not set.
 const CPUS_PER_WORKER: usize = 4;
 
 /// All settings.
@@ -58,15 +58,15 @@ pub struct Config {
     pub workers: usize,
     /// MSI-X vectors of each function.
     pub vectors: u16,
-    /// When a worker without work spins, naps and sleeps.
+    /// Times after which a worker without work spins, naps or sleeps.
     pub idle: IdleConfig,
-    /// Processors of the workers.
+    /// CPUs that the workers are bound to.
     pub pin: Vec<usize>,
     /// Number of objects that each function can have.
     pub limits: Limits,
     /// Limits for the mappings of each VMM.
     pub map_rules: MapRules,
-    /// Most functions that there is room for.
+    /// Maximum number of functions.
     pub room: usize,
     /// Path of the control socket, if there is one.
     pub control: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Joins the settings of the command line and those of a file, and checks the result.
+    /// Combines the settings of the command line and of a file, and checks the result.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -144,7 +144,7 @@ impl Config {
     }
 }
 
-/// Returns the limits for the mappings of each of so many functions.
+/// Returns the limits for the mappings of each function of a daemon with this many functions.
 fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRules, ConfigError> {
     let mut rules = MapRules { any_file, ..MapRules::share(functions) };
     if let Some(gib) = gib {
@@ -154,14 +154,14 @@ fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRu
     Ok(rules)
 }
 
-/// Returns the number of units of device memory in so many MiB.
+/// Returns the number of units in this many MiB of device memory.
 fn device_memory(mib: u64) -> Result<u32, ConfigError> {
     in_range("device-memory", mib, 0, DEVICE_MEMORY_MAX >> 20)?;
     let bytes = mib << 20;
     if !bytes.is_multiple_of(DEVICE_MEMORY_UNIT) {
         return Err(ConfigError::DeviceMemory(mib));
     }
-    // CAST: at most 64.
+    // CAST: the number is at most 64.
     Ok((bytes / DEVICE_MEMORY_UNIT) as u32)
 }
 

@@ -19,8 +19,8 @@ use crate::socket::Address;
 pub struct Settings {
     /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY. Repeat the
     /// option for more functions. Without net the function has no network card, and its link is
-    /// always up. The personality roce makes its RDMA device one of RoCE version 2, and iwarp one
-    /// of iWARP, which needs a network card; the default is roce
+    /// always up. The personality is the protocol of its RDMA device: roce (RoCE version 2, the
+    /// default), or iwarp, which needs a network card
     #[arg(short, long = "function", value_name = "SETTINGS")]
     #[serde(rename = "function")]
     pub(super) functions: Vec<FunctionConfig>,
@@ -31,21 +31,22 @@ pub struct Settings {
     #[serde(rename = "port")]
     pub(super) ports: Vec<PortConfig>,
 
-    /// Add a way out of the daemon for the switch's frames. name=NAME,listen=PATH or
-    /// name=NAME,connect=PATH makes a trunk to another daemon, which has the other of the two for
-    /// the same path. tls-listen=ADDRESS:PORT or tls-connect=ADDRESS:PORT, with key=FILE, makes one
-    /// to a daemon on another host. tap=INTERFACE or fd=N uses a TAP device, by its name or by a
-    /// descriptor that the daemon inherits. packet=INTERFACE uses the network of an interface that
-    /// the host has. With transit=yes, frames from this uplink may leave by other uplinks that have
-    /// it, too. With follow=yes on one or more uplinks, the functions have a link only while at
-    /// least one of these uplinks has one. Repeat the option for more uplinks
+    /// Add an uplink, which connects the switch to another daemon or to a network of the host.
+    /// name=NAME,listen=PATH or name=NAME,connect=PATH makes a trunk to another daemon, which uses
+    /// the other of the two with the same path. tls-listen=ADDRESS:PORT or
+    /// tls-connect=ADDRESS:PORT, with key=FILE, makes a trunk to a daemon on another host.
+    /// tap=INTERFACE or fd=N uses a TAP device, by its name or by a descriptor that the daemon
+    /// inherits. packet=INTERFACE uses the network of an interface of the host. With transit=yes,
+    /// frames from this uplink may leave by other uplinks that also have transit=yes. With
+    /// follow=yes on one or more uplinks, the functions have a link only while at least one of
+    /// these uplinks has one. Repeat the option for more uplinks
     #[arg(long = "uplink", value_name = "SETTINGS")]
     #[serde(rename = "uplink")]
     pub(super) uplinks: Vec<UplinkConfig>,
 
     /// Choose how functions of this daemon reach each other: by copying from memory to memory, or
-    /// by packets as functions of other daemons do, which is slower and shows what a network would
-    /// see [default: copy]
+    /// by packets, as functions of different daemons do, which is slower but can be captured and
+    /// disturbed like a network [default: copy]
     #[arg(long, value_enum, value_name = "WAY", env = "VRNIC_FABRIC", hide_env_values = true)]
     pub(super) fabric: Option<Fabric>,
 
@@ -95,13 +96,13 @@ pub struct Settings {
     pub(super) limits: Vec<Limit>,
 
     /// Device memory of each function, in MiB: an even number, at most 128, or 0 for none. Guests
-    /// allocate it with ibv_alloc_dm, and other PCI devices of a guest can read and write it. It
-    /// takes memory of the host when it is used [default: 64]
+    /// allocate it with ibv_alloc_dm, and other PCI devices of a guest can read and write it. The
+    /// host allocates the memory when it is first used [default: 64]
     #[arg(long, value_name = "MIB")]
     pub(super) device_memory: Option<u64>,
 
-    /// Most memory that each VMM may map for its adapter, in GiB [default: 4096; less if there are
-    /// more than 16 functions, which share 64 TiB of address space]
+    /// Maximum amount of memory that each VMM may map for its adapter, in GiB [default: 4096; less
+    /// if there are more than 16 functions, which share 64 TiB of address space]
     #[arg(long, value_name = "GIB")]
     pub(super) guest_memory: Option<u64>,
 
@@ -133,8 +134,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns these settings, and those of `file` where there are none. Lists are joined, the
-    /// file's first.
+    /// Returns these settings, and takes from `file` those that are not given here. Lists are
+    /// joined, with the entries of `file` first.
     #[must_use]
     pub(super) fn or(self, file: Self) -> Self {
         Self {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ConfigError;
 use super::fields::Fields;
 
-/// The settings that say where an uplink leads.
+/// The settings that determine where an uplink leads.
 const WAYS: &str = "listen, connect, tls-listen, tls-connect, tap, fd and packet";
 
 /// All settings of an uplink.
@@ -28,7 +28,7 @@ const KEYS: [&str; 11] = [
     "follow",
 ];
 
-/// A way out of the daemon for the switch's frames.
+/// An uplink: it connects the switch to another daemon or to a network of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Given", into = "Given")]
 pub struct UplinkConfig {
@@ -60,7 +60,7 @@ pub enum Way {
     Packet(String),
 }
 
-/// How a daemon on another host is reached.
+/// Address and role of a trunk to a daemon on another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsWay {
     /// True if this daemon listens, false if it connects.
@@ -74,7 +74,8 @@ pub struct TlsWay {
 impl TlsWay {
     fn new(listens: bool, address: &str, key: Option<&PathBuf>) -> Result<Self, ConfigError> {
         let setting = if listens { "tls-listen" } else { "tls-connect" };
-        // A port without an address is one of the loopback address, which other hosts cannot reach.
+        // An address without a host part means the loopback address, which other hosts cannot
+        // reach.
         let port = address.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
         let found = port.or_else(|_| address.parse()).map_err(|_| ConfigError::Value {
             object: "uplink",
@@ -88,7 +89,7 @@ impl TlsWay {
 }
 
 impl Way {
-    /// Returns the socket file that the daemon makes for it.
+    /// Returns the path of the socket file that the daemon creates for it.
     #[must_use]
     pub fn own_socket(&self) -> Option<&Path> {
         match self {
@@ -97,7 +98,7 @@ impl Way {
         }
     }
 
-    /// Returns the interface of the host that it needs for itself.
+    /// Returns the interface of the host that only this uplink may use.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         match self {
@@ -121,7 +122,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// The settings of an uplink as the file has them.
+/// The settings of an uplink as they are in the file.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Given {

@@ -1,4 +1,4 @@
-//! How functions are made and ended, at the daemon's start and later.
+//! Creation and removal of functions, at the daemon's start and later.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ pub(super) struct Function {
     _control: ControlThread,
 }
 
-/// Makes functions, and knows everything that has to know of them.
+/// Creates functions, and registers them with all other parts of the daemon.
 pub(super) struct Maker {
     pub(super) access: Access,
     pub(super) limits: Limits,
     pub(super) rules: MapRules,
     pub(super) vectors: u16,
     pub(super) fabric: Arc<Fabric<VfioHost>>,
-    /// For each worker, what it polls.
+    /// The engines that each worker polls.
     pub(super) engines: Vec<Arc<Engines>>,
     pub(super) switch: SwitchHandle,
     pub(super) roster: Arc<Roster>,
@@ -56,7 +56,7 @@ impl Function {
         self.server.is_busy()
     }
 
-    /// Logs that a VMM may come.
+    /// Logs that a VMM can connect.
     pub(super) fn announce(&self) {
         let FunctionConfig { name, mac, socket, .. } = &self.settings;
         let socket = socket.display();
@@ -65,10 +65,11 @@ impl Function {
 }
 
 impl Maker {
-    /// Makes a function whose name, address and sockets nobody else has.
+    /// Creates a function. The caller has checked that no other object has its name, address or
+    /// sockets.
     ///
     /// # Errors
-    /// A socket that cannot be used, or resources that the system does not give.
+    /// Returns an error if a socket cannot be used, or if the system lacks a resource.
     pub(super) fn make(&self, settings: &FunctionConfig) -> anyhow::Result<Function> {
         let name = &settings.name;
         let hosted = self.adapter(settings)?;
@@ -94,7 +95,7 @@ impl Maker {
         Ok(Function { settings: settings.clone(), hosted, server, parts, _control: control })
     }
 
-    /// Makes an adapter, and its control thread.
+    /// Creates an adapter and its control thread.
     fn adapter(
         &self,
         settings: &FunctionConfig,
@@ -120,12 +121,12 @@ impl Maker {
         Ok((hosted, thread))
     }
 
-    /// Tells a new adapter of the roster what the uplinks carry.
+    /// Limits the MTU of a new adapter of the roster to what the uplinks carry.
     fn limit_mtu(&self, hosted: &HostedAdapter) {
         loop {
             let mtu = self.switch.path_mtu();
             hosted.limit_mtu(mtu);
-            // The switch may have told a later one before this one was.
+            // The limit may have changed before the adapter was in the roster.
             if self.switch.path_mtu() == mtu {
                 break;
             }
@@ -142,7 +143,7 @@ impl Maker {
         parts.collect()
     }
 
-    /// Takes a function from the switch and the workers.
+    /// Removes a function from the switch and the workers.
     fn forget(&self, settings: &FunctionConfig, parts: &[Arc<dyn Engine>]) {
         if let Err(error) = self.switch.remove(&settings.name) {
             tracing::error!(function = settings.name, %error, "a port cannot be removed");
@@ -152,7 +153,7 @@ impl Maker {
         }
     }
 
-    /// Ends a function. A VMM is disconnected, which resets the adapter.
+    /// Removes a function. A connected VMM is disconnected, which resets the adapter.
     pub(super) fn end(&self, function: Function) {
         let Function { settings, hosted, server, parts, .. } = function;
         self.doormen.lock().retain(|doorman| doorman.name() != settings.name);

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`functions`] | how functions are made and ended |
+//! | [`functions`] | creation and removal of functions |
 //! | [`ports`] | the switch's ports as the settings describe them |
 //! | [`running`] | what can be changed while the daemon runs |
 //! | [`reload`] | what a new version of the settings changes |
@@ -38,13 +38,14 @@ use crate::worker::engines::Engines;
 use crate::worker::pool::{Pool, WorkerSetup};
 use crate::worker::waker::Waker;
 
-/// A running daemon; dropping it ends all threads that do not serve a VMM and removes the sockets.
+/// A running daemon. Dropping it ends all threads that do not serve a VMM, and removes the sockets.
 pub struct Daemon {
-    /// The settings of the start, with the functions, ports and uplinks of the last reload.
+    /// The settings at the start, with the functions, ports and uplinks of the last reload.
     config: Config,
     watchdog: Option<Watchdog>,
     members: Vec<Member>,
-    // In this order: no changes, no new VMM, no Ethernet, then the rest.
+    // The fields are dropped in this order: first no changes, no new VMM and no Ethernet, then the
+    // rest.
     reconfig: Option<Reconfig>,
     running: Arc<Running>,
     _switch: SwitchThread,
@@ -57,7 +58,7 @@ impl Daemon {
     /// Starts what `config` describes.
     ///
     /// # Errors
-    /// A socket that cannot be used, or resources that the system does not give.
+    /// Returns an error if a socket cannot be used, or if the system lacks a resource.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
         let roster: Arc<Roster> = Arc::default();
         let limited = Arc::clone(&roster);
@@ -115,19 +116,18 @@ impl Daemon {
         })
     }
 
-    /// Starts to tell systemd that the threads go on. systemd ends the daemon if it hears nothing
-    /// for `interval`.
+    /// Starts the watchdog, which tells systemd that the threads make progress. systemd ends the
+    /// daemon if it receives no message for `interval`.
     ///
     /// # Errors
-    /// When threads run out.
+    /// Returns an error if no thread can be started.
     pub fn start_watchdog(&mut self, interval: Duration) -> anyhow::Result<()> {
         let watchdog = Watchdog::start(interval, self.members.clone());
         self.watchdog = Some(watchdog.context("cannot start the watchdog")?);
         Ok(())
     }
 
-    /// Adds what a new version of the settings has and the daemon has not. The log says what cannot
-    /// be changed while it runs.
+    /// Adds the objects that are new in the settings `new`. Logs the changes that need a new start.
     pub fn reload(&mut self, new: Config) {
         reload::log_fixed(&self.config, &new);
         self.running.reload(&self.config.ethernet, &new.ethernet);
@@ -135,7 +135,7 @@ impl Daemon {
         self.config.ethernet = Ethernet { fabric, ..new.ethernet };
     }
 
-    /// Number of adapters.
+    /// Returns the number of adapters.
     #[must_use]
     pub fn adapters(&self) -> usize {
         self.running.functions()
@@ -150,8 +150,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Returns the adapters' network, still without adapters. Frames for other MACs than theirs go to
-/// the switch.
+/// Returns a network for the adapters, still without adapters. Frames to MACs of other stations go
+/// to the switch.
 fn fabric(config: &Config, switch: &SwitchThread) -> Arc<Fabric<VfioHost>> {
     let fabric = Fabric::default();
     fabric.attach(Arc::clone(switch.handle().outbox()) as Arc<dyn Uplink>);
@@ -177,7 +177,7 @@ fn members(
     workers.chain(others).collect()
 }
 
-/// Workers without adapters yet.
+/// Returns workers without adapters.
 fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
     let setup = |index: usize| {
         let engines = Arc::new(Engines::new(Arc::new(Waker::new()?)));

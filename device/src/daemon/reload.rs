@@ -1,12 +1,12 @@
-//! What a new version of the settings asks of a running daemon. It gets the functions, ports and
-//! uplinks that it lacks. The log says what else has changed, and how that takes effect.
+//! Compares a new version of the settings with the running daemon. Functions, ports and uplinks
+//! that are missing are added. The log says what else has changed, and how it takes effect.
 
 use crate::config::ethernet::Ethernet;
 use crate::config::{Config, FunctionConfig, PortConfig, UplinkConfig};
 
 /// A function, a port or an uplink.
 trait Object: Clone + PartialEq {
-    /// The kind of object, as `vrnic` calls it.
+    /// The kind of object in the commands of `vrnic`.
     const KIND: &'static str;
 
     fn name(&self) -> &str;
@@ -36,8 +36,8 @@ impl Object for UplinkConfig {
     }
 }
 
-/// Returns what the settings `new` have and the daemon has not. Logs what the daemon has otherwise
-/// than in `new`, and what was in the settings `old` and is not in `new`.
+/// Returns the objects of the settings `new` that the daemon does not have. Logs those whose
+/// settings differ from `new`, and those of the settings `old` that are not in `new`.
 pub(super) fn additions(has: &Ethernet, old: &Ethernet, new: &Ethernet) -> Ethernet {
     Ethernet {
         functions: lacking(&has.functions, &old.functions, &new.functions),
@@ -78,7 +78,8 @@ fn lacking<T: Object>(has: &[T], old: &[T], new: &[T]) -> Vec<T> {
     lacking
 }
 
-/// Logs the settings that differ from those of the start and take effect at the next one.
+/// Logs the settings that differ from those at the start and take effect when the daemon is started
+/// again.
 pub(super) fn log_fixed(start: &Config, new: &Config) {
     let share = start.room == new.room && start.map_rules != new.map_rules;
     let changed = [

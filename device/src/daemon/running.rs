@@ -23,7 +23,7 @@ fn refused(error: anyhow::Error) -> Reply {
 /// The functions, ports and uplinks.
 pub(super) struct Running {
     maker: Maker,
-    /// Most functions that there is room for.
+    /// Maximum number of functions.
     room: usize,
     state: Mutex<State>,
     /// Held during a change: by the thread of the control socket, or by a reload.
@@ -33,16 +33,17 @@ pub(super) struct Running {
 }
 
 struct State {
-    /// The settings of all that there is.
+    /// The settings of all present objects.
     ethernet: Ethernet,
     functions: Vec<Function>,
 }
 
 impl Running {
-    /// Makes all that `ethernet` describes.
+    /// Creates all objects that `ethernet` describes.
     ///
     /// # Errors
-    /// A socket or an interface that cannot be used, or resources that the system does not give.
+    /// Returns an error if a socket or an interface cannot be used, or if the system lacks a
+    /// resource.
     pub(super) fn start(
         maker: Maker,
         ethernet: &Ethernet,
@@ -72,12 +73,12 @@ impl Running {
         self.state.lock().functions.len()
     }
 
-    /// Stops to listen for VMMs.
+    /// Closes the sockets at which VMMs can connect.
     pub(super) fn close(&self) {
         self.state.lock().functions.clear();
     }
 
-    /// Does what a request asks for.
+    /// Carries out a request.
     pub(super) fn handle(&self, request: Request) -> Answer {
         match request {
             Request::Capture { at, snap_length } => {
@@ -113,8 +114,8 @@ impl Running {
         Ok(Answer::Stream(Box::new(move |stream| recorder.start(name, snap_length, stream))))
     }
 
-    /// Adds the functions, ports and uplinks that the settings `new` have and the daemon has not.
-    /// Those that cannot be added are logged, and so is what differs from `old` otherwise.
+    /// Adds the functions, ports and uplinks that are in the settings `new` and not in the daemon.
+    /// Logs those that cannot be added, and all other differences from `old`.
     pub(super) fn reload(&self, old: &Ethernet, new: &Ethernet) {
         let _no_other_change = self.changing.lock();
         let has = self.state.lock().ethernet.clone();
@@ -189,7 +190,7 @@ impl Running {
         )
     }
 
-    /// Changes the settings, if they are good afterwards and `make` succeeds.
+    /// Changes the settings, if the changed settings are valid and `make` succeeds.
     fn change(
         &self,
         settings: impl FnOnce(&mut Ethernet),

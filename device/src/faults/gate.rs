@@ -18,7 +18,7 @@ use super::view::{FaultsView, RuleView};
 use crate::vfio_host::VfioHost;
 use crate::worker::pool::now_ns;
 
-/// Maximum time that a packet waits for later packets to overtake it, because these may never come.
+/// Maximum time for which a packet waits for later packets to overtake it, because none may follow.
 const OVERTAKE: Duration = Duration::from_millis(100);
 
 /// The rules, and the packets that wait.
@@ -28,7 +28,7 @@ pub(super) struct Gate {
     /// False while no rules exist, so that packets pass without taking the lock.
     active: AtomicBool,
     state: Mutex<State>,
-    /// Notified when the next packet is due earlier than before, and at the end.
+    /// Notified when the earliest due time becomes earlier, and at the end.
     bell: Condvar,
 }
 
@@ -99,7 +99,7 @@ impl Gate {
         self.send(late);
     }
 
-    /// Asks the adapters for their packets while any rules exist.
+    /// Requests the packets of the adapters while any rules exist.
     fn want(&self, state: &State) {
         let active = !state.rules.is_empty();
         self.active.store(active, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Causes faults on purpose of packets that adapters send (docs/faults.md).
+//! Applies rules for deliberate faults to the packets that adapters send (docs/faults.md).
 //!
 //! | module | what it holds |
 //! | --- | --- |

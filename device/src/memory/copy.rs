@@ -1,16 +1,16 @@
 //! The copy loop for pages of a message.
 //!
-//! The C library copies a page by `rep movsb`. The processor begins nothing that stands behind that
-//! instruction before it has ended, so the look-ups for the next page wait for the last byte. A
-//! loop of vector instructions lets them start while its last stores are under way: messages in
-//! pages that lie in no order are a seventh faster by it (docs/benchmarks/profile.md). Long blocks
-//! are not, whatever the loop.
+//! The C library copies a page by `rep movsb`. The processor starts no instruction behind it before
+//! it has ended, so the look-ups for the next page wait for its last byte. A loop of vector
+//! instructions lets them start while its last stores are still in progress. This makes messages in
+//! scattered pages a seventh faster (docs/benchmarks/profile.md). Long blocks gain nothing from it.
 
 use std::ptr;
 
-/// Shortest copy that is worth the loop: the C library has one of its own for less.
+/// Length of the shortest copy for which the loop is used. The C library has its own loop for
+/// shorter copies.
 const LOOP_MIN: usize = 1 << 10;
-/// Longest copy that is a page.
+/// Length of the longest copy for which the loop is used.
 const LOOP_MAX: usize = 16 << 10;
 
 /// Copies `len` bytes in any order. The ranges may overlap.

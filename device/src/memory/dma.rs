@@ -1,10 +1,11 @@
-//! The guest's physical memory as the device may use it: the ranges that the VMM maps with DMA_MAP.
+//! The guest's physical memory that the device may access: the ranges that the VMM maps with
+//! DMA_MAP.
 //!
-//! Each worker has a copy of the list of ranges ([`Lane`]) and holds it locked for a turn,
-//! as a [`DmaView`]. A change replaces one copy after the other. So it returns when no thread uses
-//! the old list any more: no access to a range follows the reply to the VMM that unmapped it. No
-//! more than one copy is locked for a change at a time, and no view is taken for writing, so there
-//! is no cycle of waits.
+//! Each worker has a copy of the list of ranges ([`Lane`]) and holds its lock for a turn, as a
+//! [`DmaView`]. A change replaces one copy after the other. It returns when no thread uses the old
+//! list any more, so no access to a range follows the reply to the VMM that has unmapped it. A
+//! change locks only one copy at a time, and no view is taken for writing, so no cycle of waits can
+//! arise.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -23,25 +24,25 @@ use super::view::{DmaView, Entry, Reach};
 /// Limits for the mappings of a VMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRules {
-    /// Ranges with memory.
+    /// Maximum number of ranges with memory.
     pub ranges: usize,
-    /// Bytes of them.
+    /// Maximum number of bytes in these ranges.
     pub bytes: u64,
-    /// True if files of any file system will do. One that is slow, or waits for a server, keeps a
-    /// worker waiting.
+    /// True if files of any file system are accepted. An access to a slow or remote file system
+    /// delays a worker.
     pub any_file: bool,
 }
 
 impl MapRules {
-    /// Returns the limits for each of so many adapters. None can take the address space of the
-    /// others: each gets a share of what the process can have of both.
+    /// Returns the limits for each of this many adapters. Each gets an equal share of the process's
+    /// address space and mappings, so none can take those of another one.
     #[must_use]
     pub fn share(adapters: usize) -> Self {
         let ranges = (RANGES / adapters.max(1)).min(MAX_RANGES);
         Self { ranges, bytes: Self::most(adapters).min(BYTES_MAX), any_file: false }
     }
 
-    /// Bytes that each of so many adapters may be allowed at most.
+    /// Returns the maximum number of bytes for each of this many adapters.
     #[must_use]
     pub fn most(adapters: usize) -> u64 {
         ADDRESSES / adapters.max(1) as u64
@@ -50,9 +51,9 @@ impl MapRules {
 
 /// Bytes of address space for the memory of all guests: half of what a process has.
 const ADDRESSES: u64 = 1 << 46;
-/// Most bytes of a guest, unless the settings say otherwise.
+/// Maximum number of bytes of a guest, unless the settings differ.
 const BYTES_MAX: u64 = 1 << 42;
-/// Mappings of all guests; some are left for the doorbell memory of each.
+/// Number of mappings for all guests. The others are for doorbell memory.
 const RANGES: usize = MAPPINGS_MAX - 2048;
 
 /// Type of the file system of memfds and of shared memory (statfs(2)).
@@ -71,11 +72,11 @@ pub struct DmaRange {
     pub writable: bool,
     /// Offset in `file`.
     pub offset: u64,
-    /// The memory; ranges without are known but cannot be reached (ROMs, BARs of other devices).
+    /// The memory. A range without memory (a ROM, or a BAR of another device) cannot be accessed.
     pub file: Option<File>,
 }
 
-/// All that has an address.
+/// All memory that has an address.
 #[derive(Debug, Default)]
 struct Map {
     /// The VMM's ranges, sorted by address, without overlap.
@@ -87,8 +88,9 @@ struct Map {
 }
 
 impl Map {
-    /// Returns what the workers see. A VMM maps the BARs of all devices, as ranges without memory;
-    /// device memory takes its part of these. Where the VMM has memory, there is no device memory.
+    /// Returns the ranges that the workers can access. A VMM maps the BARs of all devices as ranges
+    /// without memory, and device memory replaces a part of them. Memory of the VMM takes
+    /// precedence over device memory.
     fn reach(&self) -> Reach {
         let (ranges, bus_master) = (Arc::clone(&self.ranges), self.bus_master);
         let Some(device) = &self.device else { return Reach { ranges, bus_master } };
@@ -118,41 +120,41 @@ impl Map {
 /// The table of an adapter.
 #[derive(Debug)]
 pub struct DmaTable {
-    /// Prefix of log lines: the adapter's name.
+    /// The adapter's name, as the prefix of log lines.
     name: String,
     rules: MapRules,
-    /// From it the workers' copies are made. Its lock serialises changes.
+    /// The source of the workers' copies. Its lock serialises changes.
     map: Mutex<Map>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
 }
 
 impl DmaTable {
-    /// An empty table for adapter `name` and this many workers.
+    /// Creates an empty table for adapter `name` and this many workers.
     #[must_use]
     pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
         let lanes = (0..Lane::count(workers)).map(|_| CachePadded::default()).collect();
         Self { name: name.to_owned(), rules, map: Mutex::default(), lanes }
     }
 
-    /// Returns the memory as it is now, and stays while the view lives, for a thread in `lane`. The
-    /// thread takes views of several tables, or of this one again, at will, but changes none while
-    /// it holds one.
+    /// Returns the memory as it is now, for a thread in `lane`. It does not change while the view
+    /// exists. The thread may take views of several tables, or of this one again, but must not
+    /// change a table while it holds a view.
     #[inline]
     #[must_use]
     pub fn view(&self, lane: Lane) -> DmaView<'_> {
         let lane = lane.index(self.lanes.len());
-        // A change that waits must not keep a second view of the same thread out, so: recursive.
+        // A waiting change must not block a second view of the same thread, hence a recursive lock.
         DmaView::new(self.lanes[lane].read_recursive())
     }
 
-    /// Waits until all views that exist now have gone. The caller holds none.
+    /// Waits until all views that exist now have been dropped. The caller holds no view.
     pub fn drain(&self) {
         for lane in &self.lanes {
             drop(lane.write());
         }
     }
 
-    /// Lets the device use guest memory, or stops it: the bus-master bit.
+    /// Sets the bus-master bit, which allows the device to access guest memory.
     pub fn set_bus_master(&self, on: bool) {
         let mut map = self.map.lock();
         if map.bus_master != on {
@@ -161,8 +163,9 @@ impl DmaTable {
         }
     }
 
-    /// Puts the adapter's own memory at a bus address, or takes it away, and waits for those that
-    /// use it where it was. An address so high that the memory does not fit is none.
+    /// Maps the adapter's own memory at a bus address, or nowhere, and waits for accesses to it at
+    /// its previous address. An address at which the memory would exceed the address space counts
+    /// as nowhere.
     pub fn set_device_memory(&self, at: Option<u64>, memory: &Arc<Mapping>) {
         let mut map = self.map.lock();
         map.device = at.and_then(|first| {
@@ -181,7 +184,7 @@ impl DmaTable {
     /// Adds a range.
     ///
     /// # Errors
-    /// See [`MapError`]; the table is unchanged then.
+    /// See [`MapError`]. The table is unchanged in case of an error.
     pub fn map(&self, range: DmaRange) -> Result<(), MapError> {
         let DmaRange { iova, size, .. } = range;
         let last = last_of(iova, size)?;
@@ -205,11 +208,11 @@ impl DmaTable {
         Ok(())
     }
 
-    /// Removes all ranges inside `iova`, `size` and waits for their users. Nothing there is no
-    /// error.
+    /// Removes all ranges inside of `iova` and `size`, and waits for their users. It is not an
+    /// error if there are none.
     ///
     /// # Errors
-    /// [`MapError::Split`] when a range lies only partly inside; the table is unchanged then.
+    /// [`MapError::Split`] if a range is only partly inside. The table is then unchanged.
     pub fn unmap(&self, iova: u64, size: u64) -> Result<(), MapError> {
         let last = last_of(iova, size)?;
         let mut map = self.map.lock();
@@ -230,13 +233,13 @@ impl DmaTable {
         self.publish(&map);
     }
 
-    /// Bytes of guest memory that can be reached.
+    /// Returns the number of bytes of guest memory that can be accessed.
     #[must_use]
     pub fn reachable(&self) -> u64 {
         memories(&self.map.lock().ranges).map(|memory| memory.len() as u64).sum()
     }
 
-    /// Returns whether memory of a range has gone, as far as that can be told without waiting.
+    /// Returns whether memory of a range has been lost, as far as this is known without an access.
     #[must_use]
     pub fn has_lost(&self) -> bool {
         let map = self.map.try_lock();
@@ -259,7 +262,7 @@ impl DmaTable {
         }
     }
 
-    /// Replaces all copies, each when its user lets go of it.
+    /// Replaces all copies, each one when its user releases it.
     fn publish(&self, map: &Map) {
         let reach = map.reach();
         for lane in &self.lanes {
@@ -297,12 +300,12 @@ impl DmaTable {
     }
 }
 
-/// The mappings of ranges that have memory.
+/// Returns the mappings of the ranges that have memory.
 fn memories(ranges: &[Entry]) -> impl Iterator<Item = &Mapping> {
     ranges.iter().filter_map(|entry| entry.memory.as_deref())
 }
 
-/// The last address of a range.
+/// Returns the last address of a range.
 fn last_of(iova: u64, size: u64) -> Result<u64, MapError> {
     size.checked_sub(1)
         .and_then(|more| iova.checked_add(more))

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Most ranges that a VMM may map; QEMU uses a few dozen.
+/// Maximum number of ranges that a VMM may map; QEMU uses a few dozen.
 pub const MAX_RANGES: usize = 4096;
 
 /// Why a DMA_MAP or DMA_UNMAP was refused.
@@ -24,7 +24,7 @@ pub enum MapError {
         /// Length in bytes.
         size: u64,
     },
-    /// An unmap would split a mapping.
+    /// An unmap would remove only a part of a mapping.
     #[error("the unmapped range {iova:#x}+{size:#x} contains only a part of a mapping")]
     Split {
         /// First guest address.
@@ -35,7 +35,7 @@ pub enum MapError {
     /// There are too many ranges.
     #[error("the VMM may map at most {MAX_RANGES} DMA ranges")]
     TooMany,
-    /// There is more memory than a VMM may map.
+    /// The VMM would map more memory than the limit.
     #[error(
         "DMA range {iova:#x}+{size:#x} exceeds the {limit:#x} bytes that a VMM may map (see --guest-memory)"
     )]
@@ -47,7 +47,7 @@ pub enum MapError {
         /// The total limit.
         limit: u64,
     },
-    /// The file is of a file system that could keep a worker waiting.
+    /// The file is on a file system that could delay a worker.
     #[error(
         "the file of DMA range {iova:#x} is neither a memfd nor on tmpfs or hugetlbfs \
          (see --allow-any-file)"
@@ -56,7 +56,7 @@ pub enum MapError {
         /// First guest address.
         iova: u64,
     },
-    /// The file cannot be shared memory of the guest.
+    /// The file cannot be shared memory of a guest.
     #[error("the file descriptor of DMA range {iova:#x} is not a shared memory file")]
     NotShared {
         /// First guest address.
@@ -72,7 +72,7 @@ pub enum MapError {
         /// Length of the file.
         len: u64,
     },
-    /// The kernel refused.
+    /// The kernel returned an error.
     #[error("DMA range {iova:#x}+{size:#x} cannot be mapped: {error}")]
     Os {
         /// First guest address.
@@ -84,7 +84,7 @@ pub enum MapError {
     },
 }
 
-/// Guest memory that the device wanted and may not touch.
+/// An access to guest memory that failed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("guest address {addr:#x} cannot be accessed: {}", why.text())]
 pub struct Fault {
@@ -101,7 +101,7 @@ pub enum FaultKind {
     Unmapped,
     /// The VMM gave no file descriptor.
     NoFile,
-    /// The file was cut short, or its pages cannot be had.
+    /// The file was truncated, or its pages cannot be allocated.
     Lost,
     /// Read-only for the device.
     ReadOnly,
@@ -135,7 +135,7 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// Nothing is mapped at `addr`.
+    /// Returns the fault for an address that is not mapped.
     #[must_use]
     pub const fn unmapped(addr: u64) -> Self {
         Self { addr, why: FaultKind::Unmapped }

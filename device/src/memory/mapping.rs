@@ -1,9 +1,9 @@
-//! Shared memory of guests, mapped into this process: the one place that turns guest addresses into
+//! Shared memory of guests, mapped into this process. Only this module converts guest addresses to
 //! pointers.
 //!
-//! A guest writes its memory whenever it likes, so no reference to mapped memory is ever formed:
-//! bytes move through raw pointers, words through atomics. What is read may be torn between two
-//! writes of the guest; callers copy once and validate the copy.
+//! A guest can write to its memory at any time, so references to mapped memory are never created:
+//! bytes are accessed by raw pointers, and words by atomics. A read may see a part of each of two
+//! writes of the guest, so callers copy once and validate the copy.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use super::copy;
 use super::sigbus::Slot;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// Bytes at the end of a copy that are stored last, and in ascending order.
+/// Number of bytes at the end of a copy that are stored last, and in ascending order.
 const TAIL: usize = 64;
 
 /// The order in which the bytes of a copy become visible.
@@ -29,16 +29,16 @@ pub enum Order {
 
 /// A shared mapping of part of a file, unmapped on drop.
 ///
-/// It lies in a reservation with some pages to spare, no two alike. Two guests' memories would
-/// otherwise stand at a distance of a power of two, and copies between equal guest addresses would
-/// meet in the same ways of the processor's caches (measured: 0.8 of the bandwidth). The spare
-/// pages also catch what runs over an end.
+/// It is inside of a reservation with a number of spare pages that differs between mappings. The
+/// memories of two guests would otherwise be a power of two apart, and copies between equal guest
+/// addresses would compete for the same sets of the processor's caches (measured: 0.8 of the
+/// bandwidth). The spare pages also catch accesses beyond an end.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Its record for the handler of SIGBUS.
+    /// The entry for the handler of SIGBUS.
     slot: &'static Slot,
     _reserved: Reservation,
 }
@@ -56,15 +56,16 @@ pub const HUGETLBFS: libc::c_long = 0x958458f6;
 const LINE: usize = 64;
 /// Bytes of a page.
 const PAGE: usize = 4096;
-/// Spare pages, in front of the memory, of one mapping and the next differ by this.
+/// Difference between the numbers of spare pages in front of a mapping and the next one.
 const STAGGER: usize = 17;
-/// Spare pages of a mapping at most.
+/// Maximum number of spare pages of a mapping.
 const SPARE_MAX: usize = 1009;
 
 // SAFETY: a `Mapping` owns its address range; all access goes through raw pointers and atomics,
 // which any thread may use at any time.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; no method hands out a reference into the range.
+// SAFETY: a `Mapping` hands out no reference into its range, and all access goes through raw
+// pointers and atomics, which any thread may use at any time.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -80,7 +81,7 @@ impl Mapping {
         let spare = NEXT.fetch_add(STAGGER, Ordering::Relaxed) % SPARE_MAX + 1;
         let page = page_size(file)?;
         let pages = len.checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Alignment to a page of the file takes less than one.
+        // The alignment to a page of the file needs less than one such page.
         let whole =
             pages.checked_add((spare + 1) * PAGE + page).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut prot = ProtFlags::READ;
@@ -103,27 +104,27 @@ impl Mapping {
         Ok(Self { base, len, writable, slot, _reserved: reserved })
     }
 
-    /// Returns whether the memory has been lost, because a holder of the file has changed it. Data
-    /// read before may be zeroes.
+    /// Returns whether the memory has been lost because a holder of the file has changed it. Data
+    /// that was read before may be zeroes.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.slot.is_lost()
     }
 
-    /// Returns whether an access that has ended reached the memory, and not the zero pages in its
-    /// place.
+    /// Returns none if the memory has been lost, so that a completed access may have reached zero
+    /// pages instead.
     #[inline]
     fn there(&self) -> Option<()> {
         (!self.is_lost()).then_some(())
     }
 
-    /// Puts the bytes of `file` from `offset` on in the place of what is mapped. An access at the
-    /// same time reaches the one memory or the other.
+    /// Maps the bytes of `file` from `offset` on in place of the present memory. A concurrent
+    /// access reaches either the old or the new memory.
     ///
     /// # Errors
-    /// Returns the error of mmap. The old memory is then still in place, because the kernel checks
-    /// its limits first.
+    /// Returns the error of mmap. The old memory then stays mapped, because the kernel checks its
+    /// limits first.
     pub fn replace(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, self.writable);
@@ -136,7 +137,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -154,7 +155,7 @@ impl Mapping {
         self.writable
     }
 
-    /// The pointer to `len` bytes at `offset`, if they lie inside.
+    /// Returns the pointer to `len` bytes at `offset`, if they are inside.
     fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         if offset > self.len || len > self.len - offset {
             return None;
@@ -163,12 +164,12 @@ impl Mapping {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Like [`Self::at`], for writing.
+    /// Returns the same pointer as [`Self::at`], if the mapping is writable.
     fn at_mut(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         if self.writable { self.at(offset, len) } else { None }
     }
 
-    /// Copies bytes out; `None` when they do not lie inside, or the memory has gone.
+    /// Copies bytes out. Returns none if they are not inside, or if the memory has been lost.
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Option<()> {
         let from = self.at(offset, into.len())?;
@@ -179,7 +180,7 @@ impl Mapping {
         self.there()
     }
 
-    /// Brings bytes that will be read into the cache; those that do not lie inside are passed over.
+    /// Prefetches bytes into the cache. Bytes that are not inside are ignored.
     #[inline]
     pub fn fetch_ahead(&self, offset: usize, len: usize) {
         for line in (0..len).step_by(LINE) {
@@ -189,8 +190,8 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes in, the last ones last; `None` when they do not lie inside or the mapping is
-    /// read-only.
+    /// Copies bytes in, the last ones last. Returns none if they are not inside, or if the mapping
+    /// is read-only.
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
         let to = self.at_mut(offset, from.len())?;
@@ -200,8 +201,8 @@ impl Mapping {
         self.there()
     }
 
-    /// Copies `len` bytes from one mapping into another; `None` when either range does not lie
-    /// inside or `to` is read-only. The ranges may overlap.
+    /// Copies `len` bytes from one mapping to another. Returns none if one of the ranges is not
+    /// inside, or if `to` is read-only. The ranges may overlap.
     #[inline]
     #[must_use]
     pub fn copy(
@@ -222,7 +223,7 @@ impl Mapping {
         from.there().and(to.there())
     }
 
-    /// The atomic 32-bit word at `offset`, which must be aligned.
+    /// Returns the atomic 32-bit word at `offset`, which must be aligned.
     #[must_use]
     pub fn word32(&self, offset: usize) -> Option<Word32<'_>> {
         let at = self.at(offset, 4)?.cast::<AtomicU32>();
@@ -234,21 +235,23 @@ impl Mapping {
         Some(Word32 { word: unsafe { at.as_ref() }, writable: self.writable })
     }
 
-    /// The atomic 64-bit word at `offset`, which must be aligned.
+    /// Returns the atomic 64-bit word at `offset`, which must be aligned.
     #[must_use]
     pub fn word64(&self, offset: usize) -> Option<Word64<'_>> {
         let at = self.at(offset, 8)?.cast::<AtomicU64>();
         if !at.is_aligned() {
             return None;
         }
-        // SAFETY: as in `word32`.
+        // SAFETY: in range, aligned, and alive as long as `self`; an atomic has interior
+        // mutability, and all words of shared memory are only accessed as atomics or raw bytes.
         Some(Word64 { word: unsafe { at.as_ref() }, writable: self.writable })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the reservation goes, whose place another mapping may take.
+        // Released before the reservation is unmapped, because another mapping may then take its
+        // place.
         self.slot.release();
     }
 }
@@ -263,14 +266,14 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes of a page of the file: huge ones are mapped at multiples of their size.
+/// Returns the page size of the file. Huge pages are mapped at multiples of their size.
 fn page_size(file: &File) -> io::Result<usize> {
     let info = rustix::fs::fstatfs(file)?;
     let size = if info.f_type == HUGETLBFS { usize::try_from(info.f_bsize).ok() } else { None };
     Ok(size.filter(|size| size.is_power_of_two()).unwrap_or(PAGE))
 }
 
-/// Brings a cache line nearer.
+/// Prefetches a cache line.
 #[inline]
 fn fetch_line(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
@@ -298,7 +301,7 @@ impl Word32<'_> {
         u32::from_le(self.word.load(order))
     }
 
-    /// Stores the word; `None` in read-only memory.
+    /// Stores the word. Returns none if the memory is read-only.
     #[must_use]
     pub fn store(self, value: u32, order: Ordering) -> Option<()> {
         self.writable.then(|| self.word.store(value.to_le(), order))
@@ -319,17 +322,17 @@ impl Word64<'_> {
         u64::from_le(self.word.load(order))
     }
 
-    /// Stores the word; `None` in read-only memory.
+    /// Stores the word. Returns none if the memory is read-only.
     #[must_use]
     pub fn store(self, value: u64, order: Ordering) -> Option<()> {
         self.writable.then(|| self.word.store(value.to_le(), order))
     }
 
-    /// Clears the bits of `mask` and returns what the word held; `None` in read-only memory.
+    /// Clears the bits of `mask`, and returns the old value, or none if the memory is read-only.
     #[must_use]
     pub fn fetch_clear(self, mask: u64) -> Option<u64> {
         let order = Ordering::SeqCst;
-        // x86 swaps in one instruction, but clears single bits in a loop.
+        // x86 exchanges a word by one instruction, but clears single bits by a loop.
         let old = || match mask {
             u64::MAX => self.word.swap(0, order),
             _ => self.word.fetch_and((!mask).to_le(), order),
@@ -337,16 +340,17 @@ impl Word64<'_> {
         self.writable.then(|| u64::from_le(old()))
     }
 
-    /// Adds to the word and returns what it held; `None` in read-only memory.
+    /// Adds to the word, and returns the old value, or none if the memory is read-only.
     #[must_use]
     pub fn fetch_add(self, value: u64) -> Option<u64> {
         let order = Ordering::SeqCst;
-        // Little-endian hosts alone: the sum of swapped bytes is not the swapped sum.
+        // On a big-endian host, the sum of the swapped words would not be the swapped sum.
         const { assert!(cfg!(target_endian = "little")) };
         self.writable.then(|| self.word.fetch_add(value, order))
     }
 
-    /// Stores `new` if the word holds `compare`; returns what it held. `None` in read-only memory.
+    /// Stores `new` if the word is `compare`. Returns the old value, or none if the memory is
+    /// read-only.
     #[must_use]
     pub fn compare_swap(self, compare: u64, new: u64) -> Option<u64> {
         let order = Ordering::SeqCst;
@@ -356,7 +360,7 @@ impl Word64<'_> {
     }
 }
 
-/// Copies so that a reader polling the last bytes finds all others in place.
+/// Copies in such an order that a reader that polls the last bytes finds all others in place.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes; overlap is allowed.

@@ -3,11 +3,11 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`mapping`] | a mapping and every access to one; the only unsafe code on guest memory |
-//! | [`copy`] | the copy loop of long messages |
-//! | [`sigbus`] | what becomes of a mapping whose file is cut short |
-//! | [`dma`] | guest addresses: what the VMM mapped for device access |
-//! | [`view`] | the same for the length of a turn, and every access by guest address |
-//! | [`fault`] | why memory cannot be mapped or accessed |
+//! | [`copy`] | the copy loop for pages |
+//! | [`sigbus`] | the handler for mappings whose file was truncated |
+//! | [`dma`] | guest addresses: the ranges that the VMM maps |
+//! | [`view`] | these ranges during a turn, and every access by guest address |
+//! | [`fault`] | errors of mappings and accesses |
 //! | [`uar`] | BAR2: doorbells and device-resident queues |
 
 mod copy;

@@ -1,14 +1,14 @@
-//! Handling of SIGBUS: accesses to mapped memory whose file ends before it, or whose pages cannot
-//! be allocated. A VMM may cut the file short, punch holes into huge pages and use up their pool,
-//! or fill its file system, at any time. The kernel then sends SIGBUS to the thread that made the
-//! access.
+//! Handling of SIGBUS: accesses to mapped memory beyond the end of its file, or to pages that
+//! cannot be allocated. A VMM can truncate the file, punch holes into huge pages and use up their
+//! pool, or fill its file system, at any time. The kernel then sends SIGBUS to the thread that made
+//! the access.
 //!
-//! The handler puts zero pages in the place of the whole mapping and marks it lost; the access then
-//! goes on. A thread checks the mark after its access, and discards what it read; no thread
-//! begins another access.
+//! The handler replaces the whole mapping by zero pages and marks it as lost, and the access then
+//! continues. A thread checks the mark after its access, and discards the data that it read. No
+//! thread starts another access.
 //!
-//! The handler only does what may be done at any place in any thread: it loads and stores atomics
-//! of a static table, and makes one system call. It takes no lock and allocates nothing.
+//! The handler does only what is allowed at any point of any thread: it loads and stores atomics of
+//! a static table, and makes one system call. It takes no lock and allocates nothing.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,18 +18,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Mappings that the daemon may have at a time. Each takes up to three of the 65,530 areas that the
+/// Maximum number of mappings of the daemon. Each needs up to three of the 65,530 areas that the
 /// kernel grants a process.
 pub const MAPPINGS_MAX: usize = 20_000;
 
-/// All mappings. A slot that is free has a base of zero.
+/// All mappings. The base of a free slot is zero.
 static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::free() }; MAPPINGS_MAX];
 /// Position at which the search for a free slot starts. Its lock serialises claims.
 static NEXT: Mutex<usize> = Mutex::new(0);
-/// The earlier action of SIGBUS.
+/// The previous action for SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A mapping, as the handler knows it.
+/// The data of a mapping that the handler needs.
 #[derive(Debug)]
 pub(super) struct Slot {
     base: AtomicUsize,
@@ -42,11 +42,11 @@ impl Slot {
         Self { base: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
     }
 
-    /// Makes `len` bytes at `base`, whole pages of a mapping that no thread uses yet, known to the
-    /// handler.
+    /// Registers `len` bytes at `base` for the handler. They are whole pages of a mapping that no
+    /// thread uses yet.
     ///
     /// # Errors
-    /// When there are too many.
+    /// Returns an error if there are too many mappings.
     pub(super) fn claim(base: usize, len: usize) -> io::Result<&'static Self> {
         install()?;
         let mut next = NEXT.lock();
@@ -64,27 +64,28 @@ impl Slot {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Forgets the mapping. No thread uses it any more, and it is still mapped.
+    /// Removes the mapping from the table. No thread uses it any more, and it is still mapped.
     pub(super) fn release(&self) {
         self.base.store(0, Ordering::Release);
     }
 
-    /// Returns whether the memory is lost, and zero pages are in its place.
+    /// Returns whether the memory is lost, and has been replaced by zero pages.
     #[inline]
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Other memory has taken the place of what was lost.
+    /// Records that other memory has replaced the lost memory.
     pub(super) fn restore(&self) {
         self.lost.store(false, Ordering::Relaxed);
     }
 
-    /// Returns base and length if `addr` lies in it.
+    /// Returns base and length if `addr` is inside of the mapping.
     ///
-    /// A slot may be claimed anew meanwhile, but not that of the mapping that the faulting access
-    /// is about, which is alive. Any pair found here was, at some time since the fault, the place
-    /// of another living mapping, and the two do not overlap.
+    /// Another thread may claim the slot during this call, but not if the slot belongs to the
+    /// mapping of the faulting access, because that mapping is alive. Any pair that is read here
+    /// was the place of a living mapping at some time since the fault, and living mappings do not
+    /// overlap.
     fn holds(&self, addr: usize) -> Option<(usize, usize)> {
         let base = self.base.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);
@@ -93,7 +94,7 @@ impl Slot {
     }
 }
 
-/// Sets the handler, once for the process.
+/// Installs the handler, once for the process.
 fn install() -> io::Result<()> {
     static ONCE: Mutex<bool> = Mutex::new(false);
     let mut installed = ONCE.lock();
@@ -121,7 +122,7 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// The handler. The thread's errno is as it was when it returns.
+/// The handler. It preserves the thread's errno.
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid `info`; with a code above zero the signal comes from a
     // fault, whose address it holds.
@@ -134,14 +135,14 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
             give_zeroes(base, len)
         },
     );
-    // SAFETY: as above.
+    // SAFETY: errno is the thread's own.
     unsafe { *libc::__errno_location() = errno };
     if !done {
         pass_on(signal, info, context);
     }
 }
 
-/// Puts zero pages in the place of a mapping. Returns whether that worked.
+/// Replaces a mapping by zero pages. Returns whether that succeeded.
 fn give_zeroes(base: usize, len: usize) -> bool {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -152,7 +153,7 @@ fn give_zeroes(base: usize, len: usize) -> bool {
     at as usize == base
 }
 
-/// Does what SIGBUS did before.
+/// Applies the previous action for SIGBUS.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get().filter(|before| {
         before.sa_flags & libc::SA_SIGINFO != 0

@@ -1,5 +1,5 @@
 //! BAR2: a memory file that both the device and the guest map. The device maps doorbells and device
-//! memory apart, since only the latter has bus addresses.
+//! memory separately, since only device memory has bus addresses.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,10 @@ use vrnic_abi::uar::{DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT};
 
 use super::mapping::Mapping;
 
-/// The memory of an adapter's BAR2. Pages exist from their first use on.
+/// The memory of an adapter's BAR2. Pages are allocated at their first use.
 #[derive(Debug)]
 pub struct UarMemory {
-    /// Shows in /proc.
+    /// The name of the memory file in /proc.
     name: String,
     file: Mutex<File>,
     doorbells: Mapping,
@@ -43,11 +43,11 @@ impl UarMemory {
         Ok(Self { name: name.to_owned(), file: Mutex::new(file), doorbells, device })
     }
 
-    /// Replaces the memory by new memory and returns its file, to give to a VMM. A process that
-    /// still maps the old memory shares it with no one.
+    /// Replaces the memory by new memory, and returns its file for a VMM. A process that still maps
+    /// the old memory shares it with no one.
     ///
     /// # Errors
-    /// Returns the kernel's error. No one else has the new memory then.
+    /// Returns the kernel's error. No other process then has the new memory.
     pub fn renew(&self) -> io::Result<File> {
         let new = allocate(&self.name)?;
         let given = new.try_clone()?;
@@ -72,7 +72,7 @@ impl UarMemory {
         self.device.as_ref()
     }
 
-    /// Returns the part of the BAR that an access of the VMM meets, and where in that part.
+    /// Returns the part of the BAR that an access of the VMM reaches, and the offset in this part.
     #[must_use]
     pub fn part(&self, offset: u64) -> Option<(&Mapping, usize)> {
         match offset.checked_sub(DEVICE_MEMORY_OFFSET) {
@@ -81,7 +81,7 @@ impl UarMemory {
         }
     }
 
-    /// Zeroes doorbells and send queues, also in the guest's view.
+    /// Zeroes doorbells and send queues, which the guest sees, too.
     ///
     /// # Errors
     /// Returns the kernel's error.
@@ -89,7 +89,7 @@ impl UarMemory {
         self.clear_range(0, DEVICE_MEMORY_OFFSET)
     }
 
-    /// Zeroes a range, also in the guest's view, and gives its pages back.
+    /// Zeroes a range, which the guest sees, too, and frees its pages.
     ///
     /// # Errors
     /// Returns the kernel's error.
@@ -99,12 +99,12 @@ impl UarMemory {
     }
 }
 
-/// A memory file of the length of BAR2.
+/// Creates a memory file of the length of BAR2.
 fn allocate(name: &str) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = File::from(rustix::fs::memfd_create(format!("vrnic-{name}"), flags)?);
     file.set_len(BAR_UAR_LEN)?;
-    // The guest's VMM gets this file: it must not be able to cut pages off under our feet.
+    // The guest's VMM gets this file, and must not be able to truncate it.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file)

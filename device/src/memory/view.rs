@@ -1,4 +1,4 @@
-//! Guest memory for the length of a turn.
+//! Guest memory during a turn.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ pub(super) struct Reach {
     pub(super) bus_master: bool,
 }
 
-/// An adapter's memory, which does not change while this lives. To be held for a bounded time: the
-/// VMM that unmaps memory waits for it.
+/// An adapter's memory, which does not change while this exists. Hold it only for a bounded time,
+/// because a VMM that unmaps memory waits for it.
 #[derive(Debug)]
 pub struct DmaView<'a> {
     reach: RwLockReadGuard<'a, Reach>,
-    /// The range that the last access met: the next one most likely meets it too.
+    /// The range of the last access. The next access is likely to be in the same one.
     last: Cell<usize>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> DmaView<'a> {
     /// Copies guest memory out.
     ///
     /// # Errors
-    /// The first address that cannot be read; bytes before it may have been copied.
+    /// Returns the first address that cannot be read. Bytes before it may have been copied.
     #[inline]
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         let mut done = 0;
@@ -69,7 +69,7 @@ impl<'a> DmaView<'a> {
     /// Copies into guest memory, in ascending order and the last bytes last.
     ///
     /// # Errors
-    /// The first address that cannot be written; bytes before it may have been copied.
+    /// Returns the first address that cannot be written. Bytes before it may have been copied.
     #[inline]
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
         let mut done = 0;
@@ -83,10 +83,11 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Copies `len` bytes straight from this guest's memory to that of `to`, in an order.
+    /// Copies `len` bytes from this guest's memory to that of `to`, in the given order.
     ///
     /// # Errors
-    /// The side and address that cannot be accessed; bytes before it may have been copied.
+    /// Returns the side and the address that cannot be accessed. Bytes before it may have been
+    /// copied.
     #[inline]
     pub fn copy_to(
         &self,
@@ -110,7 +111,7 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Brings memory that will be read nearer, as far as it lies in one mapping.
+    /// Prefetches memory that will be read, up to the end of its mapping.
     #[inline]
     pub fn fetch_ahead(&self, addr: u64, len: usize) {
         if let Ok(piece) = self.piece(addr, len, Intent::Read) {
@@ -118,20 +119,20 @@ impl<'a> DmaView<'a> {
         }
     }
 
-    /// Adds to an aligned 8-byte word; returns what it held.
+    /// Adds to an aligned 8-byte word. Returns the old value.
     ///
     /// # Errors
-    /// When the word is not aligned or not writable.
+    /// Returns a fault if the word is not aligned or not writable.
     pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
         let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
         let added = memory.word64(offset).and_then(|word| word.fetch_add(value));
         added.filter(|_| !memory.is_lost()).ok_or(Fault { addr, why: FaultKind::Unaligned })
     }
 
-    /// Stores `new` into an aligned 8-byte word if it holds `compare`; returns what it held.
+    /// Stores `new` into an aligned 8-byte word if the word is `compare`. Returns the old value.
     ///
     /// # Errors
-    /// When the word is not aligned or not writable.
+    /// Returns a fault if the word is not aligned or not writable.
     pub fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
         let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
         let old = memory.word64(offset).and_then(|word| word.compare_swap(compare, new));
@@ -141,7 +142,7 @@ impl<'a> DmaView<'a> {
     /// Checks that all of a range can be accessed.
     ///
     /// # Errors
-    /// The first address that cannot.
+    /// Returns the first address that cannot be accessed.
     pub fn check(&self, addr: u64, len: u64, intent: Intent) -> Result<(), Fault> {
         let mut done = 0u64;
         while done < len {
@@ -152,7 +153,7 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// The longest piece from `addr` on that lies in one mapping, up to `len`.
+    /// Returns the longest piece from `addr` on that is inside of one mapping, up to `len` bytes.
     #[inline]
     fn piece(&self, addr: u64, len: usize, intent: Intent) -> Result<Piece<'_>, Fault> {
         let fault = |why| Fault { addr, why };
@@ -174,7 +175,7 @@ impl<'a> DmaView<'a> {
         Ok(Piece { memory, offset, len })
     }
 
-    /// The range that `addr` lies in.
+    /// Returns the range that contains `addr`.
     #[inline]
     fn entry(&self, addr: u64) -> Option<&Entry> {
         let ranges = &self.reach.ranges;
@@ -192,11 +193,11 @@ impl<'a> DmaView<'a> {
 struct Piece<'a> {
     memory: &'a Mapping,
     offset: usize,
-    /// Not zero.
+    /// Length in bytes, not zero.
     len: usize,
 }
 
-/// `addr + done`, or a fault when that wraps.
+/// Returns `addr + done`, or a fault if that wraps around.
 fn advance(addr: u64, done: usize) -> Result<u64, Fault> {
     addr.checked_add(done as u64).ok_or(Fault::unmapped(addr))
 }

@@ -1,4 +1,4 @@
-//! Which request is answered with what.
+//! Answers to requests.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -12,12 +12,12 @@ use super::view::AdapterView;
 use super::{Watched, json, metrics};
 use crate::adapter::Adapter;
 
-/// Objects in an answer, unless the request asks for fewer.
+/// Maximum number of objects in an answer.
 const PAGE: usize = 1000;
 
 type Answer = Response<Full<Bytes>>;
 
-/// The answer to a request.
+/// Returns the answer to a request.
 pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
     if *method != Method::GET {
         let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET requests are answered");
@@ -51,7 +51,7 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
     }
 }
 
-/// Objects of one kind, from a number on, and how many at most.
+/// Returns at most `most` objects of one kind, from the number `from` on.
 fn objects(adapter: &Adapter, kind: &str, from: u32, most: usize) -> Answer {
     match kind {
         "qps" => page(&adapter.qp_records(from, most)),
@@ -74,7 +74,7 @@ fn page<R: Record>(page: &Page<R>) -> Answer {
     json(&json::Page::new(page.items.iter(), page.next))
 }
 
-/// The values of `from` and `limit`.
+/// Returns the values of `from` and `limit`.
 fn range(query: &str) -> Result<(u32, usize), String> {
     let (mut from, mut most) = (0, PAGE);
     for part in query.split('&').filter(|part| !part.is_empty()) {

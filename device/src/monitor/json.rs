@@ -10,7 +10,7 @@ use vrnic_abi::admin::fields::{Field, Record, Show, Value};
 #[serde(bound = "")]
 pub(super) struct Page<'a, R: Record> {
     items: Vec<Object<'a, R>>,
-    /// The number to go on from; none behind the last object.
+    /// The number to continue from; none after the last object.
     next: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ impl<M: SerializeMap> Show for Map<M> {
     }
 }
 
-/// A MAC as text.
+/// Returns a MAC address as text.
 pub(super) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

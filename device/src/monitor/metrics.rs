@@ -32,7 +32,7 @@ pub(super) fn metrics(watched: &Watched) -> String {
     out
 }
 
-/// A name, what it means, and its value.
+/// The name of a metric, its help text, and a function that returns its value.
 type Gauge = (&'static str, &'static str, fn(&AdapterView) -> i64);
 
 #[derive(Debug)]
@@ -43,15 +43,16 @@ impl Collector for Views {
         let gauges: [Gauge; 3] = [
             ("enabled", "Whether a driver has enabled the function", |f| f.enabled.into()),
             ("link_up", "Whether its port carries traffic", |f| f.link.into()),
-            ("fatal", "Why the function has given up, zero if it has not", |f| f.fatal.into()),
+            ("fatal", "Register FATAL_CODE of the function, zero if it works", |f| f.fatal.into()),
         ];
         for (name, help, value) in gauges {
             self.family(&mut encoder, (name, help), |view| Some(ConstGauge::new(value(view))))?;
         }
         for kind in names(&self.0, |view| &view.objects) {
-            let (name, help) = (format!("objects_{kind}"), format!("Number of its {kind}"));
+            let (name, help) =
+                (format!("objects_{kind}"), format!("Number of {kind} of the function"));
             self.family(&mut encoder, (&name, &help), |view| {
-                // An adapter has at most some millions of any kind.
+                // CAST: an adapter has at most some millions of objects of a kind.
                 Some(ConstGauge::new(*view.objects.get(kind)? as i64))
             })?;
         }
@@ -84,7 +85,7 @@ impl Views {
     }
 }
 
-/// The names of a map that all adapters have.
+/// Returns the keys of a map that all adapters have.
 fn names(
     views: &[AdapterView],
     map: impl for<'a> Fn(&'a AdapterView) -> &'a BTreeMap<String, u64>,

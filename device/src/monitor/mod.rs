@@ -1,18 +1,18 @@
 //! The monitor: it serves state over HTTP, on a local socket or a TCP port: metrics for Prometheus,
 //! and views of the adapters' objects as JSON (docs/monitor.md).
 //!
-//! It reads; nothing can be changed through it. All watchers are served by one thread, which cannot
-//! hold up a worker.
+//! The monitor only reads; it changes nothing. One thread serves all clients, and cannot delay a
+//! worker.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`serve`] | connections of watchers, and their limits |
-//! | [`answer`] | which request is answered with what |
+//! | [`serve`] | connections of clients, and their limits |
+//! | [`answer`] | answers to requests |
 //! | [`json`] | objects as JSON |
-//! | [`view`] | adapters as watchers see them |
+//! | [`view`] | adapters as clients see them |
 //! | [`metrics`] | the counters of adapters in the text format of Prometheus |
-//! | [`port_metrics`] | those of the switch's ports |
-//! | [`fault_metrics`] | those of rules for faults |
+//! | [`port_metrics`] | the counters of the switch's ports, in the same format |
+//! | [`fault_metrics`] | the counters of rules for faults, in the same format |
 
 mod answer;
 mod fault_metrics;
@@ -37,7 +37,7 @@ use crate::net::handle::SwitchHandle;
 use crate::roster::Roster;
 use crate::socket::{Address, SocketFile};
 
-/// The contents of the monitor.
+/// The data that the monitor shows.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// The adapters.
@@ -48,7 +48,7 @@ pub struct Watched {
     pub faults: Arc<Faults>,
 }
 
-/// The running monitor; on drop its thread ends, and it listens no more.
+/// The running monitor. On drop, its thread ends and its socket is closed.
 #[derive(Debug)]
 pub struct Monitor {
     stop: Option<oneshot::Sender<()>>,
@@ -60,9 +60,9 @@ impl Monitor {
     /// Starts to listen.
     ///
     /// # Errors
-    /// An address that cannot be used, or a thread that the system does not give.
+    /// Returns an error if the address cannot be used, or if no thread can be started.
     pub fn start(address: &Address, access: &Access, watched: Watched) -> anyhow::Result<Self> {
-        // One thread serves all watchers, so that they together take one processor at most.
+        // One thread serves all clients, so that they use at most one CPU together.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
         let (listener, file) = match address {
@@ -93,7 +93,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // The thread ends by this, and by nothing else but a panic.
+        // The thread ends by this, or by a panic.
         drop(self.stop.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the monitor's thread panicked");

@@ -13,14 +13,16 @@ use crate::net::status::PortView;
 #[derive(Debug)]
 pub(super) struct Ports(pub(super) Vec<PortView>);
 
-/// A name, what it means, and its value.
+/// The name of a metric, its help text, and a function that returns its value.
 type Counter = (&'static str, &'static str, fn(&PortView) -> u64);
 
 const COUNTERS: [Counter; 4] = [
     ("port_received_frames", "Frames that came into the switch", |port| port.received_frames),
-    ("port_received_bytes", "Bytes of these frames", |port| port.received_bytes),
+    ("port_received_bytes", "Bytes of the frames that came into the switch", |port| {
+        port.received_bytes
+    }),
     ("port_sent_frames", "Frames that left the switch", |port| port.sent_frames),
-    ("port_sent_bytes", "Bytes of these frames", |port| port.sent_bytes),
+    ("port_sent_bytes", "Bytes of the frames that left the switch", |port| port.sent_bytes),
 ];
 
 impl Collector for Ports {
@@ -45,7 +47,7 @@ impl Collector for Ports {
 }
 
 impl Ports {
-    /// One metric of all ports that have it.
+    /// Writes one metric of all ports that have it.
     fn family<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -62,7 +64,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Dropped frames, by reason.
+    /// Writes the numbers of dropped frames, by reason.
     fn dropped(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kind = ConstCounter::new(0u64).metric_type();
         let (name, help) = ("port_dropped_frames", "Frames that were dropped");

@@ -1,5 +1,5 @@
-//! Connections of watchers. Any local user may connect many times, send slowly, or not read the
-//! answer, so connections are limited in number, in the size of a request and in time.
+//! Connections of clients. Any local user may connect many times, send slowly, or not read the
+//! answer. So connections are limited in number, in the size of a request and in time.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,38 +19,38 @@ use super::Watched;
 use super::answer::answer;
 use crate::worker::pool::now_ns;
 
-/// Watchers that are connected at the same time; more wait in the socket's queue.
+/// Maximum number of connected clients. More clients wait in the socket's queue.
 const CONNECTIONS: usize = 32;
-/// Longest time from the start of a request, or from the end of the last one, to the end of its
-/// header.
+/// Maximum time from the start of the connection, or from the end of the last request, to the end
+/// of a request's header.
 const HEADER: Duration = Duration::from_secs(3);
-/// Longest time of a connection. A watcher that asks for more connects again.
+/// Maximum duration of a connection. A client that needs more time connects again.
 const CONNECTION: Duration = Duration::from_secs(30);
-/// Largest header of a request in bytes; the least that hyper takes.
+/// Maximum length of a request's header in bytes; hyper accepts no lower limit.
 const HEADER_BYTES: usize = 8192;
-/// Most lines of a header.
+/// Maximum number of lines of a header.
 const HEADER_LINES: usize = 64;
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket that watchers connect to.
+/// The socket that clients connect to.
 pub(super) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
-/// A watcher's connection.
+/// A client's connection.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Listener {
-    /// To be called in the runtime that will accept.
+    /// Creates a listener. Must be called in the runtime that will accept.
     pub(super) fn unix(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener).map(Self::Unix)
     }
 
-    /// To be called in the runtime that will accept.
+    /// Creates a listener. Must be called in the runtime that will accept.
     pub(super) fn tcp(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         TcpListener::from_std(listener).map(Self::Tcp)
@@ -69,13 +69,13 @@ pub(super) async fn serve(listener: Listener, watched: Watched) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let limiter = Limiter::default();
     loop {
-        // The semaphore is never closed, so this is always a permit.
+        // The semaphore is never closed, so a permit is always returned.
         let permit = Arc::clone(&room).acquire_owned().await.ok();
         match listener.accept().await {
             Ok(stream) => {
                 tokio::spawn(watcher(stream, watched.clone(), permit));
             }
-            // Descriptors have run out, or the watcher has gone already.
+            // There are no descriptors left, or the client has already disconnected.
             Err(error) => {
                 limiter.warn(now_ns(), || {
                     tracing::warn!(%error, "the monitor cannot accept a connection");
@@ -86,7 +86,7 @@ pub(super) async fn serve(listener: Listener, watched: Watched) {
     }
 }
 
-/// Serves one watcher until it leaves, breaks a limit or its time is over.
+/// Serves one client until it disconnects, exceeds a limit or its time is over.
 async fn watcher(stream: Box<dyn Stream>, watched: Watched, _permit: Option<OwnedSemaphorePermit>) {
     let service = service_fn(|request| {
         let answer = answer(&watched, request.method(), request.uri());

@@ -1,4 +1,4 @@
-//! Adapters as watchers see them.
+//! Adapters as clients of the monitor see them.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ pub struct AdapterView {
     pub mac: String,
     /// True if a driver has enabled it.
     pub enabled: bool,
-    /// The register FATAL_CODE; zero while all is well.
+    /// The register FATAL_CODE; zero while the adapter works.
     pub fatal: u32,
     /// True if its port carries traffic: the link is up, and the driver has opened the port.
     pub link: bool,
-    /// Its objects by kind: how many there are. Also multicast groups with members, bytes of device
-    /// memory in which send queues lie, page addresses of rings, and words taken for those of
-    /// regions.
+    /// The number of its objects, by kind. Also the number of multicast groups with members, bytes
+    /// of device memory with send queues, page addresses of rings, and words that hold page
+    /// addresses of regions.
     pub objects: BTreeMap<String, u64>,
-    /// Its counters, named as the guest's are.
+    /// Its counters, with the same names as in the guest.
     pub counters: BTreeMap<String, u64>,
 }
 

@@ -1,15 +1,15 @@
-//! Limits how many bytes of each adapter wait at uplinks, so that an adapter that sends a lot
-//! waits itself and delays no other one.
+//! Limits how many bytes of each adapter wait at uplinks. An adapter that sends a lot is delayed
+//! itself, and delays no other one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Number of bytes of an adapter that may wait at uplinks. More would leave the processor's cache
-/// before they are sent.
+/// Maximum number of bytes of an adapter that wait at uplinks. With more, the bytes would leave the
+/// processor's cache before they are sent.
 pub const LIMIT: usize = 1 << 20;
 /// Time in nanoseconds for which an account may be full. After that, the uplink counts as stuck:
-/// its queue takes the frames as far as there is room, and drops the rest. This is longer than the
-/// time for which another daemon may stop reading ([`super::switch::HOLD`]).
+/// its queue accepts frames while there is room, and drops the rest. This is longer than the time
+/// for which another daemon may stop reading ([`super::switch::HOLD`]).
 const STUCK: u64 = 450_000_000;
 
 /// The bytes of one adapter that wait at uplinks.

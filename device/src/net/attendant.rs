@@ -1,4 +1,4 @@
-//! Lets workers run the switch.
+//! The engine by which workers run the switch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::switch::Switch;
 use crate::worker::engine::Engine;
 use crate::worker::pool::now_ns;
 
-/// Time in nanoseconds without frames after which a worker leaves the switch to its thread. The
-/// answer of a peer usually arrives earlier.
+/// Time in nanoseconds without frames after which a worker leaves the switch to its thread. A peer
+/// usually answers earlier.
 const PATIENCE: u64 = 1_000_000;
 
 /// Runs the switch while adapters send and receive packets. Only one worker does this at a time.
@@ -21,8 +21,8 @@ pub(super) struct Attendant {
     shared: Arc<Shared>,
     /// The time of the last frame.
     worked: AtomicU64,
-    /// True if the switch has panicked in a worker. Workers then leave it to its thread, so that a
-    /// further panic cannot end a worker.
+    /// True if the switch has panicked in a worker. From then on only the switch's thread runs it,
+    /// so that another panic cannot end a worker.
     broken: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ impl Attendant {
         Self { switch, shared, worked: AtomicU64::new(0), broken: AtomicBool::new(false) }
     }
 
-    /// Wakes the thread, which takes over all work for the switch.
+    /// Wakes the thread, which takes over all work of the switch.
     #[cold]
     fn leave_to_thread(&self) {
         let _woken_anyway = self.shared.attendance.leave();

@@ -1,6 +1,6 @@
 //! The internet checksum (RFC 1071).
 
-/// Returns the sum of the 16-bit words of `bytes`; a last odd byte is the upper half of a word.
+/// Returns the sum of the 16-bit words of `bytes`. An odd last byte is the upper half of a word.
 #[must_use]
 pub fn sum(bytes: &[u8]) -> u64 {
     let (words, last) = bytes.as_chunks::<2>();
@@ -14,11 +14,11 @@ pub const fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    // CAST: it has 16 bits now.
+    // CAST: the sum has 16 bits now.
     sum as u16
 }
 
-/// Returns the checksum of UDP for a sum. Zero, which would mean "no checksum", becomes 0xffff.
+/// Returns the UDP checksum for a sum. Zero would mean "no checksum", and is replaced by 0xffff.
 #[must_use]
 pub const fn of_udp(sum: u64) -> u16 {
     match !fold(sum) {

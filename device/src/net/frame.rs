@@ -9,14 +9,14 @@ use super::mac::MacAddr;
 
 /// Length of the shortest frame: an Ethernet header.
 pub const FRAME_MIN: usize = 14;
-/// Length of the longest frame: an IP packet of 65,535 bytes with header and VLAN tag.
+/// Length of the longest frame: an IP packet of 65,535 bytes with Ethernet header and VLAN tag.
 pub const FRAME_MAX: usize = 65_535 + 18;
 
 /// A frame without preamble and check sequence. Clones share its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame(Arc<Vec<u8>>);
 
-/// A length that no frame has.
+/// A length that is not valid for a frame.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WrongLength {
     /// There is no room for an Ethernet header.
@@ -40,7 +40,7 @@ pub const fn check_length(len: usize) -> Result<(), WrongLength> {
 }
 
 impl Frame {
-    /// Makes a frame of bytes that begin with the destination's address.
+    /// Creates a frame from bytes that begin with the destination's address.
     ///
     /// # Errors
     /// See [`WrongLength`].

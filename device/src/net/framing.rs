@@ -5,10 +5,10 @@ use thiserror::Error;
 
 use super::frame::{FRAME_MAX, Frame};
 
-/// Length of the length.
+/// Length of the prefix.
 pub const PREFIX: usize = 4;
 
-/// A stream that cannot be followed any further.
+/// The announced length exceeds the maximum, so the stream cannot be decoded any further.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("a frame of {0} bytes is longer than the limit of {FRAME_MAX}")]
 pub struct Oversized(pub usize);
@@ -25,9 +25,9 @@ pub fn prefix(frame: &Frame) -> [u8; PREFIX] {
 pub enum Next {
     /// A frame.
     Frame(Frame),
-    /// A frame too short to have an Ethernet header, of this length.
+    /// A frame that is shorter than an Ethernet header, and its length.
     Runt(usize),
-    /// Nothing before more bytes arrive.
+    /// More bytes are needed for the next frame.
     NeedMore,
 }
 
@@ -35,7 +35,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that are done with.
+    /// The number of bytes of `buffer` that have been decoded.
     start: usize,
 }
 
@@ -49,17 +49,17 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns whether a frame has begun and not ended.
+    /// Returns whether a part of a frame has been received.
     #[must_use]
     pub fn in_frame(&self) -> bool {
         self.buffer.len() > self.start
     }
 
-    /// Takes the next frame. At most one frame is ever buffered beyond the bytes of one
+    /// Takes the next frame. The decoder buffers at most one frame beyond the bytes of one
     /// [`Self::feed`], whatever length the peer announces.
     ///
     /// # Errors
-    /// [`Oversized`]: the stream is not in step, or hostile, and has to be closed.
+    /// [`Oversized`]: the stream is out of step or hostile, and must be closed.
     pub fn next_frame(&mut self) -> Result<Next, Oversized> {
         let rest = &self.buffer[self.start..];
         let Some((prefix, body)) = rest.split_first_chunk::<PREFIX>() else {
@@ -73,7 +73,7 @@ impl Decoder {
             return Ok(Next::NeedMore);
         }
         self.start += PREFIX + len;
-        // It is not too long, so it is too short if it is not a frame.
+        // It is not too long, so if it is not a frame, it is too short.
         Ok(Frame::new(body[..len].to_vec()).map_or(Next::Runt(len), Next::Frame))
     }
 }

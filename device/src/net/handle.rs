@@ -1,4 +1,4 @@
-//! How other threads reach the switch's thread: its start and end, its ports, its outbox.
+//! Access to the switch for other threads: its start and end, its ports, its outbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::pulse::{Pinged, Pulse};
 use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
 
-/// A change that the switch's thread makes, and where it answers.
+/// A change that the switch's thread makes, and the channel for its result.
 pub(super) enum Command {
     Add(Box<PortSetup>, SyncSender<io::Result<()>>),
     Remove(String, SyncSender<bool>),
@@ -33,11 +33,11 @@ pub(super) struct Shared {
     pub(super) attendance: Arc<Attendance>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) captures: Arc<Captures>,
-    /// The ports for watchers.
+    /// The status of each port, for the monitor.
     pub(super) ports: RwLock<BTreeMap<PortId, Arc<PortStatus>>>,
-    /// The longest path MTU that all uplinks carry, by its code.
+    /// The code of the longest path MTU that all uplinks carry.
     path_mtu: AtomicU8,
-    /// The commands that wait; none is accepted after the end of the thread.
+    /// The commands that wait. None after the end of the thread, when no more are accepted.
     commands: Mutex<Option<Vec<Command>>>,
     /// Pings of the switch's thread.
     pub(super) pulse: Pulse,
@@ -55,18 +55,18 @@ impl Shared {
         self.commands.lock().take();
     }
 
-    /// Records the longest path MTU that all uplinks carry. Returns whether it has changed.
+    /// Records the longest path MTU that all uplinks carry. Returns whether it differs from before.
     pub(super) fn set_path_mtu(&self, mtu: PathMtu) -> bool {
         self.path_mtu.swap(mtu.code(), Ordering::SeqCst) != mtu.code()
     }
 
-    /// Returns whether the switch is to end.
+    /// Returns whether the switch has been told to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 }
 
-/// Gives access to a switch; clones are for the same one.
+/// Access to a switch. Clones refer to the same switch.
 #[derive(Clone)]
 pub struct SwitchHandle(Arc<Shared>);
 
@@ -87,7 +87,7 @@ impl Pinged for Shared {
 }
 
 impl SwitchHandle {
-    /// Creates a handle for a switch that is to be started.
+    /// Creates a handle for a switch that is not started yet.
     pub(super) fn new() -> io::Result<(Self, Arc<Shared>)> {
         let bell = Arc::new(Event::new()?);
         let attendance = Arc::new(Attendance::default());
@@ -108,7 +108,7 @@ impl SwitchHandle {
     /// Adds a port. The caller has checked that its name and its address are free.
     ///
     /// # Errors
-    /// When descriptors run out, or the switch has ended.
+    /// Returns an error if descriptors run out, or if the switch has ended.
     pub fn add(&self, setup: PortSetup) -> io::Result<()> {
         let (reply, answer) = sync_channel(1);
         self.ask(Command::Add(Box::new(setup), reply), &answer)?
@@ -117,26 +117,26 @@ impl SwitchHandle {
     /// Removes a port. Returns false if there is none of this name.
     ///
     /// # Errors
-    /// When the switch has ended.
+    /// Returns an error if the switch has ended.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         let (reply, answer) = sync_channel(1);
         self.ask(Command::Remove(name.to_owned(), reply), &answer)
     }
 
     fn ask<T>(&self, command: Command, answer: &Receiver<T>) -> io::Result<T> {
-        // Without the thread, this drops the command and its end of the channel.
+        // Without the thread, this drops the command, and with it the sender of the result.
         let _accepted = self.0.commands.lock().as_mut().map(|commands| commands.push(command));
         self.0.bell.step();
         answer.recv().map_err(|_| io::Error::other("the Ethernet switch has ended"))
     }
 
-    /// Returns the way of frames from adapters into the switch.
+    /// Returns the outbox, through which adapters send frames into the switch.
     #[must_use]
     pub fn outbox(&self) -> &Arc<Outbox> {
         &self.0.outbox
     }
 
-    /// Returns the captures, which see the frames of all ports.
+    /// Returns the captures, which record the frames of all ports.
     #[must_use]
     pub fn captures(&self) -> &Arc<Captures> {
         &self.0.captures
@@ -154,7 +154,7 @@ impl SwitchHandle {
         PathMtu::from_code(self.0.path_mtu.load(Ordering::SeqCst))
     }
 
-    /// Returns the switch's thread, to ping it.
+    /// Returns the handle for pings of the switch's thread.
     #[must_use]
     pub fn pinged(&self) -> Arc<dyn Pinged> {
         Arc::clone(&self.0) as Arc<dyn Pinged>

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 /// `IFF_TAP` and `IFF_NO_PI` (linux/if_tun.h).
 const TAP: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI;
 
-/// Asks the kernel about interfaces.
+/// Queries the kernel about interfaces.
 #[derive(Debug)]
 pub struct Interfaces(OwnedFd);
 
@@ -19,17 +19,17 @@ pub struct Interfaces(OwnedFd);
 pub struct State {
     /// Number of the interface.
     pub index: u32,
-    /// Longest IP packet in bytes.
+    /// Maximum length of an IP packet in bytes.
     pub mtu: u32,
-    /// True if the administrator has set it up and it has a carrier.
+    /// True if the interface is set up and has a carrier.
     pub up: bool,
 }
 
 impl Interfaces {
-    /// Opens a socket to ask by.
+    /// Opens the socket for the queries.
     ///
     /// # Errors
-    /// When descriptors run out.
+    /// Returns an error if descriptors run out.
     pub fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         Ok(Self(socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?))
@@ -38,7 +38,7 @@ impl Interfaces {
     /// Returns the state of an interface.
     ///
     /// # Errors
-    /// When there is no interface of this name.
+    /// Returns an error if no interface has this name.
     pub fn state(&self, name: &str) -> io::Result<State> {
         let index = netdevice::name_to_index(&self.0, name)?;
         let mut request = request(name)?;
@@ -58,12 +58,12 @@ impl Interfaces {
 pub struct TapDevice {
     /// Name of the interface.
     pub name: String,
-    /// True if frames have a header ([`super::offload`]) at this device.
+    /// True if frames at this device have a header ([`super::offload`]).
     pub headers: bool,
 }
 
-/// Attaches an open file of /dev/net/tun to the TAP device of this name, which is created if there
-/// is none and the process may do so. Frames are to have a header if `headers` is true.
+/// Attaches an open file of /dev/net/tun to the TAP device of this name. The device is created if
+/// it does not exist and the process has the permission. With `headers`, frames have a header.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -87,7 +87,8 @@ pub fn attach_tap(device: BorrowedFd<'_>, name: &str, headers: bool) -> io::Resu
 /// Returns the TAP device that `device` is attached to.
 ///
 /// # Errors
-/// When it is not attached to a TAP device, or frames have protocol information there.
+/// Returns an error if it is not attached to a TAP device, or if frames have protocol information
+/// there.
 pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<TapDevice> {
     let mut request = request("")?;
     ioctl(device, libc::TUNGETIFF, &mut request)?;
@@ -103,12 +104,12 @@ pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<TapDevice> {
     Ok(TapDevice { name, headers: flags & libc::IFF_VNET_HDR != 0 })
 }
 
-/// Sets the length of the header of frames at a TAP device, and offers to complete checksums and to
-/// cut UDP datagrams. Returns whether the kernel supports this (Linux 6.2), and therefore also cuts
-/// datagrams itself.
+/// Sets the length of the header of frames at a TAP device, and announces that checksums may be
+/// incomplete and that UDP datagrams may be segments. Returns whether the kernel supports this
+/// (Linux 6.2), and therefore also cuts datagrams itself.
 ///
 /// # Errors
-/// When frames have no header there.
+/// Returns an error if frames have no header at this device.
 pub fn offload_tap(device: BorrowedFd<'_>) -> io::Result<bool> {
     let mut len = libc::c_int::try_from(super::offload::HEADER).map_err(io::Error::other)?;
     let number = device.as_raw_fd();
@@ -124,7 +125,7 @@ pub fn offload_tap(device: BorrowedFd<'_>) -> io::Result<bool> {
 /// Returns a copy of a descriptor that the process was started with.
 ///
 /// # Errors
-/// When it is not open.
+/// Returns an error if the descriptor is not open.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -135,11 +136,11 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(descriptor, 3)?)
 }
 
-/// Opens a socket for all frames of an interface: those for any station, with what their cards
-/// would have done yet to do ([`super::offload`]), and without those that the host sends by it.
+/// Opens a socket that receives all frames of an interface, whatever their destination, except
+/// those that the host itself sends. Checksums may be incomplete ([`super::offload`]).
 ///
 /// # Errors
-/// When there is no such interface, or the process may not (CAP_NET_RAW).
+/// Returns an error if there is no such interface, or if the process lacks CAP_NET_RAW.
 pub fn open_packet(index: u32) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // With protocol 0 it receives nothing before it is bound to the interface.
@@ -160,7 +161,7 @@ pub fn open_packet(index: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Types that options of packet sockets have.
+/// Types of the options of packet sockets.
 trait PacketOption: Copy {}
 impl PacketOption for libc::c_int {}
 impl PacketOption for libc::packet_mreq {}
@@ -196,7 +197,7 @@ fn bind_packet(socket: &OwnedFd, index: libc::c_int) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A request about the interface of this name.
+/// Returns a request about the interface of this name.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     let mut ifr_name: [libc::c_char; libc::IFNAMSIZ] = [0; libc::IFNAMSIZ];
     if name.len() >= ifr_name.len() || name.contains(['/', '\0']) {
@@ -216,7 +217,7 @@ fn ioctl(
     request: &mut libc::ifreq,
 ) -> io::Result<()> {
     // SAFETY: the numbers that this module uses all read and write one `ifreq`, which is alive and
-    // ours alone. Those of a TAP device are refused by other files, and do nothing there.
+    // not shared. Other files than TAP devices refuse the numbers of TAP devices without an effect.
     let rc = unsafe { libc::ioctl(descriptor.as_raw_fd(), number, std::ptr::from_mut(request)) };
     if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -11,7 +11,8 @@ use super::status::{PortStatus, Reason};
 use crate::access::Peer;
 use crate::worker::pool::now_ns;
 
-/// Most bytes taken from a line in one turn, so that none keeps the others waiting.
+/// Maximum number of bytes that are read from a line in one turn, so that no line delays the
+/// others.
 pub const TURN_BYTES: usize = 256 << 10;
 
 /// The changes that a call has made.
@@ -21,13 +22,13 @@ pub enum Change {
     None,
     /// There is a descriptor that was not there before.
     Connected,
-    /// The line is of no use any more, and is to be closed.
+    /// The line cannot be used any more, and is to be closed.
     Gone,
 }
 
 /// A line. Its calls never wait.
 pub trait Line: Send {
-    /// Returns the descriptor that becomes readable when somebody wants to connect.
+    /// Returns the listening socket, which becomes readable when a client wants to connect.
     fn door(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the descriptor that frames pass through, if there is one now.
@@ -46,7 +47,7 @@ pub trait Line: Send {
         None
     }
 
-    /// Takes somebody who waits at the door.
+    /// Accepts a client that waits at the listening socket.
     ///
     /// # Errors
     /// Returns the error of `accept`.
@@ -64,40 +65,41 @@ pub trait Line: Send {
         false
     }
 
-    /// Does what is due about once a second.
+    /// Does the periodic work, about once a second.
     fn tick(&mut self, _log: &Log<'_>) -> Change {
         Change::None
     }
 
-    /// Takes what has arrived, up to [`TURN_BYTES`], and appends the frames.
+    /// Reads what has arrived, up to [`TURN_BYTES`], and appends the frames.
     fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change;
 
-    /// Sends as much of the queue as goes.
+    /// Sends as much of the queue as the line accepts.
     ///
     /// # Errors
-    /// When the line is of no use any more.
+    /// Returns an error if the line cannot be used any more.
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()>;
 
-    /// Gives the wire up.
+    /// Closes the descriptor that frames pass through.
     fn close(&mut self);
 }
 
 /// The receiver of a line's reports.
 pub struct Log<'a> {
-    /// Its port.
+    /// The port that the reports are about.
     pub status: &'a PortStatus,
     limiter: &'a Limiter,
 }
 
 impl<'a> Log<'a> {
-    /// Reports about the port with this status.
+    /// Creates a receiver for reports about the port with this status.
     #[must_use]
     pub const fn new(status: &'a PortStatus, limiter: &'a Limiter) -> Self {
         Self { status, limiter }
     }
 
-    /// Writes a log line about the port, which is told its name, unless there have been many
-    /// lately: the process at the port's other end can cause any number.
+    /// Writes a log line about the port. `write` receives the port's name. Nothing is written if
+    /// there were many lines lately, because the process at the port's other end can cause any
+    /// number of them.
     pub fn line(&self, write: impl FnOnce(&str)) {
         self.limiter.warn(now_ns(), || write(self.status.name()));
     }

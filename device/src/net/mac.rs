@@ -12,7 +12,8 @@ use thiserror::Error;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// Returns whether the address names a group, broadcast included (IEEE 802.3, I/G bit).
+    /// Returns whether the address is a group address, which includes broadcast (IEEE 802.3, I/G
+    /// bit).
     #[must_use]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
@@ -25,7 +26,7 @@ impl MacAddr {
     }
 }
 
-/// A text that is no MAC address.
+/// A text that is not a MAC address.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("'{0}' is not a MAC address (six hexadecimal bytes, e.g. 52:54:00:00:00:0a)")]
 pub struct ParseMacError(String);

@@ -6,7 +6,7 @@
 //! | [`mac`] | MAC addresses |
 //! | [`frame`] | a frame |
 //! | [`framing`] | QEMU's stream format: a length, then a frame |
-//! | [`table`] | which address is behind which port |
+//! | [`table`] | the addresses behind each port |
 //! | [`status`] | state and counters of a port |
 //! | [`account`] | the bytes of an adapter that wait at uplinks |
 //! | [`queue`] | frames that wait to leave by a port |
@@ -17,16 +17,16 @@
 //! | [`interface`] | network interfaces of the host: the system calls |
 //! | [`tap`] | the line to a TAP device |
 //! | [`packet`] | the line to the network of an interface |
-//! | [`offload`] | checksums and VLAN tags that the kernel leaves to cards |
+//! | [`offload`] | checksums and VLAN tags that the kernel leaves to network cards |
 //! | [`checksum`] | the internet checksum |
 //! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
 //! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
 //! | [`handle`] | how other threads reach the switch |
-//! | [`switch`] | what the switch's thread does |
-//! | [`thread`] | its start and end |
-//! | `attendant` | the part of workers that runs the switch |
+//! | [`switch`] | the switch itself |
+//! | [`thread`] | the switch's thread |
+//! | `attendant` | the engine by which workers run the switch |
 
 pub mod account;
 mod attendant;

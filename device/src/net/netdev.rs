@@ -26,7 +26,7 @@ struct Connection {
 }
 
 impl Netdev {
-    /// A line that the netdev makes by a connection to `socket`.
+    /// Creates a line for a netdev that connects to `socket`.
     #[must_use]
     pub const fn new(socket: SocketFile) -> Self {
         Self { socket, connection: None }
@@ -121,7 +121,7 @@ impl Line for Netdev {
     }
 }
 
-/// Takes all whole frames.
+/// Decodes all whole frames.
 fn decode(decoder: &mut Decoder, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
     loop {
         match decoder.next_frame() {

@@ -1,5 +1,5 @@
-//! Work that the host's kernel leaves to network cards: checksums and VLAN tags. Here there is no
-//! card, so it is done in place.
+//! Work that the host's kernel leaves to network cards: checksums and VLAN tags. The daemon does it
+//! in software.
 //!
 //! Formats: `struct virtio_net_hdr` (linux/virtio_net.h) in the machine's byte order, IEEE 802.1Q.
 
@@ -19,13 +19,13 @@ const GSO_ECN: u8 = 0x80;
 /// Length of the two addresses of a frame, after which a VLAN tag has its place.
 const ADDRESSES: usize = 12;
 
-/// A frame that cannot be completed.
+/// Why a frame cannot be completed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Incomplete {
-    /// It is several frames in one.
+    /// It has to be cut into several frames.
     #[error("it is to be cut into segments; turn segmentation offload off (ethtool -K)")]
     Segments,
-    /// Its checksum is not inside of it.
+    /// Its checksum would be outside of the frame.
     #[error("its checksum is outside of the frame")]
     Checksum,
 }
@@ -101,7 +101,7 @@ impl Offload {
     }
 }
 
-/// Does to `frame` what its header says.
+/// Completes `frame` as its header demands.
 ///
 /// # Errors
 /// See [`Incomplete`].

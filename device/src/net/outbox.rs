@@ -19,9 +19,9 @@ use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
 use crate::worker::pool::now_ns;
 
-/// Most bytes of an adapter that wait for the switch.
+/// Maximum number of bytes of an adapter that wait for the switch.
 const ROOM: usize = 4 << 20;
-/// Number of adapters whose frames are taken at once, so that a turn is short.
+/// Maximum number of adapters whose frames are taken at once, so that a turn is short.
 const LANES: usize = 8;
 
 /// The frames of all adapters.
@@ -56,7 +56,7 @@ impl Outbox {
         Self { lanes: RwLock::default(), ready: Mutex::default(), bell, attendance }
     }
 
-    /// Lets the adapter with this address send, by this port.
+    /// Allows the adapter with this address to send, by this port.
     pub fn add(&self, mac: MacAddr, port: PortId, status: Arc<PortStatus>) {
         let lane = Lane { port, status, account: Arc::default(), waiting: Mutex::default() };
         self.lanes.write().insert(mac, Arc::new(lane));
@@ -100,7 +100,7 @@ impl fmt::Debug for Outbox {
 }
 
 impl Lane {
-    /// Takes frames as far as there is room. Returns whether they are the first.
+    /// Takes frames while there is room. Returns whether no frame waited before.
     fn put(&self, frames: &mut Vec<ethernet::Frame>) -> bool {
         let mut waiting = self.waiting.lock();
         let was_empty = waiting.frames.is_empty();

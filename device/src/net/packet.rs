@@ -26,7 +26,7 @@ pub struct Packet {
     name: String,
     interfaces: Interfaces,
     socket: Option<OwnedFd>,
-    /// The last state that the kernel told of.
+    /// The last known state of the interface.
     state: State,
     /// True if frames may be joined.
     joins: bool,
@@ -43,7 +43,7 @@ impl Packet {
     /// Opens a socket on the interface of this name.
     ///
     /// # Errors
-    /// When there is no such interface, or the daemon may not (CAP_NET_RAW).
+    /// Returns an error if there is no such interface, or if the daemon lacks CAP_NET_RAW.
     pub fn new(name: &str) -> io::Result<Self> {
         let interfaces = Interfaces::new()?;
         let state = interfaces.state(name)?;
@@ -115,7 +115,7 @@ impl Line for Packet {
                 }
                 Err(NixErrno::EAGAIN) => return Change::None,
                 Err(NixErrno::EINTR) => {}
-                // The next tick tells whether it is still there.
+                // The next tick checks whether the interface still exists.
                 Err(NixErrno::ENETDOWN) => return Change::None,
                 Err(error) => {
                     log.line(|port| {
@@ -202,7 +202,7 @@ fn vlan_tag(auxdata: &[u8]) -> Option<VlanTag> {
         return None;
     }
     let named = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-    // CAST: the number has 16 bits.
+    // CAST: ETH_P_8021Q has 16 bits.
     let tpid = if named { word(18)? } else { libc::ETH_P_8021Q as u16 };
     Some(VlanTag { tpid, tci: word(16)? })
 }

@@ -1,6 +1,6 @@
-//! The path MTU of RDMA that fits into an IP packet.
+//! The path MTU of RDMA for an MTU of IP.
 
-/// Bytes that the headers of RoCE v2 may take of an IP packet, as Linux counts them
+/// Maximum number of bytes of an IP packet that the headers of RoCE v2 take, as Linux counts them
 /// (include/rdma/ib_addr.h, `iboe_get_mtu`).
 const HEADERS: u32 = 96;
 
@@ -9,30 +9,30 @@ const HEADERS: u32 = 96;
 pub struct PathMtu(u8);
 
 impl PathMtu {
-    /// The longest there is.
+    /// The largest path MTU.
     pub const MAX: Self = Self(5);
 
-    /// Returns the longest one for IP packets of `mtu` bytes, or the shortest there is if not even
-    /// that fits.
+    /// Returns the largest path MTU for IP packets of `mtu` bytes, or the smallest path MTU if none
+    /// fits.
     #[must_use]
     pub fn of_ip(mtu: u32) -> Self {
         let payload = mtu.saturating_sub(HEADERS);
         Self((2..=Self::MAX.0).rev().find(|code| 128 << code <= payload).unwrap_or(1))
     }
 
-    /// Returns the one with this code, or the nearest.
+    /// Returns the path MTU with this code, or the nearest one.
     #[must_use]
     pub fn from_code(code: u8) -> Self {
         Self(code.clamp(1, Self::MAX.0))
     }
 
-    /// Returns its code.
+    /// Returns its code in `enum ib_mtu`.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// Returns how many bytes it is.
+    /// Returns its number of bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         128 << self.0

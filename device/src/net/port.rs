@@ -24,7 +24,7 @@ const UPLINK_QUEUE: usize = 8 << 20;
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
 
-/// Hears of the link.
+/// Is called with the state of the link when that changes.
 pub type LinkListener = Box<dyn Fn(bool) + Send>;
 
 /// The adapter behind a port.
@@ -55,7 +55,7 @@ pub struct PortSetup {
     /// True if the functions follow this uplink: they have a link only while at least one of the
     /// uplinks that they follow has one.
     pub followed: bool,
-    /// Hears of the link.
+    /// Is called with the state of the link.
     pub link: LinkListener,
     /// The adapter behind the port.
     pub sink: Option<Box<dyn FrameSink>>,
@@ -86,7 +86,7 @@ impl Port {
     pub fn new(setup: PortSetup, captures: Arc<Captures>) -> Self {
         let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
         let status = PortStatus::new(&setup.name, setup.kind);
-        // Without a line there is the adapter alone, to which frames can always go.
+        // Without a line there is only the adapter, which can always receive frames.
         let up = setup.line.is_none();
         status.set_up(up);
         Self {
@@ -115,9 +115,9 @@ impl Port {
         self.setup.mac
     }
 
-    /// Returns whether frames that came by `self` may leave by `to`: not by where they came from,
-    /// and from one uplink to another one only if both are meant for that. So uplinks never make a
-    /// loop unless they are told to.
+    /// Returns whether frames that came by `self` may leave by `to`. They never leave by the port
+    /// that they came by, and pass from one uplink to another one only if both have `transit`. So
+    /// uplinks make a loop only if they are configured to.
     #[must_use]
     pub const fn may_pass_to(&self, to: &Self) -> bool {
         let both = self.setup.kind.is_uplink() && to.setup.kind.is_uplink();
@@ -143,7 +143,7 @@ impl Port {
         mtu.map(PathMtu::of_ip)
     }
 
-    /// Returns the descriptor that becomes readable when somebody wants to connect.
+    /// Returns the listening socket, which becomes readable when a client wants to connect.
     #[must_use]
     pub fn door(&self) -> Option<BorrowedFd<'_>> {
         self.setup.line.as_ref().and_then(|line| line.door())
@@ -179,7 +179,7 @@ impl Port {
         self.setup.kind.is_uplink()
     }
 
-    /// Takes somebody who waits at the door.
+    /// Accepts a client that waits at the listening socket.
     ///
     /// # Errors
     /// Returns the error of `accept`.
@@ -223,8 +223,9 @@ impl Port {
         change
     }
 
-    /// Gives a frame to the adapter, if it is for that, or queues it for the line. While it waits
-    /// at an uplink, its sender's `account` is charged. Returns whether the queue has grown.
+    /// Gives a frame to the adapter if it is for the adapter, or queues it for the line. While the
+    /// frame waits at an uplink, its sender's `account` is charged. Returns whether the queue has
+    /// grown.
     pub fn send(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
         self.captures.frame(self.status.name(), frame.bytes());
         let Some(frame) = self.offer(frame) else { return false };
@@ -249,7 +250,10 @@ impl Port {
         if !self.queue.push(frame, account.map(|account| account.charge(len + OVERHEAD))) {
             let peer = if self.setup.kind.is_uplink() { "uplink" } else { "netdev" };
             self.log().dropped(Reason::QueueFull, 1, |port| {
-                tracing::warn!(port, "the {peer} does not take its frames; some were dropped");
+                tracing::warn!(
+                    port,
+                    "the {peer} reads too slowly; some frames for it were dropped"
+                );
             });
             return false;
         }
@@ -270,7 +274,7 @@ impl Port {
         if back.is_none() {
             self.status.sent.count(len);
         }
-        // It has the length that it had before.
+        // The frame has the same length as before.
         back.and_then(|frame| Frame::try_from(frame).ok())
     }
 
@@ -290,7 +294,7 @@ impl Port {
         }
     }
 
-    /// Gives up the connection. The caller has taken the wire out of its epoll set.
+    /// Closes the connection. The caller has removed the descriptor from its epoll set.
     pub fn disconnect(&mut self) {
         if let Some(line) = &mut self.setup.line {
             line.close();
@@ -301,7 +305,7 @@ impl Port {
         self.follow_link();
     }
 
-    /// Tells of the link if it has changed.
+    /// Reports the link if it has changed.
     fn follow_link(&mut self) {
         let Some(line) = &self.setup.line else { return };
         let mtu = line.mtu();
@@ -334,8 +338,9 @@ impl Port {
         }
     }
 
-    /// Returns whether the adapter behind the port sends and receives the frames of this one's TCP
-    /// connection, so that the frame, which came by the line, must be dropped. Counts it then.
+    /// Returns whether a frame that came by the line must be dropped, because the adapter behind
+    /// the port sends and receives the frames of this TCP connection. Counts the frame in this
+    /// case.
     #[must_use]
     pub fn has_taken_over(&self, frame: &Frame) -> bool {
         let taken = self.setup.sink.as_ref();
@@ -357,7 +362,7 @@ impl Port {
         });
     }
 
-    /// Returns where to report about the port.
+    /// Returns the receiver of log lines about the port.
     #[must_use]
     pub fn log(&self) -> Log<'_> {
         Log::new(&self.status, &self.limiter)

@@ -9,9 +9,10 @@ use super::account::Charge;
 use super::frame::Frame;
 use super::framing::{PREFIX, prefix};
 
-/// Most frames written by one system call.
+/// Maximum number of frames that are written by one system call.
 pub const BATCH: usize = 256;
-/// Counted for each frame beside its bytes, so that many short frames do not fill the memory.
+/// Number of bytes that count for each frame in addition to its length, so that many short frames
+/// do not fill the memory.
 pub const OVERHEAD: usize = 64;
 
 /// A piece of memory for each prefix and each frame of a batch.
@@ -24,7 +25,7 @@ pub struct SendQueue {
     /// Bytes of all frames, with their [`OVERHEAD`].
     bytes: usize,
     limit: usize,
-    /// Bytes of the first frame, prefix included, that have left.
+    /// Number of bytes of the first frame that have been written, including its prefix.
     sent: usize,
 }
 
@@ -94,7 +95,7 @@ impl SendQueue {
     /// Returns the bytes that are to be written next to a stream.
     #[must_use]
     pub fn stream(&self) -> Slices<'_> {
-        // Only of the first frame may a part have been written.
+        // Only the first frame can be written in part.
         let mut written = self.sent;
         let parts = self.frames.iter().take(BATCH).flat_map(Waiting::parts);
         let rest = parts.filter_map(|part| {
@@ -105,7 +106,7 @@ impl SendQueue {
         rest.map(IoSlice::new).collect()
     }
 
-    /// Removes what has left after `len` bytes have been written to a stream.
+    /// Removes the frames that are complete after `len` bytes have been written to a stream.
     pub fn written(&mut self, len: usize) {
         let mut sent = self.sent + len;
         while let Some(first) = self.frames.front()

@@ -20,22 +20,22 @@ use super::path_mtu::PathMtu;
 use super::port::{Port, PortSetup};
 use super::table::{MacTable, PortId, Route, Verdict};
 
-/// Time between two runs of ageing.
+/// Time between two removals of aged addresses.
 const AGE_PERIOD: Duration = Duration::from_secs(30);
-/// Time between two ticks of the ports that want them.
+/// Time between two ticks of the ports that need them.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum time for which no frames are read from uplinks because an adapter has no room.
 pub const HOLD: Duration = Duration::from_millis(300);
-/// Frames of an adapter after which those that wait at ports are sent.
+/// Number of frames of an adapter after which the queues of ports are flushed.
 const CHUNK: usize = 64;
 /// Maximum number of events that are taken at once.
 pub(super) const EVENTS: usize = 64;
-/// Maximum number of events that a worker takes in one turn, which has to be short.
+/// Maximum number of events that a worker handles in one turn, which must be short.
 const WORKER_EVENTS: usize = 4;
-/// Token of the bell.
+/// Token of the event that wakes the thread.
 const BELL: u64 = u64::MAX;
 
-/// Hears of the longest path MTU that all uplinks carry.
+/// Is called with the longest path MTU that all uplinks carry.
 pub type MtuListener = Box<dyn Fn(PathMtu) + Send>;
 
 /// The object of an epoll event.
@@ -54,7 +54,7 @@ impl Token {
         EventData::new_u64((id as u64) << 1 | kind)
     }
 
-    /// Returns the object of an event, unless that is the bell.
+    /// Returns the object of an event, or none for the event that wakes the thread.
     fn of(event: &Event) -> Option<Self> {
         let raw = event.data.u64();
         let id = usize::try_from(raw >> 1).ok().filter(|_| raw != BELL)?;
@@ -66,17 +66,18 @@ impl Token {
 #[derive(Clone, Copy)]
 struct Entry<'a> {
     port: PortId,
-    /// The account of the adapter that has sent it.
+    /// The account of the adapter that has sent the frame.
     account: Option<&'a Arc<Account>>,
 }
 
-/// The state of the thread.
+/// The state of the switch.
 pub(super) struct Switch {
     epoll: Arc<OwnedFd>,
     shared: Arc<Shared>,
     limit: MtuListener,
     ports: BTreeMap<PortId, Port>,
-    /// Number of the next port. None is used twice, so a late event finds no other port.
+    /// Number of the next port. No number is used twice, so a late event never affects another
+    /// port.
     next: PortId,
     /// False if the functions follow uplinks, and none of these has a link.
     carrier: bool,
@@ -85,7 +86,7 @@ pub(super) struct Switch {
     ticked: Instant,
     /// Ports whose queues have grown since they were last flushed.
     grown: Vec<PortId>,
-    /// Frames that have arrived by a port and are to be forwarded.
+    /// Frames that have arrived by a port and must be forwarded.
     arrived: Vec<Frame>,
     /// The time since which no frames are read from uplinks because an adapter has no room.
     held: Option<Instant>,
@@ -110,7 +111,7 @@ impl Switch {
     /// Creates a switch without ports.
     ///
     /// # Errors
-    /// When descriptors run out.
+    /// Returns an error if descriptors run out.
     pub(super) fn new(shared: Arc<Shared>, limit: MtuListener) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
@@ -133,7 +134,7 @@ impl Switch {
         })
     }
 
-    /// Returns the set of the ports' events.
+    /// Returns the epoll set of the ports.
     pub(super) const fn epoll(&self) -> &Arc<OwnedFd> {
         &self.epoll
     }
@@ -145,7 +146,8 @@ impl Switch {
         self.run_commands();
         self.forward_outbox();
         let reads = self.may_read_uplinks();
-        // Wires before doors: a netdev that has left makes room for the next one.
+        // Connections come before listening sockets: a netdev that has disconnected makes room for
+        // the next one.
         let tokens = || events.iter().filter_map(|event| Some((Token::of(event)?, event.flags)));
         for (token, flags) in tokens() {
             if let Token::Wire(id) = token {
@@ -163,16 +165,16 @@ impl Switch {
         if self.ports.values().any(Port::wants_ticks) { TICK } else { AGE_PERIOD }
     }
 
-    /// Forwards what adapters have sent and what has arrived, without waiting.
+    /// Forwards the frames that adapters have sent and those that have arrived, without waiting.
     pub(super) fn serve_wires(&mut self) -> Served {
         let sent = self.forward_outbox();
         let mut any = sent;
         let reads = self.may_read_uplinks();
-        // Lines with events take turns, because epoll puts those that it has returned behind the
+        // Lines with events take turns, because epoll moves those that it has returned behind the
         // others.
         let mut space = [const { MaybeUninit::<Event>::uninit() }; WORKER_EVENTS];
         let waited = epoll::wait(&*self.epoll, &mut space[..], Some(&Timespec::default()));
-        // The thread reports the error.
+        // The switch's thread reports the error.
         let mut for_thread = waited.is_err();
         for event in waited.map(|(events, _)| events).unwrap_or_default() {
             match Token::of(event) {
@@ -181,20 +183,20 @@ impl Switch {
                 }
                 Some(Token::Wire(id)) => any |= self.serve_wire(id, event.flags, reads),
                 Some(Token::Door(_)) => for_thread = true,
-                // The bell is handled by the thread.
+                // The switch's thread handles this event.
                 None => {}
             }
         }
         Served { any, sent, for_thread: for_thread || self.lost }
     }
 
-    /// Does what other threads ask for.
+    /// Runs the commands of other threads.
     fn run_commands(&mut self) {
         self.shared.bell.take();
         for command in self.shared.commands() {
             match command {
                 Command::Add(setup, reply) => {
-                    // The caller may have given up.
+                    // The caller may not wait for the result any more.
                     let _nobody = reply.send(self.add(*setup));
                 }
                 Command::Remove(name, reply) => {
@@ -214,13 +216,13 @@ impl Switch {
 
     /// Forwards the frames of an adapter.
     fn forward_all(&mut self, from: Entry<'_>, frames: Vec<ethernet::Frame>) {
-        // The port may have been removed since they were sent.
+        // The port may have been removed since the frames were sent.
         if !self.ports.contains_key(&from.port) {
             return;
         }
         let now = Instant::now();
         for (count, frame) in (1..).zip(frames) {
-            // An adapter's frames are long enough; one that is not is of no use.
+            // The frames of an adapter are never too short. If one were, it would be dropped.
             if let Ok(frame) = Frame::try_from(frame) {
                 self.forward(from, frame, now);
             }
@@ -244,7 +246,7 @@ impl Switch {
             self.shared.outbox.add(mac, id, Arc::clone(status));
         }
         self.shared.ports.write().insert(id, Arc::clone(status));
-        // A line that has a wire from its start on is connected.
+        // A line whose descriptor exists from the start is connected already.
         let change = port.tick();
         let change = if port.wire().is_some() { Change::Connected } else { change };
         port.set_carrier(self.carrier);
@@ -274,22 +276,22 @@ impl Switch {
             Ok(change) => self.follow(id, change),
             Err(error) => {
                 port.log().line(|port| {
-                    tracing::warn!(port, %error, "a client cannot be accepted; this is tried again every second");
+                    tracing::warn!(port, %error, "a client cannot be accepted; vrnicd tries again every second");
                 });
-                // It would be readable all the time.
+                // The listening socket would be reported as readable all the time.
                 port.door_shut = true;
                 self.watch_door(id, EventFlags::empty());
             }
         }
     }
 
-    /// Watches for clients, or does not.
+    /// Starts or stops to watch a port's listening socket for clients.
     fn watch_door(&self, id: PortId, flags: EventFlags) {
         let door = self.ports.get(&id).and_then(Port::door);
         let watched =
             door.map(|door| epoll::modify(&self.epoll, door, Token::Door(id).data(), flags));
         if let Some(Err(error)) = watched {
-            tracing::error!(%error, "clients may not be accepted: epoll cannot change what it watches");
+            tracing::error!(%error, "clients may wait in vain: epoll cannot change the events of a listening socket");
         }
     }
 
@@ -322,7 +324,7 @@ impl Switch {
         any
     }
 
-    /// Gives up the line whose events were being handled when the switch panicked.
+    /// Closes the line whose events were being handled when the switch panicked.
     #[cold]
     pub(super) fn recover(&mut self) {
         self.arrived.clear();
@@ -331,7 +333,7 @@ impl Switch {
         if let Some(port) = self.ports.get(&id) {
             tracing::error!(
                 port = port.status().name(),
-                "the link is given up: a fault of vrnicd was found while it was served"
+                "the link was closed because vrnicd panicked while it handled the link, which is a bug of vrnicd"
             );
         }
         self.disconnect(id);
@@ -356,7 +358,7 @@ impl Switch {
         self.held.is_some()
     }
 
-    /// Does what a change of a port's line asks for.
+    /// Applies a change of a port's line.
     fn follow(&mut self, id: PortId, change: Change) {
         match change {
             Change::None => {}
@@ -367,14 +369,14 @@ impl Switch {
                     epoll::add(&self.epoll, wire, Token::Wire(id).data(), EventFlags::IN)
                 });
                 if let Some(Err(error)) = watched {
-                    tracing::error!(%error, "a link is given up: epoll cannot watch it");
+                    tracing::error!(%error, "a link was closed: epoll cannot watch its descriptor");
                     self.disconnect(id);
                 }
             }
         }
     }
 
-    /// Learns the source of a frame and queues it where it goes.
+    /// Learns the source address of a frame, and queues the frame at its destination ports.
     fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant) {
         if self.table.learn(frame.source(), from.port, now) == Verdict::Forged {
             if let Some(port) = self.ports.get(&from.port) {
@@ -413,12 +415,12 @@ impl Switch {
         }
     }
 
-    /// Sends what has been queued since the last time.
+    /// Sends the frames that have been queued since the last call.
     fn flush_grown(&mut self) {
         let mut grown = std::mem::take(&mut self.grown);
         for id in grown.drain(..) {
             let Some(port) = self.ports.get(&id) else { continue };
-            // A port that epoll watches has no room.
+            // If epoll watches a port for room, it has none now.
             if port.is_backed_up() && !port.watched_out {
                 self.flush(id);
             }
@@ -426,7 +428,7 @@ impl Switch {
         self.grown = grown;
     }
 
-    /// Sends what a port has queued, and watches for room while something is left.
+    /// Sends the queued frames of a port. If some remain, watches the port for room.
     fn flush(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         if port.flush() == Change::Gone {
@@ -441,7 +443,7 @@ impl Switch {
         let mut flags = EventFlags::IN;
         flags.set(EventFlags::OUT, backed_up);
         if let Err(error) = epoll::modify(&self.epoll, wire, Token::Wire(id).data(), flags) {
-            tracing::error!(%error, "frames may be delayed: epoll cannot change what it watches");
+            tracing::error!(%error, "frames may be delayed: epoll cannot change the events of a port");
         }
         port.watched_out = backed_up;
     }
@@ -479,7 +481,7 @@ impl Switch {
     }
 
     /// Updates the functions' links if the uplinks that they follow have lost their last link, or
-    /// have one again.
+    /// have a link again.
     fn follow_uplinks(&mut self) {
         let mut followed = self.ports.values().filter_map(Port::followed).peekable();
         let carrier = followed.peek().is_none() || followed.any(|up| up);
@@ -487,14 +489,18 @@ impl Switch {
             return;
         }
         if carrier {
-            tracing::info!("the functions have a link again, as an uplink that they follow has");
+            tracing::info!(
+                "the functions have a link again, because an uplink that they follow has one"
+            );
         } else {
-            tracing::warn!("the functions have no link, as no uplink that they follow has one");
+            tracing::warn!(
+                "the functions have no link, because no uplink that they follow has one"
+            );
         }
         self.ports.values_mut().for_each(|port| port.set_carrier(carrier));
     }
 
-    /// Tells of the path MTU if it has changed.
+    /// Reports the path MTU if it has changed.
     fn follow_mtu(&self) {
         let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(PathMtu::MAX);
         if self.shared.set_path_mtu(mtu) {

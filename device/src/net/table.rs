@@ -1,15 +1,15 @@
-//! The switch's address table (IEEE 802.1Q, 8.8): learnt entries age, those of the configured
-//! adapters are static, so that no guest draws another's frames to itself.
+//! The switch's address table (IEEE 802.1Q, 8.8). Learnt entries age. The entries of configured
+//! adapters are static, so that no guest can receive the frames of another one.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::mac::MacAddr;
 
-/// Time after which an address that was not heard of is forgotten (IEEE 802.1Q, table 8-6).
+/// Time after which an address that has sent no frame is removed (IEEE 802.1Q, table 8-6).
 pub const AGEING: Duration = Duration::from_secs(300);
-/// Most addresses learnt from one port. A guest that makes up addresses fills its own share of the
-/// table; frames to addresses that found no room are flooded.
+/// Maximum number of addresses learnt from one port. A guest that invents addresses fills only its
+/// own share of the table. Frames to addresses that are not in the table are flooded.
 pub const PORT_CAPACITY: usize = 512;
 
 /// Number of a port.
@@ -29,9 +29,9 @@ pub enum Verdict {
 pub enum Route {
     /// To one port.
     Port(PortId),
-    /// To all ports but the one it came from.
+    /// To all ports except the one that it came from.
     Flood,
-    /// To none: its destination is behind the port it came from.
+    /// To no port, because its destination is behind the port that it came from.
     Filter,
 }
 
@@ -41,7 +41,7 @@ enum Entry {
     Learnt(PortId, Instant),
 }
 
-/// Addresses and the ports behind which they are.
+/// The port behind which each address is.
 #[derive(Debug, Default)]
 pub struct MacTable {
     entries: HashMap<MacAddr, Entry>,
@@ -50,20 +50,20 @@ pub struct MacTable {
 }
 
 impl MacTable {
-    /// Binds an address to a port for good.
+    /// Binds an address to a port permanently.
     pub fn pin(&mut self, mac: MacAddr, port: PortId) {
         self.forget(mac);
         self.entries.insert(mac, Entry::Static(port));
     }
 
-    /// Forgets an address that was bound to a port.
+    /// Removes an address that was bound to a port.
     pub fn unpin(&mut self, mac: MacAddr, port: PortId) {
         if matches!(self.entries.get(&mac), Some(Entry::Static(owner)) if *owner == port) {
             self.entries.remove(&mac);
         }
     }
 
-    /// Notes that `mac` sends from `port`.
+    /// Records that `mac` has sent a frame from `port`.
     pub fn learn(&mut self, mac: MacAddr, port: PortId, now: Instant) -> Verdict {
         if mac.is_group() || mac.is_zero() {
             return Verdict::Forged;
@@ -88,7 +88,7 @@ impl MacTable {
         }
     }
 
-    /// Notes a new address, if there is room for another of `port`.
+    /// Adds a new address, if the share of `port` has room.
     fn note(&mut self, mac: MacAddr, port: PortId, now: Instant) {
         let learnt = self.learnt.entry(port).or_default();
         if *learnt < PORT_CAPACITY {
@@ -118,12 +118,12 @@ impl MacTable {
         }
     }
 
-    /// Forgets what was not heard of for [`AGEING`].
+    /// Removes the addresses that have sent no frame for [`AGEING`].
     pub fn age(&mut self, now: Instant) {
         self.retain(|_, heard| now.saturating_duration_since(heard) < AGEING);
     }
 
-    /// Forgets what was learnt from a port that lost its link.
+    /// Removes the addresses that were learnt from a port that has lost its link.
     pub fn flush(&mut self, port: PortId) {
         self.retain(|from, _| from != port);
     }

@@ -27,8 +27,7 @@ pub struct Tap {
     by_name: bool,
     interfaces: Interfaces,
     device: Option<Device>,
-    /// The last state that the kernel told of; none while the interface is in another network
-    /// namespace.
+    /// The last known state of the interface; none while it is in another network namespace.
     state: Option<State>,
     buffer: Vec<u8>,
 }
@@ -70,8 +69,8 @@ impl Device {
 }
 
 impl Tap {
-    /// Attaches to the device of this name, which is created if there is none and the daemon may do
-    /// so.
+    /// Attaches to the device of this name. The device is created if it does not exist and the
+    /// daemon has the permission.
     ///
     /// # Errors
     /// Returns the kernel's error.
@@ -80,10 +79,10 @@ impl Tap {
         Self::new(name.to_owned(), true, device)
     }
 
-    /// Uses a descriptor of an attached device, which the daemon was started with.
+    /// Uses a descriptor of an attached device, which the daemon has inherited.
     ///
     /// # Errors
-    /// When there is none, or it is not one that this line can use.
+    /// Returns an error if the descriptor is not open, or if this line cannot use the device.
     pub fn inherited(number: RawFd) -> io::Result<Self> {
         let (device, name) = Device::new(inherited(number)?)?;
         fcntl_setfl(&device.file, fcntl_getfl(&device.file)? | OFlags::NONBLOCK)?;
@@ -165,7 +164,7 @@ impl Line for Tap {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
-                // The interface has been set down since it was last looked at.
+                // The interface was set down after its state was last read.
                 Err(Errno::IO) => log.status.count_dropped(Reason::NoLink, count),
                 Err(Errno::NOBUFS | Errno::NOMEM) => {
                     log.status.count_dropped(Reason::QueueFull, count);

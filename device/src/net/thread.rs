@@ -27,11 +27,11 @@ pub struct SwitchThread {
 }
 
 impl SwitchThread {
-    /// Starts a switch without ports. It tells `limit` when the longest path MTU that all uplinks
+    /// Starts a switch without ports. It calls `limit` when the longest path MTU that all uplinks
     /// carry has changed.
     ///
     /// # Errors
-    /// When descriptors or threads run out.
+    /// Returns an error if descriptors or threads run out.
     pub fn start(limit: MtuListener) -> io::Result<Self> {
         let (handle, shared) = SwitchHandle::new()?;
         let switch = Switch::new(shared, limit)?;
@@ -44,7 +44,7 @@ impl SwitchThread {
         Ok(Self { handle, switch, thread: Some(thread) })
     }
 
-    /// Returns access to it.
+    /// Returns access to the switch.
     #[must_use]
     pub const fn handle(&self) -> &SwitchHandle {
         &self.handle
@@ -69,7 +69,7 @@ impl Drop for SwitchThread {
     }
 }
 
-/// Ends the acceptance of commands on drop.
+/// Ends the acceptance of commands when it is dropped.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
@@ -79,9 +79,9 @@ impl Drop for Ending<'_> {
 }
 
 /// Runs the switch until it has to end. While workers run the switch, this thread wakes only for
-/// the bell and for periodic work.
+/// commands and for periodic work.
 fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
-    // A request after the end gets an error.
+    // Commands that come after the end get an error.
     let _end = Ending(shared);
     let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
     let mut period = Duration::ZERO;
@@ -110,7 +110,7 @@ fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
         let held = switch.is_held();
         drop(switch);
         if held {
-            // The event of frames that wait to be read would return at once.
+            // epoll would return at once, because of the frames that wait to be read.
             std::thread::sleep(HELD_PAUSE);
         }
     }

@@ -1,6 +1,6 @@
 //! The 4 KiB of configuration space: a type 0 header (PCI Local Bus 3.0 section 6.1), the list of
-//! capabilities, and an empty extended space. VMMs keep their own view of the BARs and of MSI-X;
-//! what they forward is stored and answered as real hardware would.
+//! capabilities, and an empty extended space. VMMs keep their own copies of the BARs and of MSI-X.
+//! What they forward is stored and answered as hardware does.
 
 use vrnic_abi::pci::{
     BAR_MSIX, BAR_MSIX_LEN, BAR_REGS, BAR_REGS_LEN, BAR_UAR, BAR_UAR_LEN, CLASS_CODE, DEVICE_ID,
@@ -13,9 +13,9 @@ use super::capability::{self, DEVCTL_FLR, EXPRESS_DEVCTL};
 pub const CONFIG_LEN: usize = 4096;
 /// Offset of the Command register.
 pub const COMMAND: u16 = 0x04;
-/// Command: DMA and interrupts allowed.
+/// Command: the function may use DMA and interrupts.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
-/// Command: the BARs answer.
+/// Command: the function responds to accesses to its BARs.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
 
 const STATUS: u16 = 0x06;
@@ -27,7 +27,7 @@ const SUBSYSTEM: u16 = 0x2c;
 const CAP_POINTER: u16 = 0x34;
 const INTERRUPT_LINE: u16 = 0x3c;
 
-/// Memory, bus master, parity and SERR reporting, INTx disable.
+/// 64-bit memory BAR.
 const COMMAND_WRITABLE: u16 = 0x0546;
 /// Memory BAR of 64 bits.
 const BAR_64: u64 = 0x4;
@@ -37,9 +37,9 @@ const BAR_PREFETCH: u64 = 0x8;
 /// The effects of a write to configuration space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// The bus-master bit has this new value.
+    /// The new value of the bus-master bit, if it has changed.
     pub bus_master: Option<bool>,
-    /// BAR2 is now at this bus address, or answers at none.
+    /// The new bus address of BAR2, if it has changed; none if BAR2 does not respond.
     pub doorbells: Option<Option<u64>>,
     /// A function level reset was started.
     pub reset: bool,
@@ -59,7 +59,7 @@ impl Default for ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Configuration space as it is after power-on.
+    /// Creates configuration space in its state after power-on.
     #[must_use]
     pub fn new() -> Self {
         let mut this =
@@ -80,7 +80,7 @@ impl ConfigSpace {
         this
     }
 
-    /// Back to the state after power-on, as a function level reset does (PCI Express Base 5.0,
+    /// Restores the state after power-on, as a function level reset does (PCI Express Base 5.0,
     /// 6.6.2).
     pub fn reset(&mut self) {
         *self = Self::new();
@@ -92,7 +92,7 @@ impl ConfigSpace {
         self.word(COMMAND) & COMMAND_BUS_MASTER != 0
     }
 
-    /// Returns the bus address of BAR2, if it answers.
+    /// Returns the bus address of BAR2, if it responds.
     #[must_use]
     pub fn doorbells(&self) -> Option<u64> {
         let mut address = [0; 8];
@@ -101,14 +101,14 @@ impl ConfigSpace {
         enabled.then_some(u64::from_le_bytes(address) & !(BAR_UAR_LEN - 1))
     }
 
-    /// Reads; bytes beyond the space read as ones.
+    /// Reads. Bytes beyond the end read as ones.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         for (index, byte) in into.iter_mut().enumerate() {
             *byte = position(offset, index).map_or(0xff, |at| self.bytes[at]);
         }
     }
 
-    /// Writes what is writable and tells what follows from it.
+    /// Writes the writable bits, and returns the effects.
     pub fn write(&mut self, offset: u64, from: &[u8]) -> Effects {
         let (master, doorbells) = (self.bus_master(), self.doorbells());
         for (index, byte) in from.iter().enumerate() {
@@ -136,14 +136,15 @@ impl ConfigSpace {
         u16::from_le_bytes(bytes)
     }
 
-    /// Sets contents and, from the same offset on, writable bits.
+    /// Sets contents, and the writable bits, from the same offset on.
     fn put(&mut self, offset: u16, bytes: &[u8], writable: &[u8]) {
         let at = usize::from(offset);
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         self.writable[at..at + writable.len()].copy_from_slice(writable);
     }
 
-    /// A 64-bit memory BAR; the address bits below its size stay zero, which is how size is found.
+    /// Adds a 64-bit memory BAR. Its address bits below its size stay zero, which tells software
+    /// the size.
     fn put_bar(&mut self, index: u32, len: u64, flags: u64) {
         self.put(bar_offset(index), &(flags | BAR_64).to_le_bytes(), &(!(len - 1)).to_le_bytes());
     }
@@ -164,7 +165,7 @@ fn bar_offset(index: u32) -> u16 {
     BAR_FIRST + u16::try_from(index * 4).expect("six BARs")
 }
 
-/// Returns the position of byte `index` of an access at `offset`, if it is inside the space.
+/// Returns the position of byte `index` of an access at `offset`, or none if it is beyond the end.
 fn position(offset: u64, index: usize) -> Option<usize> {
     let at = usize::try_from(offset).ok()?.checked_add(index)?;
     (at < CONFIG_LEN).then_some(at)

@@ -1,4 +1,4 @@
-//! The PCI face of a function.
+//! The PCI interface of a function.
 //!
 //! | module | what it holds |
 //! | --- | --- |

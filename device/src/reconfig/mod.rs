@@ -1,5 +1,5 @@
 //! Changes to a running daemon, by its control socket (docs/uplinks.md). Only the daemon's own user
-//! can connect to it. One client is served at a time, so changes do not meet.
+//! can connect to it. One client is served at a time, so changes never overlap.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -25,12 +25,12 @@ use crate::socket::{SocketFile, accept};
 use crate::worker::event::Event;
 use crate::worker::pool::now_ns;
 
-/// Longest time to wait for bytes from a client, or for its taking them.
+/// Maximum time to wait for data from a client, or for a client to read data.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pause after an accept that failed, e.g. for lack of descriptors.
+/// Pause after a failed accept, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Does what a request asks for.
+/// Carries out a request.
 pub type Handler = Box<dyn Fn(Request) -> Answer + Send>;
 
 /// The answer to a request.
@@ -58,7 +58,7 @@ impl Reconfig {
     /// Starts to listen at `path`.
     ///
     /// # Errors
-    /// A path that cannot be used, or a thread that the system does not give.
+    /// Returns an error if the path cannot be used, or if no thread can be started.
     pub fn start(path: &Path, handler: Handler) -> anyhow::Result<Self> {
         let access = Access { mode: SocketMode(0o600), group: None };
         let socket = SocketFile::bind(path, &access)?;
@@ -66,7 +66,7 @@ impl Reconfig {
         let serving =
             Serving { socket, handler, stop: Arc::clone(&stop), limiter: Limiter::default() };
         let thread = std::thread::Builder::new().name("reconfig".into());
-        let thread = thread.spawn(move || serving.run()).context("no thread")?;
+        let thread = thread.spawn(move || serving.run()).context("cannot start a thread")?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -114,7 +114,7 @@ impl Serving {
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => !self.stop.asked.load(Ordering::SeqCst),
             Err(error) => {
-                tracing::error!(%error, "the control socket is given up: poll failed");
+                tracing::error!(%error, "the control socket was closed: poll failed");
                 false
             }
         }
@@ -125,7 +125,7 @@ impl Serving {
         let answer = match receive(&stream) {
             Ok(request) => {
                 if request.is_change() {
-                    tracing::info!(%client, ?request, "a change is asked for by the control socket");
+                    tracing::info!(%client, ?request, "a client of the control socket asks for a change");
                 }
                 (self.handler)(request)
             }
@@ -148,7 +148,7 @@ impl Serving {
             }
         } else if let Err(error) = sent {
             self.limiter.warn(now_ns(), || {
-                tracing::warn!(%client, %error, "a client of the control socket has gone before it got its reply");
+                tracing::warn!(%client, %error, "a client of the control socket disconnected before it got its reply");
             });
         }
     }

@@ -1,4 +1,5 @@
-//! The device behind a vfio-user server. Everything that a VMM can ask for passes here.
+//! The interface between the vfio-user server and an adapter. All requests of a VMM pass through
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -23,41 +24,41 @@ pub enum RegionId {
 /// The action of SET_IRQS.
 #[derive(Debug)]
 pub enum IrqRequest {
-    /// Give these eventfds to the vectors, or take theirs away when there are none.
+    /// Assign these eventfds to the vectors, or remove theirs if the list is empty.
     Assign(Vec<File>),
     /// Raise the vectors.
     Trigger,
-    /// Hold the vectors back.
+    /// Mask the vectors.
     Mask,
-    /// Let the vectors go.
+    /// Unmask the vectors.
     Unmask,
-    /// Take all eventfds away.
+    /// Remove all eventfds.
     Disable,
 }
 
-/// An adapter as the VMM drives it. All calls come from one thread and return at once,
-/// but for reads of the window ([`vrnic_abi::direct`]), which wait for data for a bounded time.
+/// An adapter as the VMM drives it. All calls come from one thread and return at once, except reads
+/// of the window ([`vrnic_abi::direct`]), which wait for data for a bounded time.
 pub trait Device: Send {
-    /// A VMM has come. Returns the file of BAR2's memory, made anew: the VMM before may still map
-    /// the old one.
+    /// Handles a new VMM. Returns the file of BAR2's memory, which is newly allocated because the
+    /// previous VMM may still map the old memory.
     ///
     /// # Errors
-    /// Returns the kernel's error; the VMM cannot be served then.
+    /// Returns the kernel's error. The VMM cannot be served in this case.
     fn connected(&mut self) -> io::Result<File>;
 
-    /// Reads a region. An access that the adapter does not define reads as ones.
+    /// Reads a region. Returns ones if the adapter does not define the access.
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]);
 
-    /// Writes a region. An access that the adapter does not define is ignored.
+    /// Writes to a region. Does nothing if the adapter does not define the access.
     fn write(&mut self, region: RegionId, offset: u64, from: &[u8]);
 
-    /// Makes guest memory reachable.
+    /// Makes guest memory accessible.
     ///
     /// # Errors
     /// See [`MapError`].
     fn dma_map(&mut self, range: DmaRange) -> Result<(), MapError>;
 
-    /// Takes guest memory away; `None` means all of it. On return nothing uses it any more.
+    /// Removes guest memory; `None` means all of it. On return no thread uses it any more.
     ///
     /// # Errors
     /// See [`MapError`].
@@ -69,9 +70,10 @@ pub trait Device: Send {
     /// See [`IrqError`].
     fn set_irqs(&mut self, start: u32, count: u32, request: IrqRequest) -> Result<(), IrqError>;
 
-    /// Resets the adapter, as at power-on; memory and interrupts stay assigned.
+    /// Resets the adapter to its state after power-on. Memory and interrupts stay assigned.
     fn reset(&mut self);
 
-    /// The VMM has gone: reset, and forget its memory and interrupts.
+    /// Handles the end of a VMM's connection: resets the adapter, and removes its memory and
+    /// interrupts.
     fn disconnected(&mut self);
 }

@@ -1,4 +1,4 @@
-//! Turns away clients of a socket whose adapter has a VMM.
+//! Turns away clients of a socket whose adapter already has a VMM.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::socket::{SocketFile, accept};
 
-/// Looks at a waiting client before it is turned away.
+/// Number of checks for which a waiting client is kept before it is turned away.
 const PATIENCE: u32 = 10;
 
 /// Turns away clients of a busy socket.
@@ -21,7 +21,7 @@ pub struct Doorman {
 }
 
 impl Doorman {
-    /// Watches `socket` while `busy`.
+    /// Creates a doorman that watches `socket` while `busy` is true.
     #[must_use]
     pub fn new(name: &str, socket: &Arc<SocketFile>, busy: &Arc<AtomicBool>) -> Self {
         let (socket, busy) = (Arc::clone(socket), Arc::clone(busy));
@@ -34,8 +34,8 @@ impl Doorman {
         &self.name
     }
 
-    /// Looks for a waiting client; called every tenth of a second. One that waits while a VMM is
-    /// connected gets a second, in case the VMM is just ending, and is then closed.
+    /// Checks for a waiting client; called ten times a second. A client that waits while a VMM is
+    /// connected is closed after a second, in case that the VMM is about to end.
     pub fn look(&mut self) {
         let listener = self.socket.listener();
         let waiting = self.busy.load(Ordering::SeqCst) && readable(listener);

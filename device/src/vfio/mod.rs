@@ -1,16 +1,16 @@
-//! The vfio-user edge: a Unix socket for each adapter, and the server half of the protocol. It
-//! trusts nothing that comes: a message is read whole and within bounds, then parsed, then carried
-//! out, and what it may not ask for is answered with an error. The protocol's client, for tests, is
-//! the `vfio_user` crate's.
+//! The vfio-user server: a UNIX socket for each adapter, and the server half of the protocol. It
+//! trusts nothing that it receives: a message is read as a whole and within bounds, then parsed,
+//! then executed, and invalid requests are answered with an error. The client of the protocol, for
+//! tests, is the crate `vfio_user`.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`device`] | the trait through which the edge talks to an adapter |
-//! | [`regions`] | regions and interrupts as the VMM is told of them |
+//! | [`device`] | the trait through which the server drives an adapter |
+//! | [`regions`] | the descriptions of regions and interrupts for the VMM |
 //! | [`wire`] | the layouts of messages |
-//! | [`request`], [`refusal`] | from bytes to a request, or to the error that the VMM is told |
-//! | [`session`] | what messages do; knows no sockets |
-//! | [`stream`] | whole messages from and to a socket |
+//! | [`request`], [`refusal`] | parsing of a request, and the errors that the VMM gets |
+//! | [`session`] | execution of messages, without sockets |
+//! | [`stream`] | receiving and sending of whole messages |
 //! | [`server`] | the thread that serves one VMM after another |
 //! | [`doorman`] | turns away clients of a busy socket |
 

@@ -1,4 +1,4 @@
-//! Why a message of a VMM is refused, and the error number that it is told.
+//! Reasons why a message of a VMM is refused, and the error number in the reply.
 
 use std::io;
 
@@ -13,16 +13,16 @@ use crate::memory::fault::MapError;
 /// Why a message is refused.
 #[derive(Debug, Error)]
 pub enum Refusal {
-    /// The header's size cannot be.
+    /// The size in the header is not valid.
     #[error("a message cannot have {0} bytes")]
     Size(u32),
     /// A reply to a command that was never sent.
     #[error("the message is a reply, but no request was sent")]
     NotACommand,
-    /// A command that the protocol does not have.
+    /// The command does not exist in the protocol.
     #[error("command {0} does not exist")]
     Unknown(u16),
-    /// A command that this server does not have.
+    /// This server does not support the command.
     #[error("command {0:?} is not supported")]
     Unsupported(Command),
     /// The first command is not VERSION.
@@ -31,16 +31,16 @@ pub enum Refusal {
     /// VERSION comes a second time.
     #[error("VERSION came a second time")]
     Again,
-    /// Another protocol.
+    /// The major version is not supported.
     #[error("major version {0} of the protocol is not supported")]
     Major(u16),
     /// The capabilities of VERSION do not end with a zero byte.
     #[error("the capabilities do not end with a zero byte")]
     NoNul,
-    /// The capabilities of VERSION are not what they should be.
+    /// The capabilities of VERSION cannot be parsed.
     #[error("the capabilities are not valid: {0}")]
     Capabilities(serde_json::Error),
-    /// The message is shorter than its command.
+    /// The message is shorter than its command requires.
     #[error("a body of {0} bytes is too short for the command")]
     Short(usize),
     /// The count of a write is not the length of its data.
@@ -51,10 +51,10 @@ pub enum Refusal {
         /// Actual length.
         len: usize,
     },
-    /// A read longer than what the version reply allows.
+    /// A read is longer than the maximum in the reply to VERSION.
     #[error("a read of {0} bytes is longer than the limit of {TRANSFER_MAX}")]
     TooLong(u32),
-    /// Flags that are not defined, do not go together or are not supported.
+    /// Flags that are not defined, exclude each other or are not supported.
     #[error("flags {0:#x} are not valid or not supported")]
     Flags(u32),
     /// There is no such region.
@@ -63,29 +63,29 @@ pub enum Refusal {
     /// There are no such interrupts.
     #[error("there is no interrupt index {0}")]
     NoIrq(u32),
-    /// More descriptors than the command takes.
+    /// The message has more descriptors than the command takes.
     #[error(
         "the message carries {0} or more file descriptors; the limit is {FDS_MAX}, and one for a map"
     )]
     Descriptors(usize),
-    /// The daemon has no room for the descriptors.
+    /// The daemon has no room for more descriptors.
     #[error(
         "file descriptors of the message are lost; the daemon has probably reached its limit (ulimit -n)"
     )]
     NoDescriptors,
-    /// BAR2's memory cannot be made.
+    /// BAR2's memory cannot be allocated.
     #[error("the doorbell memory cannot be created: {0}")]
     Memory(io::Error),
-    /// The adapter refuses.
+    /// The adapter has refused a mapping.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The adapter refuses.
+    /// The adapter has refused a change of interrupts.
     #[error(transparent)]
     Irq(#[from] IrqError),
 }
 
 impl Refusal {
-    /// The error number in the reply; never 0, which would be success.
+    /// Returns the error number for the reply; never 0, which would mean success.
     #[must_use]
     pub fn errno(&self) -> Errno {
         let of = |error: &io::Error| Errno::from_io_error(error).unwrap_or(Errno::IO);

@@ -12,7 +12,7 @@ use super::device::RegionId;
 use super::wire::{IrqInfo, RegionInfo, SparseMmap};
 use crate::pci::config::CONFIG_LEN;
 
-/// The region with this vfio number, if the adapter has it.
+/// Returns the region with this vfio number, if the adapter has it.
 #[must_use]
 pub fn region(index: u32) -> Option<RegionId> {
     Some(match index {
@@ -24,7 +24,7 @@ pub fn region(index: u32) -> Option<RegionId> {
     })
 }
 
-/// Length of a region in bytes.
+/// Returns the length of a region in bytes.
 #[must_use]
 pub fn region_len(region: RegionId) -> u64 {
     match region {
@@ -35,8 +35,8 @@ pub fn region_len(region: RegionId) -> u64 {
     }
 }
 
-/// The region with this number as the VMM is told of it; absent ones have no length. `None` beyond
-/// the last.
+/// Returns the description of the region with this number. A region that the adapter lacks has the
+/// length 0. Returns none beyond the last number.
 #[must_use]
 pub fn region_info(index: u32) -> Option<RegionInfo> {
     if index >= VFIO_PCI_NUM_REGIONS {
@@ -54,7 +54,7 @@ pub fn region_info(index: u32) -> Option<RegionInfo> {
     Some(RegionInfo { argsz: len_of::<RegionInfo>(), flags, index, cap_offset: 0, size, offset: 0 })
 }
 
-/// The area that the VMM maps: all of BAR2.
+/// Returns the area that the VMM can map: all of BAR2.
 #[must_use]
 pub fn uar_areas() -> SparseMmap {
     // The number is below 2^16.
@@ -62,8 +62,9 @@ pub fn uar_areas() -> SparseMmap {
     SparseMmap { id, version: 1, next: 0, areas: 1, reserved: 0, offset: 0, size: BAR_UAR_LEN }
 }
 
-/// The interrupts with this index: MSI-X only has any. An error interrupt, if offered, would let us
-/// stop the VM. `None` beyond the last.
+/// Returns the description of the interrupts with this index. Only MSI-X has any. An error
+/// interrupt is not offered, because with it the daemon could stop the VM. Returns none beyond the
+/// last index.
 #[must_use]
 pub fn irq_info(index: u32) -> Option<IrqInfo> {
     let count = if index == VFIO_PCI_MSIX_IRQ_INDEX { u32::from(MSIX_VECTORS) } else { 0 };
@@ -71,7 +72,7 @@ pub fn irq_info(index: u32) -> Option<IrqInfo> {
     (index < VFIO_PCI_NUM_IRQS).then_some(info)
 }
 
-/// Length of a structure, for the field that tells it.
+/// Returns the length of a structure, for its field `argsz`.
 #[must_use]
 pub fn len_of<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! From the bytes of a message to a request. Nothing here has effects or trusts a number.
+//! Parses the bytes of a message. This has no effects, and every number is checked.
 
 use serde::Deserialize;
 use vfio_user::Command;
@@ -12,17 +12,17 @@ use super::wire::{
 /// A request of a VMM.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Agree on a version.
+    /// Agree on a version of the protocol.
     Version,
-    /// Make guest memory reachable.
+    /// Make guest memory accessible.
     DmaMap(DmaMap),
-    /// Take guest memory away.
+    /// Remove guest memory.
     DmaUnmap(DmaUnmap),
-    /// Tell about the device.
+    /// Describe the device.
     DeviceInfo,
-    /// Tell about a region.
+    /// Describe a region.
     RegionInfo(RegionInfo),
-    /// Tell about interrupts.
+    /// Describe interrupts.
     IrqInfo(IrqInfo),
     /// Change interrupts.
     SetIrqs(IrqSet),
@@ -34,15 +34,15 @@ pub enum Request<'a> {
     Reset,
 }
 
-/// The capabilities of a VMM. None of them matters: of descriptors we send one at a time, and how
-/// much is read at a time is the VMM's choice.
+/// The capabilities of a VMM. They are checked but not used: the daemon sends one descriptor at a
+/// time, and the VMM chooses the lengths of its reads.
 #[derive(Deserialize)]
 struct Capabilities {
     #[serde(default, rename = "capabilities")]
     _capabilities: Limits,
 }
 
-/// The capabilities whose type can be wrong. Others are ignored.
+/// The capabilities that can have a wrong type. Others are ignored.
 #[derive(Default, Deserialize)]
 struct Limits {
     #[serde(default, rename = "max_msg_fds")]
@@ -52,8 +52,8 @@ struct Limits {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a command's body. What follows a body of fixed length is passed over, as the
-    /// specification's `argsz` wants it.
+    /// Parses a command's body. Bytes behind a body of fixed length are ignored, as the
+    /// specification of `argsz` demands.
     ///
     /// # Errors
     /// See [`Refusal`].

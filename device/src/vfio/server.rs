@@ -24,7 +24,7 @@ use crate::worker::pool::now_ns;
 
 /// Time limit for a client's VERSION. A silent client delays others for this time.
 const GREETING: Duration = Duration::from_secs(3);
-/// Pause after an accept that failed, e.g. for lack of descriptors.
+/// Pause after a failed accept, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running server.
@@ -37,7 +37,7 @@ pub struct ServerThread {
     busy: Arc<AtomicBool>,
 }
 
-/// Ends the wait for clients, and the connection.
+/// Ends the thread's wait for clients, and the connection.
 #[derive(Debug)]
 struct Stop {
     asked: AtomicBool,
@@ -50,7 +50,7 @@ impl ServerThread {
     /// Serves `device` on `socket`.
     ///
     /// # Errors
-    /// When descriptors or threads run out.
+    /// Returns an error if no descriptor or thread can be created.
     pub fn start(
         name: &str,
         socket: SocketFile,
@@ -96,7 +96,7 @@ impl ServerThread {
     pub fn end(mut self) {
         self.ask();
         if let Some(connection) = &*self.stop.current.lock() {
-            // One that is closed already needs no end.
+            // A connection that is already closed needs no shutdown.
             let _closed = connection.shutdown(Shutdown::Both);
         }
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
@@ -113,7 +113,7 @@ impl ServerThread {
 }
 
 impl Drop for ServerThread {
-    /// Ends the thread when no VMM is connected; one that is keeps it until the process ends.
+    /// Ends the thread if no VMM is connected. Otherwise the thread runs until the process ends.
     fn drop(&mut self) {
         self.ask();
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished())
@@ -140,7 +140,7 @@ impl Listening {
         while self.wait_for_client() {
             match accept(&self.listener) {
                 Ok(Some((socket, client))) => self.connection(socket, client),
-                // The doorman was faster.
+                // The housekeeping thread has already turned the client away.
                 Ok(None) => {}
                 Err(error) => {
                     self.limiter.warn(now_ns(), || {
@@ -152,7 +152,7 @@ impl Listening {
         }
     }
 
-    /// Serves a client to its end.
+    /// Serves a client until its connection ends.
     fn connection(&mut self, socket: UnixStream, client: Peer) {
         match socket.try_clone() {
             Ok(connection) => *self.stop.current.lock() = Some(connection),
@@ -164,15 +164,15 @@ impl Listening {
                 return;
             }
         }
-        // The end was asked for before there was a connection to shut down.
+        // [`ServerThread::end`] may have been called before there was a connection to shut down.
         if !self.stop.asked.load(Ordering::SeqCst) {
             self.converse(socket, client);
         }
         *self.stop.current.lock() = None;
     }
 
-    /// Serves a client whose connection others can shut down. A panic, a fault of ours, ends the
-    /// connection alone.
+    /// Serves a client whose connection other threads can shut down. A panic ends only this
+    /// connection.
     fn converse(&mut self, socket: UnixStream, client: Peer) {
         let Self { name, busy, device, limiter, .. } = self;
         let mut session = Session::new(name, &mut **device, limiter);
@@ -205,7 +205,7 @@ impl Listening {
             if let Err(error) = poll(&mut fds, None)
                 && error != rustix::io::Errno::INTR
             {
-                tracing::error!(function = self.name, %error, "the vfio-user socket is given up: poll failed");
+                tracing::error!(function = self.name, %error, "the vfio-user socket was closed: poll failed");
                 return false;
             }
             if self.stop.asked.load(Ordering::SeqCst) {
@@ -218,8 +218,8 @@ impl Listening {
     }
 }
 
-/// Answers messages until the connection ends; calls `opened` when a version is agreed on. Before
-/// that, and where no next message can be found, a refusal is the end.
+/// Answers messages until the connection ends. Calls `opened` when a version is agreed on. A
+/// refusal ends the connection before that, and also if the next message cannot be found.
 fn converse(session: &mut Session<'_>, mut stream: Stream, opened: impl FnOnce()) -> End {
     let mut opened = Some(opened);
     let mut step = || -> Result<(), End> {

@@ -1,4 +1,4 @@
-//! The protocol without its socket: a message goes in, a reply comes out.
+//! The protocol without its socket: handles messages, and returns replies.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +30,7 @@ use crate::worker::pool::now_ns;
 pub struct Descriptors {
     /// Descriptors that arrived. One more than the limit stands for any larger number.
     pub files: Vec<File>,
-    /// True if some could not be received because the process has reached its limit.
+    /// True if some could not be received because the process has reached its limit of descriptors.
     pub lost: bool,
 }
 
@@ -73,12 +73,12 @@ pub struct Session<'a> {
     name: &'a str,
     device: &'a mut dyn Device,
     limiter: &'a Limiter,
-    /// The file of BAR2, once a version is agreed on.
+    /// The file of BAR2, after a version has been agreed on.
     uar: Option<File>,
 }
 
 impl<'a> Session<'a> {
-    /// A connection to adapter `name` that has not said anything yet.
+    /// Creates a connection to adapter `name`, on which no message has been received.
     pub fn new(name: &'a str, device: &'a mut dyn Device, limiter: &'a Limiter) -> Self {
         Self { name, device, limiter, uar: None }
     }
@@ -89,14 +89,14 @@ impl<'a> Session<'a> {
         self.uar.is_some()
     }
 
-    /// The connection has ended.
+    /// Handles the end of the connection.
     pub fn close(self) {
         if self.is_open() {
             self.device.disconnected();
         }
     }
 
-    /// Does what a message asks for; `None` when it wants no reply.
+    /// Executes a message. Returns none if the sender wants no reply.
     pub fn handle(&mut self, message: Message<'_>) -> Option<Reply<'_>> {
         let header = message.header;
         let answer = self.answer(message).inspect_err(|why| {
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Agrees on version 0.0, which every minor version includes.
+    /// Agrees on version 0.0, which every minor version is compatible with.
     fn open(&mut self) -> Result<Answer, Refusal> {
         self.uar = Some(self.device.connected().map_err(Refusal::Memory)?);
         let limits = json!({ "max_msg_fds": FDS_MAX, "max_data_xfer_size": TRANSFER_MAX });
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
         let mut body = access.as_bytes().to_vec();
         let head = body.len();
         body.resize(head + access.count as usize, 0xff);
-        // An error reply hangs some VMMs. A bus reads ones at an address without a device.
+        // Some VMMs hang after an error reply. Reads of a bus address without a device return ones.
         if let Some(region) = self.inside(access)? {
             self.device.read(region, access.offset, &mut body[head..]);
         }
@@ -248,7 +248,8 @@ impl<'a> Session<'a> {
         Ok(Answer::of(&access))
     }
 
-    /// The region of an access that lies inside it; others are logged.
+    /// Returns the region of an access if the access is inside of it, and logs the access
+    /// otherwise.
     fn inside(&self, access: RegionAccess) -> Result<Option<RegionId>, Refusal> {
         let RegionAccess { offset, region: index, count } = access;
         if index >= VFIO_PCI_NUM_REGIONS {
@@ -279,7 +280,8 @@ fn device_info() -> Answer {
     })
 }
 
-/// Tells about a region; of BAR2 also that it can be mapped, if the request has room for that.
+/// Describes a region. The reply for BAR2 also says that it can be mapped, if the request has room
+/// for that.
 fn region_info(asked: RegionInfo) -> Result<Answer, Refusal> {
     let index = asked.index;
     let mut info = regions::region_info(index).ok_or(Refusal::NoRegion(index))?;
@@ -288,7 +290,7 @@ fn region_info(asked: RegionInfo) -> Result<Answer, Refusal> {
     }
     info.flags |= VFIO_REGION_INFO_FLAG_CAPS;
     info.argsz = len_of::<RegionInfo>() + len_of::<SparseMmap>();
-    // QEMU refuses an offset of zero also in the reply without room.
+    // QEMU refuses an offset of zero even in a reply without room for the capability.
     info.cap_offset = len_of::<RegionInfo>();
     if asked.argsz < info.argsz {
         return Ok(Answer::of(&info));

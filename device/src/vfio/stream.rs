@@ -1,4 +1,4 @@
-//! Whole messages from and to a socket, however their bytes are cut.
+//! Receives and sends whole messages.
 
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -17,13 +17,13 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::session::{Descriptors, Message, Reply};
 use super::wire::{FDS_MAX, Header};
 
-/// Bytes for which room is made at a time: a length in a header takes no memory before its bytes
-/// come.
+/// Number of bytes by which the buffer grows. A length in a header therefore allocates no memory
+/// before the bytes arrive.
 const STEP: usize = 64 << 10;
-/// Room for descriptors: one more than a message may have, to see that it has too many.
+/// Room for descriptors: one more than a message may have, so that too many are noticed.
 const ROOM: usize = FDS_MAX + 1;
 
-/// Why there is no further message.
+/// Why no further message can be received.
 #[derive(Debug, Error)]
 pub enum End {
     /// The VMM has closed the connection.
@@ -35,7 +35,7 @@ pub enum End {
     /// It has not sent a whole message in time.
     #[error("the client did not agree on a version in time")]
     Late,
-    /// It has sent a header after which the stream cannot be parsed.
+    /// It has sent a header that does not show where the next message begins.
     #[error("the connection was closed after a message that cannot be followed by another")]
     Refused,
     /// The connection is lost.
@@ -46,24 +46,25 @@ pub enum End {
 /// A connected socket.
 pub struct Stream {
     socket: UnixStream,
-    /// When a message must be there, if it must.
+    /// The time by which a whole message must have arrived, if there is a limit.
     deadline: Option<Instant>,
     body: Vec<u8>,
 }
 
 impl Stream {
-    /// The stream of a socket in blocking mode; messages must come within `patience` from now on.
+    /// Creates the stream of a socket in blocking mode. Each message must arrive within `patience`
+    /// from now on.
     #[must_use]
     pub fn new(socket: UnixStream, patience: Duration) -> Self {
         Self { socket, deadline: Instant::now().checked_add(patience), body: Vec::new() }
     }
 
-    /// Lets messages come when they like.
+    /// Removes the time limit for messages.
     pub fn be_patient(&mut self) {
         self.deadline = None;
     }
 
-    /// Waits for a whole message. One of a length that cannot be has no body.
+    /// Waits for a whole message. If its length is not valid, it has no body.
     ///
     /// # Errors
     /// See [`End`].
@@ -87,7 +88,7 @@ impl Stream {
         Ok(Message { header, body: &self.body, descriptors })
     }
 
-    /// Receives exactly the bytes of `into`, and the descriptors that come with any of them.
+    /// Fills `into`, and receives the descriptors that come with these bytes.
     fn fill(&self, into: &mut [u8], descriptors: &mut Descriptors) -> Result<(), Filled> {
         let mut done = 0;
         while done < into.len() {
@@ -121,14 +122,15 @@ impl Stream {
                     }
                 }
             }
-            // The kernel drops what finds no room: here, or in the process.
+            // The kernel drops descriptors for which there is no room, in the buffer or in the
+            // process.
             let dropped = received.flags.contains(ReturnFlags::CTRUNC);
             descriptors.lost |= dropped && taken < ROOM;
             return Ok(received.bytes);
         }
     }
 
-    /// Waits for bytes while there is time.
+    /// Waits for bytes until the time limit.
     fn wait(&self) -> Result<(), End> {
         let Some(deadline) = self.deadline else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -144,7 +146,7 @@ impl Stream {
     /// Sends a reply.
     ///
     /// # Errors
-    /// When the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn send(&mut self, reply: &Reply<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -165,7 +167,7 @@ impl Stream {
     }
 }
 
-/// Progress of [`Stream::fill`] before the end.
+/// The progress of [`Stream::fill`] before the end of the connection.
 struct Filled {
     done: usize,
     end: End,

@@ -1,18 +1,18 @@
-//! The layouts of vfio-user messages, after the protocol's specification. Numbers are in the host's
+//! The layouts of vfio-user messages, as in the protocol's specification. Numbers are in the host's
 //! byte order.
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Longest data of a region access in bytes; told to the VMM as `max_data_xfer_size`.
+/// Maximum length of the data of a region access in bytes; sent to the VMM as `max_data_xfer_size`.
 pub const TRANSFER_MAX: usize = 1 << 20;
-/// Most descriptors in a message; told to the VMM as `max_msg_fds`.
+/// Maximum number of descriptors in a message; sent to the VMM as `max_msg_fds`.
 pub const FDS_MAX: usize = 8;
-/// Longest body of a message: a write of the longest data.
+/// Maximum length of a message's body: that of the longest write.
 pub const BODY_MAX: usize = size_of::<RegionAccess>() + TRANSFER_MAX;
 /// Length of a header.
 pub const HEADER_LEN: usize = size_of::<Header>();
 
-/// Flags of a header: what kind of message it is.
+/// Flags of a header: the type of the message.
 const TYPE_MASK: u32 = 0xf;
 const TYPE_COMMAND: u32 = 0;
 const TYPE_REPLY: u32 = 1;
@@ -29,14 +29,14 @@ pub struct Header {
     pub command: u16,
     /// Length of the message in bytes, the header included.
     pub size: u32,
-    /// Kind of message, and whether a reply is wanted.
+    /// The type of the message, and whether a reply is wanted.
     pub flags: u32,
-    /// In a reply that is an error: which.
+    /// The error number in a reply that reports an error.
     pub error: u32,
 }
 
 impl Header {
-    /// Length of the body, if the message is no longer than a message may be.
+    /// Returns the length of the body, unless the message exceeds the maximum length.
     #[must_use]
     pub fn body_len(&self) -> Option<usize> {
         let len = usize::try_from(self.size).ok()?.checked_sub(HEADER_LEN)?;
@@ -55,15 +55,15 @@ impl Header {
         self.flags & NO_REPLY == 0
     }
 
-    /// The header of the reply with a body of `len` bytes.
+    /// Returns the header of the reply with a body of `len` bytes.
     #[must_use]
     pub fn reply(&self, len: usize) -> Self {
-        // Bodies are shorter than `BODY_MAX` by far.
+        // Bodies are much shorter than `BODY_MAX`.
         let size = u32::try_from(HEADER_LEN + len).unwrap_or(u32::MAX);
         Self { size, flags: TYPE_REPLY, error: 0, ..*self }
     }
 
-    /// The reply that refuses the command.
+    /// Returns the reply that refuses the command with this error.
     #[must_use]
     pub fn refusal(&self, error: rustix::io::Errno) -> Self {
         let error = error.raw_os_error().unsigned_abs();
@@ -71,13 +71,13 @@ impl Header {
     }
 }
 
-/// VERSION, both ways; capabilities as JSON follow.
+/// VERSION, in both directions. Capabilities as JSON follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Version {
-    /// Incompatible ones differ in it.
+    /// Versions with different major numbers are incompatible.
     pub major: u16,
-    /// Compatible ones differ in it.
+    /// Versions that differ only in the minor number are compatible.
     pub minor: u16,
 }
 
@@ -97,7 +97,7 @@ pub struct DmaMap {
     pub size: u64,
 }
 
-/// DMA_UNMAP, both ways.
+/// DMA_UNMAP, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DmaUnmap {
@@ -111,7 +111,7 @@ pub struct DmaUnmap {
     pub size: u64,
 }
 
-/// DEVICE_GET_INFO, both ways.
+/// DEVICE_GET_INFO, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DeviceInfo {
@@ -125,11 +125,11 @@ pub struct DeviceInfo {
     pub irqs: u32,
 }
 
-/// DEVICE_GET_REGION_INFO, both ways.
+/// DEVICE_GET_REGION_INFO, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RegionInfo {
-    /// In a request the room for the reply, in a reply what it needs.
+    /// The room for the reply in a request, the length that is needed in a reply.
     pub argsz: u32,
     /// `VFIO_REGION_INFO_FLAG_*`.
     pub flags: u32,
@@ -139,21 +139,21 @@ pub struct RegionInfo {
     pub cap_offset: u32,
     /// Length of the region in bytes.
     pub size: u64,
-    /// Offset in the file that goes with the reply.
+    /// Offset in the file that is sent with the reply.
     pub offset: u64,
 }
 
-/// The capability that tells which part of a region can be mapped.
+/// The capability that says which part of a region can be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SparseMmap {
     /// `VFIO_REGION_INFO_CAP_SPARSE_MMAP`.
     pub id: u16,
-    /// 1.
+    /// Version of the capability: 1.
     pub version: u16,
     /// Offset of the next capability; 0 when there is none.
     pub next: u32,
-    /// Number of areas: the one that follows.
+    /// Number of areas: 1.
     pub areas: u32,
     /// Zero.
     pub reserved: u32,
@@ -163,7 +163,7 @@ pub struct SparseMmap {
     pub size: u64,
 }
 
-/// DEVICE_GET_IRQ_INFO, both ways.
+/// DEVICE_GET_IRQ_INFO, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IrqInfo {
@@ -193,7 +193,7 @@ pub struct IrqSet {
     pub count: u32,
 }
 
-/// REGION_READ and REGION_WRITE, both ways; the data follow.
+/// REGION_READ and REGION_WRITE, in both directions. The data follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RegionAccess {

@@ -1,9 +1,9 @@
-//! Decides which thread runs an object that several threads can run: its own thread, which waits
-//! for events, or a worker, which polls anyway.
+//! Decides which thread runs an object that several threads can run: the object's own thread, which
+//! waits for events, or a worker, which polls.
 //!
 //! When a worker finds work for the object, workers run it from then on ("attend"), and its thread
-//! does not. Otherwise the two threads would wake each other for each packet. When no more work
-//! comes, or when all workers sleep, the thread is woken and waits for events again.
+//! does not. Otherwise the two threads would wake each other for each packet. When there is no more
+//! work, or when all workers sleep, the thread is woken and waits for events again.
 //!
 //! No work is lost. When work is posted, either a worker is awake and checks for work before it
 //! sleeps, or the thread that posts it has to wake the object's thread.
@@ -57,15 +57,16 @@ impl Attendance {
         self.attended.load(Ordering::SeqCst)
     }
 
-    /// Makes the caller, a worker, attend, unless all workers are about to sleep. Returns whether
-    /// the caller has to wake the thread.
+    /// Makes the calling worker attend, unless all workers are about to sleep. Returns whether the
+    /// caller has to wake the thread.
     #[must_use]
     pub fn attend(&self) -> bool {
         if self.awake.load(Ordering::SeqCst) == 0 {
             return false;
         }
         self.attended.store(true, Ordering::SeqCst);
-        // The caller may be about to sleep, and the others may do so since the first look.
+        // The caller may be about to sleep, and the other workers may have fallen asleep since the
+        // first check.
         self.awake.load(Ordering::SeqCst) == 0 && self.leave()
     }
 

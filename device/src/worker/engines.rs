@@ -1,5 +1,5 @@
-//! The engines that a worker polls: a list that others change while the worker runs. A ping is a
-//! change that changes nothing: the worker answers it when it takes the list.
+//! The list of engines that a worker polls. Other threads change it while the worker runs. A ping
+//! counts as a change: the worker answers it when it reads the list again.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::pulse::{Pinged, Pulse};
 /// A list of engines.
 type List = Vec<Arc<dyn Engine>>;
 
-/// The engines of a worker, as others see them.
+/// The engines of a worker, as other threads see them.
 pub struct Engines {
     list: Mutex<List>,
-    /// Pings, and one for each change of the list.
+    /// Counts pings, and changes of the list as pings.
     pulse: Pulse,
     waker: Arc<Waker>,
 }
@@ -23,18 +23,18 @@ pub struct Engines {
 /// The worker's copy of the list.
 pub struct Polled {
     list: List,
-    /// The pings that it answers.
+    /// The number of pings that reading this list answers.
     changes: u64,
 }
 
 impl Engines {
-    /// No engines, for the worker that `waker` wakes.
+    /// Creates an empty list for the worker that `waker` wakes.
     #[must_use]
     pub fn new(waker: Arc<Waker>) -> Self {
         Self { list: Mutex::default(), pulse: Pulse::default(), waker }
     }
 
-    /// Returns what wakes the worker.
+    /// Returns the waker of the worker.
     #[must_use]
     pub const fn waker(&self) -> &Arc<Waker> {
         &self.waker
@@ -45,7 +45,7 @@ impl Engines {
         self.change(|list| list.push(engine));
     }
 
-    /// Removes an engine. The worker gives it up at its next turn.
+    /// Removes an engine. The worker stops to poll it at its next turn.
     pub fn remove(&self, engine: &Arc<dyn Engine>) {
         let gone = Arc::as_ptr(engine);
         self.change(|list| list.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), gone)));
@@ -56,8 +56,8 @@ impl Engines {
         change(&mut list);
         self.pulse.ask();
         drop(list);
-        // A worker that sleeps has not counted itself asleep for a new engine, so nobody would wake
-        // it for that.
+        // A sleeping worker has not registered itself as asleep with a new engine, so a doorbell of
+        // that engine would not wake it.
         self.waker.unpark();
     }
 

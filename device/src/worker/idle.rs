@@ -1,34 +1,35 @@
 //! Decides when a worker without work spins, naps or sleeps.
 //!
 //! Spinning answers a doorbell within 0.1 µs, but only while no other thread needs the processor:
-//! three spinning threads on two processors wait for scheduler slices of milliseconds. Napping with
-//! a short slice answers within tens of microseconds even then. So a worker spins while processors
-//! are free, naps when they are not, and sleeps when nothing has come for long.
+//! if three threads spin on two processors, each waits for scheduler slices of milliseconds.
+//! Napping with a short slice answers within tens of microseconds even then. So a worker spins
+//! while processors are free, naps when they are not, and sleeps when there has been no work for
+//! long.
 
 use std::time::Duration;
 
 use crate::sys::LoadMeter;
 
-/// Time between two looks at the load.
+/// Time between two checks of the load.
 const LOOK_PERIOD: u64 = 2_000_000;
-/// After a look that found processors scarce, none spins for this long.
+/// Time for which the worker does not spin after a check has found that processors are scarce.
 const SCARCE_HOLD: u64 = 50_000_000;
-/// A gap this long between two polls means that another thread had the processor.
+/// Minimum time between two polls from which follows that another thread had the processor.
 const GAP: u64 = 500_000;
-/// After such a gap, none spins for this long.
+/// Time for which the worker does not spin after such a gap.
 const GAP_HOLD: u64 = 200_000_000;
 
 /// Times after which a worker without work spins, naps and sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleConfig {
-    /// Longest spin, while processors are free.
+    /// Maximum duration of spinning, while processors are free.
     pub spin: Duration,
     /// Length of a nap.
     pub nap: Duration,
-    /// Time without work before sleep.
+    /// Time without work after which the worker sleeps.
     pub sleep: Duration,
-    /// Time after which a sleeping worker checks for work without a kick, which bounds what a lost
-    /// kick would cost. Zero for as long as it takes.
+    /// Time after which a sleeping worker checks for work without a wake-up, which limits the cost
+    /// of a lost wake-up. Zero means never.
     pub look: Duration,
 }
 
@@ -46,17 +47,18 @@ impl Default for IdleConfig {
 /// The next step of a worker without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleStep {
-    /// Poll at once.
+    /// Poll again at once.
     Spin,
     /// Poll after a nap.
     Nap,
-    /// Ask for kicks and wait for one.
+    /// Ask to be woken by doorbells, and wait.
     Sleep,
 }
 
-/// Tells how many threads want a processor.
+/// Measures how many threads want a processor.
 pub trait Load: Send {
-    /// Threads running or ready, the caller included; `None` when unknown.
+    /// Returns the number of threads that run or are ready to run, including the caller, or none if
+    /// it is unknown.
     fn runnable(&self) -> Option<usize>;
 }
 
@@ -66,23 +68,23 @@ impl Load for LoadMeter {
     }
 }
 
-/// Chooses policy. All times are nanoseconds of one monotonic clock.
+/// The policy of one worker. All times are in nanoseconds of one monotonic clock.
 #[derive(Debug)]
 pub struct IdlePolicy<L> {
     spin: u64,
     sleep: u64,
     cpus: usize,
     load: Option<L>,
-    /// When there last was work.
+    /// The time of the last work.
     worked: u64,
-    /// Time of the last call.
+    /// The time of the last call.
     last: u64,
     looked: u64,
     scarce_until: u64,
 }
 
 impl<L: Load> IdlePolicy<L> {
-    /// A policy for a machine of `cpus` processors.
+    /// Creates the policy for a machine of `cpus` processors.
     #[must_use]
     pub fn new(config: &IdleConfig, cpus: usize, load: Option<L>, now: u64) -> Self {
         Self {
@@ -97,7 +99,7 @@ impl<L: Load> IdlePolicy<L> {
         }
     }
 
-    /// A poll found work.
+    /// Records that a poll found work.
     #[inline]
     pub fn worked(&mut self, now: u64) {
         self.worked = now;
@@ -113,7 +115,7 @@ impl<L: Load> IdlePolicy<L> {
         if idle >= self.spin || self.scarce(now) { IdleStep::Nap } else { IdleStep::Spin }
     }
 
-    /// The worker napped or slept until `now`: no gap is to be read from that.
+    /// Records that the worker napped or slept until `now`, so that this is not taken for a gap.
     pub fn rested(&mut self, now: u64) {
         self.last = now;
     }

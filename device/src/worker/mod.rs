@@ -1,14 +1,14 @@
-//! Workers: the threads that run the adapters.
+//! Workers: the threads that execute the adapters' work.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`engine`], [`engines`] | what a worker runs, and the list of it |
-//! | [`idle`] | when to spin, nap or sleep |
-//! | [`sleep`] | how a worker goes to sleep |
-//! | [`waker`], [`event`] | how it is woken |
-//! | `sync` | the atomics that models replace |
-//! | [`attendance`] | whether a worker or its own thread runs the switch |
-//! | [`pool`] | the threads |
+//! | [`engine`], [`engines`] | what a worker polls, and the list of these objects |
+//! | [`idle`] | the choice between spinning, napping and sleeping |
+//! | [`sleep`] | the order of steps before a worker sleeps |
+//! | [`waker`], [`event`] | wake-ups |
+//! | `sync` | the atomics that the models replace |
+//! | [`attendance`] | the choice of the thread that runs the switch |
+//! | [`pool`] | the worker threads |
 
 pub mod attendance;
 pub mod engine;

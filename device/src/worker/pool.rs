@@ -14,27 +14,27 @@ use super::sleep;
 use super::waker::Waker;
 use crate::sys::{self, LoadMeter};
 
-/// Polls without work between two looks at the clock.
+/// Number of polls without work between two readings of the clock.
 const POLLS_PER_LOOK: u32 = 16;
 
-/// Zero of the daemon's clock.
+/// The time at which the daemon's clock is zero.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Nanoseconds on the daemon's monotonic clock.
+/// Returns the time in nanoseconds on the daemon's monotonic clock.
 #[must_use]
 pub fn now_ns() -> u64 {
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Configuration of a worker: what it runs, and where.
+/// Configuration of a worker.
 pub struct WorkerSetup {
-    /// Polled in turn.
+    /// The engines that it polls in turn.
     pub engines: Arc<Engines>,
     /// The processor it is bound to.
     pub cpu: Option<usize>,
 }
 
-/// Running workers; they end on drop.
+/// The running workers. They end on drop.
 #[derive(Debug)]
 pub struct Pool {
     stop: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl Pool {
     /// Starts the workers.
     ///
     /// # Errors
-    /// When threads run out, or a processor to pin to does not exist.
+    /// Returns an error if no thread can be started, or if a processor to pin to does not exist.
     pub fn start(setups: Vec<WorkerSetup>, idle: &IdleConfig) -> io::Result<Self> {
         let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
         for (id, setup) in setups.into_iter().enumerate() {
@@ -63,7 +63,7 @@ impl Pool {
                 std::thread::Builder::new().name(format!("worker-{id}")).spawn(move || {
                     let prepared = worker.prepare();
                     let run = prepared.is_ok();
-                    // The receiver waits for exactly this message.
+                    // The receiver waits for exactly one message.
                     if report.send(prepared).is_ok() && run {
                         worker.run();
                     }
@@ -93,7 +93,7 @@ fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
     IdlePolicy::new(config, cpus, load.ok(), now_ns())
 }
 
-/// A worker thread's state.
+/// The state of a worker thread.
 struct Worker {
     setup: WorkerSetup,
     polled: Polled,
@@ -114,7 +114,7 @@ impl Worker {
                 )
             })?;
         }
-        // Without these two the worker is slower on a busy machine, nothing worse.
+        // If one of these two fails, the worker is only slower on a busy machine.
         for (what, result) in [
             ("short time slices", sys::set_slice(sys::SLICE_MIN)),
             ("precise timers", sys::set_precise_timers()),
@@ -127,7 +127,8 @@ impl Worker {
     }
 
     fn run(mut self) {
-        // Polls without work until the next look at the clock, which costs as much as a poll.
+        // The number of polls without work until the next reading of the clock, which costs as much
+        // as a poll.
         let mut looks = 0;
         while !self.stop.load(Ordering::Relaxed) {
             if self.polled.is_old(&self.setup.engines) {
@@ -157,13 +158,13 @@ impl Worker {
         sleep::poll(self.polled.list())
     }
 
-    /// Returns whether the worker is to end, or to run other engines.
+    /// Returns whether the worker has to end, or its list of engines has changed.
     #[inline]
     fn is_disturbed(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.polled.is_old(&self.setup.engines)
     }
 
-    /// Returns the time to rest: until the earliest deadline, at most `limit`.
+    /// Returns the duration of the next nap or sleep: until the earliest deadline, at most `limit`.
     fn pause(&self, now: u64, limit: Duration) -> Duration {
         let deadline = self.polled.list().iter().filter_map(|engine| engine.deadline()).min();
         let until =
@@ -173,19 +174,19 @@ impl Worker {
 
     fn nap(&mut self, now: u64) {
         if let Ok(limit) = self.pause(now, self.nap).try_into() {
-            // A nap that a signal cut short is a short nap.
+            // A signal may shorten the nap, which does no harm.
             let _whole = nanosleep(&limit);
         }
         self.idle.rested(now_ns());
     }
 
-    /// Sleeps until kicked.
+    /// Sleeps until woken.
     fn sleep(&mut self) {
         let engines = &self.setup.engines;
         let waker = engines.waker();
         let now = now_ns();
         let work = sleep::sleep(waker, self.polled.list(), &self.stop, || {
-            // Each change of the list from here on unparks the worker.
+            // Each change of the list after this point unparks the worker.
             if !self.polled.is_old(engines) {
                 waker.park(self.pause(now, self.look));
             }

@@ -1,4 +1,4 @@
-//! Going to sleep, and the argument that no doorbell is lost then.
+//! The steps before a worker sleeps, and the argument that no doorbell is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,15 +7,16 @@ use super::engine::Engine;
 use super::sync::{AtomicBool, fence};
 use super::waker::Waker;
 
-/// Polls each engine; false when none had work.
+/// Polls each engine. Returns false if none had work.
 #[inline]
 pub fn poll(engines: &[Arc<dyn Engine>]) -> bool {
     engines.iter().fold(false, |any, engine| engine.poll() | any)
 }
 
-/// Sleeps by `wait`, which parks with `waker`, unless there is work or an end. Returns whether
-/// there was work. The order of the steps is what makes a lost kick impossible: either the last
-/// look sees the doorbell, or the guest, whose doorbell came after it, sees `armed`.
+/// Sleeps by `wait`, which parks with `waker`, unless there is work or the worker has to end.
+/// Returns whether there was work. The order of the steps ensures that no wake-up is lost: either
+/// the last check finds the doorbell, or the guest rings the doorbell after that check and then
+/// sees `armed`.
 pub fn sleep(
     waker: &Waker,
     engines: &[Arc<dyn Engine>],

@@ -1,3 +1,4 @@
-//! The atomics of what the models run; there they are loom's (docs/testing.md).
+//! The atomics of the code that the models run; in models these are the atomics of loom
+//! (docs/testing.md).
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize, fence};

@@ -1,4 +1,4 @@
-//! How a worker parks, until another thread unparks it or a time has passed.
+//! Parks a worker until another thread unparks it, or until a time limit.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,31 +11,31 @@ use super::sync::{AtomicBool, fence};
 #[derive(Debug)]
 pub struct Waker {
     event: Event,
-    /// Set by the worker before its last look at the work, cleared when it is unparked.
+    /// Set by the worker before its last check for work, and cleared when it is unparked.
     parked: AtomicBool,
 }
 
 impl Waker {
-    /// Creates the waker of a worker that runs.
+    /// Creates the waker of a worker that is not parked.
     ///
     /// # Errors
-    /// When descriptors run out.
+    /// Returns an error if descriptors run out.
     pub fn new() -> io::Result<Self> {
         Ok(Self { event: Event::new()?, parked: AtomicBool::new(false) })
     }
 
-    /// Unparks the worker if it is parked, or about to be. The caller has made the work visible
+    /// Unparks the worker if it is parked, or about to be. The caller has made its work visible
     /// before.
     pub fn unpark(&self) {
-        // Orders the caller's work before the look at `parked`; pairs with `prepare_park`.
+        // Orders the caller's work before the load of `parked`; pairs with `prepare_park`.
         fence(Ordering::SeqCst);
         if self.parked.load(Ordering::SeqCst) && self.parked.swap(false, Ordering::SeqCst) {
             self.event.step();
         }
     }
 
-    /// Announces that the worker parks: from here on [`Self::unpark`] ends that. The worker looks
-    /// for work once more before it calls [`Self::park`].
+    /// Announces that the worker will park. From then on, [`Self::unpark`] ends or prevents that.
+    /// The worker checks for work once more before it calls [`Self::park`].
     pub fn prepare_park(&self) {
         self.parked.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -46,11 +46,12 @@ impl Waker {
         self.event.wait(limit)
     }
 
-    /// Ends the announcement, however the wait ended, or if there was none.
+    /// Withdraws the announcement of [`Self::prepare_park`], if there was one, however the wait
+    /// ended.
     pub fn end_park(&self) {
         self.parked.store(false, Ordering::SeqCst);
-        // The count is taken even if nobody has unparked the worker since then: the thread that
-        // ended an earlier park may write it late, and the next park would not wait.
+        // The count is cleared even if no thread has unparked the worker since then: the thread
+        // that ended an earlier park may increment it late, and the next park would not wait.
         self.event.take();
     }
 }

@@ -23,7 +23,7 @@ use vrnic_device::socket::Address;
 /// Longest time to wait for the daemon.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Largest answer in bytes: a page of the largest objects is well below.
+/// Maximum length of an answer in bytes. The longest page of objects is much shorter.
 const ANSWER_MAX: usize = 64 << 20;
 
 /// A page of objects.
@@ -48,17 +48,17 @@ impl Client {
         Ok(Self { address, runtime })
     }
 
-    /// All functions.
+    /// Returns all functions.
     pub(crate) fn functions(&self) -> anyhow::Result<Vec<AdapterView>> {
         parse(&self.get("/functions")?)
     }
 
-    /// All ports of the switch.
+    /// Returns all ports of the switch.
     pub(crate) fn ports(&self) -> anyhow::Result<Vec<PortView>> {
         parse(&self.get("/ports")?)
     }
 
-    /// All objects of a kind, page by page.
+    /// Returns all objects of a kind. Reads them page by page.
     pub(crate) fn objects(&self, function: &str, kind: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut from = Some(0);
@@ -66,13 +66,13 @@ impl Client {
             let text = self.get(&format!("/functions/{function}/{kind}?from={number}"))?;
             let page: Page = parse(&text)?;
             all.extend(page.items);
-            // A daemon that does not go on would keep us here.
+            // Otherwise a daemon that repeats a page would cause an endless loop.
             from = page.next.filter(|next| *next > number);
         }
         Ok(all)
     }
 
-    /// The body of the answer to a request.
+    /// Returns the body of the answer to a request.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<String> {
         self.runtime.block_on(async {
             let answer = timeout(PATIENCE, self.request(path)).await;

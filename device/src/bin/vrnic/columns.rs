@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use vrnic_abi::admin::fields::{Field, Record, Show, Value};
 
-/// The columns of a table of objects, by what their records are described with.
+/// The columns of a table of objects, with the fields of the objects' records that they show.
 pub(crate) struct Columns(Vec<(Field, Value)>);
 
 impl Show for Columns {
@@ -18,7 +18,7 @@ impl Show for Columns {
 }
 
 impl Columns {
-    /// Of records that have the same fields as `sample`.
+    /// Returns the columns for records that have the same fields as `sample`.
     pub(crate) fn of(sample: &impl Record) -> Self {
         let mut columns = Self(Vec::new());
         let Ok(()) = sample.show(&mut columns);
@@ -33,7 +33,7 @@ impl Columns {
         heads.map(|head| head.replace('_', " ")).collect()
     }
 
-    /// The cells of an object's row.
+    /// Returns the cells of an object's row.
     pub(crate) fn cells(&self, object: &Json) -> Vec<String> {
         let cells = self.0.iter().flat_map(|(field, value)| match value {
             Value::Out { .. } => {
@@ -53,7 +53,8 @@ fn cell(kind: &Value, value: &Json) -> String {
         }
         (Value::Work { .. }, Json::Object(queue)) => {
             let [size, posted, next] = ["size", "posted", "next"].map(|key| number(&queue[key]));
-            // Entries in use of all. The doorbell of a queue in device memory is not used.
+            // The number of entries in use. A queue in device memory does not use the doorbell
+            // index.
             match queue["in_device"] == true {
                 true => format!("{size}*"),
                 false => format!("{}/{size}", posted.wrapping_sub(next)),

@@ -56,7 +56,7 @@ pub(crate) fn run(control: &Path, command: Fault) -> anyhow::Result<()> {
     }
 }
 
-/// A row for each rule.
+/// Shows a row for each rule.
 fn list(faults: &FaultsView, json: bool) -> anyhow::Result<()> {
     let mut table = table(&["rule", "seen", "hit", "over", "text"]);
     for RuleView { id, rule, seen, hit, over } in &faults.rules {

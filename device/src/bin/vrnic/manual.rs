@@ -13,12 +13,12 @@ use crate::Args;
 /// The shells with completions.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Writes all files into a folder, which is made if it is not there.
+/// Writes all files into a folder, which is created if it does not exist.
 pub(crate) fn write(folder: &Path) -> anyhow::Result<()> {
     let told = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(told)?;
     for command in [Args::command(), cli::Args::command()] {
-        // Options say the same as the commands "help".
+        // With the option --help, the commands `help` are superfluous.
         let without = |command: Command| command.disable_help_subcommand(true);
         let mut command = without(command).mut_subcommands(without);
         let name = command.get_name().to_owned();

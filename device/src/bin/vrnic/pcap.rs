@@ -16,7 +16,7 @@ use vrnic_device::reconfig::request::{Place, Reply, Request};
 use crate::change::send;
 use crate::files::{Files, Ring};
 
-/// Time between two checks whether the user has ended the capture.
+/// Time between two checks of whether the user has ended the capture.
 const TICK: Duration = Duration::from_millis(100);
 /// Length of the longest block, which has room for a frame and a comment.
 const BLOCK_MAX: usize = 1 << 20;

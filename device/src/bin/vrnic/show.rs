@@ -50,7 +50,7 @@ pub(crate) fn show(
             bail!("the daemon has no function '{name}'");
         }
     }
-    // Of keys only valid ones are shown.
+    // Only valid keys are shown.
     let key = KeyRecord { valid: 1, ..KeyRecord::default() };
     match kind {
         Kind::Function => adapters(&functions, json),
@@ -66,7 +66,7 @@ pub(crate) fn show(
     }
 }
 
-/// Objects of all functions, with their function in front.
+/// Reads the objects of all functions. The first column is the name of the function.
 fn objects(
     client: &Client,
     functions: &[AdapterView],
@@ -88,7 +88,7 @@ fn objects(
     finish(json, &Value::Array(values), &table)
 }
 
-/// A row for each counter, a column for each function.
+/// Shows a row for each counter, and a column for each function.
 fn counters(functions: &[AdapterView], json: bool) -> anyhow::Result<()> {
     let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
     let mut table = table(&[&["counter"], names.as_slice()].concat());
@@ -114,14 +114,14 @@ pub(crate) fn finish(json: bool, value: &Value, table: &Table) -> anyhow::Result
     Ok(())
 }
 
-/// A table of left-aligned columns without lines.
+/// Returns a table of left-aligned columns without lines.
 pub(crate) fn table(head: &[impl ToString]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(head.iter().map(ToString::to_string));
     table
 }
 
-/// A row for each port.
+/// Shows a row for each port.
 fn ports(ports: &[PortView], json: bool) -> anyhow::Result<()> {
     let head = ["port", "kind", "link", "mtu", "received", "sent", "dropped"];
     let mut table = table(&head);
@@ -141,7 +141,7 @@ fn ports(ports: &[PortView], json: bool) -> anyhow::Result<()> {
     finish(json, &serde_json::to_value(ports)?, &table)
 }
 
-/// A row for each function.
+/// Shows a row for each function.
 fn adapters(functions: &[AdapterView], json: bool) -> anyhow::Result<()> {
     let kinds = ["qps", "cqs", "eqs", "keys"];
     let mut table = table(&[&["function", "mac", "enabled", "link", "fatal"], &kinds[..]].concat());

@@ -54,12 +54,12 @@ impl Greeting {
         self.received == HELLO.len()
     }
 
-    /// Takes what is missing of the greeting. Returns the bytes behind it.
+    /// Takes the rest of the greeting from `bytes`. Returns the bytes behind it.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
         let missing = HELLO.get(self.received..).unwrap_or_default();
         let (first, rest) = bytes.split_at(missing.len().min(bytes.len()));
         if !missing.starts_with(first) {
-            let why = "it does not speak this version of the protocol of trunks";
+            let why = "it does not speak this version of the trunk protocol";
             return Err(io::Error::new(ErrorKind::InvalidData, why));
         }
         self.received += first.len();
@@ -70,9 +70,9 @@ impl Greeting {
 /// State of a connection after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It goes on.
+    /// The connection remains open.
     Open,
-    /// The peer has ended it.
+    /// The peer has closed the connection.
     End,
 }
 

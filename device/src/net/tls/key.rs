@@ -50,8 +50,8 @@ impl SharedKey {
     /// Reads the file of a key: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// When it cannot be read, users other than its owner have access to it, it has another form,
-    /// or the processor lacks instructions.
+    /// Returns an error if the file cannot be read, has another form, or is accessible to users
+    /// other than its owner, or if the processor lacks instructions.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         if file.metadata()?.permissions().mode() & 0o077 != 0 {

@@ -69,7 +69,7 @@ impl End {
     /// Listens at an address.
     ///
     /// # Errors
-    /// When the address is in use, or is not one of this host.
+    /// Returns an error if the address is in use, or is not an address of this host.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;

@@ -24,7 +24,7 @@ use super::status::Reason;
 use crate::access::Peer;
 use crate::socket::{SocketFile, accept, dial};
 
-/// Bytes of messages that the kernel is asked to keep for the other daemon.
+/// Size in bytes that the daemon requests for the socket's send buffer.
 const SEND_BUFFER: usize = 4 << 20;
 /// Bytes of a socket's buffer that the kernel needs beside the message (net/unix/af_unix.c,
 /// `unix_dgram_sendmsg`).
@@ -46,9 +46,9 @@ pub enum End {
 pub struct Trunk {
     end: End,
     connection: Option<Connection>,
-    /// Room for a message.
+    /// Buffer for a message.
     buffer: Vec<u8>,
-    /// True if the log tells already why there is no peer, or that another one was turned away.
+    /// True if the log already says why there is no peer, or that another one was turned away.
     told: bool,
 }
 
@@ -57,9 +57,9 @@ struct Connection {
     socket: OwnedFd,
     peer: Peer,
     since: Instant,
-    /// True if the peer has said [`HELLO`].
+    /// True if the peer has sent [`HELLO`].
     greeted: bool,
-    /// Length of the longest message that the kernel takes.
+    /// Length of the longest message that the kernel accepts.
     message_max: usize,
 }
 
@@ -72,11 +72,11 @@ impl Trunk {
 
     /// Begins a connection.
     fn open(&mut self, socket: OwnedFd) -> io::Result<Change> {
-        // The kernel gives less if net.core.wmem_max is less, and that will do, too.
+        // The kernel grants less if net.core.wmem_max is smaller. The smaller buffer works, too.
         let _less = set_socket_send_buffer_size(&socket, SEND_BUFFER);
         let room = socket_send_buffer_size(&socket)?.saturating_sub(MESSAGE_OVERHEAD);
         match send(&socket, HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            // That it is closed already is seen when it is read.
+            // If the connection is already closed, reading from it reports that.
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
         }
@@ -92,8 +92,8 @@ impl Trunk {
 }
 
 impl Connection {
-    /// Sends a message of the first frames. Returns how many these are; none fits if there are
-    /// none.
+    /// Sends a message with the first frames. Returns the number of these frames, which is 0 if not
+    /// even one fits.
     fn send(&self, queue: &SendQueue) -> (usize, rustix::io::Result<()>) {
         let batch = queue.batch(self.message_max);
         if batch.frames == 0 {
@@ -130,7 +130,7 @@ impl Line for Trunk {
         let End::Listen(socket) = &self.end else { return Ok(Change::None) };
         let Some((stream, client)) = accept(socket.listener())? else { return Ok(Change::None) };
         if self.connection.is_some() {
-            // It may try again and again.
+            // The client may try again and again.
             if !std::mem::replace(&mut self.told, true) {
                 log.line(|port| {
                     tracing::warn!(
@@ -160,7 +160,7 @@ impl Line for Trunk {
                 return Change::None;
             }
             log.line(|port| {
-                tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it did not say that it speaks the protocol of trunks");
+                tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it did not send the first message of the trunk protocol in time");
             });
             return Change::Gone;
         }
@@ -193,7 +193,7 @@ impl Line for Trunk {
                         log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
                     } else if !std::mem::replace(told, true) {
                         log.line(|port| {
-                            tracing::warn!(port, peer = %connection.peer, "the peer has disconnected before it said what it is; it may have another peer");
+                            tracing::warn!(port, peer = %connection.peer, "the peer disconnected before it sent the first message of the trunk protocol; it may already have another peer");
                         });
                     }
                     return Change::Gone;
@@ -209,7 +209,7 @@ impl Line for Trunk {
                 }
             };
             budget = budget.saturating_sub(len);
-            // The whole length of a message may be more than the buffer has.
+            // The length of a message may exceed the length of the buffer.
             let message = buffer.get(..len);
             if connection.greeted {
                 read(message, len, frames, log);
@@ -218,7 +218,7 @@ impl Line for Trunk {
                 *told = false;
             } else {
                 log.line(|port| {
-                    tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it does not speak this version of the protocol of trunks");
+                    tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it does not speak this version of the trunk protocol");
                 });
                 return Change::Gone;
             }
@@ -233,7 +233,7 @@ impl Line for Trunk {
             match sent {
                 _ if frames == 0 => {
                     log.dropped(Reason::TooLong, 1, |port| {
-                        tracing::warn!(port, "a frame was dropped: the kernel's limit of a socket's buffer (net.core.wmem_max) is below its length");
+                        tracing::warn!(port, "a frame was dropped: it is longer than the kernel's limit for socket buffers (net.core.wmem_max)");
                     });
                     queue.remove(1);
                 }
@@ -257,8 +257,8 @@ impl Line for Trunk {
     }
 }
 
-/// Takes the frames of a message of `len` bytes, which is none if it is longer than a message may
-/// be.
+/// Reads the frames of a message of `len` bytes. `message` is none if it exceeds the maximum length
+/// of a message.
 fn read(message: Option<&[u8]>, len: usize, frames: &mut Vec<Frame>, log: &Log<'_>) {
     let Some(message) = message else {
         return log.dropped(Reason::Malformed, 1, |port| {
