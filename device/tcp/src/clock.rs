@@ -1,20 +1,20 @@
-//! The clock of timestamps (RFC 7323, 5.4).
+//! The timestamp clock of a connection (RFC 7323, 5.4).
 
 use std::time::Duration;
 
 use crate::context::{Tick, TimestampState};
 use crate::time::Nanos;
 
-/// Age from which on the peer's newest timestamp means nothing (RFC 7323, 5.5).
+/// Age at which the peer's newest timestamp becomes invalid (RFC 7323, 5.5).
 const STALE: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// Timestamps of a connection.
+/// The timestamps of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     value: u32,
     since: Nanos,
     tick: Tick,
-    /// The peer's newest value, and the moment at which it came.
+    /// The peer's newest value, and the time at which it arrived.
     pub(crate) recent: u32,
     recent_at: Nanos,
 }
@@ -25,7 +25,7 @@ impl Clock {
         Self { value, since: now, tick, recent, recent_at: now }
     }
 
-    /// The value that a segment carries which is sent at this moment.
+    /// Returns the value for a segment that is sent at the time `at`.
     pub(crate) const fn value(&self, at: Nanos) -> u32 {
         let elapsed = at.since(self.since);
         let ticks = match self.tick {
@@ -36,17 +36,17 @@ impl Clock {
         self.value.wrapping_add(ticks as u32)
     }
 
-    /// Returns whether a segment with this value is older than one that came before it.
+    /// Returns whether this value is older than one that arrived before it.
     pub(crate) fn is_old(&self, now: Nanos, value: u32) -> bool {
         is_before(value, self.recent) && now.since(self.recent_at) < STALE
     }
 
-    /// Takes the value of a segment that is not old.
+    /// Records the value of a segment that is not old.
     pub(crate) const fn update(&mut self, now: Nanos, value: u32) {
         (self.recent, self.recent_at) = (value, now);
     }
 
-    /// Returns whether an echo is of a segment that was sent before this moment.
+    /// Returns whether an echo belongs to a segment that was sent before the time `sent`.
     pub(crate) const fn echoes_earlier(&self, echo: u32, sent: Nanos) -> bool {
         is_before(echo, self.value(sent))
     }

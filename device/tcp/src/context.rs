@@ -16,7 +16,7 @@ pub enum Tick {
 /// Timestamps of a connection that has agreed on them (RFC 7323).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimestampState {
-    /// The value to send at the moment of the takeover. It never goes back.
+    /// The value to send at the time of the takeover. It never decreases.
     pub value: u32,
     /// The unit of `value`.
     pub tick: Tick,
@@ -24,30 +24,30 @@ pub struct TimestampState {
     pub recent: u32,
 }
 
-/// The state of an established connection. At that moment nothing is unacknowledged and nothing
-/// that was received is unread.
+/// The state of an established connection at the takeover. At that time nothing is unacknowledged,
+/// and no received byte is unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The number of the next byte to send: position 0 of that direction.
+    /// The number of the next byte to send, which is position 0 of that direction.
     pub send_next: SeqNum,
-    /// The number of the next byte to receive: position 0 of that direction.
+    /// The number of the next byte to receive, which is position 0 of that direction.
     pub receive_next: SeqNum,
-    /// Bytes that the peer allows from `send_next` on.
+    /// The number of bytes from `send_next` on that the peer allows.
     pub send_window: u32,
     /// The largest window that the peer has ever allowed.
     pub max_send_window: u32,
-    /// Bytes that the peer was promised from `receive_next` on.
+    /// The number of bytes from `receive_next` on that were promised to the peer.
     pub receive_window: u32,
-    /// The scale of the windows that the peer sends. More than 14 means 14 (RFC 7323, 2.3).
+    /// The window scale of the peer. Values above 14 count as 14 (RFC 7323, 2.3).
     pub send_scale: u8,
-    /// The scale of the windows that are sent to the peer.
+    /// The window scale of this end.
     pub receive_scale: u8,
-    /// Bytes of TCP payload and options that a segment may have: the peer's MSS option, or what the
-    /// path's MTU leaves.
+    /// Maximum number of bytes of TCP payload and options in a segment: the peer's MSS option, or
+    /// the limit of the path's MTU.
     pub mss: u16,
-    /// The peer permits selective acknowledgements.
+    /// True if the peer permits selective acknowledgements.
     pub sack: bool,
-    /// Timestamps, if both have agreed on them.
+    /// Timestamps, if both ends have agreed on them.
     pub timestamps: Option<TimestampState>,
     /// The round trip time and its variation, if they have been measured.
     pub round_trip: Option<(Duration, Duration)>,
@@ -56,7 +56,7 @@ pub struct Context {
 /// An algorithm of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// No limit but the peer's window: for connections that never leave the daemon.
+    /// No limit except the peer's window, for connections inside of one daemon.
     None,
     /// NewReno (RFC 5681, RFC 6582).
     NewReno,
@@ -67,25 +67,25 @@ pub enum Algorithm {
 /// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// The window that is promised to the peer when nothing is stored, in bytes. The scale limits
-    /// it to 65,535 units.
+    /// The window in bytes that is promised to the peer when nothing is stored. The scale limits it
+    /// to 65,535 units.
     pub window: u32,
-    /// Bytes that may be stored: those that arrive out of order and cannot be placed, and those
-    /// that the sink does not take. If that is less than the window, what the peer may send is
-    /// dropped beyond a gap, and while the sink holds back. Memory is touched as far as it is used.
+    /// Maximum number of stored bytes: those that arrive out of order and cannot be placed, and
+    /// those that the sink does not take. If it is less than the window, bytes from the peer may be
+    /// dropped beyond a gap, and while the sink holds back. Memory is touched only when it is used.
     pub buffer: usize,
-    /// Segments that may be unacknowledged.
+    /// Maximum number of unacknowledged segments.
     pub segments: usize,
     /// The algorithm of congestion control.
     pub congestion: Algorithm,
-    /// The shortest retransmission time-out. Linux delays acknowledgements by up to 40 ms.
+    /// The minimum retransmission time-out. Linux delays acknowledgements by up to 40 ms.
     pub min_rto: Duration,
-    /// The longest delay of an acknowledgement.
+    /// The maximum delay of an acknowledgement.
     pub ack_delay: Duration,
-    /// The connection is given up when the peer has acknowledged nothing for so long.
+    /// The connection ends if the peer acknowledges nothing for this time.
     pub user_timeout: Duration,
     /// The wait for late segments after both directions were closed (RFC 9293, 3.6.1), and the
-    /// longest wait for the peer's end after the own end was acknowledged.
+    /// maximum wait for the peer's end after the local end was acknowledged.
     pub time_wait: Duration,
 }
 

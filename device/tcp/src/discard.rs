@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Discard {
-    /// It ends before its headers do, or before the end that its IP header claims.
+    /// It ends before its headers do, or before the end that its IP header states.
     Truncated,
     /// Its IP header has options, a wrong checksum or a wrong version.
     IpHeader,
-    /// It is a fragment: no peer that discovers the path's MTU makes them.
+    /// It is a fragment. A peer that discovers the path MTU sends none.
     Fragment,
     /// The TCP checksum is wrong.
     Checksum,
@@ -20,20 +20,20 @@ pub enum Discard {
     OldTimestamp,
     /// It has no timestamp, on a connection that uses them (RFC 7323, 3.2).
     NoTimestamp,
-    /// A reset whose number is not exactly the expected one (RFC 5961, 3).
+    /// It is a reset whose number is not exactly the expected one (RFC 5961, 3).
     BlindReset,
     /// It has the flag SYN (RFC 5961, 4).
     Syn,
-    /// It has no flag ACK.
+    /// It does not have the flag ACK.
     NoAck,
-    /// It acknowledges bytes that were not sent, or far behind those that were acknowledged
-    /// (RFC 5961, 5).
+    /// It acknowledges bytes that were not sent, or a number far below the acknowledged one (RFC
+    /// 5961, 5).
     Acknowledgement,
-    /// Its bytes had all arrived before.
+    /// All its bytes had arrived before.
     Duplicate,
-    /// Its bytes lie behind the end of the stream.
+    /// Its bytes are behind the end of the stream.
     BehindEnd,
-    /// It arrived out of order, and no more gaps can be recorded.
+    /// It arrived out of order, and the table of gaps is full.
     Panes,
     /// It arrived out of order, or the sink did not take it, and there is no room to store it.
     Buffer,
@@ -60,7 +60,7 @@ impl Discards {
         }
     }
 
-    /// The number of segments that were dropped for a reason.
+    /// Returns the number of segments that were dropped for a reason.
     #[must_use]
     pub fn of(&self, reason: Discard) -> u64 {
         self.0.get(reason as usize).copied().unwrap_or_default()

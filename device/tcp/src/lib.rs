@@ -1,23 +1,23 @@
 //! TCP without input and output: an engine for connections that the adapter owns.
 //!
 //! A connection is taken over from a kernel after its handshake. Segments, time and the bytes of
-//! the stream come in as parameters, and plain data goes out; so a run is repeated exactly from its
-//! seed. The crate knows no sockets, no clock, no guest memory and nothing of the adapter. It
-//! stores no bytes that it sends: a [`Source`] rebuilds them for each transmission. Bytes that
-//! arrive go to a [`Sink`]. Everything that arrives is hostile: it is checked before it has an
-//! effect, and dropped with a reason that is counted ([`Discard`]) or answered as the RFCs say.
+//! the stream are parameters, and segments are results, so a seed repeats a run exactly. The crate
+//! uses no sockets, no clock and no guest memory, and does not depend on the adapter. It does not
+//! store the bytes that it sends: a [`Source`] provides them again for each transmission. Received
+//! bytes go to a [`Sink`]. All input is untrusted: it is checked before it has an effect, and is
+//! then dropped with a counted reason ([`Discard`]) or answered as the RFCs demand.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`connection`] | a connection: segments that arrive, segments to send, the end |
+//! | [`connection`] | a connection: received segments, segments to send, the end |
 //! | `receive` | the receiving direction |
 //! | `send` | the sending direction |
 //! | `congestion` | congestion control |
 //! | `clock` | timestamps |
 //! | [`wire`] | formats: frames, segments, their options |
 //! | [`seq`] | sequence numbers, positions in a stream |
-//! | [`time`] | moments |
-//! | [`stream`] | the bytes of a connection: where they come from, where they go |
+//! | [`time`] | points in time |
+//! | [`stream`] | source and sink of the bytes of a connection |
 //! | [`context`] | the state in which a connection is taken over; its parameters |
 //! | [`discard`] | reasons for which segments are dropped, with counters |
 #![forbid(unsafe_code)]

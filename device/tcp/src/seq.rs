@@ -1,41 +1,42 @@
-//! Sequence numbers of 32 bits, which segments carry, and positions of 64 bits, which everything
-//! else uses.
+//! Sequence numbers of 32 bits, which segments carry, and positions of 64 bits, which all other
+//! code uses.
 
 use std::fmt;
 
-/// A sequence number as it stands in a segment (RFC 9293, 3.4). Numbers have no order of their own.
+/// A sequence number as in a segment (RFC 9293, 3.4). Sequence numbers have no absolute order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// The number `count` bytes later.
+    /// Returns the number `count` bytes later.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self(self.0.wrapping_add(count))
     }
 
-    /// Bytes from `base` to this number; negative if the number lies in the half of the circle
-    /// behind `base`.
+    /// Returns the number of bytes from `base` to this number. It is negative if this number is in
+    /// the half of the circle behind `base`.
     #[must_use]
     pub const fn ahead_of(self, base: Self) -> i64 {
-        // The subtraction wraps on purpose; the sign tells the half of the circle.
+        // The subtraction wraps on purpose; the sign shows the half of the circle.
         self.0.wrapping_sub(base.0).cast_signed() as i64
     }
 }
 
-/// A position in one direction of a stream: bytes since the first one that the adapter carries. The
-/// end of the stream (FIN) takes a position of its own behind the last byte.
+/// A position in one direction of a stream: the number of bytes since the first one that the
+/// adapter carries. The end of the stream (FIN) has a position of its own behind the last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamPos(pub u64);
 
 impl StreamPos {
-    /// The position `count` bytes later.
+    /// Returns the position `count` bytes later.
     #[must_use]
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
 
-    /// Bytes from an earlier position to this one, zero if that one is later.
+    /// Returns the number of bytes from an earlier position to this one, or zero if that one is
+    /// later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -53,14 +54,14 @@ impl fmt::Display for StreamPos {
 pub struct Origin(pub SeqNum);
 
 impl Origin {
-    /// The sequence number of a position.
+    /// Returns the sequence number of a position.
     #[must_use]
     pub const fn number(self, at: StreamPos) -> SeqNum {
         // CAST: sequence numbers are positions modulo 2³².
         self.0.plus(at.0 as u32)
     }
 
-    /// The position of a number that is near to `base`; `None` if it lies before position 0.
+    /// Returns the position of a number that is near `base`, or `None` if it is before position 0.
     #[must_use]
     pub fn position(self, number: SeqNum, base: StreamPos) -> Option<StreamPos> {
         base.0.checked_add_signed(number.ahead_of(self.number(base))).map(StreamPos)

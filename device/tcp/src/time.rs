@@ -1,19 +1,19 @@
-//! Moments.
+//! Points in time.
 
 use std::time::Duration;
 
-/// A moment: nanoseconds since any fixed one. The caller's clock must not go backwards.
+/// A time in nanoseconds since any fixed point. The caller's clock must not go backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The moment `duration` later.
+    /// Returns the time `duration` later.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The time since an earlier moment, zero if that one is later.
+    /// Returns the duration since an earlier time, or zero if that one is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,24 +1,24 @@
-//! CUBIC (RFC 9438). Windows are in segments here.
+//! CUBIC (RFC 9438). Windows are counted in segments here.
 
 use super::{Acknowledged, Base, Congestion};
 use crate::time::Nanos;
 
-/// How aggressively the window grows (RFC 9438, 5).
+/// The constant C, which determines how aggressively the window grows (RFC 9438, 5).
 const C: f64 = 0.4;
-/// What is left of the window after a loss.
+/// The factor by which a loss reduces the window (RFC 9438, 4.6).
 const BETA: f64 = 0.7;
-/// How fast the window of Reno's kind grows, so that it is as fast as Reno.
+/// The growth of the Reno-friendly window in segments per round trip (RFC 9438, 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// A phase of growth between two losses.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     start: Nanos,
-    /// Seconds to the point where the curve is flat.
+    /// Seconds to the inflection point of the curve (K).
     flat: f64,
-    /// The window there.
+    /// The window at the inflection point.
     plateau: f64,
-    /// The window that Reno would have.
+    /// The estimate of the window that Reno would have.
     reno: f64,
 }
 
@@ -26,11 +26,11 @@ struct Epoch {
 #[derive(Debug)]
 pub(super) struct Cubic {
     base: Base,
-    /// The window before the last loss, and before the one before it.
+    /// The windows before the last loss, and before the previous one.
     max: f64,
     before: f64,
     epoch: Option<Epoch>,
-    /// The part of a byte that the window should have grown by.
+    /// The growth of the window that is less than one byte.
     fraction: f64,
 }
 
@@ -43,10 +43,11 @@ impl Cubic {
         bytes as f64 / self.base.mss as f64
     }
 
-    /// Remembers the window at which a loss happened, and shrinks.
+    /// Records the window at which a loss happened, and reduces the window.
     fn lose(&mut self, flight: u64) {
         let window = self.segments(self.base.window.min(flight.max(self.base.mss)));
-        // Fast convergence (RFC 9438, 4.7): a flow that loses room lets others have more.
+        // Fast convergence (RFC 9438, 4.7): a flow whose window has shrunk releases bandwidth to
+        // other flows.
         self.max = if window < self.max { window * (1.0 + BETA) / 2.0 } else { window };
         self.before = window;
         self.epoch = None;

@@ -1,4 +1,4 @@
-//! Congestion control: how many bytes may be under way.
+//! Congestion control: the number of bytes that may be in flight.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -16,9 +16,9 @@ use self::newreno::NewReno;
 use crate::context::Algorithm;
 use crate::time::Nanos;
 
-/// Segments of the first window (RFC 6928).
+/// The initial window in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
-/// The smallest threshold between the two phases, in segments (RFC 5681, 3.1).
+/// The lowest slow start threshold in segments (RFC 5681, 3.1).
 const MIN_SEGMENTS: u64 = 2;
 
 /// Bytes that were acknowledged while the window was in use.
@@ -30,28 +30,29 @@ pub(crate) struct Acknowledged {
     pub(crate) rtt: Duration,
 }
 
-/// An algorithm of congestion control. All amounts are bytes.
+/// An algorithm of congestion control. All amounts are in bytes.
 pub(crate) trait Congestion: Debug + Send + Sync {
-    /// Bytes that may be under way.
+    /// Returns the congestion window.
     fn window(&self) -> u64;
 
-    /// The window below which it grows fast.
+    /// Returns the slow start threshold.
     fn threshold(&self) -> u64;
 
-    /// Bytes were acknowledged outside of a recovery.
+    /// Records an acknowledgement outside of a recovery.
     fn acknowledged(&mut self, ack: Acknowledged);
 
-    /// A recovery begins, with so many bytes under way.
+    /// Reduces the window at the start of a recovery, with `flight` bytes in flight.
     fn reduce(&mut self, flight: u64);
 
-    /// No acknowledgement came in time; `first` for the first time since the last one.
+    /// Reduces the window after a retransmission time-out. `first` is true for the first time-out
+    /// since the last acknowledgement.
     fn timed_out(&mut self, flight: u64, first: bool);
 
-    /// Nothing was sent for longer than a time-out (RFC 5681, 4.1).
+    /// Reduces the window after a pause in sending that was longer than a time-out (RFC 5681, 4.1).
     fn restart(&mut self);
 }
 
-/// Makes an algorithm for segments of `mss` bytes.
+/// Creates an algorithm for segments of `mss` bytes.
 pub(crate) fn controller(algorithm: Algorithm, mss: u64) -> Box<dyn Congestion> {
     match algorithm {
         Algorithm::None => Box::new(Unlimited),
@@ -60,7 +61,7 @@ pub(crate) fn controller(algorithm: Algorithm, mss: u64) -> Box<dyn Congestion> 
     }
 }
 
-/// No control.
+/// No congestion control.
 #[derive(Debug)]
 struct Unlimited;
 
@@ -95,8 +96,8 @@ impl Base {
         Self { mss, window: INITIAL_SEGMENTS * mss, threshold: u64::MAX }
     }
 
-    /// Grows in slow start, by two segments for each acknowledgement at most (RFC 3465). Returns
-    /// the bytes beyond the threshold.
+    /// Grows the window in slow start, by at most two segments for each acknowledgement (RFC 3465).
+    /// Returns the number of bytes beyond the threshold.
     fn slow_start(&mut self, bytes: u64) -> u64 {
         if self.window >= self.threshold {
             return bytes;

@@ -6,7 +6,7 @@ use super::{Acknowledged, Base, Congestion};
 #[derive(Debug)]
 pub(super) struct NewReno {
     base: Base,
-    /// Bytes acknowledged since the window last grew.
+    /// Number of bytes acknowledged since the window last grew.
     counted: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Segments that arrive, in the order of RFC 9293, 3.10.7.4.
+//! Processing of received segments, in the order of RFC 9293, 3.10.7.4.
 
 use super::Connection;
 use super::close::End;
@@ -12,16 +12,17 @@ use crate::wire::{Flags, Header, Segment};
 
 /// The answer to a segment that is dropped.
 enum Drop {
-    /// None.
+    /// No answer.
     Silent(Discard),
-    /// An acknowledgement: it tells a peer that is out of step where the connection is.
+    /// An acknowledgement, which tells a peer that is out of step the state of the connection.
     Answer(Discard),
     /// An acknowledgement, if not too many have been sent (RFC 5961).
     Challenge(Discard),
 }
 
 impl Connection {
-    /// Takes a segment of this connection: its addresses, ports and checksum have been checked.
+    /// Processes a segment of this connection, whose addresses, ports and checksum have been
+    /// checked.
     pub fn receive(&mut self, now: Nanos, segment: &Segment<'_>, sink: &mut impl Sink) {
         if self.ending.is_over() {
             self.receive.discards.count(Discard::Ended);
@@ -54,9 +55,9 @@ impl Connection {
         }
     }
 
-    /// Answers a peer that did not take the reset, because it was lost or because the peer has not
-    /// received all that was sent before it: with the number that the peer expects (RFC 9293,
-    /// 3.10.7.1).
+    /// Resets the peer's end again with the number that the peer expects. The peer has not accepted
+    /// the first reset, which was lost or came before bytes that the peer has not received (RFC
+    /// 9293, 3.10.7.1).
     fn reset_again(&mut self, now: Nanos, header: &Header) {
         let asks = header.flags.contains(Flags::ACK) && !header.flags.contains(Flags::RST);
         if asks && self.ending.was_reset() && self.challenges.allow(now) {
@@ -74,7 +75,7 @@ impl Connection {
         };
     }
 
-    /// Checks everything that comes before the acknowledgement number.
+    /// Checks everything that precedes the acknowledgement number in the RFC's order.
     fn admit(&mut self, now: Nanos, segment: &Segment<'_>) -> Result<(), Drop> {
         let header = &segment.header;
         let reset = header.flags.contains(Flags::RST);
@@ -101,8 +102,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether a segment touches the window. One that begins directly behind a full window
-    /// is accepted for its acknowledgement, as Linux does.
+    /// Returns whether a segment overlaps the window. A segment that begins directly behind a full
+    /// window is accepted for its acknowledgement, as in Linux.
     fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
         let Header { seq, flags, .. } = segment.header;
         let ahead = seq.ahead_of(self.receive.number());
@@ -111,7 +112,7 @@ impl Connection {
         !old && ahead <= i64::try_from(self.receive.room()).unwrap_or(i64::MAX)
     }
 
-    /// A segment outside the window: a duplicate is reported, anything else answered.
+    /// Handles a segment outside of the window: reports it as a duplicate, or answers it.
     fn stray(&mut self, now: Nanos, segment: &Segment<'_>) -> Drop {
         let Header { seq, flags, .. } = segment.header;
         if flags.contains(Flags::SYN) {
@@ -133,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Protection against wrapped sequence numbers (RFC 7323, 5).
+    /// Applies the protection against wrapped sequence numbers (RFC 7323, 5).
     fn admit_timestamp(&self, now: Nanos, header: &Header, bare: bool) -> Result<(), Drop> {
         let Some(clock) = &self.clock else { return Ok(()) };
         let Some(timestamps) = header.options.timestamps else {
@@ -146,9 +147,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the timestamp of a segment that has passed all checks. One that starts behind the last
-    /// acknowledgement does not count: its timestamp would hide the delay of that acknowledgement
-    /// (RFC 7323, 4.3).
+    /// Records the timestamp of a segment that has passed all checks. A segment that starts behind
+    /// the last acknowledgement is ignored, because its timestamp would hide the delay of that
+    /// acknowledgement (RFC 7323, 4.3).
     fn take_timestamp(&mut self, now: Nanos, header: &Header) {
         let start = self.receive.position(header.seq);
         let (Some(clock), Some(timestamps)) = (&mut self.clock, header.options.timestamps) else {
@@ -159,8 +160,8 @@ impl Connection {
         }
     }
 
-    /// Checks the acknowledgement number (RFC 5961, 5). Returns its position, `None` if it is older
-    /// than the newest one.
+    /// Checks the acknowledgement number (RFC 5961, 5). Returns its position, or `None` if it is
+    /// older than the newest one.
     fn admit_ack(&self, header: &Header) -> Result<Option<StreamPos>, Drop> {
         let ahead = header.ack.ahead_of(self.send.number(self.send.una));
         let most = self.send.next.since(self.send.una);
@@ -191,7 +192,7 @@ impl Connection {
         });
     }
 
-    /// Takes the effect of an arrival on the end of the connection.
+    /// Applies the effect of received bytes on the end of the connection.
     pub(super) fn after_delivery(&mut self, now: Nanos, result: Result<(), Failed>) {
         if result.is_err() {
             self.reset(End::Refused);

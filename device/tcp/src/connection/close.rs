@@ -1,4 +1,4 @@
-//! The end of both directions, and the events of a connection.
+//! Closing of both directions, and the events of a connection.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Connection;
 use crate::seq::{SeqNum, StreamPos};
 use crate::time::Nanos;
 
-/// The reason for which a connection is over.
+/// The reason for which a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both directions were closed, and the wait for late segments is over.
@@ -17,65 +17,66 @@ pub enum End {
     TimedOut,
     /// [`Connection::abort`] was called.
     Aborted,
-    /// The source cannot rebuild bytes.
+    /// The source cannot read bytes that must be sent.
     Gone,
-    /// The sink has refused bytes that were acknowledged.
+    /// The sink has refused bytes that were already acknowledged.
     Refused,
 }
 
-/// Something that the owner of a connection has to know.
+/// An event for the owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The peer has acknowledged all bytes before this position.
     Acknowledged(StreamPos),
-    /// All bytes of the peer up to its end have been delivered.
+    /// The peer has closed its direction, and all its bytes have been delivered.
     PeerClosed,
-    /// Both directions are closed and acknowledged. Segments are still answered until
+    /// Both directions are closed and acknowledged. The connection still answers segments until
     /// [`Self::Ended`].
     Closed,
-    /// The connection is over: the last event. A segment that resets the peer's end may be left to
-    /// send. Segments of a peer that has not taken it are answered for as long as they are given to
-    /// the connection.
+    /// The connection has ended; this is the last event. A segment that resets the peer's end may
+    /// still have to be sent. If the peer has not accepted it, further segments from the peer are
+    /// answered as long as they are passed to the connection.
     Ended(End),
 }
 
-/// The states of RFC 9293, 3.3.2, from the first one after the handshake.
+/// The states of RFC 9293, 3.3.2, from the first state after the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Both directions are open.
     Established,
-    /// The own direction is being closed.
+    /// The local direction is being closed.
     FinWait1,
-    /// The own direction is closed.
+    /// The local direction is closed.
     FinWait2,
     /// The peer has closed its direction.
     CloseWait,
-    /// Both are being closed, the own one first.
+    /// Both directions are being closed, the local one first.
     Closing,
-    /// Both are being closed, the peer's first.
+    /// Both directions are being closed, the peer's first.
     LastAck,
-    /// Both are closed; late segments are answered.
+    /// Both directions are closed. Late segments are answered.
     TimeWait,
-    /// The connection is over.
+    /// The connection has ended.
     Closed,
 }
 
-/// The progress towards the end.
+/// The progress of closing.
 #[derive(Debug)]
 pub(super) struct Ending {
     time_wait: Duration,
-    /// The own direction is to be closed; its end has been sent at this position.
+    /// True if the local direction is to be closed. The next field is the position at which its end
+    /// was sent.
     wanted: bool,
     pub(super) fin: Option<StreamPos>,
     fin_acknowledged: bool,
-    /// The peer's end had been delivered before the own direction was closed.
+    /// True if the peer's end was delivered before the local direction was closed.
     passive: bool,
     peer_closed: bool,
     deadline: Option<Nanos>,
     over: Option<End>,
-    /// A segment that resets the peer's end is to be sent, with this number.
+    /// The number of a reset that is still to be sent.
     pub(super) reset_due: Option<SeqNum>,
-    /// Events that were not taken yet, and the position that was told last.
+    /// Events that have not been taken, and the position that was reported last.
     told: StreamPos,
     tell_peer_closed: bool,
     tell_closed: bool,
@@ -109,17 +110,17 @@ impl Ending {
         self.deadline
     }
 
-    /// Returns whether the end is to be sent and was not.
+    /// Returns whether the end of the stream (FIN) must still be sent.
     pub(super) const fn wants_fin(&self) -> bool {
         self.wanted && self.fin.is_none()
     }
 
-    /// Positions of data alone: the end of the stream does not count.
+    /// Returns the position limited to data, without the position of the end of the stream.
     pub(super) fn data_before(&self, at: StreamPos) -> StreamPos {
         self.fin.map_or(at, |fin| at.min(fin))
     }
 
-    /// The connection is over. Nothing is sent any more.
+    /// Ends the connection. Nothing is sent after this.
     pub(super) fn finish(&mut self, end: End) {
         if self.over.is_none() {
             self.over = Some(end);
@@ -127,13 +128,13 @@ impl Ending {
         }
     }
 
-    /// The peer has reset the connection. That is no failure if both directions were closed: a peer
-    /// that has forgotten the connection answers late segments so (RFC 9293, 3.10.7.4).
+    /// Handles a reset by the peer. It is no error if both directions were closed, because a peer
+    /// that has forgotten the connection answers late segments with a reset (RFC 9293, 3.10.7.4).
     pub(super) fn peer_reset(&mut self) {
         self.finish(if self.state() == State::TimeWait { End::Closed } else { End::Reset });
     }
 
-    /// The connection is over, and the peer is told by a reset with this number.
+    /// Ends the connection, and prepares a reset with this number for the peer.
     pub(super) fn reset(&mut self, end: End, number: SeqNum) {
         if self.over.is_none() {
             self.reset_due = Some(number);
@@ -141,12 +142,12 @@ impl Ending {
         }
     }
 
-    /// Whether the connection is over by a reset of this end.
+    /// Returns whether this end has reset the connection.
     pub(super) const fn was_reset(&self) -> bool {
         matches!(self.over, Some(End::TimedOut | End::Aborted | End::Gone | End::Refused))
     }
 
-    /// Takes what both directions have reached.
+    /// Records the positions that both directions have reached.
     pub(super) fn progress(&mut self, now: Nanos, una: StreamPos, peer_closed: bool) {
         let was = (self.fin_acknowledged, self.peer_closed);
         self.fin_acknowledged |= self.fin.is_some_and(|fin| una > fin);
@@ -166,7 +167,8 @@ impl Ending {
         }
     }
 
-    /// The peer has sent its end again: it waits for the last acknowledgement (RFC 9293, 3.10.7.4).
+    /// Handles a repeated end of the peer, which waits for the last acknowledgement (RFC 9293,
+    /// 3.10.7.4).
     pub(super) fn linger(&mut self, now: Nanos) {
         if self.state() == State::TimeWait {
             self.deadline = Some(now.plus(self.time_wait));
@@ -199,7 +201,7 @@ impl Ending {
 }
 
 impl Connection {
-    /// Closes the own direction behind the source's last byte. The peer may go on.
+    /// Closes the local direction behind the source's last byte. The peer may continue to send.
     pub fn close(&mut self) {
         if !self.ending.wanted {
             self.ending.wanted = true;
@@ -207,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at once, with a reset that [`Self::transmit`] returns.
+    /// Ends the connection at once. [`Self::transmit`] returns the segment that resets the peer.
     pub fn abort(&mut self) {
         self.reset(End::Aborted);
     }
@@ -217,13 +219,13 @@ impl Connection {
         self.ending.reset(end, self.send.number(self.send.next));
     }
 
-    /// The state by the names of RFC 9293.
+    /// Returns the state by its name in RFC 9293.
     #[must_use]
     pub fn state(&self) -> State {
         self.ending.state()
     }
 
-    /// Takes the next event.
+    /// Returns the next event, and removes it.
     pub fn event(&mut self) -> Option<Event> {
         let acknowledged = self.acknowledged();
         let ending = &mut self.ending;

@@ -1,4 +1,4 @@
-//! Segments to send.
+//! Generation of the segments to send.
 
 use arrayvec::ArrayVec;
 
@@ -15,13 +15,13 @@ use crate::wire::{Flags, Header, Options, SackBlock, Timestamps};
 pub struct Transmit {
     /// Its header.
     pub header: Header,
-    /// Bytes of data. They have been written to the beginning of the caller's buffer.
+    /// Number of bytes of data. They have been written to the beginning of the caller's buffer.
     pub len: usize,
 }
 
 impl Connection {
-    /// Returns the next segment, whose data is written to `into`; `None` if there is nothing to
-    /// send now. Segments have no more data than `into` has room for.
+    /// Returns the next segment, and writes its data to `into`. Returns `None` if there is nothing
+    /// to send now. The data of a segment never exceeds the length of `into`.
     pub fn transmit(
         &mut self,
         now: Nanos,
@@ -31,13 +31,13 @@ impl Connection {
         if self.ending.is_over() {
             return self.reset_segment(now);
         }
-        // Selective acknowledgements travel alone, so that the size of segments with data does not
-        // depend on them.
+        // Selective acknowledgements are sent without data, so that the size of segments with data
+        // does not depend on them.
         if self.receive.acks.due && self.sack && self.receive.has_blocks() {
             return Some(self.acknowledgement(now, self.send.next));
         }
-        // A peer without them counts acknowledgements instead (RFC 5681, 3.2): one for each segment
-        // out of order, behind the one that tells of progress.
+        // A peer without SACK counts duplicate acknowledgements instead (RFC 5681, 3.2). It gets
+        // one for each segment out of order, after the acknowledgement that reports progress.
         let repeated = self.last_ack == self.receive.next();
         if !self.sack && self.receive.acks.takes_repeat(repeated) {
             return Some(self.acknowledgement(now, self.send.next));
@@ -67,8 +67,8 @@ impl Connection {
             }
             Plan::Probe => {
                 self.send.sent(now, plan);
-                // One before the first unacknowledged byte: the peer must answer (RFC 9293,
-                // 3.8.6.1).
+                // The probe has a number before the first unacknowledged byte, which the peer must
+                // answer (RFC 9293, 3.8.6.1).
                 let header = self.header(
                     now,
                     self.send.number(self.send.una).plus(u32::MAX),
@@ -88,7 +88,7 @@ impl Connection {
         Some(Transmit { header: self.header(now, self.send.number(start), flags), len })
     }
 
-    /// A segment without data, with all that there is to report.
+    /// Returns a segment without data, with all pending reports.
     fn acknowledgement(&mut self, now: Nanos, at: StreamPos) -> Transmit {
         self.acknowledgements += 1;
         let most = if self.clock.is_some() { 3 } else { 4 };
@@ -104,7 +104,7 @@ impl Connection {
         Some(Transmit { header: self.header(now, number, Flags::RST), len: 0 })
     }
 
-    /// The header of a segment, which acknowledges everything that has arrived.
+    /// Returns the header of a segment, which acknowledges everything that has arrived.
     fn header(&mut self, now: Nanos, seq: SeqNum, flags: Flags) -> Header {
         self.receive.acks.sent();
         self.last_ack = self.receive.next();

@@ -1,15 +1,15 @@
-//! A connection: both directions, the order in which segments are handled, the end.
+//! A connection: combines both directions, the processing of segments and the end.
 //!
-//! The caller passes segments to [`Connection::receive`], calls [`Connection::timeout`] when
-//! [`Connection::deadline`] has come, then [`Connection::transmit`] until it returns nothing, and
-//! takes events from [`Connection::event`]. Acknowledgements wait for the end of such a turn, so
-//! that they travel with data.
+//! The caller passes segments to [`Connection::receive`], calls [`Connection::timeout`] after
+//! [`Connection::deadline`], then calls [`Connection::transmit`] until it returns nothing, and
+//! takes events from [`Connection::event`]. Acknowledgements are sent at the end of such a turn, so
+//! that they can be combined with data.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `arrive` | segments that arrive |
-//! | `emit` | segments to send |
-//! | `close` | the end of both directions, events |
+//! | `arrive` | processing of received segments |
+//! | `emit` | generation of segments |
+//! | `close` | closing, and events |
 
 mod arrive;
 mod close;
@@ -27,25 +27,25 @@ use crate::seq::{SeqNum, StreamPos};
 use crate::stream::Sink;
 use crate::time::Nanos;
 
-/// Answers to segments that may be forged, in a second (RFC 5961, 7).
+/// Maximum number of answers per second to segments that may be forged (RFC 5961, 7).
 const CHALLENGES: u32 = 100;
-/// The span in which they are counted.
+/// The period in which these answers are counted.
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Events that a connection counts.
+/// The counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Those of the sending direction.
+    /// The counters of the sending direction.
     pub send: SendCounters,
     /// Segments without data that were sent.
     pub acknowledgements: u64,
-    /// Answers to segments that may be forged (RFC 5961), or were outside the window.
+    /// Answers to segments that may be forged (RFC 5961) or were outside of the window.
     pub challenges: u64,
     /// Segments that were dropped.
     pub discards: Discards,
 }
 
-/// A limit for answers to segments that may be forged.
+/// Limits the answers to segments that may be forged.
 #[derive(Debug, Default)]
 struct Challenges {
     since: Nanos,
@@ -73,7 +73,7 @@ pub struct Connection {
     receive: Receiver,
     sack: bool,
     clock: Option<Clock>,
-    /// The acknowledgement number of the last segment that was sent.
+    /// The acknowledgement number of the last sent segment.
     last_ack: StreamPos,
     challenges: Challenges,
     ending: Ending,
@@ -81,7 +81,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes over an established connection. This allocates all memory that it will use.
+    /// Takes over an established connection. Allocates all memory that the connection will use.
     #[must_use]
     pub fn adopt(now: Nanos, context: &Context, params: &Params) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Asks a sink that held bytes back ([`Then::Hold`](crate::Then::Hold)) to take them now.
+    /// Asks a sink that has held bytes back ([`Then::Hold`](crate::Then::Hold)) to take them now.
     pub fn resume(&mut self, now: Nanos, sink: &mut impl Sink) {
         if self.ending.is_over() {
             return;
@@ -105,8 +105,8 @@ impl Connection {
         self.after_delivery(now, result);
     }
 
-    /// The next moment at which [`Self::timeout`] has something to do. It is later than the last
-    /// call of that.
+    /// Returns the next time at which [`Self::timeout`] has work. It is later than the time of the
+    /// last call.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         if self.ending.is_over() {
@@ -116,7 +116,7 @@ impl Connection {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Does what is due. Segments may be ready to be sent afterwards.
+    /// Does the work that is due. Segments may be ready to be sent afterwards.
     pub fn timeout(&mut self, now: Nanos) {
         if self.ending.is_over() {
             return;
@@ -128,14 +128,15 @@ impl Connection {
         }
     }
 
-    /// The path carries TCP payload and options of at most so many bytes. It never grows again.
+    /// Limits segments to `mss` bytes of TCP payload and options, which is what the path carries.
+    /// The limit never grows again.
     pub fn limit_mss(&mut self, mss: u16) {
         self.send.limit_mss(mss);
     }
 
-    /// Somebody says that the segment with this number was too long for the path, which carries so
-    /// many bytes ([`wire::TooLong`]). Only numbers of bytes that are under way are believed
-    /// (RFC 5927, 4.1). Returns whether segments become shorter.
+    /// Handles a notice that the segment with this number was too long for the path, which carries
+    /// `mss` bytes ([`wire::TooLong`]). Only numbers of bytes in flight are accepted (RFC 5927,
+    /// 4.1). Returns whether segments become shorter.
     pub fn too_long(&mut self, seq: SeqNum, mss: u16) -> bool {
         let before = self.send.mss;
         if self.send.is_under_way(seq) {
@@ -144,31 +145,31 @@ impl Connection {
         self.send.mss < before
     }
 
-    /// Bytes of data in a segment, besides its options.
+    /// Returns the maximum number of data bytes in a segment, without its options.
     #[must_use]
     pub const fn mss(&self) -> usize {
         self.send.mss
     }
 
-    /// The first position that the peer has not acknowledged.
+    /// Returns the first position that the peer has not acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> StreamPos {
         self.ending.data_before(self.send.una)
     }
 
-    /// The first position that was never sent.
+    /// Returns the first position that was never sent.
     #[must_use]
     pub fn sent(&self) -> StreamPos {
         self.ending.data_before(self.send.next)
     }
 
-    /// The numbers of the next new byte to send, and of the next one to receive.
+    /// Returns the numbers of the next new byte to send, and of the next byte to receive.
     #[must_use]
     pub fn numbers(&self) -> [SeqNum; 2] {
         [self.send.number(self.send.next), self.receive.number()]
     }
 
-    /// What the connection has counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
@@ -179,10 +180,10 @@ impl Connection {
         }
     }
 
-    /// Checks what must hold at any time.
+    /// Checks the invariants.
     ///
     /// # Panics
-    /// If it does not.
+    /// Panics if one is violated.
     pub fn check(&self) {
         if !self.ending.is_over() {
             self.send.check();

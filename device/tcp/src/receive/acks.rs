@@ -1,25 +1,26 @@
-//! The moment at which received bytes are acknowledged.
+//! Decides when received bytes are acknowledged.
 
 use std::time::Duration;
 
 use crate::time::Nanos;
 
-/// Bytes after which an acknowledgement is not delayed.
+/// Number of bytes after which an acknowledgement is not delayed.
 const BYTES: u64 = 32 << 10;
-/// Segments with data after which it is not delayed (RFC 9293, 3.8.6.3).
+/// Number of segments with data after which it is not delayed (RFC 9293, 3.8.6.3).
 const SEGMENTS: u32 = 2;
 
-/// The acknowledgement that is due, or will be.
+/// The state of the pending acknowledgement.
 #[derive(Debug)]
 pub(crate) struct Acks {
-    /// An acknowledgement is due now.
+    /// True if an acknowledgement is due now.
     pub(crate) due: bool,
-    /// The time at which it will be.
+    /// The time at which an acknowledgement becomes due.
     pub(crate) deadline: Option<Nanos>,
     delay: Duration,
     segments: u32,
     bytes: u64,
-    /// Segments out of order since the last progress that were not acknowledged each.
+    /// Number of segments out of order since the last progress for which no acknowledgement was
+    /// sent.
     repeats: u32,
 }
 
@@ -45,8 +46,8 @@ impl Acks {
         self.repeats = self.repeats.saturating_add(1);
     }
 
-    /// Returns whether a segment out of order is left to acknowledge. The next acknowledgement is
-    /// for it if it is a `repeated` one.
+    /// Returns whether an acknowledgement for a segment out of order is still to be sent. If the
+    /// next acknowledgement repeats the previous one (`repeated`), it counts for that segment.
     pub(crate) fn takes_repeat(&mut self, repeated: bool) -> bool {
         let left = self.repeats > 0;
         self.repeats -= u32::from(left && repeated);
@@ -60,7 +61,7 @@ impl Acks {
         }
     }
 
-    /// A segment has carried the acknowledgement.
+    /// Records that a segment has carried the acknowledgement.
     pub(crate) fn sent(&mut self) {
         *self = Self { repeats: self.repeats, ..Self::new(self.delay) };
     }

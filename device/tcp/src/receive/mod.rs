@@ -1,4 +1,5 @@
-//! The receiving direction: bytes in order to the sink, others into the pane table.
+//! The receiving direction: passes bytes in order to the sink, and records others in the pane
+//! table.
 //!
 //! ```text
 //!      delivered            received                                edge
@@ -9,9 +10,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `panes` | ranges that have arrived ahead of their turn |
+//! | `panes` | ranges that have arrived out of order |
 //! | `store` | their bytes |
-//! | `acks` | the moment of an acknowledgement |
+//! | `acks` | the time of an acknowledgement |
 
 mod acks;
 mod panes;
@@ -29,9 +30,9 @@ use crate::stream::{Delivery, Offered, Sink, Then};
 use crate::time::Nanos;
 use crate::wire::SackBlock;
 
-/// The largest number in the window field.
+/// The maximum value of the window field.
 const FIELD_MAX: u64 = 65_535;
-/// The largest scale (RFC 7323, 2.3).
+/// The maximum window scale (RFC 7323, 2.3).
 pub(crate) const SCALE_MAX: u8 = 14;
 
 /// The receiving direction of a connection.
@@ -46,21 +47,21 @@ pub(crate) struct Receiver {
     scale: u8,
     panes: Panes,
     store: Store,
-    /// The position of the peer's end, once its segment has arrived.
+    /// The position of the peer's end, if its segment has arrived.
     end: Option<StreamPos>,
-    /// The sink takes nothing until it is asked again.
+    /// True if the sink takes nothing until it is asked again.
     held: bool,
-    /// Bytes that arrived again, to be reported (RFC 2883).
+    /// Bytes that have arrived again and must be reported (RFC 2883).
     duplicate: Option<SackBlock>,
     pub(crate) acks: Acks,
     pub(crate) discards: Discards,
 }
 
-/// The sink has refused bytes that were acknowledged.
+/// The sink has refused bytes that were already acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed;
 
-/// The effect of a delivery on the rest of it.
+/// What to do with the rest of a delivery.
 enum Step {
     Done,
     Stored,
@@ -87,22 +88,23 @@ impl Receiver {
         }
     }
 
-    /// The position of the next byte that has not arrived, or behind the peer's end.
+    /// Returns the position of the next byte that has not arrived, or the position behind the
+    /// peer's end.
     pub(crate) fn next(&self) -> StreamPos {
         self.received.plus(u64::from(self.end == Some(self.received)))
     }
 
-    /// The number to acknowledge.
+    /// Returns the number to acknowledge.
     pub(crate) fn number(&self) -> SeqNum {
         self.origin.number(self.next())
     }
 
-    /// The position of a number near the next one; `None` if it lies before position 0.
+    /// Returns the position of a number near the next one, or `None` if it is before position 0.
     pub(crate) fn position(&self, number: SeqNum) -> Option<StreamPos> {
         self.origin.position(number, self.received)
     }
 
-    /// Bytes that the peer may send.
+    /// Returns the number of bytes that the peer may send.
     pub(crate) fn room(&self) -> u64 {
         self.edge.since(self.next())
     }
@@ -113,8 +115,9 @@ impl Receiver {
         self.end == Some(self.delivered) && !self.held
     }
 
-    /// The window field of the next segment. The promise grows when the sink has taken bytes, and
-    /// is never taken back: it is rounded up to the unit of the scale (RFC 7323, 2.4).
+    /// Returns the window field of the next segment. The promised window grows when the sink has
+    /// taken bytes, and is never reduced: it is rounded up to the unit of the scale (RFC 7323,
+    /// 2.4).
     pub(crate) fn advertise(&mut self) -> u16 {
         self.edge = self.edge.max(self.delivered.plus(self.window));
         let field = self.room().div_ceil(1 << self.scale).min(FIELD_MAX);
@@ -123,12 +126,12 @@ impl Receiver {
         field as u16
     }
 
-    /// Returns whether there is something to report in selective acknowledgements.
+    /// Returns whether there are blocks to report in selective acknowledgements.
     pub(crate) fn has_blocks(&self) -> bool {
         self.duplicate.is_some() || !self.panes.is_empty()
     }
 
-    /// Takes the blocks to report, the duplicate first, `most` of them.
+    /// Takes at most `most` blocks to report, the duplicate first.
     pub(crate) fn blocks(&mut self, most: usize) -> ArrayVec<SackBlock, 4> {
         let number = |range: Range| SackBlock {
             start: self.origin.number(range.start),
@@ -138,13 +141,13 @@ impl Receiver {
         self.duplicate.take().into_iter().chain(panes.into_iter().map(number)).take(most).collect()
     }
 
-    /// Remembers the bytes of a segment that had all arrived before.
+    /// Records the bytes of a segment that had all arrived before.
     pub(crate) fn note_duplicate(&mut self, start: SeqNum, len: u32) {
         self.duplicate = Some(SackBlock { start, end: start.plus(len) });
         self.acks.due = true;
     }
 
-    /// Takes the bytes of an acceptable segment that starts at `seq`.
+    /// Processes the bytes of an acceptable segment that starts at `seq`.
     pub(crate) fn data(
         &mut self,
         now: Nanos,
@@ -186,7 +189,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Cuts bytes at the edge of the window and at the peer's end, and remembers that end.
+    /// Cuts bytes off at the edge of the window and at the peer's end, and records that end.
     fn limit<'a>(&mut self, at: StreamPos, bytes: &'a [u8], fin: bool) -> &'a [u8] {
         let room = usize::try_from(self.edge.since(at)).unwrap_or(usize::MAX);
         let within = bytes.get(..room).unwrap_or(bytes);
@@ -203,14 +206,14 @@ impl Receiver {
         within.get(..usize::try_from(last.since(at)).unwrap_or(0)).unwrap_or_default()
     }
 
-    /// Delivers bytes whose turn it is, and the panes that they reach.
+    /// Delivers bytes that are next in order, and the panes that follow them.
     fn in_order(
         &mut self,
         at: StreamPos,
         bytes: &[u8],
         sink: &mut impl Sink,
     ) -> Result<(), Failed> {
-        // Each round passes a pane, or is the last.
+        // Each round but the last passes a pane.
         loop {
             let done = usize::try_from(self.delivered.since(at)).unwrap_or(usize::MAX);
             let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) else {
@@ -234,7 +237,7 @@ impl Receiver {
         }
     }
 
-    /// Gives the next bytes to the sink.
+    /// Passes the next bytes to the sink.
     fn deliver(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Step {
         let (at, acknowledged) = (self.delivered, self.received > self.delivered);
         let delivered = sink.deliver(&Delivery { at, bytes, acknowledged });
@@ -251,7 +254,7 @@ impl Receiver {
         if self.held { Step::Stored } else { Step::Done }
     }
 
-    /// Passes the panes whose turn it is, and finds the first byte that is missing.
+    /// Passes the panes that are next in order, and finds the first missing byte.
     fn advance(&mut self, sink: &mut impl Sink) -> Result<(), Failed> {
         while !self.held {
             let Some(pane) = self.panes.first().filter(|p| p.range.start <= self.delivered) else {
@@ -276,7 +279,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Gives the stored bytes of the first pane to the sink.
+    /// Passes the stored bytes of the first pane to the sink.
     fn deliver_stored(&mut self, end: StreamPos, sink: &mut impl Sink) -> Result<(), Failed> {
         let store = std::mem::replace(&mut self.store, Store::new(0));
         let mut step = Step::Done;
@@ -298,7 +301,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes bytes whose turn it is not: the parts that have not arrived yet.
+    /// Processes bytes out of order: the parts that have not arrived yet.
     fn early(&mut self, at: StreamPos, bytes: &[u8], sink: &mut impl Sink) {
         let whole = Range { start: at, end: at.plus(bytes.len() as u64) };
         let mut rest = whole;
@@ -324,7 +327,7 @@ impl Receiver {
 
     /// Places or stores bytes that have not arrived before.
     fn place(&mut self, range: Range, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Discard> {
-        // Bytes that the sink holds back are not offered: it is asked for them in order.
+        // Bytes that the sink holds back are not offered, but delivered to it in order later.
         let offered = if !self.held && self.panes.has_room(range, Kind::Placed) {
             sink.offer(range.start, bytes)
         } else {
@@ -347,7 +350,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Asks a sink that held bytes back to go on. The window may grow again.
+    /// Asks a sink that has held bytes back to continue. The window may grow again.
     pub(crate) fn resume(&mut self, mss: usize, sink: &mut impl Sink) -> Result<(), Failed> {
         self.held = false;
         self.advance(sink)?;
@@ -356,7 +359,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     pub(crate) fn check(&self) {
         assert!(self.delivered <= self.received && self.next() <= self.edge.plus(1));
         let mut at = self.delivered;

@@ -1,13 +1,13 @@
-//! The pane table: ranges of the stream that have arrived ahead of their turn.
+//! The pane table: ranges of the stream that have arrived out of order.
 
 use arrayvec::ArrayVec;
 
 use crate::seq::StreamPos;
 
-/// Panes of a connection.
+/// Maximum number of panes of a connection.
 pub(crate) const PANES: usize = 16;
 
-/// The whereabouts of a pane's bytes.
+/// The place of a pane's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The sink has placed them.
@@ -28,12 +28,12 @@ pub(crate) struct Range {
 pub(crate) struct Pane {
     pub(crate) range: Range,
     pub(crate) kind: Kind,
-    /// The count of insertions when a segment last became part of it.
+    /// The value of the counter of insertions when a segment last became part of the pane.
     touched: u64,
 }
 
-/// Panes in the order of their positions. They do not overlap, and neighbours of the same kind do
-/// not touch.
+/// Panes in the order of their positions. They do not overlap, and adjacent panes of the same kind
+/// are merged.
 #[derive(Debug, Default)]
 pub(crate) struct Panes {
     list: ArrayVec<Pane, PANES>,
@@ -53,19 +53,19 @@ impl Panes {
         self.list.pop_at(0);
     }
 
-    /// Cuts off the beginning of the first pane.
+    /// Removes the beginning of the first pane.
     pub(crate) fn trim_first(&mut self, start: StreamPos) {
         if let Some(first) = self.list.first_mut() {
             first.range.start = start;
         }
     }
 
-    /// The end of the last pane.
+    /// Returns the end of the last pane.
     pub(crate) fn end(&self) -> Option<StreamPos> {
         self.list.last().map(|pane| pane.range.end)
     }
 
-    /// The end of the bytes without a gap from `at` on.
+    /// Returns the end of the contiguous bytes from `at` on.
     pub(crate) fn contiguous(&self, at: StreamPos) -> StreamPos {
         self.list.iter().fold(
             at,
@@ -75,7 +75,7 @@ impl Panes {
         )
     }
 
-    /// The first part of a range that no pane has.
+    /// Returns the first part of a range that is in no pane.
     pub(crate) fn gap(&self, range: Range) -> Option<Range> {
         let mut start = range.start;
         for pane in &self.list {
@@ -89,12 +89,12 @@ impl Panes {
         (start < end).then_some(Range { start, end })
     }
 
-    /// Returns whether a range that no pane has can be inserted.
+    /// Returns whether there is room for a range that is in no pane.
     pub(crate) fn has_room(&self, range: Range, kind: Kind) -> bool {
         !self.list.is_full() || self.list.iter().any(|pane| pane.joins(range, kind))
     }
 
-    /// Inserts a range that no pane has. Returns whether there was room.
+    /// Inserts a range that is in no pane. Returns whether there was room.
     pub(crate) fn insert(&mut self, mut range: Range, kind: Kind) -> bool {
         if !self.has_room(range, kind) {
             return false;
@@ -113,7 +113,7 @@ impl Panes {
         true
     }
 
-    /// Marks the pane that has this byte as the one that a segment arrived for last.
+    /// Marks the pane with this byte as the one to which the latest segment belongs.
     pub(crate) fn touch(&mut self, at: StreamPos) {
         self.insertions += 1;
         let holds = |pane: &&mut Pane| pane.range.start <= at && at < pane.range.end;
@@ -122,8 +122,8 @@ impl Panes {
         }
     }
 
-    /// The ranges beyond `from`, most recent first, neighbours joined: the blocks to report
-    /// (RFC 2018, 4).
+    /// Returns the ranges beyond `from`, the most recent first, with adjacent ranges joined: the
+    /// blocks to report (RFC 2018, 4).
     pub(crate) fn blocks(&self, from: StreamPos) -> ArrayVec<Range, PANES> {
         let mut joined: ArrayVec<Pane, PANES> = ArrayVec::new();
         for pane in self.list.iter().filter(|pane| pane.range.start >= from) {

@@ -1,4 +1,4 @@
-//! The store of bytes that wait for their turn: a ring in which each position has its place.
+//! The store for bytes out of order: a ring in which each position of the stream has a fixed place.
 
 use crate::seq::StreamPos;
 
@@ -16,12 +16,12 @@ impl Store {
         Self(vec![0; len].into_boxed_slice())
     }
 
-    /// Bytes that it has places for: positions less far apart do not share one.
+    /// Returns the number of places. Positions that are less far apart do not share a place.
     pub(crate) fn len(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// Stores bytes, which are not more than the places.
+    /// Stores bytes, at most as many as there are places.
     pub(crate) fn write(&mut self, at: StreamPos, bytes: &[u8]) {
         let start = self.place(at);
         let first = bytes.len().min(self.0.len() - start);
@@ -33,8 +33,8 @@ impl Store {
         }
     }
 
-    /// The stored bytes of a range from `at` on, up to the end of the ring; at least one if `len`
-    /// is not zero.
+    /// Returns the stored bytes from `at` on, at most `len` and at most up to the end of the ring;
+    /// at least one if `len` is not zero.
     pub(crate) fn read(&self, at: StreamPos, len: u64) -> &[u8] {
         let rest = self.0.get(self.place(at)..).unwrap_or_default();
         rest.get(..usize::try_from(len).unwrap_or(usize::MAX)).unwrap_or(rest)

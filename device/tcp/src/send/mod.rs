@@ -5,7 +5,7 @@
 //! | `records` | the scoreboard |
 //! | `rtt` | the round trip time |
 //! | `rack` | detection of losses |
-//! | `recovery` | acknowledgements, recoveries |
+//! | `recovery` | acknowledgements and loss recovery |
 //! | `timers` | time-outs |
 
 mod rack;
@@ -30,36 +30,37 @@ use crate::time::Nanos;
 
 /// Bytes of the option "timestamps" with its padding.
 const TIMESTAMPS_LEN: u16 = 12;
-/// The smallest segment size that a path can ask for (RFC 9293, 3.7.1, less the options).
+/// The smallest segment size to which a path can limit this end (RFC 9293, 3.7.1, less the
+/// options).
 const MSS_MIN: u16 = 536;
 
 /// A segment to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// The record in this place again, so many bytes of it.
+    /// `len` bytes of the record at index `at`, again.
     Again { at: usize, start: StreamPos, len: usize },
-    /// So many bytes that were never sent.
+    /// `len` bytes that were never sent.
     New { start: StreamPos, len: usize },
-    /// The end of the stream. `again` names the record if it was sent before.
+    /// The end of the stream (FIN). `again` is the index of its record if it was sent before.
     Fin { start: StreamPos, again: Option<usize> },
-    /// A segment that the peer must answer, to learn its window.
+    /// A segment that the peer must answer with its window.
     Probe,
 }
 
-/// Events that a connection's sending direction counts.
+/// Counters of the sending direction of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendCounters {
     /// Segments with data.
     pub segments: u64,
-    /// Those among them that had been sent before.
+    /// Segments with data that had been sent before.
     pub resent: u64,
     /// Recoveries that acknowledgements started.
     pub recoveries: u64,
-    /// Times that no acknowledgement came in time.
+    /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Probes for a loss at the end (RFC 8985, 7).
+    /// Tail loss probes (RFC 8985, 7).
     pub tail_probes: u64,
-    /// Probes for a window.
+    /// Zero-window probes.
     pub window_probes: u64,
     /// Duplicates that the peer reported (RFC 2883).
     pub duplicates: u64,
@@ -69,16 +70,16 @@ pub struct SendCounters {
 #[derive(Debug)]
 pub(crate) struct Sender {
     origin: Origin,
-    /// The first byte that is not acknowledged, and the first that was never sent.
+    /// The first byte that is not acknowledged, and the first byte that was never sent.
     pub(crate) una: StreamPos,
     pub(crate) next: StreamPos,
-    /// The position behind the last byte that the peer allows, and the segment that said so.
+    /// The position behind the last byte that the peer allows, and the segment that announced it.
     edge: StreamPos,
     edge_seq: SeqNum,
     edge_ack: SeqNum,
     scale: u8,
     pub(crate) max_window: u64,
-    /// Bytes of data in a segment.
+    /// Maximum number of data bytes in a segment.
     pub(crate) mss: usize,
     options: u16,
     sack: bool,
@@ -87,9 +88,10 @@ pub(crate) struct Sender {
     rack: Rack,
     congestion: Box<dyn Congestion>,
     recovery: Option<Recovery>,
-    /// Duplicate acknowledgements, without SACK: segments that the peer has out of order.
+    /// Number of duplicate acknowledgements from a peer without SACK, each for a segment out of
+    /// order.
     repeated: u64,
-    /// The end of a tail probe that is not acknowledged, and whether it was a retransmission.
+    /// The end of an unacknowledged tail loss probe, and whether it was a retransmission.
     tail: Option<(StreamPos, bool)>,
     timers: Timers,
     last_sent: Nanos,
@@ -125,28 +127,28 @@ impl Sender {
         }
     }
 
-    /// The number of a position.
+    /// Returns the number of a position.
     pub(crate) fn number(&self, at: StreamPos) -> SeqNum {
         self.origin.number(at)
     }
 
-    /// Whether a number is that of a byte which was sent and is not acknowledged.
+    /// Returns whether a number is that of a byte that was sent and is not acknowledged.
     pub(crate) fn is_under_way(&self, number: SeqNum) -> bool {
         let at = self.origin.position(number, self.una);
         at.is_some_and(|at| self.una <= at && at < self.next)
     }
 
-    /// The path carries segments of so many bytes only.
+    /// Limits the size of segments to what the path carries.
     pub(crate) fn limit_mss(&mut self, mss: u16) {
         self.mss = self.mss.min(usize::from(mss.max(MSS_MIN) - self.options));
     }
 
-    /// Bytes that are taken to be under way.
+    /// Returns the number of bytes that are assumed to be in flight.
     fn pipe(&self) -> u64 {
         self.records.flying().saturating_sub(self.repeated.saturating_mul(self.mss as u64))
     }
 
-    /// Bytes that may be under way.
+    /// Returns the maximum number of bytes in flight.
     fn window(&self) -> u64 {
         match &self.recovery {
             Some(Recovery::Fast(fast)) if self.congestion.window() < u64::MAX => fast.window,
@@ -159,7 +161,7 @@ impl Sender {
         pipe == 0 || pipe.saturating_add(len) <= self.window()
     }
 
-    /// Takes a window from an acceptable segment (RFC 9293, 3.10.7.4).
+    /// Updates the window from an acceptable segment (RFC 9293, 3.10.7.4).
     pub(crate) fn update_window(
         &mut self,
         at: StreamPos,
@@ -182,7 +184,7 @@ impl Sender {
         before != self.edge
     }
 
-    /// Chooses the next segment, of `most` bytes at the most. `fin` asks for the end of the stream.
+    /// Chooses the next segment, of at most `most` bytes. `fin` asks for the end of the stream.
     pub(crate) fn plan(
         &mut self,
         now: Nanos,
@@ -211,7 +213,7 @@ impl Sender {
         std::mem::take(&mut self.timers.probe_due).then_some(Plan::Probe)
     }
 
-    /// Sends a record again. A record that has become too long for the path is cut into two.
+    /// Sends a record again. A record that has become too long for the path is split.
     fn again(&mut self, at: usize, source: &impl Source, most: usize) -> Plan {
         let record = self.records.get(at);
         let (start, len) = record.map_or((self.una, 0), |record| (record.start, record.len()));
@@ -227,7 +229,7 @@ impl Sender {
         Plan::Again { at, start, len }
     }
 
-    /// Chooses bytes that were never sent. A probe for a loss ignores congestion.
+    /// Chooses bytes that were never sent. A tail loss probe ignores the congestion window.
     fn fresh(
         &mut self,
         now: Nanos,
@@ -255,8 +257,8 @@ impl Sender {
         Some(if left == 0 { Plan::Fin { start, again: None } } else { Plan::New { start, len } })
     }
 
-    /// The part of `whole` bytes that the peer's window lets out now. Avoids small parts
-    /// (RFC 9293, 3.8.6.2.1).
+    /// Returns how many of `whole` bytes the peer's window allows now. Avoids small segments (RFC
+    /// 9293, 3.8.6.2.1).
     fn fit(&mut self, now: Nanos, whole: usize) -> Option<usize> {
         let room = self.edge.since(self.next);
         if whole as u64 <= room {
@@ -273,7 +275,7 @@ impl Sender {
         None
     }
 
-    /// A planned segment goes out.
+    /// Records that a planned segment is sent.
     pub(crate) fn sent(&mut self, now: Nanos, plan: Plan) {
         let (len, again, fin) = match plan {
             Plan::Probe => {
@@ -303,7 +305,7 @@ impl Sender {
         self.arm_tail(now);
     }
 
-    /// Checks what must always hold, for tests.
+    /// Checks the invariants, for tests.
     pub(crate) fn check(&self) {
         let flying: u64 =
             self.records.iter().filter(|r| r.fate == Fate::Flying).map(Record::len).sum();
@@ -319,7 +321,7 @@ impl Sender {
 }
 
 impl Plan {
-    /// Positions that it takes.
+    /// Returns the number of positions that the segment takes.
     const fn len(self) -> u64 {
         match self {
             Self::Again { len, .. } | Self::New { len, .. } => len as u64,

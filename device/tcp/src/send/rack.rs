@@ -1,4 +1,4 @@
-//! Detection of losses by time: RACK (RFC 8985, 6).
+//! Time-based loss detection: RACK (RFC 8985, 6).
 
 use std::time::Duration;
 
@@ -7,30 +7,32 @@ use super::rtt::Rtt;
 use crate::seq::StreamPos;
 use crate::time::Nanos;
 
-/// Segments that the peer has out of order, from which on nothing is waited for (RFC 8985, 6.2).
+/// Number of segments that the peer has out of order, from which on the window for reordering is
+/// zero (RFC 8985, 6.2).
 const DUPLICATES: usize = 3;
-/// Recoveries after which a longer window for reordering is given up.
+/// Number of recoveries after which an enlarged reordering window is reset.
 const PERSIST: u8 = 16;
 
 /// The state of RACK.
 #[derive(Debug, Default)]
 pub(crate) struct Rack {
-    /// Of the delivered segments, the one that was sent last: when, its end, its round trip.
+    /// The delivered segment that was sent last: its time of sending and its end.
     newest: Option<(Nanos, StreamPos)>,
     rtt: Duration,
     /// The highest end of a delivered segment.
     forward: StreamPos,
     reordering: bool,
-    /// The window for reordering, in quarters of the shortest round trip.
+    /// The reordering window, in quarters of the minimum round trip time.
     quarters: u32,
     persist: u8,
-    /// Reports of duplicates before this position belong to a round that was counted.
+    /// Reports of duplicates before this position belong to a round trip that has been counted.
     round: StreamPos,
 }
 
 impl Rack {
-    /// A segment has been delivered. `original` tells that the acknowledgement was for an earlier
-    /// transmission than the last. Returns the round trip if it is a measurement.
+    /// Records that a segment has been delivered. `original` is true if the acknowledgement was for
+    /// an earlier transmission than the last one. Returns the round trip time if it is a valid
+    /// measurement.
     pub(crate) fn delivered(
         &mut self,
         now: Nanos,
@@ -53,7 +55,7 @@ impl Rack {
         (!record.resent).then_some(trip)
     }
 
-    /// The peer has reported a duplicate: something was sent again that was not lost.
+    /// Records a reported duplicate: a segment was sent again although it was not lost.
     pub(crate) fn duplicate(&mut self, una: StreamPos, next: StreamPos) {
         if una >= self.round {
             self.round = next;
@@ -63,7 +65,7 @@ impl Rack {
         }
     }
 
-    /// A recovery has ended.
+    /// Records that a recovery has ended.
     pub(crate) fn recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
@@ -71,7 +73,7 @@ impl Rack {
         }
     }
 
-    /// The time by which segments may overtake each other.
+    /// Returns the reordering window.
     fn window(&self, rtt: &Rtt, sacked: usize, recovering: bool) -> Duration {
         if !self.reordering && (recovering || sacked >= DUPLICATES) {
             return Duration::ZERO;
@@ -80,8 +82,8 @@ impl Rack {
         window.min(rtt.smoothed().unwrap_or(window))
     }
 
-    /// Marks segments as lost that were sent long enough before one that was delivered. Returns the
-    /// moment at which more of them may have to be marked.
+    /// Marks segments as lost that were sent long enough before a delivered one. Returns the time
+    /// at which more of them may have to be marked.
     pub(crate) fn detect(
         &self,
         now: Nanos,
@@ -95,7 +97,7 @@ impl Rack {
         for at in 0..records.len() {
             let Some(record) = records.get(at) else { break };
             if record.fate != Fate::Flying || (record.sent, record.end) >= newest {
-                // Without retransmissions the times ascend.
+                // Without retransmissions, the times of sending are in ascending order.
                 if record.fate == Fate::Flying && !record.resent && record.sent > newest.0 {
                     break;
                 }

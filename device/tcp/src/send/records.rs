@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use crate::seq::StreamPos;
 use crate::time::Nanos;
 
-/// The fate of a segment, as far as it is known.
+/// The state of a segment, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is under way.
+    /// It is in flight.
     Flying,
-    /// The peer has it, and may still drop it (RFC 2018, 8).
+    /// The peer has it, but may still drop it (RFC 2018, 8).
     Sacked,
-    /// It is taken to be lost, and is to be sent again.
+    /// It is assumed to be lost, and must be sent again.
     Lost,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) sent: Nanos,
     pub(crate) fate: Fate,
     pub(crate) resent: bool,
-    /// It is the end of the stream, which takes one position.
+    /// True if it is the end of the stream, which takes one position.
     pub(crate) fin: bool,
 }
 
@@ -39,8 +39,8 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Records {
     ring: VecDeque<Record>,
-    /// Segments that may be sent. There is room for as many again, because those that become too
-    /// long for the path are cut.
+    /// Maximum number of segments. There is room for twice as many, because segments that become
+    /// too long for the path are split.
     capacity: usize,
     flying: u64,
     lost: usize,
@@ -66,17 +66,17 @@ impl Records {
         self.ring.len()
     }
 
-    /// Bytes under way.
+    /// Returns the number of bytes in flight.
     pub(crate) const fn flying(&self) -> u64 {
         self.flying
     }
 
-    /// Segments to be sent again.
+    /// Returns the number of segments that must be sent again.
     pub(crate) const fn lost(&self) -> usize {
         self.lost
     }
 
-    /// Segments that the peer has out of order.
+    /// Returns the number of segments that the peer has out of order.
     pub(crate) const fn sacked(&self) -> usize {
         self.sacked
     }
@@ -94,7 +94,7 @@ impl Records {
         self.ring.push_back(record);
     }
 
-    /// Removes the first record if all of it lies before `ack`; cuts it if a part does.
+    /// Removes the first record if all of it is before `ack`. Cuts it if a part is.
     pub(crate) fn take_acknowledged(&mut self, ack: StreamPos) -> Option<Record> {
         let first = *self.ring.front()?;
         if first.start >= ack {
@@ -112,7 +112,7 @@ impl Records {
         Some(Record { end: ack, ..first })
     }
 
-    /// The places of the records that lie in a range with all of their bytes.
+    /// Returns the indices of the records all of whose bytes are in a range.
     pub(crate) fn within(&self, start: StreamPos, end: StreamPos) -> std::ops::Range<usize> {
         let first = self.ring.partition_point(|record| record.start < start);
         first..self.ring.partition_point(|record| record.end <= end).max(first)
@@ -122,12 +122,12 @@ impl Records {
         self.ring.get(at).copied()
     }
 
-    /// Changes the fate of a record.
+    /// Changes the state of a record.
     pub(crate) fn set(&mut self, at: usize, fate: Fate) {
         self.change(at, |record| record.fate = fate);
     }
 
-    /// Notes that a record has been sent again.
+    /// Records that a segment has been sent again.
     pub(crate) fn resend(&mut self, at: usize, now: Nanos) {
         self.change(at, |record| {
             (record.fate, record.sent, record.resent) = (Fate::Flying, now, true);
@@ -145,7 +145,7 @@ impl Records {
         }
     }
 
-    /// Changes the fate of all records.
+    /// Changes the state of all records.
     pub(crate) fn set_all(&mut self, from: Fate, to: Fate) {
         for at in 0..self.ring.len() {
             if self.get(at).is_some_and(|record| record.fate == from) {
@@ -154,7 +154,7 @@ impl Records {
         }
     }
 
-    /// The place of the first lost record.
+    /// Returns the index of the first lost record.
     pub(crate) fn first_lost(&self) -> Option<usize> {
         if self.lost == 0 {
             return None;
@@ -162,8 +162,8 @@ impl Records {
         self.ring.iter().position(|record| record.fate == Fate::Lost)
     }
 
-    /// Cuts a record into two after `len` bytes, if there is room for one more. Returns whether the
-    /// record is that short now.
+    /// Splits a record after `len` bytes, if there is room for one more. Returns whether the record
+    /// then has at most this length.
     pub(crate) fn split(&mut self, at: usize, len: u64) -> bool {
         let Some(whole) = self.get(at) else { return false };
         if self.ring.len() / 2 >= self.capacity || len == 0 || len >= whole.len() {

@@ -1,4 +1,4 @@
-//! Acknowledgements and what they tell of losses; recoveries.
+//! Acknowledgements, the losses that they show, and loss recovery.
 
 use super::Sender;
 use super::records::{Fate, Record};
@@ -8,29 +8,29 @@ use crate::seq::StreamPos;
 use crate::time::Nanos;
 use crate::wire::SackBlock;
 
-/// Duplicate acknowledgements that mean a loss, without SACK (RFC 5681, 3.2).
+/// Number of duplicate acknowledgements that indicate a loss, without SACK (RFC 5681, 3.2).
 const REPEATED: u64 = 3;
 
 /// An acknowledgement of bytes that were sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack<'a> {
     pub(crate) now: Nanos,
-    /// The first byte that the peer expects; not before the first that is not acknowledged.
+    /// The first byte that the peer expects; not before the first unacknowledged byte.
     pub(crate) at: StreamPos,
-    /// The blocks that the peer has, or has twice.
+    /// The blocks that the peer has received, or has received twice.
     pub(crate) blocks: &'a [SackBlock],
-    /// The clock of timestamps with the one that the segment echoes.
+    /// The clock of timestamps, and the timestamp that the segment echoes.
     pub(crate) echo: Option<(&'a Clock, u32)>,
-    /// The segment has no data and leaves the window as it was.
+    /// True if the segment has no data and does not change the window.
     pub(crate) bare: bool,
 }
 
-/// A recovery: it lasts until everything is acknowledged that was sent before it.
+/// A recovery. It lasts until all bytes that were sent before it are acknowledged.
 #[derive(Debug)]
 pub(super) enum Recovery {
-    /// After a loss that acknowledgements told of.
+    /// A fast recovery, after a loss that acknowledgements have shown.
     Fast(Fast),
-    /// After a time-out.
+    /// A recovery after a time-out.
     Timeout { point: StreamPos },
 }
 
@@ -38,14 +38,14 @@ pub(super) enum Recovery {
 #[derive(Debug)]
 pub(super) struct Fast {
     point: StreamPos,
-    /// Bytes under way when it began.
+    /// Number of bytes in flight at its start.
     flight: u64,
     delivered: u64,
     pub(super) out: u64,
     pub(super) window: u64,
 }
 
-/// The news of an acknowledgement.
+/// What an acknowledgement has changed.
 #[derive(Default)]
 struct News {
     bytes: u64,
@@ -55,7 +55,7 @@ struct News {
 }
 
 impl Sender {
-    /// Takes an acknowledgement.
+    /// Processes an acknowledgement.
     pub(crate) fn acknowledge(&mut self, ack: &Ack<'_>) {
         let flight = self.pipe();
         let advanced = ack.at > self.una;
@@ -68,7 +68,7 @@ impl Sender {
                 self.delivered(ack, &record, &mut news);
             }
         }
-        // What came behind a segment that was sent again waited for that one.
+        // Segments behind a retransmitted one were delayed by it, so they are no measurement.
         news.trip = news.trip.filter(|_| !resent);
         if self.sack {
             self.selective(ack, &mut news);
@@ -104,8 +104,8 @@ impl Sender {
         news.trip = trip.or(news.trip);
     }
 
-    /// Marks what the peer has out of order (RFC 2018; RFC 6675, 3). Blocks that do not lie in what
-    /// is unacknowledged have no effect, or report duplicates (RFC 2883).
+    /// Marks the segments that the peer has out of order (RFC 2018; RFC 6675, 3). Blocks outside of
+    /// the unacknowledged bytes have no effect, or report duplicates (RFC 2883).
     fn selective(&mut self, ack: &Ack<'_>, news: &mut News) {
         let (origin, una, next) = (self.origin, self.una, self.next);
         let range = |block: &SackBlock| {
@@ -148,7 +148,7 @@ impl Sender {
                 self.records.set(0, Fate::Lost);
             }
         } else if advanced && fast {
-            // The acknowledgement covers the segment that was sent again, and others behind it.
+            // The acknowledgement covers the retransmitted segment and others behind it.
             self.repeated = self.repeated.saturating_sub(news.records.saturating_sub(1));
             let head =
                 self.records.first().filter(|head| head.fate == Fate::Flying && !head.resent);
@@ -168,7 +168,7 @@ impl Sender {
         }
     }
 
-    /// The time for reordering has passed.
+    /// Handles the end of the reordering window.
     pub(super) fn reordered(&mut self, now: Nanos) {
         let flight = self.pipe();
         self.detect(now);
@@ -176,7 +176,7 @@ impl Sender {
         self.arm_tail(now);
     }
 
-    /// Ends a tail probe when it is acknowledged. If no duplicate is reported, the probe has
+    /// Ends a tail loss probe when it is acknowledged. If no duplicate is reported, the probe has
     /// repaired a loss (RFC 8985, 7.4.2).
     fn end_tail_probe(&mut self, ack: &Ack<'_>, flight: u64, news: &News) {
         let Some((end, again)) = self.tail.filter(|(end, _)| self.una >= *end) else { return };
@@ -185,7 +185,7 @@ impl Sender {
             self.tail = None;
         } else if self.una > end {
             self.tail = None;
-            // The last segments tell nothing of how many the path can carry.
+            // The last segments do not show how many the path can carry.
             self.congestion.reduce(flight.max(self.congestion.window()));
         } else if ack.bare && ack.blocks.is_empty() && news.bytes == 0 {
             self.tail = None;
@@ -201,7 +201,7 @@ impl Sender {
         }
     }
 
-    /// Begins and ends recoveries, and lets the window grow outside of them.
+    /// Starts and ends recoveries, and lets the window grow outside of them.
     fn recover(&mut self, now: Nanos, flight: u64, delivered: u64) {
         if self.recovery.is_some() && self.is_recovered() {
             self.recovery = None;
@@ -223,7 +223,7 @@ impl Sender {
         } else if delivered > 0 {
             let window = self.congestion.window();
             let slow_start = window < threshold;
-            // A window that is not used does not grow (RFC 7661).
+            // A window that is not fully used does not grow (RFC 7661).
             if flight.saturating_add(mss) >= window || (slow_start && flight >= window / 2) {
                 let rtt = self.rtt.smoothed().unwrap_or_default();
                 self.congestion.acknowledged(Acknowledged { now, bytes: delivered, rtt });
@@ -233,7 +233,7 @@ impl Sender {
 }
 
 impl Fast {
-    /// Sets the window so that it shrinks in proportion to what is delivered (RFC 6937, 3.1).
+    /// Reduces the window in proportion to the delivered bytes (RFC 6937, 3.1).
     fn reduce(&mut self, pipe: u64, threshold: u64, delivered: u64, mss: u64) {
         self.delivered = self.delivered.saturating_add(delivered);
         let more = if pipe > threshold {

@@ -6,11 +6,11 @@ use crate::time::Nanos;
 
 /// The time-out before the first measurement (RFC 6298, 2.1).
 const INITIAL: Duration = Duration::from_secs(1);
-/// The longest time-out (RFC 6298, 2.5).
+/// The maximum time-out (RFC 6298, 2.5).
 const MAX: Duration = Duration::from_secs(60);
-/// The shortest time-out that can be asked for.
+/// The minimum time-out that can be configured.
 const MIN: Duration = Duration::from_millis(1);
-/// The shortest round trip of so much time counts as the path's (RFC 8985, 6.2).
+/// The period over which the minimum round trip time is taken (RFC 8985, 6.2).
 const MIN_WINDOW: Duration = Duration::from_secs(300);
 
 /// Estimates of the round trip time.
@@ -19,7 +19,7 @@ pub(crate) struct Rtt {
     estimate: Option<(Duration, Duration)>,
     shortest: Option<(Duration, Nanos)>,
     min_rto: Duration,
-    /// Time-outs in a row, each of which doubles the next.
+    /// Number of consecutive time-outs, each of which doubles the next one.
     backoff: u32,
 }
 
@@ -28,7 +28,7 @@ impl Rtt {
         Self { estimate, shortest: None, min_rto: min_rto.max(MIN), backoff: 0 }
     }
 
-    /// Takes a measurement.
+    /// Adds a measurement.
     pub(crate) fn sample(&mut self, now: Nanos, sample: Duration) {
         let fresh = self.shortest.filter(|(_, at)| now.since(*at) < MIN_WINDOW);
         if fresh.is_none_or(|(shortest, _)| sample <= shortest) {
@@ -43,17 +43,17 @@ impl Rtt {
         });
     }
 
-    /// The smoothed round trip time.
+    /// Returns the smoothed round trip time.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.estimate.map(|(smoothed, _)| smoothed)
     }
 
-    /// The shortest round trip of the last minutes.
+    /// Returns the minimum round trip time of the last minutes.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         self.shortest.map(|(shortest, _)| shortest)
     }
 
-    /// The time-out, doubled for each one that has passed since the last acknowledgement.
+    /// Returns the time-out, doubled for each time-out since the last acknowledgement.
     pub(crate) fn timeout(&self) -> Duration {
         let base = self.estimate.map_or(INITIAL, |(smoothed, variation)| smoothed + variation * 4);
         base.max(self.min_rto).saturating_mul(1 << self.backoff.min(16)).min(MAX)

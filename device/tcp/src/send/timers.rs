@@ -1,4 +1,4 @@
-//! The time-outs of the sending direction.
+//! The timers of the sending direction.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use super::recovery::Recovery;
 use super::rtt::Rtt;
 use crate::time::Nanos;
 
-/// A window of fewer bytes counts as a closed one. A [`Source`](crate::Source) may have to keep the
-/// last bytes of a frame together, and nobody has buffers of so few.
+/// A window of fewer bytes counts as closed. A [`Source`](crate::Source) may have to keep the last
+/// bytes of a frame together, and no receiver has such small buffers.
 pub(super) const WINDOW_MIN: u64 = 8;
 /// Time after which a part of a small window is used (RFC 9293, 3.8.6.2.1).
 const OVERRIDE: Duration = Duration::from_millis(200);
-/// Time-outs in a row after which a connection is given up, as Linux does.
+/// Number of consecutive time-outs after which a connection ends, as in Linux.
 const RETRIES: u32 = 15;
-/// The shortest wait for a lost tail, however short the round trip is.
+/// The minimum wait before a tail loss probe, however short the round trip is.
 const TAIL_MIN: Duration = Duration::from_millis(1);
-/// The longest time by which a peer delays the acknowledgement of a lone segment (RFC 8985, 7.2).
+/// The maximum time by which a peer delays the acknowledgement of a single segment (RFC 8985, 7.2).
 const DELAYED_ACK: Duration = Duration::from_millis(200);
 
 /// The peer has not answered for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GiveUp;
 
-/// Moments at which something has to happen, and what has become due.
+/// The times at which timers expire, and what has become due.
 #[derive(Debug)]
 pub(super) struct Timers {
     user_timeout: Duration,
-    /// The retransmission time-out.
+    /// The retransmission timer.
     pub(super) retransmit: Option<Nanos>,
-    /// The time-out of a lost tail.
+    /// The timer for a tail loss probe.
     pub(super) tail: Option<Nanos>,
-    /// Segments may have to be marked as lost.
+    /// The timer for reordering, after which segments may have to be marked as lost.
     pub(super) reorder: Option<Nanos>,
-    /// The peer's window has been too small for so long.
+    /// The persist timer, which runs while the peer's window is too small.
     persist: Option<Nanos>,
-    /// The moment of the last progress, while something is to be acknowledged or sent.
+    /// The time of the last progress, while bytes must be acknowledged or sent.
     pub(super) waiting: Option<Nanos>,
     pub(super) retries: u32,
     pub(super) tail_due: bool,
@@ -60,14 +60,15 @@ impl Timers {
         }
     }
 
-    /// Bytes wait for the peer's window, and nothing is under way that will tell of it.
+    /// Starts the persist timer: bytes wait for the peer's window, and no segment is in flight
+    /// whose acknowledgement would announce a larger one.
     pub(super) fn blocked(&mut self, now: Nanos, room: u64, rtt: &Rtt) {
         let wait = if room >= WINDOW_MIN { OVERRIDE } else { rtt.timeout() };
         self.persist.get_or_insert(now.plus(wait));
         self.waiting.get_or_insert(now);
     }
 
-    /// Bytes fit into the peer's window.
+    /// Stops the persist timer, because bytes fit into the peer's window.
     pub(super) fn unblocked(&mut self, rtt: &mut Rtt) {
         if self.persist.take().is_some() {
             rtt.restart();
@@ -76,7 +77,8 @@ impl Timers {
         (self.probe_due, self.override_due) = (false, false);
     }
 
-    /// A segment goes out; `first` if it is the first one that is not acknowledged, again.
+    /// Starts timers for a segment that is sent. `first` is true if it is a retransmission of the
+    /// first unacknowledged one.
     pub(super) fn sent(&mut self, now: Nanos, first: bool, rtt: &Rtt) {
         self.waiting.get_or_insert(now);
         if first || self.retransmit.is_none() {
@@ -84,7 +86,8 @@ impl Timers {
         }
     }
 
-    /// Everything that was sent is acknowledged. Bytes may still wait for the peer's window.
+    /// Stops timers, because everything that was sent is acknowledged. Bytes may still wait for the
+    /// peer's window.
     pub(super) fn idle(&mut self) {
         (self.retransmit, self.tail, self.reorder) = (None, None, None);
         self.waiting = self.waiting.filter(|_| self.persist.is_some());
@@ -93,7 +96,7 @@ impl Timers {
 }
 
 impl Sender {
-    /// The next moment at which [`Self::timeout`] has something to do.
+    /// Returns the next time at which [`Self::timeout`] has work.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let timers = &self.timers;
         let give_up = timers.waiting.map(|since| since.plus(timers.user_timeout));
@@ -103,7 +106,7 @@ impl Sender {
             .min()
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     pub(crate) fn timeout(&mut self, now: Nanos) -> Result<(), GiveUp> {
         let due = |at: Option<Nanos>| at.is_some_and(|at| at <= now);
         if due(self.timers.waiting.map(|since| since.plus(self.timers.user_timeout))) {
@@ -130,7 +133,7 @@ impl Sender {
         Ok(())
     }
 
-    /// No acknowledgement came in time: everything is taken to be lost.
+    /// Handles the retransmission time-out: all segments are assumed to be lost.
     fn expired(&mut self, now: Nanos) -> Result<(), GiveUp> {
         self.timers.retransmit = None;
         if self.records.is_empty() {
@@ -142,8 +145,8 @@ impl Sender {
         }
         self.counters.timeouts += 1;
         let flight = self.records.flying();
-        // A peer that reported the first segment and does not acknowledge it has dropped what it
-        // reported (RFC 2018, 8).
+        // A peer that has reported the first segment but does not acknowledge it has dropped what
+        // it reported (RFC 2018, 8).
         if self.records.first().is_some_and(|record| record.fate == Fate::Sacked) {
             self.records.set_all(Fate::Sacked, Fate::Lost);
         }
@@ -157,7 +160,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Arms the time-out of a lost tail (RFC 8985, 7.2).
+    /// Starts the timer for a tail loss probe (RFC 8985, 7.2).
     pub(super) fn arm_tail(&mut self, now: Nanos) {
         let quiet = self.sack
             && self.recovery.is_none()

@@ -1,14 +1,14 @@
 //! The Internet checksum (RFC 1071).
 
-/// A sum of words of 16 bits.
+/// A sum of 16-bit words.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes. Those of an odd length must be the last ones.
+    /// Adds bytes. An odd number of bytes is only allowed in the last call.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
-        // Sums of longer words fold to the same: 2¹⁶ is 1 modulo 2¹⁶ − 1.
+        // The sum of longer words folds to the same result, because 2¹⁶ is 1 modulo 2¹⁶ − 1.
         let (words, rest) = bytes.as_chunks::<4>();
         self.0 += words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum::<u64>();
         let mut last = [0; 4];
@@ -25,7 +25,7 @@ impl Sum {
         Self(self.0 + number as u64)
     }
 
-    /// The checksum. It is zero over bytes that contain a right one.
+    /// Returns the checksum. It is zero over bytes that contain a correct checksum.
     #[must_use]
     pub const fn finish(self) -> u16 {
         let mut sum = self.0;

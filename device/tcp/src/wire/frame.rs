@@ -11,8 +11,8 @@ use super::{options, take};
 use crate::discard::Discard;
 use crate::seq::SeqNum;
 
-/// Room that a frame's headers need before its data: Ethernet with a VLAN tag, IPv6, TCP with all
-/// options.
+/// Number of bytes for the headers in front of the data: Ethernet with a VLAN tag, IPv6, and TCP
+/// with all options.
 pub const HEADROOM: usize = 14 + 4 + 40 + 60;
 
 const VLAN: [u8; 2] = [0x81, 0x00];
@@ -40,7 +40,7 @@ pub struct Path {
     pub destination: SocketAddr,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// The time to live.
+    /// The time to live (IPv4) or hop limit (IPv6).
     pub hop_limit: u8,
 }
 
@@ -53,12 +53,12 @@ pub struct Frame<'a> {
     pub segment: Segment<'a>,
 }
 
-/// The frame does not fit into its buffer, or is too long for IP, or its addresses are of two
+/// The frame does not fit into its buffer, or is too long for IP, or its addresses are of different
 /// families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// An IP header, and the packet behind it.
+/// An IP header, and the payload behind it.
 struct Packet<'a> {
     source: IpAddr,
     destination: IpAddr,
@@ -68,8 +68,8 @@ struct Packet<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame. Returns `None` if it does not carry TCP, or not the beginning of a segment.
-    /// Bytes behind the end of the IP packet are the padding of Ethernet.
+    /// Parses a frame. Returns `None` if it does not carry TCP, or not the beginning of a segment.
+    /// Bytes behind the end of the IP packet are Ethernet padding.
     ///
     /// # Errors
     /// The reason for which a frame with TCP is dropped.
@@ -106,13 +106,13 @@ impl<'a> Frame<'a> {
 }
 
 impl Packet<'_> {
-    /// The checksum over the pseudo-header and the segment (RFC 9293, 3.1; RFC 8200, 8.1).
+    /// Returns the checksum over the pseudo-header and the segment (RFC 9293, 3.1; RFC 8200, 8.1).
     fn checksum(&self) -> u16 {
         pseudo(self.source, self.destination, self.payload.len()).bytes(self.payload).finish()
     }
 }
 
-/// The sum over a pseudo-header.
+/// Returns the sum over a pseudo-header.
 fn pseudo(source: IpAddr, destination: IpAddr, len: usize) -> Sum {
     let mut sum = Sum::default().plus(TCP.into());
     for address in [source, destination] {
@@ -166,7 +166,7 @@ fn parse_v6(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
     Ok(Some(Packet { source, destination, traffic_class, hop_limit, payload }))
 }
 
-/// Reads a segment whose checksum is right, with its ports.
+/// Parses a segment whose checksum is correct, with its ports.
 fn parse_segment(bytes: &[u8]) -> Result<([u16; 2], Segment<'_>), Discard> {
     let mut rest = bytes;
     let ports = [take(&mut rest)?, take(&mut rest)?].map(u16::from_be_bytes);
@@ -180,8 +180,8 @@ fn parse_segment(bytes: &[u8]) -> Result<([u16; 2], Segment<'_>), Discard> {
     Ok((ports, Segment { header: Header { seq, ack, flags, window, options }, payload }))
 }
 
-/// Writes the headers of a frame in front of its data. These are the `len` bytes of `frame` from
-/// [`HEADROOM`] on. IPv4 headers get the identification `id`. Returns where the frame lies.
+/// Writes the headers of a frame in front of its data, which is the `len` bytes of `frame` from
+/// [`HEADROOM`] on. IPv4 headers get the identification `id`. Returns the range of the frame.
 ///
 /// # Errors
 /// [`NoRoom`] if it cannot be built.

@@ -1,4 +1,4 @@
-//! Notices of ICMP that a packet was too long for its path (RFC 792, RFC 1191; RFC 4443, RFC 8201).
+//! ICMP notices that a packet was too long for its path (RFC 792, RFC 1191; RFC 4443, RFC 8201).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,17 +16,17 @@ const ICMPV6: u8 = 58;
 /// Type and code: "fragmentation needed", "packet too big".
 const NEEDED: [u8; 2] = [3, 4];
 const TOO_BIG: [u8; 2] = [2, 0];
-/// Bytes of the headers of IPv4, IPv6 and TCP.
+/// Lengths of the headers of IPv4, IPv6 and TCP.
 const IPV4_LEN: u16 = 20;
 const IPV6_LEN: u16 = 40;
 const TCP_LEN: u16 = 20;
-/// The shortest MTU of a link with IPv6; a notice of less is no right one (RFC 8201, 4).
+/// The minimum MTU of IPv6. A notice with a smaller one is not valid (RFC 8201, 4).
 const IPV6_MTU_MIN: u32 = 1280;
 
-/// A notice that a segment was too long. Anybody may have sent it.
+/// A notice that a segment was too long. It may be forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// Priority and identifier of the VLAN in which the notice came.
+    /// Priority and identifier of the VLAN in which the notice arrived.
     pub vlan: Option<u16>,
     /// Address and port of the sender of the segment.
     pub source: SocketAddr,
@@ -34,12 +34,12 @@ pub struct TooLong {
     pub destination: SocketAddr,
     /// Its sequence number.
     pub seq: SeqNum,
-    /// Bytes of payload and options that a segment may have.
+    /// Maximum number of bytes of payload and options in a segment.
     pub mss: u16,
 }
 
 impl TooLong {
-    /// Reads a frame. Returns `None` if it is no right notice about a TCP segment.
+    /// Parses a frame. Returns `None` if it is not a valid notice about a TCP segment.
     #[must_use]
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let mut rest = frame.get(12..)?;
@@ -71,7 +71,7 @@ fn needed(packet: &[u8]) -> Option<Notice> {
     }
     let (addresses, TCP, segment) = ipv4(rest)? else { return None };
     let (ports, seq) = ports(segment)?;
-    // Routers before RFC 1191 leave it zero.
+    // Routers before RFC 1191 leave the MTU zero.
     let mss = mtu.checked_sub(IPV4_LEN + TCP_LEN)?;
     Some((with(addresses.map(IpAddr::V4), ports), seq, mss))
 }
@@ -92,7 +92,7 @@ fn too_big(packet: &[u8]) -> Option<Notice> {
     Some((with(addresses.map(IpAddr::V6), ports), seq, mss))
 }
 
-/// Addresses, protocol, and what is behind the header, as far as it is there.
+/// Returns the addresses, the protocol, and the bytes behind the header, which may be cut off.
 fn ipv4(packet: &[u8]) -> Option<([Ipv4Addr; 2], u8, &[u8])> {
     let header: &[u8; IPV4_LEN as usize] = packet.first_chunk()?;
     let [first, _, high, low, _, _, more, less, _, protocol, _, _, addresses @ ..] = header;
@@ -107,7 +107,8 @@ fn ipv4(packet: &[u8]) -> Option<([Ipv4Addr; 2], u8, &[u8])> {
     Some((both.map(Ipv4Addr::from), *protocol, packet.get(len..total)?))
 }
 
-/// The same. Extension headers are not looked behind.
+/// Returns the addresses, the protocol, and the bytes behind the header. Extension headers are not
+/// parsed.
 fn ipv6(packet: &[u8]) -> Option<([Ipv6Addr; 2], u8, &[u8])> {
     let mut rest = packet;
     let [first, _, _, _, high, low, next, _] = take(&mut rest).ok()?;
@@ -116,7 +117,7 @@ fn ipv6(packet: &[u8]) -> Option<([Ipv6Addr; 2], u8, &[u8])> {
     (first >> 4 == 6).then_some((both.map(Ipv6Addr::from), next, rest.get(..len)?))
 }
 
-/// The ports and the number of a segment, of which at least eight bytes are there.
+/// Returns the ports and the number of a segment of which at least eight bytes are present.
 fn ports(mut segment: &[u8]) -> Option<([u16; 2], SeqNum)> {
     let ports = [take(&mut segment).ok()?, take(&mut segment).ok()?].map(u16::from_be_bytes);
     Some((ports, SeqNum(u32::from_be_bytes(take(&mut segment).ok()?))))

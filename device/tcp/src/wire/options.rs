@@ -1,4 +1,4 @@
-//! Options of segments after the handshake.
+//! TCP options of segments after the handshake.
 
 use arrayvec::ArrayVec;
 
@@ -7,7 +7,7 @@ use super::take;
 use crate::discard::Discard;
 use crate::seq::SeqNum;
 
-/// The longest options (RFC 9293, 3.1).
+/// Maximum length of the options (RFC 9293, 3.1).
 const MAX: usize = 40;
 
 const END: u8 = 0;
@@ -15,7 +15,7 @@ const NOP: u8 = 1;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
-/// Reads options. Unknown ones are skipped.
+/// Parses options. Unknown ones are skipped.
 pub(super) fn parse(mut bytes: &[u8]) -> Result<Options, Discard> {
     let mut options = Options::default();
     while let Some((kind, rest)) = bytes.split_first() {
@@ -56,7 +56,7 @@ fn blocks(mut body: &[u8]) -> Result<ArrayVec<SackBlock, 4>, Discard> {
     Ok(blocks)
 }
 
-/// Writes options, in words of four bytes. Blocks that do not fit are left out.
+/// Writes options, padded to words of four bytes. Blocks that do not fit are omitted.
 pub(super) fn build(options: &Options) -> ArrayVec<u8, MAX> {
     let mut bytes = ArrayVec::new();
     if let Some(Timestamps { value, echo }) = options.timestamps {

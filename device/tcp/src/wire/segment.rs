@@ -13,17 +13,17 @@ bitflags! {
         const FIN = 0x01;
         /// The segment synchronizes the sequence numbers.
         const SYN = 0x02;
-        /// The sender drops the connection.
+        /// The sender resets the connection.
         const RST = 0x04;
         /// The receiver should not wait for more bytes.
         const PSH = 0x08;
-        /// The acknowledgement number means something.
+        /// The acknowledgement number is valid.
         const ACK = 0x10;
         /// There are urgent bytes. The flag is ignored.
         const URG = 0x20;
-        /// The sender has seen marks of congestion.
+        /// The sender has received a congestion mark.
         const ECE = 0x40;
-        /// The sender has reacted to marks of congestion.
+        /// The sender has reacted to a congestion mark.
         const CWR = 0x80;
         const _ = !0;
     }
@@ -32,7 +32,7 @@ bitflags! {
 /// The option "timestamps" (RFC 7323, 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// The time at the sender.
+    /// The time of the sender's clock.
     pub value: u32,
     /// The newest time that the sender has received.
     pub echo: u32,
@@ -47,12 +47,12 @@ pub struct SackBlock {
     pub end: SeqNum,
 }
 
-/// The options of a segment that a connection after its handshake understands.
+/// The options that a connection supports after its handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
-    /// Blocks that have arrived, four at most; three beside timestamps.
+    /// Blocks that have arrived: at most four, or three with timestamps.
     pub sack: ArrayVec<SackBlock, 4>,
 }
 
@@ -65,7 +65,7 @@ pub struct Header {
     pub ack: SeqNum,
     /// The control bits.
     pub flags: Flags,
-    /// Bytes that the sender has room for, in units of its scale.
+    /// The window of the sender, in units of its scale.
     pub window: u16,
     /// The options.
     pub options: Options,

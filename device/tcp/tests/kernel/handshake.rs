@@ -1,4 +1,4 @@
-//! The handshake, frame by frame: the engine takes over after it.
+//! The handshake, frame by frame. The engine takes the connection over after it.
 
 use std::time::{Duration, Instant};
 

@@ -29,7 +29,7 @@ impl Choices<'_> {
     }
 }
 
-/// Gives segments that follow from bytes to a connection. Returns how many.
+/// Passes segments that are derived from `bytes` to a connection. Returns the number of segments.
 pub(crate) fn any_segments(bytes: &[u8]) -> u64 {
     let mut choices = Choices(bytes);
     let context = context(&mut choices);
@@ -83,7 +83,7 @@ fn context(choices: &mut Choices<'_>) -> Context {
     context
 }
 
-/// Makes a segment out of the connection's state and gives it to the connection.
+/// Makes a segment from the connection's state, and passes it to the connection.
 fn segment(choices: &mut Choices<'_>, context: &Context, host: &mut Host, now: u64) {
     let sent = context.send_next.plus(host.connection.acknowledged().0 as u32).0;
     let seq = SeqNum(choices.near(context.receive_next.plus(host.sink.next as u32).0));

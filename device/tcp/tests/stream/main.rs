@@ -45,7 +45,8 @@ fn both_ends_close_and_say_so() {
     }
 }
 
-/// Segments of an enemy. `VRNIC_TCP_SEGMENTS` sets their number, `VRNIC_TCP_SEED` the first seed.
+/// Passes hostile segments. `VRNIC_TCP_SEGMENTS` sets their number, `VRNIC_TCP_SEED` the first
+/// seed.
 #[test]
 fn any_segment_in_any_state() {
     let number = |name, default| {
