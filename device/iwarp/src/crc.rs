@@ -1,19 +1,19 @@
-//! CRC-32C of FPDUs (RFC 5044, section 4.4; RFC 3385): polynomial 0x1EDC6F41, reflected, all ones
-//! at the beginning, complemented at the end.
+//! CRC-32C of FPDUs (RFC 5044, section 4.4; RFC 3385): polynomial 0x1EDC6F41, reflected, initial
+//! value all ones, complemented at the end.
 //!
-//! It covers an FPDU from its length field to its padding, with the markers inside or directly in
-//! front. It stands behind them as four octets, least significant first.
+//! It covers an FPDU from its length field to its padding, including the markers inside of it or
+//! directly in front of it. Its four octets follow, the least significant one first.
 
-/// Octets of the CRC.
+/// Number of octets of the CRC.
 pub const LEN: usize = 4;
 
-/// Computes the octets that stand behind `covered`.
+/// Returns the octets of the CRC of `covered`.
 #[must_use]
 pub fn octets(covered: &[u8]) -> [u8; LEN] {
     crc_fast::crc32_iscsi(covered).to_le_bytes()
 }
 
-/// Checks an FPDU whose last four octets are its CRC.
+/// Returns whether the last four octets of an FPDU are its CRC.
 #[must_use]
 pub fn is_right(fpdu: &[u8]) -> bool {
     fpdu.split_last_chunk::<LEN>().is_some_and(|(covered, crc)| octets(covered) == *crc)

@@ -1,19 +1,19 @@
 //! iWARP without input and output: MPA, DDP and RDMAP above a byte stream.
 //!
-//! Bytes of the stream and work requests come in as parameters, and plain data goes out; so a run
-//! is repeated exactly from its seed. The crate knows no sockets, no clock and nothing of the
-//! adapter; it reaches memory through a trait. It keeps no bytes that it sends: whatever is lost is
-//! built again from the work requests. Everything that arrives is hostile: it is checked before it
-//! has an effect, and ends the stream with a Terminate that names the cause if it is wrong.
+//! Octets of the stream and work requests are parameters, and plain data is returned, so a seed
+//! repeats a run exactly. The crate uses no sockets and no clock, and does not depend on the
+//! adapter; it accesses memory through a trait. It does not store the octets that it sends: lost
+//! ones are built again from the work requests. All input is untrusted: it is checked before it has
+//! an effect. If it is not valid, the stream ends with a Terminate that names the cause.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`tcp`] | the border to the TCP engine |
+//! | [`tcp`] | the interface to the TCP engine |
 //! | [`crc`] | CRC-32C |
 //! | [`wire`] | formats: start frames, DDP segments, messages of RDMAP |
-//! | [`mpa`] | the agreement at the start, FPDUs, markers |
-//! | [`rdmap`] | messages: the log of what is sent, the two halves, placement |
-//! | [`stream`] | a connection: all of it together, and how it ends |
+//! | [`mpa`] | the negotiation at the start, FPDUs, markers |
+//! | [`rdmap`] | messages: the send log, requester and responder, placement |
+//! | [`stream`] | a connection, which combines these, and its end |
 #![forbid(unsafe_code)]
 
 pub mod crc;

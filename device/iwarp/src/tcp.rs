@@ -1,4 +1,3 @@
-//! The border to the TCP engine: positions in a stream, and the traits through which it takes and
-//! gives octets.
+//! The interface to the TCP engine: positions in a stream, and the traits for source and sink.
 
 pub use vrnic_tcp::{Delivered, Delivery, Gone, Offered, Sink, Source, StreamPos, Then};

@@ -1,4 +1,4 @@
-//! FPDUs that arrive, out of a stream that is cut anywhere.
+//! Finds FPDUs in a received stream, which may be cut anywhere.
 
 use super::framer::{Form, Fpdu};
 use super::markers::Markers;
@@ -6,53 +6,53 @@ use crate::crc;
 use crate::wire::fpdu;
 use crate::wire::terminate::Cause;
 
-/// The most octets of an FPDU with its markers.
+/// Maximum number of octets of an FPDU with its markers.
 const WIRE_MAX: usize = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
 
-/// What has been found in octets that arrived.
+/// The result of a search in received octets.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// No whole FPDU. All octets have been taken.
+    /// No whole FPDU. All octets have been consumed.
     Nothing,
-    /// A ULPDU, whose CRC is right if it has one. Its octets are taken by [`Deframer::pass`] alone;
-    /// else they have to come again.
+    /// A ULPDU, whose CRC is correct if it has one. Only [`Deframer::pass`] consumes its octets;
+    /// otherwise they must be passed to [`Deframer::find`] again.
     Ulpdu {
         /// The ULPDU.
         ulpdu: &'a [u8],
-        /// How many of the octets that came now belong to its FPDU.
+        /// The number of the given octets that belong to its FPDU.
         octets: usize,
     },
 }
 
-/// A whole FPDU ahead of its turn.
+/// A whole FPDU that has arrived out of order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ahead<'a> {
     /// Its ULPDU.
     pub ulpdu: &'a [u8],
-    /// Its wire octets.
+    /// Its number of octets on the wire.
     pub octets: usize,
-    /// A marker in it has confirmed where it starts.
+    /// True if a marker in it has confirmed where it starts.
     pub marked: bool,
 }
 
-/// Finds FPDUs. Its buffers are allocated when it is made, and never later.
+/// Finds FPDUs. Its buffers are allocated at creation only.
 #[derive(Debug)]
 pub struct Deframer {
     form: Form,
-    /// The plain position of the FPDU that comes next.
+    /// The plain position of the next FPDU.
     start: u64,
-    /// The beginning of that FPDU, as it arrived.
+    /// The octets of that FPDU that have arrived.
     carry: Vec<u8>,
-    /// Octets at the end of the beginning that belong to a ULPDU that has not been passed.
+    /// Number of octets at the end of `carry` that belong to a ULPDU that has not been passed.
     borrowed: usize,
     /// The plain position behind the ULPDU that was found.
     next: u64,
-    /// An FPDU without its markers.
+    /// An FPDU after its markers have been removed.
     plain: Vec<u8>,
 }
 
 impl Deframer {
-    /// Makes one.
+    /// Creates a deframer.
     #[must_use]
     pub fn new(form: Form) -> Self {
         let room = if form.markers.0 { fpdu::MAX } else { 0 };
@@ -60,11 +60,10 @@ impl Deframer {
         Self { form, start: 0, carry, borrowed: 0, next: 0, plain }
     }
 
-    /// Looks for the next FPDU in the octets that come now. They start where those that were taken
-    /// have ended.
+    /// Searches the next FPDU in `octets`, which start where the consumed octets end.
     ///
     /// # Errors
-    /// The cause for a Terminate; nothing has been taken.
+    /// The cause for a Terminate. Nothing has been consumed.
     pub fn find<'a>(&'a mut self, octets: &'a [u8]) -> Result<Found<'a>, Cause> {
         self.give_back();
         let Some(size) = self.size(octets)? else {
@@ -89,15 +88,15 @@ impl Deframer {
         Ok(Found::Ulpdu { ulpdu, octets: rest.len() })
     }
 
-    /// Takes the ULPDU that was found last.
+    /// Consumes the octets of the ULPDU that was found last.
     pub fn pass(&mut self) {
         self.start = self.next;
         self.borrowed = 0;
         self.carry.clear();
     }
 
-    /// Looks for a whole FPDU at a plain position ahead, with these octets. Its CRC is right if it
-    /// has one. Nothing is taken.
+    /// Checks whether `octets` are a whole FPDU at a plain position behind the next one, with a
+    /// correct CRC if it has one. Consumes nothing.
     pub fn look_ahead<'a>(&'a mut self, start: u64, octets: &'a [u8]) -> Option<Ahead<'a>> {
         let Self { form, plain, .. } = self;
         let size = size(form.markers, start, |at| octets.get(at).copied()).ok()??;
@@ -105,25 +104,25 @@ impl Deframer {
         Some(Ahead { ulpdu, octets: size, marked: size as u64 > end - start })
     }
 
-    /// Passes FPDUs that were taken ahead of their turn, up to a plain position. The stream stands
+    /// Skips FPDUs that were processed out of order, up to a plain position. The stream must be
     /// between two FPDUs.
     pub const fn skip(&mut self, end: u64) {
         self.start = end;
     }
 
-    /// The form of FPDUs.
+    /// Returns the form of FPDUs.
     #[must_use]
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// The plain position of the FPDU that comes next.
+    /// Returns the plain position of the next FPDU.
     #[must_use]
     pub const fn start(&self) -> u64 {
         self.start
     }
 
-    /// Whether the stream stands between two FPDUs.
+    /// Returns whether the stream is between two FPDUs.
     #[must_use]
     pub const fn is_at_border(&self) -> bool {
         self.carry.len() == self.borrowed
@@ -135,7 +134,7 @@ impl Deframer {
         self.borrowed = 0;
     }
 
-    /// The wire octets of the next FPDU, if its length field has come.
+    /// Returns the number of octets of the next FPDU on the wire, if its length field has arrived.
     fn size(&self, octets: &[u8]) -> Result<Option<usize>, Cause> {
         size(self.form.markers, self.start, |at| {
             let behind = || octets.get(at.checked_sub(self.carry.len())?);
@@ -144,7 +143,8 @@ impl Deframer {
     }
 }
 
-/// The wire octets of an FPDU, if its length field has come. `octet` returns one of its octets.
+/// Returns the number of octets of an FPDU on the wire, if its length field has arrived. `octet`
+/// returns one of its octets.
 fn size(
     markers: Markers,
     start: u64,
@@ -160,7 +160,7 @@ fn size(
     Ok(Some(usize::try_from(wire.end - wire.start).unwrap_or(WIRE_MAX)))
 }
 
-/// Checks a whole FPDU; returns its ULPDU and the plain position behind it.
+/// Checks a whole FPDU. Returns its ULPDU and the plain position behind it.
 fn open<'a>(
     form: Form,
     start: u64,
@@ -177,7 +177,7 @@ fn open<'a>(
     Ok((ulpdu, Fpdu { start, ulpdu: len }.end()))
 }
 
-/// Checks the markers of an FPDU and takes them out.
+/// Checks the markers of an FPDU and removes them.
 fn strip<'a>(
     markers: Markers,
     start: u64,

@@ -1,4 +1,4 @@
-//! FPDUs that are sent.
+//! Builds the FPDUs that are sent.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::markers::Markers;
 use crate::crc;
 use crate::wire::fpdu;
 
-/// The forms of FPDUs of a stream.
+/// The form of the FPDUs of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
-    /// They have CRCs; else the field is there, and zero.
+    /// True if FPDUs have CRCs. Otherwise the field is zero.
     pub crc: bool,
-    /// They have markers.
+    /// Whether FPDUs have markers.
     pub markers: Markers,
 }
 
@@ -20,50 +20,50 @@ pub struct Form {
 pub struct Fpdu {
     /// The plain position of its length field.
     pub start: u64,
-    /// Octets of its ULPDU.
+    /// Number of octets of its ULPDU.
     pub ulpdu: usize,
 }
 
 impl Fpdu {
-    /// The plain position behind it.
+    /// Returns the plain position behind it.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start + fpdu::size(self.ulpdu) as u64
     }
 
-    /// The wire positions of its octets, with the markers that belong to it.
+    /// Returns the wire positions of its octets, including the markers that belong to it.
     #[must_use]
     pub const fn wire(&self, markers: Markers) -> Range<u64> {
         markers.wire(self.start)..markers.wire(self.end())
     }
 }
 
-/// Builds FPDUs. Its buffers are allocated when it is made, and never later.
+/// Builds FPDUs. Its buffers are allocated at creation only.
 #[derive(Debug)]
 pub struct Framer {
     form: Form,
-    /// An FPDU without markers, if the stream has some.
+    /// An FPDU without markers, if the stream has markers.
     plain: Vec<u8>,
 }
 
 impl Framer {
-    /// Makes one.
+    /// Creates a framer.
     #[must_use]
     pub fn new(form: Form) -> Self {
         let room = if form.markers.0 { fpdu::MAX } else { 0 };
         Self { form, plain: vec![0; room] }
     }
 
-    /// The form of its FPDUs.
+    /// Returns the form of its FPDUs.
     #[must_use]
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// Builds an FPDU into `into`, which has exactly its wire octets. `ulpdu` writes the ULPDU.
-    ///
+    /// Builds an FPDU into `into`, whose length is that of the FPDU on the wire. `ulpdu` writes the
+    /// ULPDU.
     /// # Errors
-    /// That of `ulpdu`. Nothing is to be sent then.
+    /// The error of `ulpdu`. Nothing must be sent in this case.
     pub fn build<E>(
         &mut self,
         which: &Fpdu,
@@ -91,7 +91,7 @@ impl Framer {
     }
 }
 
-/// Writes length, ULPDU, padding, and zeros for the CRC.
+/// Writes the length, the ULPDU, the padding, and zeros for the CRC.
 fn fill<E>(
     fpdu: &mut [u8],
     len: usize,

@@ -1,15 +1,15 @@
 //! Positions with and without markers (RFC 5044, section 4.3).
 //!
-//! A marker of four octets stands at every 512th octet of the stream, counted from the first octet
-//! of the first FPDU. So between two markers are 508 octets of FPDUs, and a position without
-//! markers (*plain*) and one with markers (*wire*) follow from each other. FPDUs are multiples of
-//! four octets, so no marker splits a length field or a CRC.
+//! A marker of four octets is at every 512th octet of the stream, counted from the first octet of
+//! the first FPDU. So there are 508 octets of FPDUs between two markers, and a position without
+//! markers (*plain*) determines the one with markers (*wire*) and vice versa. FPDUs are multiples
+//! of four octets, so no marker splits a length field or a CRC.
 
-/// Octets from one marker to the next.
+/// Number of octets from one marker to the next.
 const PERIOD: u64 = 512;
-/// Octets of a marker.
+/// Number of octets of a marker.
 pub const LEN: u64 = 4;
-/// Octets of FPDUs between two markers.
+/// Number of octets of FPDUs between two markers.
 const BETWEEN: u64 = PERIOD - LEN;
 
 /// Whether the stream has markers.
@@ -17,32 +17,33 @@ const BETWEEN: u64 = PERIOD - LEN;
 pub struct Markers(pub bool);
 
 impl Markers {
-    /// The wire octets that the first `plain` octets of FPDUs take. A marker directly behind them
-    /// does not count: it belongs to the FPDU that follows.
+    /// Returns the number of wire octets of the first `plain` octets of FPDUs. A marker directly
+    /// behind them is not counted, because it belongs to the next FPDU.
     #[must_use]
     pub const fn wire(self, plain: u64) -> u64 {
         if self.0 { plain + LEN * plain.div_ceil(BETWEEN) } else { plain }
     }
 
-    /// The octets of FPDUs among the first `wire` octets.
+    /// Returns the number of octets of FPDUs among the first `wire` octets.
     #[must_use]
     pub fn plain(self, wire: u64) -> u64 {
         if self.0 { wire - LEN * (wire / PERIOD) - LEN.min(wire % PERIOD) } else { wire }
     }
 
-    /// Whether a marker stands directly in front of the octet at this plain position.
+    /// Returns whether a marker is directly in front of the octet at this plain position.
     const fn stands_at(self, plain: u64) -> bool {
         self.0 && plain.is_multiple_of(BETWEEN)
     }
 
-    /// Octets in front of the length field of an FPDU that starts at this plain position.
+    /// Returns the number of marker octets in front of the length field of an FPDU that starts at
+    /// this plain position.
     #[must_use]
     pub const fn in_front(self, start: u64) -> usize {
         if self.stands_at(start) { LEN as usize } else { 0 }
     }
 
-    /// Calls `f` for each piece of an FPDU that starts at `start` and has `len` plain octets: with
-    /// the marker that stands in front of the piece, and the range of the piece in the FPDU.
+    /// Calls `f` for each piece of an FPDU that starts at `start` and has `len` plain octets, with
+    /// the marker in front of the piece and the range of the piece in the FPDU.
     ///
     /// # Errors
     /// The first error of `f`.
@@ -58,12 +59,12 @@ impl Markers {
             let to_next = BETWEEN - plain % BETWEEN;
             let piece = usize::try_from(to_next).unwrap_or(len).min(len - at);
             let marker = self.stands_at(plain).then(|| {
-                // The distance back to the length field, with the markers between.
+                // The distance back to the length field, including the markers in between.
                 let back = if at == 0 { 0 } else { at as u64 + LEN * passed };
                 let [.., high, low] = back.to_be_bytes();
                 [0, 0, high, low]
             });
-            // A marker in front of the length field is not between it and the next one.
+            // A marker in front of the length field is not between the field and the next marker.
             passed += u64::from(marker.is_some() && at > 0);
             f(marker, at..at + piece)?;
             at += piece;

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`start`] | the agreement of the two ends |
+//! | [`start`] | the negotiation of the two ends |
 //! | [`markers`] | positions with and without markers |
 //! | [`framer`] | FPDUs that are sent |
 //! | [`deframer`] | FPDUs that arrive |

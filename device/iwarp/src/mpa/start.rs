@@ -1,26 +1,27 @@
-//! The agreement of the two ends: functions of a request and a reply (RFC 5044, section 7.1; RFC
-//! 6581, section 9).
+//! The negotiation of the two ends, as functions of a request and a reply (RFC 5044, section 7.1;
+//! RFC 6581, section 9).
 
 use crate::wire::cursor::Fields;
 use crate::wire::start::{Control, FRAME_MAX, Kind, NOT_NEGOTIATED, Rtr, Start};
 use crate::wire::terminate::Cause;
 
-/// What an end wants, and what it can do.
+/// The requirements and abilities of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
-    /// FPDUs have CRCs. They also have them if the peer wants that.
+    /// True if FPDUs must have CRCs. They also have CRCs if the peer demands it.
     pub crc: bool,
-    /// FPDUs that arrive have markers.
+    /// True if received FPDUs must have markers.
     pub markers: bool,
-    /// The peer gets markers if it wants them; else such a connection is not made.
+    /// True if markers are sent to a peer that wants them. Otherwise no connection to such a peer
+    /// is made.
     pub accept_markers: bool,
-    /// READs and atomics that this end serves at a time.
+    /// Maximum number of READs and atomics of the peer that this end serves at a time.
     pub ird: u16,
-    /// READs and atomics that this end has outstanding.
+    /// Maximum number of READs and atomics that this end has outstanding.
     pub ord: u16,
-    /// Initiator: the revision of the request. An enhanced frame has 2.
+    /// The revision of the initiator's request. An enhanced frame has 2.
     pub revision: u8,
-    /// Initiator: it sends a first message by itself, so that the responder may send.
+    /// True if the initiator sends a first message of its own, so that the responder may send.
     pub peer_to_peer: bool,
 }
 
@@ -31,7 +32,7 @@ impl Default for Wishes {
     }
 }
 
-/// The kind of the initiator's first message. SENDs are not offered, since they would take a
+/// The type of the initiator's first message. SENDs are not offered, since they would consume a
 /// receive of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstMessage {
@@ -41,40 +42,40 @@ pub enum FirstMessage {
     Read,
 }
 
-/// What the two ends have agreed on.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// FPDUs have CRCs.
+    /// True if FPDUs have CRCs.
     pub crc: bool,
-    /// FPDUs that are sent have markers.
+    /// True if sent FPDUs have markers.
     pub markers_sent: bool,
-    /// FPDUs that arrive have markers.
+    /// True if received FPDUs have markers.
     pub markers_received: bool,
-    /// READs and atomics that this end serves at a time.
+    /// Maximum number of READs and atomics of the peer that this end serves at a time.
     pub ird: u16,
-    /// READs and atomics that this end may have outstanding.
+    /// Maximum number of READs and atomics that this end may have outstanding.
     pub ord: u16,
-    /// The message that the initiator sends by itself.
+    /// The first message that the initiator sends on its own.
     pub first: Option<FirstMessage>,
 }
 
 /// The reason for which no connection is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The responder has rejected it.
+    /// The responder has rejected the connection.
     Rejected,
-    /// A start frame is malformed, or not the one that is due.
+    /// A start frame is malformed, or not the expected one.
     Frame,
-    /// The peer wants markers, and gets none.
+    /// The peer demands markers, which this end does not send.
     Markers,
-    /// The peer wants more READs outstanding than this end serves.
+    /// The peer demands more outstanding READs than this end serves.
     Ird,
     /// The peer chose a first message that was not offered.
     FirstMessage,
 }
 
 impl Failure {
-    /// The cause of the Terminate that the peer is sent, if it is sent one.
+    /// Returns the cause of the Terminate for the peer, if one is sent.
     #[must_use]
     pub const fn cause(self) -> Option<Cause> {
         match self {
@@ -85,17 +86,17 @@ impl Failure {
     }
 }
 
-/// The number as a frame has it: 14 bits, and not the value that has another meaning.
+/// Returns the number as it is in a frame: 14 bits, without the value that means "not negotiated".
 fn depth(number: u16) -> u16 {
     number.min(NOT_NEGOTIATED - 1)
 }
 
-/// The peer's number, or `otherwise` if the peer leaves it open.
+/// Returns the peer's number, or `otherwise` if the peer does not negotiate it.
 fn agreed(peer: u16, otherwise: u16) -> u16 {
     if peer == NOT_NEGOTIATED { otherwise } else { peer }
 }
 
-/// Makes the initiator's request.
+/// Returns the initiator's request.
 #[must_use]
 pub fn request(wishes: &Wishes, private: &[u8]) -> Fields<FRAME_MAX> {
     let control = (wishes.revision >= 2).then(|| Control {
@@ -108,10 +109,10 @@ pub fn request(wishes: &Wishes, private: &[u8]) -> Fields<FRAME_MAX> {
     Start { kind: Kind::Request, markers, crc, reject: false, revision, control, private }.octets()
 }
 
-/// Makes the responder's reply to a request; returns the agreement with it.
+/// Returns the responder's reply to a request, and the result of the negotiation.
 ///
 /// # Errors
-/// The reason for which there is none. The peer is sent a [`reject`] then.
+/// The reason for which the negotiation has failed. The caller then sends a [`reject`].
 pub fn answer(
     wishes: &Wishes,
     request: &Start<'_>,
@@ -138,8 +139,8 @@ pub fn answer(
     Ok((reply.octets(), agreement))
 }
 
-/// The control words of a reply. Linux siw takes both numbers as they are, so none is larger than
-/// the one that was asked for.
+/// Returns the control words of a reply. Linux siw uses both numbers unchanged, so neither exceeds
+/// the one in the request.
 fn reply_control(asked: &Control, agreement: &mut Agreement) -> Control {
     if asked.peer_to_peer {
         let read = asked.rtr.read && !asked.rtr.write && agreement.ird > 0;
@@ -161,7 +162,8 @@ fn reply_control(asked: &Control, agreement: &mut Agreement) -> Control {
     }
 }
 
-/// Makes the responder's reply that rejects a request. It is an enhanced frame if the request was.
+/// Returns the responder's reply that rejects a request. It is an enhanced frame if the request was
+/// one.
 #[must_use]
 pub fn reject(request: &Start<'_>, private: &[u8]) -> Fields<FRAME_MAX> {
     let control = request
@@ -171,10 +173,10 @@ pub fn reject(request: &Start<'_>, private: &[u8]) -> Fields<FRAME_MAX> {
     Start { kind: Kind::Reply, markers, crc, reject: true, revision, control, private }.octets()
 }
 
-/// Concludes the agreement at the initiator.
+/// Completes the negotiation at the initiator.
 ///
 /// # Errors
-/// The reason for which there is none.
+/// The reason for which the negotiation has failed.
 pub fn conclude(wishes: &Wishes, reply: &Start<'_>) -> Result<Agreement, Failure> {
     if reply.kind != Kind::Reply {
         return Err(Failure::Frame);

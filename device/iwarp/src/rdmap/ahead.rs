@@ -1,4 +1,4 @@
-//! Segments that were placed ahead of their turn, until the stream has come to them.
+//! Segments that were placed out of order, until all octets before them have arrived.
 
 use std::collections::VecDeque;
 
@@ -6,39 +6,39 @@ use crate::tcp::StreamPos;
 use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::rdmap::{Body, Segment, SendKind};
 
-/// The octets of a segment.
+/// The payload of a segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// They have to be placed. They are those of one FPDU.
+    /// Octets that must still be placed; those of one FPDU.
     Here(&'a [u8]),
-    /// As many have been placed ahead.
+    /// The number of octets that have already been placed.
     Placed(u32),
 }
 
-/// The header of a segment that may be placed ahead. SENDs that invalidate are not among them,
-/// since their end may be refused, and nothing may be acknowledged then.
+/// The header of a segment that may be placed out of order. SENDs with invalidate are not included:
+/// their end may be refused, and then nothing may have been acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Of a WRITE.
+    /// The header of a WRITE.
     Write(Tagged),
-    /// Of the response of a READ.
+    /// The header of the response of a READ.
     ReadResponse(Tagged),
-    /// Of a SEND: the message, the offset of the segment in it.
+    /// The header of a SEND: the message, and the offset of the segment in it.
     Send(SendKind, Msn, u32),
 }
 
-/// A segment without its octets.
+/// A segment without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Its header.
     pub header: Header,
-    /// No segment of its message follows.
+    /// True if it is the last segment of its message.
     pub last: bool,
-    /// Its octets.
+    /// Number of octets of its payload.
     pub len: u32,
 }
 
-/// A place in the stream, and what stands there.
+/// A range of the stream, and the segment in it.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: StreamPos,
@@ -46,7 +46,7 @@ struct Entry {
     placed: Placed,
 }
 
-/// Segments that were placed ahead, in the order of the stream.
+/// Segments that were placed out of order, in the order of the stream.
 #[derive(Debug)]
 pub struct Table {
     list: VecDeque<Entry>,
@@ -54,7 +54,7 @@ pub struct Table {
 }
 
 impl<'a> Payload<'a> {
-    /// The number of octets.
+    /// Returns the number of octets.
     #[must_use]
     pub const fn len(&self) -> u32 {
         match self {
@@ -64,13 +64,13 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no octets.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The octets that have to be placed.
+    /// Returns the octets that must still be placed.
     #[must_use]
     pub const fn here(self) -> Option<&'a [u8]> {
         match self {
@@ -81,7 +81,7 @@ impl<'a> Payload<'a> {
 }
 
 impl Placed {
-    /// The segment, if one of its kind may be placed ahead.
+    /// Returns the header of a segment, if such a segment may be placed out of order.
     #[must_use]
     pub const fn of(segment: &Segment<'_>) -> Option<Self> {
         let (header, octets) = match segment.body {
@@ -98,26 +98,26 @@ impl Placed {
 }
 
 impl Table {
-    /// Makes a table for so many segments. It allocates here, and never later.
+    /// Creates a table for `capacity` segments. It allocates memory here only.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { list: VecDeque::with_capacity(capacity), capacity }
     }
 
-    /// Segments that may be inserted.
+    /// Returns the number of segments that may be inserted.
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity - self.list.len()
     }
 
-    /// Whether a segment that was placed ahead ends here.
+    /// Returns whether a segment in the table ends at this position.
     #[must_use]
     pub fn ends_at(&self, at: StreamPos) -> bool {
         let behind = self.list.partition_point(|entry| entry.end < at);
         self.list.get(behind).is_some_and(|entry| entry.end == at)
     }
 
-    /// Returns whether exactly this segment stands here, or `None` if a part of another one does.
+    /// Returns whether exactly this segment is in the table, or `None` if it overlaps another one.
     #[must_use]
     pub fn has(&self, start: StreamPos, end: StreamPos, placed: &Placed) -> Option<bool> {
         let at = self.list.partition_point(|entry| entry.end <= start);
@@ -130,14 +130,14 @@ impl Table {
         }
     }
 
-    /// Inserts a segment. There is room, and its place is free.
+    /// Inserts a segment. There must be room, and its range must be free.
     pub fn insert(&mut self, start: StreamPos, end: StreamPos, placed: Placed) {
         let at = self.list.partition_point(|entry| entry.start < start);
         self.list.insert(at, Entry { start, end, placed });
     }
 
-    /// Takes the segment that stands here, with the position behind it. All before it are
-    /// forgotten.
+    /// Removes the segment that starts at `start`, and returns it with the position behind it.
+    /// Removes all segments before it, too.
     pub fn take(&mut self, start: StreamPos) -> Option<(Placed, StreamPos)> {
         while self.list.front()?.start < start {
             self.list.pop_front();

@@ -1,28 +1,28 @@
-//! READs and atomics whose answer is missing, in the order in which the peer answers them.
+//! Outstanding READs and atomics, in the order in which the peer answers them.
 
 use std::collections::VecDeque;
 
 use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::terminate::Cause;
 
-/// A READ or atomic whose answer is missing.
+/// An outstanding READ or atomic.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// The number of the work request; `None` of the first message that the initiator sends by
-    /// itself.
+    /// The number of the work request, or `None` for the first message that the initiator sends on
+    /// its own.
     item: Option<u64>,
     expected: Expected,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// Responses to this place, with this many octets, of which some have come.
+    /// Responses to this place with `len` octets, of which `got` have arrived.
     Read { sink: Tagged, len: u32, got: u32 },
     /// The response to the atomic with this number.
     Atomic(u32),
 }
 
-/// Answers that are missing.
+/// The outstanding READs and atomics.
 #[derive(Debug)]
 pub(super) struct Answers {
     asked: VecDeque<Asked>,
@@ -31,7 +31,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Makes an empty queue with room for so many.
+    /// Creates an empty queue for `capacity` operations.
     pub(super) fn new(capacity: usize) -> Self {
         Self { asked: VecDeque::with_capacity(capacity), response: Msn::FIRST }
     }
@@ -44,25 +44,25 @@ impl Answers {
         self.asked.is_empty()
     }
 
-    /// Appends a READ of a work request, or of none.
+    /// Appends the READ of a work request, or a READ without one.
     pub(super) fn ask_read(&mut self, item: Option<u64>, sink: Tagged, len: u32) {
         self.asked.push_back(Asked { item, expected: Expected::Read { sink, len, got: 0 } });
     }
 
-    /// Appends an atomic of a work request.
+    /// Appends the atomic of a work request.
     pub(super) fn ask_atomic(&mut self, item: u64) {
-        // CAST: the response brings the low bits of the number back.
+        // CAST: the response returns the low bits of the number.
         let expected = Expected::Atomic(item as u32);
         self.asked.push_back(Asked { item: Some(item), expected });
     }
 
-    /// The work request whose answer comes next.
+    /// Returns the work request whose answer is next.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.asked.front()?.item
     }
 
-    /// Takes `new` octets of the response of a READ. They have to be those that come next. Returns
-    /// the work request, and the octets that came before.
+    /// Processes `new` octets of the response of a READ, which must be the next ones. Returns the
+    /// work request, and the number of octets that arrived before.
     ///
     /// # Errors
     /// The cause of the end of the stream.
@@ -88,8 +88,8 @@ impl Answers {
         Ok((asked.item, std::mem::replace(got, end)))
     }
 
-    /// Finds the READ to which octets ahead of their turn belong, if there is no doubt. Returns its
-    /// work request, and the octets before them.
+    /// Finds the READ to which octets that arrived out of order belong, if that is certain. Returns
+    /// its work request, and the number of octets before them.
     pub(super) fn read_ahead(
         &self,
         (at, last): (Tagged, bool),
@@ -107,7 +107,7 @@ impl Answers {
         places.next().is_none().then_some(found)
     }
 
-    /// Takes the response of an atomic. Returns the work request.
+    /// Processes the response of an atomic. Returns the work request.
     ///
     /// # Errors
     /// The cause of the end of the stream.
@@ -123,7 +123,7 @@ impl Answers {
         }
     }
 
-    /// The oldest READ or atomic has its whole answer. Returns its work request.
+    /// Removes the oldest READ or atomic, whose answer is complete. Returns its work request.
     pub(super) fn answered(&mut self) -> Option<u64> {
         self.asked.pop_front()?.item
     }

@@ -1,11 +1,11 @@
-//! The two rules by which a message is complete although its octets are read again whenever they
-//! are lost: when all of them have been acknowledged.
+//! The two rules for the completion of a message. Lost octets are read from memory again, so a
+//! message is complete only when all of its octets have been acknowledged.
 //!
-//! *By sequence number*: the position behind the message is noted when it is handed over, and the
-//! message is complete when the first unacknowledged position has reached it. *By queue length*:
-//! the octets that are handed over later are counted, and the message is complete when no more than
-//! these are unacknowledged. Both give the same result; the second needs nothing but the length of
-//! the send queue.
+//! *By sequence number*: the position behind the message is recorded when it is handed over to TCP,
+//! and the message is complete when the first unacknowledged position has reached it. *By queue
+//! length*: the octets that are handed over later are counted, and the message is complete when at
+//! most that many octets are unacknowledged. Both give the same result. The second rule needs only
+//! the length of the send queue.
 
 use crate::tcp::StreamPos;
 
@@ -19,25 +19,25 @@ pub enum Rule {
     QueueLength,
 }
 
-/// One look at the connection. Both numbers have to be taken at the same time.
+/// The state of the connection at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// The first position that is not acknowledged.
     pub unacknowledged: StreamPos,
-    /// Octets that were handed over and are not acknowledged.
+    /// Number of octets that were handed over and are not acknowledged.
     pub queued: u64,
 }
 
-/// What is noted of a message when its last octet has been handed over.
+/// The record of a message whose last octet has been handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The position behind it.
     Behind(StreamPos),
-    /// All octets that had been handed over.
+    /// The number of all octets that had been handed over.
     HandedOver(u64),
 }
 
-/// Notes messages and tells when they are complete.
+/// Records messages, and decides when they are complete.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tracker {
     rule: Rule,
@@ -45,23 +45,23 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Makes a tracker.
+    /// Creates a tracker.
     #[must_use]
     pub const fn new(rule: Rule) -> Self {
         Self { rule, handed_over: 0 }
     }
 
-    /// Counts octets that are handed over, of whatever origin.
+    /// Counts octets that are handed over, whatever their origin.
     pub const fn hand_over(&mut self, octets: u64) {
         self.handed_over = self.handed_over.saturating_add(octets);
     }
 
-    /// Counts octets that were handed over and are taken back.
+    /// Counts octets that were handed over and are withdrawn.
     pub const fn take_back(&mut self, octets: u64) {
         self.handed_over = self.handed_over.saturating_sub(octets);
     }
 
-    /// Notes a message whose last octet has just been handed over.
+    /// Returns the record of a message whose last octet has just been handed over.
     #[must_use]
     pub const fn mark(&self, look: Look) -> Mark {
         match self.rule {

@@ -1,9 +1,9 @@
-//! Messages in the stream that is sent.
+//! The log of sent messages.
 //!
-//! The log has an entry for each message that is not acknowledged to its end: its header, where its
-//! octets come from, its place in the stream, and the payload of its FPDUs, which is fixed when it
-//! is appended. So each range of the stream can be built again, octet by octet the same, as often
-//! as it is lost. Before the first message stands the start frame.
+//! The log has an entry for each message that is not completely acknowledged: its header, the
+//! source of its payload, its position in the stream, and the payload of its FPDUs, which is fixed
+//! when it is appended. So each range of the stream can be built again with the same content
+//! whenever it is lost. The start frame is in front of the first message.
 
 use std::collections::VecDeque;
 
@@ -16,55 +16,55 @@ use crate::wire::ddp::{Header, Model, Msn, Stag, TAGGED, Tagged, UNTAGGED};
 use crate::wire::fpdu;
 use crate::wire::rdmap::{Opcode, REQUEST_MAX};
 
-/// The octets at the end of an FPDU that stay in one segment: Linux siw computes a wrong CRC if it
-/// gets the padding and the CRC in two pieces.
+/// Number of octets at the end of an FPDU that stay in one segment: Linux siw computes a wrong CRC
+/// if it receives the padding and the CRC in two pieces.
 const UNCUT: u64 = 8;
 
-/// A message of the stream, without its place there.
+/// A message of the stream, without its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     /// The opcode.
     pub opcode: Opcode,
-    /// The place of its first octet, if it is tagged.
+    /// The destination of its first octet, if it is tagged.
     pub at: Tagged,
-    /// The STag that it invalidates; else zero.
+    /// The STag that it invalidates, or zero.
     pub invalidate: Stag,
     /// Its number, if it is untagged.
     pub msn: Msn,
-    /// Octets of its payload.
+    /// Number of octets of its payload.
     pub len: u32,
-    /// Where these come from.
+    /// The source of its payload.
     pub payload: Payload,
 }
 
-/// The origin of a message's payload.
+/// The source of a message's payload.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload {
     /// The memory of this work request.
     Work(u64),
     /// Memory that the peer reads.
     Source(ReadSource),
-    /// Octets that the log keeps.
+    /// Octets that are stored in the log.
     Kept(Fields<REQUEST_MAX>),
     /// A private copy of the octets of a work request.
     Copied(u64),
 }
 
-/// Octets that cannot be built: the work request whose memory is gone, if it is one's.
+/// Octets that cannot be built. If they belong to a work request, its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub Option<u64>);
 
-/// A range that the log does not have.
+/// The error for a range that is not in the log.
 const NOWHERE: Unreadable = Unreadable(None);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     message: Message,
-    /// Plain positions of its first FPDU and behind the last one that is sent: at the end of the
+    /// Plain positions of its first FPDU, and behind the last one that is sent. At the end of the
     /// stream the message may lose FPDUs.
     start: u64,
     end: u64,
-    /// Octets of payload in each FPDU but the last.
+    /// Number of octets of payload in each FPDU except the last.
     step: u32,
 }
 
@@ -72,12 +72,12 @@ struct Entry {
 #[derive(Clone, Copy)]
 struct Part {
     entry: usize,
-    /// The number of the FPDU in its message.
+    /// The number of the FPDU in its message, from 0.
     nth: u64,
     fpdu: Fpdu,
 }
 
-/// Messages in the stream that is sent.
+/// The log of sent messages.
 #[derive(Debug)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -88,15 +88,15 @@ pub struct Log {
     /// The plain position behind the last entry.
     end: u64,
     pool: Pool,
-    /// An FPDU of which a part was asked for, and its plain position: the rest must belong to it,
-    /// though the memory of a READ may change.
+    /// An FPDU of which a part has been built, and its plain position. The rest must match,
+    /// although the memory of a READ may change.
     whole: Vec<u8>,
     cut: Option<u64>,
 }
 
 impl Log {
-    /// Makes a log for `capacity` messages, with a start frame in front of them. It allocates here,
-    /// and never later.
+    /// Creates a log for `capacity` messages, which begins with a start frame. It allocates memory
+    /// here only.
     #[must_use]
     pub fn new(frame: &[u8], form: Form, capacity: usize, pool: usize) -> Self {
         let most = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
@@ -112,20 +112,20 @@ impl Log {
         }
     }
 
-    /// Sets the form of FPDUs, before the first.
+    /// Sets the form of FPDUs, before the first one.
     pub fn agree(&mut self, form: Form) {
         if self.end == 0 {
             self.framer = Framer::new(form);
         }
     }
 
-    /// The number of messages that may be appended.
+    /// Returns the number of messages that may be appended.
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity.saturating_sub(self.entries.len())
     }
 
-    /// The position behind the last octet.
+    /// Returns the position behind the last octet.
     #[must_use]
     pub fn end(&self) -> StreamPos {
         let wire = self.framer.form().markers.wire(self.end);
@@ -155,7 +155,7 @@ impl Log {
             return false;
         }
         let header = message.header_len();
-        // A multiple of four leaves no padding.
+        // A multiple of four needs no padding.
         let step = mulpdu.saturating_sub(header as u32).max(4) & !3;
         let mut entry = Entry { message, start: self.end, end: self.end, step };
         entry.end = entry.last().end();
@@ -164,7 +164,8 @@ impl Log {
         true
     }
 
-    /// Forgets messages that are acknowledged to their ends, and tells the memory of answers.
+    /// Removes messages that are completely acknowledged, and reports acknowledged answers to the
+    /// memory.
     pub fn release(&mut self, memory: &mut impl Memory, unacknowledged: StreamPos) {
         let markers = self.framer.form().markers;
         let wire = unacknowledged.since(StreamPos(self.frame.len() as u64));
@@ -182,8 +183,8 @@ impl Log {
         }
     }
 
-    /// Drops FPDUs that lie behind this position with all of their octets. A message may lose its
-    /// last ones.
+    /// Removes FPDUs all of whose octets are behind this position. A message may lose its last
+    /// FPDUs.
     pub fn truncate(&mut self, sent: StreamPos) {
         let markers = self.framer.form().markers;
         let wire = sent.since(StreamPos(self.frame.len() as u64));
@@ -204,8 +205,8 @@ impl Log {
         self.end = last.end;
     }
 
-    /// The length of a segment that starts at `at` and has at most `most` octets: whole FPDUs, or a
-    /// part of one that leaves its last octets together.
+    /// Returns the length of a segment that starts at `at` and has at most `most` octets: whole
+    /// FPDUs, or a part of one that keeps its last octets together.
     #[must_use]
     pub fn cut(&self, at: StreamPos, most: usize) -> usize {
         let frame = self.frame.len() as u64;
@@ -290,7 +291,7 @@ impl Log {
         Ok(())
     }
 
-    /// Finds the FPDU that has the octet at a wire position.
+    /// Finds the FPDU with the octet at a wire position.
     fn find(&self, wire: u64) -> Option<Part> {
         let plain = self.framer.form().markers.plain(wire);
         let entry = self.entries.partition_point(|entry| entry.end <= plain);
@@ -300,7 +301,7 @@ impl Log {
         Some(Part { entry, nth, fpdu: found.fpdu(nth) })
     }
 
-    /// The FPDU behind another.
+    /// Returns the FPDU behind another one.
     fn after(&self, part: &Part) -> Option<Part> {
         let entry = self.entries.get(part.entry)?;
         let (place, nth) = if part.fpdu.end() < entry.end {
@@ -318,7 +319,7 @@ impl Message {
         if self.opcode.queue().is_some() { UNTAGGED } else { TAGGED }
     }
 
-    /// The header of the segment whose payload starts at `offset`.
+    /// Returns the header of the segment whose payload starts at `offset`.
     fn header(&self, offset: u32, last: bool) -> Header {
         let model = match self.opcode.queue() {
             Some(queue) => {
@@ -334,7 +335,7 @@ impl Message {
 }
 
 impl Entry {
-    /// The number of FPDUs.
+    /// Returns the number of FPDUs.
     fn count(&self) -> u64 {
         u64::from(self.message.len.div_ceil(self.step.max(1)).max(1))
     }
@@ -343,17 +344,17 @@ impl Entry {
         self.fpdu(self.count() - 1)
     }
 
-    /// Whether all of the message is sent.
+    /// Returns whether all FPDUs of the message are sent.
     fn is_whole(&self) -> bool {
         self.last().end() == self.end
     }
 
-    /// Octets of each FPDU but the last.
+    /// Returns the number of octets of each FPDU except the last.
     const fn size(&self) -> u64 {
         fpdu::size(self.message.header_len() + self.step as usize) as u64
     }
 
-    /// The offset of the payload of an FPDU, and its length.
+    /// Returns the offset and the length of the payload of an FPDU.
     fn part(&self, nth: u64) -> (u32, u32) {
         let offset = u32::try_from(nth * u64::from(self.step)).unwrap_or(self.message.len);
         (offset, self.message.len.saturating_sub(offset).min(self.step))

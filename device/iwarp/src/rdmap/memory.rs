@@ -1,8 +1,8 @@
-//! The memory of the two ends, as the caller reaches it.
+//! The interface to the memory of the two ends.
 //!
-//! A segment passes [`Memory::place`] or [`Memory::place_ahead`], once with success. The last one
-//! of a message then passes [`Memory::end`], when the stream has no gap before its end. These are
-//! the responder's primitives of the adapter: `place` is its `begin` with the copy, `end` is its
+//! Each segment is passed to [`Memory::place`] or [`Memory::place_ahead`] until one call succeeds.
+//! [`Memory::end`] is then called for the last segment of a message, when all octets before its end
+//! have arrived. In the adapter's responder, `place` is its `begin` with the copy, and `end` is its
 //! `end`.
 
 use crate::tcp::{Gone, StreamPos};
@@ -12,15 +12,15 @@ use crate::wire::rdmap::{AtomicOp, IMMEDIATE};
 /// An operation of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// SEND; with invalidate, of this STag.
+    /// SEND. With an STag, it invalidates this STag.
     Send(Option<Stag>),
-    /// RDMA WRITE to the place of this segment's first octet.
+    /// RDMA WRITE. The address is that of this segment's first octet.
     Write(Tagged),
-    /// RDMA READ of this place.
+    /// RDMA READ of this address.
     Read(Tagged),
     /// An atomic on this word.
     Atomic(Tagged, AtomicOp),
-    /// Immediate data, which takes a receive of its own.
+    /// Immediate data, which consumes a receive of its own.
     Immediate([u8; IMMEDIATE]),
 }
 
@@ -29,27 +29,27 @@ pub enum Operation {
 pub struct Inbound {
     /// The operation.
     pub operation: Operation,
-    /// Octets of the message that came earlier.
+    /// Number of octets of the message before this segment.
     pub at: u32,
-    /// Octets of this segment; of a READ, the octets that are to be read.
+    /// Number of octets of this segment. For a READ, the number of octets to read.
     pub len: u32,
-    /// No segment of the message follows.
+    /// True if it is the last segment of the message.
     pub last: bool,
-    /// It asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
-    /// The number of the message among all that have begun, by which keys that are good for one
-    /// message know it.
+    /// The number of the message among all that have begun. It identifies the message to keys that
+    /// are valid for one message.
     pub number: u64,
     /// The position behind the segment in the stream.
     pub end: StreamPos,
 }
 
-/// Memory that a READ of the peer names.
+/// Memory that a READ of the peer refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSource {
-    /// The place.
+    /// Its address.
     pub at: Tagged,
-    /// Its octets.
+    /// Its number of octets.
     pub len: u32,
     /// The number of the message, as in [`Inbound::number`].
     pub number: u64,
@@ -58,15 +58,15 @@ pub struct ReadSource {
 /// The reason for which an operation of the peer is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No receive is posted. The segment waits, and comes again.
+    /// No receive is posted. The segment waits, and is passed again.
     NotReady,
     /// The operation is not enabled for the QP.
     Disabled,
-    /// The STag names nothing that is valid.
+    /// The STag does not refer to anything valid.
     Invalid,
     /// The STag belongs to another protection domain, or to another stream.
     Foreign,
-    /// The range leaves the buffer.
+    /// The range exceeds the buffer.
     Bounds,
     /// The range wraps around the end of the address space.
     Wrap,
@@ -82,27 +82,27 @@ pub enum Refused {
     Gone,
 }
 
-/// The place of a segment that is ahead of its turn.
+/// The destination of a segment that has arrived out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Octets of a WRITE.
     Write(Tagged),
     /// Octets of a SEND.
     Send {
-        /// Its receive, counted from that of the oldest SEND that has not ended, which is 0.
+        /// The index of its receive, where 0 is that of the oldest SEND that has not ended.
         receive: u32,
-        /// Octets of the message before them.
+        /// Number of octets of the message before them.
         at: u32,
     },
 }
 
-/// A segment ahead of its turn: octets of the stream before it are missing. Messages may begin in
-/// these, so the number that its message will have is not known.
+/// A segment that has arrived out of order: octets of the stream before it are missing. Messages
+/// may begin in these octets, so the number of its message is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Early {
-    /// The place of its first octet.
+    /// The destination of its first octet.
     pub destination: Destination,
-    /// No segment of the message follows.
+    /// True if it is the last segment of its message.
     pub last: bool,
     /// The position behind the segment in the stream.
     pub end: StreamPos,
@@ -113,8 +113,8 @@ pub struct Early {
 pub enum Ended {
     /// It is complete.
     Now,
-    /// The caller has to wait before it completes it, for uses of a key that has ended. Nothing is
-    /// delivered until the caller resumes the connection.
+    /// The caller must wait for uses of an invalidated key before it completes the message. Nothing
+    /// is delivered until the caller resumes the connection.
     Later,
 }
 
@@ -127,7 +127,7 @@ pub trait Memory {
     fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Gone>;
 
     /// Writes octets of the answer of a READ or atomic into the memory of its work request. The old
-    /// value of an atomic is a number of 64 bits in the order of this machine.
+    /// value of an atomic is a 64-bit number in native byte order.
     ///
     /// # Errors
     /// [`Gone`] if they cannot be written.
@@ -139,26 +139,27 @@ pub trait Memory {
     /// [`Gone`] if they cannot be read any more.
     fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone>;
 
-    /// The peer has acknowledged the answer of its READ, so it is not read again: a key that is
-    /// good for one message ends.
+    /// Reports that the peer has acknowledged the answer of its READ. The memory is not read again,
+    /// and a key that is valid for one message ends.
     fn answered(&mut self, source: &ReadSource) {
         let _ = source;
     }
 
-    /// Checks a segment and places its octets; of a READ it checks the memory alone.
+    /// Checks a segment and places its octets. For a READ, it only checks the memory.
     ///
     /// # Errors
     /// The reason for which nothing was placed.
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused>;
 
-    /// Checks a segment ahead of its turn, and places its octets. Nothing else happens before
-    /// [`Self::end`], which tells the message's number and the same [`Early::end`]. A SEND needs
-    /// the receive that it names, and all before that one; from then on they belong to this
-    /// stream. A key that is good for one message ends with the position of its last segment:
-    /// until then no other last segment may name it.
+    /// Checks a segment that has arrived out of order, and places its octets. It has no other
+    /// effect before [`Self::end`], which gets the message's number and the same [`Early::end`]. A
+    /// SEND needs the receive that it refers to and all before that one, which belong to this
+    /// stream from then on. A key that is valid for one message is bound to the position of the
+    /// message's last segment. Until the stream reaches that position, no other last segment may
+    /// use the key.
     ///
-    /// Returns whether it has been placed. If not, nothing has changed, and the segment passes
-    /// [`Self::place`] in its turn, where a fault is reported.
+    /// Returns whether the octets have been placed. If not, nothing has changed, and the segment is
+    /// passed to [`Self::place`] in order, which reports any error.
     fn place_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
         let _ = (early, octets);
         false
@@ -167,16 +168,16 @@ pub trait Memory {
     /// Ends a message whose segments have all been placed.
     ///
     /// # Errors
-    /// When an STag may not be invalidated, or the receive cannot be completed.
+    /// An STag must not be invalidated, or the receive cannot be completed.
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused>;
 
-    /// Whether the turn of the caller is over. Octets that are acknowledged already wait for the
-    /// next one then.
+    /// Returns whether the turn of the caller is over. Octets that have been acknowledged then wait
+    /// for the next turn.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Executes an atomic; returns the old value of the word.
+    /// Executes an atomic. Returns the old value of the word.
     ///
     /// # Errors
     /// The reason for which it was not executed.

@@ -2,17 +2,17 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`memory`] | the memory of the two ends, as the caller reaches it |
+//! | [`memory`] | the interface to the memory of the two ends |
 //! | [`work`] | work requests and their outcomes |
-//! | [`log`] | messages in the stream that is sent |
+//! | [`log`] | the log of sent messages |
 //! | `pool` | private copies of short messages |
 //! | [`completion`] | the two rules of completion |
 //! | [`requester`] | work requests that are not completed |
-//! | `answers` | answers that are missing |
+//! | `answers` | outstanding READs and atomics |
 //! | [`responder`] | READs and atomics of the peer |
-//! | [`receive`] | messages that arrive |
-//! | [`ahead`] | segments that were placed ahead of their turn |
-//! | [`terminate`] | from refusals to causes, and from causes to outcomes |
+//! | [`receive`] | received messages |
+//! | [`ahead`] | segments that were placed out of order |
+//! | [`terminate`] | the causes of refusals, and the outcomes of causes |
 
 pub mod ahead;
 mod answers;

@@ -1,22 +1,22 @@
-//! Private copies of short messages, which are complete as soon as they have been sent.
+//! Copies of short messages, which are complete as soon as they have been sent.
 
 /// A ring of octets. Copies are released in the order in which they were made.
 #[derive(Debug)]
 pub(super) struct Pool {
     octets: Vec<u8>,
-    /// The number of octets that were ever taken, and released.
+    /// Number of octets that were ever allocated, and that were ever released.
     head: u64,
     tail: u64,
 }
 
 impl Pool {
-    /// Makes a ring; it allocates here, and never later.
+    /// Creates a ring. It allocates memory here only.
     pub(super) fn new(room: usize) -> Self {
         Self { octets: vec![0; room], head: 0, tail: 0 }
     }
 
-    /// Takes room for a copy; returns its name. A copy is in one piece, so the end of the ring may
-    /// be left out.
+    /// Allocates a copy of `len` octets, and returns its name. A copy is contiguous, so octets at
+    /// the end of the ring may stay unused.
     pub(super) fn take(&mut self, len: usize) -> Option<(u64, &mut [u8])> {
         let room = self.octets.len() as u64;
         let at = self.head.checked_rem(room)?;
@@ -36,7 +36,7 @@ impl Pool {
         self.octets.get(from + at..from + at + len)
     }
 
-    /// Releases a copy, and all that were made before it.
+    /// Releases a copy, and all that were allocated before it.
     pub(super) const fn release(&mut self, name: u64, len: usize) {
         self.tail = name + len as u64;
     }

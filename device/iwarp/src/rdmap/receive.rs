@@ -1,4 +1,4 @@
-//! Messages that arrive, in the order of the stream: their numbers, their offsets, their placement.
+//! Processing of received messages, in the order of the stream: numbers, offsets and placement.
 
 use super::ahead::{Header, Payload, Placed};
 use super::memory::{Destination, Early, Ended, Inbound, Memory, Operation, Refused};
@@ -10,35 +10,35 @@ use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::rdmap::{AtomicRequest, Body, IMMEDIATE, ReadRequest, Segment, SendKind};
 use crate::wire::terminate::{Cause, Report};
 
-/// The two halves of RDMAP that a segment may concern, and the memory.
+/// The requester and the responder, and the memory.
 pub struct Ends<'a, M> {
-    /// Work requests, for responses.
+    /// The requester, for responses.
     pub requester: &'a mut Requester,
-    /// READs and atomics of the peer.
+    /// The responder, for READs and atomics of the peer.
     pub responder: &'a mut Responder,
     /// The memory.
     pub memory: &'a mut M,
 }
 
-/// Receives ahead of their turn that segments are placed into.
+/// Maximum number of receives beyond the next one into which segments are placed out of order.
 const RECEIVES_AHEAD: u32 = 16;
 
-/// The state after a segment.
+/// The state of a message after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The message goes on.
+    /// More segments of the message follow.
     Placed,
     /// A message has ended.
     Ended,
-    /// A message has ended, and the caller has to wait before it completes it.
+    /// A message has ended, and the caller must wait before it completes the message.
     Later,
-    /// There is no receive. Nothing has changed, and the segment has to come again.
+    /// There is no receive. Nothing has changed, and the segment must be passed again.
     NotReady,
     /// The peer has ended the stream.
     Terminated(Report),
 }
 
-/// A SEND of which segments are missing.
+/// A SEND some of whose segments are missing.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     kind: SendKind,
@@ -46,23 +46,23 @@ struct Open {
     number: u64,
 }
 
-/// A WRITE of which segments are missing.
+/// A WRITE some of whose segments are missing.
 #[derive(Clone, Copy, Debug)]
 struct OpenWrite {
     number: u64,
-    /// The last of its segments that had a payload.
+    /// The last segment that had a payload.
     placed: Option<Inbound>,
 }
 
-/// Messages that arrive.
+/// The state of received messages.
 #[derive(Debug)]
 pub struct Receive {
     /// The number of the next SEND or immediate data.
     expected: Msn,
     send: Option<Open>,
-    /// The WRITE of which segments are missing.
+    /// The WRITE some of whose segments are missing.
     write: Option<OpenWrite>,
-    /// Messages that have begun.
+    /// Number of messages that have begun.
     begun: u64,
 }
 
@@ -73,10 +73,10 @@ impl Default for Receive {
 }
 
 impl Receive {
-    /// Takes a segment; `end` is the position behind it.
+    /// Processes a segment. `end` is the position behind it.
     ///
     /// # Errors
-    /// The cause for a Terminate. Nothing of the segment has an effect then.
+    /// The cause for a Terminate. The segment then has no effect.
     pub fn take<M: Memory>(
         &mut self,
         segment: &Segment<'_>,
@@ -110,7 +110,8 @@ impl Receive {
         }
     }
 
-    /// Takes a segment whose octets were placed ahead, now that its turn has come.
+    /// Processes a segment whose octets were placed out of order, after all octets before it have
+    /// arrived.
     ///
     /// # Errors
     /// The cause for a Terminate.
@@ -134,7 +135,7 @@ impl Receive {
         }
     }
 
-    /// Places the octets of a segment ahead of its turn. Returns whether that has been done; if
+    /// Places the octets of a segment that has arrived out of order. Returns whether it did; if
     /// not, nothing has changed.
     pub fn place_ahead<M: Memory>(
         &self,
@@ -144,7 +145,7 @@ impl Receive {
     ) -> bool {
         let last = segment.last;
         let (destination, octets) = match segment.body {
-            // The place of a segment without payload is not checked.
+            // The address of a segment without payload is not checked.
             Body::Write(_, []) => return true,
             Body::Write(at, octets) => {
                 if at.to.checked_add(octets.len() as u64 - 1).is_none() {
@@ -187,12 +188,12 @@ impl Receive {
             number,
             end,
         };
-        // The place of a segment without payload is not checked (RFC 5041, section 7.1).
+        // The address of a segment without payload is not checked (RFC 5041, section 7.1).
         if len > 0 {
             if at.to.checked_add(u64::from(len) - 1).is_none() {
                 return Err(Cause::TaggedWrap);
             }
-            // A message has one STag, so that the key of all of it ends with the message.
+            // A message has only one STag, so that the whole key ends with the message.
             let first = open.placed.map(|placed| placed.operation);
             if matches!(first, Some(Operation::Write(first)) if first.stag != at.stag) {
                 return Err(Cause::TaggedInvalidStag);
@@ -206,7 +207,7 @@ impl Receive {
         self.begun += u64::from(self.write.is_none());
         let placed = if len > 0 { Some(inbound) } else { open.placed };
         self.write = (!last).then_some(OpenWrite { number, placed });
-        // An empty last segment need not name the key of the message.
+        // An empty last segment need not name the STag of the message.
         match placed.filter(|_| last) {
             Some(placed) => finish(&Inbound { last, end, ..placed }, memory),
             None => Ok(step(last)),
@@ -227,7 +228,7 @@ impl Receive {
         if open.kind != kind {
             return Err(Cause::Opcode);
         }
-        // Segments of a message come in the order of their offsets.
+        // The segments of a message have ascending offsets.
         if mo != open.so_far {
             return Err(Cause::MessageOffset);
         }
@@ -295,7 +296,7 @@ impl Receive {
         ends.responder.check(msn)?;
         let operation = Operation::Read(request.source);
         let inbound = self.request(operation, request.size, end);
-        // The place of a READ without payload is not checked either.
+        // The address of a READ without payload is not checked either.
         if request.size > 0 {
             if request.source.to.checked_add(u64::from(request.size) - 1).is_none() {
                 return Err(Cause::Wrap);

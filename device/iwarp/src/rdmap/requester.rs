@@ -1,8 +1,8 @@
-//! Work requests that are not completed, in the order of the queue.
+//! Work requests that are not completed, in the order of the send queue.
 //!
 //! A work request waits, is appended to the stream, and is complete when the peer has acknowledged
-//! all of it (or, for a READ or atomic, has answered it). Completions come in the order of the
-//! queue. When the stream ends, a work request is flushed only after TCP has let go of its memory.
+//! all of it, or has answered it in the case of a READ or atomic. Completions have the order of the
+//! queue. When the stream ends, a work request is flushed only after TCP no longer uses its memory.
 
 use std::collections::VecDeque;
 
@@ -16,12 +16,12 @@ use crate::tcp::StreamPos;
 use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::terminate::Cause;
 
-/// Attributes of a requester.
+/// Configuration of a requester.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Work requests that are not completed.
+    /// Maximum number of work requests that are not completed.
     pub capacity: usize,
-    /// Messages of RFC 7306 may be sent.
+    /// True if messages of RFC 7306 may be sent.
     pub extensions: bool,
 }
 
@@ -30,18 +30,19 @@ pub struct Config {
 enum Stage {
     /// It is not in the stream.
     Waiting,
-    /// It is.
+    /// It is in the stream.
     Sent {
         mark: Mark,
         end: StreamPos,
-        /// Its memory is not read again, so it is complete as soon as it has been sent.
+        /// True if its memory is not read again, so that it is complete as soon as it has been
+        /// sent.
         private: bool,
     },
 }
 
 impl Stage {
-    /// Whether nothing has to be sent again: all has been acknowledged, or has been sent from a
-    /// private copy.
+    /// Returns whether nothing must be sent again: all octets have been acknowledged, or have been
+    /// sent from a private copy.
     fn is_complete(self, tracker: &Tracker, look: Look, sent: StreamPos) -> bool {
         match self {
             Self::Waiting => false,
@@ -56,13 +57,13 @@ impl Stage {
 struct Item {
     request: WorkRequest,
     stage: Stage,
-    /// It has an answer that has not come.
+    /// True if its answer has not arrived.
     unanswered: bool,
-    /// It was complete when the stream ended.
+    /// True if it was complete when the stream ended.
     complete: bool,
 }
 
-/// The work request that a failure is about.
+/// The work request that caused a failure.
 #[derive(Clone, Copy, Debug)]
 enum Blame {
     Nobody,
@@ -70,7 +71,7 @@ enum Blame {
     Item(u64, Outcome),
 }
 
-/// The reason for which a response ends the stream: the cause for the peer.
+/// The reason for which a response ends the stream: the cause for the Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mistake(pub Cause);
 
@@ -79,20 +80,20 @@ pub struct Mistake(pub Cause);
 pub struct Requester {
     config: Config,
     items: VecDeque<Item>,
-    /// The number of the first item; numbers count up.
+    /// The number of the first item. Numbers are consecutive.
     first: u64,
-    /// Items at the front that are in the stream.
+    /// Number of items at the front that are in the stream.
     started: usize,
     answers: Answers,
-    /// READs and atomics that may be outstanding.
+    /// Maximum number of outstanding READs and atomics.
     ord: u16,
     failed: Option<Blame>,
-    /// The stream has ended, and it is noted what was complete then.
+    /// True if the stream has ended, and `complete` of all items has been set.
     settled: bool,
 }
 
 impl Requester {
-    /// Makes a requester. It allocates here, and never later.
+    /// Creates a requester. It allocates memory here only.
     #[must_use]
     pub fn new(config: Config, ord: u16) -> Self {
         Self {
@@ -107,8 +108,8 @@ impl Requester {
         }
     }
 
-    /// Sets the number of READs and atomics that may be outstanding. Returns `false` if one is
-    /// posted and none may be: then all work has failed.
+    /// Sets the maximum number of outstanding READs and atomics. Returns `false` if it is zero and
+    /// one is posted; all work has then failed.
     #[must_use]
     pub fn set_ord(&mut self, ord: u16) -> bool {
         self.ord = ord;
@@ -121,7 +122,7 @@ impl Requester {
     /// Appends a work request.
     ///
     /// # Errors
-    /// The reason for which it is not taken.
+    /// The reason for which it is not accepted.
     pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
         let work = request.work;
         if self.failed.is_some() {
@@ -142,7 +143,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The next work request that may be appended to the stream.
+    /// Returns the next work request that may be appended to the stream.
     #[must_use]
     pub fn next(&self) -> Option<&WorkRequest> {
         let request = &self.items.get(self.started)?.request;
@@ -151,7 +152,7 @@ impl Requester {
         (!full && !fenced && self.failed.is_none()).then_some(request)
     }
 
-    /// Notes that the next work request has been appended.
+    /// Records that the next work request has been appended.
     pub fn started(&mut self, mark: Mark, end: StreamPos, private: bool) {
         let number = self.first + self.started as u64;
         let Some(item) = self.items.get_mut(self.started) else { return };
@@ -166,19 +167,19 @@ impl Requester {
         }
     }
 
-    /// The number that the request of the next atomic carries.
+    /// Returns the number for the request of the next atomic.
     #[must_use]
     pub const fn atomic_id(&self) -> u32 {
-        // CAST: the response brings the low bits of the number back.
+        // CAST: the response returns the low bits of the number.
         (self.first + self.started as u64) as u32
     }
 
-    /// Notes a READ without payload that no work request has asked for.
+    /// Records a READ without payload that belongs to no work request.
     pub fn first_read(&mut self, sink: Tagged) {
         self.answers.ask_read(None, sink, 0);
     }
 
-    /// Takes octets of the response of a READ. They have to be those that come next.
+    /// Processes octets of the response of a READ, which must be the next ones.
     ///
     /// # Errors
     /// The cause of the end of the stream.
@@ -199,8 +200,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Stores octets of the response of a READ ahead of their turn, if there is no doubt to which
-    /// READ they belong. Returns whether it has.
+    /// Stores octets of the response of a READ that have arrived out of order, if it is certain to
+    /// which READ they belong. Returns whether it did.
     pub fn response_ahead(
         &self,
         (at, last): (Tagged, bool),
@@ -215,7 +216,7 @@ impl Requester {
         free && memory.store(item.request.id, offset, octets).is_ok()
     }
 
-    /// Takes the response of an atomic.
+    /// Processes the response of an atomic.
     ///
     /// # Errors
     /// The cause of the end of the stream.
@@ -247,7 +248,7 @@ impl Requester {
         Err(Mistake(Cause::DdpCatastrophic))
     }
 
-    /// The oldest READ or atomic has its whole answer.
+    /// Handles the complete answer of the oldest READ or atomic.
     fn answered(&mut self) {
         let answered = self.answers.answered();
         if let Some(item) = answered.and_then(|number| self.item_mut(number)) {
@@ -267,14 +268,14 @@ impl Requester {
         Mistake(cause)
     }
 
-    /// Ends all work: what is not complete is flushed.
+    /// Ends all work. Work requests that are not complete are flushed.
     pub fn fail(&mut self) {
         self.fail_with(Blame::Nobody);
     }
 
-    /// Ends all work because the peer says so. The oldest work request that the cause can be about
-    /// has its outcome, if there is one that the peer has not acknowledged: else the oldest one at
-    /// all. The others are flushed.
+    /// Ends all work because of the peer's Terminate. The outcome goes to the oldest work request
+    /// that the cause can concern and that the peer has not acknowledged, or else to the oldest one
+    /// of all. The others are flushed.
     pub fn fail_remote(&mut self, cause: Cause, tracker: &Tracker, look: Look, sent: StreamPos) {
         let concerned = |item: &Item| {
             let acknowledged = item.stage.is_complete(tracker, look, sent);
@@ -293,16 +294,17 @@ impl Requester {
     }
 
     fn fail_with(&mut self, blame: Blame) {
-        // The first error is the one that is reported.
+        // Only the first error is reported.
         self.failed.get_or_insert(blame);
     }
 
-    /// Notes what is complete, when the stream ends. What the peer acknowledges later was dropped.
+    /// Records which work requests are complete when the stream ends. What the peer acknowledges
+    /// later has been dropped.
     pub fn settle(&mut self, tracker: &Tracker, look: Look, sent: StreamPos) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
-        // Completions come in the order of the queue: behind one that is not complete, none is.
+        // Completions have the order of the queue, so none can follow an incomplete work request.
         let mut all = true;
         for item in &mut self.items {
             all &= item.stage.is_complete(tracker, look, sent) && !item.unanswered;
@@ -310,8 +312,8 @@ impl Requester {
         }
     }
 
-    /// The stream is sent up to this position only, after it has ended: work requests that reached
-    /// beyond it do not need the rest of their memory.
+    /// Limits the stream to this position after it has ended. Work requests beyond it do not need
+    /// the rest of their memory.
     pub fn truncate(&mut self, cut: Mark, at: StreamPos) {
         for item in &mut self.items {
             if let Stage::Sent { mark, end, .. } = &mut item.stage
@@ -322,8 +324,8 @@ impl Requester {
         }
     }
 
-    /// Takes the next completion, in the order of the queue. `sent` is the first position that was
-    /// never sent; `gone` says that TCP reads no memory any more.
+    /// Returns the next completion, in the order of the queue. `sent` is the first position that
+    /// was never sent. `gone` is true if TCP reads no memory any more.
     pub fn next_completion(
         &mut self,
         tracker: &Tracker,
@@ -346,7 +348,7 @@ impl Requester {
         Some(Completion { id: item.request.id, outcome, signaled: item.request.signaled })
     }
 
-    /// The outcome of the oldest work request after a failure.
+    /// Returns the outcome of the oldest work request after a failure.
     fn judge(&mut self, blame: Blame) -> Outcome {
         match blame {
             Blame::Oldest(outcome) => {
@@ -358,21 +360,21 @@ impl Requester {
         }
     }
 
-    /// Whether all work requests have ended, though completions may be left to take.
+    /// Returns whether all work requests have ended. Their completions may not have been taken yet.
     #[must_use]
     pub fn is_quiet(&self, tracker: &Tracker, look: Look, sent: StreamPos) -> bool {
         let ended = |item: &Item| item.stage.is_complete(tracker, look, sent) && !item.unanswered;
         self.items.iter().all(ended) && (self.answers.is_empty() || self.failed.is_some())
     }
 
-    /// Whether all work requests have been completed.
+    /// Returns whether all work requests have been completed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // After the end, answers are not waited for.
+        // After the end, no answers are awaited.
         self.items.is_empty() && (self.answers.is_empty() || self.failed.is_some())
     }
 
-    /// The number of work requests that are not completed.
+    /// Returns the number of work requests that are not completed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()

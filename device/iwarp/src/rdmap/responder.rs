@@ -1,4 +1,4 @@
-//! READs and atomics of the peer, which are answered in their order.
+//! READs and atomics of the peer, which are answered in order.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use crate::wire::ddp::{Msn, Stag, Tagged};
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::terminate::Cause;
 
-/// An answer that is due.
+/// A pending answer.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Read { request: ReadRequest, number: u64 },
     Atomic { id: u32, old: u64 },
 }
 
-/// READs and atomics of the peer that wait for their answers.
+/// READs and atomics of the peer whose answers are pending.
 #[derive(Debug)]
 pub struct Responder {
     queue: VecDeque<Answer>,
-    /// Answers that may wait.
+    /// Maximum number of pending answers.
     ird: u16,
     /// The number of the next request.
     expected: Msn,
@@ -29,19 +29,19 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Makes a responder for at most `ird` requests. It allocates here, and never later.
+    /// Creates a responder for at most `ird` requests. It allocates memory here only.
     #[must_use]
     pub fn new(ird: u16) -> Self {
         let queue = VecDeque::with_capacity(usize::from(ird));
         Self { queue, ird, expected: Msn::FIRST, response: Msn::FIRST }
     }
 
-    /// Sets the number of requests that may wait. It is never more than at the beginning.
+    /// Sets the maximum number of pending requests, which cannot exceed the initial one.
     pub fn set_ird(&mut self, ird: u16) {
         self.ird = self.ird.min(ird);
     }
 
-    /// Checks the number of a request, and whether there is room for it. Nothing has changed.
+    /// Checks the number of a request, and whether there is room for it. Changes nothing.
     ///
     /// # Errors
     /// The cause for a Terminate.
@@ -55,12 +55,12 @@ impl Responder {
         Ok(())
     }
 
-    /// Takes the request of a READ whose memory has been checked.
+    /// Appends a READ whose memory has been checked.
     pub fn read(&mut self, request: ReadRequest, number: u64) {
         self.take(Answer::Read { request, number });
     }
 
-    /// Takes the request of an atomic that has been executed.
+    /// Appends an atomic that has been executed.
     pub fn atomic(&mut self, id: u32, old: u64) {
         self.take(Answer::Atomic { id, old });
     }
@@ -70,13 +70,13 @@ impl Responder {
         self.queue.push_back(answer);
     }
 
-    /// Whether no answer is due.
+    /// Returns whether no answer is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Takes the next answer, as a message of the stream.
+    /// Returns the next answer as a message of the stream, and removes it.
     pub fn next_answer(&mut self) -> Option<Message> {
         Some(match self.queue.pop_front()? {
             Answer::Read { request: ReadRequest { sink, size, source }, number } => Message {

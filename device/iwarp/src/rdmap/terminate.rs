@@ -1,4 +1,4 @@
-//! From refusals to the causes of Terminates, and from causes to outcomes.
+//! The causes of Terminates for refusals, and the outcomes of work requests for causes.
 
 use super::memory::{Operation, Refused};
 use super::work::{Outcome, Work};
@@ -21,7 +21,7 @@ const fn of_write(refused: Refused) -> Cause {
         Refused::Foreign => Cause::TaggedNotAssociated,
         Refused::Bounds | Refused::TooLong => Cause::TaggedBounds,
         Refused::Wrap => Cause::TaggedWrap,
-        // DDP has no code for rights.
+        // DDP has no code for access rights.
         Refused::Rights | Refused::Disabled => Cause::Rights,
         Refused::NotReady => Cause::NoBuffer,
         Refused::Unaligned | Refused::NotInvalidated | Refused::Gone => Cause::DdpCatastrophic,
@@ -44,7 +44,7 @@ const fn of_send(refused: Refused) -> Cause {
     match refused {
         Refused::NotReady => Cause::NoBuffer,
         Refused::TooLong | Refused::Bounds | Refused::Wrap => Cause::TooLong,
-        // The rest of the reasons concern the STag that is to be invalidated.
+        // The other reasons concern the STag that is to be invalidated.
         Refused::Invalid => Cause::InvalidStag,
         Refused::Foreign => Cause::NotAssociated,
         Refused::Rights => Cause::Rights,
@@ -70,13 +70,13 @@ pub const fn concerns(cause: Cause, work: &Work) -> bool {
         | Cause::NotAssociated
         | Cause::Wrap
         | Cause::CannotInvalidate => work.has_answer() || matches!(work, Work::Send(_)),
-        // Rights are those of a WRITE, too.
+        // Missing rights can concern a WRITE, too.
         _ => true,
     }
 }
 
-/// Returns the outcome of the oldest work request that is concerned when the peer sends a Terminate
-/// with this cause.
+/// Returns the outcome of the oldest work request that a Terminate of the peer with this cause
+/// concerns.
 #[must_use]
 pub const fn outcome(cause: Cause) -> Outcome {
     match cause {

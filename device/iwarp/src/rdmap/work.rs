@@ -3,7 +3,7 @@
 use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::{AtomicOp, SendKind};
 
-/// The longest message, in octets: the size of a READ has 32 bits, and verbs have this limit.
+/// Maximum length of a message in octets. It is a limit of verbs; the size of a READ has 32 bits.
 pub const MESSAGE_MAX: u32 = 1 << 31;
 
 /// An operation.
@@ -13,14 +13,14 @@ pub enum Work {
     Send(SendKind),
     /// RDMA WRITE.
     Write(Tagged),
-    /// RDMA WRITE with immediate data: on the wire two messages (RFC 7306, section 6).
+    /// RDMA WRITE with immediate data, which is two messages on the wire (RFC 7306, section 6).
     WriteImmediate(Tagged, [u8; 4]),
     /// RDMA READ.
     Read {
-        /// The place that the responses name. It has to be unlike those of other READs that are
-        /// outstanding, and it need not be a key: responses are checked against the request.
+        /// The destination that the responses name. It must differ from those of other outstanding
+        /// READs. It need not be a valid key, because responses are checked against the request.
         sink: Tagged,
-        /// The place at the peer.
+        /// The source at the peer.
         source: Tagged,
     },
     /// An atomic on a word of the peer.
@@ -28,13 +28,13 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether the operation has an answer of its own.
+    /// Returns whether the peer answers the operation.
     #[must_use]
     pub const fn has_answer(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Atomic(..))
     }
 
-    /// Whether RFC 7306 brought it.
+    /// Returns whether it is an operation of RFC 7306.
     #[must_use]
     pub const fn is_extension(&self) -> bool {
         matches!(self, Self::WriteImmediate(..) | Self::Atomic(..))
@@ -44,28 +44,28 @@ impl Work {
 /// A work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// The caller's name for it, unique among those that are not completed.
+    /// The caller's name for it, unique among the work requests that are not completed.
     pub id: u64,
     /// The operation.
     pub work: Work,
-    /// Octets of the message; of atomics 8.
+    /// Length of the message in octets; 8 for atomics.
     pub length: u32,
-    /// Its success is reported.
+    /// True if its success is reported.
     pub signaled: bool,
-    /// It starts only when all READs and atomics before it have ended.
+    /// True if it starts only after all READs and atomics before it have ended.
     pub fence: bool,
 }
 
-/// The reason for which a work request is not taken.
+/// The reason for which a work request is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// The queue is full.
     Full,
-    /// The message is too long, or not 8 octets for an atomic.
+    /// The message is too long, or an atomic does not have 8 octets.
     Length,
     /// The operation is not configured, or no READ may be outstanding.
     Operation,
-    /// The stream closes, or has ended.
+    /// The stream is closing or has ended.
     Closed,
 }
 
@@ -74,17 +74,17 @@ pub enum Rejected {
 pub enum Outcome {
     /// It was executed.
     Success,
-    /// The stream has ended before.
+    /// The stream ended before it was executed.
     Flushed,
     /// Its own memory could not be read or written.
     Local,
-    /// The response was not one to the request.
+    /// The response did not match the request.
     BadResponse,
     /// The peer refused the access to its memory.
     RemoteAccess,
     /// The peer had no receive for it.
     RnrRetryExceeded,
-    /// The peer took it for an invalid request.
+    /// The peer rejected it as an invalid request.
     RemoteInvalidRequest,
     /// The peer could not execute it.
     RemoteOperational,
@@ -99,6 +99,6 @@ pub struct Completion {
     pub id: u64,
     /// Its outcome.
     pub outcome: Outcome,
-    /// As the work request says.
+    /// True if the work request was signaled.
     pub signaled: bool,
 }

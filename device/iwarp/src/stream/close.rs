@@ -1,7 +1,7 @@
-//! How a stream ends: one table of states and happenings.
+//! The end of a stream: one table of states and happenings.
 //!
-//! The states are those of a QP of RDMA verbs over TCP. "Quiet" says that no work request and no
-//! answer is outstanding. If TCP holds octets back, the end of Rts also orders it to resume.
+//! The states are those of a QP of RDMA verbs over TCP. "Quiet" means that no work request and no
+//! answer is outstanding. If TCP holds octets back, leaving Rts also orders TCP to resume.
 //!
 //! | state | happening | next | order | events |
 //! | --- | --- | --- | --- | --- |
@@ -27,9 +27,9 @@
 pub enum State {
     /// The start frames are being exchanged.
     Starting,
-    /// Messages go in both directions.
+    /// Messages are sent in both directions.
     Rts,
-    /// This end has finished sending; nothing may come any more.
+    /// This end has finished sending, and no more messages may arrive.
     Closing,
     /// A Terminate has been sent or received; TCP is being closed.
     Terminate,
@@ -39,14 +39,14 @@ pub enum State {
     Idle,
 }
 
-/// Something that concerns the end of a stream.
+/// An event that concerns the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Happening {
-    /// The program wants to close, and no work is outstanding.
+    /// The program asks to close, and no work is outstanding.
     Disconnect,
-    /// The program wants to end the stream at once.
+    /// The program asks to end the stream at once.
     Abort,
-    /// The start frames did not lead to an agreement, and the peer is not sent a Terminate.
+    /// The start frames did not lead to an agreement, and no Terminate is sent to the peer.
     StartFailed,
     /// The peer has finished sending (FIN), between two FPDUs.
     PeerFinished,
@@ -54,11 +54,11 @@ pub enum Happening {
     PeerBroke,
     /// The peer has reset the connection (RST).
     PeerReset,
-    /// The connection is lost: the peer does not answer.
+    /// The connection is lost, because the peer does not answer.
     Lost,
-    /// Memory that must be sent cannot be read: TCP resets the connection.
+    /// Memory that must be sent cannot be read. TCP resets the connection.
     MemoryGone,
-    /// The peer, or this end, has made a mistake, and a Terminate is sent.
+    /// The peer or this end has violated the protocol, and a Terminate is sent.
     Mistake,
     /// A Terminate has arrived.
     Terminated,
@@ -70,19 +70,19 @@ pub enum Happening {
     Acknowledged,
     /// TCP is closed on both sides.
     Closed,
-    /// The caller's time for closing is over. It runs whenever the stream is in another state than
-    /// Rts and TCP is open: a peer may acknowledge as slowly as it wants.
+    /// The caller's time limit for closing is over. The time runs while the stream is in another
+    /// state than Rts and TCP is open, because a peer may acknowledge as slowly as it wants.
     TimeOut,
 }
 
 /// An order for the TCP engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Close: send FIN behind all octets.
+    /// Close: send a FIN behind all octets.
     Finish,
-    /// Deliver octets that were held back: no message waits any more.
+    /// Deliver octets that were held back, because no message waits any more.
     Resume,
-    /// Reset: send RST, and read no memory any more.
+    /// Reset: send a RST, and do not read memory any more.
     Reset,
 }
 
@@ -95,7 +95,7 @@ pub enum Notice {
     Abortive,
     /// TCP is closed on both sides, without an error.
     Closed,
-    /// The stream was being closed without an error, and had one.
+    /// An error occurred while the stream was being closed without one.
     BadClose,
 }
 
@@ -114,7 +114,7 @@ const fn to(next: State, order: Option<Order>, notices: &'static [Notice]) -> Re
     Reaction { next, order, notices }
 }
 
-/// Returns the effect of a happening; `quiet` says that no work is outstanding.
+/// Returns the effect of a happening. `quiet` is true if no work is outstanding.
 #[must_use]
 pub const fn react(state: State, happening: Happening, quiet: bool) -> Reaction {
     use Notice::{Abortive, BadClose, Graceful};
@@ -144,7 +144,7 @@ pub const fn react(state: State, happening: Happening, quiet: bool) -> Reaction 
             }
             Happening::Mistake => to(State::Terminate, None, &[]),
             Happening::Terminated => to(State::Terminate, Some(Finish), &[]),
-            // TCP does not close before it is told to.
+            // TCP is never closed before it is told to close.
             Happening::Closed => to(State::Error, None, &[BadClose]),
             Happening::Data | Happening::Posted | Happening::Acknowledged => to(state, None, &[]),
         },

@@ -1,11 +1,11 @@
-//! Octets that arrive ahead of their turn.
+//! Octets that arrive out of order.
 //!
-//! A segment of TCP is placed ahead if all of it is whole FPDUs, and if it is known that one starts
-//! where it starts: a segment that was placed ahead ends there, a marker says so, or (if the
-//! configuration trusts them) CRCs do. Only octets of memory are placed. All other effects of a
-//! segment come when the stream has no gap before it: then it passes the same checks as one in
-//! order, without its octets. A segment that fails any check is stored by TCP, so its fault is
-//! found in its turn.
+//! A TCP segment is placed out of order if it consists of whole FPDUs, and if an FPDU is known to
+//! start where the segment starts: because a segment that was placed before ends there, because of
+//! a marker, or, if the configuration allows it, because of the CRCs. Only octets of memory are
+//! placed. All other effects of a segment come when all octets before it have arrived. It then
+//! passes the same checks as a segment in order, without its octets. TCP stores a segment that
+//! fails any check, so that its error is found in order.
 
 use super::Stream;
 use super::close::{Happening, State};
@@ -18,13 +18,13 @@ use crate::tcp::{Offered, StreamPos, Then};
 use crate::wire::rdmap::Segment;
 use crate::wire::terminate::{self, Cause};
 
-/// Attributes of the placement of octets ahead of their turn.
+/// Configuration of out-of-order placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Early {
-    /// FPDUs that may be placed ahead at a time; zero for none.
+    /// Maximum number of FPDUs that are placed out of order at a time; zero for none.
     pub fpdus: usize,
-    /// A segment of TCP starts with an FPDU if it is whole FPDUs with right CRCs. Without this the
-    /// start has to be known from markers.
+    /// True if a TCP segment of whole FPDUs with correct CRCs is taken to start with an FPDU.
+    /// Otherwise markers must show where an FPDU starts.
     pub by_crc: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for Early {
 }
 
 impl Stream {
-    /// Places octets ahead of their turn, if all of them can be.
+    /// Places octets that have arrived out of order, if all of them can be placed.
     pub(super) fn offer(
         &mut self,
         at: StreamPos,
@@ -54,8 +54,8 @@ impl Stream {
         Offered::Placed
     }
 
-    /// Returns whether octets are whole FPDUs of kinds that may be placed ahead, there is room for
-    /// them, and it is known that the first one starts here.
+    /// Returns whether octets are whole FPDUs of types that may be placed out of order, there is
+    /// room for them, and the first one is known to start here.
     fn may_place(&mut self, at: StreamPos, octets: &[u8]) -> bool {
         let crc = self.arriving.deframer.form().crc && self.config.early.by_crc;
         let mut known = crc || self.arriving.ahead.ends_at(at);
@@ -71,7 +71,8 @@ impl Stream {
         known && count <= self.arriving.ahead.room()
     }
 
-    /// Finds the FPDU at a position ahead, and its segment, if one of its kind may be placed.
+    /// Returns the FPDU at a position behind the next one, and its segment, if such a segment may
+    /// be placed.
     fn look_ahead<'a>(
         &'a mut self,
         at: StreamPos,
@@ -83,7 +84,7 @@ impl Stream {
         Placed::of(&segment).map(|_| (ahead, segment))
     }
 
-    /// Places the octets of an FPDU; returns its wire octets.
+    /// Places the octets of an FPDU. Returns its number of wire octets.
     fn place_fpdu(
         &mut self,
         at: StreamPos,
@@ -106,7 +107,7 @@ impl Stream {
         Some(found.octets)
     }
 
-    /// The plain position of an FPDU that starts at a position of the stream, if one may.
+    /// Returns the plain position of an FPDU that starts at a position of the stream, if one can.
     fn plain(&self, at: StreamPos) -> Option<u64> {
         let wire = at.0.checked_sub(self.arriving.origin.0)?;
         let markers = self.arriving.deframer.form().markers;
@@ -114,25 +115,26 @@ impl Stream {
         (markers.wire(plain) == wire && plain.is_multiple_of(4)).then_some(plain)
     }
 
-    /// The position of the FPDU that comes next.
+    /// Returns the position of the next FPDU.
     pub(super) fn next_fpdu(&self) -> StreamPos {
         let deframer = &self.arriving.deframer;
         self.arriving.origin.plus(deframer.form().markers.wire(deframer.start()))
     }
 
-    /// Whether there are segments that were placed ahead, and whose turn has come.
+    /// Returns whether there are segments that were placed out of order, and whose octets are next.
     pub(super) fn is_behind(&self) -> bool {
         self.state == State::Rts && self.next_fpdu() < self.arriving.filled
     }
 
-    /// Takes segments that were placed ahead and whose turn has come. The caller calls it before it
-    /// resumes TCP, and resumes it unless this returns `false`: another message ends later.
+    /// Processes segments that were placed out of order, and whose octets are next. The caller
+    /// calls it before it resumes TCP. If it returns `false`, another message ends later, and the
+    /// caller must not resume TCP yet.
     #[must_use]
     pub fn resume(&mut self, memory: &mut impl Memory) -> bool {
         self.catch_up(memory) != Then::Hold
     }
 
-    /// The turn of octets that were placed ahead has come.
+    /// Handles octets that were placed out of order, after all octets before them have arrived.
     pub(super) fn filled(
         &mut self,
         from: StreamPos,
@@ -149,7 +151,7 @@ impl Stream {
         then
     }
 
-    /// Takes segments that were placed ahead and whose turn has come.
+    /// Processes segments that were placed out of order, and whose octets are next.
     pub(super) fn catch_up(&mut self, memory: &mut impl Memory) -> Then {
         let mut then = Then::Continue;
         while self.is_behind() {
@@ -168,7 +170,7 @@ impl Stream {
         then
     }
 
-    /// Tells of the peer's end when nothing before it has to be taken any more.
+    /// Reports the peer's end after everything before it has been processed.
     pub(super) fn finish_late(&mut self) {
         if self.arriving.finished && !self.is_behind() {
             self.arriving.finished = false;
@@ -176,11 +178,12 @@ impl Stream {
         }
     }
 
-    /// Takes the next segment, which was placed ahead.
+    /// Processes the next segment, which was placed out of order.
     fn take_ahead(&mut self, memory: &mut impl Memory) -> Result<Taken, Cause> {
         let at = self.next_fpdu();
         let Self { arriving, receive, requester, responder, .. } = self;
-        // If none starts here, FPDUs in order have led to another boundary than the one ahead.
+        // If no segment starts here, the FPDUs in order have other boundaries than those placed
+        // before.
         let (placed, end) = arriving.ahead.take(at).ok_or(Cause::MarkerOrLength)?;
         let step = receive.take_placed(&placed, end, Ends { requester, responder, memory })?;
         let markers = arriving.deframer.form().markers;

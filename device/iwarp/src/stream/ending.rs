@@ -10,29 +10,29 @@ use crate::wire::fpdu;
 use crate::wire::rdmap::Opcode;
 use crate::wire::terminate::{self, Cause, Report};
 
-/// How a program wants to end a stream.
+/// How a program asks to end a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// After all work requests that were posted.
+    /// After all posted work requests.
     Graceful,
     /// At once.
     Abortive,
 }
 
-/// The answer to the wish to use the QP again.
+/// Whether the QP can be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Nothing of the stream is left.
+    /// Yes: nothing of the stream is left.
     Reached,
     /// Work requests are not flushed yet.
     Pending,
-    /// They were not flushed in the time that there was. The caller destroys the QP.
+    /// They were not flushed in the time limit. The caller destroys the QP.
     Aborted,
 }
 
 impl Stream {
-    /// Ends the stream as the program wants. A graceful end waits for the work requests that were
-    /// posted; no others are taken. The caller limits the time ([`Happening::TimeOut`]).
+    /// Ends the stream as the program asks. A graceful end waits for the work requests that were
+    /// posted, and accepts no others. The caller limits the time ([`Happening::TimeOut`]).
     pub fn disconnect(&mut self, want: Want) {
         match want {
             Want::Abortive => self.happened(Happening::Abort),
@@ -46,7 +46,7 @@ impl Stream {
         }
     }
 
-    /// Closes if the program wants that and no work is outstanding.
+    /// Closes if the program has asked for it and no work is outstanding.
     pub(super) fn leave(&mut self) {
         if self.leaving && self.state == State::Rts && self.is_quiet() {
             self.happened(Happening::Disconnect);
@@ -57,16 +57,17 @@ impl Stream {
         self.requester.is_quiet(&self.tracker, self.look, self.sent) && self.responder.is_empty()
     }
 
-    /// Notes something that TCP or the program tells of the end of the connection.
+    /// Handles an event of TCP or of the program that concerns the end of the connection.
     pub fn happened(&mut self, happening: Happening) {
         if happening == Happening::PeerFinished && self.is_behind() {
             self.arriving.finished = true;
             return;
         }
         let happening = match happening {
-            // The end of the octets is right only between two FPDUs.
+            // The stream may end only between two FPDUs.
             Happening::PeerFinished if !self.arriving.is_at_border() => Happening::PeerBroke,
-            // A peer that has finished and forgets the connection answers the FIN so: siw does.
+            // A peer that has finished and has forgotten the connection answers the FIN with a RST,
+            // as siw does.
             Happening::PeerReset if self.state == State::Closing && self.arriving.was_given(0) => {
                 Happening::Closed
             }
@@ -87,11 +88,11 @@ impl Stream {
         if next != before && matches!(next, State::Error | State::Terminate | State::Closing) {
             self.settle();
             self.requester.fail();
-            // The own wish to close has waited for work requests, and answers are sent.
+            // The wish to close has waited for work requests, and answers have been sent.
             if order == Some(Order::Finish) && happening != Happening::Disconnect {
                 self.truncate();
             }
-            // What follows is dropped, and the peer's end has to be found.
+            // The octets that follow are dropped, so that the peer's end is found.
             let held = self.arriving.held.take().is_some();
             if held && !self.gone && order != Some(Order::Reset) {
                 self.orders.push_back(Order::Resume);
@@ -100,13 +101,13 @@ impl Stream {
         self.finish_late();
     }
 
-    /// Notes which work requests are complete at the end of the stream.
+    /// Records which work requests are complete at the end of the stream.
     fn settle(&mut self) {
         self.requester.settle(&self.tracker, self.look, self.sent);
     }
 
-    /// Drops what TCP has not begun to send, so that the end of the stream does not wait for the
-    /// rest of a long message. Work requests have been settled.
+    /// Drops octets that TCP has not begun to send, so that the end of the stream does not wait for
+    /// the rest of a long message. [`Self::settle`] has been called before.
     fn truncate(&mut self) {
         let before = self.log.end();
         self.log.truncate(self.sent.max(self.look.unacknowledged));
@@ -116,7 +117,7 @@ impl Stream {
         self.requester.truncate(self.tracker.mark(self.look), self.log.end());
     }
 
-    /// Gives an order that was not given before.
+    /// Gives an order, unless it was given before.
     fn order(&mut self, order: Option<Order>) {
         match order {
             Some(Order::Finish) if !self.finished && !self.gone => {
@@ -143,7 +144,7 @@ impl Stream {
         }
     }
 
-    /// Ends the stream with a Terminate: the last message of this end.
+    /// Ends the stream with a Terminate, which is the last message of this end.
     pub(super) fn terminate(&mut self, cause: Cause, payload: &Fields<{ terminate::MAX }>) {
         if !matches!(self.state, State::Starting | State::Rts) {
             self.happened(Happening::Mistake);
@@ -162,7 +163,7 @@ impl Stream {
         };
         self.requester.fail();
         if !self.append(message, fpdu::MULPDU_MIN) {
-            // The log keeps room for it.
+            // The log keeps room for the Terminate.
             self.happened(Happening::Abort);
             return;
         }
@@ -171,7 +172,7 @@ impl Stream {
         self.happened(Happening::Mistake);
     }
 
-    /// A Terminate has arrived.
+    /// Handles a Terminate of the peer.
     pub(super) fn terminated(&mut self, report: Report) {
         self.settle();
         if self.state == State::Rts {
@@ -181,23 +182,24 @@ impl Stream {
         self.happened(Happening::Terminated);
     }
 
-    /// The peer's SEND has waited long enough for a receive.
+    /// Ends the stream because a SEND of the peer has waited too long for a receive.
     pub fn patience_ended(&mut self) {
         if self.waits_for_receive() {
             self.terminate(Cause::NoBuffer, &terminate::payload(Cause::NoBuffer, None));
         }
     }
 
-    /// Ends the stream with a Terminate because a message of the peer was refused that has come by
-    /// another way than TCP.
+    /// Ends the stream with a Terminate because a message of the peer was refused that did not
+    /// arrive through TCP.
     pub fn refuse(&mut self, cause: Cause) {
         if self.state == State::Rts {
             self.terminate(cause, &terminate::payload(cause, None));
         }
     }
 
-    /// Answers the wish to use the QP again after an error: when all work requests have been
-    /// completed and TCP is closed. `give_up` says that the caller does not wait any longer.
+    /// Returns whether the QP can be used again after an error, which requires that all work
+    /// requests have been completed and TCP is closed. `give_up` is true if the caller does not
+    /// wait any longer.
     #[must_use]
     pub fn rest(&self, give_up: bool) -> Rest {
         let ended = matches!(self.state, State::Error | State::Idle);

@@ -1,4 +1,4 @@
-//! Events of a stream, and its counters.
+//! Events and counters of a stream.
 
 use crate::mpa::start::{Agreement, Failure};
 use crate::wire::terminate::{Cause, Report};
@@ -6,11 +6,11 @@ use crate::wire::terminate::{Cause, Report};
 /// An event of a stream, for the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The two ends have agreed, and the responder has heard of it if it must.
+    /// The two ends have agreed. If the responder must be told of it, it has been.
     Established(Agreement),
     /// No agreement has been reached.
     StartFailed(Failure),
-    /// A Terminate with this cause has been appended to what is sent.
+    /// A Terminate with this cause has been appended to the sent stream.
     TerminateSent(Cause),
     /// A Terminate has arrived.
     TerminateReceived(Report),
@@ -20,27 +20,27 @@ pub enum Event {
     AbortiveDisconnect,
     /// TCP is closed on both sides, and the stream has no error.
     Closed,
-    /// The stream was being closed without an error, and had one.
+    /// An error occurred while the stream was being closed without one.
     BadClose,
 }
 
-/// What a stream counts.
+/// The counters of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// FPDUs that have arrived whole and right.
+    /// FPDUs that have arrived whole and correct.
     pub fpdus_received: u64,
     /// FPDUs with a wrong CRC.
     pub crc_errors: u64,
-    /// Segments that found no receive.
+    /// Segments for which there was no receive.
     pub not_ready: u64,
-    /// Octets that arrived behind an error, and were dropped.
+    /// Octets that arrived after an error and were dropped.
     pub discarded: u64,
-    /// Messages that were appended to what is sent.
+    /// Messages that were appended to the sent stream.
     pub messages_sent: u64,
-    /// Messages among them that were copied, so that they could be completed early.
+    /// Messages that were copied, so that they could be completed early.
     pub messages_copied: u64,
     /// READs and atomics of the peer that were answered.
     pub answers_sent: u64,
-    /// FPDUs that were placed ahead of their turn.
+    /// FPDUs that were placed out of order.
     pub placed_ahead: u64,
 }

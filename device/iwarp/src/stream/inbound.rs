@@ -1,4 +1,4 @@
-//! What arrives: the start frame of the responder, then FPDUs.
+//! Received octets: the start frame of the responder, then FPDUs.
 
 use super::Stream;
 use super::close::{Happening, State};
@@ -15,8 +15,8 @@ use crate::wire::rdmap::Segment;
 use crate::wire::start::{FRAME_MAX, Start, length};
 use crate::wire::terminate::{self, Cause};
 
-/// Times that an FPDU with a wrong CRC is refused, so that the peer sends it again, before the
-/// stream ends (RFC 5044, section 8).
+/// Number of times that an FPDU with a wrong CRC is refused, so that the peer sends it again,
+/// before the stream ends (RFC 5044, section 8).
 const CRC_RETRIES: u32 = 3;
 
 /// The reason for which octets are held back.
@@ -30,30 +30,31 @@ pub(super) enum Held {
     Turn,
 }
 
-/// The state of what arrives.
+/// The state of the receiving direction.
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub(super) deframer: Deframer,
     /// The position of the first FPDU.
     pub(super) origin: StreamPos,
-    /// Segments that were placed ahead of their turn.
+    /// Segments that were placed out of order.
     pub(super) ahead: Table,
-    /// The position behind the last octets that were placed ahead and whose turn has come.
+    /// The position behind the last octets that were placed out of order and have become next in
+    /// order.
     pub(super) filled: StreamPos,
-    /// The peer has finished, but segments before that have not been taken.
+    /// True if the peer has finished, but segments before its end have not been processed.
     pub(super) finished: bool,
     /// The beginning of the start frame.
     start: Vec<u8>,
     /// The reason for which TCP was asked to hold octets back.
     pub(super) held: Option<Held>,
-    /// The octets that are being delivered have been acknowledged, so they do not come again.
+    /// True if the octets that are being delivered have been acknowledged, and do not arrive again.
     pub(super) acknowledged: bool,
-    /// The position of the FPDU that ended the stream. It is not acknowledged before the Terminate
-    /// has been, so that the request that it belongs to is still outstanding at the peer.
+    /// The position of the FPDU that ended the stream. It is not acknowledged before the Terminate,
+    /// so that its request is still outstanding at the peer.
     pub(super) refused: Option<StreamPos>,
-    /// The position of an FPDU with a wrong CRC, and how often it came.
+    /// The position of an FPDU with a wrong CRC, and how often it has arrived.
     wrong: (StreamPos, u32),
-    /// Events that have been given, as bits.
+    /// Events that have been reported, as bits.
     given: u8,
 }
 
@@ -74,17 +75,17 @@ impl Arriving {
         }
     }
 
-    /// Whether the octets that have come end between two FPDUs.
+    /// Returns whether the received octets end between two FPDUs.
     pub(super) const fn is_at_border(&self) -> bool {
         self.deframer.is_at_border()
     }
 
-    /// Whether an event was given.
+    /// Returns whether an event was reported.
     pub(super) const fn was_given(&self, nth: u32) -> bool {
         self.given & 1 << nth != 0
     }
 
-    /// Returns whether an event is given for the first time.
+    /// Returns whether an event is reported for the first time, and records it.
     pub(super) const fn first_time(&mut self, nth: u32) -> bool {
         let bit = 1 << nth;
         let first = self.given & bit == 0;
@@ -93,27 +94,27 @@ impl Arriving {
     }
 }
 
-/// What TCP delivers to: the stream with the memory of its messages.
+/// The sink for TCP: the stream with the memory of its messages.
 #[derive(Debug)]
 pub struct Inbox<'a, M> {
     pub(super) stream: &'a mut Stream,
     pub(super) memory: &'a mut M,
 }
 
-/// The fate of octets.
+/// The treatment of received octets.
 enum Fate {
-    /// This many were taken; `true` if a message has ended.
+    /// This many octets were taken. `true` if a message has ended.
     Taken(usize, bool),
-    /// As many were taken; nothing more is, for now.
+    /// This many octets were taken. No more are taken for now.
     Hold(usize),
-    /// The rest has to come again.
+    /// The rest must be sent again.
     Refuse,
 }
 
-/// The effect of a segment that has been taken.
+/// The effect of a processed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Its message goes on.
+    /// Its message continues.
     Part,
     /// Its message has ended.
     End,
@@ -176,7 +177,7 @@ impl<M: Memory> Sink for Inbox<'_, M> {
 }
 
 impl Stream {
-    /// Takes octets of the responder's start frame.
+    /// Processes octets of the responder's start frame.
     fn start_frame(&mut self, at: StreamPos, octets: &[u8]) -> Fate {
         let start = &mut self.arriving.start;
         let before = start.len();
@@ -201,7 +202,7 @@ impl Stream {
         Fate::Taken(taken, true)
     }
 
-    /// The responder has replied.
+    /// Processes the reply of the responder.
     fn reply(&mut self, reply: &Start<'_>) {
         self.private.extend_from_slice(reply.private);
         match start::conclude(&self.config.wishes, reply) {
@@ -231,7 +232,7 @@ impl Stream {
         }
     }
 
-    /// Takes octets of FPDUs: at most one FPDU.
+    /// Processes octets of FPDUs, at most one FPDU.
     fn segment(&mut self, at: StreamPos, octets: &[u8], memory: &mut impl Memory) -> Fate {
         let start = self.next_fpdu();
         let Self { arriving, receive, requester, responder, .. } = self;
@@ -242,7 +243,7 @@ impl Stream {
         };
         let end = at.plus(size as u64);
         let ends = Ends { requester, responder, memory };
-        // Its octets may be placed although TCP has stored them.
+        // Its octets may have been placed although TCP has stored them.
         let early = arriving.ahead.take(start).filter(|(_, behind)| *behind == end);
         let taken = Segment::parse(ulpdu, self.config.extensions).and_then(|segment| match early {
             Some((placed, _)) if Placed::of(&segment) == Some(placed) => {
@@ -271,11 +272,11 @@ impl Stream {
         }
     }
 
-    /// A segment has been taken in its turn.
+    /// Handles the effect of a segment that was processed in order.
     pub(super) fn taken(&mut self, step: Step) -> Taken {
         self.arriving.held = None;
         self.counters.fpdus_received += 1;
-        // The initiator's first FPDU lets the responder send (RFC 5044, section 7.1.2).
+        // The initiator's first FPDU allows the responder to send (RFC 5044, section 7.1.2).
         self.may_send = true;
         self.establish();
         match step {
@@ -290,7 +291,7 @@ impl Stream {
         Taken::End
     }
 
-    /// The octets are no right FPDU.
+    /// Handles octets that are not a valid FPDU.
     fn broken(&mut self, cause: Cause, at: StreamPos) -> Fate {
         if cause == Cause::Crc {
             self.counters.crc_errors += 1;
@@ -307,7 +308,7 @@ impl Stream {
         Fate::Refuse
     }
 
-    /// Drops octets that arrive when no messages are taken any more. Returns `false` if they must
+    /// Drops octets that arrive when messages are no longer accepted. Returns `false` if they must
     /// not be acknowledged.
     pub(super) fn discards(&mut self, at: StreamPos, octets: u64) -> bool {
         let reported = !self.terminated || self.look.queued == 0;

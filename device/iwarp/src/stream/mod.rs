@@ -1,18 +1,18 @@
 //! A connection of the iWARP personality: the start frames, messages in both directions, and the
 //! end.
 //!
-//! The caller brings the TCP engine and this together. It gives [`Stream::sink`] to the engine for
-//! what arrives, [`Stream::source`] for what is sent, tells of acknowledgements
-//! ([`Stream::progress`]) and of the end of the connection ([`Stream::happened`]), and does what
-//! [`Stream::next_order`] says. Completions and events come out in their order.
+//! The caller connects this with a TCP engine. It passes [`Stream::sink`] to the engine for
+//! received octets and [`Stream::source`] for octets to send, reports acknowledgements
+//! ([`Stream::progress`]) and the end of the connection ([`Stream::happened`]), and carries out the
+//! orders of [`Stream::next_order`]. Completions and events are returned in order.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`close`] | the table of states and happenings |
 //! | [`event`] | events, counters |
-//! | `inbound` | what arrives |
-//! | `early` | what arrives ahead of its turn |
-//! | `outbound` | what is sent |
+//! | `inbound` | received octets |
+//! | `early` | octets that arrive out of order |
+//! | `outbound` | sent messages |
 //! | `ending` | the effects of happenings |
 
 pub mod close;
@@ -46,28 +46,28 @@ use crate::rdmap::work::{Completion, Rejected, WorkRequest};
 use crate::tcp::StreamPos;
 use crate::wire::start::{PRIVATE_MAX, Start};
 
-/// Attributes of a stream.
+/// Configuration of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What this end wants of the agreement.
+    /// What this end demands in the negotiation.
     pub wishes: Wishes,
-    /// Work requests that may be posted and not completed.
+    /// Maximum number of work requests that are posted and not completed.
     pub capacity: usize,
-    /// Octets of payload that TCP puts into a segment.
+    /// Number of octets of payload in a TCP segment (EMSS).
     pub emss: u32,
-    /// Octets that are laid out ahead of what TCP has sent.
+    /// Maximum number of octets that are appended to the stream ahead of what TCP has sent.
     pub ahead: u32,
-    /// Messages of at most this many octets are copied, and complete when they have been sent. Zero
-    /// for none.
+    /// Messages of at most this many octets are copied, and are complete when they have been sent.
+    /// Zero for none.
     pub early_completion: u32,
-    /// Octets of such copies at a time.
+    /// Maximum number of octets of such copies at a time.
     pub copies: usize,
-    /// The rule of completion for all others.
+    /// The rule of completion for all other messages.
     pub rule: Rule,
-    /// The placement of octets ahead of their turn.
+    /// The configuration of out-of-order placement.
     pub early: Early,
-    /// Messages of RFC 7306 are sent and taken. No agreement on them exists, so both ends must be
-    /// configured alike.
+    /// True if messages of RFC 7306 are sent and accepted. They are not negotiated, so both ends
+    /// must have the same configuration.
     pub extensions: bool,
 }
 
@@ -105,17 +105,17 @@ pub struct Stream {
     receive: Receive,
     numbers: Numbers,
     arriving: Arriving,
-    /// This end may send messages: the responder waits for the initiator's first.
+    /// True if this end may send messages. The responder waits for the initiator's first one.
     may_send: bool,
-    /// The caller was told that the connection is there.
+    /// True if the connection has been reported to the caller.
     told: bool,
-    /// The program wants to close as soon as no work is outstanding.
+    /// True if the program wants to close as soon as no work is outstanding.
     leaving: bool,
-    /// A Terminate stands at the end of the log.
+    /// True if the last message of the log is a Terminate.
     terminated: bool,
-    /// TCP reads no memory any more.
+    /// True if TCP reads no memory any more.
     gone: bool,
-    /// FIN was ordered.
+    /// True if a FIN was ordered.
     finished: bool,
     events: VecDeque<Event>,
     orders: VecDeque<Order>,
@@ -123,8 +123,9 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream as the initiator: its first octets are the request, and the first that arrive
-    /// are the reply. It allocates here and when the reply has come, and nothing later.
+    /// Opens a stream as the initiator. The first sent octets are the request, and the first
+    /// received ones are the reply. Memory is allocated here and when the reply has arrived, but
+    /// not later.
     #[must_use]
     pub fn initiate(config: Config, private: &[u8]) -> Self {
         let request = start::request(&config.wishes, private);
@@ -133,11 +134,11 @@ impl Stream {
         stream
     }
 
-    /// Opens a stream as the responder, with the request that has arrived: its first octets are the
-    /// reply, and the first that arrive are FPDUs.
+    /// Opens a stream as the responder, with the request that has arrived. The first sent octets
+    /// are the reply, and the first received ones are FPDUs.
     ///
     /// # Errors
-    /// The reason for which there is no connection. The caller sends a [`start::reject`] then.
+    /// The reason for which there is no connection. The caller then sends a [`start::reject`].
     pub fn respond(config: Config, request: &[u8], private: &[u8]) -> Result<Self, Failure> {
         let request = Start::parse(request).map_err(|_| Failure::Frame)?;
         let (reply, agreement) = start::answer(&config.wishes, &request, private)?;
@@ -152,7 +153,7 @@ impl Stream {
 
     fn new(config: Config, frame: &[u8]) -> Self {
         let Config { wishes, capacity, extensions, .. } = config;
-        // A WRITE with immediate data is two messages; a Terminate must find room.
+        // A WRITE with immediate data is two messages, and there must be room for a Terminate.
         let entries = 2 * capacity + usize::from(wishes.ird) + 4;
         let mut stream = Self {
             state: State::Starting,
@@ -183,7 +184,7 @@ impl Stream {
         stream
     }
 
-    /// Both start frames are known.
+    /// Handles the agreement, after both start frames are known.
     fn agree(&mut self, agreement: Agreement) {
         let Agreement { crc, markers_sent, markers_received, ird, ord, .. } = agreement;
         self.log.agree(Form { crc, markers: Markers(markers_sent) });
@@ -197,7 +198,7 @@ impl Stream {
         }
     }
 
-    /// The consumer may be told of the connection.
+    /// Reports the connection to the consumer, if that is allowed now.
     fn establish(&mut self) {
         if let Some(agreement) = self.agreement.filter(|_| !self.told) {
             self.told = true;
@@ -208,8 +209,8 @@ impl Stream {
     /// Posts a work request.
     ///
     /// # Errors
-    /// The reason for which it is not taken. A work request that is posted while the stream closes
-    /// makes it a bad close.
+    /// The reason for which it is not accepted. A work request that is posted while the stream is
+    /// closing makes it a bad close.
     pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
         if self.state == State::Closing {
             self.happened(Happening::Posted);
@@ -220,14 +221,15 @@ impl Stream {
         self.requester.push(request)
     }
 
-    /// Sets the octets of payload that TCP puts into a segment. Messages that are in the stream
-    /// keep their FPDUs.
+    /// Sets the number of octets of payload in a TCP segment. Messages that are already in the
+    /// stream keep their FPDUs.
     pub const fn set_emss(&mut self, emss: u32) {
         self.config.emss = emss;
     }
 
-    /// Notes how far the peer has acknowledged, and how far TCP has sent. The caller calls it after
-    /// TCP has sent, before it tells of anything else: what was not sent may be dropped.
+    /// Records how far the peer has acknowledged, and how far TCP has sent. The caller calls it
+    /// after TCP has sent and before it reports anything else, because octets that were not sent
+    /// may be dropped.
     pub fn progress(
         &mut self,
         memory: &mut impl Memory,
@@ -243,8 +245,8 @@ impl Stream {
         }
     }
 
-    /// Takes the next completion, in the order of the queue. After the first that has failed, all
-    /// others are flushed; those come when TCP reads their memory no more.
+    /// Returns the next completion, in the order of the queue. After the first one that has failed,
+    /// all others are flushed, when TCP no longer reads their memory.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let gone = self.gone || self.state == State::Idle;
         let completion = self.requester.next_completion(&self.tracker, self.look, self.sent, gone);
@@ -254,67 +256,68 @@ impl Stream {
         completion
     }
 
-    /// Takes the next event.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Takes the next order for TCP. The caller carries it out at once.
+    /// Returns the next order for TCP. The caller carries it out at once.
     pub fn next_order(&mut self) -> Option<Order> {
         let order = self.orders.pop_front();
         self.gone |= order == Some(Order::Reset);
         order
     }
 
-    /// What TCP delivers goes here.
+    /// Returns the sink to which TCP delivers.
     pub const fn sink<'a, M: Memory>(&'a mut self, memory: &'a mut M) -> Inbox<'a, M> {
         Inbox { stream: self, memory }
     }
 
-    /// What TCP sends comes from here.
+    /// Returns the source from which TCP sends.
     pub const fn source<'a, M: Memory>(&'a mut self, memory: &'a mut M) -> Outbox<'a, M> {
         Outbox { stream: self, memory }
     }
 
-    /// The state.
+    /// Returns the state.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// The agreement of the two ends, when there is one.
+    /// Returns the agreement of the two ends, if there is one.
     #[must_use]
     pub const fn agreement(&self) -> Option<&Agreement> {
         self.agreement.as_ref()
     }
 
-    /// The private data of the peer's start frame.
+    /// Returns the private data of the peer's start frame.
     #[must_use]
     pub fn private(&self) -> &[u8] {
         &self.private
     }
 
-    /// Whether TCP has sent all octets that there are.
+    /// Returns whether TCP has sent all octets of the stream.
     #[must_use]
     pub fn has_sent_all(&self) -> bool {
         self.sent == self.log.end()
     }
 
-    /// Whether a SEND of the peer waits for a receive. The caller resumes TCP when there is one
-    /// ([`Self::resume`] first), and calls [`Self::patience_ended`] when it has waited long enough.
+    /// Returns whether a SEND of the peer waits for a receive. When there is one, the caller calls
+    /// [`Self::resume`] and resumes TCP. When it has waited long enough, it calls
+    /// [`Self::patience_ended`].
     #[must_use]
     pub const fn waits_for_receive(&self) -> bool {
         matches!(self.arriving.held, Some(Held::NoReceive))
     }
 
-    /// Whether octets wait for the next turn of the caller ([`Memory::is_over`]), which resumes
-    /// TCP.
+    /// Returns whether octets wait for the next turn of the caller ([`Memory::is_over`]), which
+    /// resumes TCP.
     #[must_use]
     pub const fn waits_for_turn(&self) -> bool {
         matches!(self.arriving.held, Some(Held::Turn))
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

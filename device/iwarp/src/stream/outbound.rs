@@ -1,4 +1,4 @@
-//! What is sent: work requests and answers become messages of the stream.
+//! Sent octets: appends work requests and answers to the stream as messages.
 
 use super::Stream;
 use super::close::{Happening, State};
@@ -12,15 +12,15 @@ use crate::wire::ddp::{Msn, Stag, Tagged};
 use crate::wire::fpdu::mulpdu;
 use crate::wire::rdmap::{AtomicRequest, IMMEDIATE, Opcode, ReadRequest};
 
-/// Entries of the log that stay free for a Terminate.
+/// Number of log entries that stay free for a Terminate.
 const RESERVED: usize = 1;
 
-/// The numbers of the next messages, and whose turn it is.
+/// The numbers of the next messages, and the balance between answers and work requests.
 #[derive(Debug)]
 pub(super) struct Numbers {
     send: Msn,
     request: Msn,
-    /// Octets of answers since both had something to send, less those of work requests.
+    /// Octets of answers minus octets of work requests, since both had something to send.
     balance: i64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Numbers {
     }
 }
 
-/// What TCP sends: the stream with the memory of its messages.
+/// The source for TCP: the stream with the memory of its messages.
 #[derive(Debug)]
 pub struct Outbox<'a, M> {
     pub(super) stream: &'a mut Stream,
@@ -58,8 +58,8 @@ impl<M: Memory> Source for Outbox<'_, M> {
 }
 
 impl Stream {
-    /// Appends messages to the stream, as far as it may be ahead of what has been sent: answers of
-    /// the peer's READs and work requests in turn, each as many octets as the other.
+    /// Appends messages to the stream, up to the limit ahead of what has been sent. Answers to the
+    /// peer's READs and work requests alternate, so that both get the same number of octets.
     pub fn fill(&mut self, memory: &mut impl Memory) {
         if self.state != State::Rts || !self.may_send {
             return;
@@ -127,7 +127,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The message of a work request; it takes its number.
+    /// Returns the message of a work request, and assigns its number.
     fn message(&mut self, work: &WorkRequest) -> Message {
         let none = Message {
             opcode: Opcode::Write,
@@ -164,7 +164,7 @@ impl Stream {
         Message { opcode, at, invalidate, msn, len, payload: Payload::Kept(fields) }
     }
 
-    /// Appends a message that no work request has asked for.
+    /// Appends a message that belongs to no work request.
     pub(super) fn first_message(&mut self, first: FirstMessage) {
         let empty = WorkRequest {
             id: 0,
@@ -185,8 +185,8 @@ impl Stream {
         self.append(message, self.mulpdu());
     }
 
-    /// Appends a WRITE of nothing, which only has the peer look at what has arrived. Returns
-    /// whether the stream may send it now.
+    /// Appends an empty WRITE, whose only effect is that the peer processes what has arrived.
+    /// Returns whether the stream may send it now.
     pub fn nudge(&mut self) -> bool {
         if self.state != State::Rts || !self.may_send || self.log.room() <= RESERVED + 1 {
             return false;
@@ -195,7 +195,7 @@ impl Stream {
         true
     }
 
-    /// Appends a message; returns whether there was room.
+    /// Appends a message. Returns whether there was room.
     pub(super) fn append(&mut self, message: Message, mulpdu: u32) -> bool {
         let before = self.log.end();
         let appended = self.log.push(message, mulpdu);

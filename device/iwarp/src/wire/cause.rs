@@ -7,15 +7,15 @@ macro_rules! causes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Cause {
             $($(#[$doc])* $name,)*
-            /// One that no RFC names: layer and type, code.
+            /// A cause that no RFC defines: layer and type, and code.
             Other(u8, u8),
         }
 
         impl Cause {
-            /// All causes that the RFCs name.
+            /// All causes that the RFCs define.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Layer and type in one octet, and the code.
+            /// Returns layer and type in one octet, and the code.
             #[must_use]
             pub const fn octets(self) -> [u8; 2] {
                 match self {
@@ -44,9 +44,9 @@ causes! {
     CannotInvalidate = [0x01, 0x09],
     /// RDMAP, remote protection, not specified.
     ProtectionUnspecified = [0x01, 0xff],
-    /// RDMAP, remote operation: the version.
+    /// RDMAP, remote operation: unsupported version.
     RdmapVersion = [0x02, 0x05],
-    /// RDMAP, remote operation: an opcode that is not expected.
+    /// RDMAP, remote operation: unexpected opcode.
     Opcode = [0x02, 0x06],
     /// RDMAP, remote operation: catastrophic for the stream.
     CatastrophicStream = [0x02, 0x07],
@@ -66,23 +66,23 @@ causes! {
     TaggedNotAssociated = [0x11, 0x02],
     /// DDP, tagged buffer: the tagged offset wraps.
     TaggedWrap = [0x11, 0x03],
-    /// DDP, tagged buffer: the version.
+    /// DDP, tagged buffer: unsupported version.
     TaggedVersion = [0x11, 0x04],
-    /// DDP, untagged buffer: the queue number.
+    /// DDP, untagged buffer: invalid queue number.
     QueueNumber = [0x12, 0x01],
     /// DDP, untagged buffer: no buffer is available.
     NoBuffer = [0x12, 0x02],
     /// DDP, untagged buffer: the MSN is out of range.
     MsnRange = [0x12, 0x03],
-    /// DDP, untagged buffer: the offset.
+    /// DDP, untagged buffer: invalid offset.
     MessageOffset = [0x12, 0x04],
     /// DDP, untagged buffer: the message is longer than the buffer.
     TooLong = [0x12, 0x05],
-    /// DDP, untagged buffer: the version.
+    /// DDP, untagged buffer: unsupported version.
     UntaggedVersion = [0x12, 0x06],
     /// MPA: the TCP connection was closed or lost.
     ConnectionLost = [0x20, 0x01],
-    /// MPA: the CRC.
+    /// MPA: wrong CRC.
     Crc = [0x20, 0x02],
     /// MPA: a marker does not agree with the length of the ULPDU.
     MarkerOrLength = [0x20, 0x03],
@@ -92,12 +92,12 @@ causes! {
     MpaCatastrophic = [0x20, 0x05],
     /// MPA: the IRD is too small.
     InsufficientIrd = [0x20, 0x06],
-    /// MPA: no kind of first message that both know.
+    /// MPA: the two ends support no common type of first message.
     NoRtr = [0x20, 0x07],
 }
 
 impl Cause {
-    /// The cause with these octets.
+    /// Returns the cause with these octets.
     #[must_use]
     pub fn of(octets: [u8; 2]) -> Self {
         let known = Self::ALL.iter().copied().find(|cause| cause.octets() == octets);

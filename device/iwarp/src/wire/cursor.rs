@@ -1,21 +1,21 @@
-//! Reading and writing fields one after the other. All of them are big-endian.
+//! Reads and writes consecutive fields. All of them are big-endian.
 
 /// The octets end before the fields do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short;
 
-/// The octets that are not read yet.
+/// The octets that have not been read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Starts at the first octet.
+    /// Creates a reader at the first octet.
     #[must_use]
     pub const fn new(octets: &'a [u8]) -> Self {
         Self(octets)
     }
 
-    /// Takes the next `N` octets.
+    /// Reads the next `N` octets.
     ///
     /// # Errors
     /// [`Short`] if there are fewer.
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes the next `count` octets.
+    /// Reads the next `count` octets.
     ///
     /// # Errors
     /// [`Short`] if there are fewer.
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes a number of 16 bits.
+    /// Reads a 16-bit number.
     ///
     /// # Errors
     /// [`Short`] if there are fewer.
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         self.take().map(u16::from_be_bytes)
     }
 
-    /// Takes a number of 32 bits.
+    /// Reads a 32-bit number.
     ///
     /// # Errors
     /// [`Short`] if there are fewer.
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         self.take().map(u32::from_be_bytes)
     }
 
-    /// Takes a number of 64 bits.
+    /// Reads a 64-bit number.
     ///
     /// # Errors
     /// [`Short`] if there are fewer.
@@ -63,15 +63,15 @@ impl<'a> Reader<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// All octets that are left.
+    /// Returns all remaining octets.
     #[must_use]
     pub const fn rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// A short text of at most `N` octets, written field by field. What does not fit is left out, so
-/// `N` has to be the longest form of what is written.
+/// At most `N` octets, written field by field. Octets beyond `N` are dropped, so `N` must be the
+/// maximum length of what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields<const N: usize> {
     octets: [u8; N],
@@ -96,25 +96,25 @@ impl<const N: usize> Fields<N> {
         self
     }
 
-    /// Appends a number of 16 bits.
+    /// Appends a 16-bit number.
     #[must_use]
     pub fn u16(self, value: u16) -> Self {
         self.put(&value.to_be_bytes())
     }
 
-    /// Appends a number of 32 bits.
+    /// Appends a 32-bit number.
     #[must_use]
     pub fn u32(self, value: u32) -> Self {
         self.put(&value.to_be_bytes())
     }
 
-    /// Appends a number of 64 bits.
+    /// Appends a 64-bit number.
     #[must_use]
     pub fn u64(self, value: u64) -> Self {
         self.put(&value.to_be_bytes())
     }
 
-    /// The octets that have been written.
+    /// Returns the octets that have been written.
     #[must_use]
     pub fn octets(&self) -> &[u8] {
         self.octets.get(..self.len).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Headers of DDP segments (RFC 5041, section 4), with the control octet of RDMAP in them.
+//! Headers of DDP segments (RFC 5041, section 4), including the control octet of RDMAP.
 //!
 //! ```text
 //! tagged    control (2) │ STag (4) │ TO (8) │ payload
@@ -18,11 +18,11 @@ const LAST_FLAG: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 const VERSION: u8 = 0x01;
 
-/// The name of a buffer.
+/// The name of a buffer (steering tag).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stag(pub u32);
 
-/// A place in a tagged buffer.
+/// A position in a tagged buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tagged {
     /// The buffer.
@@ -39,7 +39,7 @@ impl Msn {
     /// The number of the first message.
     pub const FIRST: Self = Self(1);
 
-    /// The next number.
+    /// Returns the next number.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
@@ -60,14 +60,14 @@ pub enum Queue {
     AtomicResponse = 3,
 }
 
-/// The model of a segment, and the header that it brings.
+/// The buffer model of a segment, and the header fields of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// It names its place.
+    /// The segment names its destination.
     Tagged(Tagged),
-    /// It names a queue, a message, and the offset in it.
+    /// The segment names a queue, a message, and its offset in the message.
     Untagged {
-        /// The STag that the message invalidates; else zero.
+        /// The STag that the message invalidates, or zero.
         invalidate: Stag,
         /// The queue.
         queue: Queue,
@@ -81,16 +81,16 @@ pub enum Model {
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// No segment of the message follows.
+    /// True if it is the last segment of the message.
     pub last: bool,
     /// The control octet of RDMAP: version and opcode.
     pub control: u8,
-    /// The model.
+    /// The buffer model.
     pub model: Model,
 }
 
 impl Header {
-    /// Parses the header of a ULPDU; returns the payload with it.
+    /// Parses the header of a ULPDU. Returns it and the payload.
     ///
     /// # Errors
     /// The cause for a Terminate.
@@ -115,7 +115,7 @@ impl Header {
         Ok((Self { last: flags & LAST_FLAG != 0, control, model }, reader.rest()))
     }
 
-    /// Makes the octets.
+    /// Returns the octets of the header.
     #[must_use]
     pub fn octets(&self) -> Fields<UNTAGGED> {
         let last = if self.last { LAST_FLAG } else { 0 };
@@ -130,7 +130,7 @@ impl Header {
 }
 
 impl Queue {
-    /// The queue with a number.
+    /// Returns the queue with this number.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {
         match number {
@@ -143,7 +143,7 @@ impl Queue {
     }
 }
 
-/// Returns the header of a ULPDU, whether it is well-formed or not, for a Terminate.
+/// Returns the octets of the header of a ULPDU, even of a malformed one, for a Terminate.
 #[must_use]
 pub fn header_of(ulpdu: &[u8]) -> Option<&[u8]> {
     let tagged = ulpdu.first()? & TAGGED_FLAG != 0;

@@ -8,14 +8,15 @@ use crate::crc;
 
 /// Octets of the length field.
 pub const LENGTH: usize = 2;
-/// The longest ULPDU that is sent (RFC 5044, section 4.5). One that arrives may have 65,535.
+/// Maximum length of a sent ULPDU (RFC 5044, section 4.5). A received one may have 65,535 octets.
 pub const MULPDU_MAX: u32 = 64_768;
-/// The shortest limit of ULPDUs, however short segments become (RFC 5044, section 4.5).
+/// The limit of ULPDUs never becomes less than this, however short segments are (RFC 5044, section
+/// 4.5).
 pub const MULPDU_MIN: u32 = 128;
 /// The longest FPDU without markers.
 pub const MAX: usize = size(u16::MAX as usize);
 
-/// Returns the octets of an FPDU without markers.
+/// Returns the number of octets of an FPDU without markers.
 #[must_use]
 pub const fn size(ulpdu: usize) -> usize {
     (LENGTH + ulpdu).next_multiple_of(4) + crc::LEN

@@ -1,8 +1,9 @@
-//! Formats. Octets are parsed into enums that have no wrong values, and made out of them.
+//! Formats. Octets are parsed to enums that can hold only valid values, and the enums are converted
+//! to octets.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`cursor`] | fields, one after the other |
+//! | [`cursor`] | consecutive fields |
 //! | [`start`] | MPA's start frames |
 //! | [`fpdu`] | sizes of FPDUs |
 //! | [`ddp`] | headers of DDP segments |

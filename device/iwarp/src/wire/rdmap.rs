@@ -1,12 +1,12 @@
-//! Messages of RDMAP (RFC 5040, section 4; RFC 7306), as they stand in DDP segments.
+//! Messages of RDMAP (RFC 5040, section 4; RFC 7306) in DDP segments.
 
 use super::cursor::{Fields, Reader, Short};
 use super::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
 use super::terminate::{Cause, Report};
 
-/// Octets of the longest header of a request behind the DDP header: that of an atomic.
+/// Maximum number of octets of a request's header behind the DDP header: that of an atomic.
 pub const REQUEST_MAX: usize = 52;
-/// Octets of immediate data on the wire (RFC 7306, section 6).
+/// Number of octets of immediate data on the wire (RFC 7306, section 6).
 pub const IMMEDIATE: usize = 8;
 
 const VERSION_MASK: u8 = 0xc0;
@@ -21,7 +21,7 @@ pub enum Opcode {
     Write = 0,
     /// The request of an RDMA READ.
     ReadRequest = 1,
-    /// Its response.
+    /// The response of an RDMA READ.
     ReadResponse = 2,
     /// SEND.
     Send = 3,
@@ -39,49 +39,49 @@ pub enum Opcode {
     ImmediateSolicited = 9,
     /// The request of an atomic.
     AtomicRequest = 10,
-    /// Its response.
+    /// The response of an atomic.
     AtomicResponse = 11,
 }
 
-/// What a SEND does beyond bringing its octets.
+/// Properties of a SEND besides its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendKind {
-    /// It asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
-    /// It invalidates this STag.
+    /// The STag that it invalidates.
     pub invalidate: Option<Stag>,
 }
 
 /// The request of a READ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The place at the requester.
+    /// The destination at the requester.
     pub sink: Tagged,
-    /// Octets to read.
+    /// Number of octets to read.
     pub size: u32,
-    /// The place at the responder.
+    /// The source at the responder.
     pub source: Tagged,
 }
 
 /// An atomic operation (RFC 7306, section 5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Adds to fields of the word; a bit of the mask is the highest of its field.
+    /// Adds to fields of the word. Each bit of the mask is the highest bit of a field.
     FetchAdd {
         /// The numbers to add.
         add: u64,
-        /// The highest bits of fields, whose carry is dropped.
+        /// The highest bits of fields. A carry out of these is dropped.
         mask: u64,
     },
-    /// Exchanges bits of the word if others are as expected.
+    /// Replaces bits of the word if other bits have expected values.
     CompareSwap {
-        /// The bits that are expected.
+        /// The expected values of bits.
         compare: u64,
         /// The bits that are compared.
         compare_mask: u64,
         /// The new bits.
         swap: u64,
-        /// The bits that are exchanged.
+        /// The bits that are replaced.
         swap_mask: u64,
     },
 }
@@ -91,16 +91,16 @@ pub enum AtomicOp {
 pub struct AtomicRequest {
     /// The operation.
     pub op: AtomicOp,
-    /// The number that the response has to bring back.
+    /// The number that the response returns.
     pub id: u32,
     /// The word at the responder.
     pub word: Tagged,
 }
 
-/// A segment that has arrived.
+/// A received segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// No segment of its message follows.
+    /// True if it is the last segment of its message.
     pub last: bool,
     /// Its contents.
     pub body: Body<'a>,
@@ -113,17 +113,17 @@ pub enum Body<'a> {
     Write(Tagged, &'a [u8]),
     /// Octets of the response of a READ.
     ReadResponse(Tagged, &'a [u8]),
-    /// Octets of a SEND: the message, their offset in it.
+    /// Octets of a SEND: the message, and their offset in it.
     Send(SendKind, Msn, u32, &'a [u8]),
-    /// Immediate data; `true` if it asks for a solicited event.
+    /// Immediate data. `true` if it asks for a solicited event.
     Immediate(bool, Msn, [u8; IMMEDIATE]),
     /// The request of a READ.
     ReadRequest(Msn, ReadRequest),
     /// The request of an atomic.
     AtomicRequest(Msn, AtomicRequest),
-    /// The response of an atomic: the number of the request, the old value of the word.
+    /// The response of an atomic: the number of the request, and the old value of the word.
     AtomicResponse(Msn, u32, u64),
-    /// The stream is over.
+    /// The peer has terminated the stream.
     Terminate(Report),
 }
 
@@ -148,13 +148,13 @@ impl Opcode {
         })
     }
 
-    /// The control octet with the version of RDMAP.
+    /// Returns the control octet with this opcode and the version of RDMAP.
     #[must_use]
     pub const fn control(self) -> u8 {
         VERSION | self as u8
     }
 
-    /// The queue of its messages; `None` if they are tagged.
+    /// Returns the queue of its messages, or `None` if they are tagged.
     #[must_use]
     pub const fn queue(self) -> Option<Queue> {
         Some(match self {
@@ -171,7 +171,8 @@ impl Opcode {
         })
     }
 
-    /// Whether RFC 7306 brought it. No agreement on these exists, so they have to be configured.
+    /// Returns whether it is an opcode of RFC 7306. These are not negotiated, so they must be
+    /// configured.
     #[must_use]
     pub const fn is_extension(self) -> bool {
         self as u8 >= Self::Immediate as u8
@@ -179,7 +180,7 @@ impl Opcode {
 }
 
 impl SendKind {
-    /// The opcode.
+    /// Returns the opcode.
     #[must_use]
     pub const fn opcode(self) -> Opcode {
         match (self.solicited, self.invalidate.is_some()) {
@@ -192,7 +193,7 @@ impl SendKind {
 }
 
 impl<'a> Segment<'a> {
-    /// Parses a ULPDU. `extensions` says that messages of RFC 7306 are taken.
+    /// Parses a ULPDU. `extensions` is true if messages of RFC 7306 are accepted.
     ///
     /// # Errors
     /// The cause for a Terminate.
@@ -226,7 +227,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The kind of a SEND; `None` of other messages.
+/// Returns the kind of a SEND, or `None` for other messages.
 fn send_kind(opcode: Opcode, stag: Stag) -> Option<SendKind> {
     let kind = |solicited, invalidate| Some(SendKind { solicited, invalidate });
     match opcode {
@@ -238,7 +239,7 @@ fn send_kind(opcode: Opcode, stag: Stag) -> Option<SendKind> {
     }
 }
 
-/// Parses an untagged message that has a fixed size and stands in one segment.
+/// Parses an untagged message that has a fixed size and must be in one segment.
 fn whole(
     opcode: Opcode,
     (last, msn, mo): (bool, Msn, u32),
@@ -256,7 +257,7 @@ fn whole(
     match body {
         Ok(Some(body)) if terminate || reader.rest().is_empty() => Ok(body),
         Ok(Some(_)) => Err(Cause::TooLong),
-        // An atomic operation that does not exist.
+        // The atomic operation does not exist.
         Ok(None) => Err(Cause::Opcode),
         Err(Short) => Err(Cause::MarkerOrLength),
     }
@@ -284,7 +285,7 @@ fn fixed<'a>(opcode: Opcode, msn: Msn, reader: &mut Reader<'a>) -> Result<Option
 }
 
 impl ReadRequest {
-    /// Makes the octets behind the DDP header.
+    /// Returns the octets behind the DDP header.
     #[must_use]
     pub fn octets(&self) -> Fields<REQUEST_MAX> {
         let Self { sink, size, source } = self;
@@ -313,7 +314,7 @@ impl AtomicRequest {
         Ok(Some(Self { op, id, word }))
     }
 
-    /// Makes the octets behind the DDP header.
+    /// Returns the octets behind the DDP header.
     #[must_use]
     pub fn octets(&self) -> Fields<REQUEST_MAX> {
         let (code, value, mask, compare, compare_mask) = match self.op {
@@ -328,7 +329,7 @@ impl AtomicRequest {
 }
 
 impl AtomicOp {
-    /// The value of the word after the operation, if it was `old` (RFC 7306, section 5.1).
+    /// Returns the value of the word after the operation, if it was `old` (RFC 7306, section 5.1).
     #[must_use]
     pub const fn apply(self, old: u64) -> u64 {
         match self {

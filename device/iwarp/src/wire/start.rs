@@ -4,20 +4,20 @@
 //! key (16) │ flags (1) │ revision (1) │ length of the private data (2) │ private data
 //! ```
 //!
-//! The private data of an enhanced frame begins with two control words: IRD and ORD, with four
-//! flags about the peer-to-peer model.
+//! The private data of an enhanced frame begins with two control words: IRD and ORD, and four flags
+//! for the peer-to-peer model.
 
 use super::cursor::{Fields, Reader};
 
-/// Octets before the private data.
+/// Number of octets before the private data.
 pub const HEADER: usize = 20;
-/// The most private data, with the control words (RFC 5044, section 7.1.1).
+/// Maximum number of octets of private data, including the control words (RFC 5044, section 7.1.1).
 pub const PRIVATE_MAX: usize = 512;
-/// The longest frame.
+/// Maximum number of octets of a frame.
 pub const FRAME_MAX: usize = HEADER + PRIVATE_MAX;
-/// Octets of the control words.
+/// Number of octets of the control words.
 pub const CONTROL: usize = 4;
-/// The value of IRD or ORD that says that it is not agreed on here (RFC 6581, section 9.1).
+/// The value of IRD or ORD that means that it is not negotiated (RFC 6581, section 9.1).
 pub const NOT_NEGOTIATED: u16 = 0x3fff;
 
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
@@ -31,16 +31,16 @@ const ENHANCED: u8 = 0x10;
 const UPPER: u16 = 0x8000;
 const LOWER: u16 = 0x4000;
 
-/// The two kinds of start frames.
+/// The two types of start frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// That of the initiator.
+    /// The initiator's frame.
     Request,
-    /// That of the responder.
+    /// The responder's frame.
     Reply,
 }
 
-/// Kinds of messages that may be the initiator's first (RFC 6581, section 9.2).
+/// Types of messages that may be the initiator's first one (RFC 6581, section 9.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtr {
     /// A SEND without payload (flag B).
@@ -54,13 +54,13 @@ pub struct Rtr {
 /// The control words of an enhanced frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Peer-to-peer model: the initiator sends a first message by itself (flag A).
+    /// Peer-to-peer model: the initiator sends a first message on its own (flag A).
     pub peer_to_peer: bool,
-    /// Its kinds: offered in the request, chosen in the reply.
+    /// The types of this message: offered in the request, chosen in the reply.
     pub rtr: Rtr,
-    /// READs that the sender of the frame serves at a time, 14 bits.
+    /// Number of READs that the sender of the frame serves at a time, 14 bits.
     pub ird: u16,
-    /// READs that it wants to have outstanding, 14 bits.
+    /// Number of READs that it wants to have outstanding, 14 bits.
     pub ord: u16,
 }
 
@@ -69,37 +69,37 @@ pub struct Control {
 pub struct Start<'a> {
     /// Request or reply.
     pub kind: Kind,
-    /// The sender wants markers in what it receives.
+    /// True if the sender wants to receive markers.
     pub markers: bool,
-    /// The sender wants CRCs.
+    /// True if the sender wants CRCs.
     pub crc: bool,
-    /// The connection is rejected; only in a reply.
+    /// True if the connection is rejected; only in a reply.
     pub reject: bool,
-    /// 1 or 2.
+    /// The revision: 1 or 2.
     pub revision: u8,
-    /// The control words, if the frame is an enhanced one.
+    /// The control words of an enhanced frame.
     pub control: Option<Control>,
     /// The private data of the program.
     pub private: &'a [u8],
 }
 
-/// The reason for which octets are no start frame.
+/// The reason for which octets are not a start frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The key is neither that of a request nor that of a reply.
     Key,
     /// The revision is neither 1 nor 2.
     Revision,
-    /// It says that it has more private data than is allowed.
+    /// The length of the private data exceeds the maximum.
     Length,
     /// It is an enhanced frame without control words.
     Control,
 }
 
-/// Returns the octets of a start frame, as far as its first octets tell.
+/// Returns the number of octets of a start frame, or `None` if more octets are needed to know it.
 ///
 /// # Errors
-/// When it can be none.
+/// The reason for which it cannot be a start frame.
 pub fn length(octets: &[u8]) -> Result<Option<usize>, Malformed> {
     let known = octets.len().min(REQUEST_KEY.len());
     let head = octets.get(..known).unwrap_or_default();
@@ -116,10 +116,10 @@ pub fn length(octets: &[u8]) -> Result<Option<usize>, Malformed> {
 }
 
 impl<'a> Start<'a> {
-    /// Parses a frame of exactly these octets.
+    /// Parses a frame that consists of exactly these octets.
     ///
     /// # Errors
-    /// When it is none.
+    /// The reason for which it is not a start frame.
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let short = |_| Malformed::Length;
         if length(octets)? != Some(octets.len()) {
@@ -133,7 +133,7 @@ impl<'a> Start<'a> {
         if !matches!(revision, 1 | 2) {
             return Err(Malformed::Revision);
         }
-        // The enhanced form came with revision 2. A reject may have been made without it.
+        // Revision 2 introduced the enhanced form. A reject may lack it.
         let reject = kind == Kind::Reply && flags & REJECT != 0;
         let mut control = None;
         if revision == 2 && flags & ENHANCED != 0 {
@@ -153,7 +153,7 @@ impl<'a> Start<'a> {
         })
     }
 
-    /// Makes the octets. Private data beyond the limit is cut off.
+    /// Returns the octets. Private data beyond the limit is cut off.
     #[must_use]
     pub fn octets(&self) -> Fields<FRAME_MAX> {
         let key = match self.kind {
@@ -179,7 +179,7 @@ impl<'a> Start<'a> {
 
 impl Control {
     fn parse(reader: &mut Reader<'_>) -> Option<Self> {
-        // Nothing is taken if there are fewer octets.
+        // Nothing is read if there are fewer octets.
         let [a, b, c, d] = reader.take().ok()?;
         let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         Some(Self {

@@ -9,16 +9,17 @@ pub use super::cause::Cause;
 use super::cursor::Fields;
 use super::ddp;
 
-/// Octets of the longest Terminate, without its own DDP header.
+/// Maximum number of octets of a Terminate, without its own DDP header.
 pub const MAX: usize = 4 + 2 + ddp::UNTAGGED + READ_REQUEST;
-/// Octets of the RDMAP header of a READ request.
+/// Number of octets of the RDMAP header of a READ request.
 pub const READ_REQUEST: usize = 28;
 
 const SEGMENT_LENGTH: u8 = 0x80;
 const DDP_HEADER: u8 = 0x40;
 const RDMAP_HEADER: u8 = 0x20;
 
-/// Which headers of the segment a Terminate includes: that of DDP, that of RDMAP.
+/// Returns whether a Terminate with this cause includes the DDP header and the RDMAP header of the
+/// segment.
 const fn includes(cause: Cause) -> (bool, bool) {
     match cause.octets()[0] {
         0x01 => (true, true),
@@ -27,7 +28,7 @@ const fn includes(cause: Cause) -> (bool, bool) {
     }
 }
 
-/// A Terminate that has arrived.
+/// A received Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Its first four octets.
@@ -35,21 +36,21 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses the payload of a Terminate. The headers in it are not looked at.
+    /// Parses the payload of a Terminate. The headers in it are not examined.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         payload.first_chunk().map(|raw| Self { raw: *raw })
     }
 
-    /// The cause, as the RFCs say.
+    /// Returns the cause, as the RFCs define it.
     #[must_use]
     pub fn cause(self) -> Cause {
         let [kind, code, ..] = self.raw;
         Cause::of([kind, code])
     }
 
-    /// The cause if the peer is a Linux siw on a little-endian processor, which exchanges layer and
-    /// type (iwarp.h, `struct iwarp_terminate`).
+    /// Returns the cause if the peer is a Linux siw on a little-endian processor, which exchanges
+    /// layer and type (iwarp.h, `struct iwarp_terminate`).
     #[must_use]
     pub fn cause_of_siw(self) -> Cause {
         let [kind, code, ..] = self.raw;
@@ -57,7 +58,7 @@ impl Report {
     }
 }
 
-/// Makes the payload of a Terminate. `offender` is the ULPDU that it is about, if there is one.
+/// Returns the payload of a Terminate. `offender` is the ULPDU that caused it, if there is one.
 #[must_use]
 pub fn payload(cause: Cause, offender: Option<&[u8]>) -> Fields<MAX> {
     let [kind, code] = cause.octets();

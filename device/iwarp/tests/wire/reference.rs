@@ -1,8 +1,8 @@
-//! A decoder that is too simple to be wrong: it looks at a whole stream of FPDUs at once.
+//! A reference decoder, kept as simple as possible: it examines a whole stream of FPDUs at once.
 
 use std::ops::RangeInclusive;
 
-/// Takes the markers out of a stream. Returns the octets between them.
+/// Removes the markers from a stream. Returns the octets between them.
 fn without_markers(stream: &[u8]) -> Vec<u8> {
     let plain = stream.iter().enumerate().filter(|(at, _)| at % 512 >= 4);
     plain.map(|(_, octet)| *octet).collect()
@@ -20,7 +20,7 @@ fn crc32c(octets: &[u8]) -> u32 {
     !crc
 }
 
-/// Returns the place of an octet among those with markers.
+/// Returns the wire position of a plain position.
 fn with_markers(plain: usize) -> usize {
     plain / 508 * 512 + 4 + plain % 508
 }
@@ -35,7 +35,7 @@ fn markers_point(stream: &[u8], range: RangeInclusive<usize>, fpdu: usize) -> bo
     })
 }
 
-/// Decodes a stream of FPDUs; returns the ULPDUs, and whether a wrong one ended it.
+/// Decodes a stream of FPDUs. Returns the ULPDUs, and whether an invalid FPDU ended it.
 pub(crate) fn decode(stream: &[u8], markers: bool, crc: bool) -> (Vec<Vec<u8>>, bool) {
     let plain = if markers { without_markers(stream) } else { stream.to_vec() };
     let (mut found, mut at) = (Vec::new(), 0);
