@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! TCP connections that the adapter takes over from the guest's kernel, for the iWARP personality.
 //!
-//! The driver makes a connection with a socket of the kernel, and reads the request of the other
-//! end from it if it is the responder. Then OPEN_CONNECTION gives the connection to the adapter,
-//! which sends the start frames. Each later change is told by an event
-//! ([`crate::eq::Kind::ConnectionChanged`]); QUERY_CONNECTION tells what has changed.
+//! The driver makes a connection with a socket of the kernel. If it is the responder, it also reads
+//! the request of the other end. OPEN_CONNECTION then passes the connection to the adapter, which
+//! sends the start frames. Each later change raises an event
+//! ([`crate::eq::Kind::ConnectionChanged`]), and QUERY_CONNECTION returns the new state.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Most bytes of private data in a start frame (RFC 5044, 7.1.1).
+/// Maximum number of bytes of private data in a start frame (RFC 5044, 7.1.1).
 pub const PRIVATE_MAX: usize = 512;
-/// Bytes of a start frame before its private data.
+/// Number of bytes of a start frame before its private data.
 pub const START_HEADER: usize = 20;
-/// Most bytes of a start frame.
+/// Maximum number of bytes of a start frame.
 pub const START_MAX: usize = START_HEADER + PRIVATE_MAX;
 
 wire_enum! {
-    /// The end of a connection that sends the first start frame, or answers it.
+    /// The role of this end: it sends the first start frame, or answers it.
     pub enum Role: u8 {
         /// It sends the request.
         Initiator = 1,
@@ -28,24 +28,25 @@ wire_enum! {
 }
 
 bitflags! {
-    /// Options that both ends of a TCP connection have agreed on, and the form of its addresses.
+    /// Options that both ends of a TCP connection have negotiated, and the form of its addresses.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ConnectionFlags: u8 {
-        /// The addresses are of IPv6; else of IPv4, in the first four bytes.
+        /// The addresses are IPv6 addresses. Otherwise they are IPv4 addresses in the first four
+        /// bytes.
         const IPV6 = 1;
         /// The peer permits selective acknowledgements.
         const SACK = 2;
         /// Timestamps (RFC 7323).
         const TIMESTAMPS = 4;
-        /// The unit of the own timestamps is a microsecond; else a millisecond.
+        /// The unit of the local timestamps is a microsecond; otherwise it is a millisecond.
         const MICROSECONDS = 8;
         /// Frames have a VLAN tag.
         const VLAN = 16;
     }
 }
 
-/// The state of an established TCP connection, in which nothing is unacknowledged and nothing is
-/// unread, and the attributes of the stream that begins with the next byte.
+/// The state of an established TCP connection, in which nothing is unacknowledged and no received
+/// byte is unread, and the attributes of the stream that begins with the next byte.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Connection {
@@ -55,17 +56,17 @@ pub struct Connection {
     pub flags: u8,
     /// The VLAN tag, with its priority.
     pub vlan: U16,
-    /// MAC of the next station on the way to the peer.
+    /// MAC of the next hop on the path to the peer.
     pub dmac: [u8; 6],
     /// Traffic class, or type of service.
     pub traffic_class: u8,
     /// Hop limit, or time to live.
     pub hop_limit: u8,
-    /// The own address.
+    /// The local address.
     pub local: [u8; 16],
     /// The peer's address.
     pub remote: [u8; 16],
-    /// The own port.
+    /// The local port.
     pub local_port: U16,
     /// The peer's port.
     pub remote_port: U16,
@@ -73,31 +74,31 @@ pub struct Connection {
     pub send_next: U32,
     /// The sequence number of the next byte to receive.
     pub receive_next: U32,
-    /// Bytes that the peer allows from `send_next` on.
+    /// Number of bytes from `send_next` on that the peer allows.
     pub send_window: U32,
     /// The largest window that the peer has allowed.
     pub max_send_window: U32,
-    /// Bytes that the peer was promised from `receive_next` on.
+    /// Number of bytes from `receive_next` on that were promised to the peer.
     pub receive_window: U32,
-    /// The scale of the windows that the peer sends.
+    /// The window scale of the peer.
     pub send_scale: u8,
-    /// The scale of the windows that are sent to the peer.
+    /// The window scale of this end.
     pub receive_scale: u8,
-    /// Bytes of TCP payload and options in a segment.
+    /// Number of bytes of TCP payload and options in a segment.
     pub mss: U16,
     /// The value of the next timestamp to send.
     pub timestamp: U32,
     /// The peer's newest timestamp.
     pub recent_timestamp: U32,
-    /// READs and atomics that the adapter serves at a time.
+    /// Maximum number of READs and atomics of the peer that the adapter serves at a time.
     pub ird: U16,
-    /// READs and atomics that the adapter has outstanding.
+    /// Maximum number of outstanding READs and atomics of the adapter.
     pub ord: U16,
     /// Bytes of `private`.
     pub private_len: U16,
     /// Bytes of `request`; zero for an initiator.
     pub request_len: U16,
-    /// Private data of the own start frame.
+    /// Private data of the local start frame.
     pub private: [u8; PRIVATE_MAX],
     /// The start frame that the responder has received.
     pub request: [u8; START_MAX],
@@ -108,7 +109,7 @@ pub struct Connection {
 const _: () = assert!(size_of::<Connection>() == 1136);
 
 wire_enum! {
-    /// The stage of a connection. It only ever increases.
+    /// The stage of a connection. It never decreases.
     pub enum Stage: u8 {
         /// The start frames are being exchanged.
         Opening = 1,
@@ -118,19 +119,19 @@ wire_enum! {
         Closing = 3,
         /// No more messages are exchanged. The QP is in the error state.
         Closed = 4,
-        /// TCP has ended too. No frame of the connection is expected any more.
+        /// TCP has ended, too. No more frames of the connection are expected.
         Gone = 5,
     }
 }
 
 wire_enum! {
-    /// The way in which a connection ended.
+    /// How a connection ended.
     pub enum Ending: u8 {
         /// It has not ended.
         None = 0,
-        /// The peer's reply rejects it; there may be private data.
+        /// The peer's reply rejected it. There may be private data.
         Rejected = 1,
-        /// A start frame is malformed, or both ends do not agree.
+        /// A start frame is malformed, or the negotiation has failed.
         Refused = 2,
         /// The peer has not answered in time.
         TimedOut = 3,
@@ -149,7 +150,7 @@ wire_enum! {
     }
 }
 
-/// The state of a connection: the answer to QUERY_CONNECTION.
+/// The state of a connection, which QUERY_CONNECTION returns.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectionStatus {
@@ -161,9 +162,10 @@ pub struct ConnectionStatus {
     pub was_open: u8,
     /// Zero.
     pub reserved: u8,
-    /// READs and atomics that the adapter serves at a time, as both ends have agreed.
+    /// The negotiated maximum number of READs and atomics of the peer that the adapter serves at a
+    /// time.
     pub ird: U16,
-    /// READs and atomics that the adapter has outstanding, as both ends have agreed.
+    /// The negotiated maximum number of outstanding READs and atomics of the adapter.
     pub ord: U16,
     /// Bytes of `private`.
     pub private_len: U16,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The completion queue: 64-byte entries, written by the device, valid when the stamp fits.
+//! The completion queue: 64-byte entries that the device writes. An entry is valid if its stamp
+//! matches.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -13,11 +14,11 @@ pub const CQE_LEN: u32 = 64;
 pub const LOG_CQES_MAX: u32 = 20;
 
 wire_enum! {
-    /// The kind of work request that a completion is of.
+    /// The type of the work request of a completion.
     pub enum Opcode: u8 {
-        /// A SEND, with or without immediate or invalidation.
+        /// A SEND, with or without immediate data or invalidation.
         Send = 1,
-        /// An RDMA WRITE, with or without immediate.
+        /// An RDMA WRITE, with or without immediate data.
         Write = 3,
         /// An RDMA READ.
         Read = 5,
@@ -31,13 +32,13 @@ wire_enum! {
         RegMr = 10,
         /// A BIND_MW.
         BindMw = 11,
-        /// A SEND_CMD; [`Cqe::key`] is the key that the command carried.
+        /// A SEND_CMD. [`Cqe::key`] is the key that the command carried.
         SendCmd = 12,
         /// A TRANSFER.
         Transfer = 14,
-        /// A receive that took a SEND; with [`Flags::INVALIDATED`] it ended [`Cqe::key`].
+        /// A receive of a SEND. With [`Flags::INVALIDATED`], the SEND invalidated [`Cqe::key`].
         Recv = 0x80,
-        /// A receive that was used up by an RDMA WRITE with immediate.
+        /// A receive that an RDMA WRITE with immediate data consumed.
         RecvWriteImm = 0x81,
     }
 }
@@ -49,13 +50,14 @@ impl Opcode {
         self as u8 & 0x80 != 0
     }
 
-    /// Returns the number in verbs (`enum ib_uverbs_wc_opcode`, and of receives
-    /// `enum ib_wc_opcode`); `None` of a REG_MR, whose number each kernel chooses for its clients.
+    /// Returns the number in verbs (`enum ib_uverbs_wc_opcode`, or `enum ib_wc_opcode` for
+    /// receives). Returns `None` for a REG_MR, whose number each kernel version chooses for kernel
+    /// clients.
     #[must_use]
     pub const fn wc_opcode(self) -> Option<u32> {
         Some(match self {
             Self::Send | Self::SendCmd => 0,
-            // Verbs have no number for it.
+            // Verbs have no number for TRANSFER, so it gets that of a WRITE.
             Self::Write | Self::Transfer => 1,
             Self::Read => 2,
             Self::CmpSwp => 3,
@@ -104,13 +106,13 @@ bitflags! {
         /// The sender asked for a solicited event.
         const SOLICITED = 1 << 1;
         /// The receive begins with a network header ([`crate::qp::GRH_LEN`]), and [`Cqe::smac`]
-        /// tells the sender.
+        /// identifies the sender.
         const GRH = 1 << 2;
-        /// That header is IPv4; otherwise it is IPv6.
+        /// The network header is an IPv4 header; otherwise it is an IPv6 header.
         const IPV4 = 1 << 3;
-        /// [`Cqe::vlan`] holds the VLAN.
+        /// [`Cqe::vlan`] contains the VLAN.
         const VLAN = 1 << 4;
-        /// The message has invalidated [`Cqe::key`]: it was a SEND_INV, or the response to a
+        /// The message has invalidated [`Cqe::key`], because it was a SEND_INV or the response to a
         /// command.
         const INVALIDATED = 1 << 5;
     }
@@ -120,12 +122,12 @@ bitflags! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Cqe {
-    /// From the WQE.
+    /// The `wr_id` of the WQE.
     pub wr_id: U64,
     /// The QP whose work request completed.
     pub qpn: Qpn,
-    /// Bytes received (of a datagram with its header), read, or swapped (8); zero for SEND, WRITE
-    /// and errors.
+    /// Number of bytes received (including the network header of a datagram), read, or swapped (8);
+    /// zero for SEND, WRITE and errors.
     pub byte_len: U32,
     /// Immediate data as the peer gave it; see [`Flags::IMM`].
     pub imm: [u8; 4],
@@ -133,16 +135,16 @@ pub struct Cqe {
     pub src_qpn: Qpn,
     /// Device time at which the entry was written, in nanoseconds.
     pub timestamp: U64,
-    /// Index of the WQE in its queue, or SRQ. All entries of that queue up to and including this
-    /// one are free again.
+    /// Index of the WQE in its queue or SRQ. All entries of this queue up to and including this one
+    /// are free again.
     pub wqe_index: U32,
-    /// On an error: which check failed, for a person to read in the log; see docs/adapter.md.
+    /// In case of an error, the number of the check that failed; see docs/adapter.md.
     pub vendor_err: U32,
-    /// Of a datagram: the sender's MAC.
+    /// The sender's MAC, for a datagram.
     pub smac: [u8; 6],
-    /// Of a datagram with [`Flags::VLAN`]: the VLAN id.
+    /// The VLAN id, for a datagram with [`Flags::VLAN`].
     pub vlan: U16,
-    /// Of a receive by an XRC target: the SRQ; else zero.
+    /// The SRQ of a receive by an XRC target; otherwise zero.
     pub srqn: Srqn,
     /// The key that was invalidated ([`Flags::INVALIDATED`]), or that a SEND_CMD carried.
     pub key: Key,

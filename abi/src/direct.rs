@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Direct transfers: another PCI device, here called the controller, stores into or reads from a
+//! Direct transfers: another PCI device, called the controller here, stores to or reads from a
 //! trapped window of BAR0, and the adapter moves the data to or from a peer when it is complete.
 //!
-//! The window consists of [`RANGES`] address ranges of [`RANGE_LEN`] bytes. ARM_RANGE gives a range
-//! a direction, a length, packet memory (usually device memory) and a QP. A work request TRANSFER
-//! of that QP ends when the controller has moved all bytes of the range:
+//! The window consists of [`RANGES`] address ranges of [`RANGE_LEN`] bytes. ARM_RANGE assigns a
+//! direction, a length, packet memory (usually device memory) and a QP to a range. A work request
+//! TRANSFER of this QP ends when the controller has moved all bytes of the range:
 //!
 //! | direction | work requests | course |
 //! | --- | --- | --- |
@@ -21,23 +21,23 @@ pub const RANGES: u32 = 32;
 pub const RANGE_LEN: u32 = 4096;
 /// Length of the window in bytes.
 pub const WINDOW_LEN: u32 = RANGES * RANGE_LEN;
-/// Longest time limit of a range in milliseconds.
+/// Maximum time limit of a range in milliseconds.
 pub const TIME_LIMIT_MAX_MS: u32 = 60_000;
 
 wire_enum! {
-    /// The RDMA operation that a range belongs to.
+    /// The RDMA operation of a transfer.
     pub enum Direction: u8 {
-        /// The controller reads what an RDMA READ has brought.
+        /// The controller reads data that an RDMA READ has fetched.
         Read = 0,
-        /// The controller stores what an RDMA WRITE then takes away.
+        /// The controller stores data, which an RDMA WRITE then sends.
         Write = 1,
     }
 }
 
 wire_enum! {
-    /// How the adapter learns that the controller has moved bytes.
+    /// How the adapter learns which bytes the controller has moved.
     pub enum Notice: u8 {
-        /// It counts those that it moves through the window, which is trapped.
+        /// The adapter counts the bytes that it moves through the window, which is trapped.
         Counted = 0,
         /// The controller has the bus address of the packet memory and does not use the window. The
         /// driver writes [`crate::regs::RANGE_DONE`] when all bytes have been moved.
@@ -45,7 +45,7 @@ wire_enum! {
     }
 }
 
-/// A place in the window.
+/// A position in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The address range.
@@ -55,7 +55,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the place at this offset in the window, or `None` behind its end.
+    /// Returns the position at this offset in the window, or `None` behind its end.
     #[must_use]
     pub const fn at(offset: u64) -> Option<Self> {
         if offset >= WINDOW_LEN as u64 {

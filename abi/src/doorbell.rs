@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The offsets of doorbells and the words that they store: the arithmetic of [`crate::uar`], for
-//! those that ring and for the device, which looks.
+//! The offsets of doorbells, and the words that they store. This is the arithmetic of
+//! [`crate::uar`], for drivers and for the device.
 
 use core::mem::offset_of;
 
@@ -72,21 +72,21 @@ impl UarIndex {
         self.get() as u64 * UAR_LEN as u64
     }
 
-    /// Returns the part of BAR2 that the UAR is.
+    /// Returns the range of the UAR in BAR2.
     #[inline]
     #[must_use]
     pub const fn range(self) -> BarRange {
         BarRange { start: self.offset(), len: UAR_LEN as u64 }
     }
 
-    /// Returns the place of [`crate::uar::Control::summary`].
+    /// Returns the address of [`crate::uar::Control::summary`].
     #[inline]
     #[must_use]
     pub const fn summary(self) -> BarWord64 {
         BarWord64(self.offset() + SUMMARY_OFFSET as u64)
     }
 
-    /// Returns the place of [`crate::uar::Control::armed`].
+    /// Returns the address of [`crate::uar::Control::armed`].
     #[inline]
     #[must_use]
     pub const fn armed(self) -> BarWord32 {
@@ -95,7 +95,7 @@ impl UarIndex {
 }
 
 impl SlotIndex {
-    /// Returns whether a UAR has such a slot: its control area has the first numbers.
+    /// Returns whether a UAR has this slot. The lowest numbers are the control area.
     #[inline]
     #[must_use]
     pub const fn exists(self) -> bool {
@@ -125,7 +125,7 @@ impl SlotIndex {
     }
 }
 
-/// The place of a doorbell: a slot of a UAR.
+/// The address of a doorbell: a slot of a UAR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doorbell {
     /// The offset of the slot in BAR2.
@@ -133,7 +133,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes the doorbell of this slot, which exists.
+    /// Returns the doorbell of this slot, which must exist.
     #[must_use]
     pub const fn new(uar: UarIndex, slot: SlotIndex) -> Self {
         Self { offset: uar.offset() + slot.offset() as u64 }
@@ -158,63 +158,63 @@ impl Doorbell {
         self.offset
     }
 
-    /// Returns the words that hold a queue's indices, and the arm request of a CQ.
+    /// Returns the range of the words with a queue's indices, and the arm request of a CQ.
     #[inline]
     #[must_use]
     pub const fn indices(self) -> BarRange {
         BarRange { start: self.offset, len: size_of::<QpSlot>() as u64 }
     }
 
-    /// Returns the place of [`QpSlot::sq_pi`].
+    /// Returns the address of [`QpSlot::sq_pi`].
     #[inline]
     #[must_use]
     pub const fn sq_pi(self) -> BarWord32 {
         self.word32(0)
     }
 
-    /// Returns the place of [`QpSlot::rq_pi`].
+    /// Returns the address of [`QpSlot::rq_pi`].
     #[inline]
     #[must_use]
     pub const fn rq_pi(self) -> BarWord32 {
         self.word32(RQ_PI)
     }
 
-    /// Returns the place of [`SrqSlot::pi`].
+    /// Returns the address of [`SrqSlot::pi`].
     #[inline]
     #[must_use]
     pub const fn srq_pi(self) -> BarWord32 {
         self.word32(0)
     }
 
-    /// Returns the place of [`SrqSlot::freed`].
+    /// Returns the address of [`SrqSlot::freed`].
     #[inline]
     #[must_use]
     pub const fn srq_freed(self) -> BarWord32 {
         self.word32(SRQ_FREED)
     }
 
-    /// Returns the place of [`CqSlot::ci`].
+    /// Returns the address of [`CqSlot::ci`].
     #[inline]
     #[must_use]
     pub const fn cq_ci(self) -> BarWord32 {
         self.word32(0)
     }
 
-    /// Returns the place of [`CqSlot::ci`] and [`CqSlot::arm`], as one word: see [`ci_and_arm`].
+    /// Returns the address of [`CqSlot::ci`] and [`CqSlot::arm`], as one word: see [`ci_and_arm`].
     #[inline]
     #[must_use]
     pub const fn cq_ci_and_arm(self) -> BarWord64 {
         BarWord64(self.offset)
     }
 
-    /// Returns the place of [`CqSlot::seen`].
+    /// Returns the address of [`CqSlot::seen`].
     #[inline]
     #[must_use]
     pub const fn cq_seen(self) -> BarWord32 {
         self.word32(CQ_SEEN)
     }
 
-    /// Returns the place of [`crate::uar::EqSlot::ci`].
+    /// Returns the address of [`crate::uar::EqSlot::ci`].
     #[inline]
     #[must_use]
     pub const fn eq_ci(self) -> BarWord32 {
@@ -226,21 +226,21 @@ impl Doorbell {
     }
 }
 
-/// Returns an arm request as [`CqSlot::arm`] holds it: of this kind, and the `count`th.
+/// Returns the value of [`CqSlot::arm`] for the `count`th arm request, of this kind.
 #[inline]
 #[must_use]
 pub const fn arm_request(count: u32, kind: u32) -> u32 {
     count << ARM_COUNT_SHIFT | kind
 }
 
-/// Returns the word that holds [`CqSlot::ci`] and [`CqSlot::arm`], which are stored as one.
+/// Returns the word with [`CqSlot::ci`] and [`CqSlot::arm`], which are stored together.
 #[inline]
 #[must_use]
 pub const fn ci_and_arm(ci: u32, arm: u32) -> u64 {
     ci as u64 | (arm as u64) << 32
 }
 
-/// Returns [`CqSlot::arm`] of a word that [`ci_and_arm`] has made.
+/// Returns [`CqSlot::arm`] from a word that [`ci_and_arm`] has returned.
 #[inline]
 #[must_use]
 pub const fn arm_of(ci_and_arm: u64) -> u32 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Event queues: 16-byte entries, written by the device, valid when the stamp fits. The
-//! asynchronous event queue is set up by registers, completion event queues by admin commands.
+//! Event queues: 16-byte entries that the device writes. An entry is valid if its stamp matches.
+//! Registers set up the asynchronous event queue, and admin commands the completion event queues.
 //!
-//! An armed CQ fires once and is then disarmed. While its entry has not been consumed
-//! ([`crate::uar::EqSlot`]) a further event of the same CQ is folded into it; no event is
-//! dropped because a queue is full, the device holds it back until there is room.
+//! An armed CQ raises one event and is then disarmed. While this event has not been consumed
+//! ([`crate::uar::EqSlot`]), a further event of the same CQ is merged with it. No event is dropped
+//! because a queue is full: the device holds it until there is room.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -19,13 +19,15 @@ wire_enum! {
     pub enum Kind: u8 {
         /// An armed CQ has a completion; `id` is the CQ.
         Completion = 1,
-        /// A CQ overflowed or its memory went away; `id` is the CQ (`IB_EVENT_CQ_ERR`).
+        /// A CQ has overflowed, or its memory is not accessible; `id` is the CQ
+        /// (`IB_EVENT_CQ_ERR`).
         CqError = 2,
-        /// A QP went to the error state by itself; `id` is the QP (`IB_EVENT_QP_FATAL`).
+        /// A QP has moved to the error state because of an error of its own; `id` is the QP
+        /// (`IB_EVENT_QP_FATAL`).
         QpFatal = 3,
         /// A malformed WQE or packet for the QP `id` (`IB_EVENT_QP_REQ_ERR`).
         QpRequestError = 4,
-        /// The peer of QP `id` broke an access right (`IB_EVENT_QP_ACCESS_ERR`).
+        /// The peer of QP `id` has violated an access right (`IB_EVENT_QP_ACCESS_ERR`).
         QpAccessError = 5,
         /// The first message arrived on the QP `id` while in RTR (`IB_EVENT_COMM_EST`).
         CommEstablished = 6,
@@ -37,7 +39,7 @@ wire_enum! {
         PortDown = 9,
         /// The device has failed (`IB_EVENT_DEVICE_FATAL`); `id` is a [`crate::regs::FatalCode`].
         DeviceFatal = 10,
-        /// The SRQ `id` holds fewer receives than its limit (`IB_EVENT_SRQ_LIMIT_REACHED`).
+        /// The SRQ `id` has fewer receives than its limit (`IB_EVENT_SRQ_LIMIT_REACHED`).
         SrqLimit = 11,
         /// The SRQ `id` has failed: its index or memory is faulty (`IB_EVENT_SRQ_ERR`).
         SrqError = 12,
@@ -59,7 +61,7 @@ pub struct Eqe {
     pub reserved: u8,
     /// Zero.
     pub reserved2: U16,
-    /// The object: a CQ, QP or SRQ number, or as the kind says.
+    /// The number of the object, as described for the kind.
     pub id: U32,
     /// Zero.
     pub reserved3: U32,
@@ -68,7 +70,7 @@ pub struct Eqe {
 }
 
 impl Eqe {
-    /// An entry for ring position `index`.
+    /// Returns an entry for ring position `index`.
     #[must_use]
     pub const fn new(kind: Kind, id: u32, index: u32) -> Self {
         Self {

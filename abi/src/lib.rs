@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The programming interface of the vrnic adapter: every byte that the guest and the
-//! adapter both see. The daemon, the kernel module and the libibverbs plugin compile this
-//! same source; there is no second definition.
+//! The programming interface of the vrnic adapter: all data that both the guest and the adapter
+//! access. The daemon, the kernel module and the libibverbs plugin compile this source, so there is
+//! no second definition.
 //!
 //! | module | what it defines |
 //! | --- | --- |
 //! | [`pci`] | identity, BARs, MSI-X |
 //! | [`regs`] | BAR0: trapped registers and the kick page |
 //! | [`uar`] | BAR2: doorbell pages and the memory of device-resident send queues |
-//! | [`doorbell`] | where a doorbell lies, and its words |
-//! | `number` | numbers of objects and addresses, each a type |
+//! | [`doorbell`] | the addresses and words of doorbells |
+//! | `number` | types for numbers of objects and for addresses |
 //! | [`sq`], [`rq`] | work queue entries and the geometry of their rings |
 //! | [`cq`] | completion queue entries and statuses |
 //! | [`eq`] | event queue entries |
@@ -18,16 +18,16 @@
 //! | [`direct`] | the window of BAR0 for direct transfers, and its address ranges |
 //! | [`connection`] | TCP connections that the adapter takes over |
 //! | [`uverbs`] | private payloads between provider and kernel module |
-//! | `wire`, `number` | the macro that declares enums; the types of numbers, keys and addresses |
+//! | `wire`, `number` | the macro that declares enums; types for numbers, keys and addresses |
 //!
-//! Conventions: all integers are little-endian and all structs are packed without implicit
-//! padding, so each derives zerocopy's traits; reserved fields are written as zero and, in
-//! admin commands, refused otherwise. Ring indices are free-running 32-bit counters: entry
-//! `i` lies at slot `i mod size`, sizes are powers of two. What the device writes into a ring
-//! carries a *stamp*, `i + 1` (mod 2^32), stored last: an entry is valid when its stamp is the
-//! one the reader waits for, whatever an earlier lap left behind.
+//! Conventions: all integers are little-endian, and all structs are packed without implicit
+//! padding, so that each derives zerocopy's traits. Reserved fields are written as zero; admin
+//! commands with other values are refused. Ring indices are free-running 32-bit counters: entry `i`
+//! is at slot `i mod size`, and sizes are powers of two. Entries that the device writes into a ring
+//! have a *stamp*, `i + 1` (mod 2^32), which is stored last. An entry is valid if its stamp is the
+//! one that the reader waits for, whatever an earlier round left in its place.
 //!
-//! The crate holds no logic beyond constant arithmetic on these formats.
+//! The crate contains no logic except constant arithmetic on these formats.
 #![no_std]
 
 #[macro_use]
@@ -64,7 +64,7 @@ pub const UVERBS_ABI_VERSION: u32 = 1;
 /// this private number, "vrni", stays clear of it).
 pub const RDMA_DRIVER_ID: u32 = 0x7672_6e69;
 
-/// The stamp of ring entry `index`; see the crate's conventions.
+/// Returns the stamp of ring entry `index`; see the conventions of the crate.
 #[inline]
 #[must_use]
 pub const fn stamp(index: u32) -> u32 {

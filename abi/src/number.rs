@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Numbers of objects, addresses and sequence numbers, each a type of its own, so that one cannot
-//! stand in the place of another. In memory they are little-endian and need no alignment, like all
-//! fields of the formats.
+//! Types for numbers of objects, addresses and sequence numbers, so that they cannot be confused.
+//! In memory they are little-endian and need no alignment, like all fields of the formats.
 
 use core::fmt;
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Declares numbers: as stored, as computed with, and how they are printed.
+/// Declares types of numbers, with their stored form, their native form, and their text form.
 macro_rules! numbers {
     ($($(#[$about:meta])* $name:ident: $stored:ident as $native:ident, $format:literal;)+) => {$(
         $(#[$about])*
@@ -20,14 +19,14 @@ macro_rules! numbers {
         pub struct $name($stored);
 
         impl $name {
-            /// The number as a value of this type.
+            /// Returns the number as a value of this type.
             #[inline]
             #[must_use]
             pub const fn new(number: $native) -> Self {
                 Self($stored::new(number))
             }
 
-            /// The bare number.
+            /// Returns the bare number.
             #[inline]
             #[must_use]
             pub const fn get(self) -> $native {
@@ -87,12 +86,12 @@ numbers! {
     /// A key of memory, local or remote: the index of its entry in bits 8–31, the instance in
     /// bits 0–7.
     Key: U32 as u32, "{:#x}";
-    /// An address of guest memory, as the device reaches it.
+    /// An address in guest memory, as the device uses it.
     GuestAddr: U64 as u64, "{:#x}";
 }
 
 impl GuestAddr {
-    /// Returns the address `bytes` further on; `None` if that wraps.
+    /// Returns the address `bytes` higher, or `None` if it wraps around.
     #[inline]
     #[must_use]
     pub const fn checked_add(self, bytes: u64) -> Option<Self> {
@@ -102,7 +101,7 @@ impl GuestAddr {
         }
     }
 
-    /// Returns the address `bytes` further on, wrapping.
+    /// Returns the address `bytes` higher, which may wrap around.
     #[inline]
     #[must_use]
     pub const fn wrapping_add(self, bytes: u64) -> Self {
@@ -118,7 +117,7 @@ impl GuestAddr {
 }
 
 impl Key {
-    /// The index of the key's entry in the table.
+    /// Returns the index of the key's entry in the table.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u32 {

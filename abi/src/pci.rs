@@ -14,7 +14,7 @@ pub const CLASS_CODE: u32 = 0x0002_0700;
 /// 64 bits, not prefetchable.
 pub const BAR_REGS: u32 = 0;
 /// BAR of doorbells, device-resident queues and device memory ([`crate::uar`]); 64 bits,
-/// prefetchable, backed by memory that the guest reaches without a trap.
+/// prefetchable, backed by memory that the guest accesses without a trap.
 pub const BAR_UAR: u32 = 2;
 /// BAR of the MSI-X table and pending bits; 64 bits, trapped.
 pub const BAR_MSIX: u32 = 4;

@@ -27,7 +27,7 @@ wire_enum! {
 }
 
 impl Type {
-    /// The type of a QP that it can be connected to.
+    /// Returns the type of the QP at the other end of a connection.
     #[must_use]
     pub const fn peer(self) -> Self {
         match self {
@@ -45,12 +45,12 @@ impl Type {
     }
 }
 
-/// Number of the QP of the general services, of which a port has one; it belongs to context 0.
+/// Number of the general services QP. A port has one; it belongs to context 0.
 pub const GSI_QPN: u32 = 1;
-/// Bytes in front of a datagram in a receive: an IPv6 header, or an IPv4 header in the last 20 of
-/// them (IBTA annex A17.4.5.2).
+/// Number of bytes in front of a datagram in a receive: an IPv6 header, or an IPv4 header in the
+/// last 20 of them (IBTA annex A17.4.5.2).
 pub const GRH_LEN: u32 = 40;
-/// The bit of a queue key in a work request that says: take the QP's own (IBTA volume 1, 10.2).
+/// The bit of a queue key in a work request that selects the QP's own one (IBTA volume 1, 10.2).
 pub const QKEY_OWN: u32 = 1 << 31;
 
 wire_enum! {
@@ -64,10 +64,10 @@ wire_enum! {
         Rtr = 2,
         /// Ready to send.
         Rts = 3,
-        /// Send queue drained.
+        /// Send queue drained: no new send is started.
         Sqd = 4,
-        /// Send queue error: sends are flushed, receives go on. Of RC with
-        /// [`crate::admin::QpFlags::REACTIVE`] only.
+        /// Send queue error: sends are flushed, and receives continue. RC QPs have this state only
+        /// with [`crate::admin::QpFlags::REACTIVE`].
         Sqe = 5,
         /// Error: everything is flushed.
         Err = 6,
@@ -81,7 +81,7 @@ pub const MULTICAST_QPN: u32 = 0x00ff_ffff;
 pub const PATH_MIGRATED: u8 = 0;
 
 bitflags! {
-    /// Which attributes a MODIFY_QP sets; the bits of `enum ib_qp_attr_mask`.
+    /// The attributes that a MODIFY_QP sets; the bits of `enum ib_qp_attr_mask`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct AttrMask: u32 {
         /// `IB_QP_STATE`.
@@ -130,8 +130,8 @@ bitflags! {
 }
 
 bitflags! {
-    /// Access rights of regions and QPs; the bits of `enum ib_access_flags`. Bits not named
-    /// here are hints and ignored.
+    /// Access rights of regions and QPs; the bits of `enum ib_access_flags`. Bits that are not
+    /// named here are hints and are ignored.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Access: u32 {
         /// `IB_ACCESS_LOCAL_WRITE`.
@@ -181,19 +181,19 @@ pub struct AddressVector {
 pub struct Attr {
     /// A [`State`].
     pub state: u8,
-    /// The [`State`] the caller believes the QP is in.
+    /// The state in which the caller believes the QP to be.
     pub cur_state: u8,
     /// `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes.
     pub path_mtu: u8,
     /// Port number, 1.
     pub port: u8,
-    /// [`Access`]: what the peer may do.
+    /// [`Access`]: the rights of the peer.
     pub access: U32,
     /// PKey index.
     pub pkey_index: U16,
-    /// READs and atomics outstanding as requester.
+    /// Maximum number of outstanding READs and atomics as requester.
     pub max_rd_atomic: u8,
-    /// READs and atomics accepted at a time as responder.
+    /// Maximum number of READs and atomics accepted at a time as responder.
     pub max_dest_rd_atomic: u8,
     /// RNR timer code, 0–31 (IBTA volume 1, table 45).
     pub min_rnr_timer: u8,
@@ -201,21 +201,21 @@ pub struct Attr {
     pub timeout: u8,
     /// Transport retries, 0–7.
     pub retry_cnt: u8,
-    /// RNR retries, 0–6; 7 = for ever.
+    /// RNR retries, 0–6; 7 means no limit.
     pub rnr_retry: u8,
     /// Queue key.
     pub qkey: U32,
-    /// First PSN expected.
+    /// First expected PSN.
     pub rq_psn: U32,
-    /// First PSN sent.
+    /// First PSN that is sent.
     pub sq_psn: U32,
     /// The peer's QP.
     pub dest_qpn: Qpn,
-    /// With [`AttrMask::EN_SQD_ASYNC_NOTIFY`]: ask for the drained event.
+    /// With [`AttrMask::EN_SQD_ASYNC_NOTIFY`], asks for the drained event.
     pub en_sqd_async_notify: u8,
-    /// QUERY_QP: not zero while the send queue drains.
+    /// Not zero in QUERY_QP while the send queue drains.
     pub sq_draining: u8,
-    /// Path migration state: [`PATH_MIGRATED`], as there is one path.
+    /// Path migration state: always [`PATH_MIGRATED`], as there is one path.
     pub path_mig_state: u8,
     /// Zero.
     pub reserved: [u8; 5],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The receive queue: 16 bytes of header, then `count` [`crate::sq::Sge`]s, in strides of 32 to
-//! 512 bytes.
+//! The receive queue: entries with a header of 16 bytes and `count` [`crate::sq::Sge`]s, in strides
+//! of 32 to 512 bytes.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,7 +14,7 @@ pub const STRIDE_MIN: u32 = 32;
 /// Largest stride in bytes.
 pub const STRIDE_MAX: u32 = 512;
 
-/// The stride in bytes that holds `max_sge` segments, or `None` when no stride does.
+/// Returns the stride in bytes for `max_sge` segments, or `None` if no stride is large enough.
 #[must_use]
 pub const fn stride(max_sge: u32) -> Option<u32> {
     if max_sge > MAX_SGE {
@@ -28,7 +28,7 @@ pub const fn stride(max_sge: u32) -> Option<u32> {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RqWqe {
-    /// Opaque; comes back in the CQE.
+    /// The user's work request ID, which is returned in the CQE.
     pub wr_id: U64,
     /// Number of [`Sge`]s that follow.
     pub count: U16,
@@ -39,7 +39,7 @@ pub struct RqWqe {
 }
 
 impl RqWqe {
-    /// A header for `count` segments.
+    /// Returns a header for `count` segments.
     #[must_use]
     pub const fn new(wr_id: u64, count: u16) -> Self {
         Self {

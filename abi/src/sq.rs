@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The send queue: 32 bytes of header, then segments, in strides of 64 to 512 bytes.
+//! The send queue: entries with a header of 32 bytes and segments, in strides of 64 to 512 bytes.
 //!
 //! | opcode | segments after the header |
 //! | --- | --- |
@@ -14,11 +14,11 @@
 //! | TRANSFER | none; `count` is zero |
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
-//! Datagram QPs ([`crate::qp::Type::is_datagram`]) know SEND only, with one [`DatagramSeg`] between
-//! the header and the rest. XRC initiators know SEND, WRITE, READ and atomics, with one [`XrcSeg`]
-//! there.
+//! Datagram QPs ([`crate::qp::Type::is_datagram`]) have SEND only, with one [`DatagramSeg`] between
+//! the header and the rest. XRC initiators have SEND, WRITE, READ and atomics, with one [`XrcSeg`]
+//! in this place.
 //!
-//! A queue lies in guest memory and is posted by a producer index, or in device memory
+//! A queue is in guest memory and is posted by a producer index, or it is in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
 
 use bitflags::bitflags;
@@ -31,9 +31,9 @@ use crate::admin::Counter;
 use crate::cq;
 use crate::qp::{AddressVector, Type};
 
-/// Most scatter/gather entries of a work request, on either queue.
+/// Maximum number of scatter/gather entries of a work request, on either queue.
 pub const MAX_SGE: u32 = 16;
-/// Most bytes of inline data.
+/// Maximum number of bytes of inline data.
 pub const MAX_INLINE: u32 = STRIDE_MAX - HEADER_LEN;
 /// Length of [`SqWqe`] in bytes.
 pub const HEADER_LEN: u32 = 32;
@@ -41,7 +41,7 @@ pub const HEADER_LEN: u32 = 32;
 pub const DATAGRAM_LEN: u32 = 48;
 /// Length of [`XrcSeg`] in bytes.
 pub const XRC_LEN: u32 = 16;
-/// Longest datagram in bytes: the largest path MTU.
+/// Maximum length of a datagram in bytes: the largest path MTU.
 pub const MAX_DATAGRAM: u32 = 4096;
 /// Smallest stride in bytes.
 pub const STRIDE_MIN: u32 = 64;
@@ -49,13 +49,13 @@ pub const STRIDE_MIN: u32 = 64;
 pub const STRIDE_MAX: u32 = 512;
 /// Largest log2 of the entries of an SQ or RQ.
 pub const LOG_WQES_MAX: u32 = 15;
-/// Longest message in bytes.
+/// Maximum length of a message in bytes.
 pub const MAX_MESSAGE: u32 = 1 << 30;
-/// First number in verbs of the operations of kernel clients alone (`enum ib_wr_opcode`).
+/// First number in verbs of the operations that only kernel clients have (`enum ib_wr_opcode`).
 pub const KERNEL_WR_OPCODES: u32 = 0x20;
 
-/// The stride in bytes that holds `max_sge` segments (an atomic needs 32 bytes, which every
-/// stride has) and `max_inline` bytes of data, or `None` when no stride does.
+/// Returns the stride in bytes for `max_sge` segments (an atomic needs 32 bytes, which every stride
+/// has) and `max_inline` bytes of data, or `None` if no stride is large enough.
 #[must_use]
 pub const fn stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     if max_sge > MAX_SGE || max_inline > MAX_INLINE {
@@ -85,25 +85,25 @@ pub const fn xrc_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
         return None;
     }
     let sges = max_sge * size_of::<Sge>() as u32;
-    // An atomic's operands and its place.
+    // The operands of an atomic, and its segment.
     let least = if sges > 32 { sges } else { 32 };
     let body = if least > max_inline { least } else { max_inline };
     Some((HEADER_LEN + XRC_LEN + body).next_power_of_two())
 }
 
-/// The inline bytes that fit a stride.
+/// Returns the maximum number of inline bytes for a stride.
 #[must_use]
 pub const fn inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN)
 }
 
-/// Returns the bytes of inline data that an entry of a datagram QP's send queue holds.
+/// Returns the maximum number of inline bytes for a stride of a datagram QP's send queue.
 #[must_use]
 pub const fn datagram_inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN + DATAGRAM_LEN)
 }
 
-/// Returns the bytes of inline data that an entry of an XRC initiator's send queue holds.
+/// Returns the maximum number of inline bytes for a stride of an XRC initiator's send queue.
 #[must_use]
 pub const fn xrc_inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN + XRC_LEN)
@@ -114,11 +114,11 @@ wire_enum! {
     pub enum Opcode: u8 {
         /// SEND.
         Send = 1,
-        /// SEND with immediate.
+        /// SEND with immediate data.
         SendImm = 2,
         /// RDMA WRITE.
         Write = 3,
-        /// RDMA WRITE with immediate.
+        /// RDMA WRITE with immediate data.
         WriteImm = 4,
         /// RDMA READ.
         Read = 5,
@@ -128,18 +128,20 @@ wire_enum! {
         FetchAdd = 7,
         /// SEND that invalidates the peer's key `rkey` when it has arrived.
         SendInv = 8,
-        /// Invalidates the key `rkey` of this side: a region of ALLOC_MR, or a window of type 2.
+        /// Invalidates the local key `rkey`: a region of ALLOC_MR, or a window of type 2.
         LocalInv = 9,
-        /// Makes the invalid region of ALLOC_MR that `rkey` names valid, with `rkey` as its key.
+        /// Makes the invalid region of ALLOC_MR with the index of `rkey` valid, with `rkey` as its
+        /// key.
         RegMr = 10,
-        /// Binds the window that `rkey` names, with `rkey` as its key; a length of zero unbinds.
+        /// Binds the window with the index of `rkey`, with `rkey` as its key. A length of zero
+        /// unbinds it.
         BindMw = 11,
-        /// SEND of a command whose data the peer reaches until it responds: see [`CommandSeg`].
+        /// SEND of a command whose data the peer can access until it responds: see [`CommandSeg`].
         SendCmd = 12,
         /// READ of iWARP that invalidates the key of its [`Sge`], as LOCAL_INV does, before it
         /// completes.
         ReadInv = 13,
-        /// Ends when the address range `rkey` has been transferred; see [`crate::direct`].
+        /// Completes when the address range `rkey` has been transferred; see [`crate::direct`].
         Transfer = 14,
     }
 }
@@ -147,19 +149,19 @@ wire_enum! {
 /// The effect of a request on the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Sends a message, which fills a receive.
+    /// Sends a message, which consumes a receive.
     Send,
     /// Writes to the peer's memory.
     Write,
     /// Reads the peer's memory.
     Read,
-    /// Changes 8 bytes of the peer's memory and reads what they were.
+    /// Changes 8 bytes of the peer's memory and returns their old value.
     Atomic,
-    /// Nothing: it is about a key, or an address range, of its own side.
+    /// No effect: it concerns a local key, or an address range.
     Local,
 }
 
-/// The contents of the requests of an [`Opcode`], and their results.
+/// The properties of the requests of an [`Opcode`], and of their results.
 #[derive(Clone, Copy, Debug)]
 pub struct OpcodeInfo {
     /// Their effect on the peer.
@@ -168,20 +170,20 @@ pub struct OpcodeInfo {
     pub immediate: bool,
     /// Their message invalidates the key [`SqWqe::rkey`] of the peer.
     pub invalidate: bool,
-    /// They invalidate the key of their only [`Sge`] when the data has come.
+    /// They invalidate the key of their only [`Sge`] when the data has arrived.
     pub invalidate_sink: bool,
-    /// They open a region for the peer first ([`CommandSeg`]).
+    /// They create a region for the peer first ([`CommandSeg`]).
     pub command: bool,
-    /// The QP types that have the operation; RC has all.
+    /// The QP types that have the operation. RC has all.
     pub types: &'static [Type],
-    /// Their number in verbs (`enum ib_uverbs_wr_opcode`, and from [`KERNEL_WR_OPCODES`] on
-    /// `enum ib_wr_opcode`), unless only direct verbs have them.
+    /// Their number in verbs (`enum ib_uverbs_wr_opcode`, and from [`KERNEL_WR_OPCODES`] on `enum
+    /// ib_wr_opcode`), or `None` if only direct verbs have them.
     pub wr_opcode: Option<u32>,
     /// The opcode of their completions.
     pub completion: cq::Opcode,
-    /// Counts the requests begun.
+    /// The counter of requests that were started.
     pub begun: Counter,
-    /// Counts, at the peer, the requests executed; [`Class::Local`] has none.
+    /// The peer's counter of requests that were executed, or `None` for [`Class::Local`].
     pub executed: Option<Counter>,
 }
 
@@ -238,7 +240,7 @@ impl OpcodeInfo {
         false
     }
 
-    /// Returns whether the request names memory of the peer, by [`SqWqe::raddr`] and
+    /// Returns whether the request refers to memory of the peer, by [`SqWqe::raddr`] and
     /// [`SqWqe::rkey`].
     #[inline]
     #[must_use]
@@ -253,15 +255,15 @@ impl OpcodeInfo {
         matches!(self.class, Class::Send | Class::Write)
     }
 
-    /// Returns whether data comes back from the peer.
+    /// Returns whether the peer returns data.
     #[inline]
     #[must_use]
     pub const fn has_response(&self) -> bool {
         matches!(self.class, Class::Read | Class::Atomic)
     }
 
-    /// Returns whether the request does something about a key of its own side, beside or instead of
-    /// what it does with the peer.
+    /// Returns whether the request concerns a local key, in addition to or instead of an effect on
+    /// the peer.
     #[inline]
     #[must_use]
     pub const fn is_about_own_key(&self) -> bool {
@@ -291,7 +293,7 @@ impl Opcode {
         if number > KERNEL_WR_OPCODES { None } else { Self::BY_WR_OPCODE[number as usize] }
     }
 
-    /// Returns the contents of the requests of this opcode, and their results.
+    /// Returns the properties of the requests of this opcode, and of their results.
     #[inline(always)]
     #[must_use]
     pub const fn info(self) -> OpcodeInfo {
@@ -361,9 +363,9 @@ bitflags! {
         const SIGNALED = 1 << 0;
         /// Mark the peer's receive completion as solicited.
         const SOLICITED = 1 << 1;
-        /// Start only when all earlier READs and atomics of this queue have finished.
+        /// Start only when all earlier READs and atomics of this queue have completed.
         const FENCE = 1 << 2;
-        /// The data stands in the WQE itself.
+        /// The data is in the WQE itself.
         const INLINE = 1 << 3;
     }
 }
@@ -372,25 +374,25 @@ bitflags! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SqWqe {
-    /// Opaque; comes back in the CQE.
+    /// The user's work request ID, which is returned in the CQE.
     pub wr_id: U64,
     /// An [`Opcode`].
     pub opcode: u8,
     /// [`Flags`].
     pub flags: u8,
-    /// Number of [`Sge`]s, or of bytes when inline.
+    /// Number of [`Sge`]s, or of inline bytes.
     pub count: U16,
-    /// Immediate data, in the byte order the peer shall see it in memory (verbs: network
-    /// order); not interpreted.
+    /// Immediate data, in the byte order in which the peer sees it in memory (network order in
+    /// verbs). The device does not interpret it.
     pub imm: [u8; 4],
-    /// Remote virtual address of WRITE, READ and atomics; first address of REG_MR and BIND_MW; else
-    /// ignored.
+    /// Remote virtual address of WRITE, READ and atomics; first address of REG_MR and BIND_MW;
+    /// otherwise ignored.
     pub raddr: U64,
     /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV, REG_MR and BIND_MW
-    /// are about; the number of the range of TRANSFER.
+    /// concern; the number of the range of TRANSFER.
     pub rkey: Key,
-    /// [`crate::stamp`] of the entry's index. Stored last where the queue lies in device memory
-    /// and ignored elsewhere.
+    /// [`crate::stamp`] of the entry's index. Stored last if the queue is in device memory;
+    /// otherwise ignored.
     pub stamp: U32,
 }
 
@@ -412,27 +414,27 @@ pub struct DatagramSeg {
     pub av: AddressVector,
     /// The destination QP, 24 bits.
     pub dest_qpn: Qpn,
-    /// The destination's queue key; with [`crate::qp::QKEY_OWN`] the sending QP's own is sent.
+    /// The destination's queue key. With [`crate::qp::QKEY_OWN`], that of the sending QP is sent.
     pub qkey: U32,
 }
 
-/// The SRQ that a request of an XRC initiator is for.
+/// The SRQ of a request of an XRC initiator.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct XrcSeg {
-    /// The SRQ, of the XRC domain of the connected target. Keys of the request are of its PD.
+    /// The SRQ, in the XRC domain of the connected target. Keys of the request belong to its PD.
     pub srqn: Srqn,
     /// Zero.
     pub reserved: [U32; 3],
 }
 
-/// A scatter/gather entry, of both queues.
+/// A scatter/gather entry of either queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Sge {
-    /// Virtual address in the region that `lkey` names.
+    /// Virtual address in the region of `lkey`.
     pub addr: U64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: U32,
     /// Local key.
     pub lkey: Key,
@@ -442,24 +444,25 @@ bitflags! {
     /// Bits of [`RegMrSeg::flags`] and [`BindMwSeg::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MemFlags: u8 {
-        /// The key is good for one message of the peer; docs/adapter.md, section 5.
+        /// The key is valid for one message of the peer; see docs/adapter.md, section 5.
         const ONE_TOUCH = 1 << 0;
     }
 }
 
-/// The region that a REG_MR registers. Its first address is [`SqWqe::raddr`], which lies in the
-/// first page; of a zero-based region it says where in that page, and the addresses start at zero.
+/// The region of a REG_MR. Its first address is [`SqWqe::raddr`], which is in the first page. For a
+/// zero-based region it only determines the position in this page, and the addresses start at zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RegMrSeg {
-    /// Bytes, not zero.
+    /// Number of bytes, not zero.
     pub length: U64,
-    /// Guest address of `page_count` page addresses, 8 bytes each; they are read when the request
+    /// Guest address of `page_count` page addresses of 8 bytes each. They are read when the request
     /// is executed.
     pub table: GuestAddr,
     /// [`crate::qp::Access`].
     pub access: U32,
-    /// Page addresses in the table: enough for the region, and not more than ALLOC_MR allowed.
+    /// Number of page addresses in the table: enough for the region, and at most the number of
+    /// ALLOC_MR.
     pub page_count: U32,
     /// log2 of the page size: 12 to 30.
     pub page_shift: u8,
@@ -469,12 +472,12 @@ pub struct RegMrSeg {
     pub reserved: [u8; 6],
 }
 
-/// The memory that a BIND_MW binds a window to. The window's first address is [`SqWqe::raddr`], in
-/// addresses of the region; those of a zero-based window start at zero.
+/// The memory to which a BIND_MW binds a window. The window's first address is [`SqWqe::raddr`], in
+/// the address space of the region. Addresses of a zero-based window start at zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BindMwSeg {
-    /// Bytes; zero unbinds a window of type 1.
+    /// Number of bytes. Zero unbinds a window of type 1.
     pub length: U64,
     /// The region.
     pub lkey: Key,
@@ -490,28 +493,28 @@ bitflags! {
     /// Bits of [`CommandSeg::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CommandFlags: u8 {
-        /// The data segments are guest addresses and their keys are ignored. For QPs of context 0
+        /// The data segments are guest addresses, and their keys are ignored. For QPs of context 0
         /// only.
         const PHYSICAL = 1 << 0;
-        /// As [`MemFlags::ONE_TOUCH`].
+        /// The key is valid for one message of the peer, as with [`MemFlags::ONE_TOUCH`].
         const ONE_TOUCH = 1 << 1;
     }
 }
 
-/// The memory that a SEND_CMD gives to the peer for as long as the command lasts. `data_count`
-/// [`Sge`]s follow: the data, which the peer reaches from address zero on by a key that the device
-/// chooses. The message, [`SqWqe::count`] segments or inline bytes, stands behind them; on its way
-/// the device stores the key in it, big-endian, where [`crate::admin::CreateQp::tag_form`] says or,
-/// in the general form, at `tag_offset`. The peer's response that carries the key at its place ends
-/// the region.
+/// The memory that the peer of a SEND_CMD can access until it responds. `data_count` [`Sge`]s
+/// follow: the data, which the peer accesses from address zero on by a key that the device chooses.
+/// Behind them is the message: [`SqWqe::count`] segments or inline bytes. While it sends the
+/// message, the device stores the key in it, big-endian, at the position of
+/// [`crate::admin::CreateQp::tag_form`] or, in the general form, at `tag_offset`. The peer's
+/// response with the key at its position ends the region.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CommandSeg {
     /// [`crate::qp::Access`]: remote read, remote write, or both.
     pub access: U32,
-    /// General form: where in the message the key goes. Otherwise zero.
+    /// General form: the position of the key in the message. Otherwise zero.
     pub tag_offset: U32,
-    /// Segments of data, 1 to [`MAX_SGE`].
+    /// Number of data segments, 1 to [`MAX_SGE`].
     pub data_count: U16,
     /// [`CommandFlags`].
     pub flags: u8,

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! BAR2: memory that guest and device share. The first quarter is an array of *UARs* (user
-//! access regions), the second holds send queues, and the rest is *device memory*.
+//! BAR2: memory that guest and device share. The first quarter is an array of *UARs* (user access
+//! regions), the second quarter contains send queues, and the rest is *device memory*.
 //!
-//! Device memory belongs to the guest, as its RAM does: the guest's kernel gives it out, and the
+//! Device memory belongs to the guest, like its RAM: the guest's kernel allocates it, and the
 //! adapter accesses it at the bus addresses of BAR2, in regions and work requests. It is the only
-//! part of the BAR that the adapter so reaches, and a reset leaves it as it is.
+//! part of the BAR that the adapter accesses in this way, and a reset does not change it.
 //!
-//! A UAR belongs to one context: UAR 0 to the kernel driver, the others to user contexts, which
-//! map theirs. It has a control area of [`CONTROL_LEN`] bytes and then [`SLOTS`] doorbell slots
-//! of one cache line each; a slot belongs to one QP, CQ, SRQ or EQ, is assigned by the device when
-//! the object is created, and lies at `slot * SLOT_LEN`. Slots that are not assigned, and
-//! those of objects in another UAR, have no effect.
+//! A UAR belongs to one context: UAR 0 to the kernel driver, the others to user contexts, which map
+//! them. It has a control area of [`CONTROL_LEN`] bytes, followed by [`SLOTS`] doorbell slots of
+//! one cache line each. A slot belongs to one QP, CQ, SRQ or EQ. The device assigns it when the
+//! object is created. Its offset is `slot * SLOT_LEN`. Slots that are not assigned, or that are in
+//! another UAR than the object's, have no effect.
 //!
-//! # Ringing
+//! # Ringing a doorbell
 //! To post to a send queue or arm a CQ:
-//! 1. store the entries, then (release) the slot's word: an absolute index, so the device
-//!    needs to see only the newest;
+//! 1. store the entries, then (release) the slot's word: an absolute index, so that the device only
+//!    needs to see the newest one;
 //! 2. atomically OR the slot's group bit ([`crate::SlotIndex::summary_bit`]) into
 //!    [`Control::summary`]. On x86 this locked instruction is also the full barrier that the next
 //!    step needs;
 //! 3. load [`Control::armed`]; if it is not zero, write the UAR's index to [`crate::regs::KICK`].
 //!
-//! The device swaps the summary with zero, then looks at the slots of each group it found. Before
-//! it sleeps it sets `armed`, issues a full barrier and looks at the summaries once more. Receive
-//! producer indices and CQ consumer indices are stored with step 1 alone: the device reads
-//! them when it needs them.
+//! The device swaps the summary with zero, and then checks the slots of each group whose bit was
+//! set. Before it sleeps, it sets `armed`, issues a full barrier and checks the summaries once
+//! more. Receive producer indices and CQ consumer indices are only stored, as in step 1: the device
+//! reads them when it needs them.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -43,7 +43,7 @@ pub const SLOT_FIRST: u32 = CONTROL_LEN / SLOT_LEN;
 pub const SLOT_END: u32 = UAR_LEN / SLOT_LEN;
 /// Number of usable slots in a UAR.
 pub const SLOTS: u32 = SLOT_END - SLOT_FIRST;
-/// Slots that share one bit of the summary.
+/// Number of slots that share one bit of the summary.
 pub const SLOTS_PER_GROUP: u32 = 16;
 /// The slot of the asynchronous event queue, in UAR 0.
 pub const ASYNC_EQ_SLOT: u32 = SLOT_FIRST;
@@ -57,32 +57,35 @@ pub const SQ_MEMORY_UNIT: u32 = 4096;
 
 /// Offset in BAR2 of device memory.
 pub const DEVICE_MEMORY_OFFSET: u64 = 128 << 20;
-/// Most bytes of device memory; [`crate::regs::DEVICE_MEMORY`] tells how many there are.
+/// Maximum length of device memory in bytes. [`crate::regs::DEVICE_MEMORY`] shows the actual
+/// length.
 pub const DEVICE_MEMORY_MAX: u64 = 128 << 20;
 /// The length of device memory is a multiple of this many bytes.
 pub const DEVICE_MEMORY_UNIT: u64 = 2 << 20;
 
-/// The control area of a UAR. Guest-written and device-written words lie on lines of their own.
+/// The control area of a UAR. Words that the guest writes and words that the device writes are in
+/// different cache lines.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Control {
-    /// Bit `g` is set by the guest (atomic OR) when a slot of group `g` was rung; swapped with
-    /// zero by the device.
+    /// The guest sets bit `g` (atomic OR) when it has rung a doorbell of group `g`. The device
+    /// swaps the word with zero.
     pub summary: U64,
     /// Zero.
     pub reserved: [u8; 56],
-    /// Written by the device: not zero while it sleeps and wants a kick.
+    /// Written by the device: not zero while it sleeps and must be woken by a write to the kick
+    /// page.
     pub armed: U32,
     /// Zero.
     pub pad1: U32,
-    /// Written by the device, in UAR 0 only: counts up; see [`crate::regs::HEARTBEAT`].
+    /// Written by the device in UAR 0 only: a counter, see [`crate::regs::HEARTBEAT`].
     pub heartbeat: U64,
     /// Zero.
     pub pad2: [u8; 48],
-    /// Of the guest: not zero from when a context maps its first UAR until the adapter, dead or
-    /// reset, accesses no memory of the context any more. A reset zeroes it with all doorbells; the
-    /// driver does when it finds the adapter dead; and the kernel shows zeroes in its place when
-    /// the device goes.
+    /// Written by the guest: not zero from the time at which a context maps its first UAR until the
+    /// adapter, dead or reset, no longer accesses memory of the context. A reset zeroes it together
+    /// with all doorbells. The driver zeroes it when it finds the adapter dead. When the device
+    /// goes away, the kernel shows zeroes in its place.
     pub life: U32,
     /// Zero.
     pub pad3: [u8; 60],
@@ -101,7 +104,7 @@ pub const LIFE_OFFSET: u32 = 128;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpSlot {
-    /// Producer index of the send queue (not used when the SQ lies in device memory).
+    /// Producer index of the send queue; not used if the queue is in device memory.
     pub sq_pi: U32,
     /// Producer index of the receive queue.
     pub rq_pi: U32,
@@ -111,11 +114,11 @@ pub struct QpSlot {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SrqSlot {
-    /// Producer index; never rung.
+    /// Producer index. It is stored without ringing the doorbell.
     pub pi: U32,
-    /// Written by the device: all entries below this index are free, whether or not a completion
-    /// has told so. It steps when a QP of the SRQ ends or is reset: what that QP had taken
-    /// completes no more.
+    /// Written by the device: all entries below this index are free, even if no completion has
+    /// shown it. It changes when a QP of the SRQ ends or is reset, because the receives of this QP
+    /// do not complete any more.
     pub freed: U32,
 }
 
@@ -125,12 +128,13 @@ pub struct SrqSlot {
 pub struct CqSlot {
     /// Consumer index.
     pub ci: U32,
-    /// Arm request: the kind in bits 0–1 ([`ARM_NEXT`], [`ARM_SOLICITED`]), a counter that
-    /// steps with each request in bits 2–31. An event is due at once when completions of that
-    /// kind lie at or behind `seen`, else with the next one.
+    /// Arm request: the kind in bits 0–1 ([`ARM_NEXT`], [`ARM_SOLICITED`]), and a counter that is
+    /// incremented with each request in bits 2–31. If there are completions of this kind at or
+    /// behind `seen`, the event is raised at once; otherwise with the next one.
     pub arm: U32,
-    /// Index of the first completion that the consumer had not seen when it armed: those it has
-    /// seen, taken or not, raise no event (IBTA volume 1, 11.4.2.2: "the next completion").
+    /// Index of the first completion that the consumer had not seen when it armed the CQ.
+    /// Completions before it, polled or not, raise no event (IBTA volume 1, 11.4.2.2: "the next
+    /// completion").
     pub seen: U32,
     /// Zero.
     pub pad: U32,
@@ -140,8 +144,8 @@ pub struct CqSlot {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EqSlot {
-    /// Consumer index. Stored, with a full barrier behind it, *before* the entries below it
-    /// are acted upon: from then on the device writes a new entry for those objects.
+    /// Consumer index. It must be stored, followed by a full barrier, *before* the entries below it
+    /// are processed: from then on the device writes a new entry for these objects.
     pub ci: U32,
     /// Zero.
     pub pad: U32,

@@ -12,11 +12,11 @@ use crate::{GuestAddr, Qpn, RangeNumber};
 pub struct ArmRange {
     /// The bus address of the first byte in packet memory; any address of device memory or RAM.
     pub memory: GuestAddr,
-    /// The range, which takes part in no transfer.
+    /// The range. It must not have a transfer.
     pub range: RangeNumber,
-    /// The QP whose TRANSFER names the range, of type RC or UC.
+    /// The QP whose TRANSFER refers to the range, of type RC or UC.
     pub qpn: Qpn,
-    /// Bytes of the transfer, 1 to [`crate::direct::RANGE_LEN`].
+    /// Number of bytes of the transfer, 1 to [`crate::direct::RANGE_LEN`].
     pub length: U32,
     /// Milliseconds from now until the transfer fails if it is not complete, 1 to
     /// [`crate::direct::TIME_LIMIT_MAX_MS`].
@@ -37,18 +37,19 @@ pub struct ArmRange {
 pub struct RangeRegisters {
     /// Packet memory of the latest transfer.
     pub memory: GuestAddr,
-    /// Bytes of the latest transfer.
+    /// Number of bytes of the latest transfer.
     pub length: U32,
-    /// Bytes of it that the controller has moved.
+    /// Number of these bytes that the controller has moved.
     pub count: U32,
     /// A [`crate::direct::Direction`].
     pub direction: u8,
-    /// One while the controller may move bytes, else zero.
+    /// One while the controller may move bytes; otherwise zero.
     pub pci_valid: u8,
-    /// One while the range is the adapter's turn: data is awaited from the peer, or all bytes have
-    /// been moved and TRANSFER has not ended.
+    /// One while the range waits for the adapter: data from the peer has not arrived, or all bytes
+    /// have been moved and TRANSFER has not ended.
     pub adapter_valid: u8,
-    /// Why the transfer has failed, by the numbers of `vendor_err` in docs/adapter.md; else zero.
+    /// The reason for which the transfer has failed, as a number of `vendor_err` in
+    /// docs/adapter.md; otherwise zero.
     pub failure: u8,
     /// Zero.
     pub reserved: [u8; 4],

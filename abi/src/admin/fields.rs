@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The fields of the records of INSPECT, described once. The monitor's JSON, the tables of `vrnic
-//! show`, the driver's debugfs files and its attributes in `rdma resource` show a record by what
-//! its description passes to them.
+//! Descriptions of the fields of INSPECT's records. The monitor's JSON, the tables of `vrnic show`,
+//! the driver's debugfs files and its attributes in `rdma resource` are derived from them.
 
 use core::ffi::CStr;
 
@@ -14,21 +13,22 @@ use crate::connection::Stage;
 use crate::qp::{Access, State, Type};
 use crate::uar::{ARM_NEXT, ARM_SOLICITED};
 
-/// A field: its names, which differ by where it is shown.
+/// A field, with its names in the places where it is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Its key in JSON, and the head of its column in a table.
     pub key: &'static str,
     /// Its name in a line of text.
     pub word: &'static str,
-    /// Its name in `rdma resource`; `None` if it is not shown there, or by the core itself.
+    /// Its name in `rdma resource`; `None` if it is not shown there, or if the RDMA core shows it
+    /// itself.
     pub attr: Option<&'static CStr>,
-    /// True if tables have a column of it.
+    /// True if tables have a column for it.
     pub column: bool,
 }
 
 impl Field {
-    /// A field that has this name in JSON and in text.
+    /// Returns a field that has this name in JSON and in text.
     #[must_use]
     pub const fn new(key: &'static str) -> Self {
         Self { key, word: key, attr: None, column: false }
@@ -59,15 +59,15 @@ const OUT: RingAttrs = [c"size", c"pi", c"ci"];
 pub enum Value {
     /// A number.
     Number(u64),
-    /// A number that may be missing.
+    /// A number that may be absent.
     Maybe(Option<u64>),
-    /// An address or an identifier, in hexadecimal where people read it.
+    /// An address or an identifier. Text shows it in hexadecimal.
     Hex(u64),
-    /// A key, likewise.
+    /// A key. Text shows it in hexadecimal.
     Key(u32),
-    /// Rights beyond local reads.
+    /// Access rights other than local read.
     Rights(Access),
-    /// Yes or no; text says 1 or 0.
+    /// Yes or no. Text shows 1 or 0.
     Flag(bool),
     /// A name.
     Word(&'static CStr),
@@ -75,33 +75,33 @@ pub enum Value {
     Code(u32, &'static CStr),
     /// The peer of a connected QP: its QP and its port's MAC.
     Peer(Option<(u32, [u8; 6])>),
-    /// A queue of work requests; without entries there is none.
+    /// A queue of work requests. A queue without entries does not exist.
     Work {
         /// Its numbers.
         ring: RingRecord,
-        /// True if it lies in device memory.
+        /// True if it is in device memory.
         in_device: bool,
-        /// The name that `rdma resource` has for them.
+        /// Its names in `rdma resource`.
         attrs: RingAttrs,
     },
-    /// A queue of completions or events; its keys and names are those of its three numbers.
+    /// A queue of completions or events, shown as its three numbers.
     Out {
         /// Its numbers.
         ring: RingRecord,
-        /// The name that `rdma resource` has for them; `None` if it does not show them.
+        /// Its names in `rdma resource`; `None` if it is not shown there.
         attrs: Option<RingAttrs>,
     },
 }
 
-/// A place where fields are shown.
+/// A receiver of the fields of a record.
 pub trait Show {
-    /// The reason why a field cannot be shown.
+    /// The error of the receiver.
     type Error;
 
     /// Shows a field.
     ///
     /// # Errors
-    /// Those of the place, such as that it is full.
+    /// The error of the receiver, for example that a buffer is full.
     fn field(&mut self, field: Field, value: Value) -> Result<(), Self::Error>;
 }
 
@@ -113,10 +113,10 @@ pub trait Record: FromBytes + IntoBytes + Immutable + Send + Sync + 'static {
     /// The object's number.
     fn number(&self) -> u32;
 
-    /// Shows each field, in the order in which they are read.
+    /// Passes all fields to `to`, in the order in which they are shown.
     ///
     /// # Errors
-    /// The first of the place.
+    /// The first error of the receiver.
     fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error>;
 }
 

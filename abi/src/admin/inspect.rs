@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Snapshots of objects, for debugging: INSPECT lists the objects of one kind in
-//! order, as many as a buffer takes.
+//! Snapshots of objects, for debugging. INSPECT lists the objects of one kind in ascending order of
+//! their numbers, as many as fit into a buffer.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, SlotIndex, Srqn, UarIndex, Xrcdn};
 
-/// [`InspectResult::next`] behind the last object; in records, a number that there is not.
+/// [`InspectResult::next`] after the last object; in records, an absent number.
 pub const NONE: u32 = u32::MAX;
 
 wire_enum! {
@@ -34,17 +34,17 @@ pub struct Inspect {
     pub addr: GuestAddr,
     /// Its length, at most [`INSPECT_LEN_MAX`].
     pub len: U32,
-    /// List objects from this number on.
+    /// The lowest number of an object to list.
     pub from: U32,
     /// An [`Inspected`].
     pub kind: u8,
 }
 
-/// Longest buffer of INSPECT.
+/// Maximum length of the buffer of INSPECT.
 pub const INSPECT_LEN_MAX: u32 = 4096;
 
 impl Inspect {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub const fn new(kind: Inspected, from: u32, addr: u64, len: u32) -> Self {
         Self {
@@ -60,21 +60,22 @@ impl Inspect {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InspectResult {
-    /// Records written.
+    /// Number of records written.
     pub count: U32,
-    /// The number to go on from, or [`NONE`].
+    /// The number to continue from, or [`NONE`].
     pub next: U32,
 }
 
-/// A queue of work requests. Indices run freely, modulo 2³².
+/// A queue of work requests. Indices are free-running counters modulo 2³².
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RingRecord {
-    /// Entries that it has room for; zero when there is no queue.
+    /// Number of entries; zero if there is no queue.
     pub size: U32,
-    /// The producer index in the doorbell; of a queue in device memory as far as its stamps tell.
+    /// The producer index in the doorbell. For a queue in device memory, `next` or `next + 1`: the
+    /// stamps only show whether there are posted entries.
     pub posted: U32,
-    /// Index of the entry that comes next: the one before was the last taken.
+    /// Index of the next entry that the adapter takes.
     pub next: U32,
 }
 
@@ -90,7 +91,7 @@ pub struct QpRecord {
     pub state: u8,
     /// Path MTU, as `enum ib_mtu`.
     pub path_mtu: u8,
-    /// One if the send queue lies in device memory.
+    /// One if the send queue is in device memory.
     pub sq_in_device: u8,
     /// Its context.
     pub context: ContextId,
@@ -116,15 +117,15 @@ pub struct QpRecord {
     pub sq: RingRecord,
     /// The receive queue.
     pub rq: RingRecord,
-    /// Bytes moved of the send entry in progress.
+    /// Number of bytes of the current send entry that have been moved.
     pub done: U64,
-    /// Its `wr_id`.
+    /// The `wr_id` of the current send entry.
     pub wr_id: U64,
     /// The activity of the requester: a [`Doing`].
     pub doing: u8,
-    /// Transport retries left to the entry in progress.
+    /// Remaining transport retries of the current send entry.
     pub retries: u8,
-    /// RNR retries left to it.
+    /// Remaining RNR retries of the current send entry.
     pub rnr_retries: u8,
     /// One while a message is filling a receive.
     pub receiving: u8,
@@ -143,7 +144,7 @@ wire_enum! {
         Working = 1,
         /// An entry waits for the peer.
         Waiting = 2,
-        /// It moves data just now: what it knows is not told.
+        /// It is moving data at the time of the snapshot, so its state is not known.
         Busy = 3,
     }
 }
@@ -158,15 +159,15 @@ pub struct CqRecord {
     pub context: ContextId,
     /// The event queue that it is bound to.
     pub eqn: Eqn,
-    /// Queues that complete here.
+    /// Number of queues that complete here.
     pub users: U32,
     /// UAR of its doorbell.
     pub uar: UarIndex,
     /// Slot of its doorbell.
     pub slot: SlotIndex,
-    /// Entries that it has room for.
+    /// Number of entries.
     pub size: U32,
-    /// Index of the entry that comes next.
+    /// Index of the next entry that the adapter writes.
     pub produced: U32,
     /// The consumer index in the doorbell.
     pub consumed: U32,
@@ -186,11 +187,11 @@ pub struct EqRecord {
     pub eqn: Eqn,
     /// Its vector.
     pub vector: U32,
-    /// CQs bound to it.
+    /// Number of CQs bound to it.
     pub cqs: U32,
-    /// Entries that it has room for.
+    /// Number of entries.
     pub size: U32,
-    /// Index of the entry that comes next.
+    /// Index of the next entry that the adapter writes.
     pub produced: U32,
     /// The consumer index in the doorbell.
     pub consumed: U32,
@@ -208,7 +209,7 @@ pub struct SrqRecord {
     pub pdn: Pdn,
     /// Its XRC domain, or [`NONE`].
     pub xrcdn: Xrcdn,
-    /// QPs that take receives from it.
+    /// Number of QPs that take receives from it.
     pub users: U32,
     /// UAR of its doorbell.
     pub uar: UarIndex,
@@ -216,7 +217,7 @@ pub struct SrqRecord {
     pub slot: SlotIndex,
     /// The queue.
     pub ring: RingRecord,
-    /// Fewer receives than this raise an event; zero if that is not armed.
+    /// An event is raised when fewer receives than this are posted; zero if it is not armed.
     pub limit: U32,
     /// One if it has failed.
     pub failed: U32,
@@ -236,17 +237,17 @@ pub struct KeyRecord {
     pub access: U32,
     /// First address, as work requests name it.
     pub base: U64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: U64,
     /// log2 of the page size; zero if it has no pages.
     pub page_shift: u8,
     /// See [`KeyKind`].
     pub kind: u8,
-    /// One if it can be used; the fields above but `pdn` are zero else.
+    /// One if it can be used. If not, all fields above except `pdn` are zero.
     pub valid: u8,
-    /// One if it serves a single message.
+    /// One if it is valid for a single message.
     pub one_touch: u8,
-    /// Windows bound to it.
+    /// Number of windows bound to it.
     pub windows: U32,
 }
 

@@ -16,13 +16,13 @@ bitflags! {
         /// All of guest memory, addressed by guest address; `iova`, `length` and `pages` are
         /// zero. For PDs of context 0 only (`get_dma_mr`).
         const ALL_MEMORY = 1 << 0;
-        /// The key is good for one message of the peer; docs/adapter.md, section 5.
+        /// The key is valid for one message of the peer; see docs/adapter.md, section 5.
         const ONE_TOUCH = 1 << 1;
     }
 }
 
 bitflags! {
-    /// Bits of [`ReregMr::what`]: what changes; `enum ib_mr_rereg_flags`.
+    /// Bits of [`ReregMr::what`]: the attributes to change (`enum ib_mr_rereg_flags`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Rereg: u32 {
         /// `IB_MR_REREG_TRANS`: pages, iova and length.
@@ -37,10 +37,9 @@ bitflags! {
 wire_enum! {
     /// Types of windows, numbered as `enum ib_mw_type`.
     pub enum MwType: u8 {
-        /// Bound for all QPs of its PD; binding it again ends the earlier binding.
+        /// It can be used by all QPs of its PD. Binding it again ends the earlier binding.
         Type1 = 1,
-        /// Bound for one QP, which alone may reach it; must be invalidated before it is bound
-        /// again.
+        /// It can be used by one QP only, and must be invalidated before it is bound again.
         Type2 = 2,
     }
 }
@@ -51,10 +50,10 @@ wire_enum! {
 pub struct RegMr {
     /// The pages. The first page holds `iova` rounded down to the page size.
     pub pages: Pages,
-    /// First address of the region, as work requests name it. With `ZERO_BASED` it only says where
-    /// in the first page the region begins, and work requests count from zero.
+    /// First address of the region, as work requests name it. With `ZERO_BASED` it only determines
+    /// where in the first page the region begins, and addresses in work requests start at zero.
     pub iova: U64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: U64,
     /// The PD.
     pub pdn: Pdn,
@@ -65,7 +64,7 @@ pub struct RegMr {
 }
 
 impl RegMr {
-    /// A region of `length` bytes at `iova`.
+    /// Returns parameters for a region of `length` bytes at `iova`.
     #[must_use]
     pub fn new(pdn: impl Into<Pdn>, access: u32, iova: u64, length: u64, pages: Pages) -> Self {
         Self {
@@ -78,7 +77,7 @@ impl RegMr {
         }
     }
 
-    /// All of guest memory.
+    /// Returns parameters for all of guest memory.
     #[must_use]
     pub fn all_memory(pdn: impl Into<Pdn>, access: u32) -> Self {
         let mut this = Self::new(pdn, access, 0, 0, Pages::new(0, 0, 0));
@@ -87,8 +86,8 @@ impl RegMr {
     }
 }
 
-/// Parameters of REREG_MR. Fields that [`ReregMr::what`] does not name are zero. On an error the
-/// region is as it was.
+/// Parameters of REREG_MR. Fields that [`ReregMr::what`] does not name are zero. In case of an
+/// error the region is unchanged.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReregMr {
@@ -104,39 +103,39 @@ pub struct ReregMr {
     pub access: U32,
     /// [`Rereg`].
     pub what: U32,
-    /// The region, of REG_MR.
+    /// The key of the region, from REG_MR.
     pub key: Key,
 }
 
 impl ReregMr {
-    /// Changes nothing of region `key`; set what is to change.
+    /// Returns parameters for region `key`. The caller sets the new attributes.
     #[must_use]
     pub fn new(key: impl Into<Key>, what: Rereg) -> Self {
         Self { key: key.into(), what: U32::new(what.bits()), ..Self::default() }
     }
 }
 
-/// Parameters of ALLOC_MR: an invalid region, which REG_MR work requests make valid. DEREG_MR
-/// removes it; of the key it looks at the index alone.
+/// Parameters of ALLOC_MR, which creates an invalid region that REG_MR work requests make valid.
+/// DEREG_MR removes it, and uses only the index of the key.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AllocMr {
     /// The PD.
     pub pdn: Pdn,
-    /// Pages of a registration, 1 to [`super::DeviceCaps::max_fast_reg_pages`].
+    /// Maximum number of pages of a registration, 1 to [`super::DeviceCaps::max_fast_reg_pages`].
     pub max_pages: U32,
 }
 
 impl AllocMr {
-    /// A region of up to `max_pages` pages.
+    /// Returns parameters for a region of up to `max_pages` pages.
     #[must_use]
     pub fn new(pdn: impl Into<Pdn>, max_pages: u32) -> Self {
         Self { pdn: pdn.into(), max_pages: U32::new(max_pages) }
     }
 }
 
-/// Parameters of ALLOC_MW: a window that is not bound. DEALLOC_MW looks at the index of the key
-/// alone.
+/// Parameters of ALLOC_MW, which creates a window that is not bound. DEALLOC_MW uses only the index
+/// of the key.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AllocMw {
@@ -147,7 +146,7 @@ pub struct AllocMw {
 }
 
 impl AllocMw {
-    /// A window of this type.
+    /// Returns parameters for a window of this type.
     #[must_use]
     pub fn new(pdn: impl Into<Pdn>, mw_type: MwType) -> Self {
         Self { pdn: pdn.into(), mw_type: mw_type as u8 }

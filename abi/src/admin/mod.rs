@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The admin queue: 64-byte commands, 64-byte completions, in rings of equal size.
 //!
-//! A command is an 8-byte head and 56 bytes of parameters, one struct an [`Opcode`]; its
-//! completion carries 48 bytes of result. Many commands may be outstanding; they start in
-//! order and may complete in any order, matched by [`Submission::id`]. Larger data is passed by
-//! the guest address of a buffer. Completions raise [`crate::pci::VECTOR_ASYNC`].
+//! A command is an 8-byte head and 56 bytes of parameters, whose struct depends on the [`Opcode`].
+//! Its completion carries 48 bytes of result. Many commands may be outstanding. They start in order
+//! and may complete in any order; [`Submission::id`] matches a completion to its command. Larger
+//! data is passed by the guest address of a buffer. Completions raise [`crate::pci::VECTOR_ASYNC`].
 //!
-//! [`command`] lists the commands, each with its parameters and its result. What a command does not
-//! use of the 56 bytes is zero, else it is refused; the rest of a result is zero, too.
+//! [`command`] lists the commands, each with its parameters and its result. Bytes of the parameters
+//! that a command does not use must be zero, or the command is refused. The rest of a result is
+//! zero, too.
 //!
-//! Context 0 is the kernel's own: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP
-//! belongs to the context named at its creation, and objects of different contexts do not mix:
+//! Context 0 belongs to the kernel: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP belongs
+//! to the context named at its creation. Using objects of different contexts together gives
 //! [`Status::Permission`]. Destroying an object that others use gives [`Status::Busy`].
 
 use core::mem::offset_of;
@@ -39,16 +40,16 @@ pub use queues::*;
 pub use srq::*;
 pub use stats::*;
 
-/// Bytes of parameters in a command.
+/// Number of bytes of parameters in a command.
 pub const PARAMS_LEN: usize = 56;
-/// Bytes of result in a completion.
+/// Number of bytes of result in a completion.
 pub const RESULT_LEN: usize = 48;
 
-/// An admin command: its number, and the types of what it takes and gives.
+/// An admin command: its opcode, and the types of its parameters and its result.
 pub trait Command {
     /// Its number.
     const OPCODE: Opcode;
-    /// Bytes between the fields of the parameters that are zero.
+    /// The bytes between the fields of the parameters that must be zero.
     const RESERVED: Range<usize> = 0..0;
     /// The beginning of [`Submission::params`]; the rest is zero.
     type Params: FromBytes + IntoBytes + Immutable + KnownLayout;
@@ -57,7 +58,7 @@ pub trait Command {
 }
 
 /// Declares the commands: opcode, parameters and result. `where` names a field of the parameters
-/// that is zero.
+/// that must be zero.
 macro_rules! commands {
     ($(
         $(#[$about:meta])*
@@ -92,7 +93,7 @@ macro_rules! commands {
     };
 }
 
-/// Bytes of a field.
+/// Returns the number of bytes of a field.
 const fn field_len<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
@@ -112,17 +113,17 @@ commands! {
     AllocContext = 6: () => ContextId;
     /// Frees a context.
     FreeContext = 7: ContextId => ();
-    /// Gives a context another UAR.
+    /// Allocates a UAR for a context.
     AllocUar = 8: ContextId => UarIndex;
-    /// Takes a UAR away.
+    /// Frees a UAR.
     FreeUar = 9: UarIndex => ();
-    /// Gives a context another PD.
+    /// Allocates a PD for a context.
     AllocPd = 10: ContextId => Pdn;
     /// Frees a PD.
     FreePd = 11: Pdn => ();
     /// Registers a region.
     RegMr = 12: RegMr => Key;
-    /// Removes a region, also one of ALLOC_MR, of whose key it looks at the index alone.
+    /// Removes a region. For a region of ALLOC_MR, it uses only the index of the key.
     DeregMr = 13: Key => ();
     /// Creates a CQ.
     CreateCq = 14: CreateCq => CqResult;
@@ -142,7 +143,7 @@ commands! {
     AllocMr = 21: AllocMr => Key;
     /// Creates a window that is not bound.
     AllocMw = 22: AllocMw => Key;
-    /// Removes a window, of whose key it looks at the index alone.
+    /// Removes a window. It uses only the index of the key.
     DeallocMw = 23: Key => ();
     /// Sets the interrupt moderation of a CQ.
     ModifyCq = 24: ModifyCq => ();
@@ -152,23 +153,23 @@ commands! {
     DestroySrq = 26: Srqn => ();
     /// Arms the limit event of an SRQ.
     ModifySrq = 27: ModifySrq => ();
-    /// Tells how an SRQ is.
+    /// Returns the state of an SRQ.
     QuerySrq = 28: Srqn => SrqStatus;
     /// Creates an XRC domain.
     AllocXrcd = 29: () => Xrcdn;
     /// Frees an XRC domain.
     FreeXrcd = 30: Xrcdn => ();
-    /// Gives a CQ another ring.
+    /// Continues a CQ in another ring.
     ResizeCq = 31: ResizeCq => ResizeCqResult;
     /// Makes a QP a member of a multicast group.
     AttachMcast = 33: Mcast => ();
-    /// Takes a QP out of a multicast group.
+    /// Removes a QP from a multicast group.
     DetachMcast = 34: Mcast => ();
     /// Sets the MTU of the port, and opens or closes it.
     SetPort = 35: SetPort => ();
     /// Fills a buffer with records of objects.
     Inspect = 36: Inspect => InspectResult;
-    /// Takes a TCP connection over, by which the messages of an RC QP then travel.
+    /// Takes a TCP connection over. From then on the messages of an RC QP travel in it.
     OpenConnection = 37: OpenConnection => (), where reserved;
     /// Fills a buffer with [`crate::connection::ConnectionStatus`].
     QueryConnection = 38: QueryConnection => ();
@@ -176,35 +177,35 @@ commands! {
     ArmRange = 39: ArmRange => (), where reserved;
     /// Ends the transfer of an address range. Its TRANSFER, if there is one, is refused.
     EndRange = 40: RangeNumber => ();
-    /// Tells the registers of an address range.
+    /// Returns the registers of an address range.
     QueryRange = 41: RangeNumber => RangeRegisters;
 }
 
 wire_enum! {
     /// Statuses of admin commands.
     pub enum Status: u16 {
-        /// Done.
+        /// The command has succeeded.
         Ok = 0,
-        /// No such opcode.
+        /// The opcode does not exist.
         BadOpcode = 1,
-        /// A parameter is out of range, or a reserved byte is set; [`Completion::detail`] is its
-        /// byte offset in the parameters (or in the buffer that they point to).
+        /// A parameter is out of range, or a reserved byte is not zero. [`Completion::detail`] is
+        /// its byte offset in the parameters, or in the buffer that they refer to.
         BadParam = 2,
         /// The object's state does not allow this.
         BadState = 3,
         /// A table of the device is full.
         NoResource = 4,
-        /// No such object.
+        /// The object does not exist.
         NotFound = 5,
         /// The object is in use by another one.
         Busy = 6,
-        /// A guest address given cannot be reached.
+        /// A guest address cannot be accessed.
         BadAddress = 7,
-        /// An object of another context.
+        /// The object belongs to another context.
         Permission = 8,
         /// The device does not offer this.
         Unsupported = 9,
-        /// A fault inside the device.
+        /// An internal error of the device.
         Internal = 10,
     }
 }
@@ -227,15 +228,15 @@ pub struct Submission {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Completion {
-    /// From the command.
+    /// The `id` of the command.
     pub id: U32,
-    /// From the command.
+    /// The opcode of the command.
     pub opcode: U16,
     /// A [`Status`].
     pub status: U16,
     /// The command's [`Command::Reply`]; zero unless the status is [`Status::Ok`].
     pub result: [u8; RESULT_LEN],
-    /// With [`Status::BadParam`]: where.
+    /// With [`Status::BadParam`], the offset of the parameter.
     pub detail: U32,
     /// [`crate::stamp`] of the entry's index; stored last.
     pub stamp: U32,
@@ -251,7 +252,7 @@ pub struct Completion {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Pages {
-    /// See above.
+    /// The guest address, as in the table above.
     pub table: GuestAddr,
     /// log2 of the page size: 12 to 30.
     pub page_shift: u8,
@@ -262,7 +263,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// A description of pages; see the fields.
+    /// Returns a description of pages with these values.
     #[must_use]
     pub const fn new(table: u64, page_shift: u8, levels: u8) -> Self {
         Self { table: GuestAddr::new(table), page_shift, levels, reserved: [0; 6] }

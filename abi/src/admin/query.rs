@@ -12,13 +12,13 @@ use crate::GuestAddr;
 pub struct QueryParams {
     /// Guest address of the buffer to fill, 8-byte aligned.
     pub addr: GuestAddr,
-    /// Its length; the device fills no more, and a shorter struct than the driver's is zero
-    /// at its end.
+    /// Its length. The device writes at most this many bytes. If the device's struct is shorter
+    /// than the driver's, the rest of the buffer is set to zero.
     pub len: U32,
 }
 
 impl QueryParams {
-    /// Parameters for a buffer of `len` bytes at guest address `addr`.
+    /// Returns parameters for a buffer of `len` bytes at guest address `addr`.
     #[must_use]
     pub const fn new(addr: u64, len: u32) -> Self {
         Self { addr: GuestAddr::new(addr), len: U32::new(len) }
@@ -26,13 +26,13 @@ impl QueryParams {
 }
 
 wire_enum! {
-    /// The protocol by which QPs of the function exchange messages: the function's personality.
+    /// The protocol by which QPs of the function exchange messages.
     #[derive(Default)]
     pub enum Transport: u32 {
         /// RoCE version 2. An RC QP may be given a TCP connection, too.
         #[default]
         Roce = 0,
-        /// iWARP. RC QPs alone; OPEN_CONNECTION connects them.
+        /// iWARP, with RC QPs only. OPEN_CONNECTION connects them.
         Iwarp = 1,
     }
 }
@@ -54,7 +54,7 @@ impl Transport {
     }
 }
 
-/// The capabilities of the device. Counts are the true limits for one function.
+/// The capabilities of the device. Counts are the exact limits of one function.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DeviceCaps {
@@ -62,7 +62,7 @@ pub struct DeviceCaps {
     pub fw_version: U64,
     /// Longest region in bytes.
     pub max_mr_size: U64,
-    /// Page sizes of regions, a bit each (bit 12 = 4 KiB).
+    /// Page sizes of regions, one bit each (bit 12 is 4 KiB).
     pub page_sizes: U64,
     /// User contexts.
     pub max_contexts: U32,
@@ -86,11 +86,11 @@ pub struct DeviceCaps {
     pub max_eq: U32,
     /// Entries of the GID table.
     pub max_gid: U32,
-    /// READs and atomics outstanding on a QP, either way.
+    /// Outstanding READs and atomics of a QP, in each direction.
     pub max_rd_atomic: U32,
     /// Longest message in bytes.
     pub max_message: U32,
-    /// Port speed in Mbit/s, as reported to users.
+    /// Port speed in Mbit/s, as reported to programs.
     pub port_mbps: U32,
     /// Windows; they and the regions share one table of `max_mr` entries.
     pub max_mw: U32,
@@ -131,13 +131,13 @@ pub struct SetGid {
 }
 
 impl SetGid {
-    /// Sets entry `index`.
+    /// Returns parameters that set entry `index`.
     #[must_use]
     pub fn set(index: u16, gid: [u8; 16], smac: [u8; 6], vlan: u16) -> Self {
         Self { index: index.into(), vlan: vlan.into(), valid: 1, gid, smac, ..Self::default() }
     }
 
-    /// Clears entry `index`.
+    /// Returns parameters that clear entry `index`.
     #[must_use]
     pub fn clear(index: u16) -> Self {
         Self { index: index.into(), ..Self::default() }
@@ -148,15 +148,15 @@ impl SetGid {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SetPort {
-    /// Longest packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes; zero to leave it as it
-    /// is.
+    /// Maximum packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes. Zero leaves it
+    /// unchanged.
     pub mtu: u8,
-    /// One to close the port, which then carries nothing; zero to open it.
+    /// One to close the port, which then carries no traffic; zero to open it.
     pub closed: u8,
 }
 
 impl SetPort {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub const fn new(mtu: u8, open: bool) -> Self {
         Self { mtu, closed: !open as u8 }

@@ -22,7 +22,7 @@ pub struct CreateEq {
 }
 
 impl CreateEq {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub const fn new(pages: Pages, vector: u16, log_size: u8) -> Self {
         Self { pages, vector: U16::new(vector), log_size }
@@ -40,7 +40,7 @@ pub struct EqResult {
 }
 
 impl EqResult {
-    /// A result; see the fields.
+    /// Returns a result with these values.
     #[must_use]
     pub const fn new(eqn: u32, slot: u32) -> Self {
         Self { eqn: Eqn::new(eqn), slot: SlotIndex::new(slot) }
@@ -53,7 +53,7 @@ impl EqResult {
 pub struct CreateCq {
     /// Memory of the ring, zeroed by its owner.
     pub pages: Pages,
-    /// The UAR in which the CQ gets its slot, and by it the context.
+    /// The UAR in which the CQ gets its slot. It also determines the context.
     pub uar: UarIndex,
     /// The completion event queue for its events.
     pub eqn: Eqn,
@@ -62,7 +62,7 @@ pub struct CreateCq {
 }
 
 impl CreateCq {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(uar: impl Into<UarIndex>, eqn: impl Into<Eqn>, log_size: u8, pages: Pages) -> Self {
         Self { pages, uar: uar.into(), eqn: eqn.into(), log_size }
@@ -71,21 +71,22 @@ impl CreateCq {
 
 /// Parameters of MODIFY_CQ: interrupt moderation.
 ///
-/// An event that is due waits until `count` completions have come for it, or `period` has passed
-/// since the first, whichever is earlier. Either below 2, respectively 1, ends moderation.
+/// An event that is due waits until `count` completions have arrived, or until `period` has passed
+/// since the first of them, whichever is earlier. A `count` below 2 or a `period` below 1 ends the
+/// moderation.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyCq {
     /// The CQ.
     pub cqn: Cqn,
-    /// Completions.
+    /// Number of completions.
     pub count: U16,
-    /// Microseconds.
+    /// Time in microseconds.
     pub period: U16,
 }
 
 impl ModifyCq {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(cqn: impl Into<Cqn>, count: u16, period: u16) -> Self {
         Self { cqn: cqn.into(), count: U16::new(count), period: U16::new(period) }
@@ -103,7 +104,7 @@ pub struct CqResult {
 }
 
 impl CqResult {
-    /// A result; see the fields.
+    /// Returns a result with these values.
     #[must_use]
     pub const fn new(cqn: u32, slot: u32) -> Self {
         Self { cqn: Cqn::new(cqn), slot: SlotIndex::new(slot) }
@@ -114,8 +115,8 @@ impl CqResult {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ResizeCq {
-    /// Memory of the new ring. Its stamps must be none that the entries of its first lap will have;
-    /// see docs/adapter.md.
+    /// Memory of the new ring. Its stamps must differ from those that its entries get in the first
+    /// round; see docs/adapter.md.
     pub pages: Pages,
     /// The CQ.
     pub cqn: Cqn,
@@ -124,7 +125,7 @@ pub struct ResizeCq {
 }
 
 impl ResizeCq {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(cqn: impl Into<Cqn>, log_size: u8, pages: Pages) -> Self {
         Self { pages, cqn: cqn.into(), log_size }
@@ -135,12 +136,12 @@ impl ResizeCq {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ResizeCqResult {
-    /// Entries from this index on are in the new ring, those before it in the old one.
+    /// The first index in the new ring. Entries before it are in the old ring.
     pub first: U32,
 }
 
 impl ResizeCqResult {
-    /// A result; see the fields.
+    /// Returns a result with these values.
     #[must_use]
     pub const fn new(first: u32) -> Self {
         Self { first: U32::new(first) }
@@ -151,14 +152,14 @@ bitflags! {
     /// Bits of [`CreateQp::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct QpFlags: u8 {
-        /// The send queue lies in device memory: `sq` is zero, the device allocates it.
+        /// The send queue is in device memory. `sq` is zero, and the device allocates the memory.
         const SQ_IN_DEVICE = 1 << 0;
         /// Every send work request is signaled.
         const SIGNAL_ALL = 1 << 1;
-        /// When a REG_MR, LOCAL_INV, BIND_MW or SEND_CMD is refused, only the send queue fails: the
-        /// QP goes to [`crate::qp::State::Sqe`], where sends are flushed and receives and the
-        /// peer's requests go on, and by MODIFY_QP back to RTS. Without this flag the QP goes to
-        /// the error state, and so does its peer.
+        /// If a REG_MR, LOCAL_INV, BIND_MW or SEND_CMD is refused, only the send queue fails: the
+        /// QP moves to [`crate::qp::State::Sqe`], where sends are flushed, and receives and the
+        /// peer's requests continue. MODIFY_QP moves it back to RTS. Without this flag, the QP and
+        /// its peer move to the error state.
         const REACTIVE = 1 << 2;
     }
 }
@@ -168,19 +169,19 @@ wire_enum! {
     pub enum TagForm: u8 {
         /// The QP has no commands.
         None = 0,
-        /// In a response: at [`CreateQp::tag_offset`]. In a command: at
-        /// [`crate::sq::CommandSeg::tag_offset`]. All ones there, or a message too short for it,
-        /// says: no response.
+        /// In a response, the key is at [`CreateQp::tag_offset`]. In a command, it is at
+        /// [`crate::sq::CommandSeg::tag_offset`]. If it is all ones, or if the message is too short
+        /// for it, the message is not a response.
         General = 1,
-        /// Messages hold an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key is
-        /// the initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in that carries
-        /// status, end the command.
+        /// Messages contain an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key
+        /// is the initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in with status,
+        /// end the command.
         Iscsi = 2,
     }
 }
 
-/// Parameters of CREATE_QP. Both rings start zeroed at page offset 0; a ring of log size 0xff
-/// does not exist.
+/// Parameters of CREATE_QP. Both rings must be zeroed and start at page offset 0. A ring of log
+/// size 0xff does not exist.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateQp {
@@ -204,10 +205,11 @@ pub struct CreateQp {
     pub rq_log_size: u8,
     /// log2 of the stride of the receive queue: 5 to 9.
     pub rq_log_stride: u8,
-    /// The PD; zero for an XRC target, which has none: the keys of its peer are of the SRQs' PDs.
+    /// The PD; zero for an XRC target, which has none, because the keys of its peer belong to the
+    /// PDs of the SRQs.
     pub pdn: Pdn,
-    /// CQ of the send queue. The CQs of an XRC target, and the second of an XRC initiator, get no
-    /// entries.
+    /// CQ of the send queue. The CQs of an XRC target, and the receive CQ of an XRC initiator, get
+    /// no entries.
     pub send_cqn: Cqn,
     /// CQ of the receive queue.
     pub recv_cqn: Cqn,
@@ -223,13 +225,13 @@ pub struct CreateQp {
     pub reserved: u8,
     /// See [`TagForm`].
     pub tag_offset: U32,
-    /// The SRQ that receives are taken from, in place of a receive queue; zero for none.
+    /// The SRQ from which receives are taken instead of a receive queue; zero for none.
     pub srqn: Srqn,
-    /// Of an XRC target: the XRC domain; else zero.
+    /// The XRC domain of an XRC target; otherwise zero.
     pub xrcdn: Xrcdn,
 }
 
-/// A log size that says: there is no such queue.
+/// The log size of a queue that does not exist.
 pub const NO_QUEUE: u8 = 0xff;
 
 /// Result of CREATE_QP.
@@ -240,13 +242,13 @@ pub struct QpResult {
     pub qpn: Qpn,
     /// Its slot in the UAR.
     pub slot: SlotIndex,
-    /// With [`QpFlags::SQ_IN_DEVICE`]: offset of the send queue in BAR2, a multiple of
-    /// [`crate::uar::SQ_MEMORY_UNIT`]; else zero.
+    /// Offset of the send queue in BAR2 with [`QpFlags::SQ_IN_DEVICE`], a multiple of
+    /// [`crate::uar::SQ_MEMORY_UNIT`]; otherwise zero.
     pub sq_offset: U64,
 }
 
 impl QpResult {
-    /// A result; see the fields.
+    /// Returns a result with these values.
     #[must_use]
     pub const fn new(qpn: u32, slot: u32, sq_offset: u64) -> Self {
         Self { qpn: Qpn::new(qpn), slot: SlotIndex::new(slot), sq_offset: U64::new(sq_offset) }
@@ -266,7 +268,7 @@ pub struct ModifyQp {
 }
 
 impl ModifyQp {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(qpn: impl Into<Qpn>, mask: u32, attr_addr: u64) -> Self {
         Self { attr_addr: GuestAddr::new(attr_addr), qpn: qpn.into(), mask: U32::new(mask) }
@@ -279,14 +281,14 @@ impl ModifyQp {
 pub struct OpenConnection {
     /// Guest address of a [`crate::connection::Connection`], 8-byte aligned.
     pub addr: GuestAddr,
-    /// The QP, which is in the state INIT.
+    /// The QP. It must be in the state INIT.
     pub qpn: Qpn,
     /// Zero.
     pub reserved: U32,
 }
 
 impl OpenConnection {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(qpn: impl Into<Qpn>, addr: u64) -> Self {
         Self { addr: GuestAddr::new(addr), qpn: qpn.into(), reserved: U32::ZERO }
@@ -299,12 +301,12 @@ impl OpenConnection {
 pub struct QueryConnection {
     /// Guest address of the [`crate::connection::ConnectionStatus`] to fill, 8-byte aligned.
     pub addr: GuestAddr,
-    /// The QP, which has had a connection since it left RESET.
+    /// The QP. It must have had a connection since it left RESET.
     pub qpn: Qpn,
 }
 
 impl QueryConnection {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(qpn: impl Into<Qpn>, addr: u64) -> Self {
         Self { addr: GuestAddr::new(addr), qpn: qpn.into() }
@@ -322,7 +324,7 @@ pub struct QueryQp {
 }
 
 impl QueryQp {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(qpn: impl Into<Qpn>, attr_addr: u64) -> Self {
         Self { attr_addr: GuestAddr::new(attr_addr), qpn: qpn.into() }
@@ -341,7 +343,7 @@ pub struct Mcast {
 }
 
 impl Mcast {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(qpn: impl Into<Qpn>, gid: [u8; 16]) -> Self {
         Self { gid, qpn: qpn.into() }

@@ -9,29 +9,29 @@ use crate::{Cqn, Pdn, SlotIndex, Srqn, UarIndex, Xrcdn};
 use super::Pages;
 
 wire_enum! {
-    /// The QPs that take receives from an SRQ.
+    /// The type of an SRQ: the QPs that take receives from it.
     pub enum SrqType: u8 {
-        /// QPs that name it at their creation; the receives complete to the CQ of the QP.
+        /// QPs that name it at their creation. The receives complete to the CQ of the QP.
         Basic = 0,
-        /// All XRC targets of an XRC domain, as each message names the SRQ; the receives complete
-        /// to the CQ of the SRQ.
+        /// All XRC targets of an XRC domain, because each message names its SRQ. The receives
+        /// complete to the CQ of the SRQ.
         Xrc = 1,
     }
 }
 
-/// Parameters of CREATE_SRQ. The ring holds entries as a receive queue does ([`crate::rq`]).
+/// Parameters of CREATE_SRQ. The ring has the same entries as a receive queue ([`crate::rq`]).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateSrq {
     /// Memory of the ring.
     pub pages: Pages,
-    /// The PD, whose regions the receives name; it need not be that of the QPs.
+    /// The PD of the regions in its receives. It may differ from that of the QPs.
     pub pdn: Pdn,
     /// The UAR in which the SRQ gets its slot.
     pub uar: UarIndex,
-    /// Of [`SrqType::Xrc`]: the XRC domain; else zero.
+    /// The XRC domain for [`SrqType::Xrc`]; otherwise zero.
     pub xrcdn: Xrcdn,
-    /// Of [`SrqType::Xrc`]: the CQ; else zero.
+    /// The CQ for [`SrqType::Xrc`]; otherwise zero.
     pub cqn: Cqn,
     /// log2 of the entries, 0 to [`crate::sq::LOG_WQES_MAX`].
     pub log_size: u8,
@@ -45,14 +45,14 @@ pub struct CreateSrq {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SrqResult {
-    /// The SRQ, 24 bits, not zero.
+    /// The number of the SRQ: 24 bits, not zero.
     pub srqn: Srqn,
     /// Its slot in the UAR.
     pub slot: SlotIndex,
 }
 
 impl SrqResult {
-    /// A result; see the fields.
+    /// Returns a result with these values.
     #[must_use]
     pub const fn new(srqn: u32, slot: u32) -> Self {
         Self { srqn: Srqn::new(srqn), slot: SlotIndex::new(slot) }
@@ -65,13 +65,13 @@ impl SrqResult {
 pub struct ModifySrq {
     /// The SRQ.
     pub srqn: Srqn,
-    /// The event is due when fewer receives than this are posted, at once if that is so already.
-    /// Not more than the entries; zero disarms.
+    /// The event is raised when fewer receives than this are posted, or at once if this is already
+    /// so. At most the number of entries; zero disarms the event.
     pub limit: U32,
 }
 
 impl ModifySrq {
-    /// Parameters; see the fields.
+    /// Returns parameters with these values.
     #[must_use]
     pub fn new(srqn: impl Into<Srqn>, limit: u32) -> Self {
         Self { srqn: srqn.into(), limit: U32::new(limit) }
@@ -82,10 +82,10 @@ impl ModifySrq {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SrqStatus {
-    /// The armed limit; zero when the event has been raised, or none was asked for.
+    /// The armed limit; zero if the event has been raised, or was not armed.
     pub limit: U32,
-    /// Receives posted and not taken.
+    /// Number of receives that are posted and not taken.
     pub posted: U32,
-    /// Not zero when the SRQ has failed.
+    /// Not zero if the SRQ has failed.
     pub failed: U32,
 }

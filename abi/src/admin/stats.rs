@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The counters of an adapter. The names are those that other RDMA drivers of Linux give to the
-//! same facts (`bnxt_re`, `efa`, `mlx5_ib`, `rxe`; their `hw_counters`), as far as there is such a
-//! name.
+//! The counters of an adapter. Where other RDMA drivers of Linux have a counter of the same meaning
+//! (`hw_counters` of `bnxt_re`, `efa`, `mlx5_ib`, `rxe`), its name is used.
 
 use zerocopy::little_endian::U64;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -27,7 +26,7 @@ macro_rules! stats {
         /// Names of the fields of [`Stats`], in order.
         pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [$(stringify!($field),)*];
 
-        /// Their meanings, in the same order.
+        /// The help texts of these fields, in the same order.
         pub const STAT_HELP: [&str; size_of::<Stats>() / 8] = [$($help.trim_ascii(),)*];
     };
 }
@@ -35,11 +34,11 @@ macro_rules! stats {
 stats! {
     /// Packets sent that carried requests or responses
     tx_pkts TxPkts,
-    /// Bytes of data in them
+    /// Bytes of data in the packets sent
     tx_bytes TxBytes,
     /// Packets received that carried requests or responses
     rx_pkts RxPkts,
-    /// Bytes of data in them
+    /// Bytes of data in the packets received
     rx_bytes RxBytes,
     /// SEND work requests begun
     tx_send_req TxSendReq,
@@ -59,11 +58,11 @@ stats! {
     rx_atomic_requests RxAtomicRequests,
     /// Receive work requests taken off their queues
     recv_wrs RecvWrs,
-    /// Times that a requester's ACK timer ran out, retries left or not
+    /// Times that the ACK timer of a requester expired, with or without retries left
     local_ack_timeout_err LocalAckTimeoutErr,
     /// Requests that failed because the peer did not answer
     retry_exceeded_err RetryExceededErr,
-    /// RNR NAKs received after which the request is tried again
+    /// RNR NAKs received after which the request was repeated
     rnr_nak_retry_err RnrNakRetryErr,
     /// Requests that failed because the peer was not ready
     retry_rnr_exceeded_err RetryRnrExceededErr,
@@ -71,29 +70,29 @@ stats! {
     send_rnr_err SendRnrErr,
     /// Messages that found no receive: RNR NAKs sent, and those that unreliable queue pairs dropped
     out_of_buffer OutOfBuffer,
-    /// Send completions in error, flushed ones not included
+    /// Send completions with an error other than a flush error
     req_cqe_error ReqCqeError,
-    /// Sends flushed
+    /// Send completions with a flush error
     req_cqe_flush_error ReqCqeFlushError,
-    /// Receive completions in error, flushed ones not included
+    /// Receive completions with an error other than a flush error
     resp_cqe_error RespCqeError,
-    /// Receives flushed
+    /// Receive completions with a flush error
     resp_cqe_flush_error RespCqeFlushError,
-    /// Requests that a peer refused for its memory's protection
+    /// Requests that a peer refused because of its memory protection
     req_remote_access_errors ReqRemoteAccessErrors,
-    /// Requests of peers refused for the memory's protection
+    /// Requests of peers refused because of memory protection
     resp_remote_access_errors RespRemoteAccessErrors,
     /// Requests that a peer refused as invalid
     req_remote_invalid_request ReqRemoteInvalidRequest,
-    /// Requests of peers refused as invalid: not enabled, not aligned
+    /// Requests of peers refused as invalid, because they were not enabled or not aligned
     resp_remote_invalid_request RespRemoteInvalidRequest,
-    /// Requests of peers refused because the receive is too short
+    /// Requests of peers refused because the receive was too short
     resp_local_length_error RespLocalLengthError,
     /// Work requests with a bad local segment
     local_protection_err LocalProtectionErr,
-    /// Malformed work requests: operation, count or length
+    /// Malformed work requests, with a wrong operation, count or length
     local_qp_op_err LocalQpOpErr,
-    /// Work requests about keys that were refused
+    /// Refused work requests that concern keys
     mem_mgmt_op_err MemMgmtOpErr,
     /// Messages of unreliable queue pairs that were lost, counted at the sender
     tx_roce_discards TxRoceDiscards,
@@ -101,31 +100,31 @@ stats! {
     rx_roce_discards RxRoceDiscards,
     /// Packets received whose invariant CRC was wrong
     rx_icrc_encapsulated RxIcrcEncapsulated,
-    /// Packets received ahead of a missing one
+    /// Packets received out of order, after a missing one
     out_of_sequence OutOfSequence,
     /// Requests received that had been executed before
     duplicate_request DuplicateRequest,
     /// NAKs received for a packet that the peer is missing
     packet_seq_err PacketSeqErr,
-    /// Answers received that showed that one before them was lost
+    /// Answers received that showed that an earlier one was lost
     implied_nak_seq_err ImpliedNakSeqErr,
-    /// Packets sent again
+    /// Packets retransmitted
     roce_adp_retrans RoceAdpRetrans,
     /// Congestion notifications sent
     np_cnp_sent NpCnpSent,
-    /// Packets received that a switch had marked for congestion
+    /// Packets received with a congestion mark
     np_ecn_marked_roce_packets NpEcnMarkedRocePackets,
-    /// Congestion notifications received that made a window smaller
+    /// Congestion notifications received that reduced a window
     rp_cnp_handled RpCnpHandled,
-    /// TCP segments sent again
+    /// TCP segments retransmitted
     tcp_retrans_segs TcpRetransSegs,
-    /// Times that no acknowledgement came in time on a TCP connection
+    /// Retransmission time-outs of TCP connections
     tcp_timeouts TcpTimeouts,
-    /// Messages received by TCP connections whose CRC was wrong
+    /// Messages received by TCP connections with a wrong CRC
     mpa_crc_errors MpaCrcErrors,
-    /// Terminates sent: a message of the peer was refused
+    /// Terminates sent, because a message of the peer was refused
     tx_terminates TxTerminates,
-    /// Terminates received: the peer has refused a message
+    /// Terminates received, because the peer refused a message
     rx_terminates RxTerminates,
     /// Times that the port went down
     link_downed LinkDowned,
@@ -139,7 +138,7 @@ stats! {
     command_wqes CommandWqes,
     /// TRANSFER work requests begun
     transfer_wqes TransferWqes,
-    /// Keys ended by messages of peers
+    /// Keys invalidated by messages of peers
     remote_invalidations RemoteInvalidations,
     /// Completions written
     cqes Cqes,
@@ -147,11 +146,11 @@ stats! {
     completion_events CompletionEvents,
     /// Interrupts raised
     interrupts Interrupts,
-    /// Doorbells rung that belong to nothing
+    /// Doorbells rung that belong to no object
     bad_doorbells BadDoorbells,
     /// Completion queues that failed
     cq_overflows CqOverflows,
-    /// Times that the guest woke the adapter
+    /// Times that the guest woke the adapter by the kick page
     kicks Kicks,
     /// Admin commands run
     completed_cmds CompletedCmds,

@@ -1,4 +1,4 @@
-//! An adapter, with its registers, objects and work.
+//! An adapter: combines its registers, its objects and the work of its QPs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use crate::registers::Registers;
 use crate::scheduling::worker_state::WorkerState;
 use crate::stats::{Counter, Counters};
 
-/// Most workers of an adapter; each looks at doorbell groups of its own.
+/// Maximum number of workers of an adapter; each polls doorbell groups of its own.
 pub const WORKERS_MAX: usize = 64;
 
 /// An adapter.
@@ -36,20 +36,21 @@ pub struct Adapter<H: Host> {
     fabric: Arc<Fabric<H>>,
     pub(crate) registers: Registers,
     pub(crate) objects: Arc<Objects<H>>,
-    /// Each QP has the one that it was created with.
+    /// The current table. Each QP keeps the one that existed when it was created.
     tpt: RwLock<Arc<Tpt>>,
     limits: Limits,
     vectors: AtomicU16,
     is_iwarp: AtomicBool,
     heartbeat: AtomicU32,
-    /// The parts of the workers.
+    /// The state of each worker.
     pub(crate) workers: Box<[CachePadded<WorkerState<H>>]>,
-    /// Workers that are not asleep; the guest kicks when there is none.
+    /// The number of workers that are awake. If it is zero, the guest wakes one by a register
+    /// write.
     awake: Mutex<usize>,
 }
 
 impl<H: Host> Adapter<H> {
-    /// An adapter after power-on, known to `fabric`, for this many workers.
+    /// Creates an adapter in its state after power-on, and adds it to `fabric`.
     #[must_use]
     pub fn new(
         name: &str,
@@ -79,19 +80,19 @@ impl<H: Host> Adapter<H> {
         adapter
     }
 
-    /// Returns what the adapter's parts share.
+    /// Returns the part of the adapter that its objects share.
     #[must_use]
     pub fn core(&self) -> &Arc<Core<H>> {
         &self.core
     }
 
-    /// The name, for logs.
+    /// Returns the name, for logs.
     #[must_use]
     pub fn name(&self) -> &str {
         self.core.name()
     }
 
-    /// The MAC of its port.
+    /// Returns the MAC of its port.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.core.mac()
@@ -103,20 +104,21 @@ impl<H: Host> Adapter<H> {
         self.core.host()
     }
 
-    /// The number of its workers.
+    /// Returns the number of its workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// MSI-X vectors that it drives.
+    /// Returns the number of MSI-X vectors that it uses.
     #[must_use]
     pub fn vectors(&self) -> u16 {
         self.vectors.load(Ordering::Relaxed)
     }
 
-    /// Drives only the first `vectors` vectors of its table, at least two: that of asynchronous
-    /// events and one for completions. To be called before a driver comes.
+    /// Limits the adapter to the first `vectors` vectors of its table. There must be at least two:
+    /// one for asynchronous events and one for completions. Must be called before a driver is
+    /// there.
     pub fn limit_vectors(&self, vectors: u16) {
         self.vectors.store(vectors.clamp(2, pci::MSIX_VECTORS), Ordering::Relaxed);
     }
@@ -128,7 +130,7 @@ impl<H: Host> Adapter<H> {
         if is_iwarp { Transport::Iwarp } else { Transport::Roce }
     }
 
-    /// Sets the protocol of its QPs. To be called before a driver comes.
+    /// Sets the protocol of its QPs. Must be called before a driver is there.
     pub fn set_transport(&self, transport: Transport) {
         self.is_iwarp.store(transport == Transport::Iwarp, Ordering::Relaxed);
     }
@@ -138,38 +140,38 @@ impl<H: Host> Adapter<H> {
         (self.host(), &self.objects.page_budget)
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &Counters {
         self.core.stats()
     }
 
-    /// The other adapters.
+    /// Returns the network of the daemon, with all its adapters.
     #[must_use]
     pub fn fabric(&self) -> &Fabric<H> {
         &self.fabric
     }
 
-    /// Returns the adapter among its peers.
+    /// Returns the adapter in its daemon's network.
     #[must_use]
     pub fn network(&self) -> Network<'_, H> {
         Network { own: &self.objects, fabric: &self.fabric }
     }
 
-    /// The regions.
+    /// Returns the current table of regions.
     #[must_use]
     pub fn tpt(&self) -> Arc<Tpt> {
         Arc::clone(&self.tpt.read())
     }
 
-    /// Takes a frame for this adapter off the Ethernet, if it is RoCE; else returns it. Callable
-    /// from any thread.
+    /// Takes a frame from the Ethernet if it is for this adapter; otherwise returns it. Can be
+    /// called from any thread.
     pub fn offer(&self, frame: Frame) -> Option<Frame> {
         ingress::offer(&self.objects, frame)
     }
 
-    /// Returns whether a frame that the guest's network card sends is of a TCP connection that the
-    /// adapter has taken over. Callable from any thread.
+    /// Returns whether a frame that the guest's network card sends belongs to a TCP connection that
+    /// the adapter has taken over. Can be called from any thread.
     #[must_use]
     pub fn has_taken_over(&self, frame: &[u8]) -> bool {
         ingress::has_taken_over(&self.objects, frame)
@@ -182,13 +184,13 @@ impl<H: Host> Adapter<H> {
         self.objects.core().frame_room() > 0
     }
 
-    /// A QP by number.
+    /// Returns the QP with this number.
     #[must_use]
     pub fn qp(&self, qpn: impl Into<Qpn>) -> Option<Arc<Qp<H>>> {
         self.objects.qp(qpn.into())
     }
 
-    /// The port's link came or went.
+    /// Records that the port's link is up or down.
     pub fn set_link(&self, up: bool) {
         let change = self.core.port.set_link(up);
         self.count_downed(change);
@@ -198,8 +200,8 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// The driver opens or closes the port. When it has been closed, nothing moves in or out of
-    /// this guest's memory any more. The caller holds none.
+    /// Opens or closes the port for the driver. After it has been closed, no data moves to or from
+    /// this guest's memory any more. The caller holds no guest memory.
     pub(crate) fn set_open(&self, open: bool) {
         let change = self.core.port.set_open(open);
         self.count_downed(change);
@@ -214,27 +216,27 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Longest packet payload of the port, as `enum ib_mtu`.
+    /// Returns the maximum packet payload of the port, as `enum ib_mtu`.
     #[must_use]
     pub fn mtu(&self) -> u8 {
         self.core.port.mtu()
     }
 
-    /// Sets it; the caller has checked that there is such an MTU.
+    /// Sets the maximum packet payload. The caller has checked that it is a valid value.
     pub(crate) fn set_mtu(&self, mtu: u8) {
         self.core.port.set_mtu(mtu);
     }
 
-    /// Limits the longest packet payload of the port to what the network carries, as `enum ib_mtu`,
-    /// whatever the driver sets. QPs that are connected keep theirs.
+    /// Limits the maximum packet payload of the port to what the network carries, as `enum ib_mtu`,
+    /// whatever the driver sets. QPs that are connected keep their MTU.
     pub fn limit_mtu(&self, mtu: u8) {
         self.core.port.limit_mtu(mtu.clamp(1, limits::MAX_MTU));
     }
 
-    /// Steps the heartbeat, and fails direct transfers whose time is over; due at least every
-    /// [`regs::HEARTBEAT_PERIOD_MS`]. The heartbeat's copy in UAR 0
-    /// stands still while the adapter serves no driver, so that a driver notices a reset that it
-    /// did not ask for.
+    /// Steps the heartbeat, and fails direct transfers whose time limit is over. Must be called at
+    /// least every [`regs::HEARTBEAT_PERIOD_MS`]. The heartbeat's copy in UAR 0 does not change
+    /// while the adapter serves no driver, so that a driver notices a reset that it did not
+    /// request.
     pub fn beat(&self) {
         self.expire_ranges();
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -261,7 +263,7 @@ impl<H: Host> Adapter<H> {
             regs::MAC_LO => u32::from_le_bytes([a, b, c, d]),
             regs::MAC_HI => u32::from_le_bytes([e, f, 0, 0]),
             regs::UAR_COUNT => uar::UAR_COUNT,
-            // CAST: the halves of the number.
+            // CAST: takes each half of the number.
             regs::CLOCK_LO => self.host().now() as u32,
             regs::CLOCK_HI => (self.host().now() >> 32) as u32,
             regs::VECTOR_COUNT => u32::from(self.vectors()),
@@ -270,8 +272,8 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Writes a register of BAR0. Returns at once: what it starts is done by [`Self::control`]
-    /// (true is returned when there is something for it) or by the worker.
+    /// Writes a register of BAR0, without waiting for the work that this starts. Returns true if
+    /// [`Self::control`] must be called to do the work; otherwise a worker does it.
     #[must_use]
     pub fn write_register(&self, offset: u32, value: u32) -> bool {
         if (regs::KICK..regs::KICK + regs::KICK_LEN).contains(&offset) {
@@ -294,7 +296,8 @@ impl<H: Host> Adapter<H> {
         })
     }
 
-    /// Lets the peer of a QP that has ended forget it: an idle one would keep its rings and CQs.
+    /// Removes a QP that has ended from its peer. An idle peer would otherwise keep its rings and
+    /// CQs alive.
     pub(crate) fn part(&self, qp: &Qp<H>) {
         let responder = qp.responder.lock();
         let (mac, qpn) = (responder.source_mac, responder.source_qpn);
@@ -308,7 +311,7 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Ends the connection of a QP that ends, if the peer has to be told.
+    /// Ends the connection of a QP that ends, if the peer must be told.
     pub(crate) fn hang_up(&self, qp: &Qp<H>) {
         let reset = qp.requester.lock().path.hang_up(self.host().now());
         if let Some(frame) = reset.filter(|_| self.core().carries()) {
@@ -316,14 +319,14 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Ends the commands of a QP that does nothing any more, and waits until their last use has
-    /// ended.
+    /// Ends the commands of a QP that executes nothing any more, and waits for the end of their
+    /// last use.
     pub(crate) fn end_commands(&self, qp: &Qp<H>) {
         let commands = std::mem::take(&mut *qp.commands.lock());
         if commands.is_empty() {
             return;
         }
-        // One that a response has ended just now is the peer's turn to finish.
+        // If a response has just ended the command, the peer completes the rest.
         let ended = |key: &Key| qp.tpt.end_command(*key, qp.user()).is_ok();
         let ended: Vec<Key> = commands.into_iter().filter(ended).collect();
         self.host().drain();
@@ -335,8 +338,9 @@ impl<H: Host> Adapter<H> {
         (0..self.workers()).for_each(|worker| self.host().wake(worker));
     }
 
-    /// A worker goes to sleep or has woken. While all sleep, the guest is asked to kick; as long as
-    /// one is awake, that one wakes the others when their doorbells ring.
+    /// Records that a worker is about to sleep, or has woken. While all workers sleep, the guest
+    /// must wake one by a register write. While one is awake, it wakes the others when their
+    /// doorbells are rung.
     pub fn set_asleep(&self, asleep: bool) {
         let mut awake = self.awake.lock();
         *awake = if asleep { awake.saturating_sub(1) } else { *awake + 1 };
@@ -348,19 +352,20 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Returns whether a reset that the driver asked for has not ended.
+    /// Returns whether a reset that the driver has requested is still in progress.
     #[must_use]
     pub fn is_resetting(&self) -> bool {
         self.registers.status().contains(regs::Status::RESETTING)
     }
 
-    /// Tells the driver that the reset it asked for has ended, by [`Self::reset`].
+    /// Reports to the driver that [`Self::reset`] has completed the requested reset.
     pub fn end_reset(&self) {
         let _asked = self.registers.take_reset();
         self.registers.reset_done();
     }
 
-    /// Destroys all objects and stops all access to guest memory, from any state and any thread.
+    /// Destroys all objects and stops all access to guest memory. Can be called in any state and
+    /// from any thread.
     pub fn reset(self: &Arc<Self>) {
         let mut admin = self.objects.admin.lock();
         *admin = crate::objects::Admin::default();
@@ -378,8 +383,7 @@ impl<H: Host> Adapter<H> {
         tracing::debug!(function = self.name(), qps, "the adapter was reset");
     }
 
-    /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there
-    /// were.
+    /// Ends all QPs. On return none of them accesses guest memory any more. Returns their number.
     pub(crate) fn halt(&self) -> usize {
         let qps = self.objects.drain_qps();
         for qp in &qps {
@@ -396,7 +400,7 @@ impl<H: Host> Adapter<H> {
         qps.len()
     }
 
-    /// Attributes of a QP as they are now.
+    /// Returns the present attributes of a QP.
     #[must_use]
     pub fn query_qp(&self, qp: &Qp<H>) -> Attr {
         let mut attr = *qp.attr.lock();
@@ -405,7 +409,7 @@ impl<H: Host> Adapter<H> {
         attr
     }
 
-    /// Limits of an adapter.
+    /// Returns the limits of the adapter.
     #[must_use]
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
         limits::caps(&self.limits, self.transport())

@@ -1,4 +1,4 @@
-//! Ethernet frames on their way between an adapter and the network outside of its daemon.
+//! Ethernet frames between an adapter and the network outside of its daemon.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Frames that may wait for a worker. Those that come when so many wait are lost.
+/// Maximum number of frames that wait for a worker. Further frames are lost.
 const INBOX: usize = 4096;
-/// As many are left for senders that do not ask for room.
+/// Number of these that are reserved for senders that do not ask for room.
 const RESERVE: usize = INBOX / 2;
 
-/// An Ethernet frame without preamble and check sequence.
+/// An Ethernet frame without preamble and frame check sequence.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Frame(Vec<u8>);
 
 impl Frame {
-    /// Makes a frame of these bytes, which begin with the destination's MAC.
+    /// Creates a frame from these bytes, which begin with the destination's MAC.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
@@ -28,13 +28,13 @@ impl Frame {
         &self.0
     }
 
-    /// Returns the bytes, to be used elsewhere.
+    /// Returns the bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// Returns the MAC that the frame is for; zero if it has none.
+    /// Returns the destination MAC, or zero if the frame has none.
     #[must_use]
     pub fn destination(&self) -> [u8; 6] {
         self.0.first_chunk().copied().unwrap_or_default()
@@ -47,14 +47,14 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// The network outside of the daemon, as its adapters see it. Workers call it in their turns, so it
-/// never waits: a frame that finds no room is lost, as on any Ethernet.
+/// The network outside of the daemon, for its adapters. Workers call it in their turns, so it never
+/// waits: a frame for which there is no room is lost, as on any Ethernet.
 pub trait Uplink: fmt::Debug + Send + Sync {
-    /// Takes frames that the adapter with the MAC `source` sends, in their order.
+    /// Takes frames that the adapter with the MAC `source` sends, in order.
     fn send(&self, source: [u8; 6], frames: &mut Vec<Frame>);
 
-    /// Returns about how many frames the adapter with the MAC `source` may send before some are
-    /// lost at once.
+    /// Returns approximately how many frames the adapter with the MAC `source` can send before some
+    /// are dropped.
     fn room(&self, source: [u8; 6]) -> usize;
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Appends a frame; returns whether there was room.
+    /// Appends a frame. Returns whether there was room.
     pub(crate) fn put(&self, frame: Frame) -> bool {
         let mut frames = self.frames.lock();
         let room = frames.len() < INBOX;
@@ -83,12 +83,12 @@ impl Inbox {
         self.len.load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many frames a sender that asks may put.
+    /// Returns the number of frames for which a sender that asks has room.
     pub(crate) fn room(&self) -> usize {
         (INBOX - RESERVE).saturating_sub(self.len.load(Ordering::Acquire))
     }
 
-    /// Moves frames to the end of `to`, at most `most` of them.
+    /// Moves at most `most` frames to the end of `to`.
     pub(crate) fn take(&self, to: &mut VecDeque<Frame>, most: usize) {
         let mut frames = self.frames.lock();
         let count = most.min(frames.len());
@@ -96,7 +96,7 @@ impl Inbox {
         self.len.store(frames.len(), Ordering::Release);
     }
 
-    /// Forgets all.
+    /// Removes all frames.
     pub(crate) fn clear(&self) {
         self.frames.lock().clear();
         self.len.store(0, Ordering::Release);

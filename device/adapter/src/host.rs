@@ -1,4 +1,4 @@
-//! The adapter's interface to the daemon: guest memory, doorbell memory, interrupts, time.
+//! The adapter's interface to the daemon: guest memory, doorbell memory, interrupts, clock.
 
 use thiserror::Error;
 use vrnic_abi::GuestAddr;
@@ -10,7 +10,7 @@ use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 pub struct Fault {
     /// The first address that cannot be accessed.
     pub addr: GuestAddr,
-    /// Why, for the log.
+    /// The reason, for the log.
     pub why: &'static str,
 }
 
@@ -25,52 +25,50 @@ pub enum CopyFault {
     Target,
 }
 
-/// A guest's memory for the length of a turn: what is mapped does not change while this lives.
-/// Addresses are guest-physical, as the device sees them. Memory may be missing: a fault is an
-/// ordinary result.
+/// A guest's memory, held during a turn: mappings do not change while this exists. Addresses are
+/// guest-physical, as the device sees them. Memory may be missing, so a fault is a normal result.
 pub trait HeldMemory {
     /// Copies guest memory out.
     ///
     /// # Errors
-    /// The first address that cannot be read.
+    /// Returns the first address that cannot be read.
     fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault>;
 
-    /// Copies into guest memory in ascending order; the last bytes become visible last.
+    /// Copies to guest memory in ascending order. The last bytes become visible last.
     ///
     /// # Errors
-    /// The first address that cannot be written.
+    /// Returns the first address that cannot be written.
     fn write(&self, addr: GuestAddr, from: &[u8]) -> Result<(), Fault>;
 
-    /// Lets memory that will be read soon come nearer. A hint: whatever is wrong with it is passed
-    /// over.
+    /// Prefetches memory that will be read soon. This is only a hint, so errors are ignored.
     fn fetch_ahead(&self, _addr: GuestAddr, _len: usize) {}
 
-    /// Adds to an aligned 8-byte word, atomically against the guest too; returns the old value.
+    /// Adds to an aligned 8-byte word, atomically also for the guest. Returns the old value.
     ///
     /// # Errors
-    /// When the word cannot be read and written.
+    /// Returns a fault if the word cannot be read and written.
     fn fetch_add(&self, addr: GuestAddr, value: u64) -> Result<u64, Fault>;
 
-    /// Stores `new` into an aligned 8-byte word if it holds `compare`, atomically against the guest
-    /// too; returns the old value.
+    /// Stores `new` into an aligned 8-byte word if the word is `compare`, atomically also for the
+    /// guest. Returns the old value.
     ///
     /// # Errors
-    /// When the word cannot be read and written.
+    /// Returns a fault if the word cannot be read and written.
     fn compare_swap(&self, addr: GuestAddr, compare: u64, new: u64) -> Result<u64, Fault>;
 
     /// Checks that a range can be read, or written, now.
     ///
     /// # Errors
-    /// The first address that cannot.
+    /// Returns the first address that cannot be accessed.
     fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault>;
 }
 
 /// The thread that calls into an adapter: one of the host's workers, or any other thread.
 ///
-/// A worker has copies of its own of what all threads read or count ([`GuestMemory`],
-/// [`crate::stats::Counters`]), so that workers do not share cache lines. The number of a worker is
-/// that of one thread, for all adapters that reach each other. Threads that use the same lane at
-/// the same time may lose counts, and nothing else.
+/// Each worker has its own copy of data that all threads read or count ([`GuestMemory`],
+/// [`crate::stats::Counters`]), so that workers do not share cache lines. A worker number stands
+/// for one thread, in all adapters that reach each other. If threads use the same lane at the same
+/// time, counts may be lost, but nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane(usize);
 
@@ -90,8 +88,8 @@ impl Lane {
         workers.saturating_add(1)
     }
 
-    /// Returns the place of the lane in a list of `count`. A worker that the list does not know
-    /// uses the shared place.
+    /// Returns the index of the lane in a list of `count`. A worker beyond the list uses the shared
+    /// one.
     #[inline]
     #[must_use]
     pub const fn index(self, count: usize) -> usize {
@@ -99,7 +97,7 @@ impl Lane {
     }
 }
 
-/// A place in a guest's memory.
+/// An address in a guest's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a, M> {
     /// The memory.
@@ -110,34 +108,34 @@ pub struct Place<'a, M> {
 
 /// The memory of a guest.
 pub trait GuestMemory {
-    /// Guest memory, held.
+    /// Guest memory that is held.
     type Held<'a>: HeldMemory
     where
         Self: 'a;
 
-    /// Holds guest memory, for a thread in `lane`. It is given up after a bounded time, since the
-    /// VMM may wait for that. One thread may hold several.
+    /// Holds guest memory, for a thread in `lane`. The caller releases it after a bounded time,
+    /// because the VMM may wait for that. One thread may hold several memories.
     fn hold(&self, lane: Lane) -> Self::Held<'_>;
 
-    /// Waits until all current holders of guest memory have released it. The caller holds none, of
-    /// any adapter.
+    /// Waits until all present holders of guest memory have released it. The caller holds no memory
+    /// of any adapter.
     fn drain(&self);
 
-    /// Copies from one guest's memory into another's, or the same; the last bytes become visible
+    /// Copies from one guest's memory to another's, or to the same. The last bytes become visible
     /// last.
     ///
     /// # Errors
-    /// The side that cannot be accessed.
+    /// Returns the side that cannot be accessed.
     fn copy(
         from: Place<'_, Self::Held<'_>>,
         to: Place<'_, Self::Held<'_>>,
         len: usize,
     ) -> Result<(), CopyFault>;
 
-    /// Copies a part of a message that is not its end, in any order.
+    /// Copies a part of a message that is not its end, in any order of the bytes.
     ///
     /// # Errors
-    /// The side that cannot be accessed.
+    /// Returns the side that cannot be accessed.
     #[inline]
     fn copy_part(
         from: Place<'_, Self::Held<'_>>,
@@ -148,8 +146,8 @@ pub trait GuestMemory {
     }
 }
 
-/// BAR2, which the guest has mapped: doorbells, and send queues in device memory. The places of
-/// words are computed in [`vrnic_abi::doorbell`].
+/// BAR2, which the guest has mapped: doorbells, and send queues in device memory.
+/// [`vrnic_abi::doorbell`] computes the addresses of words.
 pub trait DoorbellBar {
     /// Loads a word with acquire semantics; zero outside of BAR2.
     fn bar_load32(&self, word: BarWord32) -> u32;
@@ -160,10 +158,12 @@ pub trait DoorbellBar {
     /// Loads a word with acquire semantics; zero outside of BAR2.
     fn bar_load64(&self, word: BarWord64) -> u64;
 
-    /// Clears the bits of `mask` in a word, sequentially consistent. Returns those that were set.
+    /// Clears the bits of `mask` in a word, with sequential consistency. Returns those that were
+    /// set.
     fn bar_take64(&self, word: BarWord64, mask: u64) -> u64;
 
-    /// Copies as many bytes out of the range as `into` has; zeroes outside of BAR2.
+    /// Copies bytes from the start of the range, until `into` is full. Bytes outside of BAR2 are
+    /// zero.
     fn bar_read(&self, range: BarRange, into: &mut [u8]);
 
     /// Zeroes a range.
@@ -173,7 +173,7 @@ pub trait DoorbellBar {
     fn bar_clear(&self);
 }
 
-/// Interrupts of the guest, and the workers' sleep.
+/// Interrupts of the guest, and wake-ups of the workers.
 pub trait Interrupts {
     /// Raises an MSI-X vector.
     fn raise(&self, vector: u16);
@@ -188,9 +188,9 @@ pub trait Clock {
     fn now(&self) -> u64;
 }
 
-/// The host of one adapter. All methods are callable from any thread; none waits for a guest.
+/// The host of one adapter. All methods can be called from any thread. None waits for a guest.
 pub trait Host: GuestMemory + DoorbellBar + Interrupts + Clock + Send + Sync + 'static {
-    /// Records that a bug of the model has ended work for the adapter: nothing more is done for it
-    /// until a reset.
+    /// Records that work for the adapter has panicked because of a bug. Nothing more is done for
+    /// the adapter until a reset.
     fn fail(&self);
 }

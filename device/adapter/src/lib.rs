@@ -1,25 +1,24 @@
 //! The vrnic adapter as a model: it has no threads of its own, no sockets and no `unsafe`, and time
 //! is a parameter.
 //!
-//! The daemon is its host ([`host::Host`]) and calls in; guests are on the other side of registers,
-//! rings and doorbells (docs/adapter.md). Everything that a guest wrote is copied once, then
-//! checked.
+//! The daemon is its host ([`host::Host`]) and calls it. Guests access it by registers, rings and
+//! doorbells (docs/adapter.md). All data that a guest writes is copied once and then checked.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`adapter`] | an adapter: its parts, its registers, its entry points |
-//! | [`host`] | what the adapter asks of its host |
-//! | [`ethernet`] | frames on their way to and from other daemons |
-//! | [`watch`] | traffic that the daemon observes, while it wants to |
-//! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
+//! | [`adapter`] | an adapter: its registers and entry points |
+//! | [`host`] | the interface to the host |
+//! | [`ethernet`] | frames to and from other daemons |
+//! | [`watch`] | observation of traffic by the daemon |
+//! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; its time limit |
 //! | [`control`] | admin commands |
 //! | [`window`] | the window of BAR0 for direct transfers |
 //! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |
 //! | [`objects`] | QPs, CQs, SRQs, EQs and the other numbered objects, and the core that they share |
 //! | [`memory`] | page lists and rings, the TPT with its translation tables, memory of device-resident SQs |
-//! | [`datapath`] | one QP's turn: fetching work requests, executing them, receiving |
+//! | [`datapath`] | the turn of a QP: fetching and executing work requests, receiving |
 //! | [`requests`], [`network_header`] | work requests, parsed and checked; the header that datagrams begin with |
-//! | [`scheduling`] | what a worker keeps between polls, and whose turn it is |
+//! | [`scheduling`] | the state of a worker between polls, and the order of turns |
 //! | [`inspect`] | snapshots for monitoring and debugging |
 //! | [`limits`], [`stats`], [`log_ratelimit`] | numbers of objects, counters, warnings at a bounded rate |
 //! | `sync` | the locks and atomics that loom replaces in models |

@@ -17,7 +17,7 @@ pub const MAX_SRQ: u32 = 1 << 15;
 pub const MAX_XRCD: u32 = 1 << 15;
 /// Completion event queues, one for each vector but the asynchronous one.
 pub const MAX_EQ: u32 = vrnic_abi::pci::MSIX_VECTORS as u32 - 1;
-/// Longest packet payload, as `enum ib_mtu`: 4,096 bytes.
+/// Maximum packet payload, as `enum ib_mtu`: 4,096 bytes.
 pub const MAX_MTU: u8 = 5;
 /// Entries of the GID table.
 pub const MAX_GID: u32 = 256;
@@ -27,25 +27,24 @@ pub const MAX_CONNECTIONS: u32 = 256;
 pub const MAX_MCAST_GROUPS: u32 = 1024;
 /// QPs in a multicast group.
 pub const MAX_MCAST_QPS: u32 = 256;
-/// READs and atomics outstanding on a QP.
+/// Outstanding READs and atomics of a QP.
 pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
 pub const FIRST_QPN: u32 = 2;
-/// Page addresses that an adapter keeps for all its regions and rings together, 8 bytes each:
-/// enough for 256 GiB in pages of 4 KiB. Keys and the segments of commands are counted in the same
-/// words.
+/// Page addresses of 8 bytes that an adapter stores for all its regions and rings together: enough
+/// for 256 GiB in pages of 4 KiB. Keys and the segments of commands count as such words, too.
 pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
-/// Commands that no response has ended yet, of a QP: more than any protocol has in flight, and few
-/// enough that a process needs many QPs to take what others need.
+/// Commands of a QP that no response has ended: more than any protocol has in flight, and so few
+/// that a process needs many QPs to use up the keys of others.
 pub const MAX_QP_COMMANDS: usize = 4096;
-/// Entries of an adapter, the one that is never used included.
+/// Entries of the table of keys, including the one that is never used.
 pub const MAX_MR: u32 = if cfg!(loom) { 64 } else { 1 << 20 };
-/// Largest number of commands of all QPs. The other three quarters of the keys are for regions and
+/// Maximum number of commands of all QPs. The other three quarters of the keys are for regions and
 /// windows.
 pub const MAX_COMMANDS: u64 = MAX_MR as u64 / 4;
-/// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
+/// Maximum number of pages of a registration by a work request: 2 MiB in pages of 4 KiB.
 pub const MAX_FAST_REG_PAGES: u32 = 512;
-/// Longest region.
+/// Maximum length of a region in bytes.
 pub const MAX_MR_SIZE: u64 = 1 << 40;
 
 /// Number of objects that an adapter can have.
@@ -59,7 +58,7 @@ pub struct Limits {
     pub cq: u32,
     /// SRQs.
     pub srq: u32,
-    /// QPs, beside the one of the general services.
+    /// QPs, without the general services QP.
     pub qp: u32,
     /// Regions and windows together.
     pub mr: u32,
@@ -68,7 +67,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// The most objects that there can be, and 64 MiB of device memory.
+    /// Returns the maximum of all numbers of objects, and 64 MiB of device memory.
     fn default() -> Self {
         Self {
             contexts: MAX_CONTEXTS - 1,
@@ -82,7 +81,7 @@ impl Default for Limits {
     }
 }
 
-/// The answer to QUERY_DEVICE of an adapter with these limits, whose QPs have this transport.
+/// Returns the reply to QUERY_DEVICE of an adapter with these limits and this transport.
 #[must_use]
 pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
     let version = |part: &str| part.parse::<u64>().unwrap_or(0);

@@ -1,10 +1,10 @@
-//! Warnings at a bounded rate: what a guest can provoke must not fill the host's log.
+//! Rate limit for warnings, so that guests cannot fill the host's log.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Length of a window in nanoseconds.
 const WINDOW_NS: u64 = 10_000_000_000;
-/// Warnings in a window.
+/// Maximum number of warnings in a window.
 const PER_WINDOW: u32 = 20;
 
 /// Counts warnings.
@@ -15,10 +15,10 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Runs `warn` unless too many have run lately; the first of a window says how many were left
-    /// out.
+    /// Runs `warn` unless too many warnings have been logged recently. The first warning of a
+    /// window also logs the number of suppressed ones.
     pub fn warn(&self, now: u64, warn: impl FnOnce()) {
-        // Windows count from 1, so that the first warning ever begins one.
+        // Windows count from 1, so that the very first warning starts one.
         let window = now / WINDOW_NS + 1;
         if self.window.swap(window, Ordering::Relaxed) != window {
             let count = self.count.swap(0, Ordering::Relaxed);

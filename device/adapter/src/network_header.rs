@@ -1,6 +1,6 @@
-//! The network header that a datagram's receive begins with: 40 bytes, an IPv6 header or, in the
-//! last 20 of them, an IPv4 header (IBTA annex A17.4.5.2). No packet is sent inside a daemon, but
-//! the receiver answers to the addresses that stand there.
+//! The network header at the beginning of a datagram's receive: 40 bytes, an IPv6 header or, in the
+//! last 20 of them, an IPv4 header (IBTA annex A17.4.5.2). Inside a daemon no packet is sent, but
+//! the receiver needs the addresses for its answer.
 
 use vrnic_abi::qp::GRH_LEN;
 use vrnic_abi::sq::DatagramSeg;
@@ -8,16 +8,16 @@ use vrnic_abi::sq::DatagramSeg;
 /// The header's bytes.
 pub type Header = [u8; GRH_LEN as usize];
 
-/// Bytes of an IPv4 header without options.
+/// Length of an IPv4 header without options.
 const IPV4_LEN: usize = 20;
-/// UDP, base transport header, datagram extended header and invariant CRC of a RoCE v2 datagram.
+/// Length of UDP header, base transport header, datagram extended header and invariant CRC.
 const TRANSPORT_LEN: u16 = 8 + 12 + 8 + 4;
 /// Protocol number of UDP.
 const UDP: u8 = 17;
 /// IPv4: "do not fragment", at offset 0.
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// The IPv4 address that a GID maps (RFC 4291, 2.5.5.2), if it does.
+/// Returns the IPv4 address that a GID maps (RFC 4291, 2.5.5.2), if it maps one.
 #[must_use]
 pub fn ipv4(gid: &[u8; 16]) -> Option<[u8; 4]> {
     let (prefix, address) = gid.split_last_chunk::<4>()?;
@@ -33,7 +33,7 @@ pub struct NetworkHeader {
     pub ipv4: bool,
 }
 
-/// The header of a datagram with `payload` bytes behind the transport's headers.
+/// Returns the header of a datagram with `payload` bytes behind the transport headers.
 #[must_use]
 pub fn header(source: &[u8; 16], destination: &DatagramSeg, payload: u16) -> NetworkHeader {
     let length = TRANSPORT_LEN.saturating_add(payload.next_multiple_of(4));
@@ -75,14 +75,14 @@ fn ipv6_header(source: &[u8; 16], destination: &DatagramSeg, length: u16) -> Hea
     header
 }
 
-/// Copies bytes to an offset; all offsets here are constants inside the header.
+/// Copies bytes to an offset. All offsets are constants inside of the header.
 fn put(header: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(to) = header.get_mut(at..at + bytes.len()) {
         to.copy_from_slice(bytes);
     }
 }
 
-/// The Internet checksum (RFC 1071) of a header whose checksum field is zero.
+/// Returns the Internet checksum (RFC 1071) of a header whose checksum field is zero.
 fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
     let words = header.as_chunks::<2>().0.iter();
     let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();

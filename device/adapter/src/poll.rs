@@ -1,4 +1,4 @@
-//! The workers' side of an adapter: doorbells, turns of QPs, events that were held back.
+//! The poll of a worker: doorbells, turns of QPs, held events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,50 +29,52 @@ use crate::scheduling::worker_state::{DoorbellPlace, Scratch};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
-/// Interval at which a QP in the error state is checked for receives to flush, because posting one
-/// rings no bell: at first, and at most.
+/// Interval at which a QP in the error state is checked for receives to flush, because posting a
+/// receive rings no doorbell: at first, and at most.
 const FLUSH_POLL_NS: u64 = 1_000_000;
 const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
 /// Interval at which held events are tried again.
 const HELD_POLL_NS: u64 = 1_000_000;
-/// Most frames that are taken in one poll. The answers to them leave together.
+/// Maximum number of frames that are taken in one poll. The answers to them are sent together.
 const FRAMES: usize = 64;
-/// Most turns of QPs in one poll.
+/// Maximum number of turns of QPs in one poll.
 const TURNS: usize = 64;
-/// Lots of QPs that end, or of events that have waited, in one poll.
+/// Maximum number of batches of QPs to end, or of waiting events, in one poll.
 const ROUNDS: usize = 4;
-/// Groups of doorbells that are looked at between two looks at the slice.
+/// Number of groups of doorbells that are checked between two checks of the slice.
 const GROUPS: usize = 4;
 
-/// Result of a poll.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// True if anything was done, or is left to do because the slice was over; poll again soon.
+    /// True if work was done, or is left because the slice was over. The caller must poll again
+    /// soon.
     pub busy: bool,
-    /// When to poll again even if nothing rings, on the host's clock.
+    /// The time of the next poll even if no doorbell is rung, on the host's clock.
     pub deadline: Option<u64>,
 }
 
-/// The doorbells that a worker looks at.
+/// The doorbells that a worker polls.
 struct Doorbells<'a> {
     /// The groups of each UAR.
     mask: u64,
-    /// The place to begin at; where to go on is left here when the slice is over.
+    /// The place to begin at. If the slice ends, it is set to the place to continue at.
     resume: &'a mut DoorbellPlace,
 }
 
-/// Result of moving events that were held back.
+/// The result of moving held events.
 #[derive(Clone, Copy, Default)]
 struct Released {
-    /// True if any was moved.
+    /// True if an event was moved.
     any: bool,
-    /// True if some are held still.
+    /// True if events are still held.
     held: bool,
 }
 
 impl<H: Host> Adapter<H> {
-    /// Returns whether a doorbell has rung or work waits; for the look between arming and sleeping.
-    /// A doorbell of another worker counts: it must be awake before this one sleeps.
+    /// Returns whether a doorbell has been rung or work waits, for the check between arming and
+    /// sleeping. A doorbell of another worker counts: that worker must be awake before this one
+    /// sleeps.
     #[must_use]
     pub fn has_work(&self, worker: usize) -> bool {
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(uar.number.summary()) != 0;
@@ -81,10 +83,10 @@ impl<H: Host> Adapter<H> {
             || self.objects.active_uars.read().iter().any(rung)
     }
 
-    /// Does some of the work of `worker`, which is the calling thread (see [`Lane`]): for a slice
-    /// of its time, though a little of each kind in any case. One thread at a time does any;
-    /// another that calls meanwhile returns with nothing done, and shall come again: it has not
-    /// learned the deadline.
+    /// Does work of `worker`, which is the calling thread (see [`Lane`]), for a slice of its time,
+    /// but a little of each kind in any case. Only one thread at a time does work for a worker. A
+    /// concurrent call by another thread returns at once as busy, because it does not know the
+    /// deadline.
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
         let Some(state) = self.workers.get(worker) else { return Polled::default() };
         let Some(mut scratch) = state.scratch.try_lock() else {
@@ -117,8 +119,8 @@ impl<H: Host> Adapter<H> {
         Polled { busy, deadline }
     }
 
-    /// Moves the QPs that other threads have left for the worker to its schedule; returns whether
-    /// there was any.
+    /// Moves the QPs for which other threads have requested a turn to the worker's schedule.
+    /// Returns whether there were any.
     #[inline]
     fn fetch_mail(&self, worker: usize, schedule: &mut Schedule<H>) -> bool {
         self.core().fetch_mail(worker, |qpn| {
@@ -128,9 +130,9 @@ impl<H: Host> Adapter<H> {
         })
     }
 
-    /// Takes frames that have arrived for QPs of the worker, and gives these a turn. Returns
-    /// whether there was one. This has a slice of its own: the answers to frames are late if the
-    /// turns of many QPs use up that of the poll.
+    /// Takes frames that have arrived for QPs of the worker, and schedules these QPs. Returns
+    /// whether there were any. This has a separate slice, because the answers to frames would be
+    /// late if the turns of many QPs used up the slice of the poll.
     #[inline]
     fn receive(
         &self,
@@ -154,7 +156,7 @@ impl<H: Host> Adapter<H> {
         true
     }
 
-    /// Takes the summaries' bits, a few at a time, and looks at what rang.
+    /// Takes the bits of the summaries, a few at a time, and checks the doorbells of their groups.
     #[inline]
     fn doorbells(
         &self,
@@ -165,7 +167,7 @@ impl<H: Host> Adapter<H> {
     ) -> bool {
         let start = std::mem::take(resume);
         let start = if start.uar < uars.len() { start } else { DoorbellPlace::default() };
-        // Groups before the first one come in the next poll.
+        // Groups before the first one are checked in the next poll.
         let (mut busy, mut later) = (start.group != 0, !0 << start.group);
         let (before, after) = uars.split_at(start.uar);
         for (nth, uar) in after.iter().chain(before).enumerate() {
@@ -187,7 +189,7 @@ impl<H: Host> Adapter<H> {
                 if self.objects.has_uars(*version) {
                     self.look(uar, groups, (schedule, recent), slice);
                 } else if let Some(uar) = self.objects.uars.get(uar.number) {
-                    // The number may be another's by now, who rang.
+                    // The number may have been reused for another UAR since the doorbell was rung.
                     self.look(&uar, groups, (schedule, recent), slice);
                 }
                 if slice.is_over() {
@@ -203,7 +205,7 @@ impl<H: Host> Adapter<H> {
         busy
     }
 
-    /// Wakes the workers whose doorbells these are.
+    /// Wakes the workers that poll these groups.
     fn rouse(&self, groups: u64) {
         for (worker, state) in self.workers.iter().enumerate() {
             if state.groups & groups != 0 {
@@ -212,7 +214,7 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Looks at the slots of groups that rang.
+    /// Checks the slots of groups whose summary bits were set.
     #[inline]
     fn look(
         &self,
@@ -274,7 +276,7 @@ impl<H: Host> Adapter<H> {
         any
     }
 
-    /// Completes what is posted to a QP in the error state with a flush error.
+    /// Completes the posted requests of a QP in the error state with a flush error.
     fn flush(
         self: &Arc<Self>,
         schedule: &mut Schedule<H>,
@@ -288,7 +290,7 @@ impl<H: Host> Adapter<H> {
             return schedule.activate(&qp);
         }
         if qp.state() != State::Err || qp.rq.is_none() {
-            // Posting a send rings.
+            // Posting a send rings a doorbell, so no timer is necessary.
             return;
         }
         let mut responder = qp.responder.lock();
@@ -301,16 +303,16 @@ impl<H: Host> Adapter<H> {
         schedule.set_timer(at, qp);
     }
 
-    /// Ends all waiting of a QP that is destroyed.
+    /// Removes a QP that is destroyed from timers and held events.
     pub(crate) fn forget_qp(&self, qp: &Qp<H>) {
-        // The lock is rarely free while the worker spins.
+        // Checked first, because the lock is rarely free while the worker spins.
         if qp.timer.load(Ordering::SeqCst) != 0
             && let Some(state) = self.workers.get(qp.worker)
         {
             state.scratch.lock().schedule.clear_timer(qp);
         }
         if qp.recent.load(Ordering::SeqCst) {
-            // It lets go of the QP, and of its rings and CQs, at its next look.
+            // The worker drops its reference to the QP, its rings and its CQs at its next poll.
             self.host().wake(qp.worker);
         }
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
@@ -334,7 +336,7 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// Reports some events that have waited long enough.
+    /// Reports some of the events that have waited long enough.
     #[inline]
     fn fire_moderated(&self, slice: &Slice<'_, H>) -> Fired {
         let fire = |cq: &Cq| {
@@ -344,7 +346,7 @@ impl<H: Host> Adapter<H> {
         self.core().moderation.look(|| self.host().now(), fire)
     }
 
-    /// Ends some QPs that feed a CQ that has failed; whether there was such a CQ.
+    /// Ends some QPs that use a CQ that has failed. Returns whether there was such a CQ.
     fn fail_feeders(&self, slice: &Slice<'_, H>) -> bool {
         if !self.core().failing.any() {
             return false;
@@ -359,14 +361,14 @@ impl<H: Host> Adapter<H> {
         true
     }
 
-    /// Moves events that were held back into queues that have room. Begins with the queue number
-    /// `first` of the list, and leaves there which comes first next time.
+    /// Moves held events into queues that have room. Begins with the queue number `first` of the
+    /// list, and sets it to the one to begin with next time.
     fn release_events(&self, first: &mut usize, slice: &Slice<'_, H>) -> Released {
         let mut released = Released::default();
         if !self.objects.holding.load(Ordering::Relaxed) {
             return released;
         }
-        // A queue that holds an event back from now on sets this again.
+        // A queue that holds an event from now on sets this again.
         self.objects.holding.store(false, Ordering::SeqCst);
         let eqs = self.objects.active_eqs.read();
         let (before, after) = eqs.split_at(*first % eqs.len().max(1));
@@ -391,8 +393,8 @@ impl<H: Host> Adapter<H> {
     }
 }
 
-/// Does work that comes in small lots, at least one and at most [`ROUNDS`] of them; whether there
-/// was any.
+/// Does work in batches, at least one and at most [`ROUNDS`] of them. Returns whether there was
+/// any.
 #[inline]
 fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool {
     let mut any = false;
@@ -408,7 +410,7 @@ fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool
     any
 }
 
-/// The lowest bits of a word, [`GROUPS`] of them.
+/// Returns the [`GROUPS`] lowest bits of a word.
 #[inline]
 fn lowest(word: u64) -> u64 {
     let rest = (0..GROUPS).fold(word, |rest, _| rest & rest.wrapping_sub(1));

@@ -1,4 +1,4 @@
-//! The port: whether it carries anything, and how much in a packet.
+//! The port: its link, whether it carries traffic, and its MTU.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -9,9 +9,9 @@ use crate::limits;
 /// State that decides whether a port carries traffic.
 #[derive(Clone, Copy, Debug)]
 struct Gates {
-    /// The link is up.
+    /// True if the link is up.
     link: bool,
-    /// The driver has not closed the port.
+    /// True if the driver has opened the port.
     open: bool,
 }
 
@@ -19,25 +19,25 @@ struct Gates {
 #[derive(Debug)]
 pub(crate) struct Port {
     gates: Mutex<Gates>,
-    /// Both gates, for the datapath.
+    /// True if both gates are open, for the data path.
     carries: AtomicBool,
-    /// Longest packet payload that the driver has set, as `enum ib_mtu`.
+    /// Maximum packet payload that the driver has set, as `enum ib_mtu`.
     mtu: AtomicU8,
-    /// Longest packet payload that the network carries, as `enum ib_mtu`.
+    /// Maximum packet payload that the network carries, as `enum ib_mtu`.
     limit: AtomicU8,
 }
 
-/// Change of a port.
+/// The change of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// True if the link has changed.
     pub(crate) link: bool,
-    /// True if the port carried traffic and does no more.
+    /// True if the port has stopped to carry traffic.
     pub(crate) downed: bool,
 }
 
 impl Default for Port {
-    /// A port after power-on: open, without a link.
+    /// Returns a port in its state after power-on: open, without a link.
     fn default() -> Self {
         Self {
             gates: Mutex::new(Gates { link: false, open: true }),
@@ -49,7 +49,7 @@ impl Default for Port {
 }
 
 impl Port {
-    /// Returns whether requests leave and come in.
+    /// Returns whether requests are sent and received.
     #[inline]
     pub(crate) fn carries(&self) -> bool {
         self.carries.load(Ordering::Acquire)
@@ -60,12 +60,12 @@ impl Port {
         self.gates.lock().link
     }
 
-    /// The link came or went.
+    /// Sets whether the link is up.
     pub(crate) fn set_link(&self, link: bool) -> Change {
         self.change(|gates| gates.link = link)
     }
 
-    /// The driver opens or closes the port.
+    /// Opens or closes the port for the driver.
     pub(crate) fn set_open(&self, open: bool) -> Change {
         self.change(|gates| gates.open = open)
     }
@@ -79,18 +79,18 @@ impl Port {
         Change { link: old.link != gates.link, downed: old.link && old.open && !carries }
     }
 
-    /// Longest packet payload, as `enum ib_mtu`.
+    /// Returns the maximum packet payload, as `enum ib_mtu`.
     #[inline]
     pub(crate) fn mtu(&self) -> u8 {
         self.mtu.load(Ordering::Relaxed).min(self.limit.load(Ordering::Relaxed))
     }
 
-    /// Sets it; the caller has checked that there is such an MTU.
+    /// Sets the maximum packet payload. The caller has checked that it is a valid value.
     pub(crate) fn set_mtu(&self, mtu: u8) {
         self.mtu.store(mtu, Ordering::Relaxed);
     }
 
-    /// Sets the most that the MTU can be; the caller has checked that there is such an MTU.
+    /// Limits the maximum packet payload. The caller has checked that it is a valid value.
     pub(crate) fn limit_mtu(&self, mtu: u8) {
         self.limit.store(mtu, Ordering::Relaxed);
     }

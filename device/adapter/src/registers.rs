@@ -1,4 +1,4 @@
-//! The register file: what the trapped accesses leave for the control thread.
+//! The register file: the state that trapped accesses leave for the control thread.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,27 +19,27 @@ pub struct Registers {
 /// Addresses of the rings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rings {
-    /// Admin submission ring.
+    /// The admin submission ring.
     pub admin_sq: GuestAddr,
-    /// Admin completion ring.
+    /// The admin completion ring.
     pub admin_cq: GuestAddr,
-    /// log2 of the entries of both.
+    /// log2 of the number of entries of each.
     pub admin_log_size: u32,
-    /// Asynchronous event queue.
+    /// The asynchronous event queue.
     pub async_eq: GuestAddr,
-    /// log2 of its entries.
+    /// log2 of the number of its entries.
     pub async_eq_log_size: u32,
 }
 
 impl Registers {
-    /// Writes a register; true when there is work for the control thread.
+    /// Writes a register. Returns true if there is work for the control thread.
     ///
     /// # Errors
-    /// Why the write is ignored.
+    /// Returns the reason for which the write is ignored.
     pub fn write(&self, offset: u32, value: u32) -> Result<bool, &'static str> {
         let status = self.status();
         if status.contains(Status::RESETTING) {
-            return Err("a reset is under way");
+            return Err("a reset is in progress");
         }
         match offset {
             regs::CONTROL => return self.control(value),
@@ -80,42 +80,42 @@ impl Registers {
         }
     }
 
-    /// STATUS, without the link.
+    /// Returns the register STATUS, without the link.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::from_bits_truncate(self.status.load(Ordering::Acquire))
     }
 
-    /// FATAL_CODE.
+    /// Returns the register FATAL_CODE.
     #[must_use]
     pub fn fatal_code(&self) -> u32 {
         self.fatal.load(Ordering::Acquire)
     }
 
-    /// Gives up until the next reset.
+    /// Sets the register FATAL_CODE. The adapter does nothing more until the next reset.
     pub fn set_fatal(&self, code: FatalCode) {
         self.fatal.store(code as u32, Ordering::Release);
         self.status.fetch_or(Status::FATAL.bits(), Ordering::AcqRel);
     }
 
-    /// The admin queue runs.
+    /// Records that the admin queue runs.
     pub fn set_enabled(&self) {
         self.status.fetch_or(Status::ENABLED.bits(), Ordering::AcqRel);
     }
 
-    /// The ring registers.
+    /// Returns the ring registers.
     #[must_use]
     pub fn rings(&self) -> Rings {
         *self.rings.lock()
     }
 
-    /// The admin producer index.
+    /// Returns the admin producer index.
     #[must_use]
     pub fn admin_pi(&self) -> u32 {
         self.admin_pi.load(Ordering::Acquire)
     }
 
-    /// Returns whether a reset was asked for since the last call.
+    /// Returns whether a reset was requested since the last call.
     pub fn take_reset(&self) -> bool {
         self.reset.swap(false, Ordering::AcqRel)
     }
@@ -125,7 +125,7 @@ impl Registers {
         self.enable.swap(false, Ordering::AcqRel)
     }
 
-    /// Back to power-on, but for a reset under way.
+    /// Restores the state after power-on, except that a reset in progress stays so.
     pub fn clear(&self) {
         *self.rings.lock() = Rings::default();
         self.enable.store(false, Ordering::Release);
@@ -134,7 +134,7 @@ impl Registers {
         self.status.fetch_and(Status::RESETTING.bits(), Ordering::AcqRel);
     }
 
-    /// The reset has ended.
+    /// Records that the reset has ended.
     pub fn reset_done(&self) {
         self.status.fetch_and(!Status::RESETTING.bits(), Ordering::AcqRel);
     }

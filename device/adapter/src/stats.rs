@@ -1,4 +1,4 @@
-//! Counters of an adapter, and its limit of warnings.
+//! Counters of an adapter, and the rate limit of its warnings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,18 +17,18 @@ const COUNTERS: usize = STAT_NAMES.len();
 #[derive(Debug)]
 struct Counts([AtomicU64; COUNTERS]);
 
-/// The counters: a copy for each [`Lane`], which are added up when they are read.
+/// The counters, with a copy for each [`Lane`]. Reading adds the copies.
 #[derive(Debug)]
 pub struct Counters {
     lanes: Box<[CachePadded<Counts>]>,
     /// The values at the last reset. The workers' copies are never reset, because only their own
     /// threads may write them.
     base: Mutex<[u64; COUNTERS]>,
-    /// For warnings about the guest.
+    /// The rate limit of warnings about the guest.
     pub limiter: Limiter,
 }
 
-/// An amount for the counter with a number.
+/// An amount for a counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Count {
     /// The counter.
@@ -38,7 +38,7 @@ pub(crate) struct Count {
 }
 
 impl Counters {
-    /// Zeroes, for this many lanes.
+    /// Creates counters of zero for this many lanes.
     #[must_use]
     pub fn new(lanes: usize) -> Self {
         let counts = || Counts(std::array::from_fn(|_| AtomicU64::new(0))).into();
@@ -49,7 +49,7 @@ impl Counters {
         }
     }
 
-    /// Adds to a counter; callable from any thread.
+    /// Adds to a counter. Can be called from any thread.
     #[inline]
     pub fn add(&self, counter: Counter, value: u64) {
         let cell = self.lanes.first().and_then(|lane| lane.0.get(counter as usize));
@@ -58,7 +58,7 @@ impl Counters {
         }
     }
 
-    /// Steps a counter; callable from any thread.
+    /// Adds one to a counter. Can be called from any thread.
     #[inline]
     pub fn step(&self, counter: Counter) {
         self.add(counter, 1);
@@ -80,30 +80,30 @@ impl Counters {
         }
     }
 
-    /// The value of a counter.
+    /// Returns the value of a counter.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.values().nth(counter as usize).unwrap_or(0)
     }
 
-    /// All values, in the order of [`STAT_NAMES`].
+    /// Returns all values, in the order of [`STAT_NAMES`].
     pub fn values(&self) -> impl Iterator<Item = u64> {
         let base = *self.base.lock();
         self.sums().into_iter().zip(base).map(|(sum, base)| sum.wrapping_sub(base))
     }
 
-    /// All values as the guest sees them: an array of little-endian 64-bit words.
+    /// Returns all values in the form for the guest: an array of little-endian 64-bit words.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         self.values().flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Begins again at zero.
+    /// Sets all counters to zero.
     pub fn clear(&self) {
         *self.base.lock() = self.sums();
     }
 
-    /// The lanes added up.
+    /// Returns the sums of the lanes.
     fn sums(&self) -> [u64; COUNTERS] {
         let mut sums = [0u64; COUNTERS];
         for lane in &self.lanes {

@@ -1,5 +1,5 @@
-//! The locks and atomics of what the models run ([docs/testing.md]): those of the standard library
-//! and of parking_lot or, with `--cfg loom`, loom's of the same shape.
+//! The locks and atomics of the code that the models run ([docs/testing.md]): those of the standard
+//! library and of parking_lot or, with `--cfg loom`, their counterparts in loom.
 //!
 //! [docs/testing.md]: ../../../docs/testing.md
 
@@ -22,12 +22,12 @@ mod real {
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        /// A lock that is free.
+        /// Creates a lock.
         pub(crate) fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
-        /// Takes it.
+        /// Acquires the lock.
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
@@ -36,8 +36,8 @@ mod real {
 
 pub(crate) use self::real::*;
 
-/// Words that the models read and write at once with the modelled word next to them: they are
-/// written and read like it, and to model each of them as well would multiply the orders to try.
+/// Words that are always read and written together with the modelled word next to them. To model
+/// each of them as well would multiply the number of orders to try.
 pub(crate) mod beside {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 }

@@ -1,4 +1,4 @@
-//! The window of BAR0: what another PCI device stores there or reads, and how transfers end.
+//! The window of BAR0: accesses of another PCI device, and the ends of transfers.
 
 use vrnic_abi::direct::{Direction, Place, RANGE_LEN};
 use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
@@ -10,14 +10,15 @@ use crate::objects::ranges::Moved;
 /// A read of the window that waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// The range whose data is not there yet.
+    /// The range whose data has not arrived yet.
     pub range: RangeNumber,
-    /// Bytes before it that have been read. The rest has to be read again.
+    /// Number of bytes before it that have been read. The rest must be read again.
     pub done: usize,
 }
 
-/// Returns the place and the length of the part of an access that lies in the range in which the
-/// access, of `len` bytes at `offset` in the window, begins; `None` behind the window's end.
+/// Returns the position and length of the first part of an access of `len` bytes at `offset` in the
+/// window: the part in the range in which the access begins. Returns `None` behind the window's
+/// end.
 fn first_part(offset: u64, len: usize) -> Option<(Place, u32)> {
     let place = Place::at(offset)?;
     let room = RANGE_LEN - place.within;
@@ -25,7 +26,8 @@ fn first_part(offset: u64, len: usize) -> Option<(Place, u32)> {
 }
 
 impl<H: Host> Adapter<H> {
-    /// A controller stores bytes at this offset in the window. What lies behind its end is ignored.
+    /// Handles a store of a controller at this offset in the window. Bytes behind its end are
+    /// ignored.
     pub fn store_in_window(&self, mut offset: u64, mut from: &[u8]) {
         while !from.is_empty()
             && let Some((place, len)) = first_part(offset, from.len())
@@ -42,10 +44,12 @@ impl<H: Host> Adapter<H> {
         }
     }
 
-    /// A controller reads bytes at this offset in the window. What cannot be read reads as ones.
+    /// Handles a read of a controller at this offset in the window. Bytes that cannot be read are
+    /// ones.
     ///
     /// # Errors
-    /// When data is not there yet. The caller reads the rest later, or calls [`Self::fail_early`].
+    /// Returns an error if data has not arrived yet. The caller reads the rest later, or calls
+    /// [`Self::fail_early`].
     pub fn read_window(&self, mut offset: u64, into: &mut [u8]) -> Result<(), Awaited> {
         let (mut done, mut rest) = (0, into);
         while !rest.is_empty() {
@@ -72,24 +76,24 @@ impl<H: Host> Adapter<H> {
         Ok(())
     }
 
-    /// A controller has read from this range, and the data does not come: the transfer fails,
-    /// unless the data has come just now.
+    /// Fails the transfer of a range that a controller has read and whose data does not arrive,
+    /// unless the data has just arrived.
     pub fn fail_early(&self, range: RangeNumber) {
         self.core().ranges.give_up(range).into_iter().for_each(|qpn| self.resume(qpn));
     }
 
-    /// The driver says that the controller has moved all bytes of this range.
+    /// Handles the driver's report that the controller has moved all bytes of this range.
     pub(crate) fn finish_range(&self, range: RangeNumber) {
         self.core().ranges.finish(range).into_iter().for_each(|qpn| self.resume(qpn));
     }
 
-    /// Fails the transfers whose time is over.
+    /// Fails the transfers whose time limit is over.
     pub(crate) fn expire_ranges(&self) {
         let qpns = self.core().ranges.expire(self.host().now());
         qpns.into_iter().for_each(|qpn| self.resume(qpn));
     }
 
-    /// Lets a QP go on whose TRANSFER may end.
+    /// Schedules a QP whose TRANSFER may continue.
     pub(crate) fn resume(&self, qpn: Qpn) {
         if let Some(qp) = self.qp(qpn) {
             qp.schedule(self.core());

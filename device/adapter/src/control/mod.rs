@@ -1,4 +1,4 @@
-//! The control path: what register writes start, and admin commands.
+//! The control path: work that register writes start, and admin commands.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -12,7 +12,7 @@ use crate::adapter::Adapter;
 use crate::host::Host;
 
 impl<H: Host> Adapter<H> {
-    /// Does control work that a register write started: reset, enable, admin commands.
+    /// Does the control work that register writes have started: reset, enable, admin commands.
     pub fn control(self: &Arc<Self>) {
         if self.registers.take_reset() {
             self.reset();

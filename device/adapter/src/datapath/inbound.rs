@@ -1,4 +1,4 @@
-//! A message as it comes to a responder, which does not know who brings it or how.
+//! A message as a responder receives it, independent of the transport that delivers it.
 
 use vrnic_abi::sq::{Class, Opcode};
 use vrnic_abi::{Key, Qpn, Srqn};
@@ -6,14 +6,14 @@ use vrnic_abi::{Key, Qpn, Srqn};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
-/// A message of a connected QP, or the part of it that comes now.
+/// A message of a connected QP, or a part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
-    /// The operation, with what it needs of the responder.
+    /// The operation, with its parameters for the responder.
     pub operation: Operation,
-    /// Bytes of the whole message.
+    /// Number of bytes of the whole message.
     pub length: u64,
-    /// Bytes of it that came earlier.
+    /// Number of bytes of the message before this part.
     pub from: u64,
     /// Immediate data.
     pub imm: Option<[u8; 4]>,
@@ -21,9 +21,9 @@ pub struct Inbound {
     pub solicited: bool,
     /// The sender's QP.
     pub src_qpn: Qpn,
-    /// The SRQ that a message to an XRC target is for; else zero.
+    /// The SRQ for a message to an XRC target; otherwise zero.
     pub srqn: Srqn,
-    /// The number of the message, by which keys that are good for one message know it.
+    /// The number of the message, which identifies it to keys that are valid for one message.
     pub number: u64,
 }
 
@@ -57,8 +57,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns the operation that a work request asks of its peer; `None` of one that is about an
-    /// own key.
+    /// Returns the operation that a work request performs on its peer, or `None` for a work request
+    /// that concerns only local keys.
     #[must_use]
     pub fn of(send: &SendWqe) -> Option<Self> {
         let info = send.opcode.info();
@@ -79,13 +79,13 @@ impl Operation {
         })
     }
 
-    /// Returns whether it changes a word and answers with the old value.
+    /// Returns whether it changes a word and returns the old value.
     #[must_use]
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
 
-    /// Returns the counter of such messages at the responder.
+    /// Returns the responder's counter for such messages.
     #[must_use]
     pub const fn executed(&self) -> Counter {
         match self {
@@ -97,7 +97,7 @@ impl Operation {
     }
 }
 
-/// Memory of the responder that a message names.
+/// Memory of the responder that a message refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     /// The first address.

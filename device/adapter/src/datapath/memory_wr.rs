@@ -1,4 +1,4 @@
-//! Work requests about keys: what they ask for is the table's to do ([`crate::memory::tpt`]).
+//! Work requests that concern keys. The table of keys ([`crate::memory::tpt`]) executes them.
 
 use std::sync::atomic::Ordering;
 
@@ -15,21 +15,21 @@ use crate::objects::range::Taken;
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
-/// When a request about a key is done.
+/// The time at which a request that concerns a key is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     /// At once.
     Now,
-    /// When those who use the key now have ended.
+    /// When all present users of the key have ended.
     AfterReaders,
-    /// When a direct transfer ends, after which the request is executed again.
+    /// At the end of a direct transfer. The request is then executed again.
     Later,
 }
 
 /// Executes a LOCAL_INV, REG_MR, BIND_MW or TRANSFER, whose WQE is `raw`.
 ///
 /// # Errors
-/// The check that failed; nothing has changed then.
+/// Returns the check that failed. Nothing has changed then.
 pub(crate) fn run<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
@@ -43,7 +43,7 @@ pub(crate) fn run<H: Host>(
         }
         Opcode::RegMr => {
             if qp.context.get() != 0 {
-                // Page lists are guest addresses.
+                // Page lists have guest addresses.
                 return Err(Denied::Foreign);
             }
             let seg: &RegMrSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
@@ -75,12 +75,12 @@ pub(crate) fn run<H: Host>(
     }
 }
 
-/// Makes the region of a SEND_CMD, whose WQE is `raw`; its key.
+/// Creates the region of a SEND_CMD, whose WQE is `raw`. Returns its key.
 ///
 /// # Errors
-/// The check that failed; [`Denied::Kind`] when the QP has no commands, [`Denied::Bounds`] when the
-/// key's place is not in the message, [`Denied::Foreign`] for guest addresses of a user's QP,
-/// [`Denied::Full`] when too many commands wait for a response.
+/// Returns the check that failed: [`Denied::Kind`] if the QP has no commands, [`Denied::Bounds`] if
+/// the key's place is not in the message, [`Denied::Foreign`] for guest addresses of a user's QP,
+/// [`Denied::Full`] if too many commands wait for a response.
 pub(crate) fn open_command<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
@@ -112,11 +112,11 @@ pub(crate) fn open_command<H: Host>(
     Ok(key)
 }
 
-/// Ends the command of `qp` that a response names; its last use has ended when those who hold the
-/// guest's memory have given it up.
+/// Ends the command of `qp` that a response names. Its last use ends when all threads that hold the
+/// guest's memory have released it.
 ///
 /// # Errors
-/// When the QP has no such command.
+/// Returns an error if the QP has no such command.
 pub(crate) fn end_command<H: Host>(
     there: &TurnContext<'_, H>,
     qp: &Qp<H>,

@@ -1,16 +1,16 @@
-//! The datapath of one QP's turn.
+//! The data path: the turn of a QP.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`turn`] | what a turn holds: the guest's memory, the time, counters |
+//! | [`turn`] | the context of a turn: the guest's memory, the time, counters |
 //! | [`wqe_fetch`] | copying work requests out of a ring |
-//! | [`send_queue`] | whether a QP may send, its next entry, the flush of its sends |
-//! | [`requester`], [`responder`] | the two halves of a QP at work |
-//! | [`inbound`], [`refusal`], [`there`] | a message as it comes to a responder; why it is refused; the responder's QP |
+//! | [`send_queue`] | the state of a send queue, its next entry, its flush |
+//! | [`requester`], [`responder`] | the two halves of a QP |
+//! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
 //! | [`sgl`] | scatter/gather lists, and copies between two of them |
-//! | `memory_wr` | work requests about keys |
-//! | [`transport`] | ways from one QP to another: the local copy, datagrams, the known peers |
-//! | `xrc` | what is different for XRC targets |
+//! | `memory_wr` | work requests that concern keys |
+//! | [`transport`] | the paths between QPs: the local copy, datagrams, packets, streams, known peers |
+//! | `xrc` | the differences of XRC targets |
 
 pub mod inbound;
 pub(crate) mod memory_wr;

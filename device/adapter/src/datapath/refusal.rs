@@ -1,11 +1,11 @@
-//! Answers of a responder that does not take a message.
+//! Reasons for which a responder refuses a message.
 
 use vrnic_abi::cq::Status;
 
 use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
 
-/// Answers of a responder that does not execute a request.
+/// The answer of a responder that does not execute a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No receive is posted: RNR NAK.
@@ -18,15 +18,15 @@ pub enum Refusal {
     Operational,
     /// The responder's receive is malformed: NAK "remote operational error".
     Malformed,
-    /// The rest of a message whose beginning came before a reset: no answer, as hardware gives none
-    /// to what is out of sequence.
+    /// The rest of a message that began before a reset: no answer, as hardware gives none to
+    /// packets out of sequence.
     Unexpected,
-    /// The receive's buffer is too short: NAK "invalid request", and an error there too.
+    /// The receive's buffer is too short: NAK "invalid request", and an error at the responder.
     TooShort,
 }
 
 impl From<Refusal> for WrError {
-    /// The error of the request at the requester.
+    /// Returns the error of the request at the requester.
     fn from(refusal: Refusal) -> Self {
         let (status, denied) = match refusal {
             Refusal::NotReady => (Status::RnrRetryExcErr, None),

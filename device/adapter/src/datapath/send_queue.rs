@@ -1,4 +1,4 @@
-//! The send queue of a QP of any type: whether it may be worked on, its index, its flush.
+//! The send queue of a QP of any type: its state, its next index, its flush.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,25 +17,25 @@ use crate::objects::qp::{Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::{Slice, cost};
 
-/// Entries that a QP may execute in one turn.
+/// Maximum number of entries that a QP executes in one turn.
 pub const BATCH: u32 = 64;
 
-/// Result of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The queue is empty, or the QP may not send.
     Idle,
-    /// There is more to do.
+    /// There is more work.
     More,
-    /// Nothing to do before this time.
+    /// There is no work before this time.
     Wait(u64),
-    /// The QP has failed; its queues are to be flushed.
+    /// The QP has failed; its queues must be flushed.
     Failed,
-    /// The same, and there is more to do at this time.
+    /// The QP has failed; its queues must be flushed. There is more work at this time.
     FailedUntil(u64),
 }
 
-/// Why a QP does not execute its next entry at the moment.
+/// Returns the reason for which a QP does not execute its next entry now, or `None` if it does.
 #[inline]
 pub(crate) fn not_now<H: Host>(
     core: &Core<H>,
@@ -48,7 +48,7 @@ pub(crate) fn not_now<H: Host>(
     match qp.state() {
         State::Rts => {}
         State::Sqd if requester.current.is_some() => {}
-        // Nothing new is taken, and what is outstanding goes on.
+        // No new entry is taken, and outstanding ones continue.
         State::Sqd if !requester.ledger.is_empty() => return Some(Turn::More),
         State::Sqd => return Some(drained(core, qp, requester)),
         State::Err | State::Sqe => return Some(Turn::Failed),
@@ -74,7 +74,7 @@ pub(crate) fn drained<H: Host>(core: &Core<H>, qp: &Qp<H>, requester: &mut Reque
     Turn::Idle
 }
 
-/// An entry has been taken.
+/// Records that an entry has been taken.
 #[inline]
 pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
     requester.ci = requester.ci.wrapping_add(1);
@@ -82,7 +82,7 @@ pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
 }
 
 /// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush
-/// error, or until the slice is over; returns how many.
+/// error, or fewer if the slice is over. Returns their number.
 pub fn flush<H: Host>(
     core: &Arc<Core<H>>,
     qp: &Arc<Qp<H>>,

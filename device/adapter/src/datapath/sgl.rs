@@ -1,4 +1,4 @@
-//! Moving a message between the memories of two QPs: checked windows on both sides, one copy.
+//! Copies messages between the memories of two QPs: checked windows on both sides, and one copy.
 
 use std::ops::Range;
 use std::slice;
@@ -15,28 +15,29 @@ use crate::memory::pages::Run;
 use crate::memory::tpt::{ByteRange, Denied, Piece, User};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
-/// Most bytes that a QP moves in one turn while others wait for theirs.
+/// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
 pub const TURN: u64 = 256 << 10;
-/// Most bytes that it moves while none does: what rings meanwhile waits as long as that takes.
+/// Maximum number of bytes that a QP moves in one turn while no other waits. A doorbell that is
+/// rung in the meantime waits for the end of the turn.
 pub const LONG_TURN: u64 = 1 << 20;
 
-/// Checked memory of one side of a message. It is filled in place: moving it costs more than a
-/// short message.
+/// Checked memory of one side of a message. It is built in place, because moving this struct costs
+/// more than copying a short message.
 #[derive(Debug, Default)]
 pub struct SgList<'a> {
     /// The pieces, none of them empty.
     windows: ArrayVec<Piece<'a>, { MAX_SGE as usize }>,
-    /// Or bytes of a WQE.
+    /// Bytes of a WQE instead of pieces.
     inline: Option<&'a [u8]>,
-    /// True if a key is good for this message alone.
+    /// True if one of the keys is valid for this message only.
     one_touch: bool,
 }
 
 impl<'a> SgList<'a> {
-    /// Adds all segments of a list, which stands in `raw`, after checking them.
+    /// Checks all segments of a list, which is in `raw`, and adds them.
     ///
     /// # Errors
-    /// The first refusal.
+    /// Returns the error of the first check that failed.
     #[inline(always)]
     pub fn add_list<H: Host>(
         &mut self,
@@ -47,10 +48,10 @@ impl<'a> SgList<'a> {
         list.iter(raw).try_for_each(|segment| self.add((turn, pdn), &segment, need))
     }
 
-    /// Adds the memory that a send work request, whose WQE is `raw`, is sent from.
+    /// Adds the source memory of a send work request, whose WQE is `raw`.
     ///
     /// # Errors
-    /// The first refusal.
+    /// Returns the error of the first check that failed.
     #[inline(always)]
     pub fn add_source<H: Host>(
         &mut self,
@@ -65,11 +66,11 @@ impl<'a> SgList<'a> {
         self.add_list(own, (&send.segments, raw), Access::empty())
     }
 
-    /// Adds the part of a list that a message of `length` bytes fills. The segments behind that are
-    /// not looked at.
+    /// Adds the part of a list that a message of `length` bytes fills. The segments behind that
+    /// part are not checked.
     ///
     /// # Errors
-    /// The first refusal.
+    /// Returns the error of the first check that failed.
     #[inline(always)]
     pub fn add_filled<H: Host>(
         &mut self,
@@ -80,17 +81,17 @@ impl<'a> SgList<'a> {
     ) -> Result<(), Denied> {
         let mut left = length;
         list.iter(raw).try_for_each(|segment| {
-            // No longer than the segment.
+            // CAST: at most the length of the segment.
             let len = u64::from(segment.len).min(left) as u32;
             left -= u64::from(len);
             self.add(own, &Segment { len, ..segment }, need)
         })
     }
 
-    /// Adds a segment after checking it; none of length zero is looked at.
+    /// Checks a segment and adds it. A segment of length zero is not checked.
     ///
     /// # Errors
-    /// The refusal.
+    /// Returns the error of the check that failed.
     #[inline(always)]
     pub fn add<H: Host>(
         &mut self,
@@ -109,11 +110,11 @@ impl<'a> SgList<'a> {
         self.windows.try_push(Piece { window, len }).map_err(|_| Denied::Bounds)
     }
 
-    /// Adds memory that a peer's message names, after checking it; none of length zero is looked
-    /// at. `user` is who receives the message, as its number `message`.
+    /// Checks memory that a peer's message refers to, and adds it. Memory of length zero is not
+    /// checked. `user` is the receiving QP, and `message` the number of the message.
     ///
     /// # Errors
-    /// The refusal.
+    /// Returns the error of the check that failed.
     #[inline(always)]
     pub fn add_remote<H: Host>(
         &mut self,
@@ -141,29 +142,29 @@ impl<'a> SgList<'a> {
         self.windows.try_push(whole).map_err(|_| Denied::Bounds)
     }
 
-    /// Returns whether a key is good for this message alone: [`crate::memory::tpt::Tpt::placed`]
-    /// wants to know its end.
+    /// Returns whether one of the keys is valid for this message only. Its end must then be
+    /// reported to [`crate::memory::tpt::Tpt::placed`].
     #[inline]
     #[must_use]
     pub fn one_touch(&self) -> bool {
         self.one_touch
     }
 
-    /// Makes the side inline data.
+    /// Sets the side to inline data.
     pub fn set_inline(&mut self, data: &'a [u8]) {
         self.inline = Some(data);
     }
 
-    /// The guest address of a side that is one 8-byte word.
+    /// Returns the guest address of a side that is one 8-byte word.
     #[must_use]
     pub fn word(&self) -> Option<GuestAddr> {
         self.resolve(0, 8).filter(|run| run.len == 8).map(|run| run.addr)
     }
 
-    /// Copies bytes from `at` on out.
+    /// Copies bytes from `at` on out of the memory.
     ///
     /// # Errors
-    /// [`CopyFault::Source`] when the memory is not there.
+    /// [`CopyFault::Source`] if the memory is not accessible.
     pub fn read<H: Host>(
         &self,
         memory: &H::Held<'_>,
@@ -182,10 +183,10 @@ impl<'a> SgList<'a> {
         .ok_or(CopyFault::Source)
     }
 
-    /// Copies bytes to `at` and on.
+    /// Copies bytes to the memory from `at` on.
     ///
     /// # Errors
-    /// [`CopyFault::Target`] when the memory is not there.
+    /// [`CopyFault::Target`] if the memory is not accessible.
     pub fn write<H: Host>(
         &self,
         memory: &H::Held<'_>,
@@ -197,8 +198,8 @@ impl<'a> SgList<'a> {
             .ok_or(CopyFault::Target)
     }
 
-    /// Calls `each` with the guest addresses of `len` bytes from `at` on, and which of these bytes
-    /// are there.
+    /// Calls `each` for each contiguous piece of `len` bytes from `at` on, with its guest address
+    /// and the range of these bytes in it.
     fn pieces(
         &self,
         at: u64,
@@ -208,14 +209,14 @@ impl<'a> SgList<'a> {
         let mut done = 0;
         while done < len {
             let run = self.resolve(at + done, len - done)?;
-            // No longer than what a caller has in a slice.
+            // CAST: at most the length of the caller's slice.
             each(run.addr, done as usize..(done + run.len) as usize)?;
             done += run.len;
         }
         Some(())
     }
 
-    /// The memory from byte `at` on that follows without a gap, up to `len` bytes.
+    /// Returns the contiguous memory from byte `at` on, up to `len` bytes.
     #[inline(always)]
     fn resolve(&self, at: u64, len: u64) -> Option<Run> {
         let mut start = 0;
@@ -229,10 +230,10 @@ impl<'a> SgList<'a> {
     }
 }
 
-/// Moves bytes `from..to` of a message. Those of the last run of memory become visible last.
+/// Moves the bytes from `from` to `to` of a message. The bytes of the last run become visible last.
 ///
 /// # Errors
-/// The side whose memory is not there.
+/// Returns the side whose memory is not accessible.
 #[inline]
 pub fn copy<H: Host>(
     (source, source_memory): (&SgList<'_>, &H::Held<'_>),
@@ -263,7 +264,7 @@ pub fn copy<H: Host>(
     copy_runs::<H>(source, target, len)
 }
 
-/// Moves `len` bytes, which are not one run of memory on both sides.
+/// Moves `len` bytes that are not contiguous on both sides.
 fn copy_runs<H: Host>(
     (mut source, source_memory): (Cursor<'_, '_>, &H::Held<'_>),
     (mut target, target_memory): (Cursor<'_, '_>, &H::Held<'_>),
@@ -285,19 +286,19 @@ fn copy_runs<H: Host>(
     Ok(())
 }
 
-/// A walk along a side, run by run.
+/// An iteration over the runs of a side.
 struct Cursor<'s, 'a> {
-    /// Windows behind that of `walk`.
+    /// The windows behind that of `walk`.
     windows: slice::Iter<'s, Piece<'a>>,
     walk: Walk<'a>,
-    /// The run that is being used up.
+    /// The current run.
     run: Run,
-    /// Bytes behind those of `walk`.
+    /// Number of bytes behind those of `walk`.
     left: u64,
 }
 
 impl<'s, 'a> Cursor<'s, 'a> {
-    /// A walk along `len` bytes from `at` on; `None` when the side has none there.
+    /// Creates an iteration over `len` bytes from `at` on, or returns `None` if the side has fewer.
     fn new(side: &'s SgList<'a>, at: u64, len: u64) -> Option<Self> {
         let mut windows = side.windows.iter();
         let mut at = at;
@@ -312,7 +313,7 @@ impl<'s, 'a> Cursor<'s, 'a> {
         }
     }
 
-    /// Returns the memory that comes next; `None` when it is not there.
+    /// Returns the next run, or `None` if it is not accessible.
     #[inline]
     fn run(&mut self) -> Option<Run> {
         if self.run.len == 0 {
@@ -333,11 +334,11 @@ impl<'s, 'a> Cursor<'s, 'a> {
         self.walk.run()
     }
 
-    /// Steps over `len` bytes of the run.
+    /// Skips `len` bytes of the run.
     #[inline]
     fn advance(&mut self, len: u64) {
         let Run { addr, len: left } = self.run;
-        // A run does not wrap: it is memory that was there.
+        // A run does not wrap around, because its memory has been checked.
         self.run = Run { addr: addr.wrapping_add(len), len: left - len };
     }
 }

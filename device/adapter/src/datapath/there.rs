@@ -1,4 +1,4 @@
-//! A QP as the receiver of a message, while another has its turn.
+//! The receiver of a message during another QP's turn.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,24 +11,25 @@ use crate::objects::core::Core;
 use crate::objects::qp::Qp;
 use crate::slice::Slice;
 
-/// The responder's QP, while a requester has its turn.
+/// The responder's QP, during the turn of a requester.
 pub struct There<'a, H: Host> {
-    /// Its adapter's memory, time and counters.
+    /// The memory, time and counters of its adapter.
     pub turn: TurnContext<'a, H>,
     /// The QP.
     pub qp: &'a Arc<Qp<H>>,
-    /// True if the requester's turn is about the responder's own objects just now.
+    /// True while the requester's turn works on the responder's own objects.
     acts: Cell<bool>,
 }
 
 impl<'a, H: Host> There<'a, H> {
-    /// Holds the memory of the adapter whose QP it is.
+    /// Holds the memory of the QP's adapter.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Arc<Qp<H>>, slice: &'a Slice<'a, H>) -> Self {
         Self { turn: TurnContext::new(core, qp, slice), qp, acts: Cell::new(false) }
     }
 
-    /// Runs work on the responder's own objects. A panic in it is the failure of its adapter.
+    /// Runs work on the responder's own objects. A panic in it counts as a failure of the
+    /// responder's adapter.
     #[inline(always)]
     pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
         let outer = self.acts.replace(true);
@@ -37,8 +38,8 @@ impl<'a, H: Host> There<'a, H> {
         done
     }
 
-    /// Charges the panic that has ended a turn to the responder's adapter, if the turn was about
-    /// its objects. Else the panic goes on.
+    /// Attributes the panic that has ended a turn to the responder's adapter, if the turn worked on
+    /// the responder's objects. Otherwise the panic continues.
     #[cold]
     pub fn charge(&self, panic: Box<dyn Any + Send>) {
         if !self.acts.get() {

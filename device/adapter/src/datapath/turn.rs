@@ -1,4 +1,4 @@
-//! An adapter while a QP has its turn.
+//! The context of a QP's turn.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
 use crate::stats::{Count, Counter, Counters};
 
-/// Bytes moved after which a time read earlier is old.
+/// Number of moved bytes after which the clock is read again.
 const TIME_KEEPS: u64 = 16 << 10;
 
 /// The work that a QP may do in its turn.
 #[derive(Debug)]
 pub struct Allowance<'a, H: Host> {
-    /// Bytes that it may move.
+    /// Maximum number of bytes that it moves.
     pub budget: u64,
-    /// The time that is left to the worker's poll.
+    /// The remaining time of the worker's poll.
     pub slice: &'a Slice<'a, H>,
 }
 
-/// An adapter with its guest's memory held. What a whole turn needs is taken once: the memory, the
-/// time, and the counters, which other processors write too.
+/// An adapter with its guest's memory held during a turn. The memory, the time, and the counters,
+/// which other processors write too, are accessed once for the whole turn.
 pub struct TurnContext<'a, H: Host> {
     /// The core of the adapter.
     pub core: &'a Arc<Core<H>>,
@@ -41,13 +41,13 @@ pub struct TurnContext<'a, H: Host> {
     /// The time of the poll.
     pub slice: &'a Slice<'a, H>,
     time: Cell<Option<u64>>,
-    /// Bytes moved since `time` was read.
+    /// Number of bytes moved since `time` was read.
     moved: Cell<u64>,
     tally: Tally,
 }
 
 impl<'a, H: Host> TurnContext<'a, H> {
-    /// Holds the guest's memory for `qp`, which is one of its.
+    /// Holds the guest's memory for `qp`, a QP of this adapter.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
         let memory = core.host().hold(slice.lane());
@@ -61,7 +61,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         self.core.host()
     }
 
-    /// Steps a counter.
+    /// Adds one to a counter.
     #[inline]
     pub fn step(&self, counter: Counter) {
         self.tally.add(counter, 1);
@@ -76,7 +76,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Writes a completion and reports an event if one is due.
     ///
     /// # Errors
-    /// When the CQ has overflowed; its QPs cannot go on.
+    /// Returns an error if the CQ has overflowed. Its QPs cannot continue.
     pub fn complete(&self, cq: &Arc<Cq>, completion: &Completion) -> Result<(), Overflow> {
         if self.complete_quietly(cq, completion)? {
             self.fire(cq);
@@ -90,11 +90,11 @@ impl<'a, H: Host> TurnContext<'a, H> {
         cq.fire(&self.core.caller(self.slice.lane()));
     }
 
-    /// Writes a completion; true when an event is due, which [`Self::fire`] reports. The first that
-    /// finds the CQ full raises the CQ's error event and ends all QPs that feed it.
+    /// Writes a completion. Returns true if an event is due, which [`Self::fire`] reports. The
+    /// first call that finds the CQ full raises the CQ's error event and ends all QPs that use it.
     ///
     /// # Errors
-    /// When the CQ has overflowed; its QPs cannot go on.
+    /// Returns an error if the CQ has overflowed. Its QPs cannot continue.
     #[inline]
     pub fn complete_quietly(
         &self,
@@ -120,7 +120,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         }
     }
 
-    /// Counts a completion in error by what it says.
+    /// Counts a failed completion by its status.
     #[cold]
     fn count_failure(&self, completion: &Completion) {
         let receive = matches!(completion.opcode, Opcode::Recv | Opcode::RecvWriteImm);
@@ -145,7 +145,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         }
     }
 
-    /// Notes that bytes were moved, which takes time.
+    /// Records that bytes were moved, which takes time.
     #[inline]
     pub fn moved(&self, bytes: u64) {
         let moved = self.moved.get().saturating_add(bytes);
@@ -155,8 +155,8 @@ impl<'a, H: Host> TurnContext<'a, H> {
         }
     }
 
-    /// The time, read anew at the first call and after a long copy: reading the clock costs as much
-    /// as a short message.
+    /// Returns the time. The clock is read at the first call and after a long copy only, because
+    /// reading it costs as much as a short message.
     #[inline]
     pub fn now(&self) -> u64 {
         self.time.get().unwrap_or_else(|| {
@@ -206,11 +206,11 @@ impl<H: Host> Drop for TurnContext<'_, H> {
     }
 }
 
-/// Counts of one turn.
+/// The counts of one turn.
 #[derive(Debug)]
 struct Tally {
     counts: [Cell<u64>; STAT_NAMES.len()],
-    /// Which have counted.
+    /// The counters that have changed, as bits.
     touched: Cell<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Send entries copied out of their queue together: they arrive from another processor's cache, and
-//! one wait serves several.
+//! Copies several entries out of a send queue at once. They come from another processor's cache, so
+//! that one wait serves several.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::{EntryRun, Ring};
 use crate::objects::qp::{Qp, SendRing};
 
-/// Bytes copied at once: sixteen entries of the usual stride.
+/// Number of bytes that are copied at once: sixteen entries of the usual stride.
 const BATCH_LEN: usize = 2048;
 const _: () = assert!(BATCH_LEN >= STRIDE_MAX as usize);
 
-/// Entries that were copied and not yet taken. A worker has one; what is left of it at the end of a
-/// turn is copied again in the next.
+/// Entries that were copied and have not been taken. Each worker has one batch. Entries that remain
+/// at the end of a turn are copied again in the next one.
 #[derive(Debug)]
 pub struct Batch {
     bytes: Box<[u8; BATCH_LEN]>,
@@ -31,20 +31,20 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Forgets what is left.
+    /// Removes all entries.
     #[inline]
     pub fn clear(&mut self) {
         self.rest = 0..0;
     }
 
-    /// The bytes of an entry.
+    /// Returns the bytes of an entry.
     #[inline]
     #[must_use]
     pub fn entry(&self, place: &Range<usize>) -> &[u8] {
         self.bytes.get(place.clone()).unwrap_or_default()
     }
 
-    /// Keeps a copy of an entry from elsewhere.
+    /// Stores a copy of an entry from elsewhere.
     #[inline]
     pub fn put(&mut self, entry: &[u8]) -> Range<usize> {
         self.clear();
@@ -55,10 +55,11 @@ impl Batch {
         0..len
     }
 
-    /// The place of the entry `index` of the send queue, once copied; `None` when it is not posted.
+    /// Returns the place of the entry `index` of the send queue after copying it, or `None` if it
+    /// is not posted.
     ///
     /// # Errors
-    /// Returns what is wrong with the queue.
+    /// Returns a description of the error in the queue.
     #[inline]
     pub fn take<H: Host>(
         &mut self,
@@ -87,8 +88,7 @@ impl Batch {
         Ok(Some(start..self.rest.start))
     }
 
-    /// Lets the entries that are posted behind the batch come nearer while its last one is
-    /// executed.
+    /// Prefetches the entries that are posted behind the batch while its last one is executed.
     #[inline]
     fn fetch_ahead<H: Host>(&self, turn: &TurnContext<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
         let posted = turn.host().bar_load32(qp.doorbell.sq_pi()).wrapping_sub(index);
@@ -100,7 +100,7 @@ impl Batch {
         }
     }
 
-    /// Copies entries from a queue in guest memory; returns their bytes.
+    /// Copies entries from a queue in guest memory. Returns their bytes.
     fn fill_from_guest<H: Host>(
         &mut self,
         turn: &TurnContext<'_, H>,
@@ -125,7 +125,7 @@ impl Batch {
         Ok(len)
     }
 
-    /// Copies entries from a queue in device memory; returns their bytes.
+    /// Copies entries from a queue in device memory. Returns their bytes.
     fn fill_from_device<H: Host>(
         &mut self,
         host: &H,

@@ -1,7 +1,7 @@
-//! Differences of XRC targets (IBTA annex A14): each message names the SRQ that it is for. That
-//! one's PD is the one of the message's keys, its receives are taken, and they complete to its CQ.
+//! Differences of XRC targets (IBTA annex A14): each message names its SRQ. The keys of the message
+//! must be in the PD of this SRQ, its receives are taken, and completions go to its CQ.
 //!
-//! The SRQ may belong to another context than the target, and end at any time.
+//! The SRQ may belong to another context than the target, and may be destroyed at any time.
 
 use vrnic_abi::Srqn;
 use vrnic_abi::eq::Kind;
@@ -12,11 +12,11 @@ use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::Responder;
 
-/// Makes the SRQ with this number the one that the message in progress is for.
+/// Selects the SRQ with this number for the message in progress.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] when there is none in the target's domain, or the one that the message
-/// began with has gone.
+/// [`Refusal::Invalid`] if the target's domain has no such SRQ, or if the SRQ with which the
+/// message began has been destroyed.
 pub(crate) fn choose<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -36,11 +36,11 @@ pub(crate) fn choose<H: Host>(
     responder.xrc.as_ref().map(|_| ()).ok_or(Refusal::Invalid)
 }
 
-/// Writes the completion of a receive to the CQ of its SRQ, and fires its event. Nobody learns of
-/// one whose SRQ is gone.
+/// Writes the completion of a receive to the CQ of its SRQ, and reports its event. If the SRQ is
+/// gone, the receive is not reported.
 ///
 /// # Errors
-/// When that CQ takes no entry any more; the target has failed then.
+/// Returns an error if the CQ has no room. The target has failed then.
 pub(crate) fn complete<H: Host>(
     there: &There<'_, H>,
     responder: &Responder,

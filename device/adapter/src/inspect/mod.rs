@@ -1,8 +1,8 @@
 //! Inspection: plain copies of the adapter's objects.
 //!
-//! A view is taken without stopping anything, so two numbers of it may be of slightly different
-//! moments. Locks of the datapath are held for a few loads, and those that a message holds are not
-//! waited for.
+//! A view is taken without stopping the adapter, so two numbers in it may belong to slightly
+//! different times. Locks of the data path are held for a few loads. A lock that a message holds is
+//! not waited for.
 
 mod records;
 
@@ -10,17 +10,17 @@ use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::objects::id_table::IdTable;
 
-/// Some of the objects of one kind, by ascending number.
+/// Some objects of one kind, in ascending order of their numbers.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     /// The objects.
     pub items: Vec<T>,
-    /// The number to go on from; none behind the last object.
+    /// The number to continue from; none after the last object.
     pub next: Option<u32>,
 }
 
 impl<T> Page<T> {
-    /// The first `most` of `objects`, which come by ascending number.
+    /// Returns the first `most` of `objects`, which must be in ascending order of their numbers.
     fn of(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Self {
         let mut items = Vec::new();
         for (number, view) in objects {
@@ -34,9 +34,9 @@ impl<T> Page<T> {
 }
 
 impl<H: Host> Adapter<H> {
-    /// Its objects by kind: how many there are. Also multicast groups with members, bytes of device
-    /// memory in which send queues lie, page addresses of rings, and words taken for those of
-    /// regions.
+    /// Returns the number of its objects, by kind. Also the number of multicast groups with
+    /// members, bytes of device memory with send queues, page addresses of rings, and words that
+    /// hold page addresses of regions.
     #[must_use]
     pub fn counts(&self) -> [(&'static str, u64); 13] {
         let objects = &self.objects;

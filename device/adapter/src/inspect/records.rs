@@ -1,4 +1,4 @@
-//! Objects as INSPECT lists them.
+//! The records of objects that INSPECT lists.
 
 use std::sync::atomic::Ordering;
 
@@ -16,11 +16,11 @@ use crate::memory::tpt::Known;
 use crate::objects::id_table::IdTable;
 use crate::objects::qp::{Path, Qp, Requester, SendRing};
 
-/// Places of the table of keys that one command looks at.
+/// Maximum number of entries of the table of keys that one command examines.
 const LOOKS: u32 = 1 << 16;
 
 impl<H: Host> Adapter<H> {
-    /// Up to `most` queue pairs, from number `from` on.
+    /// Returns up to `most` queue pairs, from the number `from` on.
     #[must_use]
     pub fn qp_records(&self, from: u32, most: usize) -> Page<QpRecord> {
         let mut qps = self.objects.all_qps();
@@ -29,14 +29,14 @@ impl<H: Host> Adapter<H> {
         Page::of(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), most)
     }
 
-    /// Up to `most` completion queues, from number `from` on.
+    /// Returns up to `most` completion queues, from the number `from` on.
     #[must_use]
     pub fn cq_records(&self, from: u32, most: usize) -> Page<CqRecord> {
         let all = from_on(&self.objects.cqs, from, |cq| cq.cqn.get());
         Page::of(all.iter().map(|cq| (cq.cqn.get(), cq.record(self.host()))), most)
     }
 
-    /// Up to `most` event queues, from number `from` on.
+    /// Returns up to `most` event queues, from the number `from` on.
     #[must_use]
     pub fn eq_records(&self, from: u32, most: usize) -> Page<EqRecord> {
         let asynchronous = self.core().asynchronous.read().clone().filter(|_| from == 0);
@@ -45,15 +45,15 @@ impl<H: Host> Adapter<H> {
         Page::of(eqs.map(|eq| (eq.eqn.get(), eq.record(self.host()))), most)
     }
 
-    /// Up to `most` shared receive queues, from number `from` on.
+    /// Returns up to `most` shared receive queues, from the number `from` on.
     #[must_use]
     pub fn srq_records(&self, from: u32, most: usize) -> Page<SrqRecord> {
         let all = from_on(&self.objects.srqs, from, |srq| srq.srqn.get());
         Page::of(all.iter().map(|srq| (srq.srqn.get(), srq.record(self.host()))), most)
     }
 
-    /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the
-    /// table is empty.
+    /// Returns up to `most` keys, from the index `from` on. There may be fewer or none although
+    /// more follow, if much of the table is empty.
     #[must_use]
     pub fn key_records(&self, from: u32, most: usize) -> Page<KeyRecord> {
         let mut records = Vec::new();
@@ -70,7 +70,7 @@ impl<H: Host> Adapter<H> {
         Page { items: records, next: (last < end).then_some(last) }
     }
 
-    /// The send queue.
+    /// Returns the record of the send queue.
     fn send_ring(&self, qp: &Qp<H>) -> RingRecord {
         let next = qp.next_send.load(Ordering::Relaxed);
         match &qp.sq {
@@ -79,7 +79,7 @@ impl<H: Host> Adapter<H> {
                 let posted = self.host().bar_load32(qp.doorbell.sq_pi());
                 ring(sq.size(), posted, next)
             }
-            // How far its stamps go is not looked for: one is told if there is one.
+            // The number of posted entries is not counted: the record has 1 if there are any.
             SendRing::Device(sq) => {
                 let posted = next.wrapping_add(qp.has_posted(self.host()).into());
                 ring(sq.size(), posted, next)
@@ -110,13 +110,13 @@ impl<H: Host> Adapter<H> {
             srqn: qp.srq.as_ref().map_or(NONE, |srq| srq.srqn.get()).into(),
             dest_qpn: if connected { attr.dest_qpn } else { NONE.into() },
             dmac: if connected { attr.av.dmac } else { [0; 6] },
-            // There are at most [`crate::adapter::WORKERS_MAX`].
+            // CAST: there are at most [`crate::adapter::WORKERS_MAX`].
             worker: (qp.worker as u16).into(),
             uar: qp.doorbell.uar(),
             slot: qp.doorbell.slot(),
             sq,
             rq,
-            // Held by a message, or taken by one that is not whole.
+            // A message holds the lock, or has taken a receive and is not complete.
             receiving: responder.is_none_or(|responder| responder.current.is_some()).into(),
             doing: Doing::Busy as u8,
             ..QpRecord::default()
@@ -128,12 +128,12 @@ impl<H: Host> Adapter<H> {
     }
 }
 
-/// A queue with these numbers.
+/// Returns the record of a queue with these numbers.
 fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
     RingRecord { size: size.into(), posted: posted.into(), next: next.into() }
 }
 
-/// Tells what the sending half does.
+/// Fills in the state of the sending half.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     if let Path::Stream(streaming) = &requester.path {
         record.connection = streaming.life.stage() as u8;
@@ -159,7 +159,7 @@ fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     }
 }
 
-/// The objects of a table from a number on.
+/// Returns the objects of a table from a number on.
 fn from_on<N: From<u32> + Into<u32>, T>(
     table: &IdTable<N, T>,
     from: u32,

@@ -1,8 +1,8 @@
-//! Device-resident send queues: where their entries are in BAR2, and the allocation of that memory,
-//! first fit over units of 4 KiB.
+//! Send queues in device memory: the addresses of their entries in BAR2, and the allocation of that
+//! memory, first fit in units of 4 KiB.
 //!
-//! A process may keep its mapping of a send queue after the QP's end. So what a context gives back
-//! goes to the same context again, and to others only when the context itself is gone.
+//! A process may keep its mapping of a send queue after the QP's end. So memory that a context
+//! frees is only reused by the same context, and by others after the end of the context.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub struct DeviceRing {
 }
 
 impl DeviceRing {
-    /// Makes a ring of `1 << log_size` entries of `1 << log_stride` bytes, which begins `start`
+    /// Creates a ring of `1 << log_size` entries of `1 << log_stride` bytes, which begins `start`
     /// bytes into BAR2.
     #[must_use]
     pub const fn new(start: u64, log_size: u8, log_stride: u8) -> Self {
@@ -41,7 +41,7 @@ impl DeviceRing {
         1 << self.log_stride
     }
 
-    /// Returns the part of BAR2 that the ring is.
+    /// Returns the range of the ring in BAR2.
     #[must_use]
     pub const fn range(&self) -> BarRange {
         BarRange { start: self.start, len: 1 << (self.log_size + self.log_stride) }
@@ -54,8 +54,8 @@ impl DeviceRing {
         self.size() - self.place(index)
     }
 
-    /// Returns the part of BAR2 that holds `count` entries from `index` on. They do not go beyond
-    /// the end of the ring: see [`Self::left`].
+    /// Returns the range in BAR2 of `count` entries from `index` on. They must not go beyond the
+    /// end of the ring: see [`Self::left`].
     #[inline]
     #[must_use]
     pub const fn entries(&self, index: u32, count: u32) -> BarRange {
@@ -63,7 +63,7 @@ impl DeviceRing {
         BarRange { start, len: (count as u64) << self.log_stride }
     }
 
-    /// Returns the word of an entry that says whether it is posted.
+    /// Returns the word of an entry that shows whether it is posted.
     #[inline]
     #[must_use]
     pub const fn stamp(&self, index: u32) -> BarWord32 {
@@ -82,7 +82,7 @@ pub struct SqMemory {
     contexts: HashMap<ContextId, Ranges>,
 }
 
-/// Start to length, in bytes from the start of BAR2; ranges never touch each other.
+/// Start and length, in bytes from the start of BAR2. Adjacent ranges are merged.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ranges(BTreeMap<u64, u64>);
 
@@ -94,27 +94,28 @@ impl Default for SqMemory {
 }
 
 impl SqMemory {
-    /// Takes `len` bytes, rounded up to units, for a context; returns their offset in BAR2.
+    /// Allocates `len` bytes, rounded up to units, for a context. Returns their offset in BAR2.
     pub fn take(&mut self, context: ContextId, len: u64) -> Option<u64> {
         let len = units(len)?;
         let own = self.contexts.get_mut(&context).and_then(|ranges| ranges.take(len));
         own.or_else(|| self.common.take(len))
     }
 
-    /// Gives back what [`Self::take`] gave for the same context.
+    /// Frees a range that [`Self::take`] has allocated for the same context.
     pub fn give(&mut self, context: ContextId, range: BarRange) {
         if let Some(len) = units(range.len) {
             self.contexts.entry(context).or_default().give(range.start, len);
         }
     }
 
-    /// Bytes that are taken, or kept for contexts that gave them back.
+    /// Returns the number of bytes that are allocated, or reserved for contexts that have freed
+    /// them.
     #[must_use]
     pub fn used(&self) -> u64 {
         SQ_MEMORY_LEN.saturating_sub(self.common.0.values().sum())
     }
 
-    /// The context is gone: all that it gave back is for others now.
+    /// Makes all memory that a context has freed available to others, at the end of the context.
     pub fn release(&mut self, context: ContextId) {
         for (start, len) in self.contexts.remove(&context).unwrap_or_default().0 {
             self.common.give(start, len);

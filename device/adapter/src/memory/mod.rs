@@ -1,10 +1,10 @@
-//! Memory that the guest describes, and who may use it.
+//! Memory that the guest describes, and the access rights to it.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`pages`] | page lists, and the rings that lie in them |
-//! | [`tpt`] | regions and windows, and the one check of access |
-//! | [`mtt`], `word_arena` | the pages of regions; where these tables stand |
+//! | [`pages`] | page lists, and rings in such pages |
+//! | [`tpt`] | regions and windows, and the checks of all accesses |
+//! | [`mtt`], `word_arena` | the page tables of regions, and their storage |
 //! | [`device_sq`] | the part of BAR2 that holds send queues |
 
 pub mod device_sq;

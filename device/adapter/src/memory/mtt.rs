@@ -1,10 +1,10 @@
-//! The address translation table: the pages of all regions of an adapter.
+//! The memory translation table: the pages of all regions of an adapter.
 //!
-//! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line,
-//! up to 512 in a list, more in lists of lists. All is made of atomic words that live as long as
-//! the table, so a look-up takes neither a lock nor a count: what it read of a region that goes
-//! away meanwhile is old, never wild, and a region's blocks are given back only when nobody uses
-//! them any more ([`crate::memory::tpt`]).
+//! A region of one contiguous range needs no entry. Up to eight page addresses are in one cache
+//! line, up to 512 in a list, and more in lists of lists. All of these are atomic words that live
+//! as long as the table, so a look-up needs no lock and no reference count. If a region is
+//! destroyed during a look-up, the result is outdated but never invalid memory, because a region's
+//! blocks are freed only when no thread uses them any more ([`crate::memory::tpt`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,24 +20,24 @@ use crate::memory::word_arena::Arena;
 use crate::requests::wqe::Segment;
 use crate::sync::AtomicU64;
 
-/// log2 of the words of a list.
+/// log2 of the number of words of a list.
 const LIST: u32 = 9;
-/// log2 of the words of a line.
+/// log2 of the number of words of a line.
 const LINE: u32 = 3;
-/// Position of a region's page addresses.
+/// The location of a region's page addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// log2 of the page size.
     pub shift: u8,
-    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists; a
-    /// command's [`segments`].
+    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3 and 4 for lists of
+    /// lists. For the segments of a command, see [`segments`].
     pub depth: u8,
     /// The guest address of the first page, or the number of the first block.
     pub root: u64,
 }
 
 impl Table {
-    /// A single run of memory from `addr` on.
+    /// Returns the table for a contiguous range from `addr` on.
     #[must_use]
     pub const fn run(addr: GuestAddr) -> Self {
         Self { shift: pages::PAGE_SHIFT_MIN, depth: 0, root: addr.get() }
@@ -52,10 +52,10 @@ pub mod segments {
     pub const VIRTUAL: u8 = 5;
     /// [`Table::depth`] of segments that are guest addresses.
     pub const PHYSICAL: u8 = 6;
-    /// log2 of the words that a command needs: two for each segment.
+    /// log2 of the number of words of a command: two for each segment.
     pub(super) const LOG_WORDS: u32 = (2 * vrnic_abi::sq::MAX_SGE).ilog2();
 
-    /// Returns whether a table is one.
+    /// Returns whether a table holds the segments of a command.
     #[must_use]
     pub const fn is(table: &Table) -> bool {
         table.depth >= VIRTUAL
@@ -71,8 +71,8 @@ pub struct Att {
 }
 
 impl Att {
-    /// A table whose blocks are of `budget`, with what they are not given back until the table
-    /// goes.
+    /// Creates a table whose blocks count against `budget`. Blocks that were charged stay charged
+    /// as long as the table exists.
     #[must_use]
     pub fn new(budget: &Arc<PageBudget>) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Att {
         }
     }
 
-    /// Words of the budget that its blocks have taken.
+    /// Returns the number of words of the budget that its blocks use.
     #[must_use]
     pub fn charged(&self) -> u64 {
         [&self.lines, &self.lists, &self.segments].map(Arena::charged).iter().sum()
@@ -91,7 +91,7 @@ impl Att {
     /// Reads the description of `len` bytes that begin `offset` bytes into the first page.
     ///
     /// # Errors
-    /// See [`PagesError`]; nothing is kept then.
+    /// See [`PagesError`]. Nothing is allocated in case of an error.
     pub fn load<H: GuestMemory>(
         &self,
         host: &H,
@@ -121,14 +121,14 @@ impl Att {
         }
     }
 
-    /// Room for `count` pages, to be filled by [`Self::refill`].
+    /// Allocates room for `count` pages, which [`Self::refill`] fills.
     ///
     /// # Errors
-    /// [`PagesError::TooMany`]; nothing is kept then.
+    /// [`PagesError::TooMany`]. Nothing is allocated then.
     pub fn reserve(&self, count: u64) -> Result<Table, PagesError> {
         let depth = depth_of(count).ok_or(PagesError::TooMany)?;
         let table = Table { shift: pages::PAGE_SHIFT_MIN, depth, root: self.block(depth)? };
-        // The lists below are made on the way to their first place.
+        // Allocating the first place of each list allocates the list.
         let firsts = (0..count).step_by(1 << LIST);
         firsts
             .into_iter()
@@ -137,8 +137,8 @@ impl Att {
         Ok(table)
     }
 
-    /// Reads a list of page addresses into reserved room for as many. Returns how the pages are
-    /// found from then on.
+    /// Reads a list of page addresses into reserved room for the same number. Returns the table by
+    /// which the pages are found from then on.
     ///
     /// # Errors
     /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not
@@ -162,7 +162,7 @@ impl Att {
             Ok(())
         })?;
         match first {
-            // Pages that follow each other need no list.
+            // Contiguous pages need no list.
             Some(first) if gapless => Ok(Table { shift, depth: 0, root: first.get() }),
             _ => Ok(table),
         }
@@ -171,7 +171,7 @@ impl Att {
     /// Stores the segments of a command.
     ///
     /// # Errors
-    /// [`PagesError::TooMany`]; nothing is kept then.
+    /// [`PagesError::TooMany`]. Nothing is allocated then.
     pub fn store_segments(
         &self,
         data: impl Iterator<Item = Segment>,
@@ -193,22 +193,22 @@ impl Att {
         Ok(table)
     }
 
-    /// Segment `at` of a command; those that it has not are empty.
+    /// Returns segment `at` of a command. Segments that the command does not have are empty.
     #[must_use]
     pub fn segment(&self, table: &Table, at: u64) -> Option<Segment> {
         let addr = self.segments.load(table.root, 2 * at)?;
         let rest = self.segments.load(table.root, 2 * at + 1)?;
-        // The lower half is the key.
+        // CAST: the lower half is the key.
         Some(Segment { addr, len: (rest >> 32) as u32, key: Key::new(rest as u32) })
     }
 
-    /// Words in blocks that are taken.
+    /// Returns the number of words in allocated blocks.
     #[must_use]
     pub fn used(&self) -> u64 {
         [&self.lines, &self.lists, &self.segments].map(Arena::used).iter().sum()
     }
 
-    /// Gives the blocks of a table back. No thread reads it any more.
+    /// Frees the blocks of a table. No thread reads it any more.
     pub fn free(&self, table: &Table) {
         match table.depth {
             0 => {}
@@ -217,7 +217,7 @@ impl Att {
             segments::VIRTUAL | segments::PHYSICAL => self.segments.give(table.root),
             depth => {
                 for at in 0..1 << LIST {
-                    // Numbers are stored one higher: zero is an empty place.
+                    // Numbers are stored plus one, because zero means an empty place.
                     let below = self.lists.load(table.root, at).and_then(|n| n.checked_sub(1));
                     if let Some(root) = below {
                         self.free(&Table { depth: depth - 1, root, ..*table });
@@ -228,8 +228,8 @@ impl Att {
         }
     }
 
-    /// The memory from `offset` on that follows without a gap, up to `len` bytes. `None` beyond the
-    /// last page.
+    /// Returns the contiguous memory from `offset` on, up to `len` bytes, or `None` beyond the last
+    /// page.
     #[inline]
     #[must_use]
     pub fn resolve(&self, table: &Table, offset: u64, len: u64) -> Option<Run> {
@@ -243,15 +243,15 @@ impl Att {
             self.list(table, index)?.iter().map(|word| page(word.load(Ordering::Relaxed)));
         let first = pages.next()??;
         let mut run = size - within;
-        // Neighbouring pages are usual; one long copy beats many short ones.
+        // Pages are often contiguous, and one long copy is faster than many short ones.
         while run < len && pages.next() == Some(Some(first.wrapping_add(run + within))) {
             run += size;
         }
         Some(Run { addr: first.checked_add(within)?, len: run.min(len) })
     }
 
-    /// Walks along `len` bytes from `offset` on. Unlike [`Self::resolve`] for each run, this looks
-    /// a list up once.
+    /// Iterates over the contiguous runs of `len` bytes from `offset` on. Unlike repeated calls of
+    /// [`Self::resolve`], this looks each list up only once.
     #[inline]
     #[must_use]
     pub fn walk(&self, table: &Table, offset: u64, len: u64) -> Walk<'_> {
@@ -260,7 +260,7 @@ impl Att {
         Walk { att: self, table: *table, next, list: [].iter(), within, left: len }
     }
 
-    /// The words from page `index` on in the block that it stands in.
+    /// Returns the words from page `index` on in the block of this page.
     #[inline(always)]
     fn list(&self, table: &Table, index: u64) -> Option<&[AtomicU64]> {
         let below = |list, at| self.lists.load(list, at)?.checked_sub(1);
@@ -272,13 +272,13 @@ impl Att {
                 let upper = below(table.root, index >> (2 * LIST))?;
                 (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
             }
-            // Segments of a command are no pages.
+            // The segments of a command are not pages.
             _ => return None,
         };
         arena.block(block)?.get(usize::try_from(at).ok()?..)
     }
 
-    /// Stores the address of page `index`, with the lists on the way to it.
+    /// Stores the address of page `index`, and allocates the lists on the path to it.
     fn store(&self, table: &Table, index: u64, page: GuestAddr) -> Result<(), PagesError> {
         if !page.is_multiple_of(1 << table.shift) {
             return Err(PagesError::Malformed);
@@ -296,7 +296,7 @@ impl Att {
         arena.store(block, at, page.get() | 1).ok_or(PagesError::TooMany)
     }
 
-    /// The list that entry `at` of list `of` names; made if there is none.
+    /// Returns the list in entry `at` of the list `of`. Allocates it if it does not exist.
     fn below(&self, of: u64, at: u64) -> Result<u64, PagesError> {
         match self.lists.load(of, at) {
             Some(0) => {
@@ -309,30 +309,30 @@ impl Att {
         }
     }
 
-    /// An empty block for the root of a table of this depth.
+    /// Allocates an empty block for the root of a table of this depth.
     fn block(&self, depth: u8) -> Result<u64, PagesError> {
         let arena = if depth == 1 { &self.lines } else { &self.lists };
         arena.take().ok_or(PagesError::TooMany)
     }
 }
 
-/// A walk along the runs of memory of a table.
+/// An iteration over the contiguous runs of a table.
 #[derive(Debug)]
 pub struct Walk<'a> {
     att: &'a Att,
     table: Table,
-    /// The page behind those that were taken.
+    /// The index of the next page.
     next: u64,
-    /// The rest of the list that it stands in.
+    /// The rest of the list with the next page.
     list: slice::Iter<'a, AtomicU64>,
-    /// Bytes in front of the next run, in its page or, without pages, in the table.
+    /// Offset of the next run in its page or, without pages, in the table.
     within: u64,
     left: u64,
 }
 
 impl Walk<'_> {
-    /// Returns the next run, which ends at a gap or at the end of a list; `None` beyond the last
-    /// page, or at the end of the walk.
+    /// Returns the next run, which ends at a gap or at the end of a list. Returns `None` beyond the
+    /// last page, or at the end of the iteration.
     #[inline]
     pub fn run(&mut self) -> Option<Run> {
         if self.left == 0 {
@@ -365,7 +365,7 @@ impl Walk<'_> {
         Some(Run { addr: first.checked_add(within)?, len: run })
     }
 
-    /// Looks up the list that the next page stands in.
+    /// Looks up the list with the next page.
     #[cold]
     fn enter(&mut self) -> Option<&AtomicU64> {
         self.list = self.att.list(&self.table, self.next)?.iter();
@@ -375,14 +375,14 @@ impl Walk<'_> {
 
 const LIST_MASK: u64 = (1 << LIST) - 1;
 
-/// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say
-/// that there is one.
+/// Returns the page address in a stored word. Page addresses are aligned, so their lowest bit is
+/// used to show that the place is in use.
 #[inline]
 fn page(stored: u64) -> Option<GuestAddr> {
     (stored & 1 != 0).then_some(GuestAddr::new(stored & !1))
 }
 
-/// Levels that so many pages need.
+/// Returns the number of levels for this number of pages.
 fn depth_of(count: u64) -> Option<u8> {
     let fits = [LINE, LIST, 2 * LIST, 3 * LIST].iter().position(|log| count <= 1 << log)?;
     u8::try_from(fits + 1).ok()

@@ -1,4 +1,4 @@
-//! Memory described by the guest: page tables, and the rings that lie in them.
+//! Memory described by the guest: page tables, and rings in such memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::limits::MAX_PAGES;
 pub const PAGE_SHIFT_MIN: u8 = 12;
 /// Largest page size, as a shift.
 pub const PAGE_SHIFT_MAX: u8 = 30;
-/// Page addresses in a chunk of a two-level table.
+/// Number of page addresses in a chunk of a two-level table.
 const CHUNK: usize = 512;
 
 /// Why a description was refused.
@@ -27,9 +27,9 @@ pub enum PagesError {
     TooMany,
 }
 
-/// Number of page addresses, or other words of 8 bytes, that an adapter may still keep: for rings,
-/// regions and keys. Tables that overlap would otherwise let a guest fill the daemon's memory from
-/// little memory of its own.
+/// The number of page addresses, or other words of 8 bytes, that an adapter may still store for
+/// rings, regions and keys. Without this limit, tables that overlap would let a guest fill the
+/// daemon's memory from a small memory of its own.
 #[derive(Debug)]
 pub struct PageBudget(AtomicU64);
 
@@ -40,14 +40,14 @@ impl Default for PageBudget {
 }
 
 impl PageBudget {
-    /// Returns the number of words that are taken.
+    /// Returns the number of words that are in use.
     #[must_use]
     pub fn used(&self) -> u64 {
         MAX_PAGES.saturating_sub(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Part of a [`PageBudget`], given back on drop.
+/// A part of a [`PageBudget`]. It is returned to the budget on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<PageBudget>,
@@ -68,7 +68,7 @@ impl Drop for Charge {
     }
 }
 
-/// Guest memory without a gap.
+/// A contiguous range of guest memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// The address of its first byte.
@@ -77,7 +77,7 @@ pub struct Run {
     pub len: u64,
 }
 
-/// Entries of a ring that follow each other without a gap.
+/// Contiguous entries of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRun {
     /// The address of the first entry.
@@ -86,7 +86,7 @@ pub struct EntryRun {
     pub count: u32,
 }
 
-/// The pages that hold a number of bytes.
+/// The pages for a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCount {
     /// log2 of the page size.
@@ -104,7 +104,7 @@ pub struct PageList {
     pub count: u64,
 }
 
-/// Memory of a ring or region: the pages, resolved once.
+/// The memory of a ring or region, as resolved pages.
 #[derive(Debug)]
 pub struct PageMap {
     shift: u8,
@@ -113,14 +113,14 @@ pub struct PageMap {
 
 #[derive(Debug)]
 enum Kind {
-    /// One run of memory.
+    /// A contiguous range.
     Run(GuestAddr),
-    /// A page each.
+    /// Single pages.
     List { pages: Box<[GuestAddr]>, _charge: Charge },
 }
 
 impl PageMap {
-    /// A single run of memory from `addr` on.
+    /// Returns the map for a contiguous range from `addr` on.
     #[must_use]
     pub fn run(addr: GuestAddr) -> Self {
         Self { shift: PAGE_SHIFT_MIN, kind: Kind::Run(addr) }
@@ -149,8 +149,8 @@ impl PageMap {
         Ok(Self { shift, kind: Kind::List { pages: list.into(), _charge: charge } })
     }
 
-    /// The memory from `offset` on that follows without a gap, up to `len` bytes. `None` beyond the
-    /// last page.
+    /// Returns the contiguous memory from `offset` on, up to `len` bytes, or `None` beyond the last
+    /// page.
     #[inline]
     #[must_use]
     pub fn resolve(&self, offset: u64, len: u64) -> Option<Run> {
@@ -163,7 +163,7 @@ impl PageMap {
                 let first = *list.get(index)?;
                 let mut run = size - within;
                 let mut next = index + 1;
-                // Neighbouring pages are usual; one long copy beats many short ones.
+                // Pages are often contiguous, and one long copy is faster than many short ones.
                 while run < len
                     && list.get(next).is_some_and(|page| *page == first.wrapping_add(run + within))
                 {
@@ -177,7 +177,7 @@ impl PageMap {
 }
 
 /// Checks a description of `len` bytes that begin `offset` bytes into the first page. Returns the
-/// pages it describes.
+/// number and size of its pages.
 ///
 /// # Errors
 /// [`PagesError::Malformed`].
@@ -199,11 +199,11 @@ pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<PageCount, Pa
 
 /// Calls `each` for the page addresses of a description of one or two levels.
 ///
-/// They are read in pieces, so that a huge count fails at the first address that is not there,
-/// before memory for it is taken.
+/// They are read in pieces, so that a huge count fails at the first address that cannot be read,
+/// before memory for it is allocated.
 ///
 /// # Errors
-/// The first address that cannot be read, or what `each` returns.
+/// Returns the first address that cannot be read, or the error of `each`.
 pub fn each_page<H: GuestMemory>(
     host: &H,
     pages: &Pages,
@@ -248,7 +248,7 @@ fn chunks(
 /// Calls `each` for the page addresses of a list.
 ///
 /// # Errors
-/// Fails as [`each_page`] does.
+/// Returns the same errors as [`each_page`].
 pub fn read_list<M: HeldMemory>(
     memory: &M,
     list: PageList,
@@ -278,8 +278,9 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of `1 << log_size` entries of `1 << log_stride` bytes; entries never cross pages,
-    /// since both are powers of two and a stride is smaller than a page.
+    /// Reads the description of a ring of `1 << log_size` entries of `1 << log_stride` bytes.
+    /// Entries never cross pages, since both sizes are powers of two and a stride is smaller than a
+    /// page.
     ///
     /// # Errors
     /// See [`PagesError`].
@@ -293,28 +294,27 @@ impl Ring {
         Ok(Self { map: PageMap::read(place, pages, 0, len)?, log_size, log_stride })
     }
 
-    /// A ring in one run of memory.
+    /// Creates a ring in a contiguous range.
     #[must_use]
     pub fn run(addr: GuestAddr, log_size: u8, log_stride: u8) -> Self {
         Self { map: PageMap::run(addr), log_size, log_stride }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
         1 << self.log_size
     }
 
-    /// Bytes of an entry.
+    /// Returns the number of bytes of an entry.
     #[inline]
     #[must_use]
     pub fn stride(&self) -> usize {
         1 << self.log_stride
     }
 
-    /// The entries from `index` on that follow each other without a gap, up to `max`, which is not
-    /// zero.
+    /// Returns the contiguous entries from `index` on, up to `max`, which must not be zero.
     #[inline]
     #[must_use]
     pub fn run_at(&self, index: u32, max: u32) -> Option<EntryRun> {
@@ -325,7 +325,7 @@ impl Ring {
         Some(EntryRun { addr, count: u32::try_from(len >> self.log_stride).ok()? })
     }
 
-    /// Guest address of entry `index`.
+    /// Returns the guest address of entry `index`.
     #[inline]
     #[must_use]
     pub fn addr(&self, index: u32) -> Option<GuestAddr> {

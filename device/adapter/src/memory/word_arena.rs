@@ -1,4 +1,4 @@
-//! Blocks of atomic words that live as long as their arena, so that who reads one needs no lock.
+//! Blocks of atomic words that live as long as their arena, so that reading them needs no lock.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::memory::pages::{Charge, PageBudget};
 use crate::sync::{AtomicU64, Mutex};
 
-/// log2 of the words that are allocated together.
+/// log2 of the number of words that are allocated together.
 const CHUNK: u32 = if cfg!(loom) { 9 } else { 15 };
 
 /// Blocks of words, all of one size.
@@ -21,20 +21,20 @@ pub(crate) struct Arena {
 #[derive(Debug, Default)]
 struct Free {
     list: Vec<u64>,
-    /// The first block never used.
+    /// The number of the lowest block that was never used.
     fresh: u64,
-    /// Of each chunk that was made.
+    /// The charges of all allocated chunks.
     charges: Vec<Charge>,
 }
 
 impl Arena {
-    /// Room for `words` words of `budget`, in blocks of `1 << log`.
+    /// Creates an arena of `words` words, charged to `budget`, in blocks of `1 << log` words.
     pub(crate) fn new(log: u32, words: u64, budget: &Arc<PageBudget>) -> Self {
         let chunks = (0..words.div_ceil(1 << CHUNK)).map(|_| OnceLock::new()).collect();
         Self { log, budget: Arc::clone(budget), chunks, free: Mutex::default() }
     }
 
-    /// Takes a block, which is all zero; `None` when there is none left.
+    /// Allocates a block, which is all zero. Returns `None` if there is none left.
     pub(crate) fn take(&self) -> Option<u64> {
         let mut free = self.free.lock();
         let block = match free.list.pop() {
@@ -54,18 +54,18 @@ impl Arena {
         Some(block)
     }
 
-    /// Words of the budget that it has taken.
+    /// Returns the number of words of the budget that it uses.
     pub(crate) fn charged(&self) -> u64 {
         (self.free.lock().charges.len() as u64) << CHUNK
     }
 
-    /// Words in blocks that are taken.
+    /// Returns the number of words in allocated blocks.
     pub(crate) fn used(&self) -> u64 {
         let free = self.free.lock();
         free.fresh.saturating_sub(free.list.len() as u64) << self.log
     }
 
-    /// The words of a block.
+    /// Returns the words of a block.
     #[inline(always)]
     pub(crate) fn block(&self, block: u64) -> Option<&[AtomicU64]> {
         let word = block.checked_shl(self.log)?;
@@ -73,7 +73,7 @@ impl Arena {
         chunk.get((word & ((1 << CHUNK) - 1)) as usize..)?.get(..1 << self.log)
     }
 
-    /// Zeroes a block and gives it back.
+    /// Zeroes a block and frees it.
     pub(crate) fn give(&self, block: u64) {
         (0..1 << self.log).for_each(|at| {
             self.store(block, at, 0);
@@ -81,7 +81,7 @@ impl Arena {
         self.free.lock().list.push(block);
     }
 
-    /// A word of a block.
+    /// Returns a word of a block.
     #[inline]
     fn word(&self, block: u64, at: u64) -> Option<&AtomicU64> {
         if at >> self.log != 0 {
@@ -92,13 +92,13 @@ impl Arena {
         chunk.get((word & ((1 << CHUNK) - 1)) as usize)
     }
 
-    /// The value of a word; `None` beyond the block or the arena.
+    /// Returns the value of a word, or `None` if it is outside of the block or the arena.
     #[inline]
     pub(crate) fn load(&self, block: u64, at: u64) -> Option<u64> {
         self.word(block, at).map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Sets a word; `None` if it is outside of the area.
+    /// Sets a word. Returns `None` if it is outside of the block or the arena.
     pub(crate) fn store(&self, block: u64, at: u64, value: u64) -> Option<()> {
         self.word(block, at).map(|word| word.store(value, Ordering::Relaxed))
     }

@@ -1,5 +1,5 @@
-//! TCP connections of the guest that the adapter has taken over: their frames are for QPs, and not
-//! for the guest's network card.
+//! TCP connections of the guest that the adapter has taken over. Their frames are for QPs instead
+//! of the guest's network card.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,12 +12,12 @@ use vrnic_abi::admin::Status;
 
 use crate::limits::MAX_CONNECTIONS;
 
-/// The addresses of a connection, as its own end sees them.
+/// The addresses of a connection, as seen from this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
-    /// The number of the VLAN.
+    /// The VLAN identifier.
     pub vlan: Option<u16>,
-    /// The own address.
+    /// The local address.
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
@@ -31,10 +31,11 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Gives the frames of a connection to a QP, until the result is dropped.
+    /// Assigns the frames of a connection to a QP, until the result is dropped.
     ///
     /// # Errors
-    /// [`Status::Busy`] if another QP has them, [`Status::NoResource`] if there are too many.
+    /// [`Status::Busy`] if they are assigned to another QP, [`Status::NoResource`] if there are too
+    /// many connections.
     pub fn claim(self: &Arc<Self>, tuple: Tuple, qpn: Qpn) -> Result<Claim, Status> {
         let mut qps = self.qps.write();
         if qps.contains_key(&tuple) {
@@ -48,14 +49,14 @@ impl Claims {
         Ok(Claim { claims: Arc::clone(self), tuple })
     }
 
-    /// Returns whether there are any.
+    /// Returns whether there are any connections.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Returns whether there is a connection between these addresses, by any ports.
+    /// Returns whether there is a connection between these IP addresses, whatever its ports are.
     #[must_use]
     pub fn has_between(&self, vlan: Option<u16>, local: IpAddr, remote: IpAddr) -> bool {
         self.qps
@@ -64,7 +65,7 @@ impl Claims {
             .any(|tuple| (tuple.vlan, tuple.local.ip(), tuple.remote.ip()) == (vlan, local, remote))
     }
 
-    /// Returns the QP that the frames of a connection are for.
+    /// Returns the QP for the frames of a connection.
     #[must_use]
     pub fn find(&self, tuple: &Tuple) -> Option<Qpn> {
         self.qps.read().get(tuple).copied()

@@ -1,4 +1,4 @@
-//! Contents of completions, and their place in the entry of a completion queue.
+//! The contents of completions, and their encoding in a completion queue.
 
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
 use vrnic_abi::{Key, Qpn, Srqn};
@@ -6,34 +6,34 @@ use vrnic_abi::{Key, Qpn, Srqn};
 use crate::memory::tpt::Denied;
 use crate::requests::wqe::WqeId;
 
-/// Contents of a completion; the queue adds the rest.
+/// The contents of a completion. The queue adds the other fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// From the WQE.
+    /// The work request ID, from the WQE.
     pub wr_id: u64,
     /// Index of the WQE.
     pub wqe_index: u32,
     /// The QP.
     pub qpn: Qpn,
-    /// Kind of work request.
+    /// Type of the work request.
     pub opcode: Opcode,
-    /// Result.
+    /// Status.
     pub status: Status,
-    /// Which check failed; see docs/adapter.md.
+    /// The number of the check that failed; see docs/adapter.md.
     pub vendor_err: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<[u8; 4]>,
-    /// True if the sender asked for an event.
+    /// True if the sender asked for a solicited event.
     pub solicited: bool,
     /// The sender's QP.
     pub src_qpn: Qpn,
-    /// Of a datagram: where it came from.
+    /// The source of a datagram.
     pub origin: Option<Origin>,
-    /// Of a receive by an XRC target: the SRQ; else zero.
+    /// The SRQ of a receive by an XRC target; otherwise zero.
     pub srqn: Srqn,
-    /// A key that the work request was about.
+    /// The key that the work request or its message concerned.
     pub key: Option<CompletionKey>,
 }
 
@@ -53,7 +53,7 @@ impl From<Status> for WrError {
 }
 
 impl From<Denied> for WrError {
-    /// The error of a request whose own memory the table refuses.
+    /// Returns the error of a request whose local memory access was denied.
     fn from(denied: Denied) -> Self {
         Self { status: Status::LocProtErr, vendor_err: denied as u32 }
     }
@@ -62,13 +62,13 @@ impl From<Denied> for WrError {
 /// A key in a completion.
 #[derive(Clone, Copy, Debug)]
 pub enum CompletionKey {
-    /// The message has ended it.
+    /// The message has invalidated the key.
     Ended(Key),
-    /// The command carried it.
+    /// The command has carried the key.
     Carried(Key),
 }
 
-/// Source of a datagram.
+/// The source of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// True if its network header is IPv4.
@@ -80,7 +80,7 @@ pub struct Origin {
 }
 
 impl Completion {
-    /// A completion of a send work request.
+    /// Returns a completion of a send work request.
     #[must_use]
     pub fn of_send(
         qpn: Qpn,
@@ -105,7 +105,7 @@ impl Completion {
         }
     }
 
-    /// The entry at `index`, written at the time `now`.
+    /// Returns the entry at `index`, written at the time `now`.
     pub(crate) fn entry(&self, index: u32, now: u64) -> Cqe {
         let mut flags = Flags::empty();
         flags.set(Flags::IMM, self.imm.is_some());

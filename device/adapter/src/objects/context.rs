@@ -1,11 +1,11 @@
-//! The small context in which a queue is used.
+//! The context in which a queue is used.
 
 use vrnic_abi::eq::Kind;
 
 use crate::host::{Host, Lane};
 use crate::stats::{Counter, Counters};
 
-/// An adapter's host and counters, in the hands of the thread that uses them.
+/// An adapter's host and counters, for a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a, H> {
     /// The host.
@@ -17,28 +17,29 @@ pub struct Caller<'a, H> {
 }
 
 impl<H: Host> Caller<'_, H> {
-    /// Warns about what the guest does, at a bounded rate.
+    /// Logs a warning about the guest's behaviour, at a bounded rate.
     #[cold]
     pub fn warn(&self, warn: impl FnOnce()) {
         self.stats.limiter.warn(self.host.now(), warn);
     }
 }
 
-/// A turn, as completion queues and shared receive queues see it.
+/// The context of a turn, for completion queues and shared receive queues.
 pub trait QueueContext<'a, H: Host> {
     /// Returns the host.
     fn host(&self) -> &'a H;
 
-    /// Returns the guest's memory, held.
+    /// Returns the guest's memory, which is held.
     fn memory(&self) -> &H::Held<'a>;
 
-    /// Returns the time, which may have been read a little earlier.
+    /// Returns the time, which may have been read slightly earlier.
     fn now(&self) -> u64;
 
-    /// Steps a counter.
+    /// Adds one to a counter.
     fn step(&self, counter: Counter);
 
-    /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
+    /// Logs a warning about the guest's behaviour, at a bounded rate. `warn` gets the adapter's
+    /// name.
     fn warn(&self, warn: impl FnOnce(&str));
 
     /// Reports an asynchronous event.

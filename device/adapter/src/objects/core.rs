@@ -1,5 +1,5 @@
-//! The part of an adapter that all of its objects and turns share. It knows none of them but event
-//! and completion queues.
+//! The part of an adapter that all of its objects and turns share. It refers to no objects except
+//! event and completion queues.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,19 +32,19 @@ pub struct Core<H: Host> {
     pub(crate) port: Port,
     /// The asynchronous event queue, while the adapter is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<EventQueue>>>,
-    /// Events that wait for more completions.
+    /// Events that wait for more completions (interrupt moderation).
     pub(crate) moderation: Moderation,
-    /// CQs whose QPs are about to end.
+    /// CQs that have failed and whose QPs must be ended.
     pub(crate) failing: Failing,
     /// Address ranges of direct transfers.
     pub(crate) ranges: Ranges,
-    /// QPs that other threads want to have a turn, by worker.
+    /// QPs for which other threads have requested a turn, by worker.
     mail: Box<[CachePadded<Mail>]>,
     /// Frames that have arrived, by worker.
     inboxes: Box<[CachePadded<Inbox>]>,
 }
 
-/// Numbers of QPs that other threads want to have a turn.
+/// Numbers of QPs for which other threads have requested a turn.
 #[derive(Debug, Default)]
 struct Mail {
     qpns: Mutex<Vec<Qpn>>,
@@ -52,7 +52,7 @@ struct Mail {
 }
 
 impl<H: Host> Core<H> {
-    /// Makes the core of an adapter with this many workers, after power-on.
+    /// Creates the core of an adapter with this many workers, in its state after power-on.
     pub(crate) fn new(name: &str, mac: [u8; 6], host: H, workers: usize) -> Self {
         let stats = Counters::new(Lane::count(workers));
         Self {
@@ -102,14 +102,14 @@ impl<H: Host> Core<H> {
         Caller { host: &self.host, stats: &self.stats, lane }
     }
 
-    /// Returns whether the port carries traffic: it has a link, and the driver has not closed it.
+    /// Returns whether the port carries traffic: it has a link, and the driver has opened it.
     #[inline]
     #[must_use]
     pub fn carries(&self) -> bool {
         self.port.carries()
     }
 
-    /// Returns the longest packet payload of the port, in bytes.
+    /// Returns the maximum packet payload of the port in bytes.
     #[must_use]
     pub fn mtu_bytes(&self) -> u64 {
         128 << self.port.mtu()
@@ -121,7 +121,8 @@ impl<H: Host> Core<H> {
         self.asynchronous.read().is_some()
     }
 
-    /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
+    /// Logs a warning about the guest's behaviour, at a bounded rate. `warn` gets the adapter's
+    /// name.
     pub fn warn(&self, warn: impl FnOnce(&str)) {
         self.stats.limiter.warn(self.host.now(), || warn(&self.name));
     }
@@ -133,8 +134,8 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones
-    /// too, in this poll and the next ones. The caller may have any of them locked.
+    /// Handles a CQ that has failed: reports its event, and ends the QPs that use it, including
+    /// idle ones, in this poll and the next ones. The caller may hold the lock of any of these QPs.
     #[cold]
     pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
         self.report(Kind::CqError, cq.cqn);
@@ -142,8 +143,8 @@ impl<H: Host> Core<H> {
         self.host.wake(0);
     }
 
-    /// Runs work on this adapter's behalf in another's turn. A panic in it is this adapter's
-    /// failure, not the other's.
+    /// Runs work for this adapter in another adapter's turn. A panic in it counts as a failure of
+    /// this adapter.
     pub(crate) fn contain(&self, work: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             self.host.fail();
@@ -156,7 +157,8 @@ impl<H: Host> Core<H> {
         self.mail.len()
     }
 
-    /// Leaves a QP for its worker, and wakes that; callable from any thread.
+    /// Requests a turn for a QP from its worker, and wakes the worker. Can be called from any
+    /// thread.
     pub(crate) fn post(&self, worker: usize, qpn: Qpn) {
         if let Some(mail) = self.mail.get(worker) {
             mail.qpns.lock().push(qpn);
@@ -165,14 +167,14 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Returns whether something was left for a worker.
+    /// Returns whether a turn was requested from a worker.
     pub(crate) fn has_mail(&self, worker: usize) -> bool {
         self.mail.get(worker).is_some_and(|mail| mail.any.load(Ordering::Acquire))
             || self.inboxes.get(worker).is_some_and(|inbox| inbox.any())
     }
 
-    /// Leaves a frame for a worker, and wakes that; returns whether there was room. Callable from
-    /// any thread.
+    /// Queues a frame for a worker, and wakes the worker. Returns whether there was room. Can be
+    /// called from any thread.
     pub(crate) fn put_frame(&self, worker: usize, frame: Frame) -> bool {
         let put = self.inboxes.get(worker).is_some_and(|inbox| inbox.put(frame));
         if put {
@@ -181,12 +183,12 @@ impl<H: Host> Core<H> {
         put
     }
 
-    /// Returns how many frames a sender that asks may leave for any of the workers.
+    /// Returns the number of frames for which a sender that asks has room at every worker.
     pub(crate) fn frame_room(&self) -> usize {
         self.inboxes.iter().map(|inbox| inbox.room()).min().unwrap_or(0)
     }
 
-    /// Moves frames that were left for a worker to the end of `to`, until that has `most`.
+    /// Moves frames that were queued for a worker to the end of `to`, until it has `most` frames.
     #[inline]
     pub(crate) fn take_frames(&self, worker: usize, to: &mut VecDeque<Frame>, most: usize) {
         if let Some(inbox) = self.inboxes.get(worker).filter(|inbox| inbox.any()) {
@@ -194,7 +196,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Takes what was left for a worker. Returns whether there was anything.
+    /// Takes the turns that were requested from a worker. Returns whether there were any.
     #[inline]
     pub(crate) fn fetch_mail(&self, worker: usize, each: impl FnMut(Qpn)) -> bool {
         let Some(mail) = self.mail.get(worker) else { return false };
@@ -205,7 +207,7 @@ impl<H: Host> Core<H> {
         true
     }
 
-    /// Forgets what was left for workers, events that wait, and direct transfers.
+    /// Discards requested turns, queued frames, waiting events and direct transfers.
     pub(crate) fn clear_work(&self) {
         self.moderation.clear();
         self.failing.clear();

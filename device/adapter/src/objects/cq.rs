@@ -27,11 +27,11 @@ pub struct Cq {
     pub cqn: Cqn,
     /// Its context.
     pub context: ContextId,
-    /// The place of its doorbell.
+    /// The address of its doorbell.
     pub doorbell: Doorbell,
-    /// QPs that complete here, counted once for each queue.
+    /// The number of QPs that complete here. A QP counts once for each of its queues.
     pub users: AtomicU32,
-    /// The queue of its events.
+    /// The event queue for its events.
     pub eq: Arc<EventQueue>,
     inner: Mutex<Inner>,
     /// Numbers of the QPs that complete here.
@@ -42,79 +42,79 @@ pub struct Cq {
 struct Inner {
     ring: Ring,
     pi: u32,
-    /// The user's index as last read. It leads from [`Self::ci`] at that time to [`Self::pi`]: what
-    /// else the user says is a fault.
+    /// The user's consumer index as last read. It must be between its previous value and
+    /// [`Self::pi`]; any other value is an error.
     ci: u32,
     armed: u32,
     arm_seen: u32,
-    /// One past the last solicited entry.
+    /// The index after the last solicited entry.
     solicited: Option<u32>,
     event: Option<u32>,
     failed: bool,
-    /// True once it has been destroyed: neither entries nor events are written any more.
+    /// True if it has been destroyed. Neither entries nor events are written any more.
     ended: bool,
     moderation: Moderation,
     held: Option<HeldEvent>,
-    /// The time with which the adapter's list of waiting events has this CQ, if it does.
+    /// The time under which the adapter's list of waiting events contains this CQ, if it does.
     listed: Option<u64>,
 }
 
 /// The moderation of a queue's events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moderation {
-    /// Completions that must come for an event.
+    /// Number of completions that raise an event.
     count: u32,
-    /// Nanoseconds that the event may wait for them.
+    /// Maximum time in nanoseconds for which an event waits for them.
     period: u64,
 }
 
-/// An event that waits.
+/// An event that waits for more completions.
 #[derive(Clone, Copy, Debug)]
 struct HeldEvent {
-    /// Completions so far.
+    /// Number of completions so far.
     count: u32,
-    /// The time when it is due in any case.
+    /// The time at which the event is due in any case.
     until: u64,
 }
 
-/// True if a completion is to raise an event.
+/// Whether a completion raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// No.
     No,
     /// Yes; [`Cq::fire`] reports it.
     Now,
-    /// It waits for more, and has to be put on the list of those that wait.
+    /// The event waits for more completions, and must be added to the list of waiting events.
     Later {
-        /// Until then.
+        /// The time at which it is due.
         due: u64,
-        /// The time with which the list has the CQ already.
+        /// The time under which the list contains the CQ already.
         listed: Option<u64>,
     },
 }
 
-/// Result for an event that waited.
+/// The state of a waiting event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// It waits until this time.
     Until(u64),
-    /// Its time has come.
+    /// It is due.
     Due,
-    /// The event has been reported.
+    /// It has been reported.
     Gone,
 }
 
-/// The queue takes no entry any more.
+/// The queue has no room for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// Since this entry.
+    /// This entry is the first one without room.
     Now,
-    /// Since an earlier one.
+    /// It has failed at an earlier entry.
     Earlier,
 }
 
 impl Cq {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(
         cqn: Cqn,
@@ -134,25 +134,25 @@ impl Cq {
         }
     }
 
-    /// A QP completes here from now on.
+    /// Records that a QP completes here.
     pub fn attach(&self, qpn: Qpn) {
         self.feeders.lock().insert(qpn);
     }
 
-    /// A QP does not complete here any more.
+    /// Records that a QP does not complete here any more.
     pub fn detach(&self, qpn: Qpn) {
         self.feeders.lock().remove(&qpn);
     }
 
-    /// Numbers of QPs that complete here, from `first` on in ascending order.
+    /// Returns the numbers of QPs that complete here, from `first` on, in ascending order.
     pub fn feeders<const FEW: usize>(&self, first: Qpn) -> ArrayVec<Qpn, FEW> {
         self.feeders.lock().range(first..).take(FEW).copied().collect()
     }
 
-    /// Writes an entry; tells whether an event is due.
+    /// Writes an entry. Returns whether an event is due.
     ///
     /// # Errors
-    /// When the queue is full, or was, or its memory is gone.
+    /// Returns an error if the queue is full, has been full, or its memory is not accessible.
     #[inline]
     pub fn push<'a, H: Host + 'a>(
         &self,
@@ -165,7 +165,8 @@ impl Cq {
         }
         let mut room = inner.used() < inner.ring.size();
         if !room {
-            // The user's index is read when it matters: its line moves between two processors.
+            // The user's index is read only when necessary, because its cache line moves between
+            // two processors.
             let ci = turn.host().bar_load32(self.doorbell.cq_ci());
             room = inner.consumed(ci) && inner.used() < inner.ring.size();
         }
@@ -225,15 +226,15 @@ impl Cq {
         }
     }
 
-    /// Sets moderation: see [`vrnic_abi::admin::ModifyCq`].
+    /// Sets the interrupt moderation: see [`vrnic_abi::admin::ModifyCq`].
     pub fn set_moderation(&self, count: u16, period_us: u16) {
         let (count, period) = (count.into(), u64::from(period_us) * 1000);
         self.inner.lock().moderation = Moderation { count, period };
     }
 
-    /// Continues in another ring; returns the index of the first entry there. `None` when more
-    /// entries wait for the user than that has room for, or the queue has failed: all is as before
-    /// then.
+    /// Continues in another ring. Returns the index of the first entry there. Returns `None`
+    /// without a change if the ring has no room for the entries that wait for the user, or if the
+    /// queue has failed.
     pub fn resize(&self, host: &impl DoorbellBar, ring: Ring) -> Option<u32> {
         let mut inner = self.inner.lock();
         let ci = host.bar_load32(self.doorbell.cq_ci());
@@ -243,12 +244,12 @@ impl Cq {
         let old = std::mem::replace(&mut inner.ring, ring);
         let first = inner.pi;
         drop(inner);
-        // The old one's page table may be long.
+        // Dropped without the lock, because the page table of the old ring may be long.
         drop(old);
         Some(first)
     }
 
-    /// Looks whether an event waits still.
+    /// Checks whether an event still waits.
     #[must_use]
     pub fn release(&self, now: u64) -> Held {
         let mut inner = self.inner.lock();
@@ -262,12 +263,12 @@ impl Cq {
         if inner.held.take().is_some() { Held::Due } else { Held::Gone }
     }
 
-    /// Takes the time with which the adapter's list of waiting events has this CQ.
+    /// Removes the time under which the adapter's list of waiting events contains this CQ.
     pub fn unlist(&self) -> Option<u64> {
         self.inner.lock().listed.take()
     }
 
-    /// Looks at the slot for an arm request; returns whether there was one.
+    /// Checks the doorbell slot for an arm request. Returns whether there was one.
     pub fn look<H: Host>(&self, caller: &Caller<'_, H>) -> bool {
         let mut inner = self.inner.lock();
         let arm = arm_of(caller.host.bar_load64(self.doorbell.cq_ci_and_arm()));
@@ -275,7 +276,7 @@ impl Cq {
             return false;
         }
         inner.arm_seen = arm;
-        // The request's store came after that of the index it goes with.
+        // The guest stores the request after the index that belongs to it.
         let seen = caller.host.bar_load32(self.doorbell.cq_seen());
         let size = inner.ring.size();
         let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
@@ -287,7 +288,7 @@ impl Cq {
         };
         if due {
             inner.armed = 0;
-            // One that waits is told with this one.
+            // This event also covers one that waits.
             inner.held = None;
             drop(inner);
             self.fire(caller);
@@ -295,8 +296,8 @@ impl Cq {
         true
     }
 
-    /// Ends the queue: on return neither entries nor events are written for it any more, even
-    /// if other objects still refer to it.
+    /// Ends the queue. On return neither entries nor events are written for it any more, even if
+    /// other objects still refer to it.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
         (inner.ended, inner.failed, inner.held) = (true, true, None);
@@ -331,14 +332,14 @@ impl Inner {
         }
     }
 
-    /// Entries that the user has not given back, as far as we know.
+    /// Returns the number of entries that the user has not consumed, by its last known index.
     #[inline]
     fn used(&self) -> u32 {
         self.pi.wrapping_sub(self.ci)
     }
 
-    /// Takes the user's index over, unless it is one that there cannot be: behind what it was, or
-    /// beyond what was written.
+    /// Updates the user's index. Returns false for an invalid one: before the previous index, or
+    /// beyond the last written entry.
     #[inline]
     fn consumed(&mut self, ci: u32) -> bool {
         let sound = self.pi.wrapping_sub(ci) <= self.used();
@@ -348,7 +349,7 @@ impl Inner {
         sound
     }
 
-    /// Decides what to do when an event is due, or waits already, and a completion has come.
+    /// Decides what to do after a completion if an event is due or waits already.
     #[inline]
     fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {
         let Moderation { count, period } = self.moderation;

@@ -16,7 +16,7 @@ use crate::objects::context::Caller;
 use crate::objects::held_events::{HeldEvent, HeldEvents, Oldest, Subject};
 use crate::stats::Counter;
 
-/// Held events that are moved in one poll.
+/// Maximum number of held events that are moved in one poll.
 const FEW: usize = 64;
 
 /// An event queue.
@@ -26,29 +26,29 @@ pub struct EventQueue {
     pub eqn: Eqn,
     /// Its MSI-X vector.
     pub vector: u16,
-    /// The place of its doorbell, in UAR 0.
+    /// The address of its doorbell, in UAR 0.
     pub doorbell: Doorbell,
-    /// CQs bound to it.
+    /// The number of CQs bound to it.
     pub users: AtomicU32,
     ring: Ring,
     inner: Mutex<Inner>,
     holding: AtomicBool,
-    /// Set with `holding`: one look for all queues of the adapter.
+    /// Set together with `holding`, so that one flag covers all queues of the adapter.
     any_holding: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     pi: u32,
-    /// By place in the ring: the CQ whose completion event was written there last, or zero.
+    /// For each place of the ring, the CQ whose completion event was last written there, or zero.
     cqns: Vec<Cqn>,
     held: HeldEvents,
-    /// Its memory is the guest's again: no event is written or held back any more.
+    /// True after the end of the queue: no event is written or held any more.
     ended: bool,
 }
 
 impl EventQueue {
-    /// An empty queue, which sets `any_holding` when it holds events back.
+    /// Creates an empty queue, which sets `any_holding` when it holds events.
     #[must_use]
     pub fn new(
         eqn: Eqn,
@@ -90,8 +90,8 @@ impl EventQueue {
         }
     }
 
-    /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still.
-    /// Returns the position of the event that will tell the guest.
+    /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, has not been
+    /// consumed. Returns the position of the event by which the guest learns of the completion.
     pub fn push_completion<H: Host>(
         &self,
         caller: &Caller<'_, H>,
@@ -102,8 +102,8 @@ impl EventQueue {
         if inner.ended {
             return None;
         }
-        // The guest publishes its index before it looks at the CQ, and the CQE was written before
-        // this: one of the two sees the other.
+        // The guest publishes its index before it checks the CQ, and the CQE was written before
+        // this point. So at least one of the two sees the other's store.
         fence(Ordering::SeqCst);
         let ci = caller.host.bar_load32(self.doorbell.eq_ci());
         if let Some(position) = position
@@ -123,21 +123,22 @@ impl EventQueue {
         None
     }
 
-    /// Returns whether the entry at `position` is an event of this CQ, in the queue, and not yet
-    /// consumed. Indices wrap; the place's last owner tells a position from one of an earlier lap.
+    /// Returns whether the entry at `position` is an event of this CQ that has not been consumed.
+    /// Indices wrap around; `cqns` distinguishes a position from the same place in an earlier
+    /// round.
     fn waits(&self, inner: &Inner, position: u32, ci: u32, cqn: Cqn) -> bool {
         let unread = inner.pi.wrapping_sub(ci);
         let owner = inner.cqns.get(self.place(position));
         unread <= self.ring.size() && position.wrapping_sub(ci) < unread && owner == Some(&cqn)
     }
 
-    /// The place in the ring of an index.
+    /// Returns the place in the ring of an index.
     fn place(&self, index: u32) -> usize {
         (index & (self.ring.size() - 1)) as usize
     }
 
-    /// Moves held events into the queue as far as there is room, and drops those that are not
-    /// wanted any more: a few of them. Returns how many.
+    /// Moves some held events into the queue while there is room, and drops those that are
+    /// obsolete. Returns the number of events moved or dropped.
     pub fn release<H: Host>(&self, caller: &Caller<'_, H>) -> usize {
         if !self.holding.load(Ordering::Acquire) {
             return 0;
@@ -157,14 +158,14 @@ impl EventQueue {
         moved
     }
 
-    /// Drops events that are held back for an object that ends.
+    /// Drops held events of an object that ends.
     pub fn forget(&self, subject: Subject) {
         if self.holding() {
             self.inner.lock().held.forget(subject);
         }
     }
 
-    /// Ends the queue: on return nothing is written to it any more, even if other objects still
+    /// Ends the queue. On return nothing is written to it any more, even if other objects still
     /// refer to it.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
@@ -172,8 +173,8 @@ impl EventQueue {
         self.holding.store(false, Ordering::Release);
     }
 
-    /// Notes that events are held back, and wakes a worker, which tries again until there is room:
-    /// all may sleep, and any thread may have reported the event.
+    /// Records that events are held, and wakes a worker, which tries again until there is room. All
+    /// workers may be asleep, because any thread may have reported the event.
     fn hold(&self, host: &impl Interrupts) {
         self.holding.store(true, Ordering::SeqCst);
         self.any_holding.store(true, Ordering::SeqCst);
@@ -193,18 +194,18 @@ impl EventQueue {
         }
     }
 
-    /// Returns whether events are held back.
+    /// Returns whether events are held.
     #[must_use]
     pub fn holding(&self) -> bool {
         self.holding.load(Ordering::Acquire)
     }
 
-    /// Writes an entry, and raises the vector if the guest has consumed all before it; false when
-    /// the queue is full or its memory is gone.
+    /// Writes an entry. Raises the vector if the guest has consumed all entries before it. Returns
+    /// false if the queue is full or its memory is not accessible.
     ///
-    /// A guest that has not will come to this entry without being told: it publishes its index,
-    /// with a full barrier, before it looks at the next entry, and here an entry is written, with a
-    /// full barrier, before the index is read.
+    /// Otherwise the guest reads this entry without an interrupt: the guest publishes its index,
+    /// with a full barrier, before it checks the next entry, and this function writes the entry,
+    /// with a full barrier, before it reads the index.
     fn write<H: Host>(
         &self,
         caller: &Caller<'_, H>,

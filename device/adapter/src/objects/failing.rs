@@ -1,5 +1,5 @@
-//! CQs that take no more entries, and the QPs that end for it: a few in each poll, since there may
-//! be tens of thousands.
+//! CQs that have failed, and the QPs that must end because of it. There may be tens of thousands,
+//! so each poll ends a few of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use crate::objects::cq::Cq;
 use vrnic_abi::Qpn;
 
-/// QPs that end between two looks at the slice.
+/// Number of QPs that are ended between two checks of the slice.
 const FEW: usize = 16;
 
-/// A failed CQ, and the numbers of some QPs that feed it.
+/// A failed CQ, and the numbers of some QPs that use it.
 type Feeders = (Arc<Cq>, ArrayVec<Qpn, FEW>);
 
-/// The CQs of an adapter that have failed, each with the number of the QP that comes next.
+/// The CQs of an adapter that have failed, each with the number of the next QP to end.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     queue: Mutex<VecDeque<(Arc<Cq>, Qpn)>>,
@@ -25,19 +25,19 @@ pub(crate) struct Failing {
 }
 
 impl Failing {
-    /// The QPs that feed `cq` are to end.
+    /// Adds a CQ, so that the QPs that use it are ended.
     pub(crate) fn add(&self, cq: &Arc<Cq>) {
         self.queue.lock().push_back((Arc::clone(cq), Qpn::default()));
         self.any.store(true, Ordering::Release);
     }
 
-    /// Returns whether there are more.
+    /// Returns whether there are more QPs to end.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Takes the QPs that come next.
+    /// Returns the next QPs to end.
     pub(crate) fn take(&self) -> Option<Feeders> {
         let mut queue = self.queue.lock();
         let (cq, next) = queue.front_mut()?;
@@ -51,7 +51,7 @@ impl Failing {
         Some((cq, few))
     }
 
-    /// Forgets all.
+    /// Removes all CQs.
     pub(crate) fn clear(&self) {
         let mut queue = self.queue.lock();
         queue.clear();

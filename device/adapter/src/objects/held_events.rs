@@ -1,19 +1,19 @@
-//! Events that wait for room in their queue.
+//! Events that wait for room in their event queue.
 //!
-//! An object that ends takes its events with it. They stay in the list, however many there are, and
-//! are passed over when their turn comes: of the events about an object, only the youngest are
-//! still wanted, since what ends is all that was reported before.
+//! The end of an object makes its events obsolete. They stay in the list, however many they are,
+//! and are dropped when they are next: of the events of an object number, only the youngest are
+//! still wanted, since an end makes all earlier ones obsolete.
 
 use std::collections::{HashMap, VecDeque};
 
 use vrnic_abi::eq::Kind;
 use vrnic_abi::{Cqn, Qpn, Srqn};
 
-/// Most events that are held, those included that are not wanted any more. CQs hold at most one
-/// each, so only a guest that provokes asynchronous events and never looks at them gets here.
+/// Maximum number of held events, including obsolete ones. CQs hold at most one each, so only a
+/// guest that provokes asynchronous events and never reads them reaches this limit.
 pub(super) const HELD_MAX: usize = 1 << 17;
 
-/// The object that an event is about.
+/// The object that an event concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The completions of a CQ.
@@ -27,7 +27,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Returns the object of an event; `None` if the event is about the adapter.
+    /// Returns the object of an event, or `None` if the event concerns the adapter.
     fn of(kind: Kind, id: u32) -> Option<Self> {
         match kind {
             Kind::Completion => Some(Self::Completions(id.into())),
@@ -49,11 +49,11 @@ impl Subject {
 #[derive(Debug, Default)]
 pub(super) struct HeldEvents {
     events: VecDeque<HeldEvent>,
-    /// Of each object with events in the list: how many there are.
+    /// The numbers of events in the list for each object.
     subjects: HashMap<Subject, Count>,
 }
 
-/// An event, and the number of the object that it is about.
+/// An event, and the number of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldEvent {
     pub(super) kind: Kind,
@@ -64,15 +64,15 @@ pub(super) struct HeldEvent {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Oldest {
     pub(super) event: HeldEvent,
-    /// True if it is still wanted.
+    /// True if it is not obsolete.
     pub(super) wanted: bool,
 }
 
 #[derive(Debug, Default)]
 struct Count {
-    /// Events in the list.
+    /// The number of events in the list.
     held: usize,
-    /// The youngest of them, which are still wanted.
+    /// The number of the youngest events that are not obsolete.
     wanted: usize,
 }
 
@@ -82,7 +82,7 @@ impl HeldEvents {
         self.events.is_empty()
     }
 
-    /// Adds an event; false when there are too many.
+    /// Adds an event. Returns false if there are too many.
     #[must_use]
     pub(super) fn push(&mut self, kind: Kind, id: u32) -> bool {
         if self.events.len() >= HELD_MAX {
@@ -97,9 +97,8 @@ impl HeldEvents {
         true
     }
 
-    /// Adds the completion event of a CQ, unless it has one in the list, which tells of all
-    /// completions. One that was not wanted any more is wanted again. Returns whether there was
-    /// none that was wanted.
+    /// Adds the completion event of a CQ, unless the list contains one, which covers all
+    /// completions. An obsolete one becomes wanted again. Returns whether there was no wanted one.
     pub(super) fn push_completion(&mut self, cqn: Cqn) -> bool {
         let count = self.subjects.entry(Subject::Completions(cqn)).or_default();
         let new = count.wanted == 0;
@@ -111,7 +110,7 @@ impl HeldEvents {
         new
     }
 
-    /// Returns the oldest event, and whether it is still wanted.
+    /// Returns the oldest event, and whether it is not obsolete.
     pub(super) fn first(&self) -> Option<Oldest> {
         let event @ HeldEvent { kind, id } = *self.events.front()?;
         let count = Subject::of(kind, id).and_then(|subject| self.subjects.get(&subject));
@@ -119,7 +118,7 @@ impl HeldEvents {
         Some(Oldest { event, wanted })
     }
 
-    /// Takes the oldest event out.
+    /// Removes the oldest event.
     pub(super) fn pop(&mut self) {
         let Some(HeldEvent { kind, id }) = self.events.pop_front() else { return };
         let Some(subject) = Subject::of(kind, id) else { return };
@@ -132,8 +131,7 @@ impl HeldEvents {
         }
     }
 
-    /// Drops the events about an object that ends, in a time that does not depend on how many
-    /// events there are.
+    /// Makes the events of an object that ends obsolete, in constant time.
     pub(super) fn forget(&mut self, subject: Subject) {
         if let Some(count) = self.subjects.get_mut(&subject) {
             count.wanted = 0;

@@ -1,12 +1,12 @@
-//! Numbered objects.
+//! Tables of numbered objects.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Objects by number, of the type `N`. Numbers are given round-robin, so that one is not used again
-/// soon after its object's end.
+/// Objects by their number of type `N`. Numbers are assigned round-robin, so that a number is not
+/// reused soon after its object's end.
 #[derive(Debug)]
 pub struct IdTable<N, T> {
     inner: RwLock<Inner<T>>,
@@ -23,31 +23,31 @@ struct Inner<T> {
 }
 
 impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
-    /// A table for up to `max` objects, numbered from `first` on.
+    /// Creates a table for up to `max` objects, numbered from `first` on.
     #[must_use]
     pub fn new(first: u32, max: u32) -> Self {
         let inner = Inner { slots: Vec::new(), next: 0, used: 0 };
         Self { inner: RwLock::new(inner), first, max, number: PhantomData }
     }
 
-    /// The object with this number.
+    /// Returns the object with this number.
     #[must_use]
     pub fn get(&self, id: N) -> Option<Arc<T>> {
         let index = usize::try_from(id.into().checked_sub(self.first)?).ok()?;
         self.inner.read().slots.get(index)?.clone()
     }
 
-    /// Adds an object that learns its number from `make`; `None` when the table is full.
+    /// Adds an object that gets its number in `make`. Returns `None` if the table is full.
     ///
     /// # Errors
-    /// Returns the error of `make`; the table is unchanged then.
+    /// Returns the error of `make`. The table is unchanged then.
     pub fn insert<E>(&self, make: impl FnOnce(N) -> Result<T, E>) -> Result<Option<Arc<T>>, E> {
         let mut inner = self.inner.write();
         if inner.used >= self.max {
             return Ok(None);
         }
         let len = inner.slots.len();
-        // Grow before a number is used again, until the table has its full size.
+        // The table grows to its full size before a number is reused.
         let index = if len < self.max as usize {
             len
         } else {
@@ -72,7 +72,7 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
         Ok(Some(object))
     }
 
-    /// Takes an object out.
+    /// Removes an object, and returns it.
     pub fn remove(&self, id: N) -> Option<Arc<T>> {
         let index = usize::try_from(id.into().checked_sub(self.first)?).ok()?;
         let mut inner = self.inner.write();
@@ -81,14 +81,14 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
         Some(object)
     }
 
-    /// Takes all objects out. Their numbers are not given again soon.
+    /// Removes all objects, and returns them. Their numbers are not reused soon.
     pub fn drain(&self) -> Vec<Arc<T>> {
         let mut inner = self.inner.write();
         inner.used = 0;
         inner.slots.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// Takes all objects out; the next gets the first number again.
+    /// Removes all objects. The next one gets the first number again.
     pub fn restart(&self) {
         let mut inner = self.inner.write();
         (inner.used, inner.next) = (0, 0);
@@ -107,7 +107,7 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
         self.len() == 0
     }
 
-    /// All objects.
+    /// Returns all objects.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<T>> {
         self.inner.read().slots.iter().flatten().cloned().collect()

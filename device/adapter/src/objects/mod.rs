@@ -1,19 +1,20 @@
-//! The objects of an adapter and who uses whom. All changes are made under [`Objects::admin`], so
-//! counts of users cannot race; look-ups need no lock but the tables' own.
+//! The objects of an adapter, and the references between them. All changes are made under
+//! [`Objects::admin`], so that counts of users cannot race. Look-ups need only the tables' own
+//! locks.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`id_table`] | objects by number |
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
 //! | [`held_events`] | events that wait for room in their queue |
-//! | [`core`] | what all objects share: host, identity, counters, port, events |
-//! | [`context`] | the turn, as a queue sees it |
+//! | [`core`] | the part that all objects share: host, identity, counters, port, events |
+//! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`multicast`] | multicast groups and their members |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
-//! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; where doorbells are in BAR2 |
+//! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
 
 pub mod claims;
 pub mod completion;
@@ -57,12 +58,12 @@ use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Uar, UarList};
 
-/// A user context, or the kernel's.
+/// A user context, or the context of the kernel.
 #[derive(Debug)]
 pub struct Context {
-    /// Its number; 0 is the kernel's.
+    /// Its number; the kernel has 0.
     pub id: ContextId,
-    /// UARs and PDs that belong to it.
+    /// The number of UARs and PDs that belong to it.
     pub users: AtomicU32,
 }
 
@@ -73,27 +74,27 @@ pub struct Pd {
     pub pdn: Pdn,
     /// Its context.
     pub context: ContextId,
-    /// QPs, SRQs and regions that belong to it.
+    /// The number of QPs, SRQs and regions that belong to it.
     pub users: AtomicU32,
 }
 
-/// An XRC domain: which QPs of any context reach which SRQs of any context.
+/// An XRC domain, in which QPs of all contexts can reach SRQs of all contexts.
 #[derive(Debug)]
 pub struct Xrcd {
     /// Its number.
     pub xrcdn: Xrcdn,
-    /// SRQs and XRC targets that belong to it.
+    /// The number of SRQs and XRC targets that belong to it.
     pub users: AtomicU32,
 }
 
-/// The admin queue's own state.
+/// The state of the admin queue.
 #[derive(Debug, Default)]
 pub struct Admin {
-    /// Rings, while enabled.
+    /// The rings, while the adapter is enabled.
     pub rings: Option<crate::registers::Rings>,
-    /// Next command.
+    /// Index of the next command.
     pub ci: u32,
-    /// Next completion.
+    /// Index of the next completion.
     pub pi: u32,
 }
 
@@ -113,25 +114,25 @@ pub struct Objects<H: Host> {
     pub srqs: Arc<IdTable<Srqn, Srq>>,
     /// XRC domains by number.
     pub xrcds: IdTable<Xrcdn, Xrcd>,
-    /// QPs by number, but for the one of the general services.
+    /// QPs by number, except the general services QP.
     qps: IdTable<Qpn, Qp<H>>,
-    /// The QP of the general services.
+    /// The general services QP.
     gsi: RwLock<Option<Arc<Qp<H>>>>,
     /// Completion event queues by number.
     pub eqs: IdTable<Eqn, EventQueue>,
     /// UARs by number.
     pub uars: IdTable<UarIndex, Uar<H>>,
-    /// UARs that the workers look at.
+    /// UARs that the workers poll.
     pub active_uars: RwLock<Vec<Arc<Uar<H>>>>,
-    /// Steps when that list has changed; workers keep copies.
+    /// Version of `active_uars`; workers keep copies of that list.
     uars_version: AtomicU64,
-    /// True if an event queue may hold events back.
+    /// True if an event queue may hold events.
     pub holding: Arc<AtomicBool>,
-    /// Event queues that may hold events back, the asynchronous one included.
+    /// Event queues that may hold events, including the asynchronous one.
     pub active_eqs: RwLock<Vec<Arc<EventQueue>>>,
     /// Memory of device-resident send queues.
     pub sq_memory: Mutex<SqMemory>,
-    /// Room for page addresses.
+    /// The budget of page addresses.
     pub page_budget: Arc<PageBudget>,
     /// The GID table.
     pub gids: RwLock<Vec<Option<SetGid>>>,
@@ -142,7 +143,7 @@ pub struct Objects<H: Host> {
 }
 
 impl<H: Host> Objects<H> {
-    /// No objects yet, with room for as many as `limits` say.
+    /// Creates an empty set of objects with these limits.
     #[must_use]
     pub fn new(core: &Arc<Core<H>>, limits: &Limits) -> Self {
         Self {
@@ -169,19 +170,19 @@ impl<H: Host> Objects<H> {
         }
     }
 
-    /// The core of the adapter.
+    /// Returns the core of the adapter.
     #[must_use]
     pub fn core(&self) -> &Arc<Core<H>> {
         &self.core
     }
 
-    /// Forgets all objects but QPs, which need an orderly end.
+    /// Removes all objects except QPs, which are ended in an orderly way before.
     pub fn clear(&self) {
         self.set_uars(Vec::new());
         self.uars.restart();
         self.srqs.drain();
         self.xrcds.drain();
-        // A worker or a peer may be about to report an event of a CQ that it has seen.
+        // A worker or a peer may be about to report an event of a CQ that it has looked up.
         self.cqs.drain().iter().for_each(|cq| cq.end());
         self.active_eqs.write().drain(..).for_each(|eq| eq.end());
         self.eqs.drain();
@@ -192,13 +193,13 @@ impl<H: Host> Objects<H> {
         self.groups.clear();
     }
 
-    /// A QP by number.
+    /// Returns the QP with this number.
     #[must_use]
     pub fn qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
         if qpn.get() == GSI_QPN { self.gsi.read().clone() } else { self.qps.get(qpn) }
     }
 
-    /// Adds a QP of this type, which learns its number from `make`; `None` when there is no room.
+    /// Adds a QP of this type, which gets its number in `make`. Returns `None` if there is no room.
     pub fn add_qp(&self, kind: Type, make: impl FnOnce(Qpn) -> Qp<H>) -> Option<Arc<Qp<H>>> {
         if kind != Type::Gsi {
             return self.qps.insert(|qpn| Ok::<_, Infallible>(make(qpn))).unwrap_or_default();
@@ -210,19 +211,19 @@ impl<H: Host> Objects<H> {
         gsi.insert(Arc::new(make(Qpn::new(GSI_QPN)))).clone().into()
     }
 
-    /// Takes a QP out.
+    /// Removes a QP, and returns it.
     pub fn remove_qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
         if qpn.get() == GSI_QPN { self.gsi.write().take() } else { self.qps.remove(qpn) }
     }
 
-    /// Takes all QPs out.
+    /// Removes all QPs, and returns them.
     pub fn drain_qps(&self) -> Vec<Arc<Qp<H>>> {
         let mut qps = self.qps.drain();
         qps.extend(self.gsi.write().take());
         qps
     }
 
-    /// All QPs.
+    /// Returns all QPs.
     #[must_use]
     pub fn all_qps(&self) -> Vec<Arc<Qp<H>>> {
         let mut qps = self.qps.all();
@@ -230,26 +231,26 @@ impl<H: Host> Objects<H> {
         qps
     }
 
-    /// A valid entry of the GID table.
+    /// Returns a valid entry of the GID table.
     #[must_use]
     pub fn gid(&self, index: u16) -> Option<SetGid> {
         self.gids.read().get(usize::from(index)).copied().flatten()
     }
 
-    /// Returns whether the GID table holds this address on this VLAN.
+    /// Returns whether the GID table contains this address on this VLAN.
     #[must_use]
     pub fn has_gid(&self, gid: [u8; 16], vlan: u16) -> bool {
         let gids = self.gids.read();
         gids.iter().flatten().any(|entry| entry.gid == gid && entry.vlan.get() == vlan)
     }
 
-    /// Returns whether the port is on this VLAN: whether any address is.
+    /// Returns whether any address of the port is on this VLAN.
     #[must_use]
     pub fn has_vlan(&self, vlan: u16) -> bool {
         self.gids.read().iter().flatten().any(|entry| entry.vlan.get() == vlan)
     }
 
-    /// Rereads which UARs are in use.
+    /// Updates the list of UARs in use.
     pub fn refresh_uars(&self) {
         self.set_uars(self.uars.all());
     }
@@ -267,7 +268,7 @@ impl<H: Host> Objects<H> {
         self.uars_version.load(Ordering::Acquire) == version
     }
 
-    /// Brings a worker's copy of the list of UARs up to date.
+    /// Updates a worker's copy of the list of UARs.
     #[inline]
     pub fn look_at_uars(&self, copy: &mut UarList<H>) {
         if !self.has_uars(copy.version) {
@@ -277,7 +278,7 @@ impl<H: Host> Objects<H> {
         }
     }
 
-    /// Rereads which event queues are in use.
+    /// Updates the list of event queues in use.
     pub fn refresh_eqs(&self, asynchronous: &Arc<EventQueue>) {
         let mut eqs = self.eqs.all();
         eqs.push(Arc::clone(asynchronous));
@@ -285,17 +286,17 @@ impl<H: Host> Objects<H> {
     }
 }
 
-/// One more user.
+/// Counts one more user.
 pub fn hold(users: &AtomicU32) {
     users.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One user less.
+/// Counts one user less.
 pub fn release(users: &AtomicU32) {
     users.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Returns whether there is any.
+/// Returns whether there are any users.
 #[must_use]
 pub fn held(users: &AtomicU32) -> bool {
     users.load(Ordering::Relaxed) != 0

@@ -1,4 +1,4 @@
-//! Interrupt moderation: events of CQs that wait for more completions, or for their time.
+//! Interrupt moderation: events of CQs that wait for more completions, or for a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 use crate::objects::cq::{Cq, Held};
 use vrnic_abi::Cqn;
 
-/// CQs that are looked at between two looks at the slice.
+/// Number of CQs that are handled between two checks of the slice.
 const FEW: usize = 16;
-/// [`Moderation::first`] when none waits.
+/// The value of [`Moderation::first`] if no event waits.
 const NEVER: u64 = u64::MAX;
 
-/// The CQs of an adapter with an event that waits.
+/// The CQs of an adapter with a waiting event.
 #[derive(Debug)]
 pub(crate) struct Moderation {
-    /// By the time at which to look at them, and number.
+    /// The CQs by the time at which to check them, and by number.
     waiting: Mutex<Waiting>,
-    /// When the first is due, for a look without the lock.
+    /// The time at which the first event is due, for a check without the lock.
     first: AtomicU64,
 }
 
-/// Result of a look at the events that wait.
+/// The result of a check of the waiting events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fired {
-    /// True if there was one whose time had come.
+    /// True if one of them was due.
     pub(crate) any: bool,
-    /// When the next is due.
+    /// The time at which the next one is due.
     pub(crate) next: Option<u64>,
 }
 
@@ -42,7 +42,8 @@ impl Default for Moderation {
 }
 
 impl Moderation {
-    /// An event of `cq` waits until `due`; it stood in the list with the time `listed`, if any.
+    /// Adds `cq`, whose event waits until `due`. `listed` is the time under which it is in the
+    /// list, if it is.
     pub(crate) fn add(&self, cq: &Arc<Cq>, due: u64, listed: Option<u64>) {
         let mut waiting = self.waiting.lock();
         if let Some(listed) = listed {
@@ -52,7 +53,7 @@ impl Moderation {
         self.note_first(&waiting);
     }
 
-    /// Calls `fire` for CQs whose time has come, a few of them.
+    /// Calls `fire` for some of the CQs whose event is due.
     #[inline]
     pub(crate) fn look(&self, now: impl FnOnce() -> u64, mut fire: impl FnMut(&Cq)) -> Fired {
         let first = self.first.load(Ordering::Relaxed);
@@ -63,13 +64,13 @@ impl Moderation {
         if now < first {
             return Fired { any: false, next: Some(first) };
         }
-        // Not under the lock: an event may take long, and other workers have some to add.
+        // Called without the lock: an event may take long, and other workers may want to add some.
         self.take(now).iter().for_each(|cq| fire(cq));
         let next = Some(self.first.load(Ordering::Relaxed)).filter(|first| *first != NEVER);
         Fired { any: true, next }
     }
 
-    /// Takes out those whose events are due, a few of them.
+    /// Removes some of the CQs whose event is due, and returns them.
     fn take(&self, now: u64) -> ArrayVec<Arc<Cq>, FEW> {
         let mut waiting = self.waiting.lock();
         let mut due = ArrayVec::new();
@@ -88,7 +89,7 @@ impl Moderation {
         due
     }
 
-    /// Drops the event of a CQ that is destroyed.
+    /// Removes a CQ that is destroyed.
     pub(crate) fn forget(&self, cq: &Cq) {
         let mut waiting = self.waiting.lock();
         if let Some(listed) = cq.unlist() {
@@ -97,7 +98,7 @@ impl Moderation {
         }
     }
 
-    /// Drops all.
+    /// Removes all CQs.
     pub(crate) fn clear(&self) {
         let mut waiting = self.waiting.lock();
         waiting.clear();

@@ -1,5 +1,5 @@
-//! Multicast groups of an adapter: which of its QPs receive what is sent to a group. There is no
-//! list of the adapters that have members; a datagram to a group is offered to all.
+//! The multicast groups of an adapter, with the QPs that receive the messages of each group. There
+//! is no list of the adapters with members; a datagram to a group is offered to all adapters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Full;
 /// A member.
 #[derive(Debug)]
 pub struct Member<H: Host> {
-    /// Its place in the order in which QPs of all adapters have joined groups.
+    /// Its position in the order in which QPs of all adapters have joined groups.
     pub joined: u64,
     /// The QP.
     pub qp: Arc<Qp<H>>,
@@ -34,7 +34,7 @@ impl<H: Host> Clone for Member<H> {
     }
 }
 
-/// Members by group, in the order in which they joined. A group exists as long as it has members.
+/// Members by group, in the order in which they joined. A group exists while it has members.
 #[derive(Debug)]
 pub struct Groups<H: Host>(RwLock<BTreeMap<Mgid, Vec<Member<H>>>>);
 
@@ -45,16 +45,16 @@ impl<H: Host> Default for Groups<H> {
 }
 
 impl<H: Host> Groups<H> {
-    /// Groups with members.
+    /// Returns the number of groups with members.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.read().len()
     }
 
-    /// Makes a QP a member, if it is none; `join` gives its place in the order.
+    /// Makes a QP a member, if it is not one. `join` returns its position in the order.
     ///
     /// # Errors
-    /// [`Full`] when the group has as many members as it can, or there are as many groups.
+    /// [`Full`] if the group has the maximum number of members, or if there are too many groups.
     pub fn attach(
         &self,
         group: Mgid,
@@ -76,7 +76,7 @@ impl<H: Host> Groups<H> {
         Ok(())
     }
 
-    /// Ends the membership of a QP; false if it is no member.
+    /// Ends the membership of a QP. Returns false if it is not a member.
     pub fn detach(&self, group: Mgid, qpn: Qpn) -> bool {
         let mut groups = self.0.write();
         let Some(members) = groups.get_mut(&group) else { return false };
@@ -105,8 +105,8 @@ impl<H: Host> Groups<H> {
         self.0.write().clear();
     }
 
-    /// Members of a group, at most `few`, from this place in the order on; and the place of the one
-    /// that follows.
+    /// Returns at most `few` members of a group, from this position on, and the position of the
+    /// next one.
     #[must_use]
     pub fn members(&self, group: &Mgid, first: u64, few: usize) -> (Vec<Member<H>>, Option<u64>) {
         let groups = self.0.read();
@@ -117,7 +117,7 @@ impl<H: Host> Groups<H> {
     }
 }
 
-/// Returns whether this is the address of a group (RFC 4291, 2.7; RFC 5771 for IPv4).
+/// Returns whether this is a multicast address (RFC 4291, 2.7; RFC 5771 for IPv4).
 #[must_use]
 pub fn is_group(gid: &Mgid) -> bool {
     match network_header::ipv4(gid) {
@@ -126,7 +126,7 @@ pub fn is_group(gid: &Mgid) -> bool {
     }
 }
 
-/// Returns whether a MAC is that of a group (IEEE 802, the first bit on the wire).
+/// Returns whether a MAC is a multicast address (IEEE 802, the first bit on the wire).
 #[must_use]
 pub fn is_group_mac(mac: [u8; 6]) -> bool {
     mac.first().is_some_and(|first| first & 1 == 1)

@@ -1,5 +1,4 @@
-//! An address range of the window for direct transfers, and its registers
-//! ([`vrnic_abi::direct`]).
+//! An address range of the window for direct transfers, and its registers ([`vrnic_abi::direct`]).
 
 use vrnic_abi::admin::RangeRegisters;
 use vrnic_abi::direct::{Direction, Notice, RANGE_LEN};
@@ -7,53 +6,53 @@ use vrnic_abi::{GuestAddr, Qpn};
 
 use crate::memory::tpt::Denied;
 
-/// A transfer that a range is programmed for.
+/// A transfer for which a range is programmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// The QP whose TRANSFER ends with it.
     pub qpn: Qpn,
     /// The RDMA operation.
     pub direction: Direction,
-    /// How the adapter learns of the bytes that have been moved.
+    /// How the adapter learns which bytes have been moved.
     pub notice: Notice,
-    /// The first byte in packet memory.
+    /// The address of the first byte in packet memory.
     pub memory: GuestAddr,
-    /// Bytes, 1 to [`RANGE_LEN`].
+    /// Number of bytes, from 1 to [`RANGE_LEN`].
     pub length: u32,
-    /// When it fails if it is not complete, on the host's clock.
+    /// The time at which it fails if it is not complete, on the host's clock.
     pub deadline: u64,
 }
 
-/// The stage of a transfer.
+/// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// There is no transfer.
     Idle,
-    /// Data is awaited from the peer.
+    /// Data from the peer has not arrived yet.
     Awaited,
     /// The controller may move bytes.
     Open,
-    /// The controller has moved all bytes, and TRANSFER has not ended.
+    /// The controller has moved all bytes, but TRANSFER has not been executed.
     Complete,
-    /// It has failed, and TRANSFER has not ended.
+    /// It has failed, but TRANSFER has not been executed.
     Failed(Denied),
 }
 
-/// An access of the controller to a range.
+/// The effect of an access of the controller to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
     /// It moves bytes at this address of packet memory.
     At(GuestAddr),
-    /// It comes before the data that it wants to read.
+    /// The data that it wants to read has not arrived.
     Early,
-    /// It has no effect, and reads ones.
+    /// It has no effect. A read returns ones.
     Ignored,
 }
 
-/// Whether a TRANSFER ends.
+/// Whether a TRANSFER is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It ends with success.
+    /// It is complete.
     Done,
     /// It waits.
     Later,
@@ -66,7 +65,8 @@ pub struct Range {
     stage: Stage,
     /// True if a TRANSFER waits for the end of the transfer.
     waits: bool,
-    /// A bit for each byte that the controller has moved. A controller may move a byte again.
+    /// A bit for each byte that the controller has moved. A controller may move a byte more than
+    /// once.
     moved: [u64; RANGE_LEN as usize / 64],
     count: u32,
 }
@@ -87,8 +87,8 @@ impl Default for Range {
 }
 
 impl Range {
-    /// Begins a transfer; returns false and changes nothing if the range takes part in one. So it
-    /// does when the transfer has failed, as long as a TRANSFER is still to be told of that.
+    /// Starts a transfer. Returns false and changes nothing if the range has one, which includes a
+    /// failed transfer that has not been reported by a TRANSFER.
     #[must_use]
     pub fn arm(&mut self, transfer: Transfer) -> bool {
         if self.is_live() || self.stage == Stage::Complete || self.waits {
@@ -102,7 +102,7 @@ impl Range {
         true
     }
 
-    /// The QP of the latest transfer.
+    /// Returns the QP of the latest transfer.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         self.transfer.qpn
@@ -114,14 +114,14 @@ impl Range {
         matches!(self.stage, Stage::Awaited | Stage::Open)
     }
 
-    /// Returns whether the time of a transfer is over.
+    /// Returns whether the time limit of a transfer is over.
     #[must_use]
     pub fn is_late(&self, now: u64) -> bool {
         self.is_live() && self.transfer.deadline <= now
     }
 
-    /// The effect of a burst of `len` bytes at offset `within`, by which the controller stores
-    /// (`Write`) or reads. One that leaves the bytes of the transfer fails it.
+    /// Returns the effect of a burst of `len` bytes at offset `within`, by which the controller
+    /// stores (`Write`) or reads. A burst beyond the bytes of the transfer makes it fail.
     pub fn burst(&mut self, direction: Direction, within: u32, len: u32) -> Burst {
         let transfer = self.transfer;
         let fits = transfer.direction == direction && transfer.notice == Notice::Counted;
@@ -160,8 +160,8 @@ impl Range {
         complete
     }
 
-    /// The driver says that the controller has moved all bytes. Returns whether the transfer has
-    /// ended by that: it has failed if the data was not there yet.
+    /// Records that the driver reports the end of the controller's work. Returns whether the
+    /// transfer has ended by that. It has failed if its data had not arrived yet.
     pub fn finish(&mut self) -> bool {
         if !self.is_live() || self.transfer.notice != Notice::Mapped {
             return false;
@@ -172,7 +172,7 @@ impl Range {
         self.count(0, self.transfer.length)
     }
 
-    /// Fails the transfer, if there is one. Returns whether that is so.
+    /// Fails the transfer, if there is one. Returns whether it did.
     pub fn fail(&mut self, why: Denied) -> bool {
         let live = self.is_live();
         if live {
@@ -181,12 +181,12 @@ impl Range {
         live
     }
 
-    /// Fails the transfer if its data is still awaited. Returns whether that is so.
+    /// Fails the transfer if its data has not arrived yet. Returns whether it did.
     pub fn give_up(&mut self) -> bool {
         self.stage == Stage::Awaited && self.fail(Denied::Early)
     }
 
-    /// Ends the transfer, whatever its stage. Returns whether a TRANSFER may wait for it.
+    /// Ends the transfer, whatever its state. Returns whether a TRANSFER may wait for it.
     pub fn end(&mut self) -> bool {
         if self.stage == Stage::Complete {
             self.stage = Stage::Failed(Denied::Ended);
@@ -195,11 +195,11 @@ impl Range {
         self.fail(Denied::Ended)
     }
 
-    /// Executes a TRANSFER of this QP. The first one of a READ lets the controller read.
+    /// Executes a TRANSFER of this QP. The first TRANSFER of a READ allows the controller to read.
     ///
     /// # Errors
-    /// Returns why the transfer has failed; [`Denied::Foreign`] for the range of another QP,
-    /// [`Denied::Invalid`] if there is no transfer.
+    /// Returns the reason for which the transfer has failed; [`Denied::Foreign`] for the range of
+    /// another QP, [`Denied::Invalid`] if there is no transfer.
     pub fn take(&mut self, qpn: Qpn) -> Result<Taken, Denied> {
         if self.stage == Stage::Idle {
             return Err(Denied::Invalid);
@@ -224,7 +224,7 @@ impl Range {
         }
     }
 
-    /// The registers.
+    /// Returns the registers.
     #[must_use]
     pub fn registers(&self) -> RangeRegisters {
         let Self { transfer, stage, count, .. } = self;

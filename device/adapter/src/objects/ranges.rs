@@ -16,23 +16,23 @@ use crate::objects::range::{Burst, Range, Taken, Transfer};
 pub enum Moved {
     /// Bytes were moved.
     Some,
-    /// The last bytes of the transfer were moved: the TRANSFER of this QP goes on.
+    /// The last bytes of the transfer were moved. The TRANSFER of this QP continues.
     All(Qpn),
-    /// The transfer has failed: the TRANSFER of this QP goes on. A read gets ones.
+    /// The transfer has failed. The TRANSFER of this QP continues. A read returns ones.
     Failed(Qpn),
-    /// Nothing was moved; a read gets ones.
+    /// Nothing was moved. A read returns ones.
     Nothing,
-    /// The data is not there yet.
+    /// The data has not arrived yet.
     Early,
 }
 
 /// All address ranges.
 #[derive(Debug)]
 pub struct Ranges {
-    /// The lock is held while bytes of a burst are copied, so a transfer that has ended is not
-    /// written any more. Who takes it may hold guest memory, and takes no other lock.
+    /// The lock is held while bytes of a burst are copied, so that the memory of a transfer is not
+    /// written after its end. Its holder may hold guest memory, and takes no other lock.
     list: Mutex<Box<[Range]>>,
-    /// False if no range can be late.
+    /// False if no transfer can exceed its time limit.
     any_live: AtomicBool,
 }
 
@@ -44,13 +44,13 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// Runs something on a range, if there is one of this number.
+    /// Calls `run` with a range, if there is one with this number.
     fn with<T>(&self, range: RangeNumber, run: impl FnOnce(&mut Range) -> T) -> Option<T> {
         let index = usize::try_from(range.get()).ok()?;
         self.list.lock().get_mut(index).map(run)
     }
 
-    /// Begins a transfer. Returns false if the range takes part in one, `None` if there is no such
+    /// Starts a transfer. Returns false if the range has one already, `None` if there is no such
     /// range.
     #[must_use]
     pub fn arm(&self, range: RangeNumber, transfer: Transfer) -> Option<bool> {
@@ -61,8 +61,8 @@ impl Ranges {
         })
     }
 
-    /// A burst of `len` bytes by which the controller stores (`Write`) or reads; `copy` moves the
-    /// bytes at an address of packet memory.
+    /// Handles a burst of `len` bytes by which the controller stores (`Write`) or reads. `copy`
+    /// moves the bytes at an address of packet memory.
     pub fn burst(
         &self,
         direction: Direction,
@@ -92,41 +92,41 @@ impl Ranges {
     /// Executes a TRANSFER of a QP.
     ///
     /// # Errors
-    /// See [`Range::take`]; [`Denied::Invalid`] if there is no such range.
+    /// See [`Range::take`]. [`Denied::Invalid`] if there is no such range.
     pub fn take(&self, range: RangeNumber, qpn: Qpn) -> Result<Taken, Denied> {
         self.with(range, |range| range.take(qpn)).unwrap_or(Err(Denied::Invalid))
     }
 
-    /// The driver says that the controller has moved all bytes. Returns the QP whose TRANSFER goes
-    /// on, if one does.
+    /// Handles the driver's report that the controller has moved all bytes. Returns the QP whose
+    /// TRANSFER continues, if there is one.
     #[must_use]
     pub fn finish(&self, range: RangeNumber) -> Option<Qpn> {
         self.with(range, |range| range.finish().then_some(range.qpn())).flatten()
     }
 
-    /// Fails a transfer whose data is still awaited. Returns the QP whose TRANSFER goes on, if one
-    /// does.
+    /// Fails a transfer whose data has not arrived. Returns the QP whose TRANSFER continues, if
+    /// there is one.
     #[must_use]
     pub fn give_up(&self, range: RangeNumber) -> Option<Qpn> {
         self.with(range, |range| range.give_up().then_some(range.qpn())).flatten()
     }
 
-    /// Ends a transfer. Returns the QP whose TRANSFER may wait for it, which has none if there is
-    /// no transfer; `None` if there is no such range.
+    /// Ends a transfer. Returns the QP whose TRANSFER may wait for it, if there is a transfer;
+    /// `None` if there is no such range.
     #[must_use]
     pub fn end(&self, range: RangeNumber) -> Option<Option<Qpn>> {
         self.with(range, |range| range.end().then_some(range.qpn()))
     }
 
-    /// Ends the transfers of a QP, none of whose work requests is executed any more.
+    /// Ends the transfers of a QP whose work requests are no longer executed.
     pub fn end_all_of(&self, qpn: Qpn) {
         for range in self.list.lock().iter_mut().filter(|range| range.qpn() == qpn) {
             *range = Range::default();
         }
     }
 
-    /// Fails the transfers whose time is over. Returns the QPs whose TRANSFERs go on. Does nothing
-    /// while a burst is copied, because the caller may not wait for guest memory.
+    /// Fails the transfers whose time limit is over. Returns the QPs whose TRANSFERs continue. Does
+    /// nothing while a burst is copied, because the caller must not wait for guest memory.
     #[must_use]
     pub fn expire(&self, now: u64) -> Vec<Qpn> {
         if !self.any_live.load(Ordering::Acquire) {
@@ -140,13 +140,13 @@ impl Ranges {
         qpns
     }
 
-    /// The registers of a range, if there is one of this number.
+    /// Returns the registers of a range, if there is one with this number.
     #[must_use]
     pub fn registers(&self, range: RangeNumber) -> Option<RangeRegisters> {
         self.with(range, |range| range.registers())
     }
 
-    /// Forgets all transfers.
+    /// Removes all transfers.
     pub fn clear(&self) {
         self.list.lock().iter_mut().for_each(|range| *range = Range::default());
     }

@@ -1,8 +1,7 @@
 //! Shared receive queues: receives for many QPs, which may belong to different workers.
 //!
-//! A receive is copied out of the ring when a QP takes it, under the SRQ's own lock, which only
-//! QPs of this SRQ take. So its entry is free from then on, whatever the order
-//! in which the QPs complete.
+//! A QP that takes a receive copies it out of the ring under the SRQ's lock, which only QPs of this
+//! SRQ take. So its entry is free from then on, whatever the order in which the QPs complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,11 +28,11 @@ pub struct Srq {
     pub pdn: Pdn,
     /// Its context.
     pub context: ContextId,
-    /// The place of its doorbell.
+    /// The address of its doorbell.
     pub doorbell: Doorbell,
-    /// QPs that take from it.
+    /// The number of QPs that take receives from it.
     pub users: AtomicU32,
-    /// Of one for XRC targets: their domain, and where its receives complete.
+    /// The additional state of an SRQ for XRC targets.
     pub xrc: Option<Xrc>,
     ring: Ring,
     inner: Mutex<Inner>,
@@ -52,20 +51,20 @@ pub struct Xrc {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Index of the next receive to give out.
+    /// Index of the next receive.
     ci: u32,
-    /// Fewer receives than this raise an event, once; zero does not.
+    /// An event is raised once when fewer receives than this are posted; never if it is zero.
     limit: u32,
-    /// Its index or memory is faulty: nothing is given out any more.
+    /// True if its index or memory is faulty. No more receives are taken then.
     failed: bool,
 }
 
-/// The queue is faulty, or was.
+/// The queue is or was faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
 impl Srq {
-    /// An empty queue in `ring`, with this doorbell.
+    /// Creates an empty queue in `ring`, with this doorbell.
     #[must_use]
     pub fn new(
         srqn: Srqn,
@@ -88,10 +87,11 @@ impl Srq {
         }
     }
 
-    /// Takes the next receive, whose bytes go to `raw`; `None` when none is posted.
+    /// Takes the next receive, and copies its bytes to `raw`. Returns `None` if none is posted.
     ///
     /// # Errors
-    /// When the producer index or the memory is faulty, or was: the SRQ gives out nothing any more.
+    /// Returns an error if the producer index or the memory is or was faulty. No more receives are
+    /// taken then.
     pub fn take<'a, H: Host + 'a>(
         &self,
         turn: &impl QueueContext<'a, H>,
@@ -149,10 +149,11 @@ impl Srq {
         }
     }
 
-    /// Arms the limit event; returns whether it is due already, which the caller reports.
+    /// Arms the limit event. Returns whether it is due already, in which case the caller reports
+    /// it.
     ///
     /// # Errors
-    /// When the queue has fewer entries than that.
+    /// Returns an error if the limit exceeds the number of entries.
     pub fn arm(&self, host: &impl DoorbellBar, limit: u32) -> Result<bool, Failed> {
         if limit > self.ring.size() {
             return Err(Failed);
@@ -175,11 +176,11 @@ impl Srq {
         }
     }
 
-    /// Tells the guest which entries are free: a QP has ended, and some may have no completion that
-    /// tells.
+    /// Publishes to the guest which entries are free. This is necessary after the end of a QP,
+    /// because some of its receives may have no completion that shows it.
     pub fn publish(&self, host: &impl DoorbellBar) {
         let inner = self.inner.lock();
-        // One that was destroyed has no slot.
+        // A destroyed queue has no slot.
         if !self.is_dead() {
             host.bar_store32(self.doorbell.srq_freed(), inner.ci);
         }
@@ -191,14 +192,14 @@ impl Srq {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Runs `write`, which completes a receive of this queue, unless the queue has been destroyed:
-    /// then its CQ may be gone, too.
+    /// Runs `write`, which completes a receive of this queue, unless the queue has been destroyed.
+    /// In that case its CQ may have been destroyed, too.
     pub fn while_alive<R>(&self, write: impl FnOnce() -> R) -> Option<R> {
         let _inner = self.inner.lock();
         (!self.is_dead()).then(write)
     }
 
-    /// Ends the queue: on return nothing is taken from it, or completed for it, any more.
+    /// Ends the queue. On return nothing is taken from it or completed for it any more.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
         self.dead.store(true, Ordering::Release);

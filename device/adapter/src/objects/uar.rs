@@ -1,4 +1,4 @@
-//! A UAR: a page of doorbell slots, and the object that each of them rings.
+//! UARs: pages of doorbell slots, and the object that belongs to each slot.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Owner<H: Host> {
     Qp(Arc<Qp<H>>),
     /// A CQ.
     Cq(Arc<Cq>),
-    /// An EQ, or an object in the making: ringing it has no effect.
+    /// An EQ, or an object that is being created. Its doorbell has no effect.
     Quiet,
 }
 
@@ -39,7 +39,7 @@ impl<H: Host> Clone for Owner<H> {
 pub struct Uar<H: Host> {
     /// Its number.
     pub number: UarIndex,
-    /// The context it belongs to.
+    /// The context that it belongs to.
     pub context: ContextId,
     slots: RwLock<Slots<H>>,
 }
@@ -47,7 +47,7 @@ pub struct Uar<H: Host> {
 /// A worker's copy of the list of UARs in use.
 #[derive(Debug)]
 pub struct UarList<H: Host> {
-    /// The version of the list that it is a copy of.
+    /// The version of the list at the time of the copy.
     pub version: u64,
     /// The UARs.
     pub uars: Vec<Arc<Uar<H>>>,
@@ -63,20 +63,20 @@ impl<H: Host> Default for UarList<H> {
 struct Slots<H: Host> {
     owners: Vec<Option<Owner<H>>>,
     used: u32,
-    /// The worker that gets the next QP.
+    /// The worker for the next QP.
     turn: usize,
 }
 
 impl<H: Host> Uar<H> {
-    /// A UAR whose slots are all free.
+    /// Creates a UAR whose slots are all free.
     #[must_use]
     pub fn new(number: UarIndex, context: ContextId) -> Self {
         let slots = Slots { owners: Vec::new(), used: 0, turn: 0 };
         Self { number, context, slots: RwLock::new(slots) }
     }
 
-    /// Takes the lowest free slot; for a QP, of `spread` workers in turn, as long as each has a
-    /// free one.
+    /// Allocates the lowest free slot. For a QP, alternates between `spread` workers while each has
+    /// a free slot.
     pub fn take(&self, spread: Option<usize>) -> Option<Doorbell> {
         let mut slots = self.slots.write();
         let turn = slots.turn;
@@ -93,14 +93,14 @@ impl<H: Host> Uar<H> {
         Some(Doorbell::new(self.number, slot))
     }
 
-    /// Names the owner of a slot that was taken.
+    /// Sets the owner of an allocated slot.
     pub fn assign(&self, slot: SlotIndex, owner: Owner<H>) {
         if let Some(place) = self.slots.write().owners.get_mut(index(slot)) {
             *place = Some(owner);
         }
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub fn release(&self, slot: SlotIndex) {
         let mut slots = self.slots.write();
         if slots.owners.get_mut(index(slot)).and_then(Option::take).is_some() {
@@ -108,13 +108,13 @@ impl<H: Host> Uar<H> {
         }
     }
 
-    /// Returns whether any slot is taken.
+    /// Returns whether any slot is allocated.
     #[must_use]
     pub fn in_use(&self) -> bool {
         self.slots.read().used > 0
     }
 
-    /// Calls `each` for the slots of `group` that have an owner; returns whether there was one.
+    /// Calls `each` for the slots of `group` that have an owner. Returns whether there was one.
     pub fn group(&self, group: u32, mut each: impl FnMut(&Owner<H>)) -> bool {
         let slots = self.slots.read();
         let first = group * SLOTS_PER_GROUP;

@@ -1,13 +1,12 @@
-//! Position of a command region's key in the messages of a QP.
+//! The position of a command region's key in the messages of a QP.
 
 use vrnic_abi::admin::TagForm;
 
-/// All ones: the message belongs to no command.
+/// All ones: the message does not belong to a command.
 const NO_TAG: u32 = u32::MAX;
-/// Bytes of a tag.
+/// Number of bytes of a tag.
 pub const TAG_LEN: u64 = 4;
-/// Bytes of an iSCSI basic header segment that say whether it ends a command, and its initiator
-/// task tag (RFC 7143, 11.4 and 11.7).
+/// Offset of the initiator task tag in an iSCSI basic header segment (RFC 7143, 11.4 and 11.7).
 const BHS_TAG: u64 = 16;
 const BHS_OPCODE_MASK: u8 = 0x3f;
 const SCSI_RESPONSE: u8 = 0x21;
@@ -22,7 +21,7 @@ pub struct Tags {
 }
 
 impl Tags {
-    /// Tags of this form, which stand at `offset`.
+    /// Returns tags of this form at `offset`.
     #[must_use]
     pub const fn new(form: TagForm, offset: u32) -> Self {
         Self { form, offset }
@@ -35,8 +34,8 @@ impl Tags {
         self.form != TagForm::None
     }
 
-    /// Returns the position of the tag in a command of `length` bytes; `wanted` is the work
-    /// request's. `None` when it does not fit, or the QP has no commands.
+    /// Returns the position of the tag in a command of `length` bytes. `wanted` is the position in
+    /// the work request. Returns `None` if the tag does not fit, or if the QP has no commands.
     #[must_use]
     pub fn place(&self, wanted: u32, length: u64) -> Option<u64> {
         let at = match self.form {
@@ -48,8 +47,8 @@ impl Tags {
         (at + TAG_LEN <= length).then_some(at)
     }
 
-    /// The tag of a message of `length` bytes that is a response. `read` copies bytes of the
-    /// message out.
+    /// Returns the tag of a message of `length` bytes, if it is a response. `read` copies bytes out
+    /// of the message.
     ///
     /// # Errors
     /// Returns the error of `read`.

@@ -1,9 +1,9 @@
-//! Work requests as a guest wrote them.
+//! Work requests in the form in which a guest writes them.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`wqe`] | parsing and checking the copy of an entry |
-//! | [`command_tag`] | where messages carry the keys of commands |
+//! | [`wqe`] | parsing and checking of a copied entry |
+//! | [`command_tag`] | the position of command keys in messages |
 
 pub mod command_tag;
 pub mod wqe;

@@ -1,4 +1,4 @@
-//! Work queue entries, copied out of the queue once and checked.
+//! Work queue entries. They are copied out of the queue once, and then parsed and checked.
 
 use vrnic_abi::Srqn;
 use vrnic_abi::qp::Type;
@@ -17,22 +17,22 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 pub struct Segment {
     /// Address in the region.
     pub addr: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u32,
     /// Key of the region.
     pub key: Key,
 }
 
-/// The names of a work request.
+/// The identifiers of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqeId {
-    /// The user's name for it.
+    /// The user's work request ID.
     pub wr_id: u64,
     /// Its index in the queue.
     pub index: u32,
 }
 
-/// Position of a work request's scatter/gather entries in the copy of its WQE.
+/// The position of a work request's scatter/gather entries in the copy of its WQE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentList {
     offset: usize,
@@ -41,7 +41,8 @@ pub struct SegmentList {
 }
 
 impl SegmentList {
-    /// A list of `count` entries at `offset`; `None` when they do not fit the WQE or are too many.
+    /// Returns a list of `count` entries at `offset`, or `None` if they do not fit into the WQE or
+    /// are too many.
     fn parse(raw: &[u8], offset: usize, count: usize) -> Option<Self> {
         let mut this = Self { offset, count, total: 0 };
         if count > MAX_SGE as usize || raw.len() < offset + count * size_of::<Sge>() {
@@ -51,7 +52,7 @@ impl SegmentList {
         Some(this)
     }
 
-    /// The entries.
+    /// Returns the entries.
     #[inline]
     pub fn iter<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = Segment> + Clone + use<'a> {
         let entries = raw.get(self.offset..).unwrap_or_default();
@@ -61,7 +62,7 @@ impl SegmentList {
         })
     }
 
-    /// Offset of what follows the entries.
+    /// Returns the offset of the end of the entries.
     fn end(&self) -> usize {
         self.offset + self.count * size_of::<Sge>()
     }
@@ -73,7 +74,7 @@ impl SegmentList {
         self.count as u64
     }
 
-    /// Bytes in all.
+    /// Returns the total number of bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
@@ -83,7 +84,7 @@ impl SegmentList {
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWqe {
-    /// From the WQE.
+    /// The work request ID, from the WQE.
     pub wr_id: u64,
     /// Its index.
     pub index: u32,
@@ -97,29 +98,30 @@ pub struct SendWqe {
     pub raddr: u64,
     /// Remote key.
     pub rkey: Key,
-    /// Of an atomic: the value to swap in, or to add.
+    /// The value to swap in, or to add, of an atomic.
     pub swap_add: u64,
-    /// Of a compare and swap: the value to compare with.
+    /// The value to compare with, of a compare and swap.
     pub compare: u64,
-    /// Segments of the data; empty, but at its place, if the data is inline.
+    /// Segments of the data. If the data is inline, the list is empty and shows the offset of the
+    /// data.
     pub segments: SegmentList,
     /// Message length in bytes.
     pub length: u64,
 }
 
-/// Why an entry was refused, with what the completion needs.
+/// The reason for which an entry was refused, with the fields of its completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Malformed {
-    /// From the WQE.
+    /// The work request ID, from the WQE.
     pub wr_id: u64,
-    /// The user's name for the request.
+    /// The opcode of the completion.
     pub opcode: cq::Opcode,
     /// Status of the completion.
     pub status: cq::Status,
 }
 
 impl SendWqe {
-    /// The names of the work request.
+    /// Returns the identifiers of the work request.
     #[inline]
     #[must_use]
     pub const fn id(&self) -> WqeId {
@@ -141,21 +143,21 @@ impl SendWqe {
         length: 0,
     };
 
-    /// Checks the entry with this index of the send queue of a QP of this type, which is `bytes`.
+    /// Parses and checks the entry `bytes` with this index of the send queue of a QP of this type.
     ///
     /// # Errors
-    /// When opcode, flags, count or length are not as docs/adapter.md says.
+    /// Returns an error if opcode, flags, count or length are not valid by docs/adapter.md.
     pub fn parse(kind: Type, bytes: &[u8], index: u32) -> Result<Self, Malformed> {
         let mut send = Self::EMPTY;
         send.parse_into(kind, bytes, index)?;
         Ok(send)
     }
 
-    /// Parses in place. Moving the result would cost as much as making it, because the loads of a
+    /// Parses in place. Moving the result would cost as much as parsing, because the loads of a
     /// move wait for the narrower stores before it.
     ///
     /// # Errors
-    /// Fails as [`Self::parse`] does; the value is then meaningless.
+    /// Returns the same errors as [`Self::parse`]. The value is then meaningless.
     #[inline(always)]
     pub fn parse_into(&mut self, kind: Type, bytes: &[u8], index: u32) -> Result<(), Malformed> {
         let Ok((header, _)) = SqWqe::ref_from_prefix(bytes) else {
@@ -238,7 +240,7 @@ impl SendWqe {
         Some(())
     }
 
-    /// The inline data of the entry, which is `bytes`.
+    /// Returns the inline data of the entry `bytes`.
     #[must_use]
     pub fn inline<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let start = self.segments.offset;
@@ -253,34 +255,34 @@ impl SendWqe {
         DatagramSeg::ref_from_prefix(rest).ok().map(|(destination, _)| destination)
     }
 
-    /// The SRQ that the request of an XRC initiator, which is `bytes`, is for.
+    /// Returns the SRQ of the request of an XRC initiator in the entry `bytes`.
     #[must_use]
     pub fn xrc_srqn(bytes: &[u8]) -> Srqn {
         Self::body::<XrcSeg>(bytes).map_or(Srqn::default(), |seg| seg.srqn)
     }
 
-    /// Returns whether it is about a key of its own side, and no message.
+    /// Returns whether it concerns only local keys and sends no message.
     #[inline]
     #[must_use]
     pub fn is_about_key(&self) -> bool {
         self.opcode.info().class == Class::Local
     }
 
-    /// Returns the key that ends when the data of a READ, which is `bytes`, has come.
+    /// Returns the key that the READ in the entry `bytes` invalidates when its data has arrived.
     #[must_use]
     pub fn ending_key(&self, bytes: &[u8]) -> Option<Key> {
         let sink = self.segments.iter(bytes).next();
         sink.filter(|_| self.opcode.info().invalidate_sink).map(|segment| segment.key)
     }
 
-    /// Returns what follows the header of the entry `bytes`.
+    /// Returns the part of the entry `bytes` behind the header.
     #[must_use]
     pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<&T> {
         T::ref_from_prefix(bytes.get(HEADER_LEN as usize..)?).ok().map(|(body, _)| body)
     }
 
-    /// Returns what the SEND_CMD in `bytes` gives to the peer: the segment with its parameters, and
-    /// the data.
+    /// Returns the segment with the parameters of the SEND_CMD in `bytes`, and the data that the
+    /// peer may access.
     #[must_use]
     pub fn command(bytes: &[u8]) -> Option<(&CommandSeg, SegmentList)> {
         let seg: &CommandSeg = Self::body(bytes)?;
@@ -296,7 +298,7 @@ impl SendWqe {
         self.opcode.info().completion
     }
 
-    /// Returns whether it carries immediate data.
+    /// Returns the immediate data, if it has any.
     #[must_use]
     pub fn imm(&self) -> Option<[u8; 4]> {
         self.opcode.info().immediate.then_some(self.imm)
@@ -307,8 +309,8 @@ fn is_zero(reserved: &[u8]) -> bool {
     reserved.iter().all(|byte| *byte == 0)
 }
 
-/// Returns whether the segment that says whom an entry is for, if a QP of this type has one, leaves
-/// what is reserved zero.
+/// Returns whether the reserved fields of the destination segment in an entry are zero, if QPs of
+/// this type have such a segment.
 fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
     match kind {
         Type::Rc | Type::Uc => true,
@@ -322,18 +324,18 @@ fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWqe {
-    /// From the WQE.
+    /// The work request ID, from the WQE.
     pub wr_id: u64,
     /// Its index.
     pub index: u32,
-    /// The PD of the regions that it names.
+    /// The PD of the regions in its segments.
     pub pdn: Pdn,
-    /// Segments for the data; `None` if the entry is malformed.
+    /// The segments for the data, or `None` if the entry is malformed.
     pub segments: Option<SegmentList>,
 }
 
 impl RecvWqe {
-    /// Checks the entry with this index of a queue of this PD, which is `bytes`.
+    /// Parses and checks the entry `bytes` with this index of a queue of this PD.
     #[must_use]
     pub fn parse(bytes: &[u8], index: u32, pdn: Pdn) -> Self {
         let Ok((header, _)) = RqWqe::ref_from_prefix(bytes) else {

@@ -1,10 +1,10 @@
-//! The state that a worker keeps for an adapter, and the order of turns.
+//! The state of a worker for an adapter, and the order of turns.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `worker_state` | what a worker keeps between polls |
+//! | `worker_state` | the state of a worker between polls |
 //! | `schedule` | QPs with work, and QPs that wait for a time |
-//! | `recent_doorbells` | doorbells that rang lately and are looked at first |
+//! | `recent_doorbells` | doorbells that were rung recently and are checked first |
 
 pub(crate) mod recent_doorbells;
 pub(crate) mod schedule;

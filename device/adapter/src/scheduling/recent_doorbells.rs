@@ -1,8 +1,9 @@
-//! The QPs that rang last: a worker looks at their doorbells first.
+//! The QPs whose doorbells were rung last. A worker checks these doorbells first.
 //!
-//! A doorbell is two stores, to the QP's slot and then to the summary that tells which slots to
-//! look at. Of a QP that is likely to ring again the worker sees the first at once; the summary's
-//! line, which has to move between the processors twice more, is then dealt with behind the work.
+//! Ringing a doorbell is two stores: to the QP's slot, and then to the summary, which shows the
+//! slots to check. For a QP whose doorbell is likely to be rung again, the worker sees the first
+//! store at once. The cache line of the summary, which must move between the processors twice more,
+//! is handled after the work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,14 +14,14 @@ use crate::host::Host;
 use crate::objects::qp::Qp;
 use crate::scheduling::schedule::Schedule;
 
-/// QPs that are looked at; each costs an idle worker a look at a cached line.
+/// Number of these QPs. Each costs an idle worker a load of a cached line.
 const RECENT: usize = 4;
 
 /// The QPs.
 #[derive(Debug)]
 pub(crate) struct RecentDoorbells<H: Host> {
     qps: ArrayVec<Arc<Qp<H>>, RECENT>,
-    /// The one that makes room next.
+    /// The one that is replaced next.
     oldest: usize,
 }
 
@@ -31,7 +32,7 @@ impl<H: Host> Default for RecentDoorbells<H> {
 }
 
 impl<H: Host> RecentDoorbells<H> {
-    /// A QP's doorbell was found by its summary.
+    /// Records that a QP's doorbell was found by its summary.
     #[inline]
     pub(crate) fn note(&mut self, qp: &Arc<Qp<H>>) {
         if self.qps.iter().any(|recent| Arc::ptr_eq(recent, qp)) {
@@ -46,7 +47,7 @@ impl<H: Host> RecentDoorbells<H> {
         }
     }
 
-    /// Gives a turn to those that have something new. Returns whether there is one.
+    /// Schedules the QPs with new work. Returns whether there is one.
     #[inline]
     pub(crate) fn look(&mut self, host: &H, schedule: &mut Schedule<H>) -> bool {
         let mut any = false;
@@ -66,7 +67,7 @@ impl<H: Host> RecentDoorbells<H> {
         any
     }
 
-    /// Forgets all.
+    /// Removes all QPs.
     pub(crate) fn clear(&mut self) {
         self.qps.clear();
     }

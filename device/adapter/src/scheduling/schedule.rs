@@ -8,14 +8,14 @@ use crate::host::Host;
 use crate::objects::qp::Qp;
 use vrnic_abi::Qpn;
 
-/// Timers that are looked at in one poll.
+/// Maximum number of timers that are handled in one poll.
 const FEW: usize = 64;
 
-/// The worker's own list of work; its lock is held for the length of a poll.
+/// A worker's own list of work. Its lock is held during a poll.
 #[derive(Debug)]
 pub(crate) struct Schedule<H: Host> {
     active: VecDeque<Arc<Qp<H>>>,
-    /// By time and QP number; a QP has one timer at most ([`Qp::timer`]).
+    /// Timers by time and QP number. A QP has at most one timer ([`Qp::timer`]).
     timers: BTreeMap<(u64, Qpn), Arc<Qp<H>>>,
 }
 
@@ -26,7 +26,7 @@ impl<H: Host> Default for Schedule<H> {
 }
 
 impl<H: Host> Schedule<H> {
-    /// Gives a QP a turn, unless it waits for one already.
+    /// Schedules a QP, unless it is scheduled already.
     #[inline]
     pub(crate) fn activate(&mut self, qp: &Arc<Qp<H>>) {
         if !qp.queued.swap(true, Ordering::AcqRel) {
@@ -34,14 +34,14 @@ impl<H: Host> Schedule<H> {
         }
     }
 
-    /// Takes over a QP that another thread has marked as queued.
+    /// Adds a QP that another thread has marked as queued.
     pub(crate) fn adopt(&mut self, qp: Arc<Qp<H>>) {
         if qp.queued.load(Ordering::Acquire) {
             self.active.push_back(qp);
         }
     }
 
-    /// The QP whose turn it is. What rings from now on queues it again.
+    /// Returns the next QP, and removes it. A doorbell that is rung from now on schedules it again.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Arc<Qp<H>>> {
         let qp = self.active.pop_front()?;
@@ -49,7 +49,7 @@ impl<H: Host> Schedule<H> {
         Some(qp)
     }
 
-    /// Gives a QP a turn at `at`, or earlier if its timer says so.
+    /// Schedules a QP at the time `at`, or at that of its timer if that is earlier.
     pub(crate) fn set_timer(&mut self, at: u64, qp: Arc<Qp<H>>) {
         let set = qp.timer.load(Ordering::Relaxed);
         if set != 0 && set <= at {
@@ -57,8 +57,8 @@ impl<H: Host> Schedule<H> {
         }
         self.timers.remove(&(set, qp.qpn));
         let at = at.max(1);
-        // Sequentially consistent, as is the destroyer's look: it finds the timer, or this finds
-        // the QP dead.
+        // Sequentially consistent, like the load of the thread that destroys the QP: either that
+        // thread sees the timer, or this one sees that the QP is dead.
         qp.timer.store(at, Ordering::SeqCst);
         if qp.dead.load(Ordering::SeqCst) {
             qp.timer.store(0, Ordering::Relaxed);
@@ -67,13 +67,13 @@ impl<H: Host> Schedule<H> {
         self.timers.insert((at, qp.qpn), qp);
     }
 
-    /// Ends the timer of a QP.
+    /// Removes the timer of a QP.
     pub(crate) fn clear_timer(&mut self, qp: &Qp<H>) {
         let set = qp.timer.swap(0, Ordering::Relaxed);
         self.timers.remove(&(set, qp.qpn));
     }
 
-    /// Activates QPs whose time has come, a few of them; whether there was one.
+    /// Schedules some of the QPs whose timers have expired. Returns whether there was one.
     pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> u64) -> bool {
         if self.timers.is_empty() {
             return false;
@@ -92,17 +92,17 @@ impl<H: Host> Schedule<H> {
         any
     }
 
-    /// When the first timer is due.
+    /// Returns the time of the first timer.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Returns whether a QP waits for its turn.
+    /// Returns whether a QP is scheduled.
     pub(crate) fn has_active(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all QPs.
     pub(crate) fn clear(&mut self) {
         self.active.clear();
         self.timers.clear();

@@ -1,4 +1,4 @@
-//! A worker's part of an adapter: the QPs that are its own.
+//! The state of a worker for an adapter.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,16 @@ use crate::objects::uar::UarList;
 use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
 
-/// A worker's part.
+/// The state of a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerState<H: Host> {
-    /// The groups of doorbells that it looks at.
+    /// The groups of doorbells that it polls.
     pub(crate) groups: u64,
-    /// State that the worker locks while it works.
+    /// The state that the worker locks during a poll.
     pub(crate) scratch: Mutex<Scratch<H>>,
 }
 
-/// A worker's buffers.
+/// The buffers of a worker.
 #[derive(Debug)]
 pub(crate) struct Scratch<H: Host> {
     pub(crate) schedule: Schedule<H>,
@@ -31,30 +31,30 @@ pub(crate) struct Scratch<H: Host> {
     pub(crate) uars: UarList<H>,
     /// The position at which the next poll continues.
     pub(crate) resume: Resume,
-    /// Frames that were taken out of the inbox and wait still.
+    /// Frames that were taken out of the inbox and have not been handled.
     pub(crate) frames: VecDeque<Frame>,
 }
 
-/// The position at which a poll continues after one whose slice was over.
+/// The position at which a poll continues if the slice of the previous one was over.
 #[derive(Debug, Default)]
 pub(crate) struct Resume {
-    /// Which doorbells it looks at first.
+    /// The doorbells that are checked first.
     pub(crate) doorbell: DoorbellPlace,
-    /// Which event queue it moves held events to first.
+    /// The event queue whose held events are moved first.
     pub(crate) eq: usize,
 }
 
-/// A place in the doorbells of an adapter.
+/// A position in the doorbells of an adapter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DoorbellPlace {
-    /// Which UAR of the list.
+    /// Index of the UAR in the list.
     pub(crate) uar: usize,
-    /// Which group there.
+    /// Group in the UAR.
     pub(crate) group: u32,
 }
 
 impl<H: Host> WorkerState<H> {
-    /// The part of `worker` of `workers`.
+    /// Creates the state of `worker`, one of `workers`.
     pub(crate) fn new(worker: usize, workers: usize) -> Self {
         let scratch = Scratch {
             schedule: Schedule::default(),
@@ -67,7 +67,7 @@ impl<H: Host> WorkerState<H> {
         Self { groups: doorbell::groups_of(worker, workers), scratch: Mutex::new(scratch) }
     }
 
-    /// Forgets all.
+    /// Discards all work.
     pub(crate) fn clear(&self) {
         let mut scratch = self.scratch.lock();
         scratch.schedule.clear();

@@ -27,17 +27,18 @@ use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::streaming::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
 
-/// Bytes that a frame has beside TCP's payload and options.
+/// Number of bytes of a frame besides TCP's payload and options.
 const HEADERS: usize = 14 + 4 + 40 + 20;
-/// Most bytes of private data beside the control words of an enhanced start frame.
+/// Maximum number of bytes of private data, without the control words of an enhanced start frame.
 const PRIVATE_ROOM: usize = PRIVATE_MAX - CONTROL;
-/// Bytes that the peer may send ahead. All of them can be stored: while a SEND waits for a receive,
-/// nothing behind it is placed, and what found no room would be sent again after a time-out alone.
+/// The receive window in bytes. All of these bytes can be stored: while a SEND waits for a receive,
+/// nothing behind it is placed, and bytes that were dropped would be sent again only after a
+/// time-out.
 const WINDOW: u32 = 1 << 20;
-/// The smallest segments that are of use.
+/// The minimum size of segments.
 const MSS_MIN: u16 = 128;
-/// The longest segments that are sent, also if the peer takes longer ones: no frame is longer than
-/// those of RoCE.
+/// The maximum size of segments that are sent, even if the peer accepts longer ones: no frame is
+/// longer than those of RoCE.
 const MSS_MAX: u16 = (FRAME_MAX - HEADERS) as u16;
 
 pub(super) fn open_connection<H: Host>(
@@ -88,7 +89,7 @@ pub(super) fn query_connection<H: Host>(
     Ok(())
 }
 
-/// Checks the state of a connection and takes it over.
+/// Checks the state of a connection, and takes it over.
 fn streaming<H: Host>(
     adapter: &Adapter<H>,
     qp: &Qp<H>,
@@ -124,7 +125,7 @@ fn streaming<H: Host>(
     let config = Config {
         wishes,
         capacity: qp.sq.size().min(OUTSTANDING) as usize,
-        // An FPDU fills a segment, in which timestamps take room, too.
+        // An FPDU fills a segment. Timestamps also take a part of it.
         emss: u32::try_from(tcp.mss()).unwrap_or(u32::MAX),
         extensions: true,
         ..Config::default()
@@ -133,8 +134,8 @@ fn streaming<H: Host>(
     Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss }, &qp.sq, claim))
 }
 
-/// The stream, whose first bytes are the request of an initiator, or the reply of a responder to
-/// the request that it has received.
+/// Returns the stream. Its first bytes are the request of an initiator, or the reply of a responder
+/// to the request that it has received.
 fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream, Failure> {
     let private_len = usize::from(connection.private_len.get());
     let private = connection.private.get(..private_len).filter(|_| private_len <= PRIVATE_ROOM);
@@ -150,7 +151,7 @@ fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream,
     }
 }
 
-/// The headers below TCP's.
+/// Returns the headers below TCP.
 fn path(own: [u8; 6], flags: ConnectionFlags, connection: &Connection) -> frame::Path {
     let address = |bytes: [u8; 16], port: u16| {
         let [a, b, c, d, ..] = bytes;
@@ -172,7 +173,7 @@ fn path(own: [u8; 6], flags: ConnectionFlags, connection: &Connection) -> frame:
     }
 }
 
-/// The state of TCP.
+/// Returns the state of TCP.
 fn context(flags: ConnectionFlags, connection: &Connection, mss: u16) -> Context {
     let micros = flags.contains(ConnectionFlags::MICROSECONDS);
     let timestamps = TimestampState {

@@ -1,4 +1,4 @@
-//! INSPECT: what the guest's own objects look like.
+//! INSPECT: returns records of the guest's own objects.
 
 use std::mem::offset_of;
 
@@ -27,7 +27,7 @@ pub(super) fn inspect<H: Host>(adapter: &Adapter<H>, params: &Inspect) -> Outcom
     }
 }
 
-/// Writes as many records as the buffer takes.
+/// Writes as many records as fit into the buffer.
 fn answer<H: Host, T: IntoBytes + Immutable>(
     adapter: &Adapter<H>,
     params: &Inspect,
@@ -44,7 +44,7 @@ fn answer<H: Host, T: IntoBytes + Immutable>(
         .hold(Lane::SHARED)
         .write(addr, page.items.as_bytes())
         .map_err(|_| Status::BadAddress)?;
-    // No more than the buffer takes.
+    // At most as many as fit into the buffer.
     let count = (page.items.len() as u32).into();
     Ok(InspectResult { count, next: page.next.unwrap_or(NONE).into() })
 }

@@ -51,14 +51,14 @@ fn pd<H: Host>(adapter: &Adapter<H>, pdn: Pdn) -> Result<Arc<Pd>, Failure> {
     adapter.objects.pds.get(pdn).ok_or_else(|| Status::NotFound.into())
 }
 
-/// A PD loses something that belonged to it.
+/// Records that an object of a PD was destroyed.
 fn leave<H: Host>(adapter: &Adapter<H>, pdn: Pdn) {
     if let Some(pd) = adapter.objects.pds.get(pdn) {
         release(&pd.users);
     }
 }
 
-/// The rights asked for; remote write and atomic imply that the region is writable at all.
+/// Returns the requested rights. Remote write and atomics require local write.
 fn access(bits: u32, offset: usize) -> Result<Access, Failure> {
     let access = Access::from_bits_truncate(bits);
     let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
@@ -78,14 +78,14 @@ fn all_memory(params: &RegMr, context: ContextId, mr: Mr) -> Result<Mr, Failure>
     Ok(Mr { iova: 0, length: u64::MAX, offset: 0, table: Table::run(GuestAddr::new(0)), ..mr })
 }
 
-/// Offsets of a command's parameters, which a refusal names.
+/// Offsets of parameters in a command, for errors.
 #[derive(Clone, Copy)]
 struct Offsets {
     pages: usize,
     length: usize,
 }
 
-/// Gives a region its place: the range in these pages.
+/// Translates a region: its range in these pages.
 fn translate<H: Host>(
     adapter: &Adapter<H>,
     mr: Mr,
@@ -134,7 +134,7 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
         let zero_based = old.access & Access::ZERO_BASED;
         new.access = access(params.access.get(), offset_of!(ReregMr, access))?;
         if !what.contains(Rereg::TRANSLATION) {
-            // How its bytes are counted belongs to the translation.
+            // Whether addresses are zero-based belongs to the translation.
             new.access = new.access.difference(Access::ZERO_BASED) | zero_based;
         }
     }
@@ -159,7 +159,7 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
     Ok(key)
 }
 
-/// Checks that what a REREG_MR does not change is zero.
+/// Checks that the fields that a REREG_MR does not change are zero.
 fn only_named(params: &ReregMr, what: Rereg) -> Result<(), Failure> {
     let checks = [
         (Rereg::TRANSLATION, params.pages.as_bytes(), offset_of!(ReregMr, pages)),
@@ -178,7 +178,7 @@ pub(super) fn alloc_mr<H: Host>(adapter: &Adapter<H>, params: &AllocMr) -> Outco
     }
     let pd = pd(adapter, params.pdn)?;
     if pd.context.get() != 0 {
-        // A REG_MR would make any guest memory the process' own.
+        // Otherwise a REG_MR could give the process access to any guest memory.
         return Err(Status::Permission.into());
     }
     let key = adapter.tpt().insert_fast(pd.pdn, params.max_pages.get());

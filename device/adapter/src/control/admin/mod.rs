@@ -1,4 +1,5 @@
-//! The admin queue: takes commands, hands them to the module of their object, writes completions.
+//! The admin queue: reads commands, passes them to the module of their object, and writes
+//! completions.
 
 mod connection;
 mod direct;
@@ -36,9 +37,9 @@ use crate::stats::Counter;
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Contents of the completion.
+    /// The status in the completion.
     pub status: Status,
-    /// With [`Status::BadParam`]: the offset of the parameter.
+    /// With [`Status::BadParam`], the offset of the parameter.
     pub detail: u32,
 }
 
@@ -48,12 +49,12 @@ impl From<Status> for Failure {
     }
 }
 
-/// A bad parameter at this byte offset.
+/// Returns the failure for a bad parameter at this byte offset.
 fn bad(offset: usize) -> Failure {
     Failure { status: Status::BadParam, detail: u32::try_from(offset).unwrap_or(u32::MAX) }
 }
 
-/// The failure of a memory description at this byte offset.
+/// Returns the failure for a memory description at this byte offset.
 fn pages_failure(error: PagesError, offset: usize) -> Failure {
     match error {
         PagesError::Malformed => bad(offset),
@@ -62,7 +63,7 @@ fn pages_failure(error: PagesError, offset: usize) -> Failure {
     }
 }
 
-/// The answer of a handler: the command's result, or why it failed.
+/// The result of a handler: the command's result, or the reason for its failure.
 type Outcome<Reply> = Result<Reply, Failure>;
 
 /// Checks that reserved bytes, which start at `offset`, are zero.
@@ -76,7 +77,7 @@ fn zero(
     }
 }
 
-/// Takes the ring registers over and starts the queue.
+/// Reads the ring registers and starts the queue.
 pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
     let mut admin = adapter.objects.admin.lock();
     if admin.rings.is_some() || adapter.registers.status().contains(regs::Status::FATAL) {
@@ -124,10 +125,14 @@ fn check_rings<H: Host>(adapter: &Adapter<H>, rings: &Rings) -> Result<(), Fatal
     if reachable { Ok(()) } else { Err(FatalCode::RingMemory) }
 }
 
-/// Gives up: nothing but the event below is done for the guest until the next reset.
+/// Stops the adapter. Only the event below is still delivered to the guest before the next reset.
 fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
     adapter.core().warn(|name| {
-        tracing::error!(function = name, ?code, "the adapter gives up until its next reset");
+        tracing::error!(
+            function = name,
+            ?code,
+            "the adapter has failed, and does nothing until its next reset"
+        );
     });
     adapter.registers.set_fatal(code);
     adapter.halt();
@@ -135,7 +140,7 @@ fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
     adapter.core().report(Kind::DeviceFatal, code as u32);
 }
 
-/// Runs all commands that are posted.
+/// Runs all posted commands.
 pub fn run<H: Host>(adapter: &Arc<Adapter<H>>) {
     loop {
         let mut admin = adapter.objects.admin.lock();
@@ -156,7 +161,7 @@ pub fn run<H: Host>(adapter: &Arc<Adapter<H>>) {
     }
 }
 
-/// Runs one command; `None` when the rings cannot be reached.
+/// Runs one command. Returns `None` if the rings cannot be accessed.
 fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> Option<()> {
     let mask = (1u32 << rings.admin_log_size) - 1;
     let mut bytes = [0; size_of::<Submission>()];
@@ -209,7 +214,7 @@ fn execute<H: Host>(
     if adapter.transport() == Transport::Iwarp && is_of_roce(opcode) {
         return Err(Status::Unsupported.into());
     }
-    /// Hands the command to the handler of its opcode.
+    /// Calls the handler of an opcode.
     macro_rules! dispatch {
         ($($name:ident => $handler:path,)+) => {
             match opcode {
@@ -263,7 +268,7 @@ fn execute<H: Host>(
     }
 }
 
-/// Returns whether a command is for GIDs, XRC or multicast, which iWARP does not have.
+/// Returns whether a command concerns GIDs, XRC or multicast, which iWARP does not have.
 fn is_of_roce(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -275,7 +280,7 @@ fn is_of_roce(opcode: Opcode) -> bool {
     )
 }
 
-/// Parses the parameters of the command `C`, checks what they reserve, and runs the handler.
+/// Parses the parameters of the command `C`, checks its reserved fields, and runs the handler.
 fn run_as<C: Command>(
     params: &[u8; PARAMS_LEN],
     handler: impl FnOnce(&C::Params) -> Outcome<C::Reply>,

@@ -50,12 +50,12 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if !transitions::allowed(qp.kind, change, mask) {
         return Err(Status::BadState.into());
     }
-    // A connection that is being closed stays so.
+    // A connection that is being closed cannot return to another state.
     let goes_on = current == State::Sqd && !matches!(next, State::Reset | State::Err);
     if goes_on && qp.requester.lock().path.closes_in_sqd() {
         return Err(Status::BadState.into());
     }
-    // There is one path, on which every QP has always been.
+    // There is only one path, and every QP is already on it.
     let migrates = mask.contains(AttrMask::PATH_MIG_STATE) && new.path_mig_state != PATH_MIGRATED;
     if migrates || mask.contains(AttrMask::ALT_PATH) {
         return Err(Status::Unsupported.into());
@@ -63,7 +63,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if apply(adapter, &qp, &new, mask, change) { Ok(()) } else { Err(Status::BadState.into()) }
 }
 
-/// Checks the attributes that the mask names, each for itself; `mtu` is the port's.
+/// Checks each attribute that the mask names. `mtu` is that of the port.
 fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
     let checks = [
         (AttrMask::PORT, attr.port == 1, offset_of!(Attr, port)),
@@ -91,7 +91,8 @@ fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
     }
 }
 
-/// Sets the attributes, then the state; false when the QP has left its state meanwhile.
+/// Sets the attributes, then the state. Returns false if the state of the QP has changed since
+/// then.
 fn apply<H: Host>(
     adapter: &Arc<Adapter<H>>,
     qp: &Arc<Qp<H>>,
@@ -142,7 +143,7 @@ fn apply<H: Host>(
     true
 }
 
-/// Takes over the attributes that the mask names.
+/// Copies the attributes that the mask names.
 fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
     macro_rules! take {
         ($($bit:ident => $($field:ident),+;)*) => {
@@ -165,7 +166,7 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
         DEST_QPN => dest_qpn;
         EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
     }
-    // PSNs have 24 bits; users may give more.
+    // PSNs have 24 bits; programs may set more.
     if mask.contains(AttrMask::RQ_PSN) {
         attr.rq_psn = Psn::new(new.rq_psn.get()).get().into();
     }
@@ -174,9 +175,10 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
     }
 }
 
-/// Tells both halves what they work with.
+/// Copies the attributes to the requester and the responder.
 pub(super) fn configure<H: Host>(qp: &Qp<H>) {
-    // Held to the end: the other end of a TCP connection sets attributes and both halves, too.
+    // Held until the end, because the other end of a TCP connection also sets attributes of both
+    // halves.
     let mut requester = qp.requester.lock();
     let attr = *qp.attr.lock();
     requester.path.forget_peer();

@@ -22,7 +22,7 @@ pub(super) fn query_stats<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -
     answer(adapter, params, &adapter.stats().bytes())
 }
 
-/// Writes as much of `answer` as the guest's buffer takes.
+/// Writes as much of `answer` as fits into the guest's buffer.
 fn answer<H: Host>(adapter: &Adapter<H>, params: &QueryParams, answer: &[u8]) -> Outcome<()> {
     if !params.addr.is_multiple_of(8) {
         return Err(bad(offset_of!(QueryParams, addr)));
@@ -79,7 +79,7 @@ pub(super) fn free_context<H: Host>(adapter: &Adapter<H>, &id: &ContextId) -> Ou
         return Err(Status::Busy.into());
     }
     contexts.remove(id);
-    // Its process has no mapping of that memory any more.
+    // The process of the context no longer maps this memory.
     adapter.objects.sq_memory.lock().release(id);
     Ok(())
 }
@@ -92,7 +92,7 @@ pub(super) fn alloc_uar<H: Host>(adapter: &Adapter<H>, &context: &ContextId) -> 
     hold(&context.users);
     adapter.host().bar_zero(uar.number.range());
     objects.refresh_uars();
-    // A worker that sleeps has not armed this one.
+    // A sleeping worker does not watch the doorbells of this UAR yet.
     adapter.wake_all();
     Ok(uar.number)
 }

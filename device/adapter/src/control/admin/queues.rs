@@ -91,7 +91,8 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     Ok(CqResult::new(cq.cqn.get(), doorbell.slot().get()))
 }
 
-/// Takes a slot, spread over workers where their number is given, and zeroes its words.
+/// Allocates a doorbell slot and zeroes its words. If worker numbers are given, spreads slots over
+/// them.
 pub(super) fn take_slot<H: Host>(
     adapter: &Adapter<H>,
     uar: &Uar<H>,
@@ -119,7 +120,7 @@ pub(super) fn resize_cq<H: Host>(
     let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
     let first = cq.resize(adapter.host(), ring).ok_or(Status::BadState)?;
-    // Writers of the old ring held the CQ's lock, so its memory is the guest's again.
+    // Threads that wrote to the old ring held the CQ's lock, so the old memory can be freed.
     Ok(ResizeCqResult::new(first))
 }
 
@@ -139,7 +140,7 @@ pub(super) fn destroy_cq<H: Host>(adapter: &Adapter<H>, &cqn: &Cqn) -> Outcome<(
     Ok(())
 }
 
-/// The objects that a QP is made of, all of one context.
+/// The objects that a QP uses, all of one context.
 struct Base<H: Host> {
     uar: Arc<Uar<H>>,
     send_cq: Arc<Cq>,
@@ -216,7 +217,7 @@ fn home<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Result<
     if kind == Type::XrcTgt {
         zero(&params.pdn, offset_of!(CreateQp, pdn))?;
         let xrcd = objects.xrcds.get(params.xrcdn).ok_or(Status::NotFound)?;
-        // It may outlive the process that wanted it.
+        // It may outlive the process that created it.
         return Ok(Home { pd: None, xrcd: Some(xrcd), context: ContextId::new(0) });
     }
     let pd = objects.pds.get(params.pdn).ok_or(Status::NotFound)?;
@@ -226,7 +227,7 @@ fn home<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Result<
     Ok(Home { context: pd.context, pd: Some(pd), xrcd: None })
 }
 
-/// XRC QPs have no receive queue, and targets no send queue.
+/// Checks that an XRC QP has no receive queue, and a target no send queue.
 fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
     if !matches!(kind, Type::XrcIni | Type::XrcTgt) {
         return Ok(());
@@ -256,7 +257,7 @@ fn base<H: Host>(
     Ok(Base { uar, send_cq, recv_cq })
 }
 
-/// The SRQ that takes the place of the QP's receive queue, if one is named.
+/// Returns the SRQ that replaces the QP's receive queue, if one is named.
 fn shared_queue<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateQp,

@@ -42,7 +42,7 @@ pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> O
     Ok(SrqResult::new(srq.srqn.get(), doorbell.slot().get()))
 }
 
-/// The CQ and the domain of an SRQ for XRC targets; others have neither.
+/// Returns the CQ and the domain of an SRQ for XRC targets. Other SRQs have neither.
 fn xrc<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateSrq,
@@ -54,7 +54,7 @@ fn xrc<H: Host>(
         zero(&params.cqn, offset_of!(CreateSrq, cqn))?;
         return Ok(None);
     }
-    // A domain is shared by contexts; whom it is open to is the driver's matter.
+    // Contexts share a domain. The driver decides who may open it.
     adapter.objects.xrcds.get(params.xrcdn).ok_or(Status::NotFound)?;
     let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
     if cq.context != context {

@@ -1,10 +1,10 @@
-//! The sending half at work: takes entries off the send queue and executes them against the peer.
+//! The sending half of a QP: takes entries off the send queue and executes them on the peer.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `work` | a turn: entries are taken and executed |
-//! | `outcome` | completions, tries again and failures that follow |
-//! | `reads` | READs that take more than a turn, and what may pass them |
+//! | `work` | a turn: taking and executing entries |
+//! | `outcome` | completions, retries and failures |
+//! | `reads` | READs that take more than a turn, and the entries that may pass them |
 //! | `paired` | QPs of iWARP whose messages are copied |
 
 mod outcome;
@@ -34,11 +34,12 @@ use crate::objects::qp::{
 };
 use crate::slice::{Slice, cost};
 
-/// Times that a QP may wait in one turn until an ended key is not in use any more.
+/// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
+/// used.
 const WAITS: u32 = 16;
 
-/// Lets `qp`, which is of the adapter that `network` names, execute entries of its send queue,
-/// which are copied to `batch`, as far as `allowance` goes.
+/// Executes entries of the send queue of `qp`, a QP of the adapter in `network`, up to the limits
+/// of `allowance`. The entries are copied to `batch`.
 pub fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -46,7 +47,7 @@ pub fn run<H: Host>(
     allowance: &Allowance<'_, H>,
 ) -> Turn {
     if qp.dead.load(Ordering::Acquire) {
-        // The thread that destroys it may hold the lock while much memory is zeroed.
+        // A thread that destroys the QP may hold the lock for long, because it zeroes memory.
         return Turn::Idle;
     }
     let mut guard = qp.requester.lock();
@@ -58,7 +59,7 @@ pub fn run<H: Host>(
     }
 }
 
-/// Lets a QP execute entries against its peers in this daemon.
+/// Executes entries of a QP on peers in this daemon.
 #[inline]
 fn by_memory<H: Host>(
     network: Network<'_, H>,
@@ -95,7 +96,7 @@ fn by_memory<H: Host>(
     Turn::More
 }
 
-/// Lets a connected QP execute entries; with `wait`, READs that are outstanding alone.
+/// Executes entries of a connected QP. With `wait`, only continues outstanding READs.
 fn connected<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -105,12 +106,12 @@ fn connected<H: Host>(
     wait: Option<Turn>,
 ) -> Turn {
     let core = network.core();
-    // Out of the requester for the turn, whose other fields change meanwhile.
+    // Taken out of the requester for the turn, because other fields of it change during the turn.
     let found = take_peer(network, requester);
     let there = found.as_ref().and_then(|peer| meet(core, qp, requester, peer, slice));
     let met = there.is_some();
     let here = TurnContext::new(core, qp, slice);
-    // Reports of messages have the form of RoCE.
+    // Messages are reported in the form of RoCE.
     let roce = requester.pairing == Pairing::Undecided;
     let watcher = network.fabric.watch.of_messages().filter(|_| roce);
     let watch = watcher.map(|watcher| (network, watcher));
@@ -120,20 +121,21 @@ fn connected<H: Host>(
             Some((there, _)) => there.charge(panic),
             None => resume_unwind(panic),
         }
-        // The entry in progress is lost, and the peer with it.
+        // The entry in progress is lost, and so is the peer.
         qp.failed(core, Kind::QpFatal);
         Turn::Failed
     });
     drop(work);
-    // A QP that is not its peer is not kept alive by it.
+    // A QP that is no longer the peer must not be kept alive by this reference.
     if let Some(peer) = found.filter(|_| met) {
         requester.path = Path::Local(peer);
     }
     turn
 }
 
-/// Locks the receiving half of a QP that was found, if it is the peer: the number may have come to
-/// another connection, or be that of an unrelated QP. Only then its adapter's memory is held.
+/// Locks the receiving half of the QP that was found if it is the peer. The number may have been
+/// reused for another connection or an unrelated QP. Only for the peer is its adapter's memory
+/// held.
 #[inline(always)]
 fn meet<'a, H: Host>(
     core: &Core<H>,
@@ -150,8 +152,8 @@ fn meet<'a, H: Host>(
     is_peer.then(|| (There::new(&peer.core, &peer.qp, slice), responder))
 }
 
-/// Waits for those who may still use a key that the entry in progress has ended, if it has; whether
-/// that is so. The caller holds no memory.
+/// If the entry in progress has invalidated a key, waits for the threads that may still use it.
+/// Returns whether it waited. The caller holds no memory.
 fn wait_for_readers<H: Host>(
     core: &Core<H>,
     requester: &mut Requester<H>,
@@ -168,14 +170,14 @@ fn wait_for_readers<H: Host>(
                 peer.qp.tpt.finish_command(key);
             }
         }
-        // The message came by a peer.
+        // A message of the peer is in use.
         (Readers::Peer, _) => {}
     }
     slice.charge(cost::readers(core.workers()));
     true
 }
 
-/// Takes the peer out of the requester, or finds it.
+/// Takes the peer out of the requester, or looks it up.
 fn take_peer<H: Host>(network: Network<'_, H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
     if let Path::Local(peer) = std::mem::take(&mut requester.path)
         && !peer.qp.dead.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! Consequences of an entry's result: completions, retries, failures.
+//! The consequences of an entry's result: completions, retries, failures.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -18,13 +18,13 @@ use crate::objects::qp::{KeyWait, Keys, Pairing};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
-/// Time before a peer that did not answer is tried again, if there is no time-out.
+/// Time in nanoseconds before a request without an answer is repeated, if the QP has no time-out.
 const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
-/// Time before a peer without a receive is checked again. It doubles each time.
+/// Time in nanoseconds before a peer without a receive is checked again. It doubles each time.
 const RNR_PAUSE_NS: u64 = 5_000;
 
 impl<H: Host> Work<'_, H> {
-    /// Acts on what a step brought; `None` to go on with the next entry.
+    /// Handles the result of a step. Returns `None` if the next entry can be executed.
     #[inline]
     pub(super) fn finish(&mut self, entry: &mut Entry, step: Step) -> Option<Turn> {
         match step {
@@ -70,8 +70,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer,
-    /// if the ports carry anything, is told.
+    /// Handles the refusal of a request that concerns a key: either only the send queue fails, or
+    /// the QP fails and its peer is told, if both ports are up.
     #[cold]
     fn refused(&mut self, send: &SendWqe, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
@@ -88,8 +88,8 @@ impl<H: Host> Work<'_, H> {
         self.complete(send, Err(WrError { status, vendor_err }))
     }
 
-    /// A message of an unreliable connection is lost, which its sender does not know. What is wrong
-    /// with the sender's own memory must still be reported to it.
+    /// Handles a lost message of an unreliable connection, whose sender gets no error. An error of
+    /// the sender's own memory must still be reported to it.
     #[cold]
     fn lost(&mut self, entry: &Entry) -> Option<Turn> {
         let raw = self.batch.entry(&entry.place);
@@ -105,7 +105,7 @@ impl<H: Host> Work<'_, H> {
         self.complete(&entry.send, Ok(()))
     }
 
-    /// The peer does not answer.
+    /// Handles a missing answer of the peer.
     fn retry(&mut self, entry: &Entry) -> Option<Turn> {
         match self.next_try() {
             Some(at) => self.wait(entry, at),
@@ -113,8 +113,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Counts a request that was not answered; returns when it is sent again, `None` when there are
-    /// no tries left.
+    /// Counts a request that was not answered. Returns the time of the next retry, or `None` if no
+    /// retry is left.
     pub(super) fn next_try(&mut self) -> Option<u64> {
         let now = self.here.host().now();
         let config = self.requester.config;
@@ -126,8 +126,9 @@ impl<H: Host> Work<'_, H> {
         Some(now.saturating_add(4096 << config.timeout.min(31)))
     }
 
-    /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until
-    /// then a look now and then finds a receive that is posted early, as credits would tell.
+    /// Handles a peer without a receive. The pause that the peer asks for is over at `delay`.
+    /// Before that, checks from time to time find a receive that is posted early, as credits would
+    /// show.
     fn not_ready(&mut self, entry: &Entry, delay: u64) -> Option<Turn> {
         let now = self.here.host().now();
         let requester = &mut *self.requester;
@@ -152,7 +153,7 @@ impl<H: Host> Work<'_, H> {
         self.wait(entry, until.min(now.saturating_add(pause)))
     }
 
-    /// The other end of a connection has no receive for the message of a paired QP.
+    /// Handles a missing receive at the other end of a connection for the message of a paired QP.
     fn no_receive(&mut self, entry: &Entry) -> Option<Turn> {
         let now = self.here.host().now();
         let requester = &mut *self.requester;
@@ -180,17 +181,19 @@ impl<H: Host> Work<'_, H> {
         Some(Turn::Wait(until))
     }
 
-    /// Ends an entry with a status and, where one is due, a completion.
+    /// Ends an entry with a status, and with a completion if one is due.
     #[inline]
     fn complete(&mut self, send: &SendWqe, result: Result<(), WrError>) -> Option<Turn> {
         if let Err(WrError { status, .. }) = result
             && status != Status::MwBindErr
         {
-            // The state first, so that a program that sees the completion finds the QP in error.
+            // The state is set first, so that a program that sees the completion finds the QP in
+            // error.
             self.qp.fail_send();
         }
         if !self.requester.ledger.is_empty() {
-            // Only success comes here: what fails behind a READ is executed again after it.
+            // Only successes are queued: a request behind a READ that fails is executed again after
+            // the READ.
             self.requester.ledger.push_done(self.completion(send), self.is_signaled(send));
             return None;
         }
@@ -213,7 +216,7 @@ impl<H: Host> Work<'_, H> {
         self.qp.signal_all || send.flags.contains(Flags::SIGNALED)
     }
 
-    /// The completion of a work request that has succeeded.
+    /// Returns the completion of a successful work request.
     #[inline]
     pub(super) fn completion(&self, send: &SendWqe) -> Completion {
         let reads = send.opcode.info().has_response();

@@ -1,4 +1,4 @@
-//! QPs of iWARP whose messages go to the memory of the other end of their connection.
+//! QPs of iWARP whose messages are copied to the memory of the other end of their connection.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::host::Host;
 use crate::objects::qp::{Pairing, Path, Qp, Requester, Responder};
 use crate::requests::wqe::SendWqe;
 
-/// Lets a QP with a TCP connection execute work requests, by memory or through the connection.
+/// Executes work requests of a QP with a TCP connection, by memory or through the connection.
 pub(super) fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -43,7 +43,7 @@ pub(super) fn run<H: Host>(
         requester.partner = Some(partner);
     }
     if qp.state() == State::Sqd && !copies(qp, requester) {
-        // The connection sends the rest of what is posted, and closes.
+        // The connection sends the remaining posted requests, and closes.
         return Turn::More;
     }
     let stalls = requester.current.is_some() && requester.rnr_until.is_none()
@@ -56,7 +56,8 @@ pub(super) fn run<H: Host>(
     both(turn, copied)
 }
 
-/// Returns whether the messages of a QP are copied. When it closes, what is under way is.
+/// Returns whether the messages of a QP are copied. While it closes, the message in progress still
+/// is.
 fn copies<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
     requester.pairing == Pairing::Paired
         && match qp.state() {
@@ -66,10 +67,10 @@ fn copies<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
         }
 }
 
-/// The result of the turns of the connection and of the messages.
+/// Combines the results of the turns of the connection and of the messages.
 fn both(connection: Turn, messages: Turn) -> Turn {
     match (connection, messages) {
-        // The connection ends in a turn of its own.
+        // The connection ends in a separate turn.
         (Turn::More, _) | (_, Turn::More | Turn::Failed | Turn::FailedUntil(_)) => Turn::More,
         (Turn::Wait(first), Turn::Wait(second)) => Turn::Wait(first.min(second)),
         (Turn::Wait(at), _) | (_, Turn::Wait(at)) => Turn::Wait(at),
@@ -77,7 +78,7 @@ fn both(connection: Turn, messages: Turn) -> Turn {
     }
 }
 
-/// The other end refuses the message of a paired QP. It ends the connection with a Terminate.
+/// Ends the connection with a Terminate of the other end, which refuses the message of a paired QP.
 /// Returns the status of the work request.
 #[cold]
 pub(super) fn refused<H: Host>(

@@ -1,10 +1,9 @@
-//! READs that take more than a turn, and the entries that pass them.
+//! READs that take more than a turn, and the entries that may pass them.
 //!
-//! A responder executes READs and atomics in their order, and may execute a SEND or WRITE that
-//! comes behind a READ before it has read all of that one's bytes (IBTA volume 1, 9.5). So the
-//! oldest READ goes on by a part in each turn, READs behind it are checked and wait, and other
-//! entries are executed meanwhile, unless they ask for a fence, are atomics, or end a key that a
-//! READ may use.
+//! A responder executes READs and atomics in order, and may execute a SEND or WRITE behind a READ
+//! before it has read all bytes of the READ (IBTA volume 1, 9.5). So the oldest READ continues by a
+//! part in each turn, READs behind it are checked and wait, and other entries are executed
+//! meanwhile, unless they ask for a fence, are atomics, or invalidate a key that a READ may use.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::{Class, Flags, Opcode};
@@ -16,7 +15,7 @@ use crate::objects::completion::WrError;
 use crate::objects::qp::ledger::OpenRead;
 
 impl<H: Host> Work<'_, H> {
-    /// Makes a READ whose bytes have come up to `done` an outstanding one.
+    /// Makes a READ outstanding, whose bytes up to `done` have arrived.
     #[cold]
     pub(super) fn open_read(&mut self, entry: &Entry, done: u64) -> Option<Turn> {
         let read = OpenRead::new(entry.send, self.batch.entry(&entry.place), done);
@@ -25,8 +24,8 @@ impl<H: Host> Work<'_, H> {
         None
     }
 
-    /// Takes entries behind outstanding READs with half of the turn's bytes, unless `wait` says
-    /// that none may be taken, and goes on with the READs.
+    /// Executes entries behind outstanding READs with half of the turn's bytes, unless `wait` is
+    /// set, and continues the READs.
     #[cold]
     pub(super) fn beside_reads(&mut self, wait: Option<Turn>) -> Turn {
         let reserve = self.budget / 2;
@@ -47,20 +46,20 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Returns whether the turn has moved all that it may, or its time is over.
+    /// Returns whether the turn has moved its maximum number of bytes, or its time is over.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.budget == 0 || self.here.slice.is_over()
     }
 
-    /// Returns whether as many work requests are outstanding as the queue has entries: an honest
-    /// guest waits for completions.
+    /// Returns whether as many work requests are outstanding as the queue has entries. A correct
+    /// guest waits for completions then.
     fn is_full(&self) -> bool {
         self.requester.ledger.len() >= self.qp.sq.size() as usize
     }
 
-    /// Executes an entry behind outstanding READs, if it may pass them. One that fails is executed
-    /// again when they have ended, since its failure ends the QP, and they came first.
+    /// Executes an entry behind outstanding READs, if it may pass them. An entry that fails is
+    /// executed again after them, because its failure ends the QP, and the READs were posted first.
     #[cold]
     pub(super) fn execute_behind_reads(&mut self, entry: &Entry) -> Step {
         let send = &entry.send;
@@ -76,7 +75,7 @@ impl<H: Host> Work<'_, H> {
         if waits || send.flags.contains(Flags::FENCE) {
             return Step::Behind;
         }
-        // A READ is checked by moving none of its bytes.
+        // Moving no bytes of a READ only checks it.
         let kept = if is_read { std::mem::take(&mut self.budget) } else { 0 };
         let step = self.execute(entry);
         self.budget += kept;
@@ -87,8 +86,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Goes on with the oldest READs until they have ended or the turn has moved all that it may;
-    /// `None` when the QP goes on as before.
+    /// Continues the oldest READs until they have ended or the turn has moved its maximum. Returns
+    /// `None` if the QP can continue.
     fn read_on(&mut self) -> Option<Turn> {
         if let Some(at) = self.requester.ledger.resume_at {
             if self.here.host().now() < at {
@@ -129,7 +128,7 @@ impl<H: Host> Work<'_, H> {
         None
     }
 
-    /// The peer does not answer the READ at this index.
+    /// Handles a missing answer of the peer to the READ at this index.
     fn no_answer(&mut self, index: u32) {
         match self.next_try() {
             Some(at) => self.requester.ledger.resume_at = Some(at),
@@ -140,13 +139,13 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Writes the completions of the oldest entries that have ended.
+    /// Writes the completions of the oldest entries, if these have ended.
     fn complete_settled(&mut self) -> Option<Turn> {
         while let Some(entry) = self.requester.ledger.pop_settled() {
             let ok = entry.completion.status == Status::Success;
             if !ok {
-                // The state first, so that a program that sees the completion finds the QP in
-                // error.
+                // The state is set first, so that a program that sees the completion finds the QP
+                // in error.
                 self.qp.fail_send();
             }
             if (!ok || entry.signaled)

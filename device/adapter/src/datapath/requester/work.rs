@@ -1,4 +1,4 @@
-//! A turn of a connected QP: entries are taken off its send queue and executed.
+//! A turn of a connected QP: takes entries off its send queue and executes them.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -31,64 +31,64 @@ use crate::slice::cost;
 use crate::stats::Counter;
 use crate::watch::Watcher;
 
-/// Result of one step of an entry.
+/// The result of one step of an entry.
 pub(super) enum Step {
-    /// It is done; the peer's receive CQ may have an event due.
+    /// The entry is done. The peer's receive CQ may have an event due.
     Done {
         event_due: bool,
     },
-    /// Bytes up to this one have been moved.
+    /// Bytes before this one have been moved.
     Partly(u64),
-    /// A READ behind others, which was checked.
+    /// A READ behind others. It has been checked.
     Queued,
     Failed(WrError),
     Retry,
-    /// The message is lost, and its sender does not know.
+    /// The message is lost, without an error for its sender.
     Lost,
     NotReady(u64),
-    /// A request about a key was refused.
+    /// A request that concerns a key was refused.
     Refused(Denied),
-    /// A key has ended; the entry goes on when these do not use it any more.
+    /// A key was invalidated. The entry continues when its present users have ended.
     Readers(Readers, Option<Ended>),
-    /// The entry has to wait until READs before it have ended.
+    /// The entry must wait until the READs before it have ended.
     Behind,
-    /// The entry has to wait until its direct transfer ends, which gives the QP a turn.
+    /// The entry must wait until its direct transfer ends, which schedules the QP.
     Held,
 }
 
-/// An entry at work: what it asks for, and where its bytes stand in the batch.
+/// An entry in progress: the work request, and the position of its bytes in the batch.
 pub(super) struct Entry {
     pub(super) send: SendWqe,
     pub(super) place: Range<usize>,
-    /// Bytes that have been moved.
+    /// Number of bytes that have been moved.
     pub(super) done: u64,
 }
 
-/// A QP that has its turn.
+/// A QP in its turn.
 pub(super) struct Work<'a, H: Host> {
     pub(super) here: TurnContext<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
     pub(super) batch: &'a mut Batch,
-    /// The peer, and its receiving half, if it is connected to this very QP.
+    /// The peer and its receiving half, if the peer is connected to this QP.
     pub(super) there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
-    /// Bytes that it may still move.
+    /// Number of bytes that it may still move.
     pub(super) budget: u64,
-    /// The watcher, if it wants messages.
+    /// The watcher, if it wants to see messages.
     pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
 }
 
 enum Taken {
     Entry,
     Empty,
-    /// It cannot be parsed, which is reported when everything before it has ended.
+    /// It cannot be parsed. The error is reported when everything before it has ended.
     Malformed,
     Failed,
 }
 
 impl<H: Host> Work<'_, H> {
-    /// Executes entries until the queue is empty, or the turn is over; with `wait`, READs that are
-    /// outstanding alone.
+    /// Executes entries until the queue is empty or the turn is over. With `wait`, only continues
+    /// outstanding READs.
     pub(super) fn run(&mut self, wait: Option<Turn>) -> Turn {
         if self.requester.ledger.is_empty() { self.entries() } else { self.beside_reads(wait) }
     }
@@ -123,7 +123,7 @@ impl<H: Host> Work<'_, H> {
         Turn::More
     }
 
-    /// Makes `entry` the one in progress, or the next that is posted, checked.
+    /// Sets `entry` to the one in progress, or to the next posted one after checking it.
     #[inline(always)]
     fn take(&mut self, entry: &mut Entry) -> Taken {
         let requester = &mut *self.requester;
@@ -151,7 +151,7 @@ impl<H: Host> Work<'_, H> {
                 Taken::Entry
             }
             Err(_) if !requester.ledger.is_empty() => {
-                // It is taken, and copied, again.
+                // It is taken and copied again in a later turn.
                 requester.ci = index;
                 self.qp.next_send.store(index, Ordering::Relaxed);
                 self.batch.clear();
@@ -174,7 +174,8 @@ impl<H: Host> Work<'_, H> {
         let Malformed { wr_id, opcode, status } = *malformed;
         let completion = Completion::of_send(self.qp.qpn, WqeId { wr_id, index }, opcode, status);
         self.qp.fail_send();
-        // An overflowing CQ has raised its own event, and the send queue fails anyway.
+        // The CQ has already raised its own event for the overflow, and the send queue fails
+        // anyway.
         let _overflow = self.here.complete(&self.qp.send_cq, &completion);
         Taken::Failed
     }
@@ -184,7 +185,7 @@ impl<H: Host> Work<'_, H> {
         self.requester.keep(&entry.send, self.batch.entry(&entry.place), entry.done);
     }
 
-    /// Executes an entry, or a turn of it.
+    /// Executes an entry, or a part of it.
     #[inline]
     pub(super) fn execute(&mut self, entry: &Entry) -> Step {
         let paired = self.requester.pairing != Pairing::Undecided;
@@ -207,7 +208,7 @@ impl<H: Host> Work<'_, H> {
         }
         let keys = self.requester.keys.unwrap_or_default();
         let (from, to) = if keys.wait == KeyWait::Over {
-            // All of it was moved before the wait, whatever this turn's budget.
+            // All bytes were moved before the wait, whatever the budget of this turn is.
             (send.length, send.length)
         } else {
             (*done, send.length.min(done.saturating_add(self.budget)))
@@ -222,7 +223,7 @@ impl<H: Host> Work<'_, H> {
             Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
         let moved = if keys.wait == KeyWait::Over {
             if responder.current.is_none() {
-                // Flushed meanwhile.
+                // It was flushed in the meantime.
                 return Step::Retry;
             }
             exchange.arrive(responder).map(|()| None)
@@ -262,7 +263,7 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Executes the part of a memory operation before, or instead of, an exchange with the peer.
+    /// Executes the part of a memory operation that precedes or replaces an exchange with the peer.
     #[cold]
     fn about_keys(&mut self, entry: &Entry) -> Option<Step> {
         let Entry { send, place, .. } = entry;
@@ -296,7 +297,7 @@ impl<H: Host> Work<'_, H> {
     }
 }
 
-/// Ends the key of the memory that a READ has filled.
+/// Invalidates the key of the memory that a READ has filled.
 #[cold]
 fn end_sink<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, key: Key) -> Step {
     here.slice.charge(cost::KEY);
@@ -322,7 +323,7 @@ fn stopped<H: Host>(
         return Step::Retry;
     }
     if qp.kind == Type::Uc {
-        // No QP answers. A fault of the receiver itself must still be reported to it.
+        // No QP answers. An error of the receiver itself must still be reported to the receiver.
         match refusal {
             Refusal::Operational | Refusal::Malformed => {
                 there.act(|| outcome::fail(there, responder, refusal));

@@ -1,8 +1,8 @@
-//! The receiving half of a QP: takes messages from any bringer, under the responder's lock.
+//! The receiving half of a QP: executes messages of any transport, under the responder's lock.
 //!
-//! [`begin`] checks a message and finds its memory, the bringer moves the bytes, [`end`] ends keys
-//! and completes the receive. A long message passes [`begin`] once for each of its parts, [`end`]
-//! with the last one alone.
+//! [`begin`] checks a message and finds its memory, the transport moves the bytes, and [`end`]
+//! invalidates keys and completes the receive. [`begin`] is called for each part of a long message,
+//! [`end`] only with the last part.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -32,12 +32,12 @@ use crate::objects::qp::{Ended, Responder};
 use crate::requests::wqe::Segment;
 use crate::stats::Counter;
 
-/// Checks a message, or the part of it that comes now, and adds the memory that its bytes go to, or
-/// come from, to `side`. Nothing has to be undone when the part comes again: a receive that was
-/// taken for the message stays its own.
+/// Checks a message or a part of it, and adds the memory that its bytes are copied to or from to
+/// `side`. Nothing must be undone before the part is passed again: a receive that was taken for the
+/// message stays assigned to it.
 ///
 /// # Errors
-/// Why the message is refused.
+/// Returns the reason for which the message is refused.
 #[inline(always)]
 pub fn begin<'a, H: Host>(
     there: &'a There<'_, H>,
@@ -57,7 +57,7 @@ pub fn begin<'a, H: Host>(
         }
         Operation::Write(remote) => {
             add_remote(there, responder, side, (inbound, remote), Access::REMOTE_WRITE)?;
-            // A receive must be there before anything lands.
+            // The receive must exist before any bytes are placed.
             if inbound.imm.is_some() { take(there, responder, inbound.from) } else { Ok(()) }
         }
         Operation::Read(remote) => {
@@ -74,13 +74,13 @@ pub fn begin<'a, H: Host>(
     }
 }
 
-/// Ends a message whose last bytes have been moved to or from `side`: a key that it ends dies, and
-/// its receive is completed. When a key has died the receive stays open, and [`received`] is due as
-/// soon as the key's last use has ended.
+/// Ends a message whose last bytes have been moved to or from `side`: invalidates its key, if it
+/// has one, and completes its receive. If a key was invalidated, the receive stays open, and
+/// [`received`] must be called when the last use of the key has ended.
 ///
 /// # Errors
-/// When the key may not be ended, or the receive CQ takes no entry any more; the QP has failed
-/// then.
+/// Returns an error if the key must not be invalidated, or if the receive CQ has no room. The QP
+/// has failed then.
 #[inline(always)]
 pub fn end<H: Host>(
     there: &There<'_, H>,
@@ -112,11 +112,11 @@ pub fn end<H: Host>(
     Ok(None)
 }
 
-/// Executes an atomic operation that [`begin`] has accepted on the word that `side` holds; returns
-/// the word's old value.
+/// Executes an atomic operation that [`begin`] has accepted, on the word in `side`. Returns the old
+/// value of the word.
 ///
 /// # Errors
-/// When the word is not in memory.
+/// Returns an error if the word is not in accessible memory.
 pub fn execute_atomic<H: Host>(
     there: &There<'_, H>,
     inbound: &Inbound,
@@ -141,7 +141,7 @@ fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
     }
 }
 
-/// The peer's QP as a user of keys here.
+/// Returns the peer's QP as a user of keys.
 #[inline]
 pub fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
     match &responder.xrc {
@@ -150,12 +150,12 @@ pub fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
     }
 }
 
-/// READs and atomics need room for one.
+/// Checks that the QP has resources for READs and atomics.
 fn accepts_reads(responder: &Responder) -> Result<(), Refusal> {
     if responder.max_dest_rd_atomic == 0 { Err(Refusal::Invalid) } else { Ok(()) }
 }
 
-/// Adds the memory that a message names by a key.
+/// Adds the memory that a message refers to by a key.
 #[inline(always)]
 fn add_remote<'a, H: Host>(
     there: &'a There<'_, H>,
@@ -173,18 +173,18 @@ fn add_remote<'a, H: Host>(
     side.add_remote(user, &segment, need, inbound.number).map_err(Refusal::Access)
 }
 
-/// Notes that the last bytes of a message have been placed, or taken, by a key that may be good for
-/// one message.
+/// Records that the last bytes of a message have been copied by a key that may be valid for one
+/// message only.
 #[inline]
 fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side: &SgList<'_>) {
     if side.one_touch() {
         let message = Message { qpn: there.qp.qpn, number: inbound.number };
-        // Nothing comes out of order here: the stream ends with the message.
+        // Nothing arrives out of order here, so the stream ends with the message.
         let _dead = there.turn.tpt.placed(remote.key, message, Some(0), 0);
     }
 }
 
-/// Ends the key that a message says, if it says one: a SEND with invalidate, or a response to a
+/// Invalidates the key that a message names, if any: by SEND with invalidate, or by a response to a
 /// command.
 #[cold]
 fn end_key<H: Host>(

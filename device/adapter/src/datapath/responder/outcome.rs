@@ -24,11 +24,11 @@ use crate::requests::wqe::RecvWqe;
 use crate::slice::Slice;
 use crate::stats::Counter;
 
-/// Completes the receive that a message has filled or used up; `ended` is a key that the message
-/// has ended.
+/// Completes the receive that a message has filled or consumed. `ended` is a key that the message
+/// has invalidated.
 ///
 /// # Errors
-/// When the receive CQ takes no entry any more; the QP has failed then.
+/// Returns an error if the receive CQ has no room. The QP has failed then.
 pub fn received<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -55,10 +55,10 @@ pub fn received<H: Host>(
     complete(there, responder, &completion)
 }
 
-/// Writes the completion of a receive; its event, if one is due, is left for the requester to fire.
+/// Writes the completion of a receive. If an event is due, the requester reports it later.
 ///
 /// # Errors
-/// When the receive CQ takes no entry any more; the QP has failed then.
+/// Returns an error if the receive CQ has no room. The QP has failed then.
 pub fn complete<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -79,8 +79,8 @@ pub fn complete<H: Host>(
     }
 }
 
-/// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and
-/// tells the guest.
+/// Moves the responder's QP to the error state because of `refusal`, completes the receive in
+/// progress, and reports an event to the guest.
 pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: Refusal) {
     let (kind, status) = match refusal {
         Refusal::Access(Denied::Memory) | Refusal::Operational => {
@@ -101,11 +101,11 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
         }
         Refusal::NotReady | Refusal::Unexpected => return,
     };
-    // A receive with an error of its own tells by its completion; otherwise an event does.
+    // A receive with an error of its own reports it by its completion. Otherwise an event does.
     let own = responder.current.is_some() && status != Status::WrFlushErr;
     let failed = there.qp.fail();
     if let Some(recv) = responder.current.take() {
-        // An overflowing CQ has raised its own event.
+        // The CQ has already raised its own event for the overflow.
         let _overflow = complete_failed(there, responder, &flushed(there.qp.qpn, &recv, status));
     }
     if failed && !own {
@@ -114,10 +114,10 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
     there.qp.schedule(there.turn.core);
 }
 
-/// Writes the completion of a receive that took no message, and fires its event.
+/// Writes the completion of a receive that got no message, and reports its event.
 ///
 /// # Errors
-/// When the CQ takes no entry any more.
+/// Returns an error if the CQ has no room.
 fn complete_failed<H: Host>(
     there: &There<'_, H>,
     responder: &Responder,
@@ -129,9 +129,9 @@ fn complete_failed<H: Host>(
     there.turn.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
 }
 
-/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error, or until the
-/// slice is over; returns how many. Those of an SRQ are other QPs' to use, but for the one that a
-/// message has begun to fill.
+/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error, or fewer if
+/// the slice is over. Returns their number. Receives of an SRQ are left to other QPs, except one
+/// that a message has begun to fill.
 pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> u32 {
     let there = There::new(core, qp, slice);
     let mut responder = qp.responder.lock();
@@ -151,7 +151,7 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
         }
         count += 1;
         if slice.is_over() {
-            // The next turn flushes what is left, and then tells of it.
+            // The next turn flushes the rest, and then reports it.
             return count;
         }
     }
@@ -159,8 +159,8 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
     count
 }
 
-/// Tells the guest, once, that a QP in the error state takes nothing from its SRQ any more: who
-/// takes holds the responder's lock, and finds the state.
+/// Reports to the guest, once, that a QP in the error state takes no more receives from its SRQ.
+/// Any thread that takes one holds the responder's lock, and sees the state.
 fn tell_last<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
     let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
     let shares = qp.srq.is_some() || qp.kind == Type::XrcTgt;
@@ -170,7 +170,7 @@ fn tell_last<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
     }
 }
 
-/// The completion of a receive that took no message.
+/// Returns the completion of a receive that got no message.
 #[must_use]
 pub fn flushed(qpn: Qpn, recv: &RecvWqe, status: Status) -> Completion {
     Completion {

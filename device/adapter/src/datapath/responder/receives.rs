@@ -1,4 +1,4 @@
-//! Receives: taking the next one for a message, and finding the memory that it names.
+//! Receives: takes the next one for a message, and finds its memory.
 
 use std::sync::Arc;
 
@@ -14,23 +14,24 @@ use crate::requests::wqe::RecvWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 
-/// Makes sure that a receive is taken for the message in progress, of which `done` bytes have come.
+/// Ensures that the message in progress has a receive. `done` bytes of the message have arrived.
 ///
 /// # Errors
-/// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty,
-/// [`Refusal::Invalid`] when a message begins though the one before has not ended,
-/// [`Refusal::Unexpected`] when one goes on that has not begun here.
+/// [`Refusal::NotReady`] if none is posted, [`Refusal::Operational`] if the queue is faulty,
+/// [`Refusal::Invalid`] if a message begins although the previous one has not ended,
+/// [`Refusal::Unexpected`] if a message continues that has not begun here.
 pub fn take<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
     done: u64,
 ) -> Result<(), Refusal> {
-    // On an unreliable connection, a message whose end is lost leaves its receive to the next.
+    // On an unreliable connection, the receive of a message whose end is lost goes to the next
+    // message.
     if responder.current.is_some() && done == 0 && there.qp.kind != Type::Uc {
         return Err(Refusal::Invalid);
     }
     if responder.current.is_none() {
-        // Its beginning may have been placed ahead.
+        // The beginning of the message may have been placed out of order.
         if done > 0 && !responder.has_ahead() {
             return Err(Refusal::Unexpected);
         }
@@ -43,7 +44,7 @@ pub fn take<H: Host>(
 /// Takes the next posted receive, of the QP's own queue or of its SRQ.
 ///
 /// # Errors
-/// [`Refusal::Operational`] when the queue's index or memory is faulty.
+/// [`Refusal::Operational`] if the queue's index or memory is faulty.
 pub fn next<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -56,7 +57,7 @@ pub fn next<H: Host>(
     fetch(there, (ci, xrc.as_ref()), raw)
 }
 
-/// Fetches the next posted receive, whose index in the QP's own queue is `ci`.
+/// Reads the next posted receive, whose index in the QP's own queue is `ci`.
 #[inline(always)]
 fn fetch<H: Host>(
     there: &There<'_, H>,
@@ -87,7 +88,7 @@ fn fetch<H: Host>(
     Ok(Some(taken(there, RecvWqe::parse(bytes, index, there.qp.pdn))))
 }
 
-/// Charges a receive that was taken.
+/// Counts a receive that was taken.
 #[inline]
 fn taken<H: Host>(there: &There<'_, H>, recv: RecvWqe) -> RecvWqe {
     let segments = recv.segments.map_or(0, |segments| segments.count());
@@ -95,7 +96,7 @@ fn taken<H: Host>(there: &There<'_, H>, recv: RecvWqe) -> RecvWqe {
     recv
 }
 
-/// Takes the next receive of the SRQ, if the QP or the message has one.
+/// Takes the next receive of the SRQ, if the QP or the message has an SRQ.
 #[inline(never)]
 fn fetch_shared<H: Host>(
     there: &There<'_, H>,
@@ -107,10 +108,10 @@ fn fetch_shared<H: Host>(
     Ok(recv.map(|recv| taken(there, recv)))
 }
 
-/// Adds to `side` the buffer for a SEND of `length` bytes, of which `done` have come.
+/// Adds the buffer for a SEND of `length` bytes to `side`. `done` bytes of it have arrived.
 ///
 /// # Errors
-/// When there is no receive, or it does not fit, or its memory may not be written.
+/// Returns the reason: there is no receive, it is too short, or its memory must not be written.
 pub fn receive<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
@@ -129,9 +130,9 @@ pub fn receive<'a, H: Host>(
         .map_err(|_| Refusal::Operational)
 }
 
-/// Adds to `side` the beginning of a buffer, up to `end`, ahead of its message's turn: of the
-/// receive that is `nth` from that of the message in turn on. Returns whether there is such a
-/// buffer.
+/// Adds the beginning of a buffer, up to `end`, to `side` for a message that arrives out of order.
+/// `nth` is the distance of its receive from that of the message in progress. Returns whether there
+/// is such a buffer.
 pub fn receive_ahead<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,

@@ -6,7 +6,7 @@ const RNR_TIMERS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The time that an RNR timer code stands for, in nanoseconds.
+/// Returns the time in nanoseconds that an RNR timer code stands for.
 #[must_use]
 pub fn rnr_delay(code: u8) -> u64 {
     let units = RNR_TIMERS.get(usize::from(code)).copied().unwrap_or(1);

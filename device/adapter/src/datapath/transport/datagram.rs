@@ -1,8 +1,8 @@
-//! The sending half of a datagram QP at work.
+//! The sending half of a datagram QP.
 //!
-//! Each entry names its own destination and is done when it has left: nothing comes back, and what
-//! cannot be delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8). Only
-//! the sender's own faults are errors.
+//! Each entry names its own destination and is complete when it has been sent. There is no answer,
+//! and a datagram that cannot be delivered is dropped without an error and counted at the sender
+//! (IBTA volume 1, 9.8). Only the sender's own faults are errors.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,7 +37,7 @@ use crate::requests::wqe::{SendWqe, WqeId};
 use crate::slice::cost;
 use crate::stats::Counter;
 
-/// Time before a datagram is tried again when the network has no room for it.
+/// Time in nanoseconds before a datagram is tried again when the network has no room for it.
 const PAUSE_NS: u64 = 10_000;
 /// The VLAN id that means "no VLAN".
 const NO_VLAN: u16 = 0xffff;
@@ -46,14 +46,14 @@ const NO_VLAN: u16 = 0xffff;
 enum Target<H: Host> {
     /// A QP.
     One(Peer<H>),
-    /// A station that packets go to.
+    /// A station that is reached by packets.
     Packets(wire::Path),
-    /// Members of a multicast group, on all adapters; looked up as datagrams come to them. Packets
-    /// go to those outside of the daemon, if there is a way to them.
+    /// Members of a multicast group, on all adapters, which are looked up during the delivery.
+    /// Packets are sent to the members outside of the daemon, if there is a path to them.
     Group(Option<Box<Members<H>>>, Option<wire::Path>),
 }
 
-/// A destination that was looked up: usually the next datagram goes there too.
+/// The destination of the last datagram. The next one usually has the same.
 struct Route<H: Host> {
     to: DatagramSeg,
     target: Target<H>,
@@ -70,21 +70,21 @@ struct Way<'a> {
     vlan: u16,
 }
 
-/// Result of sending a datagram.
+/// The result of sending a datagram.
 enum Sent {
-    /// The datagram has been delivered; the destination's receive CQ may have an event due.
+    /// The datagram has been delivered. The destination's receive CQ may have an event due.
     Delivered { event_due: bool },
     /// The datagram has been sent and is lost.
     Dropped,
     /// It could not be sent.
     Failed(WrError),
-    /// It has members of its group still to go to, in a later poll.
+    /// The datagram must still be delivered to members of its group, in a later poll.
     Underway,
-    /// The network has no room for it now.
+    /// The network has no room for it at present.
     Later,
 }
 
-/// Lets `qp` execute entries of its send queue, which are copied to `batch`.
+/// Executes entries of the send queue of `qp`, which are copied to `batch`.
 pub(crate) fn run<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Arc<Qp<H>>,
@@ -110,7 +110,8 @@ pub(crate) fn run<H: Host>(
     Turn::More
 }
 
-/// The entry in progress, or the next that is posted, checked, and its place in the batch.
+/// Returns the entry in progress, or the next posted one after checking it, and its place in the
+/// batch.
 fn take<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -140,7 +141,7 @@ fn take<H: Host>(
     Ok((send, place))
 }
 
-/// Executes an entry and writes its completion; `None` to go on with the next.
+/// Executes an entry and writes its completion. Returns `None` if the next entry can be executed.
 fn execute<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
@@ -202,9 +203,9 @@ fn execute<H: Host>(
 
 /// Ends an entry with an error, and the send queue with it.
 fn fail<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, completion: &Completion) -> Turn {
-    // First the state, so that whoever sees the completion finds it.
+    // The state is set first, so that a program that sees the completion finds it.
     qp.fail_send();
-    // An overflowing CQ has raised its own event.
+    // The CQ has already raised its own event for the overflow.
     let _overflow = here.complete(&qp.send_cq, completion);
     Turn::Failed
 }
@@ -215,7 +216,7 @@ fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
     peer.core.contain(|| peer.qp.recv_cq.fire(&peer.core.caller(here.slice.lane())));
 }
 
-/// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
+/// Sets `route` to the destination of the entry `raw`, or to none if there is no such destination.
 fn route_to<H: Host>(
     network: Network<'_, H>,
     qp: &Qp<H>,
@@ -231,7 +232,7 @@ fn route_to<H: Host>(
     }
 }
 
-/// Looks a destination up: the station must hold the address on the VLAN of the source's.
+/// Looks a destination up. Its station must have the address on the VLAN of the source address.
 fn find<H: Host>(network: Network<'_, H>, qp: &Qp<H>, to: &DatagramSeg) -> Option<Route<H>> {
     let source = network.own.gid(to.av.sgid_index.get())?;
     let vlan = source.vlan.get();
@@ -243,7 +244,7 @@ fn find<H: Host>(network: Network<'_, H>, qp: &Qp<H>, to: &DatagramSeg) -> Optio
             network.fabric.has_uplink().then(|| datagrams::way(network, qp, to)).flatten();
         Target::Group(None, outside)
     } else if network.fabric.needs_packets(to.av.dmac) {
-        // A packet has room for 24 bits, and the largest number means a group.
+        // A packet has room for 24 bits, and the largest number stands for a group.
         if to.dest_qpn.get() >= MULTICAST_QPN {
             return None;
         }
@@ -255,7 +256,7 @@ fn find<H: Host>(network: Network<'_, H>, qp: &Qp<H>, to: &DatagramSeg) -> Optio
     Some(Route { to, target, sgid: source.gid, vlan })
 }
 
-/// The QP behind a station.
+/// Returns the QP behind a station.
 fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
     let peer = network.fabric.station(to.av.dmac)?;
     if !peer.has_gid(to.av.dgid, vlan) {
@@ -265,7 +266,7 @@ fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Opt
     qp.kind.is_datagram().then(|| Peer { core: Arc::clone(peer.core()), qp })
 }
 
-/// Brings a datagram to whoever is at its destination; `progress` tells how far it has come.
+/// Delivers a datagram to its destination. `progress` records how far it has come.
 fn deliver<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
@@ -327,7 +328,7 @@ fn deliver<H: Host>(
     if progress.delivered { Sent::Delivered { event_due: false } } else { Sent::Dropped }
 }
 
-/// The result of sending a datagram as a packet: nobody says what becomes of it.
+/// Returns the result of sending a datagram as a packet, which is never acknowledged.
 fn sent(left: Result<(), CopyFault>) -> Sent {
     match left {
         Ok(()) => Sent::Delivered { event_due: false },
@@ -335,7 +336,7 @@ fn sent(left: Result<(), CopyFault>) -> Sent {
     }
 }
 
-/// Brings a datagram to one QP.
+/// Delivers a datagram to one QP.
 fn deliver_to<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
@@ -358,7 +359,7 @@ fn deliver_to<H: Host>(
     })
 }
 
-/// Brings a datagram to a QP that receives.
+/// Delivers a datagram to a QP that can receive.
 fn bring<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
@@ -367,7 +368,7 @@ fn bring<H: Host>(
 ) -> Sent {
     let (to, Leaving { send, source, qkey, .. }) = (there.qp, *datagram);
     let mut responder = to.responder.lock();
-    // It may have been reset or destroyed before the lock was ours.
+    // The QP may have been reset or destroyed before the lock was acquired.
     if responder.qkey != qkey || !to.receives() {
         return Sent::Dropped;
     }
@@ -403,7 +404,7 @@ fn is_vlan(vlan: &u16) -> bool {
     *vlan != NO_VLAN
 }
 
-/// Bytes behind the transport's headers.
+/// Returns the number of bytes behind the transport headers.
 fn payload(send: &SendWqe) -> u16 {
     let imm = if send.imm().is_some() { 4 } else { 0 };
     u16::try_from(send.length).unwrap_or(u16::MAX).saturating_add(imm)

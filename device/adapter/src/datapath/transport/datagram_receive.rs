@@ -1,4 +1,4 @@
-//! Receives of datagrams: placing one behind its network header, and completing the receive.
+//! Receives of datagrams: places a datagram behind its network header, and completes the receive.
 
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::qp::{Access, GRH_LEN};
@@ -16,21 +16,21 @@ use crate::objects::qp::Responder;
 use crate::requests::wqe::Segment;
 use crate::stats::Counter;
 
-/// A datagram that is to be placed.
+/// A datagram that must be placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
     /// The memory of its data.
     pub(crate) source: &'a SgList<'a>,
     /// Its network header.
     pub(crate) header: &'a network_header::Header,
-    /// Bytes behind the network header.
+    /// Number of bytes behind the network header.
     pub(crate) length: u64,
 }
 
 /// A datagram that has been placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Bytes behind the network header.
+    /// Number of bytes behind the network header.
     pub(crate) length: u64,
     /// Immediate data.
     pub(crate) imm: Option<[u8; 4]>,
@@ -38,14 +38,14 @@ pub(crate) struct Arrived {
     pub(crate) solicited: bool,
     /// The sender's QP.
     pub(crate) src_qpn: Qpn,
-    /// Where it comes from.
+    /// Its sender.
     pub(crate) origin: Origin,
 }
 
 /// Completes the receive that a datagram has filled.
 ///
 /// # Errors
-/// When there is none, or the receive CQ takes no entry any more; the QP has failed then.
+/// Returns an error if there is none, or if the receive CQ has no room. The QP has failed then.
 pub(crate) fn received<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -59,7 +59,7 @@ pub(crate) fn received<H: Host>(
         opcode: Opcode::Recv,
         status: Status::Success,
         vendor_err: 0,
-        // A datagram is short.
+        // CAST: a datagram is short.
         byte_len: u32::try_from(arrived.length).unwrap_or(u32::MAX).saturating_add(GRH_LEN),
         imm: arrived.imm,
         solicited: arrived.solicited,
@@ -71,13 +71,14 @@ pub(crate) fn received<H: Host>(
     there.act(|| outcome::complete(there, responder, &completion))
 }
 
-/// Why a datagram was not placed.
+/// The reason for which a datagram was not placed.
 pub(crate) enum NotPlaced {
-    /// The sender's memory is not there.
+    /// The sender's memory is not accessible.
     Source,
-    /// No receive, or one that is too short: dropped, and the receive is kept.
+    /// There is no receive, or it is too short. The datagram is dropped, and the receive stays
+    /// posted.
     Dropped,
-    /// The receive or its memory is faulty: the receiver fails.
+    /// The receive or its memory is faulty. The receiving QP fails.
     Receiver(Refusal),
 }
 
@@ -87,7 +88,7 @@ impl From<Refusal> for NotPlaced {
     }
 }
 
-/// Copies header and data into the next receive, which becomes the current one.
+/// Copies header and data to the next receive, which becomes the current one.
 pub(crate) fn place<H: Host>(
     here: &TurnContext<'_, H>,
     there: &There<'_, H>,
@@ -112,7 +113,7 @@ pub(crate) fn place<H: Host>(
         let own = (&there.turn, recv.pdn);
         let first = len.min(left);
         left -= first;
-        // The part that the datagram does not fill is not looked at. It is no longer than the
+        // The part that the datagram does not fill is not checked. CAST: at most the length of the
         // segment.
         let filled = u64::from(len - first).min(left_of_body);
         left_of_body -= filled;

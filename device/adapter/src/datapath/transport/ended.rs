@@ -13,8 +13,8 @@ use crate::objects::completion::{Completion, CompletionKey, WrError};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{End, Outstanding, Posted};
 
-/// Completes work requests that have ended, in their order. Returns how the turn ends, if one of
-/// them has failed.
+/// Completes work requests that have ended, in order. Returns the result of the turn if one of them
+/// has failed.
 pub(super) fn complete<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -27,7 +27,7 @@ pub(super) fn complete<H: Host>(
             End::Refused(denied) => (Status::MwBindErr, denied as u32),
             End::Flushed => (Status::WrFlushErr, 0),
         };
-        // The state first, so that a program that sees the completion finds the QP in error.
+        // The state is set first, so that a program that sees the completion finds the QP in error.
         match end {
             End::Done | End::Flushed => {}
             End::Failed(..) => qp.fail_send(),

@@ -1,6 +1,6 @@
-//! A datagram's way to the members of a group, who may be many: it goes to some of them in each
-//! poll. Members are told apart by the order in which they joined, so each receives it once,
-//! whoever joins or leaves meanwhile.
+//! The delivery of a datagram to the members of a group. There may be many, so each poll delivers
+//! it to some of them. Members are ordered by the time at which they joined, so each one receives
+//! the datagram once, whatever members join or leave in the meantime.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use crate::objects::multicast::{Member, Mgid};
 use crate::objects::qp::{Peer, Place, Progress};
 use crate::slice::{Slice, cost};
 
-/// Members that are looked up at once.
+/// Number of members that are looked up at once.
 const FEW: usize = 64;
 
-/// A datagram to a group that leaves now.
+/// Starts the delivery of a datagram to a group.
 pub(crate) fn begin<H: Host>(fabric: &Fabric<H>) -> Progress {
     let next = Some(Place { mac: [0; 6], joined: 0 });
     Progress { next, end: fabric.joined(), delivered: false }
 }
 
-/// Some members, in order.
+/// Some members of a group, in order.
 pub(crate) struct Members<H: Host> {
-    /// Position of the first.
+    /// The position of the first one.
     from: Place,
-    /// The members, and their places.
+    /// The members, and their positions.
     some: ArrayVec<(Place, Peer<H>), FEW>,
-    /// Position of the next ones, if there are more.
+    /// The position of the next members, if there are more.
     next: Option<Place>,
 }
 
 impl<H: Host> Members<H> {
-    /// Looks up members of `group` that are on `vlan`, from `from` on.
+    /// Looks up members of `group` on `vlan`, from the position `from` on.
     pub(crate) fn find(
         fabric: &Fabric<H>,
         group: &Mgid,
@@ -67,8 +67,8 @@ impl<H: Host> Members<H> {
         this
     }
 
-    /// Calls `deliver` for those that the datagram has still to go to, until the slice is over; it
-    /// tells whether the member has received it, or `None` to end.
+    /// Calls `deliver` for the members that have not received the datagram, until the slice is
+    /// over. `deliver` returns whether the member has received it, or `None` to stop.
     pub(crate) fn each(
         &self,
         progress: &mut Progress,

@@ -1,5 +1,5 @@
-//! The addresses of a frame that carries TCP, read from its headers alone. Nothing else of it is
-//! checked: a network card sends frames whose checksums are not complete yet.
+//! The addresses of a frame that carries TCP, read only from its headers. Nothing else of it is
+//! checked, because a network card may send frames whose checksums are incomplete.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,14 +10,14 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 const TCP: u8 = 6;
 const FRAGMENT: u8 = 44;
 
-/// The way of a frame.
+/// The addresses of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// The number of the VLAN.
+    /// The VLAN identifier.
     pub(crate) vlan: Option<u16>,
-    /// The sender. The port is zero in all fragments of a segment but the first.
+    /// The sender. The port is zero in all fragments of a segment except the first one.
     pub(crate) source: SocketAddr,
-    /// The receiver, likewise.
+    /// The receiver. The port is zero in all fragments of a segment except the first one.
     pub(crate) destination: SocketAddr,
     /// True for a fragment that has no ports.
     pub(crate) fragment: bool,
@@ -51,14 +51,14 @@ impl Flow {
     }
 }
 
-/// Takes bytes off the front.
+/// Takes the first `N` bytes.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, left) = rest.split_first_chunk()?;
     *rest = left;
     Some(*taken)
 }
 
-/// Takes an IPv4 header with its options. Returns the addresses, and whether this is a fragment
+/// Parses an IPv4 header with its options. Returns the addresses, and whether this is a fragment
 /// without a TCP header.
 fn v4(rest: &mut &[u8]) -> Option<([IpAddr; 2], bool)> {
     let [first, _, _, _, _, _, high, low, _, protocol, _, _] = take(rest)?;
@@ -70,7 +70,8 @@ fn v4(rest: &mut &[u8]) -> Option<([IpAddr; 2], bool)> {
     is_tcp.then_some((addresses.map(|address| Ipv4Addr::from(address).into()), fragment))
 }
 
-/// Takes an IPv6 header, likewise. Other extension headers are not looked behind.
+/// Parses an IPv6 header. Returns the addresses, and whether this is a fragment without a TCP
+/// header. Extension headers other than the fragment header are not parsed.
 fn v6(rest: &mut &[u8]) -> Option<([IpAddr; 2], bool)> {
     let [_, _, _, _, _, _, mut next, _] = take(rest)?;
     let addresses: [[u8; 16]; 2] = [take(rest)?, take(rest)?];

@@ -1,4 +1,4 @@
-//! Frames that come off the Ethernet: which worker of the adapter each is for.
+//! Frames from the Ethernet: finds the worker of the adapter for each frame.
 
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
@@ -12,9 +12,10 @@ use crate::objects::Objects;
 use crate::objects::claims::Tuple;
 use crate::stats::Counter;
 
-/// Leaves a frame for the worker of the QP that it is for, if it is RoCE; else returns it. A frame
-/// that no QP of the adapter can take is dropped and counted. Without a driver the adapter takes
-/// none: its guest may have a software device on its network card. Callable from any thread.
+/// Queues a RoCE frame for the worker of its destination QP, and returns any other frame. A frame
+/// that no QP of the adapter can receive is dropped and counted. Without a driver the adapter takes
+/// no frame, because its guest may have a software device on its network card. Can be called from
+/// any thread.
 pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     let core = objects.core();
     if !core.is_enabled() {
@@ -38,9 +39,9 @@ pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     None
 }
 
-/// Leaves a frame of a TCP connection that the adapter has taken over for the worker of its QP;
-/// else returns it. Fragments that may be of such a connection are dropped, because the guest's
-/// kernel must not see the bytes.
+/// Queues a frame of a TCP connection that the adapter has taken over for the worker of its QP, and
+/// returns any other frame. Fragments that may belong to such a connection are dropped, because the
+/// guest's kernel must not see the bytes.
 fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     if !objects.claims.any() {
         return Some(frame);
@@ -69,8 +70,8 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     None
 }
 
-/// Leaves a copy of a notice that a segment was too long for its path for the worker of the QP that
-/// has sent it. The guest's kernel gets the notice, too: it has routes of its own.
+/// Queues a copy of a notice that a segment was too long for its path for the worker of the sending
+/// QP. The guest's kernel also gets the notice, because it has routes of its own.
 fn tell_too_long<H: Host>(objects: &Objects<H>, frame: &Frame) {
     let Some(notice) = TooLong::parse(frame.bytes()) else { return };
     let (core, tuple) = (objects.core(), tuple_of(&notice));
@@ -86,9 +87,9 @@ pub(crate) fn tuple_of(notice: &TooLong) -> Tuple {
     Tuple { vlan, local: notice.source, remote: notice.destination }
 }
 
-/// Returns whether a frame of the guest's network card is of a TCP connection that the adapter has
-/// taken over. The guest's kernel still has a socket for it, which must not be heard any more.
-/// Callable from any thread.
+/// Returns whether a frame of the guest's network card belongs to a TCP connection that the adapter
+/// has taken over. The guest's kernel still has a socket for it, whose segments must not be sent.
+/// Can be called from any thread.
 pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> bool {
     if !objects.claims.any() {
         return false;
@@ -103,7 +104,7 @@ pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> boo
     })
 }
 
-/// Returns the addresses of the connection of a frame that has arrived, as the receiver sees them.
+/// Returns the addresses of the connection of a received frame, as the receiver sees them.
 pub(crate) fn tuple(path: &TcpPath) -> Tuple {
     let vlan = path.vlan.map(|tag| tag & 0x0fff);
     Tuple { vlan, local: path.destination, remote: path.source }

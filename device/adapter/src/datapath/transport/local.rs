@@ -1,5 +1,5 @@
-//! The local path: a work request, or a turn of a long one, executed against a peer of this daemon
-//! by one copy.
+//! The local path: executes a work request, or a part of a long one, on a peer of this daemon by
+//! one copy.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ use crate::objects::completion::WrError;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
 use crate::requests::wqe::SendWqe;
 
-/// A work request at work between a requester and the responder of its peer.
+/// A work request in progress between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The requester's adapter.
     pub here: &'e TurnContext<'a, H>,
@@ -34,21 +34,21 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub raw: &'e [u8],
     /// The responder.
     pub there: &'e There<'a, H>,
-    /// Bytes of the message that have been moved.
+    /// Number of bytes of the message that have been moved.
     pub from: u64,
-    /// The end of the bytes to move now; the end of those that were moved, after it.
+    /// The end of the bytes to move now. Afterwards, the end of the bytes that were moved.
     pub to: Cell<u64>,
-    /// The number of the message, by which keys that are good for one message know it.
+    /// The number of the message, which identifies it to keys that are valid for one message.
     pub message: u64,
-    /// READs and atomics that the requester may have outstanding.
+    /// Maximum number of READs and atomics that the requester may have outstanding.
     pub max_rd_atomic: u8,
-    /// Key operations of the work request so far.
+    /// The key operations of the work request so far.
     pub keys: Keys,
 }
 
-/// Why a work request could not be executed.
+/// The reason for which a work request could not be executed.
 pub(crate) enum Stop {
-    /// The requester's own fault.
+    /// An error of the requester itself.
     Local(WrError),
     /// The responder refuses.
     Remote(Refusal),
@@ -65,19 +65,19 @@ impl Stop {
         Self::Local(denied.into())
     }
 
-    /// The fault of a copy whose `own` side is the requester's.
+    /// Returns the error for a fault of a copy. `own` is a fault of the requester's side.
     fn copying(fault: CopyFault, own: CopyFault) -> Self {
         if fault == own { Self::denied(Denied::Memory) } else { Self::Remote(Refusal::Operational) }
     }
 }
 
 impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
-    /// Moves the bytes, and completes the peer's receive with the last ones. If these have ended a
-    /// key of the peer, the receive stays open: [`Self::arrive`] is due when the key's last use has
-    /// ended.
+    /// Moves the bytes, and completes the peer's receive with the last ones. If the message has
+    /// invalidated a key of the peer, the receive stays open, and [`Self::arrive`] must be called
+    /// when the key's last use has ended.
     ///
     /// # Errors
-    /// The side that refuses, and why.
+    /// Returns the side that refuses, and the reason.
     #[inline]
     pub(crate) fn run(
         &self,
@@ -92,22 +92,22 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             Class::Write => self.push(responder, Operation::Write(self.remote())),
             Class::Read => self.read(responder),
             Class::Atomic => self.atomic(responder),
-            // They are not for a peer.
+            // They involve no peer.
             Class::Local => Err(Stop::Local(Status::LocQpOpErr.into())),
         }
     }
 
-    /// Completes the peer's receive of a message that has ended a key.
+    /// Completes the peer's receive of a message that has invalidated a key.
     ///
     /// # Errors
-    /// When the peer's CQ takes no entry any more.
+    /// Returns an error if the peer's CQ has no room.
     pub(crate) fn arrive(&self, responder: &mut Responder) -> Result<(), Stop> {
         let inbound = self.inbound(Operation::Send);
         let ended = self.keys.ended;
         Ok(self.there.act(|| outcome::received(self.there, responder, &inbound, ended))?)
     }
 
-    /// The message as the responder sees it.
+    /// Returns the message as the responder sees it.
     #[inline(always)]
     fn inbound(&self, operation: Operation) -> Inbound {
         let xrc = self.qp.kind == Type::XrcIni;
@@ -123,7 +123,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         }
     }
 
-    /// The responder's memory that the work request names.
+    /// Returns the responder's memory that the work request refers to.
     fn remote(&self) -> Remote {
         Remote { addr: self.send.raddr, key: self.send.rkey }
     }
@@ -132,7 +132,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         self.to.get() == self.send.length
     }
 
-    /// Executes a SEND or a WRITE: the bytes go from the requester to the responder.
+    /// Executes a SEND or a WRITE, whose bytes go from the requester to the responder.
     #[inline]
     fn push(&self, responder: &mut Responder, operation: Operation) -> Result<Option<Ended>, Stop> {
         let Self { here, there, .. } = *self;
@@ -163,7 +163,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             .map_err(|_| Stop::Remote(Refusal::Operational))
     }
 
-    /// Executes a READ: the bytes go from the responder to the requester.
+    /// Executes a READ, whose bytes go from the responder to the requester.
     fn read(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
         self.may_read()?;
         let Self { here, there, .. } = *self;
@@ -179,13 +179,13 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         Ok(there.act(|| responder::end(there, responder, &inbound, &source))?)
     }
 
-    /// Executes an atomic operation; the word's old value goes to the requester.
+    /// Executes an atomic operation. The old value of the word goes to the requester.
     fn atomic(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
         self.may_read()?;
         let Self { here, there, .. } = *self;
         let operation = Operation::of(self.send).ok_or(Stop::Local(Status::LocQpOpErr.into()))?;
         let inbound = self.inbound(operation);
-        // The result's place first: once the word has changed there is no way back.
+        // The place of the result is checked first, because a change of the word cannot be undone.
         let (mut target, mut side) = (SgList::default(), SgList::default());
         self.add_sink(&mut target)?;
         let old = there.act(|| {
@@ -202,19 +202,19 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         Ok(None)
     }
 
-    /// The requester's own memory, to be written.
+    /// Adds the requester's own memory, to be written.
     fn add_sink(&self, side: &mut SgList<'e>) -> Result<(), Stop> {
         let list = (&self.send.segments, self.raw);
         side.add_list((self.here, self.qp.pdn), list, Access::LOCAL_WRITE).map_err(Stop::denied)
     }
 
-    /// READs and atomics need room for one.
+    /// Checks that the requester has resources for READs and atomics.
     fn may_read(&self) -> Result<(), Stop> {
         if self.max_rd_atomic == 0 { Err(Stop::Local(Status::LocQpOpErr.into())) } else { Ok(()) }
     }
 
-    /// Copies bytes piece by piece, and leaves in [`Self::to`] how far it came when the slice was
-    /// over. `own` is the side whose fault is the requester's.
+    /// Copies bytes piece by piece, and sets [`Self::to`] to the end of the copied bytes when the
+    /// slice is over. `own` is the side whose fault is the requester's.
     #[inline]
     fn copy(
         &self,

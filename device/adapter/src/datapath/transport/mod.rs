@@ -1,18 +1,18 @@
-//! Ways from one QP to another.
+//! The paths between QPs.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`peers`] | the adapters of this daemon, by MAC |
-//! | [`ingress`] | frames off the Ethernet: which worker each is for |
+//! | [`ingress`] | frames from the Ethernet, and their workers |
 //! | `flow` | the addresses of a frame that carries TCP |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
 //! | `local_watch` | reports of such messages to the daemon's watcher |
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
-//! | `fanout` | a datagram's way to the members of a group |
+//! | `fanout` | the delivery of a datagram to the members of a group |
 //! | `ended` | completions of work requests, for packets and streams |
-//! | `packet_counters` | the packets that a message would have been |
-//! | `wire` | the transports between daemons: which of them a QP takes, which a frame is for |
+//! | `packet_counters` | counts of the packets that copied messages would have been |
+//! | `wire` | the transports between daemons, and the choice between them |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 

@@ -1,40 +1,40 @@
-//! Counts messages as the packets that they would be on a RoCE wire.
+//! Counts copied messages as the packets that they would be on a RoCE network.
 //!
-//! A message that has come to its end counts as packets of the path MTU, at least one, at both
-//! ends; a READ or an atomic as one packet there and those of the response back. Inside a daemon
-//! nothing acknowledges, so acknowledgements are no packets, and nothing is lost, repeated or comes
-//! out of order, so there are no counters of that.
+//! A completed message counts at both ends as packets of the path MTU, at least one. A READ or an
+//! atomic counts as one packet in one direction, and as the packets of the response in the other.
+//! Inside a daemon, there are no acknowledgements, and nothing is lost, repeated or out of order,
+//! so these counters stay zero.
 
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
-/// Packets of `length` bytes, by a path MTU as `enum ib_mtu`.
+/// Returns the number of packets of `length` bytes. `mtu` is the path MTU as `enum ib_mtu`.
 #[inline]
 fn packets(length: u64, mtu: u8) -> u64 {
     let shift = 7 + u32::from(mtu.min(5));
     (length.saturating_add((1 << shift) - 1) >> shift).max(1)
 }
 
-/// Packets of a message.
+/// The packets of a message.
 #[derive(Clone, Copy)]
 struct Packets {
     count: u64,
-    /// The bytes of the message.
+    /// Number of bytes of the message.
     bytes: u64,
 }
 
 impl Packets {
-    /// The packets that carry the data of a message, by this path MTU.
+    /// Returns the packets that carry the data of a message.
     #[inline]
     fn of(send: &SendWqe, mtu: u8) -> Self {
         Self { count: packets(send.length, mtu), bytes: send.length }
     }
 }
 
-/// Counts a request that was executed, between a requester `here` and a responder `there`, whose
-/// path has this MTU.
+/// Counts an executed request between a requester `here` and a responder `there`. `mtu` is that of
+/// the path.
 #[inline]
 pub(crate) fn executed<H: Host>(
     here: &TurnContext<'_, H>,
@@ -44,7 +44,7 @@ pub(crate) fn executed<H: Host>(
 ) {
     let data = Packets::of(send, mtu);
     let info = send.opcode.info();
-    // A request about keys of its own side is not for a peer.
+    // A request that concerns only local keys involves no peer.
     let Some(counter) = info.executed else { return };
     there.step(counter);
     if info.has_response() {
@@ -58,13 +58,13 @@ pub(crate) fn executed<H: Host>(
     }
 }
 
-/// Counts a datagram, or a message of an unreliable connection that no QP took, as sent.
+/// Counts a datagram, or a message of an unreliable connection that no QP received, as sent.
 #[inline]
 pub(crate) fn sent<H: Host>(here: &TurnContext<'_, H>, send: &SendWqe, mtu: u8) {
     leave(here, Packets::of(send, mtu));
 }
 
-/// Counts a datagram that a queue pair has taken.
+/// Counts a datagram that a queue pair has received.
 #[inline]
 pub(crate) fn taken<H: Host>(there: &TurnContext<'_, H>, send: &SendWqe) {
     there.step(Counter::RxSendReq);

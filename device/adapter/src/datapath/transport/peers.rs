@@ -1,4 +1,4 @@
-//! The adapters of this daemon by MAC: how a QP finds its peer here.
+//! The adapters of this daemon by MAC, in which a QP finds its peer.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,18 +17,18 @@ use crate::objects::qp::Peer;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
 
-/// The network of a daemon as its adapters see it: the other adapters, and the uplink to what is
+/// The network of a daemon for its adapters: the other adapters, and the uplink to stations
 /// outside.
 #[derive(Debug)]
 pub struct Fabric<H: Host> {
     stations: RwLock<BTreeMap<[u8; 6], Weak<Objects<H>>>>,
-    /// QPs that have joined multicast groups so far.
+    /// Number of times that a QP has joined a multicast group.
     joined: AtomicU64,
     /// The network outside of the daemon, if there is one.
     uplink: OnceLock<Arc<dyn Uplink>>,
-    /// True if peers of this daemon are reached by packets, too.
+    /// True if peers of this daemon are also reached by packets.
     packets_only: AtomicBool,
-    /// The watcher of traffic. Workers read it for each message.
+    /// The watcher of traffic. Workers read this field for each message.
     pub watch: CachePadded<Watch>,
 }
 
@@ -50,7 +50,7 @@ impl<H: Host> Clone for Network<'_, H> {
 impl<H: Host> Copy for Network<'_, H> {}
 
 impl<'a, H: Host> Network<'a, H> {
-    /// Returns what the adapter's parts share.
+    /// Returns the part of the adapter that its objects share.
     #[must_use]
     pub fn core(&self) -> &'a Arc<Core<H>> {
         self.own.core()
@@ -77,18 +77,19 @@ impl<H: Host> Default for Fabric<H> {
 }
 
 impl<H: Host> Fabric<H> {
-    /// Lets others find an adapter.
+    /// Adds an adapter, so that others find it.
     pub fn join(&self, station: &Arc<Objects<H>>) {
         self.stations.write().insert(station.core().mac(), Arc::downgrade(station));
     }
 
-    /// Connects the adapters with the network outside of the daemon, once.
+    /// Connects the adapters with the network outside of the daemon. Only the first call has an
+    /// effect.
     pub fn attach(&self, uplink: Arc<dyn Uplink>) {
         let _connected_before = self.uplink.set(uplink);
     }
 
-    /// From now on adapters of this daemon reach each other by packets, as if they were apart. QPs
-    /// that are connected keep their way.
+    /// Makes adapters of this daemon reach each other by packets, as if they were in different
+    /// daemons. QPs that are connected already keep their path.
     pub fn use_packets_only(&self) {
         self.packets_only.store(true, Ordering::Relaxed);
     }
@@ -99,8 +100,9 @@ impl<H: Host> Fabric<H> {
         self.uplink.get().is_some()
     }
 
-    /// Returns whether packets go to the station with this MAC, rather than one copy: it is
-    /// outside, or its adapter has no driver, so that a software device may be there.
+    /// Returns whether the station with this MAC is reached by packets instead of by a copy:
+    /// because it is outside, or because its adapter has no driver, so that the station may have a
+    /// software device.
     #[must_use]
     pub fn needs_packets(&self, mac: [u8; 6]) -> bool {
         self.packets_only.load(Ordering::Relaxed)
@@ -112,8 +114,8 @@ impl<H: Host> Fabric<H> {
         self.station(mac).is_some_and(|station| station.core().is_enabled())
     }
 
-    /// Returns about how many frames the adapter with the MAC `source` may send to the station
-    /// `to` before some are lost at once.
+    /// Returns approximately how many frames the adapter with the MAC `source` can send to the
+    /// station `to` before some are dropped.
     pub(crate) fn room(&self, source: [u8; 6], to: [u8; 6]) -> usize {
         match (self.station(to), self.uplink.get()) {
             (Some(station), _) => station.core().frame_room(),
@@ -140,7 +142,8 @@ impl<H: Host> Fabric<H> {
                 watcher.arriving(station.core().name(), frame);
             }
             match ingress::offer(&station, std::mem::take(frame)) {
-                // The station's adapter has no driver, but its network card may have one.
+                // The station's adapter has no driver, but its network card may have a software
+                // device.
                 Some(back) => *frame = back,
                 None => return false,
             }
@@ -153,20 +156,20 @@ impl<H: Host> Fabric<H> {
         frames.clear();
     }
 
-    /// The objects of the adapter whose port has this MAC.
+    /// Returns the objects of the adapter whose port has this MAC.
     #[must_use]
     pub fn station(&self, mac: [u8; 6]) -> Option<Arc<Objects<H>>> {
         self.stations.read().get(&mac)?.upgrade()
     }
 
-    /// The objects of the first adapter whose MAC is not below this bound.
+    /// Returns the objects of the first adapter whose MAC is within this lower bound.
     #[must_use]
     pub fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Objects<H>>> {
         let stations = self.stations.read();
         stations.range((from, Bound::Unbounded)).find_map(|(_, station)| station.upgrade())
     }
 
-    /// A QP joins a multicast group: its place in the order of those who do.
+    /// Returns the position of a QP that joins a multicast group, in the order of joining.
     pub(crate) fn join_group(&self) -> u64 {
         self.joined.fetch_add(1, Ordering::Relaxed)
     }
@@ -176,7 +179,7 @@ impl<H: Host> Fabric<H> {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// The QP `qpn` of the adapter whose port has this MAC.
+    /// Returns the QP `qpn` of the adapter whose port has this MAC.
     #[must_use]
     pub fn find(&self, mac: [u8; 6], qpn: Qpn) -> Option<Peer<H>> {
         let station = self.station(mac)?;

@@ -1,5 +1,5 @@
-//! The transports between daemons: which of them a QP takes, and which a frame is for. Each has a
-//! folder here and a variant of [`crate::objects::qp::Path`].
+//! The transports between daemons, and the choice of the one for a QP or a frame. Each has a folder
+//! here and a variant of [`crate::objects::qp::Path`].
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::objects::qp::transitions::Change;
 use crate::slice::{Slice, cost};
 
 /// Prepares the transport of a QP that MODIFY_QP moves from one state to another, if its peer is
-/// not reached by memory. OPEN_CONNECTION connects those of iWARP.
+/// not reached by memory. For iWARP, OPEN_CONNECTION does this.
 pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr, change: Change) {
     packets::connect::connect(network, qp, attr, change);
 }
 
-/// Gives a frame to the QP that it is for. Returns the QP if it has to get a turn.
+/// Passes a frame to its destination QP. Returns the QP if it needs a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     frame: &Frame,

@@ -1,9 +1,9 @@
-//! Regions that live as long as a command: the data segments of a work request, joined, from
-//! address zero on.
+//! Regions that live as long as a command. They consist of the data segments of a work request,
+//! joined, and start at address zero.
 //!
-//! A segment stays what it was in the work request, a key with a range, or a guest address; the
-//! region behind the key is checked at each use. So a command holds no region up, and none that
-//! ends is reached through a command.
+//! A segment stays as it was in the work request: a key with a range, or a guest address. The
+//! region of the key is checked at each use. So a command does not delay the end of a region, and a
+//! region that has ended cannot be accessed through a command.
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::{GuestAddr, Key, Pdn};
@@ -14,16 +14,16 @@ use super::{Tpt, Window};
 use crate::memory::mtt::{Table, segments};
 use crate::requests::wqe::Segment;
 
-/// The data of a command, and what its peer may do with them.
+/// The data of a command, and the rights of its peer.
 #[derive(Clone, Debug)]
 pub struct CommandData<I> {
     /// The segments.
     pub segments: I,
-    /// True if the segments are guest addresses instead of ranges of regions.
+    /// True if the segments are guest addresses instead of ranges in regions.
     pub physical: bool,
     /// The rights of the peer.
     pub access: Access,
-    /// True if the key serves a single message.
+    /// True if the key is valid for a single message.
     pub one_touch: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct CommandData<I> {
 pub struct Piece<'a> {
     /// Its memory.
     pub window: Window<'a>,
-    /// Bytes, not zero.
+    /// Number of bytes, not zero.
     pub len: u64,
 }
 
@@ -44,9 +44,9 @@ pub struct Pieces<'a, 'm, M> {
     table: Table,
     pdn: Pdn,
     need: Access,
-    /// Segments that were looked at.
+    /// Number of segments that were examined.
     at: u64,
-    /// Bytes of the data before the range that were not skipped yet.
+    /// Number of bytes of the data that must still be skipped before the range.
     skip: u64,
     left: u64,
 }
@@ -84,11 +84,11 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
 }
 
 impl Tpt {
-    /// Adds a command's data; its key.
+    /// Adds a command's data. Returns its key.
     ///
     /// # Errors
-    /// [`Denied::Full`] when the table is; [`Denied::Bounds`] when there is no data; what is wrong
-    /// with a segment.
+    /// [`Denied::Full`] if the table is full, [`Denied::Bounds`] if there is no data, or the error
+    /// of a segment.
     pub fn insert_command<M>(
         &self,
         held: &M,
@@ -141,8 +141,8 @@ impl Tpt {
         Ok(key)
     }
 
-    /// The parts of a command's data, whose window a check has given, for the rights `need`.
-    /// `None` if it is none of a command.
+    /// Returns the parts of a command's data for a window that a check has returned, with the
+    /// rights `need`. Returns `None` if the window is not one of a command.
     pub fn pieces<'a, M>(
         &'a self,
         held: &'a M,
@@ -163,11 +163,11 @@ impl Tpt {
         })
     }
 
-    /// Ends the command of `user` that has this key. Its last use has ended when those who hold the
-    /// guest's memory have given it up; [`Self::finish_command`] is due then.
+    /// Ends the command of `user` with this key. Its last use ends when all threads that hold the
+    /// guest's memory have released it; [`Self::finish_command`] must be called after that.
     ///
     /// # Errors
-    /// When there is none; nothing has changed then.
+    /// Returns an error if there is no such command. Nothing has changed then.
     pub fn end_command(&self, key: Key, user: User) -> Result<(), Denied> {
         let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
@@ -187,7 +187,7 @@ impl Tpt {
         Ok(())
     }
 
-    /// Gives back the key of a command that has ended. No thread uses it any more.
+    /// Frees the key of a command that has ended. No thread uses it any more.
     pub fn finish_command(&self, key: Key) {
         let named = self.slot(key.index()).is_some_and(|slot| slot.back.cold.lock().key == key);
         if named {
@@ -196,7 +196,7 @@ impl Tpt {
     }
 }
 
-/// Rights that a peer's access needs in the regions behind a command.
+/// Returns the rights that a peer's access needs in the regions of a command.
 fn local(access: Access) -> Access {
     if access.contains(Access::REMOTE_WRITE) { Access::LOCAL_WRITE } else { Access::empty() }
 }

@@ -1,30 +1,30 @@
-//! Why the table refuses.
+//! Reasons for which the table denies an access.
 
 use vrnic_abi::cq::Status;
 
-/// The check that failed; the order is that of the checks, the numbers are those of
+/// The check that failed. The order is that of the checks, and the numbers are those in
 /// docs/adapter.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The key names nothing that is valid.
+    /// No valid entry has this index.
     Invalid = 1,
-    /// The entry is of a kind that is not for this.
+    /// The kind of the entry does not allow this.
     Kind = 2,
     /// The entry belongs to another PD, or another QP.
     Foreign = 3,
-    /// The key is of another instance.
+    /// The key has the index of the entry, but another instance.
     Stale = 4,
-    /// The range leaves the entry or wraps.
+    /// The range exceeds the entry or wraps around.
     Bounds = 5,
     /// The entry does not grant the right.
     Rights = 6,
-    /// Another message has touched the entry, which is good for one.
+    /// The entry is valid for one message, and another message has used it.
     Touched = 7,
-    /// The guest's memory is not there.
+    /// The guest's memory is not accessible.
     Memory = 8,
-    /// The region lets no window be bound.
+    /// The region does not allow windows.
     NotBindable = 9,
-    /// The entry is valid, or has windows, and may not be.
+    /// The entry is valid, or has windows bound, and must not for this operation.
     InUse = 10,
     /// The table is full.
     Full = 11,
@@ -39,7 +39,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The status at the requester when the segment was the responder's.
+    /// Returns the status at the requester if the segment belonged to the responder.
     #[must_use]
     pub const fn remote_status(self) -> Status {
         match self {

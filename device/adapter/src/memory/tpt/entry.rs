@@ -1,4 +1,4 @@
-//! An entry of the table: the line that look-ups read, and what stands behind it.
+//! An entry of the table: the cache line that look-ups read, and the data behind it.
 
 use std::sync::atomic::Ordering;
 
@@ -11,9 +11,9 @@ use super::message::Touch;
 use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
-/// Seqlock read: it fails if the entry is being written.
+/// Number of attempts of a seqlock read. It fails if the entry is being written each time.
 const LOOKS: u32 = 4;
-/// [`Back::windows`] of an entry that takes none.
+/// The value of [`Back::windows`] for an entry to which no windows can be bound.
 const CLOSED: u32 = u32::MAX;
 
 /// Kinds of valid entries.
@@ -23,7 +23,7 @@ pub enum Kind {
     /// A region.
     #[default]
     Region = 0,
-    /// A window, bound.
+    /// A window that is bound.
     Window = 1,
     /// A command's data.
     Command = 2,
@@ -38,27 +38,27 @@ pub struct User {
     pub qpn: Qpn,
 }
 
-/// The bytes of an entry that are to be used.
+/// The bytes of an entry that an access uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
-    /// The address of the first, as work requests name it.
+    /// The address of the first byte, as work requests name it.
     pub addr: u64,
-    /// Their number.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// Contents of a valid entry.
+/// The contents of a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
     /// Its key: index and instance.
     pub key: Key,
     /// Its PD.
     pub pdn: Pdn,
-    /// The only QP that may use it; zero for all of the PD.
+    /// The only QP that may use it; zero for all QPs of the PD.
     pub qpn: Qpn,
     /// The kind of the object.
     pub kind: Kind,
-    /// True if it serves a single message.
+    /// True if it is valid for a single message.
     pub one_touch: bool,
     /// The rights.
     pub access: Access,
@@ -68,7 +68,7 @@ pub struct Mr {
     pub length: u64,
     /// Offset of its first byte in its first page.
     pub offset: u64,
-    /// Its pages; of a command, its segments.
+    /// Its pages, or the segments of a command.
     pub table: Table,
 }
 
@@ -90,8 +90,8 @@ impl Default for Mr {
 }
 
 impl Mr {
-    /// The checks that an entry itself can answer, in order; the offset of the first byte in its
-    /// pages.
+    /// Performs the checks that need only the entry, in order. Returns the offset of the first byte
+    /// in its pages.
     #[inline(always)]
     pub(super) fn check(
         &self,
@@ -117,19 +117,19 @@ impl Mr {
     }
 }
 
-/// The line that look-ups read: atomic words under a sequence count. It is written under the lock
-/// of [`Back::cold`] alone.
+/// The cache line that look-ups read: atomic words under a sequence count. Only a thread that holds
+/// the lock of [`Back::cold`] writes it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Entry {
-    /// Odd while the entry changes.
+    /// Odd while the entry is being written.
     sequence: AtomicU32,
-    /// Zero while the entry is not valid.
+    /// Zero if the entry is not valid.
     key: AtomicU32,
     pdn: beside::AtomicU32,
     qpn: beside::AtomicU32,
     access: beside::AtomicU32,
-    /// Page shift, depth, kind, and whether it is good for one message: a byte each.
+    /// Page shift, depth, kind, and whether it is valid for one message only: a byte each.
     shape: beside::AtomicU32,
     iova: beside::AtomicU64,
     length: beside::AtomicU64,
@@ -147,8 +147,8 @@ impl Entry {
         self.last().filter(|mr| mr.key.get() != 0)
     }
 
-    /// Returns the entry's contents or, with the key zero, those before it became invalid. They are
-    /// there whenever no thread changes the entry.
+    /// Returns the entry's contents or, with the key zero, those before it became invalid. Returns
+    /// none only while a thread writes the entry.
     #[inline(always)]
     pub(super) fn last(&self) -> Option<Mr> {
         let order = Ordering::Relaxed;
@@ -200,18 +200,19 @@ impl Entry {
         self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
-    /// Makes the entry invalid. Who loaded it before may still use it while it holds the guest's
-    /// memory.
+    /// Makes the entry invalid. A thread that has loaded it before may still use it while it holds
+    /// the guest's memory.
     pub(super) fn invalidate(&self) {
-        // A look-up whose other words are old sees this one or the sequence of a later entry.
+        // A look-up that reads old values of the other words reads either this one, or the sequence
+        // of a later entry.
         self.key.store(0, Ordering::SeqCst);
     }
 }
 
-/// To whom an index belongs.
+/// The object that an index belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Unbinds the window.
+    /// No object: the index is free.
     #[default]
     Nobody,
     /// A region registered by command.
@@ -224,12 +225,12 @@ pub(super) enum Owner {
     Window2,
     /// A command.
     Command,
-    /// It was removed, but may still be in use.
+    /// An object that was removed, but may still be in use.
     Leaving,
 }
 
 impl Owner {
-    /// Returns a snapshot for inspection; `None` if the entry is free.
+    /// Returns the kind for inspection, or `None` if the entry is free.
     pub(super) fn kind(self) -> Option<KeyKind> {
         Some(match self {
             Self::Nobody => return None,
@@ -252,28 +253,28 @@ pub struct Known {
     pub pdn: Pdn,
     /// The kind of the object.
     pub kind: KeyKind,
-    /// The rights.
+    /// The contents, if the key is valid.
     pub valid: Option<Mr>,
     /// Windows bound to it.
     pub windows: u32,
 }
 
-/// The part that look-ups do not need.
+/// The data that look-ups do not need.
 #[derive(Debug, Default)]
 pub(super) struct Cold {
     pub(super) owner: Owner,
-    /// Instance of the last key that the device gave.
+    /// Instance of the last key that the device has assigned.
     pub(super) instance: u8,
     /// The key, valid or not.
     pub(super) key: Key,
     pub(super) pdn: Pdn,
     /// The QP of a command.
     pub(super) qpn: Qpn,
-    /// Index of the region that a bound window shows.
+    /// Index of the region of a bound window.
     pub(super) region: Option<u32>,
-    /// Pages of its own.
+    /// The pages that belong to the entry itself.
     pub(super) table: Table,
-    /// Pages that a fast registration may have.
+    /// Maximum number of pages of a fast registration.
     pub(super) max_pages: u32,
     pub(super) touch: Touch,
 }
@@ -281,7 +282,8 @@ pub(super) struct Cold {
 /// The object behind an entry.
 #[derive(Debug)]
 pub(super) struct Back {
-    /// Windows bound to the region; [`CLOSED`] unless the entry is a valid region, or becomes one.
+    /// Number of windows bound to the region. [`CLOSED`] unless the entry is a valid region, or is
+    /// becoming one.
     windows: AtomicU32,
     pub(super) cold: Mutex<Cold>,
 }
@@ -293,13 +295,13 @@ impl Default for Back {
 }
 
 impl Back {
-    /// One more window; false when the region takes none any more.
+    /// Counts one more window. Returns false if no windows can be bound to the region any more.
     pub(super) fn hold(&self) -> bool {
         let more = |windows: u32| windows.checked_add(1).filter(|more| *more != CLOSED);
         self.windows.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Windows bound now.
+    /// Returns the number of windows that are bound.
     pub(super) fn bound(&self) -> u32 {
         match self.windows.load(Ordering::Relaxed) {
             CLOSED => 0,
@@ -307,23 +309,23 @@ impl Back {
         }
     }
 
-    /// One window less.
+    /// Counts one window less.
     pub(super) fn release(&self) {
         self.windows.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Lets no window be bound any more; false when one is.
+    /// Allows no more windows. Returns false if one is bound.
     pub(super) fn close(&self) -> bool {
         let closed = self.windows.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire);
         closed.is_ok() || closed == Err(CLOSED)
     }
 
-    /// Lets windows be bound, to a region that becomes valid after this.
+    /// Allows windows, for a region that becomes valid after this.
     pub(super) fn open(&self) {
         self.windows.store(0, Ordering::Release);
     }
 
-    /// The entry has nothing any more, windows neither.
+    /// Ends an entry, which has no more windows.
     pub(super) fn shut(&self) {
         self.windows.store(CLOSED, Ordering::Release);
     }

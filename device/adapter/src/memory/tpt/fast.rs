@@ -1,4 +1,4 @@
-//! Regions registered, and keys invalidated, by work requests.
+//! Regions that work requests register, and keys that work requests invalidate.
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{MemFlags, RegMrSeg};
@@ -12,22 +12,22 @@ use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError};
 
-/// A registration that a work request asks for, checked for itself.
+/// A registration from a work request, whose parameters have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration {
-    /// Contents of the new region; its pages are added when it is made.
+    /// The contents of the new region. Its pages are added when it is registered.
     mr: Mr,
     list: PageList,
     shift: u8,
 }
 
 impl Registration {
-    /// Checks what a work request says about a region with this key, first address and PD.
+    /// Checks the parameters of a work request for a region with this key, first address and PD.
     ///
     /// # Errors
-    /// [`Denied::Bounds`] when the pages are not enough for the region, or the region is too long,
-    /// wraps, or is empty; [`Denied::Rights`] when remote writes are allowed where local ones are
-    /// not.
+    /// [`Denied::Bounds`] if the pages are not enough for the region, or if the region is too long,
+    /// wraps around, or is empty. [`Denied::Rights`] if remote write is allowed without local
+    /// write.
     pub fn new(key: Key, pdn: Pdn, addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
         let (length, shift, count) = (seg.length.get(), seg.page_shift, seg.page_count.get());
         if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
@@ -65,8 +65,8 @@ impl Registration {
 }
 
 impl Tpt {
-    /// Adds an invalid region for registrations of up to `max_pages` pages; `None` when the table
-    /// or the room for pages is full.
+    /// Adds an invalid region for registrations of up to `max_pages` pages. Returns `None` if the
+    /// table or the room for pages is full.
     pub fn insert_fast(&self, pdn: Pdn, max_pages: u32) -> Option<Key> {
         let table = self.att.reserve(u64::from(max_pages)).ok()?;
         let Some(index) = self.take_index() else {
@@ -91,7 +91,7 @@ impl Tpt {
     /// Makes an invalid region valid.
     ///
     /// # Errors
-    /// The region stays invalid then.
+    /// Returns the check that failed. The region stays invalid then.
     pub fn register<M: HeldMemory>(&self, memory: &M, wanted: &Registration) -> Result<(), Denied> {
         let Mr { key, pdn, .. } = wanted.mr;
         let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
@@ -122,12 +122,12 @@ impl Tpt {
         Ok(())
     }
 
-    /// Makes a region of [`Self::insert_fast`] or a window of type 2 invalid, for a work request of
-    /// `user` or, `remote`, of its peer. Its last use has ended when those who hold the guest's
-    /// memory have given it up.
+    /// Invalidates a region of [`Self::insert_fast`] or a window of type 2, for a work request of
+    /// `user` or, if `remote` is true, of its peer. Its last use ends when all threads that hold
+    /// the guest's memory have released it.
     ///
     /// # Errors
-    /// The entry is as it was then.
+    /// Returns the check that failed. The entry has not changed then.
     pub fn invalidate(&self, key: Key, user: User, remote: bool) -> Result<(), Denied> {
         let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();

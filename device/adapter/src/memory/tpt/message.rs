@@ -1,9 +1,9 @@
-//! The message that a key is good for, if it is good for one alone.
+//! The single message for which a key is valid.
 
 use vrnic_abi::Qpn;
 
 /// A message of a peer: the QP that receives it, and its number, which no other message to that QP
-/// ever has.
+/// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The QP.
@@ -12,10 +12,10 @@ pub struct Message {
     pub number: u64,
 }
 
-/// The message that has touched an entry.
+/// The message that has used an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touch {
     pub(super) by: Option<Message>,
-    /// Sequence number at which the message is complete, once that is known.
+    /// The sequence number at which the message is complete, if it is known.
     pub(super) end: Option<u32>,
 }

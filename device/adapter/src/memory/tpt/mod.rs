@@ -1,26 +1,26 @@
-//! The translation and protection table: everything that has a key, and the one place that checks
-//! its use.
+//! The translation and protection table: all objects that have a key, and the checks of every use
+//! of a key.
 //!
-//! An entry is a cache line of atomic words under a sequence count, its pages stand in the address
-//! translation table ([`crate::memory::mtt`]): a look-up writes nothing. What it found is used
-//! while the guest's memory is held ([`GuestMemory::hold`]). Who ends an entry makes it invalid,
-//! waits until no thread holds the memory any more ([`GuestMemory::drain`]), and then gives its
-//! pages and index back or tells its owner.
+//! An entry is a cache line of atomic words under a sequence count, and its pages are in the memory
+//! translation table ([`crate::memory::mtt`]), so a look-up writes nothing. The result of a look-up
+//! is used while the guest's memory is held ([`GuestMemory::hold`]). A thread that ends an entry
+//! makes it invalid, waits until the present holders have released the memory
+//! ([`GuestMemory::drain`]), and then frees its pages and index or reports the end to its owner.
 //!
 //! [`GuestMemory::hold`]: crate::host::GuestMemory::hold
 //! [`GuestMemory::drain`]: crate::host::GuestMemory::drain
 //!
-//! An entry is changed under the lock of its cold half. Those locks are held for a few lines each,
-//! never while waiting for readers, and one at a time.
+//! An entry is changed under the lock of its cold half. These locks are held for a few lines, never
+//! while waiting for readers, and one at a time.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `entry` | an entry: the line that look-ups read, and what stands behind it |
-//! | `denied` | why a use is refused |
+//! | `entry` | an entry: the cache line that look-ups read, and the data behind it |
+//! | `denied` | reasons for which an access is denied |
 //! | `regions` | regions registered by command |
-//! | `fast` | regions registered, and keys invalidated, by work requests |
+//! | `fast` | regions that work requests register, and keys that they invalidate |
 //! | `windows` | windows and their binding |
-//! | `touch`, `message` | keys that are good for one message; that message |
+//! | `touch`, `message` | keys that are valid for one message; this message |
 //! | `commands` | regions that live as long as a command |
 
 mod commands;
@@ -55,10 +55,10 @@ use crate::memory::mtt::{Att, Table, Walk};
 use crate::memory::pages::{Charge, PageBudget, Run};
 use crate::sync::Mutex;
 
-/// Entries that are made together.
+/// Number of entries that are allocated together.
 const CHUNK: usize = if cfg!(loom) { 4 } else { 1024 };
 
-/// A checked piece of an entry, for as long as the guest's memory is held.
+/// A checked part of an entry. It is valid while the guest's memory is held.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     table: Table,
@@ -69,26 +69,27 @@ pub struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Guest memory from `addr` on, which needs no key.
+    /// Returns a window of guest memory from `addr` on, without a key.
     fn physical(addr: GuestAddr, att: &'a Att) -> Self {
         Self { table: Table::run(addr), offset: 0, one_touch: false, att, held: PhantomData }
     }
 
-    /// The memory from byte `at` of the window on that follows without a gap, up to `len` bytes.
+    /// Returns the contiguous memory from byte `at` of the window on, up to `len` bytes.
     #[inline]
     #[must_use]
     pub fn resolve(&self, at: u64, len: u64) -> Option<Run> {
         self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
     }
 
-    /// Walks along `len` bytes of the window from byte `at` on; `None` if they wrap.
+    /// Iterates over `len` bytes of the window from byte `at` on. Returns `None` if they wrap
+    /// around.
     #[inline]
     #[must_use]
     pub fn walk(&self, at: u64, len: u64) -> Option<Walk<'a>> {
         Some(self.att.walk(&self.table, self.offset.checked_add(at)?, len))
     }
 
-    /// Returns whether [`Tpt::placed`] wants to know when the message has been placed.
+    /// Returns whether [`Tpt::placed`] must be called when the message has been placed.
     #[inline]
     #[must_use]
     pub fn one_touch(&self) -> bool {
@@ -102,10 +103,10 @@ pub struct Tpt {
     chunks: Box<[OnceLock<Chunk>]>,
     att: Att,
     free: Mutex<Free>,
-    /// Highest index.
+    /// The maximum index.
     limit: u32,
     budget: Arc<PageBudget>,
-    /// The instances of the table before this one, by index.
+    /// The instances of the previous table, by index.
     before: Box<[u8]>,
 }
 
@@ -122,10 +123,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Words that it takes.
+    /// Number of words of a chunk.
     const WORDS: u64 = (CHUNK * (size_of::<Entry>() + size_of::<Back>()) / 8) as u64;
 
-    /// Free entries, whose last instances are these, or zero.
+    /// Creates free entries, whose last instances are given, or zero.
     fn new(instances: &[u8]) -> Self {
         let entries = (0..CHUNK).map(|_| Entry::default()).collect();
         let backs: Box<[Back]> = (0..CHUNK).map(|_| Back::default()).collect();
@@ -138,16 +139,16 @@ impl Chunk {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Indices given back, the longest unused first.
+    /// Freed indices, the one that is unused for longest first.
     list: VecDeque<u32>,
-    /// The first index never used.
+    /// The lowest index that was never used.
     fresh: u32,
-    /// Of each chunk that was made.
+    /// The charges of all allocated chunks.
     charges: Vec<Charge>,
 }
 
 impl Tpt {
-    /// A table with room for so many keys, at most [`MAX_MR`] less one, whose memory is of
+    /// Creates a table for `limit` keys, at most [`MAX_MR`] less one, whose memory counts against
     /// `budget`.
     #[must_use]
     pub fn new(limit: u32, budget: &Arc<PageBudget>) -> Self {
@@ -159,9 +160,9 @@ impl Tpt {
         Self { chunks, att, free, limit, budget, before: Box::default() }
     }
 
-    /// An empty table to put in the place of this one, which gives its memory back when nobody has
-    /// it any more. Keys go on in their instances, so that none of this table is valid in the other
-    /// soon.
+    /// Returns an empty table to replace this one. The memory of this one is freed when it is no
+    /// longer used. The new table continues the instances, so that no key of this table is valid in
+    /// it soon.
     #[must_use]
     pub fn successor(&self) -> Self {
         let instance = |index| match self.slot(index) {
@@ -172,7 +173,7 @@ impl Tpt {
         Self { before: (0..end).map(instance).collect(), ..Self::new(self.limit, &self.budget) }
     }
 
-    /// Words of the budget that its keys and their pages have taken.
+    /// Returns the number of words of the budget that its keys and their pages use.
     #[must_use]
     pub fn charged(&self) -> u64 {
         let chunks = self.free.lock().charges.len() as u64;
@@ -192,20 +193,20 @@ impl Tpt {
         Some(Slot { entry, back })
     }
 
-    /// The pages of its regions.
+    /// Returns the page tables of its regions.
     #[must_use]
     pub fn att(&self) -> &Att {
         &self.att
     }
 
-    /// Indices in use: regions and windows, valid or not, and commands.
+    /// Returns the number of indices in use: regions and windows, valid or not, and commands.
     #[must_use]
     pub fn used(&self) -> u64 {
         let free = self.free.lock();
         u64::from(free.fresh - 1) - free.list.len() as u64
     }
 
-    /// One past the highest index ever used.
+    /// Returns the highest index ever used, plus one.
     #[must_use]
     pub fn end(&self) -> u32 {
         self.free.lock().fresh
@@ -223,7 +224,7 @@ impl Tpt {
         Some(Known { key, pdn, kind, valid: slot.entry.load(), windows: slot.back.bound() })
     }
 
-    /// Takes a free index.
+    /// Allocates a free index.
     fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();
         let nth = free.fresh as usize / CHUNK;
@@ -247,7 +248,7 @@ impl Tpt {
         self.free.lock().list.push_back(index);
     }
 
-    /// Steps the instance of an index that was taken; its new key.
+    /// Steps the instance of an allocated index. Returns its new key.
     fn new_key(&self, index: u32) -> Key {
         let instance = self.slot(index).map_or(0, |slot| {
             let mut cold = slot.back.cold.lock();
@@ -257,7 +258,7 @@ impl Tpt {
         Key::new(index << 8 | u32::from(instance))
     }
 
-    /// Removes everything and waits by `drain` until the last use has ended.
+    /// Removes all entries, and waits by `drain` until their last use has ended.
     pub fn clear(&self, drain: impl FnOnce()) {
         let mut left = Vec::new();
         let fresh = self.free.lock().fresh;
@@ -274,7 +275,7 @@ impl Tpt {
         left.into_iter().for_each(|index| self.finish(index));
     }
 
-    /// Gives back what an index had that is freed. No thread uses it any more.
+    /// Frees an index and its resources. No thread uses it any more.
     fn finish(&self, index: u32) {
         let Some(slot) = self.slot(index) else { return };
         {
@@ -289,12 +290,11 @@ impl Tpt {
         self.give_index(index);
     }
 
-    /// The check of local uses: a range of the region `key`, by an object of PD `pdn`, with
-    /// the rights `need`. The answer holds as long as `_held`, the guest's memory, is
-    /// held.
+    /// Checks a local access: a range of the region `key`, by an object of PD `pdn`, with the
+    /// rights `need`. The result is valid as long as `_held`, the guest's memory, is held.
     ///
     /// # Errors
-    /// The first check that failed.
+    /// Returns the first check that failed.
     #[inline(always)]
     pub fn check<'a, M>(
         &'a self,
@@ -312,17 +312,17 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, att: &self.att, held: PhantomData })
     }
 
-    /// Returns whether a key is good for one message, if it is valid.
+    /// Returns whether a key is valid and for one message only.
     pub fn is_one_touch(&self, key: Key) -> bool {
         let entry = self.entry(key.index()).and_then(|slot| slot.load());
         entry.is_some_and(|mr| mr.one_touch)
     }
 
-    /// The check of remote uses: as [`Self::check`], on behalf of a message that `user` receives as
-    /// its number `message`. A command's window is to be taken apart: [`Self::pieces`].
+    /// Checks a remote access, like [`Self::check`], for a message that `user` receives as its
+    /// number `message`. The window of a command must be split by [`Self::pieces`].
     ///
     /// # Errors
-    /// The first check that failed.
+    /// Returns the first check that failed.
     #[inline(always)]
     pub fn check_remote<'a, M>(
         &'a self,

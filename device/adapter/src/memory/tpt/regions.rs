@@ -7,17 +7,17 @@ use vrnic_abi::{Key, Pdn};
 /// Why a region cannot be removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is none of this key.
+    /// No region has this key.
     NotFound,
     /// Windows are bound to it.
     Busy,
 }
 
 impl Tpt {
-    /// Adds a region that learns its key from `make`; `None` when the table is full.
+    /// Adds a region that gets its key in `make`. Returns `None` if the table is full.
     ///
     /// # Errors
-    /// Returns the error of `make`; the table is unchanged then.
+    /// Returns the error of `make`. The table is unchanged then.
     pub fn insert<E>(&self, make: impl FnOnce(Key) -> Result<Mr, E>) -> Result<Option<Key>, E> {
         let Some(index) = self.take_index() else { return Ok(None) };
         let key = self.new_key(index);
@@ -33,7 +33,7 @@ impl Tpt {
         }
     }
 
-    /// Makes an entry a valid region. No other thread changes the entry.
+    /// Makes an entry a valid region. No other thread changes the entry at the same time.
     fn install(&self, mr: Mr) {
         let Some(slot) = self.slot(mr.key.index()) else { return };
         let mut cold = slot.back.cold.lock();
@@ -46,16 +46,16 @@ impl Tpt {
             table,
             ..Cold::default()
         };
-        // Before the entry is valid: what is counted from then on stays counted.
+        // Opened before the entry is valid, so that no window is counted before.
         slot.back.open();
         slot.entry.store(&mr);
     }
 
-    /// Removes a region, of either making, waits by `drain` until its last use has ended, and gives
-    /// its pages back. The PD that it belonged to.
+    /// Removes a region of any kind, waits by `drain` until its last use has ended, and frees its
+    /// pages. Returns its PD.
     ///
     /// # Errors
-    /// The region is as it was then.
+    /// Returns the reason. The region is unchanged then.
     pub fn remove(&self, key: Key, drain: impl FnOnce()) -> Result<Pdn, Refused> {
         let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let pdn = {
@@ -77,8 +77,8 @@ impl Tpt {
         Ok(pdn)
     }
 
-    /// Returns the contents of a region registered by command, even if it has been used up by its
-    /// one touch.
+    /// Returns the contents of a region registered by command, even if its single message has used
+    /// it up.
     ///
     /// # Errors
     /// [`Refused::NotFound`].
@@ -91,12 +91,12 @@ impl Tpt {
         slot.entry.last().map(|mr| Mr { key, ..mr }).ok_or(Refused::NotFound)
     }
 
-    /// Gives a region the PD and the rights of `new`, and waits by `drain` until the last use of
-    /// what it was has ended; its key. A region that is valid keeps its key and is valid all the
-    /// time; one that has died at a touch gets a new one.
+    /// Changes the PD and the rights of a region to those of `new`, and waits by `drain` until the
+    /// last use of the old ones has ended. Returns its key. A valid region keeps its key and stays
+    /// valid throughout. A region that its single message has used up gets a new key.
     ///
     /// # Errors
-    /// The region is as it was then.
+    /// Returns the reason. The region is unchanged then.
     pub fn amend(&self, key: Key, new: Mr, drain: impl FnOnce()) -> Result<Key, Refused> {
         let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let alive = {
@@ -109,7 +109,7 @@ impl Tpt {
             }
             let alive = slot.entry.load().is_some();
             if alive {
-                // The message that touched it stays remembered.
+                // The message that has used it is kept.
                 cold.pdn = new.pdn;
                 slot.entry.store(&Mr { key, ..new });
             }
@@ -125,11 +125,12 @@ impl Tpt {
         Ok(key)
     }
 
-    /// Puts `new` in the place of a region, waiting by `drain` until the last use of what it was
-    /// has ended; its new key. The region's pages are given back.
+    /// Replaces a region by `new`, and waits by `drain` until the last use of the old one has
+    /// ended. Returns the new key. The old pages are freed.
     ///
     /// # Errors
-    /// The region is as it was then, and the pages of `new` are still the caller's.
+    /// Returns the reason. The region is unchanged then, and the caller still owns the pages of
+    /// `new`.
     pub fn replace(&self, key: Key, new: Mr, drain: impl FnOnce()) -> Result<Key, Refused> {
         let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let old = {

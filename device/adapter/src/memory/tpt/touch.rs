@@ -1,9 +1,10 @@
-//! Keys that are good for one message.
+//! Keys that are valid for one message.
 //!
-//! The first segment that names such a key marks the entry with its message; segments of another
-//! message are refused from then on. The entry dies when the last byte of the message has been
-//! placed *in order*. Where a last segment comes before an earlier one, its end is remembered as a
-//! sequence number of the stream, and the entry dies when the stream has caught up with it.
+//! The first segment that names such a key binds the entry to its message. Segments of other
+//! messages are refused from then on. The entry becomes invalid when the last byte of the message
+//! has been placed *in order*. If a last segment arrives before an earlier one, its end is stored
+//! as a sequence number of the stream, and the entry becomes invalid when the stream has reached
+//! it.
 
 use super::Tpt;
 use super::denied::Denied;
@@ -11,29 +12,29 @@ use super::entry::{Cold, Owner, Slot};
 use super::message::{Message, Touch};
 use vrnic_abi::Key;
 
-/// State of an entry after bytes have been placed.
+/// The state of an entry after bytes have been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It goes on; the message has not ended.
+    /// It stays valid, because the message has not ended.
     Alive,
-    /// The message's last segment has come, but not all before it: [`Tpt::placed`] is due again
-    /// when the stream has moved on.
+    /// The message's last segment has arrived, but not all segments before it. [`Tpt::placed`] must
+    /// be called again when the stream has advanced.
     Waiting,
-    /// It was this message's, which has ended: the key is invalid.
+    /// The message has ended, and the key is invalid.
     Dead,
 }
 
-/// Returns whether a stream at `position` has come to `end`; positions are modulo 2³².
+/// Returns whether a stream at `position` has reached `end`. Positions are modulo 2³².
 fn reached(position: u32, end: u32) -> bool {
     position.wrapping_sub(end) < 1 << 31
 }
 
 impl Tpt {
-    /// Marks the entry of `key` as touched by `message`.
+    /// Binds the entry of `key` to `message`.
     pub(super) fn touch(slot: Slot<'_>, key: Key, message: Message) -> Result<(), Denied> {
         let mut cold = slot.back.cold.lock();
         if cold.key != key || slot.entry.load().is_none() {
-            // It has died since it was looked at.
+            // It has become invalid since it was looked up.
             return Err(Denied::Invalid);
         }
         match cold.touch.by {
@@ -45,9 +46,9 @@ impl Tpt {
         }
     }
 
-    /// Bytes of `message` that named `key` have been placed. `end` is the position of the stream
-    /// behind them if they were the message's last; `position` is up to where the stream is whole
-    /// now.
+    /// Records that bytes of `message` have been placed by `key`. `end` is the position of the
+    /// stream behind them if they were the message's last bytes. The stream is complete up to
+    /// `position`.
     pub fn placed(&self, key: Key, message: Message, end: Option<u32>, position: u32) -> Placed {
         let Some(slot) = self.slot(key.index()) else { return Placed::Alive };
         let mut cold = slot.back.cold.lock();
@@ -66,14 +67,14 @@ impl Tpt {
         }
     }
 
-    /// The message of an entry has ended, and the entry's use with it.
+    /// Invalidates an entry whose message has ended.
     fn die(&self, slot: Slot<'_>, cold: &mut Cold) {
         slot.entry.invalidate();
         cold.touch = Touch::default();
         match cold.owner {
             Owner::Window1 | Owner::Window2 => self.release_region(cold),
             Owner::Fast => {
-                // A region that dies at a touch has no windows.
+                // A region that is valid for one message has no windows.
                 slot.back.close();
             }
             _ => {}

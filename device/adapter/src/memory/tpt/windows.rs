@@ -16,30 +16,30 @@ use super::regions::Refused;
 pub struct Binding {
     /// Key of the region.
     pub lkey: Key,
-    /// First address, in addresses of the region.
+    /// The first address, in the address space of the region.
     pub addr: u64,
-    /// Bytes; zero unbinds.
+    /// Number of bytes; zero unbinds.
     pub length: u64,
     /// Remote rights, and zero-based addresses.
     pub access: Access,
-    /// True if the window serves a single message.
+    /// True if the window is valid for a single message.
     pub one_touch: bool,
 }
 
-/// Result of a binding.
+/// The result of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The window was not bound before.
     Fresh,
-    /// An earlier binding has ended; its last use when those who hold the guest's memory have given
-    /// it up.
+    /// An earlier binding has ended. Its last use ends when all threads that hold the guest's
+    /// memory have released it.
     Replaced,
 }
 
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 impl Tpt {
-    /// Adds a window that is not bound; `None` when the table is full.
+    /// Adds a window that is not bound. Returns `None` if the table is full.
     pub fn insert_window(&self, pdn: Pdn, kind: MwType) -> Option<Key> {
         let index = self.take_index()?;
         let key = self.new_key(index);
@@ -52,8 +52,8 @@ impl Tpt {
         Some(key)
     }
 
-    /// Removes a window, bound or not, and waits by `drain` until its last use has ended. The PD
-    /// that it belonged to.
+    /// Removes a window, bound or not, and waits by `drain` until its last use has ended. Returns
+    /// its PD.
     ///
     /// # Errors
     /// [`Refused::NotFound`].
@@ -74,10 +74,11 @@ impl Tpt {
         Ok(pdn)
     }
 
-    /// Binds the window that `key` names, and gives it this key, for a work request of `user`.
+    /// Binds the window that `key` names, and changes its key to this one, for a work request of
+    /// `user`.
     ///
     /// # Errors
-    /// The window is as it was then.
+    /// Returns the check that failed. The window is unchanged then.
     pub fn bind(&self, key: Key, user: User, wanted: &Binding) -> Result<Bound, Denied> {
         let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
@@ -118,11 +119,11 @@ impl Tpt {
         if !region.back.hold() {
             return Err(Denied::Invalid);
         }
-        // From here on the region stays as it is, if it is still the same.
+        // From here on the region cannot be removed. Checks that it is still the same one.
         view(region.entry, user, wanted).inspect_err(|_| region.back.release())
     }
 
-    /// Uncounts a window at its region, if it is bound.
+    /// Removes a bound window from the count of its region.
     pub(super) fn release_region(&self, cold: &mut Cold) {
         if let Some(region) = cold.region.take().and_then(|region| self.slot(region)) {
             region.back.release();
@@ -130,7 +131,7 @@ impl Tpt {
     }
 }
 
-/// The part of a region that a binding asks for.
+/// Returns the part of a region for a binding.
 fn view(region: &Entry, user: User, wanted: &Binding) -> Result<Mr, Denied> {
     let mr = region.load().ok_or(Denied::Invalid)?;
     if mr.kind != Kind::Region {

@@ -1,5 +1,5 @@
-//! Receives that were taken before the turn of their messages, because octets of these have come
-//! behind a gap in the stream. They belong to the QP from then on.
+//! Receives that were taken before their messages are next in order, because octets of these
+//! messages have arrived behind a gap in the stream. They belong to the QP from then on.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use vrnic_abi::rq::STRIDE_MAX;
 
 use crate::requests::wqe::RecvWqe;
 
-/// Receives that may be taken ahead.
+/// Maximum number of receives that are taken early.
 const RECEIVES: usize = 16;
 
 /// A receive with a private copy of its WQE.
@@ -19,7 +19,7 @@ pub struct ReceiveAhead {
     pub raw: [u8; STRIDE_MAX as usize],
 }
 
-/// Receives that were taken ahead, in their order. Room for all is allocated at once.
+/// Receives that were taken early, in order. Room for all of them is allocated at once.
 #[derive(Debug)]
 pub struct ReceivesAhead(VecDeque<ReceiveAhead>);
 
@@ -30,8 +30,8 @@ impl Default for ReceivesAhead {
 }
 
 impl ReceivesAhead {
-    /// Returns the receive at a place, after taking those up to it with `fetch`; `None` if there
-    /// are not as many, or no room.
+    /// Returns the receive at an index, after taking all receives up to it with `fetch`. Returns
+    /// `None` if there are too few, or if there is no room.
     pub fn get(
         &mut self,
         nth: usize,
@@ -48,7 +48,7 @@ impl ReceivesAhead {
         self.0.get(nth)
     }
 
-    /// Takes the first one.
+    /// Removes the first one, and returns it.
     pub fn pop(&mut self) -> Option<ReceiveAhead> {
         self.0.pop_front()
     }

@@ -1,4 +1,4 @@
-//! The two halves of a QP: what the one that sends knows, and the one that receives.
+//! The two halves of a QP: the state of the requester and of the responder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,60 +19,61 @@ use crate::host::Host;
 use crate::objects::srq::Srq;
 use crate::requests::wqe::{RecvWqe, SendWqe};
 
-/// Halves that have been, whole or after a reset.
+/// Counter of all halves. A reset of a QP counts as new halves.
 static LIVES: AtomicU32 = AtomicU32::new(0);
 
-/// State of the requester.
+/// The state of the requester.
 #[derive(Debug)]
 pub struct Requester<H: Host> {
     /// Index of the next entry to start.
     pub ci: u32,
     /// The entry in progress.
     pub current: Option<SendWqe>,
-    /// The entries before it whose completion is not written yet.
+    /// The entries before the current one whose completion has not been written.
     pub ledger: Ledger,
-    /// The bytes of the entry in progress.
+    /// The bytes of the current entry.
     pub raw: [u8; STRIDE_MAX as usize],
-    /// Bytes of it that have been moved.
+    /// Number of bytes of its message that have been moved.
     pub done: u64,
-    /// Transport retries left.
+    /// Remaining transport retries.
     pub retries: u8,
-    /// RNR retries left; 7 means without limit.
+    /// Remaining RNR retries; 7 means no limit.
     pub rnr_retries: u8,
-    /// When the peer's RNR timer ends.
+    /// The time at which the peer's RNR timer expires.
     pub rnr_until: Option<u64>,
-    /// Nanoseconds between two looks for a receive of the peer.
+    /// Time in nanoseconds between two checks for a receive of the peer.
     pub rnr_pause: u64,
-    /// Not before this time, when waiting to try again.
+    /// The time of the next try, while waiting for it.
     pub not_before: Option<u64>,
-    /// Attributes it works with.
+    /// The attributes that it uses.
     pub config: RequesterConfig,
-    /// The way to the peer.
+    /// The path to the peer.
     pub path: Path<H>,
-    /// The way of its messages, if it has a TCP connection.
+    /// The path of its messages, if it has a TCP connection.
     pub pairing: Pairing,
-    /// The QP at the other end of the connection, if the two are paired and have met.
+    /// The QP at the other end of the connection, if the two are paired and the QP has been looked
+    /// up.
     pub partner: Option<Peer<H>>,
-    /// True if the guest wants to know when the queue has drained.
+    /// True if the guest wants an event when the queue has drained.
     pub notify_drained: bool,
     /// Key operations of the entry in progress.
     pub keys: Option<Keys>,
-    /// Progress of the current datagram, if it is for a group.
+    /// The progress of the current datagram, if it is to a group.
     pub progress: Option<Progress>,
-    /// Its number among all halves that ever were; a reset makes a new one.
+    /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
 
 impl<H: Host> Requester<H> {
-    /// The number of the message that entry `index` asks for. A QP that has been reset counts its
-    /// entries anew, and another may get its number: their messages are others.
+    /// Returns the number of the message of entry `index`. It differs from those of other QPs with
+    /// the same number, and from those before a reset.
     #[must_use]
     pub fn message(&self, index: u32) -> u64 {
         u64::from(self.life) << 32 | u64::from(index)
     }
 
-    /// Keeps the work request in progress, whose WQE is `raw`, for the next turn; `done` bytes of
-    /// it have been moved.
+    /// Stores the work request in progress, whose WQE is `raw`, for the next turn. `done` bytes of
+    /// its message have been moved.
     pub fn keep(&mut self, send: &SendWqe, raw: &[u8], done: u64) {
         store(&mut self.raw, raw);
         self.done = done;
@@ -80,80 +81,83 @@ impl<H: Host> Requester<H> {
     }
 }
 
-/// Key operations of an entry, on its own side or the peer's.
+/// Key operations of an entry, at the requester or the peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keys {
     /// The key that a SEND_CMD carries.
     pub command: Option<Key>,
-    /// The peer's key that the message has ended.
+    /// The peer's key that the message has invalidated.
     pub ended: Option<Ended>,
-    /// The wait that the end of a key asks for.
+    /// The wait that is necessary because a key was invalidated.
     pub wait: KeyWait,
 }
 
-/// The wait until a key that has ended is not in use any more.
+/// The wait until an invalidated key is no longer used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyWait {
-    /// No key has ended.
+    /// No key was invalidated.
     #[default]
     None,
-    /// These are to be waited for.
+    /// The users of this memory must be waited for.
     Due(Readers),
-    /// They have been waited for, and the work request goes on behind that.
+    /// The wait is over, and the work request continues behind it.
     Over,
 }
 
-/// A key that a message has ended where it arrived.
+/// A key that a message has invalidated at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Of a region or window.
+    /// The key of a region or window.
     Invalidated(Key),
-    /// Of a command.
+    /// The key of a command.
     Command(Key),
 }
 
-/// Position of the next member of a group that a datagram goes to: on the adapter with this MAC,
-/// not before this place in the order of joining, or else on an adapter with a higher MAC.
+/// The position of the next member of a group to which a datagram is delivered: on the adapter with
+/// this MAC, not before this position in the order of joining; or else on an adapter with a higher
+/// MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The MAC.
     pub mac: [u8; 6],
-    /// The place.
+    /// The position in the order of joining.
     pub joined: u64,
 }
 
-/// Progress of a datagram to a group.
+/// The progress of a datagram to a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// The member that comes next; none at the end.
+    /// The next member; none at the end.
     pub next: Option<Place>,
-    /// Members that join from here on do not receive it.
+    /// Members whose position is not below this one have joined later and do not receive the
+    /// datagram.
     pub end: u64,
     /// True if any member has received it.
     pub delivered: bool,
 }
 
-/// Those who hold the memory of an adapter.
+/// The threads that hold the memory of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// The QP's own.
+    /// Those that hold the memory of the QP's adapter.
     Own,
-    /// The peer's.
+    /// Those that hold the memory of the peer's adapter.
     Peer,
 }
 
-/// The way of the messages that a QP sends, if it has a TCP connection.
+/// The path of the messages that a QP with a TCP connection sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
     /// It is decided when the connection has opened.
     #[default]
     Undecided,
-    /// They travel in the connection.
+    /// They are sent through the connection.
     Apart,
-    /// The other end is a QP of this daemon: they are copied to its memory, and the connection
-    /// carries its own end alone.
+    /// The other end is a QP of this daemon. Messages are copied to its memory, and the connection
+    /// only carries its own end.
     Paired,
-    /// The same, but the other end has refused one, and is about to say so in the connection.
+    /// As [`Self::Paired`], but the other end has refused a message, and is about to report this
+    /// through the connection.
     Refused,
 }
 
@@ -168,80 +172,81 @@ pub struct RequesterConfig {
     pub mtu: u8,
     /// ACK timeout code.
     pub timeout: u8,
-    /// Transport retries.
+    /// Number of transport retries.
     pub retry_cnt: u8,
-    /// RNR retries.
+    /// Number of RNR retries.
     pub rnr_retry: u8,
-    /// READs and atomics outstanding.
+    /// Maximum number of outstanding READs and atomics.
     pub max_rd_atomic: u8,
-    /// The queue key that datagrams carry when their work request says so.
+    /// The queue key of datagrams whose work request selects it.
     pub qkey: u32,
-    /// The PSN that the connection's first message has; with the numbers of both QPs it names the
-    /// connection.
+    /// The PSN of the connection's first message. Together with the numbers of both QPs it
+    /// identifies the connection.
     pub first_psn: Psn,
 }
 
-/// State of the responder.
+/// The state of the responder.
 #[derive(Debug)]
 pub struct Responder {
     /// Index of the next receive to use.
     pub ci: u32,
     /// The receive that a message is filling.
     pub current: Option<RecvWqe>,
-    /// Of an XRC target: the SRQ that the message in progress is for, or the last was.
+    /// The SRQ of the message in progress, or of the last one, if the QP is an XRC target.
     pub xrc: Option<Arc<Srq>>,
-    /// The bytes of that receive's entry.
+    /// The bytes of the entry of the current receive.
     pub raw: [u8; rq::STRIDE_MAX as usize],
-    /// Rights of peers.
+    /// The access rights of the peer.
     pub access: Rights,
-    /// RNR timer code told to peers.
+    /// The RNR timer code for the peer.
     pub min_rnr_timer: u8,
-    /// READs and atomics accepted.
+    /// Maximum number of READs and atomics of the peer.
     pub max_dest_rd_atomic: u8,
-    /// The queue key that datagrams must carry.
+    /// The queue key that received datagrams must have.
     pub qkey: u32,
-    /// The only QP that may send here.
+    /// The only QP from which messages are accepted.
     pub source_qpn: Qpn,
-    /// The only station that may send here.
+    /// The only station from which messages are accepted.
     pub source_mac: [u8; 6],
-    /// The only PSN that its first message may have.
+    /// The only PSN that is accepted in the first message.
     pub first_psn: Psn,
     /// True if the first message has been reported.
     pub established: bool,
-    /// True if the receive CQ has an event due: reported after the sender's completion is written,
-    /// because raising an interrupt is slow and may wake a thread that waits for both.
+    /// True if the receive CQ has an event due. It is reported after the sender's completion has
+    /// been written, because raising an interrupt is slow and may wake a thread that waits for
+    /// both.
     pub event_due: bool,
-    /// Its number among all halves that ever were; a reset makes a new one.
+    /// Its number among all halves. A reset assigns a new one.
     life: u32,
-    /// The protocol by which packets of the peer come in, if they do.
+    /// The protocol engine, if the peer's messages arrive as packets.
     pub packets: Option<Box<Receiver>>,
-    /// Receives that were taken ahead of the messages before theirs, if that has happened.
+    /// The receives that were taken early, if there were any.
     pub ahead: Option<Box<ReceivesAhead>>,
-    /// The reason for which a message of a paired QP was refused, until the connection tells it.
+    /// The reason for which a message of a paired QP was refused, until the connection reports it.
     pub refused: Option<Cause>,
-    /// True if the guest has been told that no more receives are taken from the SRQ.
+    /// True if the guest has been told that the QP takes no more receives from its SRQ.
     pub last_told: bool,
-    /// In the error state: nanoseconds until the next look for receives to flush.
+    /// The time in nanoseconds until the next check for receives to flush, in the error state.
     pub flush_pause: u64,
 }
 
 impl Responder {
-    /// Returns whether receives were taken ahead.
+    /// Returns whether there are receives that were taken early.
     #[inline]
     #[must_use]
     pub fn has_ahead(&self) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
     }
 
-    /// The number of a message of which the QP's engine says that it is the `nth`. A QP that has
-    /// been reset counts anew, and another may get its number: their messages are others.
+    /// Returns the number of the `nth` message of the QP's engine. It differs from those of other
+    /// QPs with the same number, and from those before a reset.
     #[must_use]
     pub fn message(&self, nth: u64) -> u64 {
         u64::from(self.life) << 32 | nth & u64::from(u32::MAX)
     }
 }
 
-/// Rights of peers.
+/// The access rights of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Rights(pub Access);
 

@@ -1,10 +1,10 @@
-//! The ledger of a send queue: work requests that were taken and whose completion is not written
-//! yet.
+//! The ledger of a send queue: work requests that were taken and whose completion has not been
+//! written.
 //!
-//! Taking a work request, executing it and completing it are three things. Most are done in one
-//! turn and never come here. A READ whose bytes take more than a turn stays in the ledger while
-//! requests behind it are executed (IBTA volume 1, 10.8.3.3); their completions wait here, since
-//! completions are written in the order of the queue.
+//! Most work requests are taken, executed and completed in one turn, and are never in the ledger. A
+//! READ whose bytes take more than a turn stays in the ledger while requests behind it are executed
+//! (IBTA volume 1, 10.8.3.3). Their completions also wait here, since completions are written in
+//! the order of the queue.
 
 use std::collections::VecDeque;
 
@@ -14,40 +14,40 @@ use vrnic_abi::sq::STRIDE_MAX;
 use crate::objects::completion::Completion;
 use crate::requests::wqe::SendWqe;
 
-/// The work requests of a send queue that are outstanding, the oldest first.
+/// The outstanding work requests of a send queue, the oldest first.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: VecDeque<Outstanding>,
-    /// READs among them whose bytes have not all come.
+    /// The number of READs among them that are not complete.
     reads: usize,
-    /// The READs go on no earlier than this, because the peer did not answer.
+    /// The time before which the READs do not continue, because the peer did not answer.
     pub resume_at: Option<u64>,
 }
 
-/// A work request that is outstanding.
+/// An outstanding work request.
 #[derive(Debug)]
 pub struct Outstanding {
-    /// Its completion, with the status that it has if nothing goes wrong.
+    /// Its completion, with its status if no error occurs.
     pub completion: Completion,
     /// True if success is reported, too.
     pub signaled: bool,
-    /// A READ whose bytes have not all come.
+    /// The state of a READ that is not complete.
     read: Option<Box<OpenRead>>,
 }
 
-/// A READ whose bytes have not all come.
+/// The state of a READ that is not complete.
 #[derive(Debug)]
 pub struct OpenRead {
     /// The work request.
     pub send: SendWqe,
     /// Its WQE.
     pub raw: [u8; STRIDE_MAX as usize],
-    /// Bytes that have come.
+    /// Number of bytes that have arrived.
     pub done: u64,
 }
 
 impl OpenRead {
-    /// Makes the READ of this work request, whose WQE is `raw` and of which `done` bytes have come.
+    /// Creates the state of this READ, whose WQE is `raw`. `done` bytes have arrived.
     #[must_use]
     pub fn new(send: SendWqe, raw: &[u8], done: u64) -> Self {
         let mut read = Self { send, raw: [0; STRIDE_MAX as usize], done };
@@ -56,7 +56,7 @@ impl OpenRead {
     }
 }
 
-/// Copies a WQE, which is no longer than the place.
+/// Copies a WQE, which must fit into `place`.
 pub(super) fn store(place: &mut [u8; STRIDE_MAX as usize], raw: &[u8]) {
     if let Some(kept) = place.get_mut(..raw.len()) {
         kept.copy_from_slice(raw);
@@ -64,52 +64,52 @@ pub(super) fn store(place: &mut [u8; STRIDE_MAX as usize], raw: &[u8]) {
 }
 
 impl Ledger {
-    /// Returns whether nothing is outstanding.
+    /// Returns whether no work request is outstanding.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The number of outstanding work requests.
+    /// Returns the number of outstanding work requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The number of READs whose bytes have not all come.
+    /// Returns the number of READs that are not complete.
     #[inline]
     #[must_use]
     pub fn reads(&self) -> usize {
         self.reads
     }
 
-    /// The oldest READ whose bytes have not all come.
+    /// Returns the oldest READ that is not complete.
     #[must_use]
     pub fn oldest_read(&self) -> Option<&OpenRead> {
         self.entries.iter().find_map(|entry| entry.read.as_deref())
     }
 
-    /// Appends a READ whose bytes have not all come.
+    /// Appends a READ that is not complete.
     #[cold]
     pub fn push_read(&mut self, completion: Completion, signaled: bool, read: OpenRead) {
         self.reads += 1;
         self.entries.push_back(Outstanding { completion, signaled, read: Some(Box::new(read)) });
     }
 
-    /// Appends a work request that was executed, behind those that were not.
+    /// Appends a work request that was executed while others before it were not complete.
     #[cold]
     pub fn push_done(&mut self, completion: Completion, signaled: bool) {
         self.entries.push_back(Outstanding { completion, signaled, read: None });
     }
 
-    /// Takes the oldest open READ out to go on with it; [`Self::put_back`] or [`Self::settle`] is
-    /// due then.
+    /// Takes the oldest incomplete READ out to continue it. The caller must call [`Self::put_back`]
+    /// or [`Self::settle`] afterwards.
     pub fn take_read(&mut self) -> Option<Box<OpenRead>> {
         self.entries.iter_mut().find_map(|entry| entry.read.take())
     }
 
-    /// Puts the READ back that was taken out.
+    /// Puts a READ back that was taken out.
     pub fn put_back(&mut self, read: Box<OpenRead>) {
         let index = read.send.index;
         let place = self.entries.iter_mut().find(|entry| entry.completion.wqe_index == index);
@@ -130,12 +130,13 @@ impl Ledger {
         }
     }
 
-    /// Takes the oldest work request, if it has ended.
+    /// Removes the oldest work request if it has ended, and returns it.
     pub fn pop_settled(&mut self) -> Option<Outstanding> {
         self.entries.pop_front_if(|entry| entry.read.is_none())
     }
 
-    /// Takes the oldest work request of a queue that is flushed, whether it has ended or not.
+    /// Removes the oldest work request of a queue that is flushed, even if it has not ended, and
+    /// returns it.
     pub fn pop(&mut self) -> Option<Outstanding> {
         let entry = self.entries.pop_front()?;
         if entry.read.is_some() {

@@ -1,4 +1,4 @@
-//! The stages of the TCP connection of a QP, as its driver sees them.
+//! The stages of the TCP connection of a QP, as reported to its driver.
 
 use vrnic_abi::connection::{ConnectionStatus, Ending, PRIVATE_MAX, Stage};
 use vrnic_iwarp::Stream;
@@ -11,7 +11,7 @@ use vrnic_tcp::connection::End;
 #[derive(Debug)]
 pub struct Lifecycle {
     stage: Stage,
-    /// The stage that the driver was told of.
+    /// The stage that was last reported to the driver.
     told: Stage,
     ending: Ending,
     was_open: bool,
@@ -25,19 +25,19 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// The stage.
+    /// Returns the stage.
     #[must_use]
     pub const fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The way in which the connection ended.
+    /// Returns how the connection ended.
     #[must_use]
     pub const fn ending(&self) -> Ending {
         self.ending
     }
 
-    /// Messages are exchanged no more. The first reason counts.
+    /// Records that no more messages are exchanged. Only the first reason is kept.
     pub fn end(&mut self, ending: Ending) {
         if self.ending == Ending::None {
             self.ending = ending;
@@ -45,25 +45,25 @@ impl Lifecycle {
         self.advance(Stage::Closed);
     }
 
-    /// TCP has ended.
+    /// Records that TCP has ended.
     pub fn gone(&mut self) {
         self.end(Ending::Abortive);
         self.advance(Stage::Gone);
     }
 
-    /// Takes the end of TCP.
+    /// Handles the end of TCP.
     pub fn tcp_ended(&mut self, end: End) {
         match end {
             End::TimedOut => self.end(Ending::TimedOut),
-            // Both have closed, and the peer has forgotten the connection already.
+            // Both ends have closed, and the peer has already forgotten the connection.
             End::Reset if self.stage == Stage::Closing => self.end(Ending::Graceful),
             End::Reset => self.end(Ending::Reset),
-            // The stream tells why.
+            // The stream reports the reason.
             End::Closed | End::Aborted | End::Gone | End::Refused => {}
         }
     }
 
-    /// Takes an event of the stream, which is in this state now.
+    /// Handles an event of the stream. `state` is the present state of the stream.
     pub fn follow(&mut self, event: &Event, state: State) {
         match event {
             Event::Established(_) => {
@@ -77,7 +77,7 @@ impl Lifecycle {
             Event::GracefulDisconnect if matches!(state, State::Closing | State::Idle) => {
                 self.advance(Stage::Closing);
             }
-            // The peer gives up before it has answered.
+            // The peer has closed before it has answered.
             Event::GracefulDisconnect if !self.was_open => self.end(Ending::Reset),
             Event::GracefulDisconnect | Event::AbortiveDisconnect | Event::BadClose => {
                 self.end(Ending::Abortive);
@@ -86,12 +86,12 @@ impl Lifecycle {
         }
     }
 
-    /// Returns whether the driver has to be told of another stage; it counts as told then.
+    /// Returns whether another stage must be reported to the driver, and counts it as reported.
     pub fn tell(&mut self) -> bool {
         std::mem::replace(&mut self.told, self.stage) != self.stage
     }
 
-    /// The answer to QUERY_CONNECTION.
+    /// Returns the reply to QUERY_CONNECTION.
     #[must_use]
     pub fn status(&self, stream: &Stream) -> ConnectionStatus {
         let (ird, ord) = stream.agreement().map_or((0, 0), |agreed| (agreed.ird, agreed.ord));
@@ -104,7 +104,7 @@ impl Lifecycle {
             was_open: self.was_open.into(),
             ird: ird.into(),
             ord: ord.into(),
-            // CAST: there are at most 512.
+            // CAST: the length is at most 512.
             private_len: (len as u16).into(),
             private,
             ..ConnectionStatus::default()

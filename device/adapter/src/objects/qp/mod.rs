@@ -1,9 +1,9 @@
-//! A queue pair: its parts, their locks, its states.
+//! Queue pairs: their parts, locks and states.
 //!
-//! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and,
-//! while it touches the peer, the peer's [`Responder`]; no thread takes a requester while it holds
-//! a responder, so there is no cycle. Whatever needs the other half of a QP (an error that flushes
-//! both queues) is left to the QP's own turn in [`crate::adapter::Adapter::poll`].
+//! A QP has two halves with a lock each. A requester in its turn holds its own [`Requester`] and,
+//! while it accesses the peer, the peer's [`Responder`]. No thread locks a requester while it holds
+//! a responder, so there is no cycle. Work that needs the other half of a QP (an error that flushes
+//! both queues) is done in the QP's own turn in [`crate::adapter::Adapter::poll`].
 
 mod ahead;
 mod halves;
@@ -48,7 +48,7 @@ pub enum SendRing {
     Guest(Ring),
     /// In BAR2, posted by stamps.
     Device(DeviceRing),
-    /// There is none.
+    /// The QP has no send queue.
     None,
 }
 
@@ -63,7 +63,7 @@ impl SendRing {
         }
     }
 
-    /// Returns the bytes from one entry to the next; zero without a queue.
+    /// Returns the number of bytes from one entry to the next, or zero without a queue.
     #[must_use]
     pub fn stride(&self) -> usize {
         match self {
@@ -94,17 +94,17 @@ pub struct Qp<H: Host> {
     pub peer_kind: Type,
     /// Its PD; zero for an XRC target.
     pub pdn: Pdn,
-    /// The XRC domain of an XRC target; else zero.
+    /// The XRC domain of an XRC target; otherwise zero.
     pub xrcdn: Xrcdn,
-    /// The SRQs of its adapter, which messages to an XRC target choose from.
+    /// The SRQs of its adapter, among which messages to an XRC target choose.
     pub srqs: Arc<IdTable<Srqn, Srq>>,
     /// Its context.
     pub context: ContextId,
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
-    /// The worker of its adapter that it belongs to.
+    /// The worker of its adapter that executes it.
     pub worker: usize,
-    /// The place of its doorbell.
+    /// The address of its doorbell.
     pub doorbell: Doorbell,
     /// CQ of the send queue.
     pub send_cq: Arc<Cq>,
@@ -112,7 +112,7 @@ pub struct Qp<H: Host> {
     pub recv_cq: Arc<Cq>,
     /// True if every send is signaled.
     pub signal_all: bool,
-    /// True if a refused request about a key fails the send queue alone.
+    /// True if a refused request that concerns a key fails only the send queue.
     pub reactive: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
@@ -122,27 +122,27 @@ pub struct Qp<H: Host> {
     pub sq: SendRing,
     /// The receive queue.
     pub rq: Option<Ring>,
-    /// Or the shared one that it takes receives from.
+    /// The shared receive queue, if it uses one instead.
     pub srq: Option<Arc<Srq>>,
     state: AtomicU8,
-    /// Set when the QP is destroyed or reset: work on it stops.
+    /// Set when the QP is destroyed or reset. No more work is done on it.
     pub dead: AtomicBool,
-    /// True if a worker may remember it as one that rings often.
+    /// True if a worker may poll its doorbell as a recent one.
     pub recent: AtomicBool,
-    /// True if it stands in the run queue of its adapter.
+    /// True if it is in the run queue of its adapter.
     pub queued: AtomicBool,
-    /// When its timer is due, on the host's clock; zero without one. Changed under the lock of the
-    /// adapter's schedule alone.
+    /// The time at which its timer expires, on the host's clock; zero without a timer. Only changed
+    /// under the lock of the adapter's schedule.
     pub timer: AtomicU64,
-    /// Index of the send entry that comes next, for a look without a lock.
+    /// Index of the next send entry, for reads without a lock.
     pub next_send: AtomicU32,
-    /// True while its TRANSFER waits for the end of a direct transfer, which gives it a turn.
+    /// True while its TRANSFER waits for the end of a direct transfer, which schedules the QP.
     pub held: AtomicBool,
-    /// All attributes, as QUERY_QP shows them.
+    /// All attributes, as QUERY_QP returns them.
     pub attr: Mutex<Attr>,
-    /// The half that sends.
+    /// The sending half.
     pub requester: Mutex<Requester<H>>,
-    /// The half that receives.
+    /// The receiving half.
     pub responder: Mutex<Responder>,
 }
 
@@ -157,7 +157,7 @@ pub struct Parts {
     pub context: ContextId,
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
-    /// The place of its doorbell.
+    /// The address of its doorbell.
     pub doorbell: Doorbell,
     /// The CQ of the send queue.
     pub send_cq: Arc<Cq>,
@@ -165,7 +165,7 @@ pub struct Parts {
     pub recv_cq: Arc<Cq>,
     /// True if every send is signaled.
     pub signal_all: bool,
-    /// True if a refused request about a key fails the send queue alone.
+    /// True if a refused request that concerns a key fails only the send queue.
     pub reactive: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
@@ -182,7 +182,7 @@ pub struct Parts {
 }
 
 impl<H: Host> Qp<H> {
-    /// A QP in the reset state, of an adapter with this many workers.
+    /// Creates a QP in the reset state, of an adapter with this many workers.
     #[must_use]
     pub fn new(qpn: Qpn, workers: usize, parts: Parts) -> Self {
         Self {
@@ -218,7 +218,7 @@ impl<H: Host> Qp<H> {
         }
     }
 
-    /// The state.
+    /// Returns the state.
     #[inline]
     #[must_use]
     pub fn state(&self) -> State {
@@ -230,14 +230,14 @@ impl<H: Host> Qp<H> {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Goes from one state to another; false when it has left the first meanwhile.
+    /// Changes the state. Returns false if the present state is not `from`.
     #[must_use]
     pub fn change_state(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u8, to as u8);
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Returns whether the send queue seems to hold an entry that was not started.
+    /// Returns whether the send queue has an entry that has not been started.
     #[inline]
     #[must_use]
     pub fn has_posted(&self, host: &H) -> bool {
@@ -249,7 +249,7 @@ impl<H: Host> Qp<H> {
         }
     }
 
-    /// Goes to the error state; true when it was in a state that can fail.
+    /// Moves it to the error state. Returns true if it was in a state that can fail.
     pub fn fail(&self) -> bool {
         let fails = |state| {
             let fails = !matches!(State::from_raw(state), None | Some(State::Reset | State::Err));
@@ -258,7 +258,7 @@ impl<H: Host> Qp<H> {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
     }
 
-    /// Fails by itself: error state, event, flush.
+    /// Handles an error of the QP itself: error state, event, flush.
     pub fn failed(&self, core: &Core<H>, kind: Kind) {
         if self.fail() {
             core.report(kind, self.qpn);
@@ -266,15 +266,15 @@ impl<H: Host> Qp<H> {
         self.schedule(core);
     }
 
-    /// Gets a turn soon; callable from any thread.
+    /// Schedules it for a turn. Can be called from any thread.
     pub fn schedule(&self, core: &Core<H>) {
         if !self.queued.swap(true, Ordering::AcqRel) {
             core.post(self.worker, self.qpn);
         }
     }
 
-    /// A send has failed: a QP of a reliable connection goes to the error state, of all others the
-    /// send queue alone fails (IBTA volume 1, 10.3.1).
+    /// Handles a failed send: a QP of a reliable connection moves to the error state, and for all
+    /// others only the send queue fails (IBTA volume 1, 10.3.1).
     pub fn fail_send(&self) {
         if matches!(self.kind, Type::Rc | Type::XrcIni) {
             self.fail();
@@ -283,8 +283,8 @@ impl<H: Host> Qp<H> {
         }
     }
 
-    /// A request about a key was refused: the send queue fails, and if the QP was made so, nothing
-    /// else.
+    /// Handles a refused request that concerns a key: the send queue fails, and so does the QP
+    /// unless it is `reactive`.
     pub fn fail_key(&self) {
         if self.reactive {
             self.stop_sends();
@@ -293,24 +293,24 @@ impl<H: Host> Qp<H> {
         }
     }
 
-    /// Goes to the state in which sends are flushed and receives go on.
+    /// Moves it to the state in which sends are flushed and receives continue.
     fn stop_sends(&self) {
         let stops = |state| {
             let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
             sends.then_some(State::Sqe as u8)
         };
-        // The first error has put it into a state that sends nothing.
+        // An earlier error has already moved it to a state without sends.
         let _earlier = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, stops).is_err();
     }
 
-    /// Returns whether it knows its peer.
+    /// Returns whether the attributes of its peer are set.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         matches!(self.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
             && !matches!(self.state(), State::Reset | State::Init)
     }
 
-    /// The QP as a user of keys.
+    /// Returns the QP as a user of keys.
     #[inline]
     #[must_use]
     pub fn user(&self) -> User {
@@ -324,7 +324,7 @@ impl<H: Host> Qp<H> {
         matches!(self.state(), State::Err | State::Sqe)
     }
 
-    /// Returns whether a turn of its send queue may bring anything.
+    /// Returns whether a turn of its send queue may have work.
     #[inline]
     #[must_use]
     pub fn may_send(&self) -> bool {
@@ -333,7 +333,7 @@ impl<H: Host> Qp<H> {
             && !self.held.load(Ordering::Relaxed)
     }
 
-    /// Returns whether peers may reach it.
+    /// Returns whether it can receive from peers.
     #[inline]
     #[must_use]
     pub fn receives(&self) -> bool {
@@ -341,7 +341,7 @@ impl<H: Host> Qp<H> {
             && !self.dead.load(Ordering::Acquire)
     }
 
-    /// Forgets all work, as in a new QP, and zeroes the doorbell words.
+    /// Discards all work, as in a new QP, and zeroes the doorbell words.
     pub fn clear(&self, host: &H) {
         let mut requester = self.requester.lock();
         *requester = Requester::default();

@@ -1,4 +1,4 @@
-//! The work requests of a send queue that were taken and are not completed.
+//! Work requests that were taken off a send queue and are not completed.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
 use crate::requests::wqe::SendWqe;
 
-/// Work requests that may be outstanding at once. The rest stays in the guest's ring.
+/// Maximum number of outstanding work requests. The others stay in the guest's ring.
 pub const OUTSTANDING: u32 = 128;
 
-/// The work requests of a QP that are outstanding, in their order, with copies of their WQEs.
+/// The outstanding work requests of a QP, in order, with copies of their WQEs.
 #[derive(Debug)]
 pub struct Outstanding {
     posted: VecDeque<Posted>,
-    /// Private copies of the WQEs that are posted, by index.
+    /// Private copies of the WQEs, by index.
     raws: Box<[u8]>,
     stride: usize,
 }
@@ -27,11 +27,11 @@ pub struct Outstanding {
 pub struct Posted {
     /// The work request.
     pub send: SendWqe,
-    /// The user's name for it, in the completion.
+    /// The opcode of its completion.
     pub opcode: Opcode,
     /// The key that it gives to the peer, if it is a command.
     pub command: Option<CarriedKey>,
-    /// The end of the work request, once it is known.
+    /// The end of the work request, if it has ended.
     pub end: Option<End>,
 }
 
@@ -51,14 +51,14 @@ pub enum End {
     Done,
     /// It has failed.
     Failed(WrError),
-    /// It was a request about a key that was refused.
+    /// It concerned a key and was refused.
     Refused(Denied),
-    /// It was outstanding when the send queue failed, and the queue works again.
+    /// It was outstanding when the send queue failed, and the send queue works again.
     Flushed,
 }
 
 impl Outstanding {
-    /// Makes room for the work requests of a send queue.
+    /// Allocates room for the work requests of a send queue.
     #[must_use]
     pub fn new(queue: &SendRing) -> Self {
         let (room, stride) = (queue.size().min(OUTSTANDING) as usize, queue.stride());
@@ -69,7 +69,7 @@ impl Outstanding {
         }
     }
 
-    /// Takes over the work requests of a queue that has failed. They end with a flush error.
+    /// Adds the work requests of a queue that has failed. They end with a flush error.
     pub fn succeed(&mut self, failed: &Self) {
         self.posted.clone_from(&failed.posted);
         for posted in &mut self.posted {
@@ -77,13 +77,13 @@ impl Outstanding {
         }
     }
 
-    /// Returns whether nothing is outstanding.
+    /// Returns whether no work request is outstanding.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// The number of work requests that are outstanding.
+    /// Returns the number of outstanding work requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.posted.len()
@@ -95,7 +95,7 @@ impl Outstanding {
         self.posted.len() < self.room()
     }
 
-    /// Returns whether a work request has failed: none may be taken behind it.
+    /// Returns whether a work request has failed. No other may be taken after it.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.posted
@@ -103,7 +103,7 @@ impl Outstanding {
             .is_some_and(|last| !matches!(last.end, None | Some(End::Done | End::Flushed)))
     }
 
-    /// The number of work requests that may be outstanding.
+    /// Returns the maximum number of outstanding work requests.
     fn room(&self) -> usize {
         self.raws.len() / self.stride.max(1)
     }
@@ -117,10 +117,10 @@ impl Outstanding {
         self.posted.push_back(posted);
     }
 
-    /// The work request that the engine calls `id`, and its WQE.
+    /// Returns the work request with the engine's name `id`, and its WQE.
     #[must_use]
     pub fn find(&self, id: u64) -> Option<(&Posted, &[u8])> {
-        // The engine's name of a work request is its index. Indices follow one another.
+        // The engine's name of a work request is its index, and indices are consecutive.
         let first = self.posted.front()?.send.index;
         // CAST: an index has 32 bits.
         let posted = self.posted.get((id as u32).wrapping_sub(first) as usize)?;
@@ -128,22 +128,22 @@ impl Outstanding {
         Some((posted, self.raws.get(at..at + self.stride)?))
     }
 
-    /// Notes the end of the work request that the engine calls `id`.
+    /// Records the end of the work request with the engine's name `id`.
     pub fn end(&mut self, id: u64, end: End) {
         let Some(first) = self.posted.front().map(|posted| posted.send.index) else { return };
-        // CAST: as above.
+        // CAST: an index has 32 bits.
         if let Some(posted) = self.posted.get_mut((id as u32).wrapping_sub(first) as usize) {
             posted.end.get_or_insert(end);
         }
     }
 
-    /// Takes the oldest work request, if it has ended.
+    /// Removes the oldest work request if it has ended, and returns it.
     pub fn pop_ended(&mut self) -> Option<(Posted, End)> {
         let end = self.posted.front()?.end?;
         self.posted.pop_front().map(|posted| (posted, end))
     }
 
-    /// Takes the oldest work request of a queue that is flushed.
+    /// Removes the oldest work request of a queue that is flushed, and returns it.
     pub fn pop(&mut self) -> Option<Posted> {
         self.posted.pop_front()
     }

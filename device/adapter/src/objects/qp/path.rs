@@ -1,4 +1,4 @@
-//! The way from a connected QP to its peer, and the state of the transport that it takes.
+//! The path from a connected QP to its peer, and the state of its transport.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::core::Core;
 
-/// The way to the peer of a connected QP. Whether a transport between daemons is needed is decided
-/// when the QP is connected; a QP of this daemon is found when the first message is sent.
+/// The path to the peer of a connected QP. Whether a transport between daemons is necessary is
+/// decided when the QP is connected. A QP of this daemon is looked up when the first message is
+/// sent.
 #[derive(Debug, Default)]
 pub enum Path<H: Host> {
-    /// It was not found yet, or has been lost.
+    /// The peer has not been looked up yet, or has been lost.
     #[default]
     Unknown,
     /// The peer is a QP of this daemon: messages are copied from one guest's memory to the other's.
@@ -29,7 +30,7 @@ pub enum Path<H: Host> {
 }
 
 impl<H: Host> Path<H> {
-    /// Returns the work requests that are not completed yet, if the peer is not reached by memory.
+    /// Returns the work requests that are not completed, if the peer is not reached by memory.
     pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
         match self {
             Self::Unknown | Self::Local(_) => None,
@@ -38,30 +39,30 @@ impl<H: Host> Path<H> {
         }
     }
 
-    /// Forgets a peer that is reached by memory; it is found again when it is needed. Other
-    /// transports keep their state.
+    /// Drops the reference to a peer that is reached by memory. It is looked up again when
+    /// necessary. Other transports keep their state.
     pub fn forget_peer(&mut self) {
         if let Self::Local(_) = self {
             *self = Self::Unknown;
         }
     }
 
-    /// Returns whether a QP in the state SQD does not return to RTS: its connection is being
+    /// Returns whether a QP in the state SQD cannot return to RTS, because its connection is being
     /// closed.
     #[must_use]
     pub const fn closes_in_sqd(&self) -> bool {
         matches!(self, Self::Stream(_))
     }
 
-    /// Notes that the driver has moved the QP to the error state.
+    /// Records that the driver has moved the QP to the error state.
     pub fn end(&mut self) {
         if let Self::Stream(streaming) = self {
             streaming.life.end(Ending::Local);
         }
     }
 
-    /// Ends a connection whose QP is reset or destroyed at this time in nanoseconds. Returns the
-    /// frame that tells the peer, if one does.
+    /// Ends the connection of a QP that is reset or destroyed at the time `now` in nanoseconds.
+    /// Returns the frame that tells the peer, if there is one.
     pub fn hang_up(&mut self, now: u64) -> Option<Frame> {
         match self {
             Self::Unknown | Self::Local(_) | Self::Packets(_) => None,

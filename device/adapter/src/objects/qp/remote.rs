@@ -1,4 +1,4 @@
-//! The halves of a QP whose peer is not reached by memory but by packets.
+//! The halves of a QP whose peer is reached by packets.
 
 use vrnic_roce::admission::Admission;
 use vrnic_roce::congestion::Notifier;
@@ -12,32 +12,32 @@ use super::SendRing;
 use super::outstanding::Outstanding;
 use crate::ethernet::Frame;
 
-/// The way of packets to the peer, and which packets come from it.
+/// The path of packets to the peer, and the checks of packets from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// The headers below the transport's.
     pub path: wire::Path,
-    /// The packets that the QP looks at.
+    /// The rules by which packets are accepted.
     pub admission: Admission,
 }
 
 /// The sending half.
 #[derive(Debug)]
 pub struct Sender {
-    /// Sequence numbers, timers, acknowledgements.
+    /// The protocol engine: sequence numbers, timers, acknowledgements.
     pub engine: Requester,
-    /// The way of its packets.
+    /// The path of its packets.
     pub way: Way,
-    /// Frames that leave at the end of the turn.
+    /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
-    /// The part of the engine's counts that the adapter's counters have.
+    /// The engine's counts that have been added to the adapter's counters.
     pub counted: requester::Counters,
-    /// The work requests that the engine has.
+    /// The outstanding work requests.
     pub outstanding: Outstanding,
 }
 
 impl Sender {
-    /// Makes a half for the work requests of a send queue.
+    /// Creates a half for the work requests of a send queue.
     #[must_use]
     pub fn new(engine: Requester, way: Way, queue: &SendRing) -> Self {
         Self {
@@ -53,31 +53,31 @@ impl Sender {
 /// The receiving half.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Sequence numbers, answers.
+    /// The protocol engine: sequence numbers, answers.
     pub engine: Engine,
-    /// The way of its answers.
+    /// The path of its answers.
     pub way: Way,
-    /// Frames that leave at the end of the turn.
+    /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
-    /// The part of the engine's counts that the adapter's counters have.
+    /// The engine's counts that have been added to the adapter's counters.
     pub counted: responder::Counters,
-    /// When the peer is told of marks of congestion.
+    /// Decides when the peer is notified of congestion.
     pub notifier: Notifier,
-    /// Frames that came before one that is missing, by slot.
+    /// Frames that arrived before a missing one, by slot.
     held: Vec<Option<Frame>>,
 }
 
 /// The protocol of a receiving half.
 #[derive(Debug)]
 pub enum Engine {
-    /// Of a reliable connection.
+    /// That of a reliable connection.
     Reliable(Box<Responder>),
-    /// Of an unreliable one.
+    /// That of an unreliable connection.
     Unreliable(Box<UnreliableResponder>),
 }
 
 impl Receiver {
-    /// Makes a half.
+    /// Creates a receiving half.
     #[must_use]
     pub fn new(engine: Engine, way: Way) -> Self {
         let counted = responder::Counters::default();
@@ -85,19 +85,19 @@ impl Receiver {
         Self { engine, way, outbox: Vec::new(), counted, notifier, held: Vec::new() }
     }
 
-    /// Sets the code of the time for which the peer waits after a message without a receive (IBTA
-    /// 9.7.5.2.8).
+    /// Sets the RNR timer code: the time for which the peer waits after a message without a receive
+    /// (IBTA 9.7.5.2.8).
     pub fn set_min_rnr_timer(&mut self, code: u8) {
         if let Engine::Reliable(engine) = &mut self.engine {
             engine.set_min_rnr_timer(RnrTimer::new(code));
         }
     }
 
-    /// Keeps the frame of a packet that another has to come before.
+    /// Stores the frame of a packet that must be executed after a missing one.
     pub fn keep(&mut self, slot: Slot, frame: Frame) {
         let at = slot.index();
         if self.held.len() <= at {
-            // At most 256 slots.
+            // There are at most 256 slots.
             self.held.resize_with(at + 1, || None);
         }
         if let Some(place) = self.held.get_mut(at) {
@@ -105,7 +105,7 @@ impl Receiver {
         }
     }
 
-    /// Takes the frame that was kept in a slot.
+    /// Removes the frame in a slot, and returns it.
     pub fn take(&mut self, slot: Slot) -> Option<Frame> {
         self.held.get_mut(slot.index())?.take()
     }

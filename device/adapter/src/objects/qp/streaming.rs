@@ -1,5 +1,5 @@
-//! The part of a QP whose messages travel in a TCP connection (iWARP): the connection, the stream
-//! of messages in it, and the work requests that it has.
+//! The state of a QP whose messages travel in a TCP connection (iWARP): the connection, the stream
+//! of messages in it, and its work requests.
 
 use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::State;
@@ -14,15 +14,16 @@ use super::outstanding::Outstanding;
 use crate::ethernet::Frame;
 use crate::objects::claims::Claim;
 
-/// Time for the peer's reply, and for the first message of an initiator.
+/// Time limit in nanoseconds for the peer's reply, and for the first message of an initiator.
 const REPLY_NS: u64 = 10_000_000_000;
 const FIRST_MESSAGE_NS: u64 = 5_000_000_000;
-/// Time for a graceful end, with the messages before it; after that, the connection is reset.
+/// Time limit for a graceful end, including the messages before it. After that, the connection is
+/// reset.
 const CLOSE_NS: u64 = 5_000_000_000;
-/// Time for the end of a connection whose QP is in the error state.
+/// Time limit for the end of a connection whose QP is in the error state.
 const END_NS: u64 = 1_000_000_000;
 
-/// Time between two probes of a peer that takes no message by memory.
+/// Time between two probes of a peer that accepts no copied message.
 const PROBE_NS: u64 = 200_000_000;
 
 /// Times from the opening of a connection to the nudges of a peer that has sent nothing.
@@ -31,94 +32,94 @@ const NUDGES_NS: [u64; 3] = [20_000_000, 100_000_000, 500_000_000];
 /// The connection of a QP.
 #[derive(Debug)]
 pub struct Streaming {
-    /// TCP.
+    /// The TCP engine.
     pub tcp: Connection,
-    /// The messages.
+    /// The stream of messages.
     pub stream: Stream,
-    /// The headers below TCP's.
+    /// The headers below TCP.
     pub path: Path,
-    /// The work requests that the stream has.
+    /// The outstanding work requests.
     pub outstanding: Outstanding,
-    /// Frames that leave at the end of the turn.
+    /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
-    /// Room for a frame.
+    /// Buffer for a frame.
     pub buffer: Box<[u8]>,
-    /// Its stages, as the driver sees them.
+    /// Its stages, as reported to the driver.
     pub life: Lifecycle,
-    /// Until when it has to be open.
+    /// The time by which it must be open.
     open_by: u64,
-    /// Until when it has to be closed, if the driver has asked for that.
+    /// The time by which it must be closed, if the driver has asked for that.
     close_by: Option<u64>,
-    /// Until when it has to be over, if the QP is in the error state.
+    /// The time by which it must have ended, if the QP is in the error state.
     end_by: Option<u64>,
-    /// No more work requests are taken, because the driver wants to close the connection.
+    /// True if no more work requests are taken, because the driver wants to close the connection.
     pub leaves: bool,
     /// The wait of a SEND of the peer for a receive.
     pub waits_since: Option<Waits>,
     /// The nudges of the peer, if this end is the initiator.
     nudges: Option<Nudges>,
-    /// Until when the two ends have to be paired, once this one is open.
+    /// The time by which the two ends must be paired, after this one has opened.
     pub pair_by: Option<u64>,
-    /// TCP has nothing to do until a frame comes: the ends are paired.
+    /// True if TCP has no work until a frame arrives, because the ends are paired.
     pub rests: bool,
-    /// When to send something to a peer that takes no message, once it has taken none.
+    /// The time of the next probe of a peer that accepts no copied message, if it has refused one.
     probe_at: Option<u64>,
-    /// What was counted so far.
+    /// The counts that have been added to the adapter's counters.
     counted: Counted,
     /// The identification of the last IPv4 packet.
     pub id: u16,
-    /// Keeps the frames of the connection away from the guest's network card until it is over.
+    /// Diverts the frames of the connection from the guest's network card until it has ended.
     claim: Option<Claim>,
 }
 
 /// The nudges of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nudges {
-    /// When the connection opened, if it has.
+    /// The time at which the connection opened, if it has.
     since: Option<u64>,
-    /// How many there were.
+    /// The number of nudges that were sent.
     count: usize,
 }
 
 /// The wait of a SEND for a receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// When it began.
+    /// The time at which it began.
     pub since: u64,
-    /// The number of FPDUs that had been received: with another one, another SEND waits.
+    /// The number of FPDUs received by then. If it has changed, the wait is that of another SEND.
     pub received: u64,
 }
 
 /// Events of a connection that the adapter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Segments that were sent again.
+    /// Segments that were retransmitted.
     pub resent: u64,
-    /// Times that no acknowledgement came in time.
+    /// Retransmission time-outs.
     pub timeouts: u64,
     /// Messages with a wrong CRC.
     pub crc_errors: u64,
 }
 
-/// TCP and the messages of a connection, with the time at which the adapter has taken it over.
+/// TCP and the messages of a connection, and the time at which the adapter takes it over.
 #[derive(Debug)]
 pub struct Takeover {
     /// The time.
     pub now: Nanos,
-    /// The end that the adapter has.
+    /// The role of this end.
     pub role: Role,
     /// TCP.
     pub tcp: Connection,
     /// The messages.
     pub stream: Stream,
-    /// The headers below TCP's.
+    /// The headers below TCP.
     pub path: Path,
-    /// Bytes of TCP's payload in a frame.
+    /// Maximum number of TCP payload bytes in a frame.
     pub mss: u16,
 }
 
 impl Streaming {
-    /// Makes the connection of a QP.
+    /// Creates the connection of a QP.
     #[must_use]
     pub fn new(takeover: Takeover, queue: &SendRing, claim: Claim) -> Self {
         let Takeover { now, role, tcp, stream, path, mss } = takeover;
@@ -149,13 +150,13 @@ impl Streaming {
         }
     }
 
-    /// Tells how the connection is.
+    /// Returns the state of the connection.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {
         self.life.status(&self.stream)
     }
 
-    /// Returns until when the connection has to open, to close or to end, if the QP is in this
+    /// Returns the time by which the connection must open, close or end, if the QP is in this
     /// state.
     pub fn limit(&mut self, state: State, now: Nanos) -> Option<u64> {
         let ended = matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed);
@@ -170,8 +171,8 @@ impl Streaming {
         }
     }
 
-    /// Nudges a peer that has sent nothing since the connection opened, when that is due. Returns
-    /// when the next time is. Linux siw does not notice messages that arrive while it accepts a
+    /// Nudges a peer that has sent nothing since the connection opened, if that is due. Returns the
+    /// time of the next nudge. Linux siw does not notice messages that arrive while it accepts a
     /// connection until another one arrives (`siw_cm.c`, `siw_accept`).
     pub fn nudge(&mut self, now: Nanos) -> Option<u64> {
         let nudges = self.nudges.as_mut()?;
@@ -187,12 +188,12 @@ impl Streaming {
         due(nudges.count)
     }
 
-    /// The messages are copied to the peer's memory: it needs no nudges.
+    /// Records that messages are copied to the peer's memory, so the peer needs no nudges.
     pub const fn paired(&mut self) {
         self.nudges = None;
     }
 
-    /// The largest path MTU, as `enum ib_mtu`, that a segment has room for.
+    /// Returns the largest path MTU, as `enum ib_mtu`, for which a segment has room.
     #[must_use]
     pub const fn path_mtu(&self) -> u8 {
         match self.buffer.len() - HEADROOM {
@@ -204,12 +205,12 @@ impl Streaming {
         }
     }
 
-    /// The peer takes no message by memory. After some time TCP sends an empty WRITE, as often as
-    /// the peer acknowledges one, to find out whether it is still there. Returns whether that is
-    /// so now.
+    /// Handles a peer that accepts no copied message. After some time, TCP sends an empty WRITE to
+    /// find out whether the peer is still there, and another one whenever the peer has acknowledged
+    /// the last. Returns whether one must be sent now.
     pub fn probe(&mut self, now: u64) -> bool {
         let next = now.saturating_add(PROBE_NS);
-        // A peer that has taken messages since then is waited for anew.
+        // If the peer has accepted messages since then, the time starts again.
         let at = self.probe_at.filter(|at| now < at.saturating_add(PROBE_NS)).unwrap_or(next);
         self.probe_at = Some(at);
         if at > now {
@@ -220,7 +221,7 @@ impl Streaming {
         quiet && self.stream.nudge()
     }
 
-    /// Returns what has happened since the last call.
+    /// Returns the counts since the last call.
     pub fn count(&mut self) -> Counted {
         let vrnic_tcp::connection::Counters { send, .. } = self.tcp.counters();
         let crc_errors = self.stream.counters().crc_errors;
@@ -233,13 +234,13 @@ impl Streaming {
         }
     }
 
-    /// TCP has ended: further frames are for the guest's network card.
+    /// Handles the end of TCP. Further frames go to the guest's network card.
     pub fn gone(&mut self) {
         self.life.gone();
         self.claim = None;
     }
 
-    /// Builds the frame of a segment, whose data are in `buffer` behind the headers.
+    /// Builds the frame of a segment, whose data is in `buffer` behind the headers.
     pub fn frame(&mut self, segment: &Transmit, buffer: &mut [u8]) -> Option<Frame> {
         self.id = self.id.wrapping_add(1);
         let range = build(&self.path, self.id, &segment.header, buffer, segment.len).ok()?;
@@ -260,7 +261,7 @@ impl Streaming {
     }
 }
 
-/// Nothing to send.
+/// A source without bytes.
 struct Nothing;
 
 impl Source for Nothing {

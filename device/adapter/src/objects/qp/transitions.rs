@@ -1,5 +1,5 @@
-//! Which transitions of a QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; where
-//! it leaves room, as the kernel's `qp_state_table`).
+//! The legal transitions of a QP, and their attributes (IBTA volume 1, 11.2.4.2; where it leaves a
+//! choice, as in the kernel's `qp_state_table`).
 
 use vrnic_abi::qp::{AttrMask, State, Type};
 
@@ -24,7 +24,7 @@ const RTR_OPTIONAL: AttrMask =
 const RTS_OPTIONAL: AttrMask =
     PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS).union(AttrMask::MIN_RNR_TIMER);
 
-/// Of reliable connections.
+/// Transitions of reliable connections.
 const RC: &[Rule] = &[
     rule(State::Reset, State::Init, INIT, NONE),
     rule(State::Init, State::Init, NONE, INIT),
@@ -63,11 +63,11 @@ const RC: &[Rule] = &[
             .union(AttrMask::MAX_DEST_RD_ATOMIC)
             .union(AttrMask::MIN_RNR_TIMER),
     ),
-    // Where a refused request about a key has failed the send queue alone.
+    // The state after a refused request that concerns a key has failed only the send queue.
     rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
-/// Of XRC initiators, which do not receive, and are otherwise as RC.
+/// Transitions of XRC initiators, which do not receive, and are otherwise like RC.
 const XRC_INI: &[Rule] = &[
     rule(State::Reset, State::Init, INIT, NONE),
     rule(State::Init, State::Init, NONE, INIT),
@@ -102,10 +102,10 @@ const XRC_INI: &[Rule] = &[
     rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
-/// Of all types of reliable connections.
+/// Optional attributes in SQD of all types of reliable connections.
 const SQD_OPTIONAL: AttrMask = INIT.union(AttrMask::AV).union(AttrMask::TIMEOUT).union(PATH);
 
-/// Of XRC targets, which do not send.
+/// Transitions of XRC targets, which do not send.
 const XRC_TGT: &[Rule] = &[
     rule(State::Reset, State::Init, INIT, NONE),
     rule(State::Init, State::Init, NONE, INIT),
@@ -135,7 +135,7 @@ const XRC_TGT: &[Rule] = &[
 
 const UC_OPTIONAL: AttrMask = PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS);
 
-/// Of unreliable connections.
+/// Transitions of unreliable connections.
 const UC: &[Rule] = &[
     rule(State::Reset, State::Init, INIT, NONE),
     rule(State::Init, State::Init, NONE, INIT),
@@ -161,7 +161,7 @@ const UC: &[Rule] = &[
 const KEYS: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::QKEY);
 const OWN_KEY: AttrMask = AttrMask::CUR_STATE.union(AttrMask::QKEY);
 
-/// Of datagrams, beside the first of each type.
+/// Transitions of datagram QPs, except the first one of each type.
 const DATAGRAM: &[Rule] = &[
     rule(State::Init, State::Rtr, NONE, KEYS),
     rule(State::Rtr, State::Rts, AttrMask::SQ_PSN, OWN_KEY),
@@ -188,12 +188,12 @@ pub struct Change {
     pub to: State,
 }
 
-/// Returns whether a QP of this type may change its state so, with these attributes.
+/// Returns whether a QP of this type may make this transition with these attributes.
 #[must_use]
 pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool {
     let mask = mask.difference(AttrMask::STATE);
     if matches!(to, State::Reset | State::Err) {
-        // From any state, without attributes; only, nothing fails in Reset.
+        // A QP can be moved to Err in every state except Reset, without attributes.
         let fails_in_reset = from == State::Reset && to == State::Err;
         return !fails_in_reset && mask.is_empty();
     }

@@ -1,4 +1,4 @@
-//! Answers of the peer: they end work requests, and bring the bytes of READs.
+//! Answers of the peer, which complete work requests and carry the bytes of READs.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 use crate::stats::Counter;
 
-/// Takes an answer for a QP. Completions are due in the QP's turn.
+/// Processes an answer for a QP. Completions are written in the QP's turn.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Returns the reason for which it is dropped.
 pub(super) fn receive<H: Host>(
     core: &Arc<Core<H>>,
     qp: &Arc<Qp<H>>,
@@ -48,8 +48,8 @@ pub(super) fn receive<H: Host>(
     Ok(())
 }
 
-/// Stores bytes at an offset in the memory of the work request `id`; `None` when it may not be
-/// written, or is not there.
+/// Stores bytes at an offset in the memory of the work request `id`. Returns `None` if the memory
+/// must not be written, or is not accessible.
 fn place<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,

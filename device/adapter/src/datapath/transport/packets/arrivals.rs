@@ -1,4 +1,4 @@
-//! A frame on its way to a QP, in the poll of the QP's worker.
+//! Delivers a frame to a QP, in the poll of the QP's worker.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::objects::qp::Qp;
 use crate::slice::Slice;
 use crate::stats::Counter;
 
-/// Gives a frame, which was parsed with this result, to the QP that it is for. Returns the QP if it
-/// has to get a turn.
+/// Passes a frame, which was parsed with this result, to its destination QP. Returns the QP if it
+/// needs a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     frame: &Frame,

@@ -1,4 +1,4 @@
-//! The engines of a QP that is being connected to a peer which packets go to.
+//! Creates the engines of a QP whose peer is reached by packets.
 
 use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_roce::Psn;
@@ -25,19 +25,19 @@ use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::transitions::Change;
 use crate::objects::qp::{Path, Qp};
 
-/// Packets that a requester may have outstanding.
+/// Maximum number of packets that a requester may have outstanding.
 const WINDOW: u32 = 128;
-/// Packets ahead of a missing one that a responder keeps.
+/// Maximum number of packets behind a missing one that a responder keeps.
 const HOLD: u32 = 128;
 /// The VLAN id that means "no VLAN".
 pub(super) const NO_VLAN: u16 = 0xffff;
-/// The bits of a traffic class that say that its sender reacts to marks of congestion (RFC 3168).
+/// The bits of a traffic class that announce a sender that reacts to congestion marks (RFC 3168).
 const ECN_CAPABLE: u8 = 2;
-/// The bits of congestion notification.
+/// The ECN bits.
 const ECN: u8 = 3;
 
-/// Makes the engines of a QP that goes from one state to another, if its peer is reached by
-/// packets: the receiving half before it can receive, the sending half when it has all attributes.
+/// Creates the engines of a QP that changes its state, if its peer is reached by packets: that of
+/// the receiving half before it can receive, that of the sending half when it has all attributes.
 pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr, change: Change) {
     let mut attr = *attr;
     let connects = match (change.from, change.to, &qp.requester.lock().path) {
@@ -82,17 +82,17 @@ pub(crate) const fn transport(kind: Type) -> Option<Transport> {
     }
 }
 
-/// The QPs that a packet goes from and to.
+/// The source and the destination QP of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
-    /// The QP that sends it.
+    /// The QP that sends the packet.
     pub(crate) own: vrnic_abi::Qpn,
-    /// The QP that receives it.
+    /// The QP that receives the packet.
     pub(crate) peer: vrnic_abi::Qpn,
 }
 
-/// The headers of packets between two QPs, along an address vector; `None` if its addresses are not
-/// of one family, or there is no such source.
+/// Returns the headers of packets between two QPs for an address vector, or `None` if its addresses
+/// have different families, or if the source does not exist.
 pub(crate) fn path<H: Host>(
     objects: &Objects<H>,
     av: &AddressVector,

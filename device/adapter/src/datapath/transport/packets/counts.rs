@@ -1,4 +1,4 @@
-//! The engines' counts as counters of the adapter, under the names that other adapters use.
+//! Adds the engines' counts to the counters of the adapter, which have the names of other adapters.
 
 use vrnic_roce::{requester, responder};
 
@@ -6,7 +6,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::stats::Counter;
 
-/// Adds what an engine of the sending half has counted since the last time.
+/// Adds the counts of an engine of the sending half since the last call.
 pub(super) fn of_requester<H: Host>(
     here: &TurnContext<'_, H>,
     counted: &mut requester::Counters,
@@ -28,7 +28,7 @@ pub(super) fn of_requester<H: Host>(
     }
 }
 
-/// Adds what an engine of the receiving half has counted since the last time.
+/// Adds the counts of an engine of the receiving half since the last call.
 pub(super) fn of_responder<H: Host>(
     here: &TurnContext<'_, H>,
     counted: &mut responder::Counters,

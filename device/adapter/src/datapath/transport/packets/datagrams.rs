@@ -28,23 +28,24 @@ use crate::stats::Counter;
 use crate::watch::Watcher;
 use vrnic_abi::sq::{DatagramSeg, Flags};
 
-/// Members of a group that are looked up at once.
+/// Number of members of a group that are looked up at once.
 const FEW: usize = 64;
 
-/// A datagram that leaves.
+/// A datagram to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaving<'a> {
     /// Its work request.
     pub(crate) send: &'a SendWqe,
     /// The memory of its data.
     pub(crate) source: &'a SgList<'a>,
-    /// The QP that it is for.
+    /// The destination QP.
     pub(crate) to: vrnic_abi::Qpn,
     /// The Q_Key that its receiver must have.
     pub(crate) qkey: u32,
 }
 
-/// The way of datagrams to a destination; `None` if its addresses are not of one family.
+/// Returns the path of datagrams to a destination, or `None` if its addresses have different
+/// families.
 pub(crate) fn way<H: Host>(
     network: Network<'_, H>,
     qp: &Qp<H>,
@@ -56,7 +57,7 @@ pub(crate) fn way<H: Host>(
 /// Sends a datagram as a packet.
 ///
 /// # Errors
-/// The sender's memory is not there.
+/// Returns an error if the sender's memory is not accessible.
 pub(crate) fn send<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
@@ -69,7 +70,7 @@ pub(crate) fn send<H: Host>(
     Ok(())
 }
 
-/// Reports to the watcher a datagram for a QP of the daemon, or for a group.
+/// Reports a datagram for a QP of the daemon, or for a group, to the watcher.
 #[cold]
 pub(crate) fn show<H: Host>(
     (network, watcher): (Network<'_, H>, &dyn Watcher),
@@ -97,7 +98,7 @@ fn build<H: Host>(
     &Leaving { send, source, to, qkey }: &Leaving<'_>,
     outbox: &mut Vec<Frame>,
 ) -> Result<(), CopyFault> {
-    // It has been checked against the port's MTU.
+    // CAST: the length was checked against the port's MTU.
     let length = u32::try_from(send.length).unwrap_or(u32::MAX);
     let datagram = Outgoing {
         destination: Qpn::new(to.get()),
@@ -115,10 +116,10 @@ fn build<H: Host>(
     Ok(())
 }
 
-/// Takes a datagram for a QP.
+/// Delivers a datagram to a QP.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Returns the reason for which it is dropped.
 pub(super) fn receive<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -132,11 +133,11 @@ pub(super) fn receive<H: Host>(
     bring(network, qp, received, slice)
 }
 
-/// Takes a datagram for the members of a group. A datagram from an adapter of this daemon is
+/// Delivers a datagram to the members of a group. A datagram from an adapter of this daemon is
 /// dropped, because that adapter has already delivered it to all members in the daemon.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Returns the reason for which it is dropped.
 pub(super) fn receive_by_group<H: Host>(
     network: Network<'_, H>,
     received: &Received<'_>,
@@ -155,7 +156,7 @@ pub(super) fn receive_by_group<H: Host>(
         let (members, next) = network.own.groups.members(&group, first, FEW);
         for Member { qp, .. } in &members {
             slice.charge(cost::DELIVERY);
-            // A member that does not take it does not keep it from the others.
+            // The other members get it even if this one drops it.
             let _dropped = bring(network, qp, received, slice);
         }
         from = next;
@@ -208,12 +209,12 @@ fn bring<H: Host>(
     Ok(())
 }
 
-/// The VLAN of a frame, or the number that stands for none.
+/// Returns the VLAN of a frame, or the number for "no VLAN".
 fn vlan(frame: &RoceFrame<'_>) -> u16 {
     frame.ethernet.vlan.map_or(NO_VLAN, |tag| tag & 0x0fff)
 }
 
-/// The GID that stands for an address.
+/// Returns the GID of an address.
 fn gid(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

@@ -1,4 +1,4 @@
-//! Frames, built around bytes of guest memory.
+//! Builds frames around bytes of guest memory.
 
 use vrnic_roce::icrc;
 use vrnic_roce::wire::build::HEADERS_MAX;
@@ -6,26 +6,26 @@ use vrnic_roce::wire::{Body, Head, Layout, Path};
 
 use crate::ethernet::Frame;
 
-/// Bytes that padding adds at most.
+/// Maximum number of bytes of padding.
 const PADDING: usize = 3;
 
 /// A frame to build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts<'p> {
-    /// The way to the peer.
+    /// The path to the peer.
     pub(super) path: &'p Path,
     /// The base transport header.
     pub(super) head: &'p Head,
     /// The operation.
     pub(super) body: &'p Body,
-    /// Bytes of payload.
+    /// Number of bytes of payload.
     pub(super) length: usize,
 }
 
-/// Appends a frame to `outbox`; `fill` copies the payload into it.
+/// Appends a frame to `outbox`. `fill` copies the payload into it.
 ///
 /// # Errors
-/// The error of `fill`; nothing is appended then.
+/// The error of `fill`. Nothing is appended then.
 pub(super) fn add<E>(
     outbox: &mut Vec<Frame>,
     parts: &Parts<'_>,
@@ -33,7 +33,7 @@ pub(super) fn add<E>(
 ) -> Result<(), E> {
     let mut bytes = vec![0; HEADERS_MAX + parts.length + PADDING + icrc::LEN];
     let operation = (parts.head, parts.body);
-    // The buffer has room, and the engine makes no operation that its transport does not have.
+    // The buffer has room, and the engine creates only operations that exist in its transport.
     let Ok(layout) = Layout::write(&mut bytes, parts.path, operation, parts.length) else {
         return Ok(());
     };

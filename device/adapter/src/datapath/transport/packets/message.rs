@@ -1,4 +1,4 @@
-//! Messages, translated between work requests, the engine and the responder's primitives.
+//! Translates messages between work requests, the engine and the responder.
 
 use vrnic_abi::Key;
 use vrnic_abi::qp::Type;
@@ -14,8 +14,8 @@ use crate::host::Host;
 use crate::objects::qp::{Qp, Responder};
 use crate::requests::wqe::SendWqe;
 
-/// Returns a work request as the engine takes it; `None` of one that is about an own key. Its name
-/// there is its index in the send queue.
+/// Returns a work request for the engine, or `None` for one that concerns only local keys. The
+/// engine identifies it by its index in the send queue.
 pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option<WorkRequest> {
     if send.opcode.info().invalidate_sink {
         return None;
@@ -38,7 +38,7 @@ pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option
     Some(WorkRequest {
         id: send.index.into(),
         work,
-        // A message has at most 2^31 bytes.
+        // CAST: a message has at most 2^31 bytes.
         length: u32::try_from(send.length).unwrap_or(u32::MAX),
         solicited: send.flags.contains(Flags::SOLICITED),
         signaled: qp.signal_all || send.flags.contains(Flags::SIGNALED),
@@ -47,11 +47,11 @@ pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option
     })
 }
 
-/// A message, or the part of it that a packet brings, as the responder's primitives take it.
+/// A message, or the part of it in a packet, for the responder.
 pub(super) struct Message {
     /// The part.
     pub(super) inbound: Inbound,
-    /// True if its last bytes come now.
+    /// True if this part contains its last bytes.
     pub(super) ends: bool,
 }
 
@@ -102,7 +102,7 @@ impl Message {
     }
 }
 
-/// What the engine is told of a request that was executed, or not.
+/// Returns the verdict for the engine about a request that was executed or refused.
 pub(crate) const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
     match result {
         Ok(None) => Verdict::Executed,

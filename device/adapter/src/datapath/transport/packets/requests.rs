@@ -1,4 +1,4 @@
-//! Requests of the peer: executed in the order of their numbers, each once.
+//! Requests of the peer. Each is executed once, in the order of the sequence numbers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
-/// A request that has arrived.
+/// A received request.
 #[derive(Debug)]
 pub(super) struct Received<'f> {
-    /// The frame that it came in.
+    /// The frame that contains it.
     pub(super) frame: &'f Frame,
     /// The headers below the transport's.
     pub(super) parsed: RoceFrame<'f>,
@@ -36,10 +36,10 @@ pub(super) struct Received<'f> {
     pub(super) packet: Packet<'f>,
 }
 
-/// Takes a request for a QP. Answers are due in the QP's turn.
+/// Processes a request for a QP. Answers are sent in the QP's turn.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Returns the reason for which it is dropped.
 pub(super) fn receive<H: Host>(
     core: &Arc<Core<H>>,
     qp: &Arc<Qp<H>>,
@@ -58,7 +58,7 @@ pub(super) fn receive<H: Host>(
     result
 }
 
-/// The receiving half of a QP at work.
+/// The receiving half of a QP in progress.
 struct Half<'a, H: Host> {
     core: &'a Arc<Core<H>>,
     qp: &'a Arc<Qp<H>>,
@@ -78,7 +78,7 @@ impl<H: Host> Half<'_, H> {
             && let Some(slot) = engine.next_held()
         {
             let Some(frame) = receiver.take(slot) else { break };
-            // It was checked when it came.
+            // The frame was checked when it arrived.
             if let Ok(Some(parsed)) = RoceFrame::parse(frame.bytes())
                 && let Ok(packet) = parsed.packet()
             {
@@ -88,7 +88,8 @@ impl<H: Host> Half<'_, H> {
         Ok(())
     }
 
-    /// Tells the peer of a mark of congestion, if a packet has one and it was not told lately.
+    /// Notifies the peer of congestion if a packet has a congestion mark and the peer was not
+    /// notified recently.
     fn notify(&self, receiver: &mut Receiver, received: &Received<'_>) {
         let mark = received.parsed.network.ecn();
         if mark != Ecn::Marked {
@@ -124,7 +125,8 @@ impl<H: Host> Half<'_, H> {
                 let arrival = engine.receive(packet)?;
                 let result = self.execute(&arrival, packet.payload);
                 engine.end(verdict(result));
-                // A fault of the receiver itself is reported to it; else no QP answers.
+                // An error of the receiver itself is reported to the receiver. In other cases no QP
+                // answers.
                 if let Err(refusal) = result {
                     match refusal {
                         Refusal::Operational | Refusal::Malformed => self.fail(refusal),
@@ -145,8 +147,8 @@ impl<H: Host> Half<'_, H> {
         outcome::fail(&there, self.responder, refusal);
     }
 
-    /// Executes a request, or the part of it that a packet brings. Returns the old value of the
-    /// word of an atomic.
+    /// Executes a request, or the part of it in a packet. Returns the old value of the word of an
+    /// atomic.
     fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Result<Option<u64>, Refusal> {
         let message = Message::new(arrival, self.responder);
         let ended = {
@@ -172,7 +174,7 @@ impl<H: Host> Half<'_, H> {
         Ok(None)
     }
 
-    /// Waits until a key that a message has ended is not in use any more. The caller holds no
+    /// Waits until a key that a message has invalidated is no longer used. The caller holds no
     /// memory.
     #[cold]
     fn wait_for_readers(&self, ended: Ended) {
@@ -184,8 +186,8 @@ impl<H: Host> Half<'_, H> {
     }
 }
 
-/// Places the bytes of a SEND or WRITE; checks the memory of a READ, whose bytes leave with the
-/// answers. Returns the key that the message has ended.
+/// Places the bytes of a SEND or WRITE. Only checks the memory of a READ, whose bytes are sent with
+/// the answers. Returns the key that the message has invalidated.
 fn place<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -194,7 +196,8 @@ fn place<H: Host>(
 ) -> Result<Option<Ended>, Refusal> {
     let Message { inbound, ends } = message;
     let mut side = SgList::default();
-    // The receive of a WRITE with immediate data is taken when its end comes, before that lands.
+    // The receive of a WRITE with immediate data is taken when its last part arrives, before that
+    // part is placed.
     let write = matches!(inbound.operation, Operation::Write(_));
     let begun = Inbound { imm: inbound.imm.filter(|_| !write), ..*inbound };
     responder::begin(there, responder, &begun, &mut side)?;
@@ -222,7 +225,7 @@ fn atomic<H: Host>(
     Ok(old)
 }
 
-/// The NAK that a refusal is answered with when the bytes of a READ are gone.
+/// Returns the NAK for a refusal to read the bytes of a READ.
 pub(super) const fn read_nak(refusal: Refusal) -> Nak {
     match refusal {
         Refusal::Access(_) => Nak::RemoteAccess,

@@ -1,4 +1,4 @@
-//! Work requests, taken out of the send queue and given to the engine.
+//! Takes work requests out of the send queue, and passes them to the engine.
 
 use std::ops::Range;
 
@@ -20,18 +20,18 @@ use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
-/// What has become of a work request that was taken.
+/// The state of a work request that was taken.
 enum Begun {
     /// It is outstanding, or has ended.
     Posted,
-    /// It has to wait until all before it, or its direct transfer, have ended.
+    /// It must wait until all requests before it, or its direct transfer, have ended.
     Later,
-    /// A key has ended: the work request ends when nobody uses the key any more.
+    /// A key was invalidated. The work request ends when the key is no longer used.
     Readers,
 }
 
 impl<H: Host> Sending<'_, H> {
-    /// Takes work requests, as many as the engine has room for. Returns how the turn goes on.
+    /// Takes as many work requests as the engine has room for. Returns how the turn continues.
     pub(super) fn take(&mut self) -> Next {
         for _ in 0..BATCH {
             if self.qp.state() != State::Rts && self.requester.current.is_none() {
@@ -58,7 +58,7 @@ impl<H: Host> Sending<'_, H> {
         Next::GoOn { more: true }
     }
 
-    /// Returns the work request that waits for those before it, or the next that is posted, and its
+    /// Returns the work request that waits for those before it, or the next posted one, and its
     /// place in the batch. One that cannot be parsed fails when all before it have ended.
     fn fetch(&mut self) -> Result<Option<(SendWqe, Range<usize>)>, Turn> {
         if let Some(send) = self.requester.current.take() {
@@ -92,13 +92,14 @@ impl<H: Host> Sending<'_, H> {
         }
     }
 
-    /// Executes a request about a key, or gives a message to the engine.
+    /// Executes a request that concerns a key, or passes a message to the engine.
     fn begin(&mut self, send: &SendWqe, place: &Range<usize>) -> Begun {
         let Self { here, qp, requester, sender, batch, .. } = self;
         let raw = batch.entry(place);
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.is_about_key() {
-            // A key that ends may be in use by those before it. A registration uses no such key.
+            // Requests before it may use a key that it invalidates. A registration invalidates no
+            // such key.
             if send.opcode != Opcode::RegMr && !sender.outstanding.is_empty() {
                 requester.keep(send, raw, 0);
                 return Begun::Later;
@@ -136,7 +137,7 @@ impl<H: Host> Sending<'_, H> {
     }
 }
 
-/// Makes the key that a SEND_CMD carries.
+/// Creates the key that a SEND_CMD carries.
 #[cold]
 fn command<H: Host>(
     here: &TurnContext<'_, H>,
@@ -149,7 +150,7 @@ fn command<H: Host>(
     Ok(CarriedKey { key, place })
 }
 
-/// Checks the requester's own memory, before anything leaves.
+/// Checks the requester's own memory before any packet is sent.
 fn check<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,

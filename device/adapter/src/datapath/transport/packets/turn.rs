@@ -33,34 +33,35 @@ use crate::requests::wqe::Segment;
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
-/// Frames that a QP may send in one turn: answers, and requests.
+/// Maximum number of frames that a QP sends in one turn: answers and requests each.
 const FRAMES: usize = 64;
-/// Time before a QP tries again when the network has no room for its packets.
+/// Time in nanoseconds before a QP tries again when the network has no room for its packets.
 const PAUSE_NS: u64 = 10_000;
-/// Times that a QP may wait in one turn until an ended key is not in use any more.
+/// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
+/// used.
 const WAITS: u32 = 16;
 
-/// How a turn goes on.
+/// How a turn continues.
 pub(super) enum Next {
-    /// With packets; `more` work requests may be posted.
+    /// Packets can be sent. `more` work requests may be posted.
     GoOn { more: bool },
-    /// The work request with this index waits until a key is not in use any more.
+    /// The work request with this index waits until a key is no longer used.
     Readers(u32),
-    /// It ends.
+    /// The turn ends.
     End(Turn),
 }
 
-/// Whether packets are left that may leave.
+/// Whether there are more packets to send.
 enum Leaves {
-    /// None is.
+    /// There are none.
     None,
-    /// In the next turn.
+    /// They can be sent in the next turn.
     Soon,
-    /// At this time.
+    /// They can be sent at this time.
     Later(u64),
 }
 
-/// The sending half of a QP at work.
+/// The sending half of a QP in its turn.
 pub(super) struct Sending<'a, H: Host> {
     pub(super) network: Network<'a, H>,
     pub(super) here: TurnContext<'a, H>,
@@ -70,7 +71,7 @@ pub(super) struct Sending<'a, H: Host> {
     pub(super) batch: &'a mut Batch,
 }
 
-/// Lets a QP send answers, requests and completions, as far as `allowance` goes.
+/// Sends answers, requests and completions of a QP, up to the limits of `allowance`.
 pub(crate) fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -115,12 +116,12 @@ pub(crate) fn run<H: Host>(
     Turn::More
 }
 
-/// Returns about how many frames may be sent along a way before some are lost at once.
+/// Returns approximately how many frames can be sent to a destination before some are dropped.
 fn room<H: Host>(network: Network<'_, H>, way: &Way) -> usize {
     network.fabric.room(network.core().mac(), way.path.ethernet.destination)
 }
 
-/// Sends frames, unless the port carries nothing: they are lost then, as on a pulled cable.
+/// Sends frames. If the port is down, they are lost, as with an unplugged cable.
 fn send_off<H: Host>(network: Network<'_, H>, from: Qpn, outbox: &mut Vec<Frame>) {
     if outbox.is_empty() {
         return;
@@ -143,7 +144,7 @@ impl<H: Host> Sending<'_, H> {
         }
         let now = Time::from_nanos(self.here.now());
         let room = room(self.network, &self.sender.way);
-        // Without room the packets may still be on their way to the peer, or cannot be repeated.
+        // Without room, the packets may still be on their way to the peer, or cannot be repeated.
         if room > 0 && self.sender.engine.deadline().is_some_and(|at| at <= now) {
             self.sender.engine.expire(now);
         }
@@ -167,7 +168,7 @@ impl<H: Host> Sending<'_, H> {
         {
             return Next::End(drained(self.here.core, self.qp, self.requester));
         }
-        // A work request that waited for all before it may go on now.
+        // A work request that waited for all before it may continue now.
         let freed = self.requester.current.is_some()
             && self.sender.outstanding.is_empty()
             && !self.qp.held.load(Ordering::Relaxed);
@@ -178,7 +179,7 @@ impl<H: Host> Sending<'_, H> {
         }
     }
 
-    /// Builds frames, as many as may leave now. Returns whether more may leave, and when.
+    /// Builds as many frames as may be sent now. Returns whether and when more may be sent.
     fn transmit(&mut self, now: Time, room: usize) -> Leaves {
         for nth in 0..FRAMES {
             if nth >= room {
@@ -229,8 +230,8 @@ impl<H: Host> Sending<'_, H> {
         built
     }
 
-    /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
-    /// of them has failed.
+    /// Completes work requests that have ended, in order. Returns the result of the turn if one of
+    /// them has failed.
     fn complete(&mut self) -> Option<Turn> {
         while let Some(done) = self.sender.engine.next_completion() {
             self.sender.outstanding.end(done.id, end_of(done.outcome));
@@ -239,7 +240,7 @@ impl<H: Host> Sending<'_, H> {
     }
 }
 
-/// Writes the part of a command's key that falls into the bytes of a message from `at` on.
+/// Writes the part of a command's key that is inside of the bytes of a message from `at` on.
 #[cold]
 fn insert_key(payload: &mut [u8], at: u64, place: u64, key: [u8; 4]) {
     for (nth, byte) in (0..).zip(key) {
@@ -266,7 +267,7 @@ fn end_of(outcome: Outcome) -> End {
     End::Failed(status.into())
 }
 
-/// Sends answers to the peer, some of those that are due. Returns whether some are left.
+/// Sends some of the answers that are due to the peer. Returns whether some remain.
 fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> bool {
     let mut guard = qp.responder.lock();
     let responder = &mut *guard;
@@ -290,7 +291,7 @@ fn answers<H: Host>(
         return false;
     }
     let there = There::new(network.core(), qp, slice);
-    // Acknowledgements are short and always sent, so that the peer can go on.
+    // Acknowledgements are short and always sent, so that the peer can continue.
     let room = if engine.is_reading() { room(network, way) } else { FRAMES };
     for _ in 0..FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
@@ -316,8 +317,8 @@ fn answers<H: Host>(
     engine.has_reply()
 }
 
-/// Copies the bytes of a packet that answers a READ. The key is looked up again, since it may have
-/// ended meanwhile.
+/// Copies the bytes of a packet that answers a READ. The key is looked up again, because it may
+/// have been invalidated in the meantime.
 fn read<H: Host>(
     there: &There<'_, H>,
     responder: &Responder,

@@ -1,4 +1,4 @@
-//! A frame of a TCP connection on its way to a QP, in the poll of the QP's worker.
+//! Delivers a frame of a TCP connection to a QP, in the poll of the QP's worker.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 
-/// Gives a frame to the QP whose connection it is of. Returns the QP, which has to get a turn.
+/// Passes a frame to the QP with this connection. Returns the QP, which needs a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     frame: &Frame,
@@ -41,7 +41,7 @@ pub(crate) fn arrive<H: Host>(
     Some(qp)
 }
 
-/// A segment of a QP was too long for its path: that sends shorter ones from now on.
+/// Handles a notice that a segment of a QP was too long for its path: the QP sends shorter ones.
 fn too_long<H: Host>(network: Network<'_, H>, notice: &TooLong) -> Option<Arc<Qp<H>>> {
     let qpn = network.own.claims.find(&tuple_of(notice))?;
     let qp = network.own.qp(qpn)?;

@@ -1,4 +1,4 @@
-//! The end of a connection: by the peer, by an error, by the driver, or because time is over.
+//! The end of a connection: by the peer, by an error, by the driver, or by a time limit.
 
 use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::eq::Kind;
@@ -15,7 +15,7 @@ use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::stats::Counter;
 
 impl<H: Host> Sending<'_, H> {
-    /// Ends the connection if it has not opened, closed or ended in time. Returns when that is.
+    /// Ends the connection if it has not opened, closed or ended in time. Returns the time limit.
     pub(super) fn limit(&mut self, now: Nanos) -> Option<u64> {
         let limit = self.streaming.limit(self.qp.state(), now)?;
         if limit <= now.0 {
@@ -26,8 +26,8 @@ impl<H: Host> Sending<'_, H> {
         Some(limit)
     }
 
-    /// Closes the connection when all that was posted has been taken. What is posted later is
-    /// flushed at the end.
+    /// Closes the connection when all posted requests have been taken. Requests that are posted
+    /// later are flushed at the end.
     pub(super) fn close(&mut self) {
         let core = self.network.core();
         if self.qp.has_posted(core.host()) || self.requester.current.is_some() {
@@ -41,15 +41,15 @@ impl<H: Host> Sending<'_, H> {
         }
     }
 
-    /// Ends the stream: sends what its end asks for (a Terminate, a FIN, or a reset), and completes
-    /// the work requests that it has. TCP may read their memory until then. What is still in the
-    /// send queue is flushed afterwards, while TCP goes on until both ends have closed.
+    /// Ends the stream: sends its Terminate, FIN or reset, and completes its work requests, whose
+    /// memory TCP may read until then. Requests that are still in the send queue are flushed
+    /// afterwards, while TCP continues until both ends have closed.
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
         if let Some(cause) = self.qp.responder.lock().refused.take() {
             self.streaming.stream.refuse(cause);
         }
-        // The peer says in the connection why it has refused a message.
+        // The peer reports through the connection why it has refused a message.
         let told = self.requester.pairing == Pairing::Refused;
         let runs = !told
             && matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
@@ -60,7 +60,7 @@ impl<H: Host> Sending<'_, H> {
         self.tell();
         let sent = self.transmit(now);
         self.tell();
-        // Each pass completes one that has failed.
+        // Each pass completes one request that has failed.
         for _ in 0..OUTSTANDING {
             if self.report().is_none() || self.streaming.outstanding.is_empty() {
                 break;
@@ -79,7 +79,7 @@ impl<H: Host> Sending<'_, H> {
         }
     }
 
-    /// Follows the events of the stream. Returns whether the QP has failed.
+    /// Handles the events of the stream. Returns whether the QP has failed.
     pub(super) fn events(&mut self) -> bool {
         let core = self.network.core();
         let mut failed = false;

@@ -1,4 +1,4 @@
-//! The memory of a QP's guest, as a stream reaches it.
+//! The memory of a QP's guest, for its stream.
 
 use std::sync::Arc;
 
@@ -37,11 +37,11 @@ pub(super) struct Reach<'a, H: Host> {
 }
 
 impl<H: Host> Reach<'_, H> {
-    /// A message, or a segment of one, as the responder's primitives take it.
+    /// Converts a message, or a segment of one, for the responder.
     fn inbound(&self, inbound: &Inbound) -> Result<inbound::Inbound, Refusal> {
         let remote = |at: Tagged| Remote { addr: at.to, key: Key::new(at.stag.0) };
         let (at, len) = (u64::from(inbound.at), u64::from(inbound.len));
-        // A tagged segment names the place of its own bytes.
+        // A tagged segment names the address of its own bytes.
         let (operation, from) = match inbound.operation {
             Operation::Send(None) => (inbound::Operation::Send, at),
             Operation::Send(Some(stag)) => {
@@ -74,7 +74,7 @@ impl<H: Host> Reach<'_, H> {
         })
     }
 
-    /// A message, of which so many bytes come behind others.
+    /// Returns a message with `len` bytes behind the first `from` bytes.
     fn message(&self, operation: inbound::Operation, from: u64, len: u64) -> inbound::Inbound {
         inbound::Inbound {
             operation,
@@ -110,8 +110,8 @@ impl<H: Host> Reach<'_, H> {
         let ended = {
             let there = There::new(self.core, self.qp, self.slice);
             let mut side = SgList::default();
-            // A SEND has its receive since its first segment; with no bytes behind that, this
-            // looks it up and takes none.
+            // A SEND has had its receive since its first segment. With no bytes behind that, this
+            // call looks it up and takes none.
             let again = inbound::Inbound { from: message.length, ..message };
             if again.from > 0 {
                 responder::begin(&there, self.responder, &again, &mut side)?;
@@ -122,8 +122,8 @@ impl<H: Host> Reach<'_, H> {
         ended.map_or(Ok(()), |ended| self.end_key(&message, ended))
     }
 
-    /// Places octets of a WRITE, or of a SEND, behind a gap in the stream; returns whether it has.
-    /// A key that is good for one message waits for its turn: its message is not known yet.
+    /// Places octets of a WRITE or of a SEND behind a gap in the stream. Returns whether it did. A
+    /// key that is valid for one message must wait, because its message is not known yet.
     fn try_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
         let there = There::new(self.core, self.qp, self.slice);
         let mut side = SgList::default();
@@ -140,7 +140,7 @@ impl<H: Host> Reach<'_, H> {
             Destination::Send { receive, at } => {
                 let (at, receive) = (u64::from(at), receive as usize);
                 let place = (receive, at.saturating_add(len));
-                // An empty message is its completion alone.
+                // An empty message only has a completion.
                 let found = len > 0 && receive_ahead(&there, self.responder, &mut side, place);
                 (found, at)
             }
@@ -175,7 +175,7 @@ impl<H: Host> Reach<'_, H> {
         refused(refusal)
     }
 
-    /// Waits until a key that a message has ended is not in use any more, and completes the
+    /// Waits until a key that a message has invalidated is no longer used, and completes the
     /// message.
     #[cold]
     fn end_key(&mut self, inbound: &inbound::Inbound, ended: qp::Ended) -> Result<(), Refusal> {
@@ -216,7 +216,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let there = There::new(self.core, self.qp, self.slice);
         let number = self.responder.message(source.number);
         let end = u64::from(at) + into.len() as u64;
-        // The source is looked up as far as it is read.
+        // The source is looked up to the end of the bytes that are read.
         let len = u32::try_from(end).map_err(|_| Gone)?;
         let segment = Segment { addr: source.at.to, len, key: source.at.stag.0.into() };
         let user = (&there.turn, responder::user(&there, self.responder));
@@ -232,7 +232,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let ReadSource { at, len, number } = *source;
         let (operation, end) = (Operation::Read(at), StreamPos(0));
         let (at, last, solicited) = (0, true, false);
-        // A key that has ended meanwhile needs nothing more.
+        // A key that has ended in the meantime needs no further action.
         let _ = self.try_end(&Inbound { operation, at, len, last, solicited, number, end });
     }
 
@@ -258,7 +258,7 @@ impl<H: Host> Memory for Reach<'_, H> {
     }
 }
 
-/// The reason of a refusal, as the stream reports it to the peer.
+/// Returns the reason of a refusal that the stream reports to the peer.
 pub(super) const fn refused(refusal: Refusal) -> Refused {
     match refusal {
         Refusal::NotReady => Refused::NotReady,

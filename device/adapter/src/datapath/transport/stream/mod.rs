@@ -1,14 +1,14 @@
-//! Messages of a QP that travel in a TCP connection (iWARP): the connection and the stream of
-//! messages in it ([`crate::objects::qp::streaming`]) at work.
+//! Messages of a QP in a TCP connection (iWARP). The state of the connection and of its stream of
+//! messages is in [`crate::objects::qp::streaming`].
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `memory` | the memory of the QP's guest, as the stream reaches it |
-//! | `arrivals` | a frame on its way to a QP |
+//! | `memory` | the memory of the QP's guest, for the stream |
+//! | `arrivals` | delivery of a frame to a QP |
 //! | `turn` | a turn of a QP: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `pair` | messages between two QPs of this daemon, which are copied |
-//! | `take` | work requests, taken off the send queue |
+//! | `take` | taking work requests off the send queue |
 
 mod arrivals;
 mod ending;

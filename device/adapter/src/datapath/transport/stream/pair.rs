@@ -1,9 +1,9 @@
-//! Pairing: when both ends of a connection belong to QPs of this daemon, their messages are copied
+//! Pairing: if both ends of a connection belong to QPs of this daemon, their messages are copied
 //! from memory to memory.
 //!
-//! TCP carries the start frames and the first message, so each end knows that the other one has the
-//! connection, and what it has agreed on. Then each end decides for the messages that it sends.
-//! From then on TCP carries the end of the connection alone: a Terminate, FIN or a reset.
+//! TCP carries the start frames and the first message, so that each end knows that the other one
+//! has the connection, and what it has agreed on. Each end then decides about the messages that it
+//! sends. From then on, TCP only carries the end of the connection: a Terminate, a FIN or a reset.
 
 use vrnic_abi::connection::Stage;
 use vrnic_abi::cq::Status;
@@ -29,20 +29,20 @@ use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Pairing, Path, Peer, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 
-/// Time that the other end has to open the connection, too.
+/// Time limit in nanoseconds for the other end to open the connection, too.
 const PAIR_NS: u64 = 20_000_000;
-/// Time between two looks at it.
+/// Time in nanoseconds between two checks of the other end.
 const LOOK_NS: u64 = 10_000;
 
-/// Returns whether the connection of a QP has nothing to do before a frame comes, or its end.
+/// Returns whether the connection of a QP has no work until a frame arrives or it ends.
 #[inline]
 pub(crate) fn rests<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
     matches!(&requester.path, Path::Stream(streaming) if streaming.rests)
         && qp.state() == State::Rts
 }
 
-/// Returns the reason for which a message is refused, as a Terminate tells it, and the status that
-/// the sender's work request has then.
+/// Returns the cause of the Terminate for a message that is refused, and the status of the sender's
+/// work request.
 pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     let place = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
     let info = send.opcode.info();
@@ -61,14 +61,14 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     (cause, error_of(outcome(cause)).map_or(Status::FatalErr, |error| error.status))
 }
 
-/// Returns whether a connection carries a work request: those with immediate data, and commands,
-/// are none of iWARP.
+/// Returns whether a connection can carry a work request. It cannot carry immediate data or
+/// commands, which do not exist in iWARP.
 pub(crate) fn carries(send: &SendWqe) -> bool {
     !send.opcode.info().command && send.imm().is_none()
 }
 
-/// Sends the peer something, if it has not answered for long: if it is gone, TCP finds out.
-/// Returns whether there is something to send.
+/// Sends something to a peer that has not answered for long, so that TCP finds out whether it is
+/// gone. Returns whether there is something to send.
 pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
     let Path::Stream(streaming) = &mut requester.path else { return false };
     streaming.probe(now) && {
@@ -78,7 +78,7 @@ pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
 }
 
 impl<H: Host> Sending<'_, H> {
-    /// Returns the way of the work requests that come next. It is decided once.
+    /// Returns the path of the next work requests. It is decided once.
     pub(super) fn way(&mut self, now: Nanos) -> Way {
         if self.requester.pairing == Pairing::Undecided {
             match self.decide() {
@@ -97,13 +97,14 @@ impl<H: Host> Sending<'_, H> {
             && self.requester.current.is_none()
             && self.requester.ledger.is_empty();
         match self.requester.pairing {
-            // The rest of what is posted goes by TCP, with the end of the connection behind it.
+            // The rest of the posted requests is sent by TCP, followed by the end of the
+            // connection.
             Pairing::Paired if !leaves => Way::Memory,
             _ => Way::Tcp,
         }
     }
 
-    /// Decides whether the two ends are paired; `None` if that cannot be known yet.
+    /// Decides whether the two ends are paired. Returns `None` if that cannot be known yet.
     fn decide(&mut self) -> Option<Pairing> {
         let (fabric, to) = (self.network.fabric, self.streaming.path.to);
         let open = match self.streaming.life.stage() {
@@ -118,7 +119,7 @@ impl<H: Host> Sending<'_, H> {
         if !open {
             return None;
         }
-        // The other end has spoken, so its QP has the connection, if one does.
+        // The other end has sent a message, so if a QP of this daemon has it, that QP can be found.
         let Some(peer) = self.other_end() else { return Some(Pairing::Apart) };
         let mut theirs = peer.qp.requester.try_lock()?;
         let theirs = &mut *theirs;
@@ -142,7 +143,7 @@ impl<H: Host> Sending<'_, H> {
         Some(Pairing::Paired)
     }
 
-    /// The QP of this daemon that has the other end of the connection.
+    /// Returns the QP of this daemon that has the other end of the connection.
     fn other_end(&self) -> Option<Peer<H>> {
         let TcpPath { to, vlan, source, destination, .. } = self.streaming.path;
         let station = self.network.fabric.station(to)?;
@@ -153,7 +154,7 @@ impl<H: Host> Sending<'_, H> {
         other.then(|| Peer { core: station.core().clone(), qp })
     }
 
-    /// Returns whether a connection is the same one, seen from the other end.
+    /// Returns whether `other` is the other end of the same connection.
     fn is_other_end(&self, peer: &Peer<H>, other: &Streaming) -> bool {
         let (own, theirs) = (&self.streaming.path, &other.path);
         let runs = |streaming: &Streaming| {
@@ -168,8 +169,8 @@ impl<H: Host> Sending<'_, H> {
             && runs(other)
     }
 
-    /// Lets the messages of this end go to the memory of the other one, which takes READs and
-    /// atomics as far as it has agreed to.
+    /// Makes the messages of this end go to the memory of the other one, which accepts as many
+    /// READs and atomics as it has agreed to.
     fn pair(&mut self, peer: Peer<H>, psn: Psn, ird: u16) {
         let core = self.network.core();
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
@@ -194,7 +195,7 @@ impl<H: Host> Sending<'_, H> {
         attr.av.dmac = peer.core.mac();
         attr.sq_psn = psn.get().into();
         attr.max_rd_atomic = few(ord);
-        // Only TCP gives the other end up.
+        // Only TCP detects that the other end is gone.
         attr.timeout = 0;
         attr.path_mtu = self.streaming.path_mtu();
         let config = &mut self.requester.config;
@@ -209,15 +210,15 @@ impl<H: Host> Sending<'_, H> {
         self.streaming.paired();
     }
 
-    /// Takes no more messages from the other end's memory: this end has finished.
+    /// Stops to receive copied messages from the other end, because this end has finished.
     pub(super) fn part(&self) {
         if self.streaming.stream.state() != StreamState::Rts {
             self.qp.responder.lock().source_mac = [0; 6];
         }
     }
 
-    /// Gives the message that is under way to the stream if the peer has closed: it is outstanding
-    /// at the end of the stream.
+    /// Passes the message in progress to the stream if the peer has closed, so that it is
+    /// outstanding at the end of the stream.
     pub(super) fn hand_back(&mut self) {
         let closed = self.streaming.tcp.state() == TcpState::CloseWait;
         let sends = |send: &SendWqe| !send.is_about_key() && send.opcode != Opcode::RegMr;

@@ -1,4 +1,4 @@
-//! Work requests, taken off the send queue and given to the stream.
+//! Takes work requests off the send queue, and passes them to the stream.
 
 use arrayvec::ArrayVec;
 use vrnic_abi::cq::Status;
@@ -23,7 +23,7 @@ use crate::slice::cost;
 type Raw = ArrayVec<u8, { STRIDE_MAX as usize }>;
 
 impl<H: Host> Sending<'_, H> {
-    /// Takes work requests, as many as there is room for.
+    /// Takes as many work requests as there is room for.
     pub(super) fn take(&mut self) -> Taken {
         for _ in 0..BATCH {
             let outstanding = &self.streaming.outstanding;
@@ -50,7 +50,7 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Returns the work request that waits for those before it, or takes the next entry off the
-    /// send queue. Returns the end of the taking if there is none.
+    /// send queue. Returns the reason if there is none.
     fn fetch(&mut self) -> Result<(SendWqe, Raw), Taken> {
         if let Some(send) = self.requester.current.take() {
             return Ok((send, self.requester.raw.iter().copied().collect()));
@@ -84,12 +84,13 @@ impl<H: Host> Sending<'_, H> {
         }
     }
 
-    /// Executes a request about a key, or gives a message to the stream. Returns the end of the
-    /// taking, if no other work request may follow now.
+    /// Executes a request that concerns a key, or passes a message to the stream. Returns the
+    /// reason if no other work request may follow now.
     pub(super) fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Taken> {
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.is_about_key() {
-            // A key that ends may be in use by those before it. A registration uses no such key.
+            // Requests before it may use a key that it invalidates. A registration invalidates no
+            // such key.
             if send.opcode != Opcode::RegMr && !self.streaming.outstanding.is_empty() {
                 self.requester.keep(send, raw, 0);
                 return Some(Taken::Done);
@@ -122,7 +123,7 @@ impl<H: Host> Sending<'_, H> {
         Some(Taken::Done)
     }
 
-    /// The work request as the stream takes it, if it can.
+    /// Returns the work request for the stream, if the stream can execute it.
     fn request(&self, send: &SendWqe) -> Option<WorkRequest> {
         if send.opcode.info().command || send.imm().is_some() {
             return None;
@@ -136,7 +137,7 @@ impl<H: Host> Sending<'_, H> {
             }
             Operation::Write(at) => Work::Write(tagged(at)),
             Operation::Read(at) => {
-                // The peer names this place in its answer. It is no key, and gives nobody a right.
+                // The peer names this place in its answer. It is not a key, and grants no access.
                 let sink = Tagged { stag: Stag(send.index), to: 0 };
                 Work::Read { sink, source: tagged(at) }
             }

@@ -28,16 +28,16 @@ use crate::objects::qp::{Pairing, Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
-/// Frames that a QP may send in one turn.
+/// Maximum number of frames that a QP sends in one turn.
 const FRAMES: usize = 64;
-/// Time for which a SEND waits for a receive.
+/// Maximum time in nanoseconds for which a SEND waits for a receive.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
-/// Time between two looks for a receive.
+/// Time in nanoseconds between two checks for a receive.
 pub(crate) const LOOK_NS: u64 = 100_000;
-/// Time before a QP tries again when the network has no room for its frames.
+/// Time in nanoseconds before a QP tries again when the network has no room for its frames.
 const PAUSE_NS: u64 = 10_000;
 
-/// Lets a QP send and complete, as far as `allowance` goes.
+/// Sends and completes work of a QP, up to the limits of `allowance`.
 pub(crate) fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -64,29 +64,29 @@ pub(crate) fn run<H: Host>(
     turn
 }
 
-/// How the taking of work requests ends.
+/// Why no more work requests are taken.
 pub(super) enum Taken {
-    /// All that were posted, or that there is room for.
+    /// All that were posted, or for which there is room, have been taken.
     Done,
     /// The slice is over, and more may be posted.
     More,
-    /// A key has ended, and is still in use by others.
+    /// A key was invalidated, and is still used.
     Readers(u32),
     /// The queue has failed.
     Failed,
 }
 
-/// The way of the work requests that come next.
+/// The path of the next work requests.
 pub(super) enum Way {
     /// Through TCP.
     Tcp,
     /// To the memory of the other end.
     Memory,
-    /// It is decided when something has happened, or at this time.
+    /// It is decided after an event, or at this time.
     Later(Option<u64>),
 }
 
-/// A QP at work.
+/// A QP in its turn.
 pub(super) struct Sending<'a, H: Host> {
     pub(super) network: Network<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
@@ -113,7 +113,7 @@ impl<H: Host> Sending<'_, H> {
         turn
     }
 
-    /// Adds what the turn has counted to the counters of the adapter.
+    /// Adds the counts of the turn to the counters of the adapter.
     fn count(&mut self) {
         let counted = self.streaming.count();
         if counted == Counted::default() {
@@ -125,7 +125,7 @@ impl<H: Host> Sending<'_, H> {
         stats.add(Counter::MpaCrcErrors, counted.crc_errors);
     }
 
-    /// A turn of a QP that may send.
+    /// Runs a turn of a QP that may send.
     fn work(&mut self) -> Turn {
         let now = self.begin();
         let limit = self.limit(now);
@@ -158,10 +158,10 @@ impl<H: Host> Sending<'_, H> {
         if self.qp.state() == State::Sqd {
             self.close();
         }
-        // The stream has orders for TCP then.
+        // In this case the stream has orders for TCP.
         more |= self.streaming.stream.state() != before;
         more |= self.streaming.stream.waits_for_turn();
-        // A work request that waited for all before it may go on now.
+        // A work request that waited for all before it may continue now.
         let held = self.qp.held.load(Ordering::Relaxed);
         let waits = self.requester.current.is_some() && matches!(way, Way::Tcp) && !held;
         more |= waits && self.streaming.outstanding.is_empty();
@@ -173,7 +173,7 @@ impl<H: Host> Sending<'_, H> {
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
-    /// Does what is due. Returns the time.
+    /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
         let now = Nanos(self.network.core().host().now());
         self.streaming.tcp.timeout(now);
@@ -183,8 +183,8 @@ impl<H: Host> Sending<'_, H> {
         now
     }
 
-    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns when to
-    /// look for one again, because the guest rings no doorbell for receives.
+    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
+    /// the next check, which is necessary because the guest rings no doorbell for receives.
     fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
         let Streaming { stream, waits_since, .. } = &mut *self.streaming;
         if !stream.waits_for_receive() {
@@ -202,8 +202,8 @@ impl<H: Host> Sending<'_, H> {
         Some(now.0.saturating_add(LOOK_NS))
     }
 
-    /// Completes work requests, and follows the events of the stream. Returns a
-    /// turn if the QP has failed. A completion tells more than the event, so it comes first.
+    /// Completes work requests, and handles the events of the stream. Returns the result of the
+    /// turn if the QP has failed. Completions come first, because they say more than the event.
     pub(super) fn report(&mut self) -> Option<Turn> {
         let turn = self.complete();
         if self.events() { Some(Turn::Failed) } else { turn }
@@ -243,7 +243,7 @@ impl<H: Host> Sending<'_, H> {
         });
     }
 
-    /// Tells TCP and the stream what the other has to say.
+    /// Exchanges positions, events and orders between TCP and the stream.
     pub(super) fn tell(&mut self) {
         let mut ended = None;
         self.with(|tcp, stream, reach| {
@@ -263,7 +263,7 @@ impl<H: Host> Sending<'_, H> {
             while let Some(order) = stream.next_order() {
                 match order {
                     Order::Finish => tcp.close(),
-                    // Each turn begins with that.
+                    // Each turn begins with this.
                     Order::Resume => {}
                     Order::Reset => tcp.abort(),
                 }
@@ -274,7 +274,7 @@ impl<H: Host> Sending<'_, H> {
         }
     }
 
-    /// Sends segments. Returns when to try again, if the network has no room.
+    /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<u64> {
         let room = self.network.fabric.room(self.network.core().mac(), self.streaming.path.to);
         for nth in 0..FRAMES {
@@ -284,7 +284,7 @@ impl<H: Host> Sending<'_, H> {
             let mut buffer = std::mem::take(&mut self.streaming.buffer);
             let sent = self.segment(now, &mut buffer);
             self.streaming.buffer = buffer;
-            // Nothing is left.
+            // No segment is left.
             sent?;
             if self.slice.is_over() {
                 break;
@@ -309,8 +309,8 @@ impl<H: Host> Sending<'_, H> {
         Some(())
     }
 
-    /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
-    /// of them has failed.
+    /// Completes work requests that have ended, in order. Returns the result of the turn if one of
+    /// them has failed.
     fn complete(&mut self) -> Option<Turn> {
         let mut readers = false;
         while let Some(done) = self.streaming.stream.next_completion() {
@@ -335,7 +335,7 @@ impl<H: Host> Sending<'_, H> {
         ended::complete(&here, self.qp, &mut self.streaming.outstanding)
     }
 
-    /// Waits until those who use keys that have ended do so no more.
+    /// Waits until invalidated keys are no longer used.
     fn wait_for_readers(&self) {
         self.network.core().host().drain();
         self.slice.charge(cost::readers(self.network.core().workers()));
@@ -346,7 +346,7 @@ fn end_of(outcome: Outcome) -> End {
     error_of(outcome).map_or(End::Done, End::Failed)
 }
 
-/// The error of a work request, unless it was executed.
+/// Returns the error of a work request, or `None` if it was executed.
 pub(super) fn error_of(outcome: Outcome) -> Option<WrError> {
     let status = match outcome {
         Outcome::Success => return None,
