@@ -1,7 +1,8 @@
-//! Admission of packets to a QP: those of its transport and partition that come from its peer.
+//! Admission of packets to a QP: only those of its transport, its partition and its peer.
 //!
-//! A packet of a connection has no number of the sending QP. It is known by the receiving QP, by
-//! both addresses and by its sequence number (rxe_recv.c, `hdr_check` and `check_addr`). This is no
+//! A packet of a connection does not contain the number of the sending QP. The receiving QP, both
+//! addresses and the sequence number identify it (rxe_recv.c, `hdr_check` and `check_addr`). This
+//! is no authentication: a sender that can use the peer's address can forge packets.
 //! authentication: a sender that can use the peer's address can forge packets.
 
 use crate::discard::Discard;
@@ -9,7 +10,7 @@ use crate::wire::Head;
 use crate::wire::network::{Addresses, Network};
 use crate::wire::opcode::Transport;
 
-/// Low bits of a partition key, which name the partition.
+/// The low bits of a partition key, which identify the partition.
 const PARTITION: u16 = 0x7fff;
 
 /// The packets that a QP admits.
@@ -43,8 +44,8 @@ impl Admission {
     }
 }
 
-/// Two keys match if they name the same partition, and one of both is a full member of it (IBTA
-/// volume 1, 10.9.3).
+/// Returns whether two keys match: they identify the same partition, and at least one of them is a
+/// full member (IBTA volume 1, 10.9.3).
 const fn same_partition(a: u16, b: u16) -> bool {
     let partition = a & PARTITION;
     partition != 0 && partition == b & PARTITION && (a | b) & !PARTITION != 0

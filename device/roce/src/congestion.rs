@@ -1,9 +1,9 @@
 //! Congestion control: a window in bytes at the sender, notifications from the receiver.
 //!
 //! A router marks packets when its queue grows. The receiver of marked packets sends notifications
-//! (CNP, A17.9), at most one in 50 µs. Each makes the sender's window smaller, in proportion to how
-//! often notifications have come lately (DCQCN, Zhu et al., SIGCOMM 2015). DCQCN controls a rate;
-//! here it is a window, because a sender without timers of microseconds cannot pace packets.
+//! (CNP, A17.9), at most one in 50 µs. Each reduces the sender's window in proportion to the recent
+//! rate of notifications (DCQCN, Zhu et al., SIGCOMM 2015). DCQCN controls a rate; here it is a
+//! window, because a sender without timers of microseconds cannot pace packets.
 //!
 //! ```text
 //! notification   α ← (1 − g)·α + g,   target ← window,   window ← window·(1 − α/2)
@@ -17,17 +17,17 @@ use crate::time::Time;
 use crate::wire::Mtu;
 use crate::wire::network::Ecn;
 
-/// The fixed point of α: 1 is 2¹⁰.
+/// The unit of α in fixed-point form: 1 is 2¹⁰.
 const ONE: u32 = 1 << 10;
 /// g = 1/16.
 const G_SHIFT: u32 = 4;
-/// The time after which α becomes smaller without a notification.
+/// The time without a notification after which α decreases.
 const ALPHA_PERIOD: Duration = Duration::from_micros(55);
-/// A receiver sends at most one notification in this time.
+/// The minimum time between two notifications of a receiver.
 const NOTIFICATION_PERIOD: Duration = Duration::from_micros(50);
-/// Round trips of fast recovery.
+/// Number of round trips of fast recovery.
 const FAST_RECOVERY: u32 = 5;
-/// The first window, in bytes.
+/// The initial window in bytes.
 const START: u32 = 64 << 10;
 
 /// The window of a sender.
@@ -40,16 +40,16 @@ pub struct Window {
     alpha: u32,
     /// The time of the last change of α.
     alpha_at: Time,
-    /// The time at which the window was last made smaller, at most once in a round trip.
+    /// The time of the last reduction of the window. It is reduced at most once in a round trip.
     cut_at: Option<Time>,
-    /// The time at which it was last made larger.
+    /// The time of the last increase of the window.
     grown_at: Time,
-    /// Times that it was made larger since.
+    /// Number of increases since the last reduction.
     rounds: u32,
 }
 
 impl Window {
-    /// Makes a window of at most `packets` packets.
+    /// Creates a window of at most `packets` packets.
     #[must_use]
     pub fn new(mtu: Mtu, packets: u32) -> Self {
         let most = packets.max(2).saturating_mul(mtu.bytes());
@@ -67,14 +67,14 @@ impl Window {
         }
     }
 
-    /// The number of packets that may be outstanding.
+    /// Returns the maximum number of outstanding packets.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         self.bytes / self.mtu
     }
 
-    /// A notification has come, or packets were lost. Returns whether the window was made smaller:
-    /// it is once in a round trip.
+    /// Handles a notification or a loss of packets. Returns whether the window was reduced, which
+    /// happens at most once in a round trip.
     pub fn congested(&mut self, now: Time, round_trip: Duration) -> bool {
         self.decay(now);
         self.alpha = self.alpha - (self.alpha >> G_SHIFT) + (ONE >> G_SHIFT);
@@ -91,7 +91,7 @@ impl Window {
         true
     }
 
-    /// There was progress: the window grows once in a round trip.
+    /// Handles progress: the window grows once in a round trip.
     pub fn progressed(&mut self, now: Time, round_trip: Duration) {
         self.decay(now);
         if now.since(self.grown_at) < round_trip {
@@ -106,14 +106,14 @@ impl Window {
         self.bytes = u32::midpoint(self.bytes, self.target).min(self.most);
     }
 
-    /// Makes α smaller for each period without a notification.
+    /// Reduces α for each period without a notification.
     fn decay(&mut self, now: Time) {
         let periods = now.since(self.alpha_at).as_nanos() / ALPHA_PERIOD.as_nanos();
         if periods == 0 {
             return;
         }
         self.alpha_at = now;
-        // After this many periods nothing is left.
+        // After this many periods α is zero.
         for _ in 0..periods.min(128) {
             self.alpha -= self.alpha >> G_SHIFT;
         }
@@ -124,14 +124,14 @@ impl Window {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Notifier {
     last: Option<Time>,
-    /// Marked packets (`np_ecn_marked_roce_packets`).
+    /// Number of marked packets (`np_ecn_marked_roce_packets`).
     pub marked: u64,
-    /// Notifications (`np_cnp_sent`).
+    /// Number of notifications sent (`np_cnp_sent`).
     pub sent: u64,
 }
 
 impl Notifier {
-    /// Notes a data packet with this mark. Returns whether a notification is to be sent to its
+    /// Records a data packet with this mark. Returns whether a notification must be sent to its
     /// sender ([`crate::wire::Head::congestion`]).
     pub fn arrived(&mut self, now: Time, mark: Ecn) -> bool {
         if mark != Ecn::Marked {

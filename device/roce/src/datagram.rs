@@ -1,4 +1,5 @@
-//! Datagrams (UD, and the general services QP): each message is one packet, nothing is answered.
+//! Datagrams (UD, and the general services QP): each message is one packet, and nothing is
+//! answered.
 
 use crate::discard::Discard;
 use crate::psn::Psn;
@@ -7,13 +8,13 @@ use crate::wire::network::{IPV4_LEN, IPV6_LEN};
 use crate::wire::opcode::Transport;
 use crate::wire::{Body, Datagram, Head, Mtu, Packet, Qpn};
 
-/// Bytes of the network header that the receive of a datagram begins with.
+/// Length of the network header at the beginning of a datagram's receive.
 pub const HEADER_LEN: usize = 40;
 
 /// The queue key of the general services QP.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
-/// Bit of a queue key in a work request that stands for the key of the sending QP (IBTA volume 1,
+/// The bit of a queue key in a work request that selects the key of the sending QP (IBTA volume 1,
 /// 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
@@ -30,22 +31,22 @@ pub struct Sender {
 pub struct Outgoing {
     /// The receiving QP.
     pub destination: Qpn,
-    /// Its queue key; with bit 31 set, the sender's own is sent.
+    /// Its queue key. With bit 31 set, the sender's own key is sent.
     pub qkey: u32,
     /// Immediate data.
     pub imm: Option<Imm>,
-    /// Asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
-/// The datagram is longer than a packet of the port may be.
+/// The datagram is longer than the port's MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl Sender {
-    /// Makes the sending half of a QP.
+    /// Creates the sending half of a QP.
     #[must_use]
     pub const fn new(own: Qpn, qkey: u32, first_psn: Psn) -> Self {
         Self { own, qkey, psn: first_psn }
@@ -54,7 +55,7 @@ impl Sender {
     /// Returns the headers of the next datagram.
     ///
     /// # Errors
-    /// [`TooLong`] if it does not fit into a packet of `mtu` bytes. Nothing is sent then.
+    /// [`TooLong`] if it does not fit into a packet of `mtu` bytes. Nothing must be sent then.
     pub fn next(&mut self, datagram: &Outgoing, mtu: Mtu) -> Result<(Head, Body), TooLong> {
         if datagram.length > mtu.bytes() {
             return Err(TooLong);
@@ -68,21 +69,21 @@ impl Sender {
     }
 }
 
-/// A datagram that has arrived.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incoming<'a> {
     /// The sending QP.
     pub source: Qpn,
     /// Immediate data.
     pub imm: Option<Imm>,
-    /// Asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
-    /// The bytes, which follow the network header in the receive.
+    /// The data, which follows the network header in the receive.
     pub bytes: &'a [u8],
 }
 
-/// Checks a packet for a datagram QP with this queue key. Sequence numbers mean nothing here, and
-/// requests for an acknowledgement, which rxe makes on the general services QP, are ignored.
+/// Checks a packet for a datagram QP with this queue key. Sequence numbers have no meaning here,
+/// and requests for an acknowledgement, which rxe makes on the general services QP, are ignored.
 ///
 /// # Errors
 /// The reason for which it is dropped.
@@ -97,8 +98,8 @@ pub fn accept<'a>(packet: &Packet<'a>, qkey: u32) -> Result<Incoming<'a>, Discar
     Ok(Incoming { source: deth.source, imm, solicited, bytes: packet.payload })
 }
 
-/// The network header that a receive begins with: the IPv6 header, or the IPv4 header in the last
-/// 20 bytes, as it came (A17.4.5.2). Connection managers read the addresses from it.
+/// Returns the network header for a receive: the received IPv6 header, or the received IPv4 header
+/// in the last 20 bytes (A17.4.5.2). Connection managers read the addresses from it.
 #[must_use]
 pub fn network_header(received: &[u8]) -> [u8; HEADER_LEN] {
     const BEFORE_IPV4: usize = IPV6_LEN - IPV4_LEN;

@@ -4,23 +4,23 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Discard {
-    /// It ends before its headers do, or before the end that its IP header claims.
+    /// It ends before its headers do, or before the end that its IP header states.
     Truncated,
     /// Its IP header has options, a wrong checksum or a wrong version.
     IpHeader,
-    /// It is a fragment: no sender of RoCE makes them.
+    /// It is a fragment. Senders of RoCE do not fragment.
     Fragment,
     /// The UDP length is not that of the IP packet.
     UdpLength,
-    /// It has a UDP checksum, and a wrong one.
+    /// It has a UDP checksum, which is wrong.
     UdpChecksum,
     /// The invariant CRC is wrong.
     Icrc,
     /// The transport header's version is not 0.
     Version,
-    /// The opcode is reserved, or none of its transport's.
+    /// The opcode is reserved, or does not exist in its transport.
     Opcode,
-    /// Its payload has a length that its opcode never has.
+    /// The length of its payload is not valid for its opcode.
     PayloadLength,
     /// Its syndrome is reserved.
     Syndrome,
@@ -28,32 +28,32 @@ pub enum Discard {
     PartitionKey,
     /// Its transport is not that of the QP.
     Transport,
-    /// It comes from, or is for, another address than those of the QP's address vector.
+    /// Its addresses are not those of the QP's address vector.
     Address,
     /// Its queue key is not that of the QP.
     QueueKey,
     /// The QP does not receive in its state, or has failed.
     State,
-    /// A request whose number is ahead of the expected one, and that is not held.
+    /// It is a request out of order, after a missing one, and is not held.
     Early,
-    /// A request behind one that was answered with "receiver not ready".
+    /// It is a request behind one that was answered with "receiver not ready".
     BehindNotReady,
-    /// A duplicate of a READ or atomic whose answer is not kept any more, or that does not fit the
+    /// It is a duplicate of a READ or atomic whose answer is no longer stored, or differs from the
     /// original.
     UnknownDuplicate,
-    /// A request that arrived while another was being executed.
+    /// It is a request that arrived while another one was being executed.
     Busy,
-    /// An answer to a packet that has been answered before.
+    /// It is an answer to a packet that was already answered.
     StaleAnswer,
-    /// An answer to a packet that was not sent.
+    /// It is an answer to a packet that was not sent.
     UnsentAnswer,
-    /// An answer that shows that an earlier one has been lost.
+    /// It is an answer that shows that an earlier answer was lost.
     AnswerGap,
-    /// An answer while the requester waits to send again.
+    /// It is an answer that arrived while the requester waits to send again.
     AnswerInWait,
-    /// An unreliable message, or the rest of one, of which a packet is missing.
+    /// It belongs to an unreliable message of which a packet is missing.
     BrokenMessage,
-    /// An unreliable message that the responder has no room for or does not allow.
+    /// It belongs to an unreliable message that the responder has no room for or does not allow.
     Refused,
 }
 
@@ -74,13 +74,13 @@ impl Discards {
         }
     }
 
-    /// The number of packets that were dropped for a reason.
+    /// Returns the number of packets that were dropped for a reason.
     #[must_use]
     pub fn of(&self, reason: Discard) -> u64 {
         self.0.get(reason as usize).copied().unwrap_or_default()
     }
 
-    /// The number of packets that were dropped.
+    /// Returns the total number of dropped packets.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()

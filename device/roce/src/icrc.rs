@@ -1,9 +1,9 @@
 //! The invariant CRC: covers a packet from its IP header to the padding, without the fields that
 //! routers may change (IBTA volume 1, 7.8.1; annex A17.3.3).
 //!
-//! It is the CRC-32 of Ethernet over eight bytes 0xff (which stand for the header of a native
-//! InfiniBand link), the IP header, the UDP header, the transport header and the rest. For the
-//! computation alone these bits are ones:
+//! It is the CRC-32 of Ethernet over eight bytes 0xff (in place of the header of a native
+//! InfiniBand link), the IP header, the UDP header, the transport header and the rest. In the
+//! computation, these bits are replaced by ones:
 //!
 //! | header | fields |
 //! | --- | --- |
@@ -12,27 +12,27 @@
 //! | UDP | checksum |
 //! | BTH | byte 4: FECN, BECN, reserved |
 //!
-//! The CRC stands behind the padding with its least significant byte first, as Ethernet sends its
-//! own (Linux `rxe_icrc.c`). An adapter computes it over its copy of the payload, never over guest
-//! memory: the guest may change that between the computation and the copy.
+//! The CRC follows the padding, with its least significant byte first, as in Ethernet (Linux
+//! `rxe_icrc.c`). An adapter computes it over its copy of the payload, never over guest memory,
+//! which the guest may change between the computation and the copy.
 
-/// Bytes of the CRC.
+/// Number of bytes of the CRC.
 pub const LEN: usize = 4;
 
 /// CRC of the eight bytes 0xff with which each computation begins.
 const OF_ONES: u32 = 0x2144_df1c;
 
-/// Bytes of UDP header and base transport header.
+/// Length of UDP header and base transport header.
 const FIXED: usize = 20;
-/// The longest headers that have masked fields: IPv6, UDP, BTH.
+/// Maximum length of the headers with masked fields: IPv6, UDP, BTH.
 const MASKED: usize = 40 + FIXED;
 
 /// Bytes to mask in the headers behind the IP header: the UDP checksum and byte 4 of the BTH.
 const BEHIND_IP: [usize; 3] = [6, 7, 12];
 
-/// Computes the CRC of a packet, from the first byte of its IP header to the last of its padding.
-/// Returns `None` if the packet ends within its headers, or is neither IPv4 without options nor
-/// IPv6.
+/// Returns the CRC of a packet, from the first byte of its IP header to the last byte of its
+/// padding. Returns `None` if the packet ends within its headers, or is neither IPv4 without
+/// options nor IPv6.
 #[must_use]
 pub fn compute(packet: &[u8]) -> Option<u32> {
     let (ip_len, masked): (usize, &[usize]) = match packet.first()? {
@@ -57,7 +57,7 @@ pub fn compute(packet: &[u8]) -> Option<u32> {
     Some(hasher.finalize())
 }
 
-/// Checks a packet whose last four bytes are its CRC.
+/// Returns whether the last four bytes of a packet are its CRC.
 #[must_use]
 pub fn is_right(packet: &[u8]) -> bool {
     packet

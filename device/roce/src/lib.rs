@@ -1,18 +1,18 @@
 //! RoCE v2 without input and output: formats of packets, and the two halves of a connection.
 //!
-//! Frames, time and random numbers come in as parameters, and plain data goes out; so a run is
-//! repeated exactly from its seed. The crate knows no sockets, no clock, no guest memory and
-//! nothing of the adapter. Everything that arrives is hostile: it is checked before it has an
-//! effect, and dropped with a reason that is counted ([`Discard`]) or answered with a NAK.
+//! Frames, time and random numbers are parameters, and plain data is returned, so a seed repeats a
+//! run exactly. The crate uses no sockets, no clock and no guest memory, and does not depend on the
+//! adapter. All input is untrusted: it is checked before it has an effect, and is then dropped with
+//! a counted reason ([`Discard`]) or answered with a NAK.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`wire`] | formats: frames, packets, headers, opcodes |
 //! | [`icrc`] | the invariant CRC |
 //! | [`psn`] | sequence numbers |
-//! | [`time`] | moments, time-outs |
-//! | [`requester`] | the half of a connection that sends |
-//! | [`responder`] | the half of a connection that receives |
+//! | [`time`] | points in time, time-outs |
+//! | [`requester`] | the sending half of a connection |
+//! | [`responder`] | the receiving half of a connection |
 //! | [`congestion`] | windows and notifications of congestion |
 //! | [`datagram`] | messages of datagram QPs |
 //! | [`admission`] | admission of packets to a QP |

@@ -1,15 +1,15 @@
 //! Packet sequence numbers: 24 bits, compared modulo 2²⁴ (IBTA volume 1, 9.7.1).
 //!
-//! Numbers have no order of their own. "Before" and "after" mean something only within half of the
-//! circle, so a comparison always names the number it starts from.
+//! Sequence numbers have no absolute order. "Before" and "after" are defined only within half of
+//! the circle, so a comparison always names its base.
 
 use std::fmt;
 
-/// Numbers in the circle.
+/// Number of sequence numbers in the circle.
 const CIRCLE: u32 = 1 << 24;
 
-/// The most packets that may be outstanding: half of the circle, so that old and new numbers can be
-/// told apart.
+/// Maximum number of outstanding packets: half of the circle, so that old and new numbers can be
+/// distinguished.
 pub const MAX_OUTSTANDING: u32 = CIRCLE / 2;
 
 /// A packet sequence number.
@@ -23,44 +23,45 @@ impl Psn {
         Self(value % CIRCLE)
     }
 
-    /// The number as it stands in a packet.
+    /// Returns the number as in a packet.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The number `count` packets later.
+    /// Returns the number `count` packets later.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_add(count))
     }
 
-    /// The number `count` packets earlier.
+    /// Returns the number `count` packets earlier.
     #[must_use]
     pub const fn minus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_sub(count))
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[must_use]
     pub const fn next(self) -> Self {
         self.plus(1)
     }
 
-    /// The number before this one.
+    /// Returns the previous number.
     #[must_use]
     pub const fn previous(self) -> Self {
         self.minus(1)
     }
 
-    /// Steps from `base` forwards to this number, around the circle if it must be: 0 to 2²⁴ − 1.
+    /// Returns the number of steps from `base` forwards to this number, possibly around the circle:
+    /// 0 to 2²⁴ − 1.
     #[must_use]
     pub const fn since(self, base: Self) -> u32 {
         self.0.wrapping_sub(base.0) % CIRCLE
     }
 
-    /// Returns whether this number lies in the half of the circle behind `other`: a packet with it
-    /// is a duplicate where `other` is expected.
+    /// Returns whether this number is in the half of the circle before `other`: a packet with it is
+    /// a duplicate if `other` is expected.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         self.since(other) >= MAX_OUTSTANDING
@@ -78,31 +79,32 @@ impl fmt::Display for Psn {
 pub struct Span {
     /// The first number.
     pub first: Psn,
-    /// The number of them, at least 1 and at most [`MAX_OUTSTANDING`].
+    /// Their count, at least 1 and at most [`MAX_OUTSTANDING`].
     pub count: u32,
 }
 
 impl Span {
-    /// The last number.
+    /// Returns the last number.
     #[must_use]
     pub const fn last(self) -> Psn {
         self.end().previous()
     }
 
-    /// The number behind the last.
+    /// Returns the number after the last one.
     #[must_use]
     pub const fn end(self) -> Psn {
         self.first.plus(self.count)
     }
 
-    /// Returns whether a number is one of the span's.
+    /// Returns whether the span contains a number.
     #[must_use]
     pub const fn contains(self, psn: Psn) -> bool {
         psn.since(self.first) < self.count
     }
 }
 
-/// A message sequence number: messages that the responder has executed, modulo 2²⁴ (C9-148).
+/// A message sequence number: the number of messages that the responder has executed, modulo 2²⁴
+/// (C9-148).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Msn(u32);
 
@@ -113,13 +115,13 @@ impl Msn {
         Self(value % CIRCLE)
     }
 
-    /// The number as it stands in a packet.
+    /// Returns the number as in a packet.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The number after one more message.
+    /// Returns the number after one more message.
     #[must_use]
     pub const fn next(self) -> Self {
         Self::new(self.0.wrapping_add(1))

@@ -1,52 +1,52 @@
-//! Moments, and the codes in which connections agree on times.
+//! Points in time, and the codes for times that connections negotiate.
 
 use std::time::Duration;
 
 use crate::wire::syndrome::RnrTimer;
 
-/// A moment: nanoseconds since any fixed one. The caller's clock must not go backwards.
+/// A time in nanoseconds since any fixed point. The caller's clock must not go backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(u64);
 
 impl Time {
-    /// Returns the moment this many nanoseconds after the fixed one.
+    /// Returns the time this many nanoseconds after the fixed point.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the fixed moment.
+    /// Returns the number of nanoseconds since the fixed point.
     #[must_use]
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// The moment `duration` later.
+    /// Returns the time `duration` later.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The time since an earlier moment, zero if that one is later.
+    /// Returns the duration since an earlier time, or zero if that one is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The time that a requester waits for an answer before it sends again, as a code of 5 bits
+/// The time for which a requester waits for an answer before it sends again, as a code of 5 bits
 /// (attribute `timeout` of a QP; IBTA volume 1, 9.7.6.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// Returns the time-out with this code; its upper three bits are ignored.
+    /// Returns the time-out with this code. The upper three bits are ignored.
     #[must_use]
     pub const fn new(code: u8) -> Self {
         Self(code & 0x1f)
     }
 
-    /// 4.096 µs × 2^code; code 0 means that the requester waits for ever.
+    /// Returns 4.096 µs × 2^code, or `None` for code 0, which means no time-out.
     #[must_use]
     pub const fn duration(self) -> Option<Duration> {
         match self.0 {
@@ -62,7 +62,7 @@ const RNR_TIMERS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// Returns the time that a requester waits when the responder was not ready.
+/// Returns the time for which a requester waits after the responder was not ready.
 #[must_use]
 pub fn rnr_delay(timer: RnrTimer) -> Duration {
     let units = RNR_TIMERS.get(usize::from(timer.code())).copied().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! Answers: acknowledgements, NAKs, READ responses, the values of atomics.
+//! Processing of answers: acknowledgements, NAKs, READ responses, atomic responses.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::time::{Time, rnr_delay};
 use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Aeth, Body, Nak, Packet, Response, Syndrome};
 
-/// An effect of an answer on the caller's memory. It has to be done before completions are taken.
+/// An effect of an answer on the caller's memory. It must be applied before completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect<'a> {
     /// None.
     Nothing,
-    /// Bytes that a READ asked for.
+    /// Bytes of a READ must be stored.
     Place {
         /// The work request.
         id: u64,
@@ -24,7 +24,7 @@ pub enum Effect<'a> {
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// The value that the word of an atomic had.
+    /// The old value of an atomic must be stored.
     Old {
         /// The work request.
         id: u64,
@@ -33,18 +33,17 @@ pub enum Effect<'a> {
     },
 }
 
-/// The round trip time before one was measured.
+/// The assumed round trip time before the first measurement.
 const ROUND_TRIP: Duration = Duration::from_micros(50);
 
-/// The answer of a READ or atomic that was to come before the one that came is missing.
+/// The answer of an earlier READ or atomic is missing.
 struct Gap;
 
 impl Requester {
-    /// Takes an answer. A caller that cannot do the effect calls [`Self::refuse`].
+    /// Processes an answer. A caller that cannot apply the effect calls [`Self::refuse`].
     ///
     /// # Errors
-    /// The reason for which the answer was dropped. It may have caused packets to be sent again
-    /// nevertheless.
+    /// The reason for which the answer was dropped. It may nevertheless cause retransmissions.
     pub fn receive<'a>(&mut self, now: Time, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
         let result = self.answer(now, packet);
         if let Err(discard) = result {
@@ -76,7 +75,7 @@ impl Requester {
             return Err(if late { Discard::StaleAnswer } else { Discard::UnsentAnswer });
         }
         // A responder that is not ready has executed none of the outstanding packets. A second
-        // refusal of the same packets must not shorten or prolong the wait.
+        // refusal of the same packets must not change the wait.
         if self.not_ready_until.is_some() {
             return Err(Discard::AnswerInWait);
         }
@@ -93,7 +92,7 @@ impl Requester {
         }
     }
 
-    /// Acts on an answer to the oldest packet.
+    /// Handles an answer to the oldest packet.
     fn at_oldest<'a>(&mut self, now: Time, response: Response, packet: &Packet<'a>) -> Effect<'a> {
         let psn = packet.head.psn;
         if self.oldest != psn {
@@ -121,8 +120,8 @@ impl Requester {
         }
     }
 
-    /// Notes that all before `end` has been executed, and settles entries that need no answer of
-    /// their own.
+    /// Records that all packets before `end` have been executed, and settles entries without an
+    /// answer of their own.
     fn reach(&mut self, now: Time, end: Psn) -> Result<(), Gap> {
         let before = self.oldest;
         if end.since(before) > self.executed.since(before) {
@@ -135,8 +134,8 @@ impl Requester {
         result
     }
 
-    /// Moves `oldest` forwards to `end`, over SENDs and WRITEs, which anything later acknowledges,
-    /// but not over a READ or atomic whose answer is missing.
+    /// Moves `oldest` forwards to `end`. It passes SENDs and WRITEs, which any later answer
+    /// acknowledges, but not a READ or atomic whose answer is missing.
     fn advance(&mut self, end: Psn) -> Result<(), Gap> {
         while self.oldest != end {
             let Some(entry) = self.ledger.get(self.ledger.oldest()) else { break };
@@ -154,16 +153,16 @@ impl Requester {
         Ok(())
     }
 
-    /// Acts on progress: counters of retries and the timer start anew, and entries that were
-    /// acknowledged behind a READ that has been answered now are settled.
+    /// Handles progress: resets retry counters and the timer, and settles entries that were
+    /// acknowledged behind a READ that has been answered now.
     fn progressed(&mut self, now: Time) {
         let behind = self.executed.since(self.oldest) > self.high.since(self.oldest);
         if behind {
             self.executed = self.oldest;
         }
-        // A further READ or atomic may stand before `executed`; its answer may still be under way.
+        // Another READ or atomic may precede `executed`, whose answer may still arrive.
         let _missing = self.advance(self.executed);
-        // The peer is further than the packets that are being sent again (hfi1 rc.c, `do_rc_ack`).
+        // The peer is ahead of the packets that are being retransmitted (hfi1 rc.c, `do_rc_ack`).
         if self.cursor.since(self.oldest) > self.high.since(self.oldest) {
             self.rewind();
         }
@@ -181,7 +180,7 @@ impl Requester {
         }
     }
 
-    /// NAK "sequence error": the oldest packet is missing at the responder.
+    /// Handles a NAK "sequence error": the oldest packet is missing at the responder.
     fn missing(&mut self, now: Time) {
         self.counters.sequence_naks += 1;
         if self.restarted != Some(self.oldest) {
@@ -190,7 +189,7 @@ impl Requester {
         self.repair();
     }
 
-    /// A notification of congestion has come (CNP).
+    /// Handles a congestion notification (CNP).
     fn notified(&mut self, now: Time) {
         if self.congested(now) {
             self.counters.notified += 1;
@@ -199,15 +198,15 @@ impl Requester {
         }
     }
 
-    /// Packets were lost, or a router says that its queue is long. Returns whether the window is
-    /// made smaller.
+    /// Handles a loss of packets or a congestion notification. Returns whether the window was
+    /// reduced.
     pub(super) fn congested(&mut self, now: Time) -> bool {
         let trip = self.trip.smoothed().unwrap_or(ROUND_TRIP);
         self.window.as_mut().is_some_and(|window| window.congested(now, trip))
     }
 
-    /// Goes back, unless that was done since there was progress: several signs of one loss must not
-    /// make several retransmissions. Returns whether it goes back.
+    /// Goes back, unless this was done since the last progress: several signs of one loss must
+    /// cause only one retransmission. Returns whether it goes back.
     pub(super) fn restart(&mut self) -> bool {
         let new = self.restarted != Some(self.oldest);
         if new {
@@ -217,13 +216,13 @@ impl Requester {
         new
     }
 
-    /// RNR NAK: the oldest packet found no receive.
+    /// Handles an RNR NAK: there was no receive for the oldest packet.
     fn not_ready(&mut self, now: Time, timer: RnrTimer) {
         self.counters.not_ready += 1;
         match self.rnr_retries {
             0 => self.ledger.fail_oldest(Outcome::RnrRetryExceeded),
             retries => {
-                // Seven means without limit.
+                // Seven means no limit.
                 self.rnr_retries = if retries == 7 { 7 } else { retries - 1 };
                 self.go_back();
                 self.not_ready_until = Some(now.plus(rnr_delay(timer)));
@@ -232,7 +231,7 @@ impl Requester {
         }
     }
 
-    /// NAK of the other kinds: the request of the oldest packet has failed, and with it the QP.
+    /// Handles the other NAKs: the request of the oldest packet has failed, and so has the QP.
     fn refused(&mut self, nak: Nak) {
         self.ledger.fail_oldest(match nak {
             Nak::InvalidRequest => Outcome::RemoteInvalidRequest,
@@ -241,8 +240,8 @@ impl Requester {
         });
     }
 
-    /// A packet of the answer to a READ. Its place is known by its number alone: after a request
-    /// for the rest, some responders begin with FIRST and others go on with MIDDLE.
+    /// Handles a packet of the answer to a READ. Only its number determines its place: after a
+    /// request for the rest, some responders begin with FIRST and others continue with MIDDLE.
     fn read_response<'a>(&mut self, now: Time, bytes: &'a [u8]) -> Effect<'a> {
         let (psn, mtu) = (self.oldest, self.config.mtu);
         let Some(entry) = self.ledger.get(self.ledger.oldest()) else { return Effect::Nothing };
@@ -258,7 +257,7 @@ impl Requester {
         Effect::Place { id, offset, bytes }
     }
 
-    /// The answer to an atomic.
+    /// Handles the answer to an atomic.
     fn atomic_response<'a>(&mut self, now: Time, value: u64) -> Effect<'a> {
         let Some(entry) = self.ledger.get(self.ledger.oldest()) else { return Effect::Nothing };
         if !entry.has_answer() || entry.request.work.is_read() {
@@ -269,13 +268,13 @@ impl Requester {
         Effect::Old { id, value }
     }
 
-    /// The request of the oldest packet has failed.
+    /// Handles the failure of the oldest packet's request.
     fn fails<'a>(&mut self, outcome: Outcome) -> Effect<'a> {
         self.ledger.fail_oldest(outcome);
         Effect::Nothing
     }
 
-    /// One packet of an answer has come, in order.
+    /// Handles one packet of an answer that has arrived in order.
     fn answered(&mut self, now: Time, ends: bool) {
         self.oldest = self.oldest.next();
         if ends {
@@ -284,10 +283,10 @@ impl Requester {
         self.progressed(now);
     }
 
-    /// An answer has come while one before it is missing: sends the request of the missing one
+    /// Handles an answer before which another one is missing: sends the request of the missing one
     /// again, once for each loss (hfi1 rc.c, `RVT_R_RDMAR_SEQ`).
     fn implied_nak(&mut self) -> Discard {
-        // The request may be about to be sent again anyhow.
+        // The request may be about to be retransmitted anyway.
         if self.restarted != Some(self.oldest) && self.cursor != self.oldest {
             self.counters.implied_naks += 1;
             self.restart();

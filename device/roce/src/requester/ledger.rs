@@ -1,4 +1,4 @@
-//! The ledger of a requester: work requests that are not completed yet, in the order of the queue.
+//! The ledger of a requester: work requests that are not completed, in the order of the queue.
 //!
 //! ```text
 //!   front                                                               back
@@ -6,8 +6,8 @@
 //!                 ^ oldest          ^ cursor                       started
 //! ```
 //!
-//! An entry gets its sequence numbers when its first packet is sent. A packet that has to be sent
-//! again is made anew from its entry, so no packet is ever kept.
+//! An entry gets its sequence numbers when its first packet is sent. A packet for a retransmission
+//! is generated from its entry again, so packets are never stored.
 
 use std::collections::VecDeque;
 
@@ -15,56 +15,57 @@ use super::work::{Outcome, WorkRequest};
 use crate::psn::{Psn, Span};
 use crate::wire::Mtu;
 
-/// A work request with its place in the sequence.
+/// A work request with its sequence numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) request: WorkRequest,
-    /// Its sequence numbers; without meaning before it is started.
+    /// Its sequence numbers; undefined before it is started.
     pub(super) span: Span,
     /// The reason for which it has failed, if it has.
     pub(super) failed: Option<Outcome>,
 }
 
 impl Entry {
-    /// Returns whether the entry ends by an answer of its own: a READ or an atomic. Others end by
-    /// any acknowledgement of a later packet, too.
+    /// Returns whether only an answer of its own ends the entry: that of a READ or an atomic. Any
+    /// acknowledgement of a later packet also ends other entries.
     pub(super) const fn has_answer(&self) -> bool {
         self.request.work.has_answer()
     }
 
-    /// Offset in the message of the packet with this number.
+    /// Returns the offset in the message of the packet with this number.
     pub(super) const fn offset(&self, psn: Psn, mtu: Mtu) -> u32 {
         psn.since(self.span.first).wrapping_mul(mtu.bytes())
     }
 
-    /// Bytes that the packet with this number carries, in the request or in the answer.
+    /// Returns the number of bytes in the packet with this number, of the request or of the answer.
     pub(super) const fn bytes_at(&self, psn: Psn, mtu: Mtu) -> u32 {
         let left = self.request.length.saturating_sub(self.offset(psn, mtu));
         if left < mtu.bytes() { left } else { mtu.bytes() }
     }
 }
 
-/// The work requests that are not completed yet.
+/// The work requests that are not completed.
 #[derive(Debug)]
 pub(super) struct Ledger {
     entries: VecDeque<Entry>,
     capacity: usize,
-    /// The number of entries at the front that have been executed and wait to be reported.
+    /// The number of entries at the front that have been executed and whose completions have not
+    /// been taken.
     settled: usize,
     /// The number of entries that have sequence numbers.
     started: usize,
-    /// READs and atomics among those that are started and not settled.
+    /// The number of READs and atomics that are started and not settled.
     answers_due: usize,
 }
 
 impl Ledger {
-    /// Makes a ledger for at most `capacity` work requests. It allocates nothing later.
+    /// Creates a ledger for at most `capacity` work requests. It allocates memory here only.
     pub(super) fn new(capacity: usize) -> Self {
         let entries = VecDeque::with_capacity(capacity);
         Self { entries, capacity, settled: 0, started: 0, answers_due: 0 }
     }
 
-    /// Appends a work request; returns whether there was room.
+    /// Appends a work request. Returns whether there was room.
     pub(super) fn push(&mut self, request: WorkRequest) -> bool {
         let room = self.entries.len() < self.capacity;
         if room {
@@ -74,32 +75,32 @@ impl Ledger {
         room
     }
 
-    /// The entry at a place.
+    /// Returns the entry at an index.
     pub(super) fn get(&self, at: usize) -> Option<&Entry> {
         self.entries.get(at)
     }
 
-    /// The place of the oldest entry that is not settled.
+    /// Returns the index of the oldest entry that is not settled.
     pub(super) const fn oldest(&self) -> usize {
         self.settled
     }
 
-    /// The place of the first entry that is not started.
+    /// Returns the index of the first entry that is not started.
     pub(super) const fn started(&self) -> usize {
         self.started
     }
 
-    /// Returns whether nothing that was started is outstanding.
+    /// Returns whether no started entry is outstanding.
     pub(super) const fn is_quiet(&self) -> bool {
         self.settled == self.started
     }
 
-    /// READs and atomics that are started and have no whole answer.
+    /// Returns the number of READs and atomics that are started and whose answers are not complete.
     pub(super) const fn answers_due(&self) -> usize {
         self.answers_due
     }
 
-    /// Gives the first entry that is not started its numbers.
+    /// Assigns sequence numbers to the first entry that is not started.
     pub(super) fn start(&mut self, span: Span) {
         if let Some(entry) = self.entries.get_mut(self.started) {
             entry.span = span;
@@ -108,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that the oldest entry has been executed.
+    /// Records that the oldest entry has been executed.
     pub(super) fn settle(&mut self) {
         if let Some(entry) = self.entries.get(self.settled) {
             self.answers_due -= usize::from(entry.has_answer());
@@ -116,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that the entry with this identifier has failed; returns whether it is here.
+    /// Records that the entry with this identifier has failed. Returns whether there is one.
     pub(super) fn fail(&mut self, id: u64, outcome: Outcome) -> bool {
         let entry = self.entries.iter_mut().find(|entry| entry.request.id == id);
         entry.is_some_and(|entry| {
@@ -125,20 +126,20 @@ impl Ledger {
         })
     }
 
-    /// Notes that the oldest entry that is not settled has failed.
+    /// Records that the oldest entry that is not settled has failed.
     pub(super) fn fail_oldest(&mut self, outcome: Outcome) {
         if let Some(entry) = self.entries.get_mut(self.settled) {
             entry.failed.get_or_insert(outcome);
         }
     }
 
-    /// Takes the oldest entry if it has ended, well or not.
+    /// Removes the oldest entry if it has ended, with or without an error, and returns it.
     pub(super) fn pop_ended(&mut self) -> Option<Entry> {
         let front = self.entries.front()?;
         if self.settled == 0 && front.failed.is_none() { None } else { self.pop() }
     }
 
-    /// Takes the oldest entry.
+    /// Removes the oldest entry, and returns it.
     pub(super) fn pop(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         if self.settled == 0 && self.started > 0 {

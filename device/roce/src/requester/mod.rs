@@ -1,9 +1,9 @@
 //! The sending half of a connected QP: RC, UC and the initiator of XRC.
 //!
-//! Work requests go in ([`Requester::push`]), packets come out ([`Requester::next`]), answers go in
-//! ([`Requester::receive`]), completions come out in the order of the queue
-//! ([`Requester::next_completion`]). A packet to send names bytes of a work request. The caller
-//! copies them from guest memory into the frame; the requester never sees them.
+//! Work requests are posted by [`Requester::push`], packets are returned by [`Requester::next`],
+//! answers are passed to [`Requester::receive`], and completions are returned in the order of the
+//! queue by [`Requester::next_completion`]. A packet to send refers to bytes of a work request. The
+//! caller copies them from guest memory into the frame; the requester never accesses them.
 //!
 //! Three sequence numbers describe the state (IBTA volume 1, 9.7.5):
 //!
@@ -47,55 +47,56 @@ use crate::time::{AckTimeout, Time};
 use crate::wire::opcode::Transport;
 use crate::wire::{Mtu, Qpn, SendEnd};
 
-/// Attributes of a requester.
+/// Configuration of a requester.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// RC, UC or XRC.
     pub transport: Transport,
     /// The peer's QP.
     pub destination: Qpn,
-    /// Path MTU. Both ends must have the same.
+    /// The path MTU, which must be the same at both ends.
     pub mtu: Mtu,
     /// The number of the first packet.
     pub first_psn: Psn,
-    /// The longest wait for an answer.
+    /// The maximum wait for an answer.
     pub timeout: AckTimeout,
     /// The number of retransmissions without any progress, 0 to 7.
     pub retry_count: u8,
-    /// The number of retries when the responder is not ready, 0 to 6; 7 means without limit.
+    /// The number of retries when the responder is not ready, 0 to 6; 7 means no limit.
     pub rnr_retry: u8,
-    /// READs and atomics that may be outstanding.
+    /// Maximum number of outstanding READs and atomics.
     pub max_rd_atomic: u8,
-    /// Packets that may be outstanding. A READ may ask for more; then it is alone.
+    /// Maximum number of outstanding packets. A READ may ask for more if it is the only outstanding
+    /// request.
     pub window: u32,
-    /// The way in which lost packets are sent again.
+    /// The method of retransmission.
     pub recovery: Recovery,
-    /// The window becomes smaller by notifications of congestion and by losses.
+    /// True if congestion notifications and losses reduce the window.
     pub congestion_control: bool,
-    /// Work requests that may be in the ledger.
+    /// Maximum number of work requests in the ledger.
     pub capacity: usize,
 }
 
-/// Events that a requester counts.
+/// The counters of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that were sent.
     pub sent: u64,
-    /// Those among them that had been sent before.
+    /// Packets that were sent again.
     pub resent: u64,
-    /// Times that no answer came in time (`local_ack_timeout_err`).
+    /// Time-outs (`local_ack_timeout_err`).
     pub timeouts: u64,
-    /// NAKs for a packet that was missing (`packet_seq_err`).
+    /// NAKs for a missing packet (`packet_seq_err`).
     pub sequence_naks: u64,
-    /// Answers that showed that an answer before them was lost (`implied_nak_seq_err`).
+    /// Answers that showed that an earlier answer was lost (`implied_nak_seq_err`).
     pub implied_naks: u64,
     /// Answers "receiver not ready" (`rnr_nak_retry_err`).
     pub not_ready: u64,
-    /// Packets that were sent again to find out whether some had been lost (`roce_adp_retrans`).
+    /// Packets that were sent again as probes for losses (`roce_adp_retrans`).
     pub probes: u64,
-    /// Notifications that made the window smaller (`rp_cnp_handled`).
+    /// Notifications that reduced the window (`rp_cnp_handled`).
     pub notified: u64,
-    /// Those that did not (`rp_cnp_ignored`).
+    /// Notifications that did not reduce the window (`rp_cnp_ignored`).
     pub notifications_ignored: u64,
     /// Answers that were dropped.
     pub discards: Discards,
@@ -108,7 +109,7 @@ pub struct Requester {
     ledger: Ledger,
     /// The oldest packet that is not known to be executed and answered.
     oldest: Psn,
-    /// The packet to send next, and the place of its entry in the ledger.
+    /// The next packet to send, and the index of its entry in the ledger.
     cursor: Psn,
     at: usize,
     /// The first packet that was never sent.
@@ -116,16 +117,16 @@ pub struct Requester {
     /// The first packet that no acknowledgement has covered. It is ahead of `oldest` while the
     /// answer of a READ or atomic is missing.
     executed: Psn,
-    /// On the way from `oldest` to here the cursor stops only at READs and atomics.
+    /// Between `oldest` and this packet, the cursor stops only at READs and atomics.
     skip_to: Psn,
-    /// The next packet asks for an acknowledgement in any case.
+    /// True if the next packet must ask for an acknowledgement.
     urgent: bool,
-    /// Set when the packets from here on were sent again, until there is progress: further signs of
-    /// the same loss change nothing.
+    /// The packet from which on all were sent again, until there is progress. Further signs of the
+    /// same loss are ignored.
     restarted: Option<Psn>,
-    /// The time by which an answer must have come.
+    /// The time at which the wait for an answer ends.
     timer: Option<Time>,
-    /// The responder was not ready: nothing is sent before this time.
+    /// The time before which nothing is sent, because the responder was not ready.
     not_ready_until: Option<Time>,
     retries: u8,
     rnr_retries: u8,
@@ -133,16 +134,16 @@ pub struct Requester {
     trip: RoundTrip,
     /// The window of congestion control, if there is one.
     window: Option<Window>,
-    /// Packets since the last one that asked for an acknowledgement.
+    /// Number of packets since the last one that asked for an acknowledgement.
     since_ack_request: u32,
-    /// No entry is started.
+    /// True if no entry may be started.
     paused: bool,
     failed: bool,
     counters: Counters,
 }
 
 impl Requester {
-    /// Makes a requester. It allocates its ledger here, and nothing later.
+    /// Creates a requester. It allocates memory for its ledger here only.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -173,7 +174,7 @@ impl Requester {
     /// Appends a work request.
     ///
     /// # Errors
-    /// The reason for which it is not taken.
+    /// The reason for which it is not accepted.
     pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
         let reliable = self.config.transport.is_reliable();
         let exists = match request.work {
@@ -197,8 +198,8 @@ impl Requester {
         }
     }
 
-    /// Takes the next completion, in the order of the queue. After the first that has failed, all
-    /// that follow are flushed, and the requester sends and receives nothing any more.
+    /// Returns the next completion, in the order of the queue. After the first one that has failed,
+    /// all others are flushed, and the requester sends and receives nothing any more.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let ended = self.pop_ended()?;
         let WorkRequest { id, signaled, .. } = ended.request;
@@ -220,20 +221,20 @@ impl Requester {
     }
 
     /// Ends the work request with this identifier, whose memory the caller could not read or write.
-    /// It is completed with [`Outcome::Local`] when all before it are; until then none behind it is
-    /// started. Does nothing if no such work request is in the ledger.
+    /// It completes with [`Outcome::Local`] after all requests before it. Until then no request
+    /// behind it is started. Does nothing if the ledger has no such work request.
     pub fn refuse(&mut self, id: u64) {
         self.ledger.fail(id, Outcome::Local);
     }
 
-    /// Ends all work: requests that have not been completed are flushed.
+    /// Ends all work: requests that are not completed are flushed.
     pub fn fail(&mut self) {
         self.failed = true;
         self.disarm();
         self.not_ready_until = None;
     }
 
-    /// Finishes started work requests and starts no others (state SQD), or goes on.
+    /// Stops to start work requests, while started ones continue (state SQD), or starts them again.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
@@ -250,20 +251,20 @@ impl Requester {
         self.failed
     }
 
-    /// The number of the next packet that was never sent (`sq_psn` of QUERY_QP).
+    /// Returns the number of the next packet that was never sent (`sq_psn` of QUERY_QP).
     #[must_use]
     pub const fn psn(&self) -> Psn {
         self.high
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Sends all packets again that have no answer. The first asks for an acknowledgement, since
-    /// the peer may be further than its answers that have arrived.
+    /// Sends all unanswered packets again. The first one asks for an acknowledgement, because the
+    /// peer may be ahead of its received answers.
     fn go_back(&mut self) {
         self.rewind();
         self.skip_to = self.executed;
@@ -272,14 +273,14 @@ impl Requester {
         self.trip.forget();
     }
 
-    /// Brings the cursor to the oldest packet.
+    /// Moves the cursor to the oldest packet.
     fn rewind(&mut self) {
         self.cursor = self.oldest;
         self.at = self.ledger.oldest();
     }
 
-    /// The distance from the oldest packet forwards to a number, if it is that of a packet that was
-    /// sent or the next one; else zero.
+    /// Returns the distance from the oldest packet forwards to a number, if it belongs to a sent
+    /// packet or to the next one; otherwise zero.
     const fn ahead(&self, psn: Psn) -> u32 {
         let ahead = psn.since(self.oldest);
         if ahead <= self.high.since(self.oldest) { ahead } else { 0 }

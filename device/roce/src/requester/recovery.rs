@@ -1,14 +1,15 @@
-//! Retransmission of lost packets alone, without a change of the format: hold and leap.
+//! Selective retransmission of lost packets without a change of the protocol: hold and leap.
 //!
-//! A peer may drop packets ahead of a missing one, or keep them. The answer to the missing packet
-//! shows which: a peer that keeps packets acknowledges more than that one. So when the first packet
-//! of a connection has been lost, the missing one is sent alone (one round trip), and the requester
-//! remembers the peer's behaviour. To a peer that keeps packets it sends only the missing ones. To
-//! one that drops them it sends everything again ("go back N"), as the specification says.
+//! A peer may drop packets behind a missing one, or hold them. The answer to the missing packet
+//! shows which: a peer that holds packets acknowledges more than that one. So when the first packet
+//! of a connection has been lost, only this packet is sent again (which takes one round trip), and
+//! the requester records the peer's behaviour. To a peer that holds packets it sends only the
+//! missing ones. To a peer that drops them it sends all packets again ("go back N"), as in the
+//! specification.
 //!
-//! The loss of the last packets before a pause is shown by nothing. Probes find it sooner than the
+//! No answer shows the loss of the last packets before a pause. Probes detect it sooner than the
 //! time-out of the QP, which is often half a second: the last packet is sent again after twice the
-//! round trip time, then the oldest. A duplicate is acknowledged again, and a gap makes a NAK.
+//! round trip time, then the oldest one. A duplicate is acknowledged again, and a gap causes a NAK.
 //! Probes do not count as retries.
 
 use std::time::Duration;
@@ -17,16 +18,16 @@ use super::Requester;
 use crate::psn::Psn;
 use crate::time::Time;
 
-/// The way in which lost packets are sent again.
+/// The method of retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// All from the lost one on, when the peer says so or the time is over.
+    /// All packets from the lost one on, after a NAK or a time-out.
     GoBackN,
-    /// Only those that were lost, if the peer keeps the others; with probes.
+    /// Only the lost packets, if the peer holds the others; with probes.
     Leap,
 }
 
-/// The peer's treatment of packets ahead of a missing one.
+/// The peer's treatment of packets behind a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Peer {
     #[default]
@@ -35,20 +36,21 @@ enum Peer {
     Drops,
 }
 
-/// Probes before the time-out.
+/// Number of probes before the time-out.
 const PROBES: u8 = 2;
-/// The earliest probe. Threads on both sides sleep and wake.
+/// The minimum time before a probe, because threads on both sides sleep and wake.
 const EARLIEST: Duration = Duration::from_micros(200);
-/// Holes in a row of one packet each, after which a peer does not seem to keep anything.
+/// Number of consecutive holes of one packet each, after which the peer is assumed to drop packets.
 const SINGLE_HOLES: u8 = 3;
 
 /// The state of recovery.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
     peer: Peer,
-    /// The missing packet that was sent alone, until its answer comes.
+    /// The missing packet that was sent alone, until its answer arrives.
     asked: Option<Psn>,
-    /// The packet at the cursor is sent alone: then the cursor goes on behind all that was sent.
+    /// True if the packet at the cursor is sent alone. The cursor then moves behind all sent
+    /// packets.
     alone: bool,
     single_holes: u8,
     probes: u8,
@@ -77,26 +79,26 @@ impl Repair {
         self.asked.is_some() && !self.alone && self.peer == Peer::Unknown
     }
 
-    /// Notes that everything is sent again now.
+    /// Records that all packets are sent again.
     pub(super) const fn reset(&mut self) {
         self.asked = None;
         self.alone = false;
     }
 
-    /// Notes that there was progress, so probes may follow again.
+    /// Records progress, so that probes may follow again.
     pub(super) const fn progressed(&mut self) {
         self.probes = PROBES;
     }
 }
 
 impl Requester {
-    /// The oldest packet is missing at the peer: sends it again, alone if the peer may have kept
-    /// what was sent behind it.
+    /// Handles a packet that is missing at the peer: sends it again, alone if the peer may have
+    /// held the packets behind it.
     pub(super) fn repair(&mut self) {
         if !self.restart() || self.config.recovery == Recovery::GoBackN {
             return;
         }
-        // The answer to a READ does not show whether packets were kept behind it.
+        // The answer to a READ does not show whether packets behind it were held.
         let shows = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| !entry.has_answer());
         if self.repair.peer == Peer::Keeps || (self.repair.peer == Peer::Unknown && shows) {
             self.repair.alone = true;
@@ -104,21 +106,21 @@ impl Requester {
         }
     }
 
-    /// The packet that was to be sent alone has been sent: goes on behind all that was sent.
+    /// Handles the sending of a packet that is sent alone: continues behind all sent packets.
     pub(super) fn leap(&mut self) {
         self.repair.alone = false;
         self.cursor = self.high;
         self.at = self.ledger.started();
         let last = self.at.checked_sub(1).and_then(|at| self.ledger.get(at));
         if last.is_some_and(|last| last.span.end() != self.high) {
-            // The last one is sent in part.
+            // The last entry has been sent in part.
             self.at -= 1;
         }
     }
 
-    /// Learns from an answer whether the peer has kept packets behind the one that was sent alone.
-    /// `further` says that it answers a packet behind all that it acknowledges: to a packet that it
-    /// has not kept, the peer cannot answer.
+    /// Learns from an answer whether the peer has held packets behind the one that was sent alone.
+    /// `further` is true if the answer is for a packet behind all that it acknowledges: the peer
+    /// cannot answer a packet that it has not held.
     pub(super) fn learn(&mut self, further: bool) {
         let Some(asked) = self.repair.asked.filter(|asked| asked.is_before(self.oldest)) else {
             return;
@@ -134,7 +136,7 @@ impl Requester {
         }
     }
 
-    /// Sets the time of the next probe, if there is to be one.
+    /// Sets the time of the next probe, if there will be one.
     pub(super) fn arm_probe(&mut self, now: Time) {
         let wait = self.trip.smoothed().filter(|_| self.config.recovery == Recovery::Leap);
         let reads = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| entry.has_answer());
@@ -145,7 +147,7 @@ impl Requester {
     }
 
     /// Sends a packet again to find out whether packets have been lost: first the last one, then
-    /// the oldest one that is answered by itself.
+    /// the oldest one that has an answer of its own.
     pub(super) fn probe(&mut self, now: Time) {
         self.repair.probe_at = None;
         if self.oldest == self.high || self.cursor != self.high || self.repair.alone {
@@ -174,7 +176,8 @@ impl Requester {
     }
 
     /// Moves the cursor from the oldest packet to the first READ or atomic, if there is one. A
-    /// responder does not acknowledge a duplicate before it, because its answer does that, too.
+    /// responder does not acknowledge a duplicate before it, because its answer also acknowledges
+    /// the duplicate.
     fn skip_to_answer(&mut self) {
         let started = self.ledger.oldest()..self.ledger.started();
         let answered = |at: &usize| self.ledger.get(*at).is_some_and(|entry| entry.has_answer());

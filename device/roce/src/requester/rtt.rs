@@ -1,5 +1,5 @@
-//! The smoothed round trip time (RFC 6298), measured with packets that were sent once
-//! (Karn's rule: an answer to a packet that was sent twice may be one to either).
+//! The smoothed round trip time (RFC 6298), measured with packets that were sent once (Karn's
+//! algorithm: an answer to a packet that was sent twice could be for either).
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
-    /// A packet that asked for an acknowledgement, and when it was sent.
+    /// A packet that asked for an acknowledgement, and its time of sending.
     sample: Option<(Psn, Time)>,
 }
 
 impl RoundTrip {
-    /// Notes that a packet that asks for an acknowledgement is sent for the first time.
+    /// Records that a packet that asks for an acknowledgement is sent for the first time.
     pub(super) fn sent(&mut self, psn: Psn, now: Time) {
         self.sample.get_or_insert((psn, now));
     }
 
-    /// Forgets the measurement in progress, because packets are sent again.
+    /// Discards the measurement in progress, because packets are sent again.
     pub(super) const fn forget(&mut self) {
         self.sample = None;
     }
 
-    /// Notes that all before `oldest` has been answered; returns the time that it took, if one was
-    /// measured.
+    /// Records that all packets before `oldest` have been answered. Returns the round trip time, if
+    /// it was measured.
     pub(super) fn answered(&mut self, oldest: Psn, now: Time) -> Option<Duration> {
         let (_, sent) = self.sample.take_if(|(psn, _)| psn.is_before(oldest))?;
         let time = now.since(sent);
@@ -37,7 +37,7 @@ impl RoundTrip {
         Some(time)
     }
 
-    /// The smoothed time, if any was measured.
+    /// Returns the smoothed time, if any was measured.
     pub(super) const fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }

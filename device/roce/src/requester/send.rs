@@ -15,23 +15,23 @@ pub struct Transmit {
     pub head: Head,
     /// The operation.
     pub body: Body,
-    /// The work request whose bytes it carries.
+    /// The work request with its bytes.
     pub id: u64,
     /// The range of its bytes.
     pub range: Range<u32>,
 }
 
-/// The packet that the cursor stands at.
+/// The packet at the cursor.
 #[derive(Clone, Copy)]
 struct Upcoming {
     entry: Entry,
-    /// True if the entry gets its numbers with this packet.
+    /// True if the entry gets its sequence numbers with this packet.
     starts: bool,
 }
 
 impl Requester {
-    /// Returns the next packet to send, if one may be sent now. The caller copies the bytes that it
-    /// names; if it cannot, it calls [`Self::refuse`] and does not send the packet.
+    /// Returns the next packet to send, if one may be sent now. The caller copies its bytes. If it
+    /// cannot, it calls [`Self::refuse`] and does not send the packet.
     pub fn next(&mut self, now: Time) -> Option<Transmit> {
         if self.failed || self.not_ready_until.is_some() {
             return None;
@@ -70,9 +70,9 @@ impl Requester {
         Some(transmit)
     }
 
-    /// Moves the cursor over SENDs and WRITEs that need not be sent again while the answer of a
-    /// READ or atomic before them is missing: those that an acknowledgement has covered, or that no
-    /// sign of loss concerns.
+    /// Moves the cursor over SENDs and WRITEs that need not be sent again while the answer of an
+    /// earlier READ or atomic is missing: those that are acknowledged, or that no sign of loss
+    /// concerns.
     fn skip(&mut self) {
         let end = if self.ahead(self.executed) > self.ahead(self.skip_to) {
             self.executed
@@ -93,7 +93,7 @@ impl Requester {
         }
     }
 
-    /// Finds the packet that the cursor stands at, unless it has to wait.
+    /// Returns the packet at the cursor, unless it must wait.
     fn upcoming(&self) -> Option<Upcoming> {
         let entry = *self.ledger.get(self.at)?;
         if entry.failed.is_some() || self.repair.is_waiting() {
@@ -121,7 +121,7 @@ impl Requester {
         (!waits).then_some(Upcoming { entry: Entry { span, ..entry }, starts: true })
     }
 
-    /// Makes the packet at the cursor.
+    /// Generates the packet at the cursor.
     fn make(&self, entry: &Entry) -> Transmit {
         let (psn, mtu) = (self.cursor, self.config.mtu);
         let request = &entry.request;
@@ -139,8 +139,8 @@ impl Requester {
         }
     }
 
-    /// Moves the cursor behind the packet. The request of a READ takes as many numbers as its
-    /// answer has packets.
+    /// Moves the cursor behind the packet. The request of a READ uses as many numbers as its answer
+    /// has packets.
     fn move_cursor(&mut self, entry: &Entry) {
         let next = if entry.has_answer() { entry.span.end() } else { self.cursor.next() };
         self.move_cursor_to(next, next == entry.span.end());
@@ -154,8 +154,8 @@ impl Requester {
         self.at += usize::from(ends);
     }
 
-    /// A packet asks for an acknowledgement if its message must be reported, if no packet can
-    /// follow at once, and at the latest when a quarter of the window has not asked.
+    /// Returns whether a packet asks for an acknowledgement: because its message must be reported,
+    /// because no packet can follow at once, or because a quarter of the window has not asked.
     fn asks_for_acknowledgement(&self, entry: &Entry, sent: Psn) -> bool {
         let ends = sent.next() == entry.span.end();
         let quarter = (self.window() / 4).max(1);
@@ -166,13 +166,13 @@ impl Requester {
             || self.upcoming().is_none()
     }
 
-    /// The number of packets that may be outstanding.
+    /// Returns the maximum number of outstanding packets.
     fn window(&self) -> u32 {
         let allowed = self.window.map_or(u32::MAX, |window| window.packets());
         self.config.window.min(allowed)
     }
 
-    /// Settles an unreliable packet that has left. No answer to it will come.
+    /// Settles an unreliable packet that has been sent. It has no answer.
     fn left(&mut self) {
         self.counters.sent += 1;
         self.oldest = self.cursor;

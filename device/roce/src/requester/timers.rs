@@ -1,18 +1,18 @@
-//! Time-outs: no answer came, or the responder was not ready.
+//! Time-outs: a missing answer, or a responder that was not ready.
 
 use super::Requester;
 use super::work::Outcome;
 use crate::time::Time;
 
 impl Requester {
-    /// The moment at which [`Self::expire`] has to be called, if nothing happens before. A
-    /// requester with a deadline may still have packets to send.
+    /// Returns the time at which [`Self::expire`] must be called, unless something happens before.
+    /// A requester with a deadline may still have packets to send.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         [self.timer, self.repair.probe_at, self.not_ready_until].into_iter().flatten().min()
     }
 
-    /// Acts on a deadline that has come.
+    /// Handles expired timers.
     pub fn expire(&mut self, now: Time) {
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;
@@ -26,19 +26,19 @@ impl Requester {
         }
     }
 
-    /// Starts the timer, if there is one, and the one of the next probe.
+    /// Starts the time-out, if there is one, and the timer of the next probe.
     pub(super) fn arm(&mut self, now: Time) {
         self.timer = self.config.timeout.duration().map(|duration| now.plus(duration));
         self.arm_probe(now);
     }
 
-    /// Stops both.
+    /// Stops both timers.
     pub(super) fn disarm(&mut self) {
         self.timer = None;
         self.repair.probe_at = None;
     }
 
-    /// No answer came: sends all again that is outstanding, or gives up.
+    /// Handles a missing answer: sends all outstanding packets again, or fails.
     fn timed_out(&mut self, now: Time) {
         self.counters.timeouts += 1;
         match self.retries.checked_sub(1) {

@@ -4,7 +4,7 @@ use crate::wire::headers::{AtomicEth, Imm, Reth};
 use crate::wire::numbers::{Rkey, Srqn};
 use crate::wire::{Part, Request, SendEnd};
 
-/// The longest message, in bytes (IBTA volume 1, 9.7.7.1).
+/// Maximum length of a message in bytes (IBTA volume 1, 9.7.7.1).
 pub const MESSAGE_MAX: u32 = 1 << 31;
 
 /// Memory of the peer.
@@ -19,7 +19,7 @@ pub struct Remote {
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// SEND, with the header that its last packet brings.
+    /// SEND, with the header of its last packet.
     Send(SendEnd),
     /// RDMA WRITE, with or without immediate data.
     Write(Remote, Option<Imm>),
@@ -29,7 +29,7 @@ pub enum Work {
     CompareSwap {
         /// The word.
         word: Remote,
-        /// The value that it must have.
+        /// The value that the word must have.
         compare: u64,
         /// Its new value.
         swap: u64,
@@ -56,14 +56,14 @@ impl Work {
         matches!(self, Self::Read(_))
     }
 
-    /// Returns whether its last packet may ask for a solicited event: one that completes a receive
-    /// (rxe_req.c, `init_req_packet`).
+    /// Returns whether its last packet may ask for a solicited event, because it completes a
+    /// receive (rxe_req.c, `init_req_packet`).
     pub(super) const fn completes_a_receive(&self) -> bool {
         matches!(self, Self::Send(_) | Self::Write(_, Some(_)))
     }
 
-    /// The request that the packet at `offset` makes; `length` is that of the message, `last` says
-    /// that no packet follows.
+    /// Returns the request of the packet at `offset`. `length` is that of the message, and `last`
+    /// is true if no packet follows.
     pub(super) fn request(&self, length: u32, offset: u32, last: bool) -> Request {
         let first = offset == 0;
         match *self {
@@ -93,24 +93,24 @@ pub struct WorkRequest {
     pub id: u64,
     /// The operation.
     pub work: Work,
-    /// Bytes of the message; of atomics 8.
+    /// Length of the message in bytes; 8 for atomics.
     pub length: u32,
-    /// Asks for a solicited event where the message arrives.
+    /// True if it asks for a solicited event at the receiver.
     pub solicited: bool,
-    /// Its success is reported, so it must be acknowledged soon.
+    /// True if its success is reported, so that it must be acknowledged soon.
     pub signaled: bool,
-    /// It starts only when all READs and atomics before it have ended.
+    /// True if it starts only after all READs and atomics before it have ended.
     pub fence: bool,
-    /// XRC: the SRQ that the message is for.
+    /// The SRQ for the message, with XRC.
     pub srqn: Srqn,
 }
 
-/// The reason for which a work request is not taken.
+/// The reason for which a work request is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// The ledger is full.
     Full,
-    /// The message is too long, or not 8 bytes for an atomic.
+    /// The message is too long, or an atomic does not have 8 bytes.
     Length,
     /// The transport does not have the operation.
     Operation,
@@ -123,13 +123,13 @@ pub enum Rejected {
 pub enum Outcome {
     /// It was executed.
     Success,
-    /// It was not, since one before it has failed.
+    /// It was not executed, because an earlier one has failed.
     Flushed,
     /// The caller could not read or write its own memory ([`super::Requester::refuse`]).
     Local,
-    /// An answer had more or fewer bytes than were asked for.
+    /// The length of an answer was wrong.
     LocalLength,
-    /// An answer was not one to the request.
+    /// An answer did not match the request.
     BadResponse,
     /// NAK "invalid request".
     RemoteInvalidRequest,
@@ -137,9 +137,9 @@ pub enum Outcome {
     RemoteAccess,
     /// NAK "remote operational error".
     RemoteOperational,
-    /// No answer came, however often it was sent.
+    /// There was no answer, and no retry is left.
     RetryExceeded,
-    /// The responder was not ready, however often it was asked.
+    /// The responder was not ready, and no retry is left.
     RnrRetryExceeded,
 }
 
@@ -150,6 +150,6 @@ pub struct Completion {
     pub id: u64,
     /// Its outcome.
     pub outcome: Outcome,
-    /// As the work request says.
+    /// True if the work request was signaled.
     pub signaled: bool,
 }

@@ -1,22 +1,23 @@
-//! Tasks of the caller of a responder, and their results.
+//! The caller's tasks for packets, and their results.
 
 use super::held::Slot;
 use crate::wire::headers::{AtomicEth, Imm, Reth};
 use crate::wire::numbers::Srqn;
 use crate::wire::{Nak, SendEnd};
 
-/// The task of the caller for a packet.
+/// The caller's task for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has to be executed; [`super::Responder::end`] is due then, before any other packet.
+    /// It must be executed. [`super::Responder::end`] must be called before any other packet is
+    /// processed.
     Execute(Arrival),
-    /// A packet before it is missing. The caller may keep its bytes in this slot, and has to offer
-    /// them again when [`super::Responder::next_held`] asks for them. What it does not keep is
-    /// lost.
+    /// An earlier packet is missing. The caller may store the bytes in this slot, and passes them
+    /// again when [`super::Responder::next_held`] returns the slot. Bytes that it does not store
+    /// are lost.
     Keep(Slot),
-    /// It was executed before; an answer is due.
+    /// It was executed before. An answer is pending.
     Duplicate,
-    /// It breaks the rules. The connection has failed; a NAK is due.
+    /// It violates the protocol. The connection has failed, and a NAK is pending.
     Refused(Nak),
 }
 
@@ -25,16 +26,16 @@ pub enum Step {
 pub struct Arrival {
     /// The operation.
     pub work: Arriving,
-    /// Bytes of the message that came earlier.
+    /// Number of bytes of the message before this packet.
     pub at: u32,
-    /// Bytes of it in this packet.
+    /// Number of bytes of the message in this packet.
     pub bytes: u32,
-    /// Asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
-    /// The number of the message among all that this responder has begun, by which keys that are
-    /// good for one message know it.
+    /// The number of the message among all that this responder has begun. It identifies the message
+    /// to keys that are valid for one message.
     pub number: u64,
-    /// XRC: the SRQ that the message is for.
+    /// The SRQ for the message, with XRC.
     pub srqn: Srqn,
 }
 
@@ -42,11 +43,11 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arriving {
     /// Bytes for the next receive, or for the one that the message is filling. The length of the
-    /// message is known with its last packet, which brings its end.
+    /// message is known with its last packet, which has `Some`.
     Send(Option<SendEnd>),
-    /// Bytes for memory, whose whole length is known. The last packet brings `Some`.
+    /// Bytes for memory, whose total length is known. The last packet has `Some`.
     Write(Reth, Option<Option<Imm>>),
-    /// Memory to read: it is checked now, and read when the answers are sent.
+    /// Memory to read. It is checked now, and read when the answers are sent.
     Read(Reth),
     /// A word to exchange.
     CompareSwap(AtomicEth),
@@ -59,13 +60,13 @@ pub enum Arriving {
 pub enum Verdict {
     /// The bytes have been placed, or may be read.
     Executed,
-    /// The atomic has been executed; its word had this value.
+    /// The atomic has been executed. This was the old value of its word.
     Old(u64),
-    /// There is no receive: nothing was done, and the packet has to come again.
+    /// There is no receive. Nothing was done, and the packet must be sent again.
     NotReady,
     /// The operation is not enabled for the QP, or the receive is too short.
     Invalid,
-    /// The key does not allow it.
+    /// The key does not allow the access.
     Access,
     /// The QP's own queue or memory is faulty.
     Operational,

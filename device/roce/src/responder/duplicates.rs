@@ -1,5 +1,5 @@
-//! Requests that were executed before. Either their answer was lost, or the network has doubled
-//! them. They are never executed again and never refused (IBTA volume 1, 9.7.5.1.2).
+//! Requests that were executed before, because their answer was lost, or because the network has
+//! duplicated them. They are never executed again and never refused (IBTA volume 1, 9.7.5.1.2).
 
 use super::{Responder, Step};
 use crate::discard::Discard;
@@ -33,10 +33,10 @@ impl Responder {
         Ok(Step::Duplicate)
     }
 
-    /// Acknowledges all that has been executed, unless a READ or atomic came later than the
-    /// duplicate. Then its answer acknowledges the duplicate, too, and the requester asks for that
-    /// answer again if it was lost. An acknowledgement of its own could arrive within that answer,
-    /// which ends a connection of rxe (rxe_comp.c, `check_psn`; hfi1 rc.c, `rc_rcv_error`).
+    /// Acknowledges all executed requests, unless a READ or atomic arrived later than the
+    /// duplicate. In that case its answer acknowledges the duplicate, too, and the requester asks
+    /// for that answer again if it was lost. A separate acknowledgement could arrive within that
+    /// answer, which ends a connection of rxe (rxe_comp.c, `check_psn`; hfi1 rc.c, `rc_rcv_error`).
     fn acknowledge_again(&mut self, psn: Psn) {
         let last = self.expected.previous();
         if !self.resources.has_behind(psn) && self.ack.is_none_or(|due| due.is_before(last)) {

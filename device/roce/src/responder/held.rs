@@ -1,22 +1,22 @@
-//! Packets that have come before one that is missing.
+//! Packets that arrived out of order, after a missing one.
 //!
-//! Holding them changes nothing on the wire: to the peer it looks like a network that has delayed
-//! them. They are executed in order when the missing one has come, so the peer has to send only
-//! that one again. The bytes are the caller's to keep, in slots that are named here.
+//! Holding them does not change the protocol: to the peer it looks like a network that has delayed
+//! them. They are executed in order when the missing packet has arrived, so the peer only has to
+//! send that packet again. The caller stores the bytes, in slots that are assigned here.
 
 use crate::psn::Psn;
 
-/// The most packets that are held.
+/// Maximum number of held packets.
 pub(super) const MOST: u32 = 255;
 
 const WORDS: usize = 4;
 
-/// A place for a packet, 0 to 255.
+/// A slot for a packet, 0 to 255.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(u8);
 
 impl Slot {
-    /// The place as an index.
+    /// Returns the slot as an index.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -32,12 +32,13 @@ impl Slot {
     }
 }
 
-/// The slots that are in use. They stand for the numbers that follow the expected one.
+/// The slots in use. They belong to the numbers after the expected one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held([u64; WORDS]);
 
 impl Held {
-    /// Returns the slot for a packet that is at most [`MOST`] ahead; `None` if it is held already.
+    /// Returns a slot for a packet that is at most [`MOST`] ahead, or `None` if the packet is held
+    /// already.
     pub(super) fn hold(&mut self, psn: Psn) -> Option<Slot> {
         let slot = Slot::of(psn);
         let (word, bit) = slot.word_and_bit();
@@ -47,7 +48,7 @@ impl Held {
         new.then_some(slot)
     }
 
-    /// Returns the slot of a packet if it is held, and holds it no longer.
+    /// Returns the slot of a held packet, and frees it.
     pub(super) fn release(&mut self, psn: Psn) -> Option<Slot> {
         let slot = Slot::of(psn);
         let (word, bit) = slot.word_and_bit();
@@ -57,8 +58,8 @@ impl Held {
         was.then_some(slot)
     }
 
-    /// Holds none of `count` packets any longer. Their numbers belong to the answer of a READ, so
-    /// no packet may have them.
+    /// Frees the slots of `count` packets. Their numbers belong to the answer of a READ, so no
+    /// packet may have them.
     pub(super) fn forget(&mut self, first: Psn, count: u32) {
         if count > MOST {
             *self = Self::default();

@@ -1,8 +1,8 @@
 //! The order of the packets of a message, and their lengths.
 //!
-//! A FIRST is followed by MIDDLEs and a LAST of the same kind; everything else stands between
-//! messages (rxe_resp.c, `check_op_seq`). All packets of a message but the last carry as many bytes
-//! as the path MTU says (C9-92, C9-94). The packets of a WRITE carry as many bytes as its first one
+//! A FIRST is followed by MIDDLEs and a LAST of the same operation; all other packets are between
+//! messages (rxe_resp.c, `check_op_seq`). All packets of a message except the last have the length
+//! of the path MTU (C9-92, C9-94). The packets of a WRITE have as many bytes as its first packet
 //! has announced.
 
 use super::arrival::{Arrival, Arriving};
@@ -10,17 +10,17 @@ use crate::wire::headers::{AtomicEth, Reth};
 use crate::wire::numbers::Srqn;
 use crate::wire::{Mtu, Part, Request};
 
-/// The longest message, in bytes.
+/// Maximum length of a message in bytes.
 const MESSAGE_MAX: u32 = 1 << 31;
 
 /// The message in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// No message: the next packet begins one.
+    /// There is no message in progress. The next packet begins one.
     None,
-    /// A SEND of which this many bytes have come, and its SRQ.
+    /// A SEND of which this many bytes have arrived, and its SRQ.
     Send { bytes: u32, srqn: Srqn },
-    /// A WRITE of which this many bytes have come.
+    /// A WRITE of which this many bytes have arrived.
     Write { reth: Reth, bytes: u32, srqn: Srqn },
 }
 
@@ -33,19 +33,19 @@ impl Numbers {
         Self(self.0.wrapping_add(1))
     }
 
-    /// The number of the message that was begun last.
+    /// Returns the number of the last message that was begun.
     pub(super) const fn current(self) -> u64 {
         self.0
     }
 }
 
-/// A packet that is in its place.
+/// A packet that is allowed at its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accepted {
     pub(super) arrival: Arrival,
-    /// The message in progress when the packet has been executed.
+    /// The message in progress after the packet has been executed.
     pub(super) next: Message,
-    /// Sequence numbers that the packet and its answer take.
+    /// Number of sequence numbers of the packet and its answer.
     pub(super) count: u32,
     /// True if it begins a message.
     pub(super) begins: bool,
@@ -55,7 +55,7 @@ pub(super) struct Accepted {
     pub(super) answers: bool,
 }
 
-/// The packet breaks the rules: NAK "invalid request".
+/// The packet violates the protocol: NAK "invalid request".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
@@ -113,14 +113,14 @@ impl Message {
                 aligned(&atomic)?;
                 Ok(numbers.whole(Arriving::FetchAdd(atomic), srqn, 1))
             }
-            // FLUSH and ATOMIC WRITE are not offered.
+            // FLUSH and ATOMIC WRITE are not supported.
             Request::Read(_) | Request::Flush(..) | Request::AtomicWrite(_) => Err(Invalid),
         }
     }
 }
 
 impl Numbers {
-    /// A packet of a SEND or WRITE, after which `next` is in progress.
+    /// Returns a packet of a SEND or WRITE, after which `next` is in progress.
     const fn part(
         self,
         (work, srqn): (Arriving, Srqn),
@@ -133,7 +133,7 @@ impl Numbers {
         Accepted { arrival, next, count: 1, begins, completes, answers: false }
     }
 
-    /// A request with an answer of its own, of `count` packets.
+    /// Returns a request with an answer of its own, of `count` packets.
     const fn whole(self, work: Arriving, srqn: Srqn, count: u32) -> Accepted {
         let number = self.next().current();
         let arrival = Arrival { work, at: 0, bytes: 0, solicited: false, number, srqn };
@@ -152,12 +152,12 @@ fn fits<S: Copy, E: Copy>(part: Part<S, E>, bytes: u32, mtu: Mtu) -> Result<(), 
     if fits { Ok(()) } else { Err(Invalid) }
 }
 
-/// Adds the bytes of a packet to those that came earlier.
+/// Returns the number of bytes including those of a packet, if it is at most `most`.
 fn sum(at: u32, bytes: u32, most: u32) -> Result<u32, Invalid> {
     at.checked_add(bytes).filter(|total| *total <= most).ok_or(Invalid)
 }
 
-/// The word of an atomic is aligned (C9-129).
+/// Checks that the word of an atomic is aligned (C9-129).
 fn aligned(atomic: &AtomicEth) -> Result<(), Invalid> {
     if atomic.addr.is_multiple_of(8) { Ok(()) } else { Err(Invalid) }
 }

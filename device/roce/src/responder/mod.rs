@@ -1,13 +1,13 @@
 //! The receiving half of a reliable connection: RC and the target of XRC.
 //!
-//! Requests go in ([`Responder::receive`]). The task that a request makes comes out as an
-//! [`Arrival`]; the caller does it and reports the result ([`Responder::end`]). Only then does the
-//! responder's state change, so a request that finds no receive leaves no trace. Answers come out
-//! when a batch of requests has been received ([`Responder::next_reply`]).
+//! Requests are passed to [`Responder::receive`]. It returns the task of a request as an
+//! [`Arrival`]; the caller executes it and reports the result by [`Responder::end`]. Only then does
+//! the responder's state change, so a request without a receive has no effect. Answers are returned
+//! by [`Responder::next_reply`] after a batch of requests.
 //!
-//! Each request is executed once, in the order of its number. A number behind the expected one is a
-//! duplicate: it is answered again from remembered data, and not executed. A number ahead of
-//! it shows that packets are missing.
+//! Each request is executed once, in the order of the numbers. A number before the expected one is
+//! a duplicate: it is answered again from stored data, and not executed. A number after it shows
+//! that packets are missing.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -41,37 +41,37 @@ use crate::wire::opcode::Transport;
 use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Mtu, Nak, Packet, Qpn, Request, Syndrome};
 
-/// Attributes of a responder.
+/// Configuration of a responder.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// RC or XRC.
     pub transport: Transport,
     /// The peer's QP, for answers.
     pub destination: Qpn,
-    /// Path MTU. Both ends must have the same.
+    /// The path MTU, which must be the same at both ends.
     pub mtu: Mtu,
     /// The number of the first packet.
     pub first_psn: Psn,
-    /// The time that a requester is told to wait when there is no receive.
+    /// The time for which a requester must wait if there is no receive.
     pub min_rnr_timer: RnrTimer,
-    /// READs and atomics that the peer may have outstanding (`max_dest_rd_atomic`).
+    /// Maximum number of outstanding READs and atomics of the peer (`max_dest_rd_atomic`).
     pub max_dest_rd_atomic: u8,
-    /// Packets ahead of the expected one that are kept, at most 255; 0 for none.
+    /// Maximum number of packets after a missing one that are held, at most 255; 0 for none.
     pub hold: u32,
 }
 
-/// Events that a responder counts.
+/// The counters of a responder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests, or packets of them, that were executed.
+    /// Packets of requests that were executed.
     pub executed: u64,
     /// Requests that had been executed before (`duplicate_request`).
     pub duplicates: u64,
-    /// Packets ahead of the expected one (`out_of_sequence`).
+    /// Packets that arrived out of order (`out_of_sequence`).
     pub early: u64,
-    /// Those among them that were kept.
+    /// Packets that were held.
     pub held: u64,
-    /// Answers of each kind.
+    /// Positive acknowledgements.
     pub acks: u64,
     /// NAKs for a missing packet.
     pub sequence_naks: u64,
@@ -91,16 +91,16 @@ struct Pending {
     ack_request: bool,
 }
 
-/// The reason for which the expected packet has to come again.
+/// The reason for which the expected packet must be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
-    /// It does not.
+    /// It need not be sent again.
     No,
-    /// It is missing; the requester is told when the batch ends.
+    /// It is missing. The requester is told at the end of the batch.
     Missing,
-    /// It is missing, and the requester has been told. It is told once (C9-115).
+    /// It is missing, and the requester has been told. This is done once (C9-115).
     Told,
-    /// It found no receive. Nothing else is received until it has come again.
+    /// There was no receive for it. Nothing else is received before it arrives again.
     NotReady,
 }
 
@@ -110,29 +110,29 @@ pub struct Responder {
     config: Config,
     /// The number of the next request to execute.
     expected: Psn,
-    /// Messages that have been executed.
+    /// Number of messages that have been executed.
     msn: Msn,
-    /// Messages that have been begun, for keys that are good for one message.
+    /// Number of messages that have been begun, for keys that are valid for one message.
     numbers: Numbers,
     message: Message,
     pending: Option<Pending>,
     waiting: Waiting,
     held: Held,
-    /// True if the next packet to process is one that was kept.
+    /// True if the next packet to process is a held one.
     from_held: bool,
-    /// True if kept packets that request an acknowledgement get one.
+    /// True if held packets that request an acknowledgement get one.
     acks_held: bool,
     resources: Resources,
-    /// The last packet that an acknowledgement is due for.
+    /// The last packet for which an acknowledgement is pending.
     ack: Option<Psn>,
-    /// A negative answer that is due, and its number.
+    /// A pending negative answer, and its number.
     refusal: Option<(Psn, Syndrome)>,
     failed: bool,
     counters: Counters,
 }
 
 impl Responder {
-    /// Makes a responder. It allocates room for READs and atomics here, and nothing later.
+    /// Creates a responder. It allocates memory for READs and atomics here only.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
         config.hold = config.hold.min(held::MOST);
@@ -155,7 +155,7 @@ impl Responder {
         }
     }
 
-    /// Takes a request.
+    /// Processes a request.
     ///
     /// # Errors
     /// The reason for which it is dropped.
@@ -188,12 +188,12 @@ impl Responder {
         }
     }
 
-    /// The expected request.
+    /// Processes the expected request.
     ///
     /// If a requester that has received a NAK sends the missing packet again without a request for
     /// an acknowledgement, it also sends all later packets again, and requests an acknowledgement
-    /// at their end. Packets that were kept are therefore not acknowledged before. After such an
-    /// acknowledgement rxe would not send those packets a third time: if the last one was lost, it
+    /// at their end. Held packets are therefore not acknowledged before that. After an earlier
+    /// acknowledgement, rxe would not send those packets a third time: if the last one was lost, it
     /// would wait for ever (rxe_comp.c, `COMPST_UPDATE_COMP`).
     fn in_order(&mut self, request: Request, packet: &Packet<'_>) -> Step {
         let kept = mem::take(&mut self.from_held);
@@ -218,8 +218,8 @@ impl Responder {
         }
     }
 
-    /// A request ahead of the expected one: packets are missing. The requester is told at the end
-    /// of the batch, since the missing one may only have been overtaken.
+    /// Handles a request out of order, after a missing one. The requester is told at the end of the
+    /// batch, because the missing packet may only have been overtaken.
     fn early(&mut self, psn: Psn) -> Result<Step, Discard> {
         self.counters.early += 1;
         match self.waiting {
@@ -238,10 +238,10 @@ impl Responder {
         self.config.min_rnr_timer = timer;
     }
 
-    /// Ends the request that [`Step::Execute`] asked for.
+    /// Ends the request of [`Step::Execute`].
     ///
-    /// Returns the NAK with which the connection has failed, if it has. The caller moves its QP to
-    /// the error state then; answers that are due are still to be sent.
+    /// Returns the NAK with which the connection has failed, if it has. The caller then moves its
+    /// QP to the error state. Pending answers must still be sent.
     pub fn end(&mut self, verdict: Verdict) -> Option<Nak> {
         let pending = self.pending.take()?;
         let atomic = matches!(pending.request, Request::CompareSwap(_) | Request::FetchAdd(_));
@@ -264,7 +264,7 @@ impl Responder {
         Some(nak)
     }
 
-    /// A request has been executed: everything moves on.
+    /// Updates the state after a request has been executed.
     fn executed(&mut self, pending: &Pending, old: Option<u64>) -> Option<Nak> {
         let psn = self.expected;
         let Accepted { next, count, completes, begins, answers, .. } = pending.accepted;
@@ -287,7 +287,7 @@ impl Responder {
         None
     }
 
-    /// Answers the expected request with a NAK, after which the connection is over.
+    /// Answers the expected request with a NAK, which ends the connection.
     fn refuse(&mut self, nak: Nak) -> Step {
         self.fail(self.expected, nak);
         Step::Refused(nak)
@@ -300,8 +300,9 @@ impl Responder {
         self.held = Held::default();
     }
 
-    /// Returns the slot of the expected packet if the caller has kept it: that packet has to be
-    /// received now. This is asked before answers are taken, until it returns `None`.
+    /// Returns the slot of the expected packet if the caller has stored it. The caller must pass
+    /// this packet to [`Self::receive`] now. It calls this before it takes answers, until this
+    /// returns `None`.
     pub fn next_held(&mut self) -> Option<Slot> {
         if self.failed || self.pending.is_some() {
             return None;
@@ -323,13 +324,13 @@ impl Responder {
         self.failed
     }
 
-    /// The number of the next request to execute (`rq_psn` of QUERY_QP).
+    /// Returns the number of the next request to execute (`rq_psn` of QUERY_QP).
     #[must_use]
     pub const fn expected(&self) -> Psn {
         self.expected
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

@@ -1,8 +1,8 @@
 //! Answers, in the order of the requests.
 //!
-//! First come the answers of READs and atomics. Each acknowledges all requests before it. A NAK or
-//! an acknowledgement comes when none of them is due, so it overtakes nothing. One acknowledgement
-//! answers all requests of a batch.
+//! The answers of READs and atomics come first. Each acknowledges all requests before it. A NAK or
+//! an acknowledgement is sent when none of them is pending, so it overtakes nothing. One
+//! acknowledgement answers all requests of a batch.
 
 use super::resources::{Answer, Resource};
 use super::{Responder, Waiting};
@@ -18,33 +18,34 @@ pub struct Reply {
     pub head: Head,
     /// The answer.
     pub body: Body,
-    /// The memory whose bytes it carries: the caller copies them, or calls
-    /// [`Responder::fail_reply`] if it cannot.
+    /// The memory with its bytes. The caller copies them, or calls [`Responder::fail_reply`] if it
+    /// cannot.
     pub read: Option<ReadSegment>,
 }
 
-/// Memory that a packet of an answer to a READ carries.
+/// The memory for a packet of the answer to a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
     /// The first address.
     pub addr: u64,
-    /// The key, which has to be checked again: it may have ended since the request came.
+    /// The key, which must be checked again, because it may have been invalidated since the request
+    /// arrived.
     pub key: Rkey,
-    /// Bytes, at most the path MTU.
+    /// Number of bytes, at most the path MTU.
     pub length: u32,
     /// The number of the message ([`super::Arrival::number`]).
     pub number: u64,
 }
 
 impl Responder {
-    /// Returns the next answer to send. The caller takes answers when it has received a batch of
-    /// requests, and may leave some for later; a READ has as many as its bytes need.
+    /// Returns the next answer to send. The caller takes answers after it has received a batch of
+    /// requests, and may leave some for later. A READ has as many answers as its bytes need.
     pub fn next_reply(&mut self) -> Option<Reply> {
         if let Some((resource, progress)) = self.resources.due() {
             let reply = self.answer(&resource, progress.from, progress.next);
             self.resources.made(progress.next);
-            // It acknowledges all before it, and a late acknowledgement in the middle of an answer
-            // ends a connection of rxe (rxe_comp.c, `check_ack`).
+            // It acknowledges all requests before it, and a late acknowledgement in the middle of
+            // an answer ends a connection of rxe (rxe_comp.c, `check_ack`).
             if self.ack.is_some_and(|due| due.is_before(resource.span.first)) {
                 self.ack = None;
             }
@@ -57,7 +58,7 @@ impl Responder {
             return Some(self.acknowledgement(self.expected, Syndrome::Nak(Nak::Sequence)));
         }
         if let Some((psn, syndrome)) = self.refusal.take() {
-            // A NAK acknowledges all before it.
+            // A NAK acknowledges all requests before it.
             self.ack = None;
             return Some(self.acknowledgement(psn, syndrome));
         }
@@ -73,14 +74,14 @@ impl Responder {
         !self.resources.is_idle() || missing || self.refusal.is_some() || self.ack.is_some()
     }
 
-    /// Returns whether answers with the data of READs are due.
+    /// Returns whether answers with the data of READs are pending.
     #[must_use]
     pub fn is_reading(&self) -> bool {
         !self.resources.is_idle()
     }
 
     /// Replaces an answer whose memory could not be read: the READ is refused, and the connection
-    /// over.
+    /// has ended.
     pub fn fail_reply(&mut self, reply: &Reply, nak: Nak) {
         self.resources.stop();
         self.fail(reply.head.psn, nak);
@@ -95,7 +96,7 @@ impl Responder {
         Reply { head: self.head(psn), body: Body::Response(body), read: None }
     }
 
-    /// One packet of the answer to a READ, or the answer to an atomic.
+    /// Returns one packet of the answer to a READ, or the answer to an atomic.
     fn answer(&self, resource: &Resource, from: Psn, psn: Psn) -> Reply {
         let aeth = Aeth::ack(self.msn);
         let head = self.head(psn);
@@ -117,7 +118,7 @@ impl Responder {
         }
     }
 
-    /// The memory that packet `psn` of an answer carries.
+    /// Returns the memory for packet `psn` of an answer.
     fn segment(&self, resource: &Resource, reth: &Reth, psn: Psn) -> ReadSegment {
         let mtu = self.config.mtu.bytes();
         let offset = psn.since(resource.span.first).wrapping_mul(mtu);

@@ -1,9 +1,9 @@
-//! READs and atomics that have been accepted: those that are to be answered, and the latest of
-//! those that were, whose answers may have been lost.
+//! READs and atomics that have been accepted: those whose answers are pending, and the latest
+//! answered ones, whose answers may have been lost.
 //!
-//! They are answered in order. A duplicate is answered again before those that have no answer yet.
-//! Answers behind it are not sent again by themselves, because the requester asks for each that it
-//! misses.
+//! They are answered in order. A duplicate is answered again before the pending ones. Answers
+//! behind it are not sent again automatically, because the requester asks for each one that is
+//! missing.
 
 use std::collections::VecDeque;
 
@@ -19,17 +19,17 @@ pub(super) struct Resource {
     pub(super) answer: Answer,
     /// The number of its message.
     pub(super) number: u64,
-    /// The progress of its answer when it is sent again.
+    /// The progress of its answer if it is sent again.
     again: Option<Progress>,
 }
 
-/// The data that an answer is made from.
+/// The data from which an answer is generated.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     /// The memory of a READ.
     Memory(Reth),
-    /// The request of an atomic, and the value that its word had. It is executed once, so the value
-    /// is kept.
+    /// The request of an atomic, and the old value of its word, which is stored because an atomic
+    /// is executed only once.
     Value(Request, u64),
 }
 
@@ -40,9 +40,10 @@ pub(super) struct Resources {
     capacity: usize,
     /// The number of entries at the front that have been answered.
     answered: usize,
-    /// The READ that is being answered: where its answer began, and its next packet.
+    /// The progress of the READ that is being answered: the beginning of its answer, and its next
+    /// packet.
     progress: Option<Progress>,
-    /// The number of those that are to be answered again.
+    /// The number of those that must be answered again.
     repeats: usize,
 }
 
@@ -59,12 +60,12 @@ impl Resources {
         Self { entries, capacity, answered: 0, progress: None, repeats: 0 }
     }
 
-    /// Returns whether the peer has more requests outstanding than it may.
+    /// Returns whether the peer has too many requests outstanding.
     pub(super) fn is_overrun(&self) -> bool {
         self.entries.len() - self.answered >= self.capacity
     }
 
-    /// Remembers a request that was accepted, and forgets the oldest that was answered.
+    /// Stores a request that was accepted, and removes the oldest answered one.
     pub(super) fn push(
         &mut self,
         first: Psn,
@@ -86,7 +87,8 @@ impl Resources {
         self.entries.push_back(Resource { span, answer, number: numbers.current(), again: None });
     }
 
-    /// The oldest that is to be answered, for the first time or again, and its progress.
+    /// Returns the oldest one whose answer is pending, for the first time or again, and its
+    /// progress.
     pub(super) fn due(&self) -> Option<(Resource, Progress)> {
         let resource = *self.entries.get(self.next())?;
         let first = resource.span.first;
@@ -94,7 +96,7 @@ impl Resources {
         Some((resource, begun.unwrap_or(Progress { from: first, next: first })))
     }
 
-    /// The place of the next one to answer.
+    /// Returns the index of the next one to answer.
     fn next(&self) -> usize {
         let again = |resource: &Resource| resource.again.is_some();
         let repeat = (self.repeats > 0).then(|| self.entries.iter().position(again)).flatten();
@@ -106,7 +108,7 @@ impl Resources {
         self.answered == self.entries.len() && self.repeats == 0
     }
 
-    /// Notes that the packet with this number of the answer that is due has been made.
+    /// Records that the packet with this number of the pending answer has been generated.
     pub(super) fn made(&mut self, psn: Psn) {
         let Some((resource, progress)) = self.due() else { return };
         let (at, ends) = (self.next(), psn == resource.span.last());
@@ -120,7 +122,7 @@ impl Resources {
         }
     }
 
-    /// Answers nothing more.
+    /// Discards all pending answers.
     pub(super) fn stop(&mut self) {
         self.answered = self.entries.len();
         self.progress = None;
@@ -128,7 +130,7 @@ impl Resources {
         self.entries.iter_mut().for_each(|resource| resource.again = None);
     }
 
-    /// Answers the request at a place again, from packet `psn` on, if that packet was sent.
+    /// Answers the request at an index again, from packet `psn` on, if that packet was sent.
     fn repeat(&mut self, at: usize, psn: Psn) {
         let again = Progress { from: psn, next: psn };
         if at < self.answered
@@ -152,8 +154,8 @@ impl Resources {
         self.entries.back().is_some_and(|resource| psn.is_before(resource.span.first))
     }
 
-    /// Answers a READ again from packet `psn` on, if `reth` is the rest of it there. Returns
-    /// whether that is so.
+    /// Answers a READ again from packet `psn` on, if `reth` is its remainder from there. Returns
+    /// whether it is.
     pub(super) fn repeat_read(&mut self, psn: Psn, reth: Reth, mtu: Mtu) -> bool {
         let found = self.entries.iter().position(|resource| resource.span.contains(psn));
         let Some((at, resource)) = found.and_then(|at| Some((at, *self.entries.get(at)?))) else {
@@ -173,7 +175,7 @@ impl Resources {
         true
     }
 
-    /// Answers an atomic again. Returns whether it is remembered.
+    /// Answers an atomic again. Returns whether it is still stored.
     pub(super) fn repeat_atomic(&mut self, psn: Psn, request: Request) -> bool {
         let same = |resource: &Resource| {
             resource.span.first == psn

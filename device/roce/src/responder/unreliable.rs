@@ -1,7 +1,7 @@
 //! The receiving half of an unreliable connection (UC).
 //!
-//! There are no answers. A message of which a packet is missing is dropped, and the next one begins
-//! at a FIRST or ONLY (IBTA volume 1, 9.8.2.2). Its receive serves the next message.
+//! There are no answers. A message with a missing packet is dropped, and the next one begins at a
+//! FIRST or ONLY (IBTA volume 1, 9.8.2.2). Its receive is used for the next message.
 
 use super::arrival::{Arrival, Verdict};
 use super::message::{Accepted, Message, Numbers};
@@ -22,7 +22,7 @@ pub struct UnreliableResponder {
 }
 
 impl UnreliableResponder {
-    /// Makes a responder.
+    /// Creates a responder.
     #[must_use]
     pub fn new(mtu: Mtu, first_psn: Psn) -> Self {
         Self {
@@ -35,9 +35,9 @@ impl UnreliableResponder {
         }
     }
 
-    /// Takes a packet. The caller executes the arrival and calls [`Self::end`]. An arrival at
-    /// offset 0 begins a message; if another was in progress, that one is lost, and a receive that
-    /// it had begun to fill is filled anew.
+    /// Processes a packet. The caller executes the arrival and calls [`Self::end`]. An arrival at
+    /// offset 0 begins a message. If another message was in progress, that one is lost, and the
+    /// receive that it had begun to fill is filled again.
     ///
     /// # Errors
     /// The reason for which the packet is dropped.
@@ -63,7 +63,8 @@ impl UnreliableResponder {
             return Err(Discard::Busy);
         }
         let psn = packet.head.psn;
-        // A packet is missing, or this one is late. A message that begins is taken in any case.
+        // A packet is missing, or this one is late. A packet that begins a message is accepted in
+        // any case.
         if psn != self.expected || begins {
             self.message = Message::None;
         }
@@ -79,7 +80,7 @@ impl UnreliableResponder {
     }
 
     /// Ends the arrival that [`Self::receive`] returned. A message that is not executed is dropped
-    /// without an answer, and the connection goes on.
+    /// without an answer, and the connection continues.
     pub fn end(&mut self, verdict: Verdict) {
         let Some(accepted) = self.pending.take() else { return };
         if accepted.begins {
@@ -92,7 +93,7 @@ impl UnreliableResponder {
         }
     }
 
-    /// The packets that were dropped.
+    /// Returns the counters of dropped packets.
     #[must_use]
     pub const fn discards(&self) -> &Discards {
         &self.discards

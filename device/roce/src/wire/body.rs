@@ -1,7 +1,7 @@
-//! The body of a packet: its opcode together with the extension headers that belong to it.
+//! The body of a packet: its opcode, with the extension headers of this opcode.
 //!
-//! The opcode and the headers of a packet determine each other, so they are one type. A first
-//! packet without the header that begins its message cannot be written down.
+//! The opcode and the headers of a packet determine each other, so they are one type. For example,
+//! a first packet without the header of its message cannot be expressed.
 
 use super::cursor::{NoRoom, Reader, Writer};
 use super::headers::{AtomicEth, Deth, Feth, Imm, Reth};
@@ -23,8 +23,8 @@ pub enum Body {
     Congestion,
 }
 
-/// A packet's place in its message. `S` is the header that the first packet brings, `E` that of the
-/// last one.
+/// A packet's position in its message. `S` is the header of the first packet, `E` that of the last
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<S, E> {
     /// The first of several.
@@ -38,7 +38,7 @@ pub enum Part<S, E> {
 }
 
 impl<S: Copy, E: Copy> Part<S, E> {
-    /// Returns the place of a packet that begins a message or not, and ends it or not.
+    /// Returns the position of a packet that begins a message or not, and ends it or not.
     pub fn new(start: Option<S>, end: Option<E>) -> Self {
         match (start, end) {
             (Some(start), Some(end)) => Self::Only(start, end),
@@ -48,7 +48,7 @@ impl<S: Copy, E: Copy> Part<S, E> {
         }
     }
 
-    /// The header that the packet brings if it is its message's first.
+    /// Returns the header of the message's first packet, if this is the first one.
     pub const fn start(&self) -> Option<S> {
         match self {
             Self::First(start) | Self::Only(start, _) => Some(*start),
@@ -56,7 +56,7 @@ impl<S: Copy, E: Copy> Part<S, E> {
         }
     }
 
-    /// The header that the packet brings if it is its message's last.
+    /// Returns the header of the message's last packet, if this is the last one.
     pub const fn end(&self) -> Option<E> {
         match self {
             Self::Last(end) | Self::Only(_, end) => Some(*end),
@@ -81,9 +81,9 @@ pub enum SendEnd {
 pub enum Request {
     /// Bytes for the responder's next receive.
     Send(Part<(), SendEnd>),
-    /// Bytes for memory that the first packet names.
+    /// Bytes for the memory that the first packet names.
     Write(Part<Reth, Option<Imm>>),
-    /// Asks for memory.
+    /// Asks for the content of memory.
     Read(Reth),
     /// COMPARE & SWAP on a word.
     CompareSwap(AtomicEth),
@@ -98,15 +98,15 @@ pub enum Request {
 /// An answer of a responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Memory that a READ asked for.
+    /// The content of memory that a READ asked for.
     Read(ReadPart),
     /// Positive or negative, without payload.
     Acknowledge(Aeth),
-    /// The value that an atomic's word had.
+    /// The old value of an atomic's word.
     Atomic(Aeth, u64),
 }
 
-/// A packet's place in the answer to a READ.
+/// A packet's position in the answer to a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPart {
     /// The first of several.
@@ -128,7 +128,7 @@ impl Response {
 }
 
 impl ReadPart {
-    /// The acknowledgement that the packet carries, if it does.
+    /// Returns the acknowledgement in the packet, if it has one.
     #[must_use]
     pub const fn aeth(&self) -> Option<Aeth> {
         match self {
@@ -219,7 +219,7 @@ impl Response {
 }
 
 impl Body {
-    /// The operation.
+    /// Returns the operation.
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {
@@ -247,7 +247,7 @@ impl Body {
         }
     }
 
-    /// Reads the extension headers of a datagram.
+    /// Parses the extension headers of a datagram.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if the packet ends before them.
@@ -257,11 +257,11 @@ impl Body {
         Ok(Self::Datagram(Datagram { deth, imm }))
     }
 
-    /// Reads the extension headers of an operation, behind the XRC header if there is one.
+    /// Parses the extension headers of an operation, behind the XRC header if there is one.
     ///
     /// # Errors
-    /// [`Discard::Truncated`] if the packet ends before them, [`Discard::Syndrome`] if it has a
-    /// reserved one.
+    /// [`Discard::Truncated`] if the packet ends before them, [`Discard::Syndrome`] if one has a
+    /// reserved syndrome.
     pub fn read(operation: Operation, from: &mut Reader<'_>) -> Result<Self, Discard> {
         use Operation as O;
         let invalidate =
@@ -301,8 +301,8 @@ impl Body {
         }
     }
 
-    /// Returns whether the operation may have `length` bytes of payload. This knows nothing of the
-    /// path MTU, which is a matter of the QP.
+    /// Returns whether the operation may have `length` bytes of payload. The path MTU, which
+    /// belongs to the QP, is not checked.
     #[must_use]
     pub const fn allows(&self, length: usize) -> bool {
         match self {

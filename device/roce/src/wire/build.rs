@@ -1,5 +1,5 @@
-//! Frames to send: headers first, then the caller copies the payload behind them, then the padding
-//! and the ICRC close the frame.
+//! Building of frames: the headers are written, the caller copies the payload behind them, and
+//! padding and ICRC are added.
 //!
 //! The payload is copied once, from guest memory into the frame's buffer. The ICRC is computed over
 //! that copy.
@@ -13,26 +13,27 @@ use super::network::{Addresses, Network};
 use super::packet::{BTH_LEN, Head, padding};
 use crate::icrc;
 
-/// Room for the longest headers: a tagged frame over IPv6 with an XRC header and an atomic one.
+/// Maximum length of the headers: a tagged frame over IPv6 with an XRC header and an atomic header.
 pub const HEADERS_MAX: usize = 18 + 40 + UDP_LEN + BTH_LEN + 4 + 28;
-/// Room for the longest frame, with 4096 bytes of payload.
+/// Maximum length of a frame, with 4096 bytes of payload.
 pub const FRAME_MAX: usize = HEADERS_MAX + 4096 + icrc::LEN;
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Stations and VLAN.
     pub ethernet: Ethernet,
     /// Addresses, traffic class, hop limit, flow label.
     pub network: Network,
-    /// The UDP port to send from, constant for a connection so that routers keep its order.
+    /// The UDP source port, constant for a connection, so that routers keep the order of its
+    /// packets.
     pub source_port: u16,
 }
 
-/// Lowest port of those that [`source_port`] chooses from.
+/// The lowest port that [`source_port`] returns.
 const FIRST_PORT: u16 = 0xc000;
 
-/// Chooses the UDP port of a connection from the flow label or, if that is zero, from both QPs, as
+/// Returns the UDP port of a connection for its flow label or, if that is zero, for both QPs, as
 /// Linux does (`rdma_get_udp_sport`).
 #[must_use]
 pub fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
@@ -40,16 +41,16 @@ pub fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
         0 => {
             let product = u64::from(own & 0xff_ffff) * u64::from(peer & 0xff_ffff);
             let folded = product ^ product >> 20 ^ product >> 40;
-            // CAST: 20 bits.
+            // CAST: the value has 20 bits.
             (folded & 0x000f_ffff) as u32
         }
         flow => flow,
     };
-    // CAST: 14 bits.
+    // CAST: the value has 14 bits.
     FIRST_PORT | ((flow & 0x3fff) ^ (flow >> 14)) as u16 & 0x3fff
 }
 
-/// The places of a frame's parts in its buffer.
+/// The positions of a frame's parts in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The first byte of the IP header.
@@ -89,26 +90,26 @@ impl Layout {
         };
         path.ethernet.write(kind, &mut to)?;
         // The identification has no meaning in a packet that must not be fragmented (RFC 6864). It
-        // counts up with the sequence number, so that the kernel can cut one long datagram into
+        // increases with the sequence number, so that the kernel can cut one long datagram into
         // these packets: the kernel writes the same identifications, and the ICRC covers them.
         // CAST: takes the lower 16 bits.
         path.network.write(datagram, head.psn.get() as u16, &mut to)?;
         to.u16(path.source_port)?;
         to.u16(UDP_PORT)?;
         to.u16(u16::try_from(datagram).map_err(|_| NoRoom)?)?;
-        // No UDP checksum: the ICRC covers all that it would.
+        // There is no UDP checksum, because the ICRC covers the same bytes.
         to.u16(0)?;
         let start = udp + UDP_LEN + behind;
         Ok(Self { network, payload: start..start + payload })
     }
 
-    /// The range that the payload has to be copied to.
+    /// Returns the range to which the payload must be copied.
     #[must_use]
     pub fn payload(&self) -> Range<usize> {
         self.payload.clone()
     }
 
-    /// Writes padding and ICRC behind the payload, which has been copied. Returns the bytes of the
+    /// Writes padding and ICRC behind the payload, which has been copied. Returns the length of the
     /// frame.
     ///
     /// # Errors

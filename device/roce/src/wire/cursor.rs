@@ -1,19 +1,19 @@
-//! Reading and writing headers one after the other. All fields are big-endian.
+//! Reads and writes consecutive headers. All fields are big-endian.
 
 use crate::discard::Discard;
 
-/// The bytes of a packet that are not read yet.
+/// The bytes of a packet that have not been read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// Creates a reader at the first byte.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Takes the next `N` bytes.
+    /// Reads the next `N` bytes.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if there are fewer.
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a number of 16 bits.
+    /// Reads a 16-bit number.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if there are fewer.
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
         self.take().map(u16::from_be_bytes)
     }
 
-    /// Takes a number of 32 bits.
+    /// Reads a 32-bit number.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if there are fewer.
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         self.take().map(u32::from_be_bytes)
     }
 
-    /// Takes a number of 64 bits.
+    /// Reads a 64-bit number.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if there are fewer.
@@ -51,14 +51,14 @@ impl<'a> Reader<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// All bytes that are left.
+    /// Returns all remaining bytes.
     #[must_use]
     pub const fn rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// The bytes of a buffer that are not written yet.
+/// The bytes of a buffer that have not been written.
 #[derive(Debug)]
 pub struct Writer<'a> {
     left: &'a mut [u8],
@@ -70,7 +70,7 @@ pub struct Writer<'a> {
 pub struct NoRoom;
 
 impl<'a> Writer<'a> {
-    /// Starts at the first byte.
+    /// Creates a writer at the first byte.
     #[must_use]
     pub const fn new(buffer: &'a mut [u8]) -> Self {
         Self { left: buffer, written: 0 }
@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes a number of 16 bits.
+    /// Writes a 16-bit number.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// Writes a number of 32 bits.
+    /// Writes a 32-bit number.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
@@ -105,7 +105,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// Writes a number of 64 bits.
+    /// Writes a 64-bit number.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// The number of bytes that have been written.
+    /// Returns the number of bytes that have been written.
     #[must_use]
     pub const fn written(&self) -> usize {
         self.written

@@ -1,4 +1,4 @@
-//! Ethernet frames: tells RoCE from other traffic, and reads the headers around a packet.
+//! Ethernet frames: distinguishes RoCE from other traffic, and parses the headers around a packet.
 
 use super::cursor::{NoRoom, Reader, Writer};
 use super::network::{Network, Parsed};
@@ -38,7 +38,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Bytes of the header.
+    /// Returns the length of the header.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         if self.vlan.is_some() { ETHERNET_LEN + VLAN_LEN } else { ETHERNET_LEN }
@@ -66,9 +66,9 @@ pub struct Frame<'a> {
     pub ethernet: Ethernet,
     /// The IP header.
     pub network: Network,
-    /// Its bytes, which receivers of datagrams are given.
+    /// The bytes of the IP header, for receivers of datagrams.
     pub network_header: &'a [u8],
-    /// The sender's UDP port. It spreads flows over paths and means nothing to the receiver.
+    /// The sender's UDP port. It distributes flows over paths and has no meaning for the receiver.
     pub source_port: u16,
     /// From the IP header to the ICRC.
     packet: &'a [u8],
@@ -77,12 +77,11 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Sorts a received frame. Returns `None` if it is not RoCE: the guest's ordinary network card
-    /// gets it then. Bytes behind the end of the IP packet are the padding of Ethernet.
+    /// Parses a received frame. Returns `None` if it is not RoCE and therefore for the guest's
+    /// ordinary network card. Bytes behind the end of the IP packet are Ethernet padding.
     ///
     /// # Errors
-    /// The reason for which a RoCE frame is dropped. The ICRC has not been looked at: see
-    /// [`Self::packet`].
+    /// The reason for which a RoCE frame is dropped. The ICRC is checked only by [`Self::packet`].
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
         let Some((ethernet, parsed)) = ip(bytes) else { return Ok(None) };
         let mut udp = Reader::new(parsed.payload);
@@ -112,16 +111,16 @@ impl<'a> Frame<'a> {
         }))
     }
 
-    /// The QP that the packet is for, by a look at its transport header alone; `None` if it is too
-    /// short to have one.
+    /// Returns the destination QP from the transport header without further checks, or `None` if
+    /// the packet is too short.
     #[must_use]
     pub fn destination(&self) -> Option<Qpn> {
         let (_, rest) = self.transport.split_at_checked(4)?;
         rest.first_chunk().map(|bytes| Qpn::new(u32::from_be_bytes(*bytes)))
     }
 
-    /// Returns the opcode and the sequence number, which are read from the transport header without
-    /// further checks; `None` if the opcode is unknown.
+    /// Returns the opcode and the sequence number from the transport header without further checks,
+    /// or `None` if the opcode is unknown.
     #[must_use]
     pub fn operation(&self) -> Option<(Opcode, Psn)> {
         let opcode = Opcode::from_number(*self.transport.first()?)?;
@@ -130,8 +129,8 @@ impl<'a> Frame<'a> {
         Some((opcode, psn))
     }
 
-    /// Checks the ICRC and reads the packet that the frame carries. This takes time in proportion
-    /// to the packet's length.
+    /// Checks the ICRC and parses the packet in the frame. This takes time in proportion to the
+    /// packet's length.
     ///
     /// # Errors
     /// The reason for which the packet is dropped.
@@ -143,7 +142,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Reads Ethernet and IP headers. Returns `None` if the frame does not carry UDP over IP.
+/// Parses Ethernet and IP headers. Returns `None` if the frame does not carry UDP over IP.
 fn ip(bytes: &[u8]) -> Option<(Ethernet, Parsed<'_>)> {
     let mut from = Reader::new(bytes);
     let (destination, source) = (from.take().ok()?, from.take().ok()?);

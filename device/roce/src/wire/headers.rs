@@ -4,22 +4,22 @@ use super::cursor::{NoRoom, Reader, Writer};
 use super::numbers::{Qpn, Rkey};
 use crate::discard::Discard;
 
-/// Immediate data: bytes that are never swapped.
+/// Immediate data: bytes whose order is never changed.
 pub type Imm = [u8; 4];
 
-/// RDMA extended header: memory of the responder that a WRITE or READ names.
+/// RDMA extended header: memory of the responder for a WRITE or READ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reth {
     /// Its first address.
     pub addr: u64,
     /// Its key.
     pub key: Rkey,
-    /// Bytes of the whole message, or of the rest of a READ that is asked for again.
+    /// Number of bytes of the whole message, or of the rest of a READ that is requested again.
     pub length: u32,
 }
 
 impl Reth {
-    /// Reads it.
+    /// Parses the header.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if the packet ends before it.
@@ -27,7 +27,7 @@ impl Reth {
         Ok(Self { addr: from.u64()?, key: Rkey(from.u32()?), length: from.u32()? })
     }
 
-    /// Writes it.
+    /// Writes the header.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
@@ -38,8 +38,7 @@ impl Reth {
     }
 }
 
-/// Atomic extended header. The operands are numbers, so they are swapped on their way between wire
-/// and memory.
+/// Atomic extended header. The operands are numbers, so their byte order is converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtomicEth {
     /// Address of the word.
@@ -53,7 +52,7 @@ pub struct AtomicEth {
 }
 
 impl AtomicEth {
-    /// Reads it.
+    /// Parses the header.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if the packet ends before it.
@@ -66,7 +65,7 @@ impl AtomicEth {
         })
     }
 
-    /// Writes it.
+    /// Writes the header.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
@@ -88,7 +87,7 @@ pub struct Deth {
 }
 
 impl Deth {
-    /// Reads it.
+    /// Parses the header.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if the packet ends before it.
@@ -96,7 +95,7 @@ impl Deth {
         Ok(Self { qkey: from.u32()?, source: Qpn::new(from.u32()?) })
     }
 
-    /// Writes it.
+    /// Writes the header.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
@@ -106,6 +105,6 @@ impl Deth {
     }
 }
 
-/// FLUSH extended header (A19): which memory has to be made visible or persistent.
+/// FLUSH extended header (A19): the memory that must be made visible or persistent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feth(pub u32);

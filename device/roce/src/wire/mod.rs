@@ -2,12 +2,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`cursor`] | reading and writing headers one after the other |
+//! | [`cursor`] | reading and writing of consecutive headers |
 //! | [`numbers`] | QP numbers, keys, path MTUs |
 //! | [`opcode`] | the table of opcodes |
 //! | [`headers`] | extension headers |
 //! | [`syndrome`] | acknowledgements: positive, "not ready", negative |
-//! | [`body`] | the opcode of a packet with the headers that belong to it |
+//! | [`body`] | the opcode of a packet, with its extension headers |
 //! | [`packet`] | from the base transport header to the padding |
 //! | [`network`] | IPv4 and IPv6 headers |
 //! | [`frame`] | Ethernet, VLAN, IP and UDP around a packet |

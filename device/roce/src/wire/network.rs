@@ -32,23 +32,23 @@ pub enum Ecn {
 pub enum Addresses {
     /// IPv4.
     V4 {
-        /// The sender's.
+        /// The sender's address.
         source: Ipv4Addr,
-        /// The receiver's.
+        /// The receiver's address.
         destination: Ipv4Addr,
     },
     /// IPv6.
     V6 {
-        /// The sender's.
+        /// The sender's address.
         source: Ipv6Addr,
-        /// The receiver's.
+        /// The receiver's address.
         destination: Ipv6Addr,
     },
 }
 
 impl Addresses {
-    /// Returns the addresses that two GIDs stand for: a GID that maps an IPv4 address stands for
-    /// it (RFC 4291, 2.5.5.2; A17.4.5). Returns `None` if the families differ.
+    /// Returns the addresses of two GIDs. A GID that maps an IPv4 address stands for this address
+    /// (RFC 4291, 2.5.5.2; A17.4.5). Returns `None` if the families differ.
     #[must_use]
     pub fn from_gids(source: [u8; 16], destination: [u8; 16]) -> Option<Self> {
         let (source, destination) = (Ipv6Addr::from(source), Ipv6Addr::from(destination));
@@ -59,7 +59,7 @@ impl Addresses {
         }
     }
 
-    /// The same addresses for a packet in the other direction.
+    /// Returns the addresses for a packet in the opposite direction.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -72,7 +72,7 @@ impl Addresses {
         }
     }
 
-    /// The receiver's address.
+    /// Returns the receiver's address.
     #[must_use]
     pub const fn destination(self) -> IpAddr {
         match self {
@@ -89,27 +89,27 @@ pub struct Network {
     pub addresses: Addresses,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// IPv4: time to live.
+    /// The time to live (IPv4) or hop limit (IPv6).
     pub hop_limit: u8,
-    /// IPv6 alone, 20 bits.
+    /// The flow label, 20 bits; only with IPv6.
     pub flow_label: u32,
 }
 
-/// An IP packet that carries UDP, as [`Network::parse`] found it.
+/// An IP packet that carries UDP, as returned by [`Network::parse`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parsed<'a> {
     /// The header.
     pub network: Network,
     /// Its bytes.
     pub header: &'a [u8],
-    /// All bytes behind the header, to the end that the header claims.
+    /// All bytes behind the header, up to the end that the header states.
     pub payload: &'a [u8],
-    /// The reason for which the packet has to be dropped if it turns out to be RoCE.
+    /// The reason for which the packet must be dropped if it is RoCE.
     pub fault: Option<Discard>,
 }
 
 impl Network {
-    /// The two bits of congestion notification.
+    /// Returns the ECN bits.
     #[must_use]
     pub const fn ecn(&self) -> Ecn {
         match self.traffic_class & 3 {
@@ -119,7 +119,7 @@ impl Network {
         }
     }
 
-    /// Bytes of the header.
+    /// Returns the length of the header.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         match self.addresses {
@@ -128,8 +128,8 @@ impl Network {
         }
     }
 
-    /// Reads an IPv4 packet. Returns `None` if it does not carry UDP, or not the beginning of a
-    /// UDP datagram; such packets are not RoCE.
+    /// Parses an IPv4 packet. Returns `None` if it does not carry UDP, or not the beginning of a
+    /// UDP datagram. Such packets are not RoCE.
     pub fn parse_v4(packet: &[u8]) -> Option<Parsed<'_>> {
         let mut from = Reader::new(packet);
         let [version_len, traffic_class] = from.take().ok()?;
@@ -160,8 +160,8 @@ impl Network {
         Some(Parsed { network, header, payload, fault })
     }
 
-    /// Reads an IPv6 packet. Returns `None` if UDP does not follow the header at once; such packets
-    /// are not RoCE.
+    /// Parses an IPv6 packet. Returns `None` if UDP does not directly follow the header. Such
+    /// packets are not RoCE.
     pub fn parse_v6(packet: &[u8]) -> Option<Parsed<'_>> {
         let mut from = Reader::new(packet);
         let first = from.u32().ok()?;
@@ -230,7 +230,7 @@ impl Network {
         to.put(&destination.octets())
     }
 
-    /// Returns whether the UDP checksum of a datagram (header and data) is right; zero means that
+    /// Returns whether the UDP checksum of a datagram (header and data) is correct. Zero means that
     /// there is none.
     #[must_use]
     pub fn udp_checksum_is_right(&self, datagram: &[u8]) -> bool {
@@ -254,7 +254,7 @@ impl Network {
     }
 }
 
-/// Adds the 16-bit words of `bytes` to a sum; a last odd byte counts as the upper half of a word.
+/// Adds the 16-bit words of `bytes` to a sum. An odd last byte is the upper half of a word.
 fn sum(start: u32, bytes: &[u8]) -> u32 {
     let (pairs, odd) = bytes.as_chunks::<2>();
     let last = odd.first().map_or(0, |byte| u32::from(*byte) << 8);
@@ -262,8 +262,8 @@ fn sum(start: u32, bytes: &[u8]) -> u32 {
     words.fold(start.wrapping_add(last), u32::wrapping_add)
 }
 
-/// The Internet checksum (RFC 1071) of `bytes`, added to the sum `start`. It is zero over
-/// bytes that contain a right checksum.
+/// Returns the Internet checksum (RFC 1071) of `bytes`, added to the sum `start`. It is zero over
+/// bytes that contain a correct checksum.
 fn checksum(start: u32, bytes: &[u8]) -> u16 {
     let sum = sum(start, bytes);
     let folded = (sum & 0xffff) + (sum >> 16);

@@ -1,7 +1,7 @@
 //! The table of opcodes (IBTA volume 1, table 38; annexes A14, A17 and A19).
 //!
-//! An opcode's upper three bits name the transport, its lower five the operation. RC, UC and XRC
-//! give the same numbers to the same operations; UC has fewer, UD two.
+//! The upper three bits of an opcode are the transport, the lower five bits the operation. RC, UC
+//! and XRC have the same numbers for the same operations; UC has fewer operations, and UD has two.
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -36,7 +36,7 @@ impl Transport {
     }
 }
 
-/// The operation of a packet, and its place in the message. The numbers are the lower five
+/// The operation of a packet, including its position in the message. The numbers are the lower five
 /// bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -74,8 +74,8 @@ const RELIABLE: u8 = Transport::Rc.bit() | Transport::Xrc.bit();
 const CONNECTED: u8 = RELIABLE | Transport::Uc.bit();
 const ALL: u8 = CONNECTED | Transport::Ud.bit();
 
-/// Each operation with the transports that have it. The congestion notification has a number of its
-/// own, 1, in a transport of its own.
+/// Each operation with the transports that have it. The congestion notification has the number 1 in
+/// a transport of its own.
 const TABLE: [(Operation, u8); 25] = [
     (Operation::SendFirst, CONNECTED),
     (Operation::SendMiddle, CONNECTED),
@@ -107,7 +107,7 @@ const TABLE: [(Operation, u8); 25] = [
 /// The number of a congestion notification within its transport.
 const CNP: u8 = 1;
 
-/// For each number, the operation and the transports that have it.
+/// The operation of each number, and the transports that have it.
 const BY_NUMBER: [Option<(Operation, u8)>; 32] = {
     let mut by_number = [None; 32];
     let mut at = 0;
@@ -118,7 +118,7 @@ const BY_NUMBER: [Option<(Operation, u8)>; 32] = {
     by_number
 };
 
-/// An opcode that exists.
+/// A valid opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opcode {
     transport: Transport,
@@ -133,7 +133,7 @@ impl Opcode {
         (transports & transport.bit() != 0).then_some(Self { transport, operation })
     }
 
-    /// The congestion notification.
+    /// The opcode of the congestion notification.
     pub const CNP: Self = Self { transport: Transport::Cnp, operation: Operation::Congestion };
 
     /// Returns the opcode with this number, if there is one.
@@ -148,7 +148,7 @@ impl Opcode {
         Self::new(transport, operation)
     }
 
-    /// The number as it stands in a packet.
+    /// Returns the number as in a packet.
     #[must_use]
     pub const fn number(self) -> u8 {
         let low = match self.transport {
@@ -158,13 +158,13 @@ impl Opcode {
         (self.transport as u8) << 5 | low
     }
 
-    /// The transport.
+    /// Returns the transport.
     #[must_use]
     pub const fn transport(self) -> Transport {
         self.transport
     }
 
-    /// The operation.
+    /// Returns the operation.
     #[must_use]
     pub const fn operation(self) -> Operation {
         self.operation
@@ -186,7 +186,7 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// Writes a name of capitalized words in small letters, with a hyphen before each word.
+/// Writes a name of capitalized words in lower case, with a hyphen before each word.
 struct Words<'a, 'f>(&'a mut fmt::Formatter<'f>);
 
 impl Write for Words<'_, '_> {

@@ -10,7 +10,7 @@ use crate::psn::Psn;
 /// Bytes of a base transport header.
 pub const BTH_LEN: usize = 12;
 
-/// The partition key of the default partition, with full membership. RoCE knows no other.
+/// The partition key of the default partition, with full membership. RoCE uses no other.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
 const SOLICITED: u8 = 1 << 7;
@@ -21,33 +21,33 @@ const FORWARD: u8 = 1 << 7;
 const BACKWARD: u8 = 1 << 6;
 const ACK_REQUEST: u32 = 1 << 31;
 
-/// The base transport header, but for opcode and padding, which follow from the rest of the packet.
+/// The base transport header, without opcode and padding, which follow from the rest of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The transport.
     pub transport: Transport,
     /// Asks for a solicited event at the receiver.
     pub solicited: bool,
-    /// State of path migration: set for "migrated", as adapters without migration send it.
+    /// State of path migration: true for "migrated", as sent by adapters without migration.
     pub migrated: bool,
     /// The partition key.
     pub pkey: u16,
-    /// A switch has marked the packet (FECN).
+    /// True if a switch has marked the packet (FECN).
     pub forward_congestion: bool,
-    /// The packet tells its receiver of congestion (BECN).
+    /// True if the packet notifies its receiver of congestion (BECN).
     pub backward_congestion: bool,
-    /// The QP it is for.
+    /// The destination QP.
     pub destination: Qpn,
     /// Asks for an acknowledgement.
     pub ack_request: bool,
     /// The sequence number.
     pub psn: Psn,
-    /// The SRQ of the target that a request of XRC is for.
+    /// The SRQ of the target for a request of XRC.
     pub srqn: Srqn,
 }
 
 impl Head {
-    /// A header with nothing but transport, destination and number.
+    /// Returns a header with only transport, destination and number.
     #[must_use]
     pub const fn new(transport: Transport, destination: Qpn, psn: Psn) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Head {
         }
     }
 
-    /// The header of a congestion notification to a QP (A17.9).
+    /// Returns the header of a congestion notification to a QP (A17.9).
     #[must_use]
     pub const fn congestion(destination: Qpn) -> Self {
         let head = Self::new(Transport::Cnp, destination, Psn::new(0));
@@ -99,14 +99,15 @@ impl Head {
     }
 }
 
-/// Bytes that fill a payload up to a multiple of four.
+/// Returns the number of bytes that fill a payload up to a multiple of four.
 #[must_use]
 pub const fn padding(payload: usize) -> u8 {
-    // CAST: below 4.
+    // CAST: the value is below 4.
     (payload.wrapping_neg() % 4) as u8
 }
 
-/// Requests of XRC have a header that names the SRQ; answers have none (A14).
+/// Returns whether a packet has the XRC header with the SRQ: requests of XRC have it, answers do
+/// not (A14).
 const fn has_xrc_header(transport: Transport, body: &Body) -> bool {
     matches!(transport, Transport::Xrc) && matches!(body, Body::Request(_))
 }
@@ -123,10 +124,10 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet; `bytes` begin with the base transport header and end before the ICRC.
+    /// Parses a packet. `bytes` begin with the base transport header and end before the ICRC.
     ///
     /// # Errors
-    /// The reason for which the packet is dropped. The QP that it is for is not looked at.
+    /// The reason for which the packet is dropped. Its destination QP is not checked.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Discard> {
         let mut from = Reader::new(bytes);
         let [number, flags] = from.take()?;
@@ -162,7 +163,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Reads all that stands between base transport header and payload.
+/// Parses the headers between base transport header and payload.
 fn body(opcode: Opcode, from: &mut Reader<'_>) -> Result<(Srqn, Body), Discard> {
     let operation = opcode.operation();
     match opcode.transport() {
@@ -175,7 +176,7 @@ fn body(opcode: Opcode, from: &mut Reader<'_>) -> Result<(Srqn, Body), Discard> 
     }
 }
 
-/// Returns whether an operation is a request; answers stand together in the table.
+/// Returns whether an operation is a request. The answers are consecutive in the table.
 const fn is_request(operation: super::opcode::Operation) -> bool {
     use super::opcode::Operation as O;
     !matches!(
@@ -190,7 +191,7 @@ const fn is_request(operation: super::opcode::Operation) -> bool {
 }
 
 impl Packet<'_> {
-    /// The request, if the packet is one of a connected QP.
+    /// Returns the request, if the packet is one of a connected QP.
     #[must_use]
     pub const fn request(&self) -> Option<Request> {
         match self.body {

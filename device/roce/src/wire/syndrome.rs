@@ -7,29 +7,29 @@ use crate::psn::Msn;
 /// Acknowledge extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// The kind of the answer.
+    /// The type of the answer.
     pub syndrome: Syndrome,
-    /// Messages that the responder has executed.
+    /// The number of messages that the responder has executed.
     pub msn: Msn,
 }
 
-/// A kind of answer.
+/// A type of answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// All up to this packet has been executed.
+    /// All packets up to this one have been executed.
     Ack(Credits),
-    /// No receive is posted for this packet: it has to come again, no earlier than the timer says.
+    /// No receive is posted for this packet, which must be sent again after the time of the timer.
     NotReady(RnrTimer),
     /// The packet was refused.
     Nak(Nak),
 }
 
-/// The number of further messages that the responder has receives for, as a code of 5 bits.
+/// The number of further messages for which the responder has receives, as a code of 5 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits(u8);
 
 impl Credits {
-    /// The responder does not count.
+    /// The responder does not limit messages.
     pub const UNLIMITED: Self = Self(0x1f);
 }
 
@@ -38,13 +38,13 @@ impl Credits {
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// Returns the timer with this code; its upper three bits are ignored.
+    /// Returns the timer with this code. The upper three bits are ignored.
     #[must_use]
     pub const fn new(code: u8) -> Self {
         Self(code & 0x1f)
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
@@ -55,13 +55,13 @@ impl RnrTimer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Nak {
-    /// A packet is missing before it; the PSN is the one that is expected.
+    /// An earlier packet is missing. The PSN is the expected one.
     Sequence = 0,
     /// Malformed, out of place, too long for the receive, or not enabled for the QP.
     InvalidRequest = 1,
-    /// The key does not allow it.
+    /// The key does not allow the access.
     RemoteAccess = 2,
-    /// The responder cannot execute it, by a fault of its own.
+    /// The responder cannot execute it, because of an error of its own.
     RemoteOperational = 3,
 }
 
@@ -70,17 +70,17 @@ impl Nak {
         [Self::Sequence, Self::InvalidRequest, Self::RemoteAccess, Self::RemoteOperational];
 }
 
-/// Type of the syndrome, its upper three bits.
+/// Types of the syndrome, in its upper three bits.
 const ACK: u8 = 0;
 const NOT_READY: u8 = 1;
 const NAK: u8 = 3;
 
 impl Syndrome {
-    /// Returns the syndrome that a byte stands for.
+    /// Returns the syndrome of a byte.
     ///
     /// # Errors
-    /// [`Discard::Syndrome`] if it stands for nothing. Linux' hfi1 driver, too, ignores such an
-    /// answer (rc.c, `do_rc_ack`).
+    /// [`Discard::Syndrome`] if the byte is not a valid one. Linux' hfi1 driver also ignores such
+    /// an answer (rc.c, `do_rc_ack`).
     pub fn from_byte(byte: u8) -> Result<Self, Discard> {
         let low = byte & 0x1f;
         match byte >> 5 {
@@ -93,7 +93,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte as it stands in a packet.
+    /// Returns the byte as in a packet.
     #[must_use]
     pub const fn byte(self) -> u8 {
         match self {
@@ -105,13 +105,14 @@ impl Syndrome {
 }
 
 impl Aeth {
-    /// A positive acknowledgement without a limit of messages: no receiver in Linux counts them.
+    /// Returns a positive acknowledgement without a limit of messages, because no receiver in Linux
+    /// counts them.
     #[must_use]
     pub const fn ack(msn: Msn) -> Self {
         Self { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
     }
 
-    /// Reads it.
+    /// Parses the header.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if the packet ends before it, [`Discard::Syndrome`].
@@ -121,7 +122,7 @@ impl Aeth {
         Ok(Self { syndrome: Syndrome::from_byte(byte)?, msn: Msn::new(word) })
     }
 
-    /// Writes it.
+    /// Writes the header.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit.
