@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Binds the interface between libibverbs and its plugins. That interface is private to one
-//! version of rdma-core and no package ships its headers, so they come from the source of
-//! the very version that the guests run, which scripts/setup unpacks:
+//! Generates bindings of the interface between libibverbs and its plugins. That interface is
+//! private to one version of rdma-core, and no package contains its headers. So they come from the
+//! source of the version that the guests run, which scripts/setup unpacks:
 //!
 //! | variable | names | default |
 //! | --- | --- | --- |
@@ -20,8 +20,8 @@ use anyhow::{Context, Result, bail, ensure};
 /// registration symbol.
 const PRIVATE_ABI: &str = "34";
 
-/// Releases whose private headers have been read. The layouts changed in others without a new
-/// number, so an unknown release needs a look before its line is added.
+/// Releases whose private headers have been checked. The layouts have changed in others without a
+/// new number, so the headers of an unknown release must be checked before its line is added.
 const RELEASES: [&str; 1] = ["56.1"];
 
 /// The functions that the plugin calls.
@@ -30,7 +30,7 @@ const FUNCTIONS: &str = "verbs_register_driver_.*|_verbs_init_and_alloc_context|
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
     open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|attach_mcast|detach_mcast)";
-/// The types that the plugin uses, beside the arguments of those functions.
+/// The types that the plugin uses, in addition to the arguments of those functions.
 const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr|dm)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|\
     ibv_(srq_init_attr_(ex|mask)|srq_type|qp_init_attr_(ex|mask)|qp_open_attr|xrcd_init_attr)|\
@@ -105,7 +105,7 @@ fn tool_root() -> Result<PathBuf> {
     Ok(cache.join(name))
 }
 
-/// Refuses sources whose private ABI this plugin is not written for.
+/// Refuses sources with another private ABI.
 fn check_version(source: &Path) -> Result<()> {
     let file = source.join("CMakeLists.txt");
     let text =
@@ -129,7 +129,7 @@ fn check_version(source: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lays the headers out as rdma-core's own build does, without running that build.
+/// Copies the headers to the places of rdma-core's own build, without running that build.
 fn gather_headers(source: &Path, include: &Path) -> Result<()> {
     if include.exists() {
         fs::remove_dir_all(include)?;
@@ -160,8 +160,8 @@ fn gather_headers(source: &Path, include: &Path) -> Result<()> {
     Ok(())
 }
 
-/// kern-abi.h lays beside each kernel struct a twin without a tag, under the macro
-/// `_STRUCT_name`; here are those macros.
+/// kern-abi.h defines a twin without a tag beside each kernel struct, by the macro `_STRUCT_name`.
+/// These are those macros.
 fn tagless(commands: &str) -> String {
     let mut macros = String::new();
     let mut inside = false;
@@ -199,8 +199,9 @@ fn bind(source: &Path, include: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Links against the one library, so that the versions of its private symbols are recorded. The
-/// folder holds nothing else: the root's libc must not be found before the machine's.
+/// Links only against libibverbs, so that the versions of its private symbols are recorded. The
+/// folder contains nothing else, because the tool root's libc must not be found before that of the
+/// machine.
 fn link(library: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let name = folder.join("libibverbs.so");
@@ -210,7 +211,7 @@ fn link(library: &Path, folder: &Path) -> Result<()> {
     symlink(library.canonicalize()?, &name)?;
     println!("cargo::rustc-link-search=native={}", folder.display());
     println!("cargo::rustc-link-lib=dylib=ibverbs");
-    // The library's own needs (libnl, a newer libc) are the guest's to satisfy.
+    // The guest provides the libraries that libibverbs itself needs (libnl, a newer libc).
     println!("cargo::rustc-link-arg=-Wl,--allow-shlib-undefined");
     Ok(())
 }

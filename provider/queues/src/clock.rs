@@ -13,13 +13,14 @@ use crate::heap::Shared;
 use crate::mapping::Mapping;
 
 /// The time in nanoseconds for which a sample of the two clocks is used. A clock that NTP adjusts
-/// by 500 parts in a million, its most, is wrong by 25 microseconds then. The clock of a guest
-/// under TCG, which may have measured its time stamp counter wrong by a percent, is wrong by half a
-/// millisecond.
+/// by 500 parts in a million, which is the maximum, deviates by 25 microseconds after this time.
+/// The clock of a guest under TCG, whose time stamp counter may be calibrated wrongly by a percent,
+/// deviates by half a millisecond.
 const KEEPS_NS: u64 = 50_000_000;
 /// A sample that took longer, in nanoseconds, is repeated: the program was interrupted.
 const PROMPT_NS: u64 = 500_000;
-/// Tries to take a sample in time, or to read both halves of the clock without a carry in between.
+/// Maximum number of attempts to take a sample in time, or to read both halves of the clock without
+/// a carry in between.
 const TRIES: u32 = 4;
 
 /// The adapter's clock, on the kick page. Reading it is a trapped access, which takes some tens of
@@ -30,7 +31,7 @@ pub struct Clock {
     sample: Mutex<Option<Sample>>,
 }
 
-/// The two clocks at one moment, in nanoseconds.
+/// The two clocks at the same time, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     adapter: u64,
@@ -67,7 +68,7 @@ impl Clock {
             let (low, again) = (read(CLOCK_LO)?, read(CLOCK_HI)?);
             if again == high {
                 let now = u64::from(high) << 32 | u64::from(low);
-                // A page that reads as all ones is not there any more.
+                // A page that reads as all ones has been removed.
                 return if now == u64::MAX { Err(Errno::IO) } else { Ok(now) };
             }
             high = again;
@@ -83,7 +84,7 @@ impl Clock {
         {
             *sample = Some(new);
         }
-        // Without any answer of the adapter there is nothing to tell.
+        // Without any answer of the adapter, the time is unknown.
         sample.map_or(0, |sample| sample.at(timestamp))
     }
 

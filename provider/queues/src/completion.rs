@@ -6,7 +6,7 @@ use zerocopy::transmute;
 
 use abi::cq::{CQE_LEN, Cqe, Flags, Opcode, Status};
 
-/// Words of an entry.
+/// Number of words of an entry.
 pub(crate) const WORDS: usize = CQE_LEN as usize / 8;
 /// The word that holds the stamp, in its upper half.
 pub(crate) const STAMP_WORD: usize = WORDS - 1;
@@ -15,7 +15,7 @@ pub(crate) const QPN_WORD: usize = 1;
 /// The word that holds the SRQN, in its lower half.
 pub(crate) const SRQN_WORD: usize = 6;
 
-/// The bit of the opcode that tells receives from sends.
+/// The bit of the opcode that distinguishes receives from sends.
 const RECV_BIT: u8 = Opcode::Recv as u8;
 
 /// The part of a message beside its data.
@@ -79,9 +79,9 @@ pub struct Completion {
     pub opcode: Opcode,
     /// The status.
     pub status: Status,
-    /// On an error: the check that failed.
+    /// The number of the check that failed, in case of an error.
     pub vendor_err: u32,
-    /// Bytes received, read or swapped.
+    /// Number of bytes received, read or swapped.
     pub byte_len: u32,
     /// The part of the message beside its data.
     pub extra: Extra,

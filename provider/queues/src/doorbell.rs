@@ -25,7 +25,7 @@ pub struct Uar {
     kick: Shared<Mapping>,
 }
 
-/// The word in the first UAR of a context that is zero once the adapter is dead
+/// The word in the first UAR of a context that is zero after the adapter has died
 /// ([`abi::uar::Control::life`]).
 ///
 /// That UAR is mapped before the context has any queue, and no queue is created on a dead adapter.
@@ -69,8 +69,8 @@ impl Uar {
         Ok(Self { index, memory, summary, armed, life, kick })
     }
 
-    /// Tells the adapter that a slot of the group with this bit has changed, and wakes it if it
-    /// sleeps.
+    /// Tells the adapter that a slot of the group with this bit has changed, and wakes the adapter
+    /// if it sleeps.
     #[inline]
     fn ring(&self, bit: u64) {
         // SeqCst: the load of `armed` below must not pass this. The adapter sets `armed` and
@@ -228,7 +228,7 @@ pub struct CqDoorbell {
     bell: Bell,
     request: Word64,
     seen: Word32,
-    /// The word that tells whether the adapter is dead.
+    /// The word that shows whether the adapter is dead.
     pub(crate) life: Life,
 }
 

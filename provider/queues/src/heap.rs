@@ -17,7 +17,7 @@ use rustix::io::Errno;
 pub fn boxed<T>(value: T) -> Result<Box<T>, Errno> {
     let layout = Layout::new::<T>();
     if layout.size() == 0 {
-        // Takes no memory.
+        // A value of size zero needs no memory.
         return Ok(Box::new(value));
     }
     // SAFETY: the size is not zero.

@@ -19,13 +19,13 @@ use crate::ring::Shape;
 /// The limits of the adapter for a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Work requests outstanding on a queue.
+    /// Maximum number of outstanding work requests of a queue.
     pub max_wr: u32,
-    /// Segments of a work request.
+    /// Maximum number of segments of a work request.
     pub max_sge: u32,
-    /// Bytes of inline data.
+    /// Maximum number of bytes of inline data.
     pub max_inline: u32,
-    /// Entries of a completion queue.
+    /// Maximum number of entries of a completion queue.
     pub max_cqe: u32,
 }
 
@@ -43,18 +43,19 @@ impl From<&ContextResp> for Limits {
 /// The header of each send WQE of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WqeHeader {
-    /// The common one: the queue pair has a connection.
+    /// The common header, for a queue pair with a connection.
     #[default]
     Connected,
-    /// With a destination ([`abi::sq::DatagramSeg`]).
+    /// The header with a destination ([`abi::sq::DatagramSeg`]).
     Datagram,
-    /// With a shared receive queue at the other end of the connection ([`abi::sq::XrcSeg`]).
+    /// The header with a shared receive queue at the other end of the connection
+    /// ([`abi::sq::XrcSeg`]).
     Xrc,
 }
 
 impl WqeHeader {
-    /// Returns the stride in bytes for so many segments and bytes of inline data; `None` if that is
-    /// too much.
+    /// Returns the stride in bytes for this number of segments and bytes of inline data, or `None`
+    /// if no stride is large enough.
     fn stride(self, max_sge: u32, max_inline: u32) -> Option<u32> {
         match self {
             Self::Connected => abi::sq::stride(max_sge, max_inline),
@@ -76,15 +77,15 @@ impl WqeHeader {
 /// The sizes that the application asks for (`struct ibv_qp_cap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCap {
-    /// Sends outstanding.
+    /// Number of outstanding sends.
     pub max_send_wr: u32,
-    /// Receives outstanding.
+    /// Number of outstanding receives.
     pub max_recv_wr: u32,
-    /// Segments of a send.
+    /// Number of segments of a send.
     pub max_send_sge: u32,
-    /// Segments of a receive.
+    /// Number of segments of a receive.
     pub max_recv_sge: u32,
-    /// Bytes of inline data of a send.
+    /// Number of bytes of inline data of a send.
     pub max_inline: u32,
 }
 
@@ -94,15 +95,15 @@ pub struct QpCap {
 pub struct QpExtras {
     /// The header of each send WQE.
     pub header: WqeHeader,
-    /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
+    /// A refused memory operation stops only the send queue ([`abi::admin::QpFlags::REACTIVE`]).
     pub reactive: bool,
-    /// The place of a command's key; `None` if the queue pair has no commands.
+    /// The position of a command's key; `None` if the queue pair has no commands.
     pub commands: Option<CommandTag>,
-    /// Data segments of a command; zero without commands.
+    /// Number of data segments of a command; zero without commands.
     pub max_command_sge: u32,
 }
 
-/// The place of a command's key.
+/// The position of a command's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandTag {
     /// Commands and responses are iSCSI PDUs.
@@ -118,7 +119,7 @@ pub struct QpLayout {
     pub send: Option<Shape>,
     /// The receive queue, if it has one.
     pub recv: Option<Shape>,
-    /// The send queue lies in the adapter's memory.
+    /// True if the send queue is in the adapter's memory.
     pub send_in_device: bool,
     /// The other properties.
     pub extras: QpExtras,
@@ -128,7 +129,7 @@ impl QpLayout {
     /// Lays out the rings for `cap`.
     ///
     /// # Errors
-    /// `EINVAL` when `cap` exceeds `limits` or what the formats can express.
+    /// `EINVAL` if `cap` exceeds `limits` or what the formats can express.
     pub fn new(
         cap: &QpCap,
         limits: &Limits,
@@ -169,7 +170,7 @@ fn command_len(cap: &QpCap, data_segments: u32) -> u32 {
     if data_segments == 0 {
         return 0;
     }
-    // Both checked against limits: no overflow.
+    // CAST: both were checked against limits, so nothing overflows.
     let (segment, sge) = (size_of::<CommandSeg>() as u32, size_of::<Sge>() as u32);
     segment + data_segments * sge + cap.max_inline.max(cap.max_send_sge * sge)
 }
@@ -183,7 +184,7 @@ pub struct QpRings {
 }
 
 impl QpRings {
-    /// Allocates the rings that `layout` puts into this process.
+    /// Allocates the rings that are in this process according to `layout`.
     ///
     /// # Errors
     /// `ENOMEM`.

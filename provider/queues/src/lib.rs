@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The data path of a user context: it writes work requests to rings, reads completions from rings,
 //! and rings doorbells. It enters the kernel only to set up mappings, and does not depend on
-//! libibverbs: the plugin (crate `vrnic-provider`) translates.
+//! libibverbs: the plugin (crate `vrnic-provider`) translates between the two.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
 //! | [`layout`] | the rings that each kind of queue needs |
-//! | [`policy`] | settings that the user may choose by the environment |
+//! | [`policy`] | settings from environment variables |
 //! | [`request`] | work requests and their encoding |
 //! | `posted` | the outstanding requests of a queue |
 //! | [`send`], [`recv`] | the two queues of a QP |

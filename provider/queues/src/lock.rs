@@ -17,7 +17,7 @@ impl Sharing {
     /// Any thread.
     pub const ANY: Self = Self { one_thread: false };
 
-    /// One thread at a time, by the user's promise (`ibv_alloc_td`).
+    /// One thread at a time, as the user has promised (`ibv_alloc_td`).
     ///
     /// # Safety
     /// No two threads may use a lock of this kind, or what holds it, at the same time.
@@ -54,8 +54,9 @@ impl<T> SpinLock<T> {
     /// Waits for the lock. Not recursive.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
-        // A locked instruction costs more than all the rest of a post. While there is one thread,
-        // in the process or by promise, nobody can take the lock between the look and the store.
+        // A locked instruction costs more than the rest of a post. While there is one thread, in
+        // the process or by promise, no other thread can take the lock between the load and the
+        // store.
         if (self.one_thread || alone()) && !self.taken.load(Ordering::Relaxed) {
             self.taken.store(true, Ordering::Relaxed);
         } else {
@@ -71,7 +72,7 @@ impl<T> SpinLock<T> {
             .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
         {
-            // Wait with plain loads, which leave the cache line with its owner.
+            // Waits with plain loads, which leave the cache line with its owner.
             while self.taken.load(Ordering::Relaxed) {
                 spin_loop();
             }

@@ -30,8 +30,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of `len` bytes that a forked child does not inherit: the adapter goes on
-    /// using the parent's pages, which copy-on-write must not move.
+    /// Allocates zeroed memory of `len` bytes that a forked child does not inherit: the adapter
+    /// continues to use the parent's pages, and copy-on-write must not replace them.
     ///
     /// # Errors
     /// The errors of mmap and madvise, such as `ENOMEM`; `EINVAL` if `len` is zero.
@@ -44,7 +44,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Keeps children that are forked later from inheriting the area.
+    /// Excludes the area from children that are forked later.
     ///
     /// # Errors
     /// The errors of madvise, such as `ENOMEM`.
@@ -56,7 +56,7 @@ impl Mapping {
     /// Maps `len` bytes that the driver behind `fd` offers at `offset`.
     ///
     /// # Errors
-    /// The errors of mmap, such as `EINVAL` for an offset that the driver did not give out.
+    /// The errors of mmap, such as `EINVAL` for an offset that the driver has not assigned.
     pub fn device(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as for `anonymous`.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Settings that the user may choose by the environment.
+//! Settings from environment variables.
 
 use std::str::FromStr;
 
 /// The memory of send queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SqPolicy {
-    /// In the adapter's memory for queue pairs that ask for inline data, so that a small message
-    /// travels with its WQE; in this process' memory for the others and when the adapter's
-    /// is used up.
+    /// In the adapter's memory for queue pairs that ask for inline data, so that a small message is
+    /// sent with its WQE. In this process' memory for other queue pairs, and if the adapter's
+    /// memory is used up.
     #[default]
     Auto,
     /// Always in this process' memory.
@@ -47,7 +47,8 @@ impl PayloadPolicy {
     /// The number of bytes that a later version adds in tests.
     pub const MORE: usize = 16;
 
-    /// Returns the length of a payload that has `own` bytes in this version and `required` in all.
+    /// Returns the length of a payload that has `own` bytes in this version, of which `required`
+    /// are mandatory.
     #[must_use]
     pub fn length(self, own: usize, required: usize) -> usize {
         match self {
@@ -72,7 +73,7 @@ impl FromStr for PayloadPolicy {
     }
 }
 
-/// The meaning of completion vector 0, which programs name if they do not care.
+/// The meaning of completion vector 0, which programs use if they do not care about the vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VectorPolicy {
     /// The first vector, as the verbs specify.

@@ -25,7 +25,7 @@ impl RecvQueue {
         Self { ring, next: 0, max_sge }
     }
 
-    /// Returns the outstanding requests, none yet, for the completion queue.
+    /// Returns the set of outstanding requests, which is empty, for the completion queue.
     pub(crate) fn posted(&self) -> Posted {
         Posted::new(self.ring.clone())
     }

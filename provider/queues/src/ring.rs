@@ -91,7 +91,7 @@ impl Ring {
     #[inline]
     pub fn entry(&self, index: u32) -> &[AtomicU64] {
         let start = ((index & self.mask) as usize) << self.log_words;
-        // The mask keeps the range inside; an empty slice stands for the case that cannot be.
+        // The mask keeps the range inside, so the empty slice is never used.
         self.words.get(start..start + (1 << self.log_words)).unwrap_or_default()
     }
 }

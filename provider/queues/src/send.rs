@@ -35,7 +35,7 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// Creates an empty queue on `ring`, whose memory's old contents do not matter.
+    /// Creates an empty queue on `ring`, whatever its memory contains.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -49,7 +49,7 @@ impl SendQueue {
         Ok(queue)
     }
 
-    /// Returns the outstanding requests, none yet, for the completion queue.
+    /// Returns the set of outstanding requests, which is empty, for the completion queue.
     pub(crate) fn posted(&self) -> Posted {
         Posted::new(self.ids.clone())
     }
@@ -66,7 +66,8 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         let (last_to, last) = self.fill(freed, header, payload)?;
         if self.place == Place::Device {
-            // The mapping may combine writes: all others must be out before the stamp's.
+            // The mapping may combine writes, so all others must be complete before that of the
+            // stamp.
             store_fence();
         }
         last_to.store(last, Ordering::Release);
@@ -74,7 +75,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Writes the next entry except the last word of its header; returns that word and its place.
+    /// Writes the next entry except the last word of its header. Returns that word and its place.
     #[inline(always)]
     fn fill(
         &self,
@@ -110,10 +111,10 @@ impl SendQueue {
         payload: Payload<'_>,
     ) -> Result<(), PostError> {
         if self.place == Place::Guest {
-            // The producer index posts it, which is published later.
+            // The producer index posts it, and is published later.
             return self.push(freed, header, payload);
         }
-        // The old stamp stays: it is that of an earlier lap.
+        // The old stamp stays. It belongs to an earlier round.
         let (_, last) = self.fill(freed, header, payload)?;
         if let Some(withheld) = self.ids.entry(self.next).get(1) {
             withheld.store(last, Ordering::Relaxed);
@@ -164,7 +165,7 @@ impl SendQueue {
     pub(crate) fn reset(&mut self) {
         self.next = 0;
         if self.place == Place::Device {
-            // Stamps of an earlier life would post old entries again.
+            // Otherwise old stamps would post old entries again.
             for index in 0..self.ring.size() {
                 if let Some(word) = self.ring.entry(index).get(SEND_HEADER_WORDS - 1) {
                     word.store(0, Ordering::Relaxed);

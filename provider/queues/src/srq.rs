@@ -2,7 +2,7 @@
 //! The shared receive queue: one ring from which many QPs take receives. These complete to several
 //! CQs in any order.
 //!
-//! The adapter copies an entry when a QP takes it. So the completion of entry `i` tells that all
+//! The adapter copies an entry when a QP takes it. So the completion of entry `i` shows that all
 //! entries up to `i` are free, even if earlier ones have not completed. The credits are the highest
 //! such index.
 
@@ -22,14 +22,14 @@ use crate::recv::RecvQueue;
 use crate::request::PostError;
 use crate::ring::Ring;
 
-/// A shared receive queue, for as many threads as its [`Sharing`] tells.
+/// A shared receive queue. Its [`Sharing`] determines which threads may use it.
 #[derive(Debug)]
 pub struct SharedRecvQueue {
     srqn: Srqn,
     queue: SpinLock<RecvQueue>,
     credits: Shared<SharedCredits>,
     door: SrqDoorbell,
-    /// For a queue of XRC: the completion queue of its receives, and its credits there.
+    /// The completion queue of the receives of an XRC queue, and its credits there.
     feeds: Option<(Shared<CompletionQueue>, Shared<Credits>)>,
 }
 
@@ -113,8 +113,8 @@ impl SharedBatch<'_> {
         }
     }
 
-    /// Returns whether the adapter reports more free entries than completions did: those that
-    /// destroyed queue pairs had taken.
+    /// Returns whether the adapter reports more free entries than completions did: those of
+    /// destroyed queue pairs.
     #[cold]
     fn reclaim(&self) -> bool {
         let (credits, freed) = (self.srq.credits.get(), self.srq.door.freed());

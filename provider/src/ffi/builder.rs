@@ -85,7 +85,7 @@ impl State {
         Self { staged: Some(staged), current: None, error: None }
     }
 
-    /// Remembers the first error, after which nothing is posted.
+    /// Records the first error, after which nothing is posted.
     pub(super) fn fail(&mut self, error: Errno) {
         self.error.get_or_insert(error);
         self.current = None;
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Returns whether each request needs a destination.
+    /// Returns whether each request must name a destination.
     fn names_destinations(&self) -> bool {
         self.staged.as_ref().is_some_and(|staged| staged.wqe_header() != WqeHeader::Connected)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The commands to the kernel that carry payloads of the plugin. libibverbs takes each as one
-//! struct, with its own part first.
+//! The commands to the kernel that carry payloads of the plugin. libibverbs expects each as one
+//! struct whose first part is its own.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
@@ -109,13 +109,13 @@ pub(super) unsafe fn create_ah(
 pub(super) struct NewRegion {
     /// The first byte in this process.
     pub(super) addr: *mut c_void,
-    /// Bytes.
+    /// Number of bytes.
     pub(super) length: usize,
     /// The first byte as work requests name it.
     pub(super) iova: u64,
     /// Rights (`enum ibv_access_flags`).
     pub(super) access: c_int,
-    /// Properties that verbs cannot ask for.
+    /// Properties that verbs do not have.
     pub(super) flags: MrFlags,
 }
 
@@ -226,7 +226,7 @@ pub(super) unsafe fn create_cq_ex(
     })
 }
 
-/// Gives a completion queue another ring; returns the index of the first entry there.
+/// Continues a completion queue in another ring. Returns the index of the first entry there.
 ///
 /// # Safety
 /// `cq` must be live.

@@ -47,7 +47,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Maps the pages that the kernel's answer names.
+    /// Maps the pages in the kernel's answer.
     fn new(fd: RawFd, response: &abi::uverbs::ContextResp) -> Result<Self, Errno> {
         let version = response.abi_version.get();
         if version >> 16 != abi::ABI_VERSION >> 16 {
@@ -89,7 +89,7 @@ impl Context {
         own.map(|own| &**own).ok_or(Errno::INVAL)
     }
 
-    /// Fails if the kernel module lacks a feature.
+    /// Returns an error if the kernel module lacks a feature.
     pub(super) fn needs(&self, feature: Features) -> Result<(), Errno> {
         if self.features.contains(feature) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
@@ -99,7 +99,7 @@ impl Context {
         map(self.fd, offset, len)
     }
 
-    /// Returns the UAR with this number, which lies at `offset`.
+    /// Returns the UAR with this number, which is at `offset`.
     pub(super) fn uar(&self, index: UarIndex, offset: u64) -> Result<Shared<Uar>, Errno> {
         self.uars.get(index, || self.map(offset, abi::uar::UAR_LEN))
     }
@@ -111,7 +111,7 @@ fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
     Mapping::device(fd, offset, len as usize)
 }
 
-/// Returns the struct whose last part a public context is.
+/// Returns the struct that contains a public context as its last part.
 fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     if context.is_null() {
         return ptr::null_mut();
@@ -218,7 +218,7 @@ pub(super) unsafe extern "C" fn query_device(
     status(result)
 }
 
-/// `query_rt_values`: the adapter's clock, in nanoseconds, where others give cycles.
+/// `query_rt_values`: the adapter's clock in nanoseconds; other devices return cycles.
 pub(super) unsafe extern "C" fn query_rt_values(
     context: *mut c::ibv_context,
     values: *mut c::ibv_values_ex,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Completion queues: making and destroying them.
+//! Completion queues: creation and destruction.
 
 use std::ffi::c_int;
 
@@ -59,7 +59,7 @@ pub(super) enum CqInit<'a> {
     Extended(&'a c::ibv_cq_init_attr_ex),
 }
 
-/// Properties of a new queue that the verbs give as flags, or lack.
+/// Properties of a new queue that are flags in verbs, or that verbs do not have.
 #[derive(Clone, Copy)]
 pub(super) struct CqExtras {
     /// The threads that poll it.

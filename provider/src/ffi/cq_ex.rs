@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The extended interface of completion queues: it gives completions one by one, and each field
-//! by its own call.
+//! The extended interface of completion queues: it returns completions one by one, and each field
+//! by a separate call.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ use super::context::Context;
 use super::cq::{self, CqExtras, CqInit};
 use super::{pointer, poll};
 
-/// The fields that a program may ask for, beside those that every queue gives.
+/// The fields that a program may request, in addition to those of every queue.
 const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
     | c::IBV_WC_EX_WITH_IMM
     | c::IBV_WC_EX_WITH_QP_NUM
@@ -50,7 +50,7 @@ pub(super) unsafe fn try_create(
         0 => 0,
         _ => attr.flags,
     };
-    // A queue that may overrun has no credits.
+    // A queue that may overrun is not supported, because it would have no credits.
     let known = fields & !FIELDS == 0
         && attr.comp_mask & !ATTRIBUTES == 0
         && flags & !c::IBV_CREATE_CQ_ATTR_SINGLE_THREADED == 0;

@@ -22,7 +22,8 @@ pub(super) struct Consumer {
     pub(super) door: CqDoorbell,
     /// The index of the next entry.
     pub(super) next: u32,
-    /// The last arm request, and the first entry that was not written then.
+    /// The last arm request, and the index of the first entry that had not been written at that
+    /// time.
     pub(super) arm: u32,
     pub(super) seen: u32,
     pub(super) feeders: Feeders,
@@ -44,8 +45,8 @@ impl Consumer {
         }
     }
 
-    /// Takes the next completion; when the adapter is dead, also the outstanding requests, as
-    /// flushed.
+    /// Takes the next completion. If the adapter is dead, also completes the outstanding requests
+    /// as flushed.
     #[inline]
     pub(super) fn poll(&mut self) -> Option<Completion> {
         match self.take() {
@@ -54,8 +55,8 @@ impl Consumer {
         }
     }
 
-    /// Takes what is left when the adapter is dead: the last entries that it wrote, then requests
-    /// without an entry.
+    /// Takes the remaining completions after the adapter has died: the last entries that it wrote,
+    /// then requests without an entry.
     #[cold]
     pub(super) fn flush(&mut self) -> Option<Completion> {
         match self.take() {
@@ -64,7 +65,7 @@ impl Consumer {
         }
     }
 
-    /// Takes the next entry, if there is one. It is no completion if its QP does not feed the
+    /// Takes the next entry, if there is one. It is not a completion if its QP does not feed the
     /// queue.
     #[inline]
     pub(super) fn step(&mut self) -> Option<Option<Completion>> {

@@ -60,7 +60,7 @@ impl SharedCredits {
             let is_newer = (old.wrapping_sub(freed)).cast_signed() < 0;
             is_newer.then_some(freed)
         };
-        // Failing, it is as it should be already.
+        // If this fails, the value is already at least as new.
         let _older = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
     }
 
@@ -109,8 +109,8 @@ impl Credits {
         }
     }
 
-    /// Completes the next outstanding request of these queues of `qpn`, as the dead adapter does
-    /// not.
+    /// Completes the next outstanding request of these queues of `qpn`, because the dead adapter
+    /// does not.
     fn flush(&self, qpn: u32, halves: Halves) -> Option<Completion> {
         let sends = (halves.sends, &self.sends, &self.send, Opcode::Send);
         let recvs = (halves.recvs, &self.recvs, &self.recv, Opcode::Recv);
@@ -137,7 +137,7 @@ struct Feeder {
 #[derive(Debug, Default)]
 pub(super) struct Feeders {
     known: HashMap<u32, Feeder, BuildHasherDefault<QpnHasher>>,
-    /// The feeder of the last entry, which is most often that of the next.
+    /// The feeder of the last entry. The next entry often has the same.
     last: Option<(u32, Feeder)>,
 }
 
@@ -155,7 +155,7 @@ impl Feeders {
         self.last = self.known.get(&qpn).map(|feeder| (qpn, feeder.clone()));
     }
 
-    /// Completes the next outstanding request of any feeder, as the dead adapter does not.
+    /// Completes the next outstanding request of any feeder, because the dead adapter does not.
     pub(super) fn flush(&mut self) -> Option<Completion> {
         let next =
             |(qpn, Feeder { credits, halves }): (&u32, &Feeder)| credits.flush(*qpn, *halves);

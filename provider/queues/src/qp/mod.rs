@@ -28,12 +28,12 @@ use crate::ring::Ring;
 use crate::send::{Place, SendQueue};
 use crate::srq::SharedRecvQueue;
 
-/// The parts of a queue pair, beside its rings.
+/// The parts of a queue pair, other than its rings.
 #[derive(Debug)]
 pub struct QpParts {
     /// The doorbell page.
     pub uar: Shared<Uar>,
-    /// The mapped send queue, if it lies in the adapter's memory.
+    /// The mapped send queue, if it is in the adapter's memory.
     pub device_send: Option<Mapping>,
     /// The completion queue of its sends.
     pub send_cq: Shared<CompletionQueue>,
@@ -43,11 +43,11 @@ pub struct QpParts {
     pub srq: Option<Shared<SharedRecvQueue>>,
     /// Each send completes with an entry, whether the request asks for it or not.
     pub all_signaled: bool,
-    /// The threads that post.
+    /// The threads that may post.
     pub sharing: Sharing,
 }
 
-/// A queue pair, for as many threads as its [`Sharing`] tells.
+/// A queue pair. Its [`Sharing`] determines which threads may use it.
 #[derive(Debug)]
 pub struct QueuePair {
     qpn: Qpn,
@@ -124,9 +124,9 @@ impl QueuePair {
         Ok(SendBatch::new(self, queue))
     }
 
-    /// Begins to post sends that are posted together or not at all, and holds the queue's lock
-    /// until then. Returns `None` without a send queue. In a state that takes no sends each is
-    /// refused.
+    /// Begins to post sends that are posted either together or not at all, and holds the queue's
+    /// lock until then. Returns `None` without a send queue. In a state that accepts no sends, each
+    /// one is refused.
     #[inline]
     pub fn stage(&self) -> Option<StagedSends<'_>> {
         let queue = self.send.as_ref()?.lock();
@@ -206,7 +206,7 @@ fn queues(
             let max_command_sge = extras.max_command_sge;
             let max_inline = match max_command_sge {
                 0 => extras.header.inline_capacity(shape.stride()),
-                // The rest is for the command's data.
+                // The rest is for the data of a command.
                 _ => cap.max_inline,
             };
             let limits = SendLimits { max_sge: cap.max_send_sge, max_inline, max_command_sge };

@@ -37,22 +37,23 @@ pub enum PostError {
     /// Posting is not allowed in this state (IBTA volume 1, 10.3.1).
     #[error("the queue pair is in a state that takes no such request")]
     State,
-    /// More segments than the queue was made for, or not exactly one segment of an atomic.
+    /// There are more segments than the queue was created for, or an atomic does not have exactly
+    /// one.
     #[error("wrong number of segments")]
     Segments,
-    /// More inline data than the queue was made for, or for an operation that has none.
+    /// There is more inline data than the queue was created for, or the operation cannot have any.
     #[error("inline data too long or not allowed")]
     Inline,
-    /// A datagram without an address handle.
+    /// A datagram has no address handle.
     #[error("no address handle")]
     Address,
-    /// An operation that this adapter lacks.
+    /// The adapter does not have this operation.
     #[error("operation not supported")]
     Unsupported,
-    /// A flag that no operation of this adapter has.
+    /// No operation of this adapter has this flag.
     #[error("flag not known")]
     Flags,
-    /// An operation that does not exist.
+    /// The operation does not exist.
     #[error("no such operation")]
     Opcode,
 }
@@ -68,21 +69,21 @@ pub struct SendHeader {
     pub flags: Flags,
     /// Immediate data, in the byte order of the peer's completion.
     pub imm: [u8; 4],
-    /// Remote address of WRITE, READ and atomics; first address of what BIND_MW binds.
+    /// Remote address of WRITE, READ and atomics; first address of the memory that BIND_MW binds.
     pub raddr: u64,
-    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV ends or BIND_MW
-    /// gives.
+    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV invalidates or
+    /// BIND_MW assigns.
     pub rkey: u32,
 }
 
 /// The limits of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendLimits {
-    /// Segments of a request.
+    /// Maximum number of segments of a request.
     pub max_sge: u32,
-    /// Bytes of inline data.
+    /// Maximum number of bytes of inline data.
     pub max_inline: u32,
-    /// Data segments of a command; zero if the queue takes no commands.
+    /// Maximum number of data segments of a command; zero if the queue has no commands.
     pub max_command_sge: u32,
 }
 
@@ -97,7 +98,7 @@ pub enum Payload<'a> {
     Xrc(XrcSeg, Data<'a>),
     /// The memory that a window is bound to.
     Bind(BindMwSeg),
-    /// A command: the peer's rights, the data that it may reach, and the message.
+    /// A command: the peer's rights, the data that it may access, and the message.
     Command(CommandSeg, &'a [Sge], Data<'a>),
 }
 
@@ -169,7 +170,7 @@ fn behind<'a, const N: usize>(body: &'a [AtomicU64], words: &[u64; N]) -> &'a [A
     body.get(N..).unwrap_or_default()
 }
 
-/// Refuses atomics; else the same check as [`Data::count`].
+/// Refuses atomics, and otherwise performs the same check as [`Data::count`].
 fn message_count(data: &Data<'_>, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
     match data {
         Data::Atomic(..) => Err(PostError::Unsupported),
