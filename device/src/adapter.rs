@@ -332,7 +332,9 @@ impl Device for AdapterDevice {
                 let word = from.try_into().map(u32::from_le_bytes);
                 match (word, u32::try_from(offset)) {
                     (Ok(value), Ok(offset)) if offset.is_multiple_of(4) => {
-                        if self.adapter.write_register(offset, value) {
+                        // An adapter that has failed is reset by a register, too.
+                        let write = || self.adapter.write_register(offset, value);
+                        if self.hosted.failure.catch(write) == Some(true) {
                             self.hosted.control.ask();
                         }
                     }

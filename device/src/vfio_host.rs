@@ -37,7 +37,7 @@ pub struct VfioHost {
     pub wakers: Arc<[Arc<Waker>]>,
     /// True if a panic has stopped the adapter. See [`Failure`].
     pub failure: Arc<Failure>,
-    /// If true, the next access to BAR2 panics.
+    /// If true, the next access to BAR2 panics, and so does the next wake-up of a worker.
     #[cfg(test)]
     pub(crate) trap: std::sync::atomic::AtomicBool,
 }
@@ -213,6 +213,7 @@ impl Interrupts for VfioHost {
     }
 
     fn wake(&self, worker: usize) {
+        self.spring();
         if let Some(waker) = self.wakers.get(worker) {
             waker.unpark();
         }

@@ -97,7 +97,7 @@ impl Rig {
 
     /// Runs one thing while everything fails: the adapter fails, and the caller learns nothing of
     /// it.
-    fn fails_in(&mut self, what: &str, step: impl FnOnce(&Self)) {
+    fn fails_in(&mut self, what: &str, step: impl FnOnce(&mut Self)) {
         self.enable();
         self.trap(true);
         step(self);
@@ -120,6 +120,7 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
     rig.fails_in("the heartbeat", |rig| rig.hosted.beat());
     rig.fails_in("falling asleep", |_| part.set_asleep(true));
     part.set_asleep(false);
+    rig.fails_in("a register", |rig| rig.set(regs::KICK, 0));
     rig.fails_in("the link", |rig| rig.hosted.set_link(true));
     // The VMM's own reset helps, too, and the count of sleeping workers is right.
     rig.enable();
