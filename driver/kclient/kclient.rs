@@ -14,6 +14,8 @@
 //! | [`work`] | work requests as the core takes them |
 //! | [`cq`] | completion queues |
 //! | [`qp`] | queue pairs: posting to them |
+//! | [`cm`] | identifiers of the connection manager and their events |
+//! | [`connection`] | a connection with its queues: posting to it |
 //! | [`background`] | workqueues for work in the background |
 //!
 //! No object is used after its end, because each keeps those that it needs: a [`qp::Qp`] its CQ
@@ -28,6 +30,8 @@ const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";
 pub mod background;
 #[path = "../bindings/mod.rs"]
 pub mod bindings;
+pub mod cm;
+pub mod connection;
 pub mod cq;
 pub mod mapped;
 pub mod memory;

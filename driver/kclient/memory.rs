@@ -7,6 +7,7 @@
 use core::ptr::NonNull;
 
 use kernel::prelude::*;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::bindings;
 
@@ -150,6 +151,26 @@ impl Memory {
             unsafe { self.byte(at)?.write_volatile(*byte) };
         }
         Ok(())
+    }
+
+    /// Returns the message at the start.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are fewer bytes.
+    pub fn load<T: FromBytes + IntoBytes>(&self) -> Result<T> {
+        let mut message = T::new_zeroed();
+        self.read(0, message.as_mut_bytes())?;
+        Ok(message)
+    }
+
+    /// Stores a message at the start.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::write`].
+    pub fn store<T: IntoBytes + Immutable>(&self, message: &T) -> Result {
+        self.write(0, message.as_bytes())
     }
 
     /// Fills `length` bytes from `at` on with random ones, which are returned.

@@ -4,16 +4,17 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc, time::Delta};
 
 use crate::{
-    connection::{Connection, DEPTH, SEGMENTS},
-    events::Id,
+    DEPTH, NAME,
     kclient::{
+        cm::Id,
+        connection::{Connection, SEGMENTS},
         cq::Poll,
         mapped::Mapped,
         memory::Memory,
         region::Region,
         request::{Request, Status},
     },
-    message::{self, Answer, Ask},
+    message::{Answer, Ask},
     pattern,
 };
 
@@ -38,7 +39,7 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     }
     let id = Id::new()?;
     id.resolve(peer, port)?;
-    let connection = Connection::new(id, poll)?;
+    let connection = Connection::new(id, poll, DEPTH, NAME)?;
     connection.id().connect(false)?;
     let desk = Desk {
         register: Request::new()?,
@@ -78,12 +79,12 @@ fn round(connection: &Connection, desk: &Desk, region: &Arc<Region>, sequence: u
         invalidate: u32::from(by_server).into(),
         ..Ask::default()
     };
-    message::write(outgoing, &ask)?;
+    outgoing.store(&ask)?;
     connection.send(send, outgoing, size_of::<Ask>(), None)?;
     connection.done(register, PATIENCE)?;
     connection.done(send, PATIENCE)?;
     let outcome = connection.done(receive, PATIENCE)?;
-    let answer: Answer = message::read(incoming)?;
+    let answer: Answer = incoming.load()?;
     let want = by_server.then(|| region.key());
     let wrong = (answer.wrong.get(), pattern::wrong(region.memory(), sequence, true)?);
     if outcome.length as usize != size_of::<Answer>()

@@ -12,18 +12,14 @@
 //! | --- | --- |
 //! | [`client`], [`server`] | the two sides |
 //! | [`message`] | their messages |
-//! | [`connection`] | a connection with its queues: posting to it |
-//! | [`events`] | identifiers of the connection manager and their events |
 //! | [`pattern`] | the data |
 //!
-//! `unsafe` is confined to [`connection`], [`events`] and [`kclient`].
+//! `unsafe` is confined to [`kclient`].
 
-use kclient::{self, bindings};
+use kclient;
 use kernel::{prelude::*, str::CStr};
 
 mod client;
-mod connection;
-mod events;
 mod message;
 mod pattern;
 mod server;
@@ -32,6 +28,8 @@ use crate::kclient::cq::Poll;
 
 /// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kping";
+/// Requests outstanding on either queue.
+const DEPTH: u32 = 8;
 
 /// The module: a server, if it is one.
 struct Module(#[expect(dead_code, reason = "dropped")] Option<server::Running>);

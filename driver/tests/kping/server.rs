@@ -13,13 +13,19 @@ use kernel::{
 };
 
 use crate::{
-    connection::{Connection, SEGMENTS},
-    events::Id,
+    DEPTH, NAME,
     kclient::{
-        background::Background, cq::Poll, mapped::Mapped, memory::Memory, remote::Remote,
-        request::Request, work::Op,
+        background::Background,
+        cm::Id,
+        connection::{Connection, SEGMENTS},
+        cq::Poll,
+        mapped::{Mapped, Part},
+        memory::Memory,
+        remote::Remote,
+        request::Request,
+        work::Op,
     },
-    message::{self, Answer, Ask},
+    message::{Answer, Ask},
     pattern,
 };
 
@@ -100,7 +106,7 @@ impl Drop for Running {
 
 impl Server {
     fn serve(&self, id: Id) -> Result {
-        let connection = Connection::new(id, self.poll)?;
+        let connection = Connection::new(id, self.poll, DEPTH, NAME)?;
         let desk = Desk {
             request: Request::new()?,
             receive: Request::new()?,
@@ -119,7 +125,7 @@ impl Server {
         // A client that never pauses would otherwise keep a device that is to go.
         while !self.stopping.load(Relaxed) && !connection.id().has_ended() {
             connection.done(&desk.receive, PATIENCE)?;
-            let ask: Ask = message::read(&desk.incoming)?;
+            let ask: Ask = desk.incoming.load()?;
             connection.receive(&desk.receive, &desk.incoming, size_of::<Ask>())?;
             answer(connection, desk, &ask)?;
         }
@@ -132,13 +138,14 @@ fn answer(connection: &Connection, desk: &Desk, ask: &Ask) -> Result {
     let Desk { request, outgoing, data, .. } = desk;
     let length = ask.length.get() as usize;
     let there = Remote::new(ask.address.get(), ask.key.get());
-    connection.rdma(request, data, length, Op::Read(there.clone()))?;
+    let part = Part::new(data, 0..length)?;
+    connection.rdma(request, &part, &Op::Read(there.clone()))?;
     connection.done(request, PATIENCE)?;
     let wrong = pattern::wrong(data, ask.sequence.get(), false)?;
     pattern::invert(data)?;
-    connection.rdma(request, data, length, Op::Write(there))?;
+    connection.rdma(request, &part, &Op::Write(there))?;
     connection.done(request, PATIENCE)?;
-    message::write(outgoing, &Answer { sequence: ask.sequence, wrong: wrong.into() })?;
+    outgoing.store(&Answer { sequence: ask.sequence, wrong: wrong.into() })?;
     let key = (ask.invalidate.get() != 0).then_some(ask.key.get());
     connection.send(request, outgoing, size_of::<Answer>(), key)?;
     connection.done(request, PATIENCE)?;

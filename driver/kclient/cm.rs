@@ -20,7 +20,7 @@ const STEP_MS: u32 = 5000;
 /// An event (`enum rdma_cm_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Event {
+pub enum Event {
     /// The address is known.
     AddressResolved = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED,
     /// The way there is known.
@@ -60,7 +60,7 @@ unsafe impl Send for State {}
 
 /// The events of an identifier.
 #[pin_data]
-pub(crate) struct Events {
+pub struct Events {
     #[pin]
     state: Mutex<State>,
     #[pin]
@@ -71,8 +71,8 @@ impl Events {
     fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                state <- new_mutex!(State::default(), "kping::Events"),
-                changed <- new_condvar!("kping::Events"),
+                state <- new_mutex!(State::default(), "kclient::Events"),
+                changed <- new_condvar!("kclient::Events"),
             }),
             GFP_KERNEL,
         )
@@ -138,7 +138,7 @@ impl Events {
 /// # Invariants
 ///
 /// `raw` is an identifier that this type owns, and `events` its context.
-pub(crate) struct Id {
+pub struct Id {
     raw: NonNull<bindings::rdma_cm_id>,
     events: Arc<Events>,
 }
@@ -150,7 +150,7 @@ unsafe impl Sync for Id {}
 
 impl Id {
     /// Creates an identifier without an address.
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let events = Events::new()?;
         let context = Arc::as_ptr(&events).cast_mut().cast();
         // SAFETY: the context is kept by the result, whose drop destroys the identifier first.
@@ -181,7 +181,7 @@ impl Id {
     }
 
     /// Creates an identifier that listens.
-    pub(crate) fn listen(port: u16) -> Result<Self> {
+    pub fn listen(port: u16) -> Result<Self> {
         let this = Self::new()?;
         // SAFETY: `this` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::kclient_cm_bind(this.as_raw(), port) })?;
@@ -191,7 +191,7 @@ impl Id {
     }
 
     /// Returns the next caller, if one comes in time.
-    pub(crate) fn caller(&self, patience: Jiffies) -> Option<Result<Self>> {
+    pub fn caller(&self, patience: Jiffies) -> Option<Result<Self>> {
         let raw = self.events.wait(patience, |state| {
             (!state.callers.is_empty()).then(|| state.callers.remove(0).ok()).flatten()
         })?;
@@ -200,7 +200,7 @@ impl Id {
     }
 
     /// Finds the device that leads to an address.
-    pub(crate) fn resolve(&self, address: u32, port: u16) -> Result {
+    pub fn resolve(&self, address: u32, port: u16) -> Result {
         // CAST: a small constant.
         let ms = STEP_MS as usize;
         // SAFETY: `self` owns the identifier, which lives until it is dropped.
@@ -212,21 +212,21 @@ impl Id {
     }
 
     /// Connects, or accepts; the queue pair is there.
-    pub(crate) fn connect(&self, accept: bool) -> Result {
+    pub fn connect(&self, accept: bool) -> Result {
         // SAFETY: `self` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::kclient_cm_connect(self.as_raw(), accept) })?;
         self.expect(Event::Established)
     }
 
     /// Ends the connection; the queue pair goes to the error state.
-    pub(crate) fn disconnect(&self) {
+    pub fn disconnect(&self) {
         // SAFETY: `self` owns the identifier, which lives until it is dropped.
         // An error says that it was disconnected already.
         let _ = unsafe { bindings::rdma_disconnect(self.as_raw()) };
     }
 
     /// Returns whether the connection has ended.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.events.state.lock().ended
     }
 
@@ -243,7 +243,7 @@ impl Id {
     }
 
     /// Returns the manager's struct.
-    pub(crate) fn as_raw(&self) -> *mut bindings::rdma_cm_id {
+    pub fn as_raw(&self) -> *mut bindings::rdma_cm_id {
         self.raw.as_ptr()
     }
 }

@@ -12,25 +12,21 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep, msecs_to_jiffies},
 };
 
-use crate::{
-    bindings,
-    events::Id,
-    kclient::{
-        cq::{Cq, Poll},
-        mapped::{Mapped, Part},
-        memory::Memory,
-        pd::{Device, GlobalKey, Pd},
-        qp::{Caps, Origin, Qp, init_attr},
-        region::Region,
-        request::{Outcome, Request},
-        work::Op,
-    },
+use super::{
+    cm::Id,
+    cq::{Cq, Poll},
+    mapped::{Mapped, Part},
+    memory::Memory,
+    pd::{Device, GlobalKey, Pd},
+    qp::{Caps, Origin, Qp, init_attr},
+    region::Region,
+    request::{Outcome, Request},
+    work::Op,
 };
+use crate::bindings;
 
-/// Requests outstanding on either queue.
-pub(crate) const DEPTH: u32 = 8;
 /// Segments of a request.
-pub(crate) const SEGMENTS: u32 = 16;
+pub const SEGMENTS: u32 = 16;
 /// The rights of a peer to a region.
 const ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
@@ -47,6 +43,7 @@ const POLL: Delta = Delta::from_micros(50);
 /// `device` is the device that `id` is bound to.
 struct Bound {
     id: Id,
+    owner: &'static CStr,
     device: NonNull<bindings::ib_device>,
 }
 
@@ -63,12 +60,12 @@ unsafe impl Device for Bound {
     }
 
     fn owner(&self) -> &'static CStr {
-        crate::NAME
+        self.owner
     }
 }
 
 /// The identifier that a queue pair was made for.
-pub(crate) struct Made(Arc<Bound>);
+pub struct Made(Arc<Bound>);
 
 // SAFETY: `rdma_destroy_qp` destroys the identifier's queue pair.
 unsafe impl Origin for Made {
@@ -80,20 +77,21 @@ unsafe impl Origin for Made {
 }
 
 /// A connection, or what becomes one.
-pub(crate) struct Connection(Qp<Made>);
+pub struct Connection(Qp<Made>);
 
 impl Connection {
-    /// Makes the queues of an identifier whose device is known.
-    pub(crate) fn new(id: Id, poll: Poll) -> Result<Self> {
+    /// Makes the queues of an identifier whose device is known, for `depth` requests outstanding on
+    /// either. `owner` is the name of their owner.
+    pub fn new(id: Id, poll: Poll, depth: u32, owner: &'static CStr) -> Result<Self> {
         // SAFETY: `id` keeps the identifier alive; its address is resolved, so its device does not
         // change any more.
         let device = NonNull::new(unsafe { (*id.as_raw()).device }).ok_or(ENODEV)?;
         // INVARIANT: the device was read from the identifier, which stays bound to it.
-        let bound = Arc::new(Bound { id, device }, GFP_KERNEL)?;
+        let bound = Arc::new(Bound { id, owner, device }, GFP_KERNEL)?;
         let pd = Pd::new(bound.clone(), GlobalKey::Without)?;
         // Draining posts one more to each queue.
-        let cq = Cq::new(bound.clone(), 2 * (DEPTH + 1), poll)?;
-        let caps = Caps { depth: DEPTH, segments: SEGMENTS, inline: 0, signal_all: true };
+        let cq = Cq::new(bound.clone(), 2 * (depth + 1), poll)?;
+        let caps = Caps { depth, segments: SEGMENTS, inline: 0, signal_all: true };
         let mut attr = init_attr(&cq, caps);
         let raw = bound.id.as_raw();
         // SAFETY: identifier and domain are alive, and of one device; the core copies the
@@ -107,32 +105,27 @@ impl Connection {
     }
 
     /// Returns its identifier.
-    pub(crate) fn id(&self) -> &Id {
+    pub fn id(&self) -> &Id {
         &self.0.origin().0.id
     }
 
     /// Memory for messages and for the ends of READs and WRITEs.
-    pub(crate) fn map(&self, memory: Memory) -> Result<Arc<Mapped>> {
+    pub fn map(&self, memory: Memory) -> Result<Arc<Mapped>> {
         Mapped::new(self.0.pd().device().clone(), memory)
     }
 
     /// Pages for the peer.
-    pub(crate) fn region(&self, pages: Memory) -> Result<Arc<Region>> {
+    pub fn region(&self, pages: Memory) -> Result<Arc<Region>> {
         Region::new(self.0.pd().clone(), pages, 0, 0)
     }
 
     /// Posts a receive of a message of `length` bytes.
-    pub(crate) fn receive(
-        &self,
-        request: &Arc<Request>,
-        into: &Arc<Mapped>,
-        length: usize,
-    ) -> Result {
+    pub fn receive(&self, request: &Arc<Request>, into: &Arc<Mapped>, length: usize) -> Result {
         self.0.receive(request, &Part::new(into, 0..length)?)
     }
 
     /// Posts a message, which invalidates a key of the peer if one is given.
-    pub(crate) fn send(
+    pub fn send(
         &self,
         request: &Arc<Request>,
         from: &Arc<Mapped>,
@@ -144,23 +137,17 @@ impl Connection {
     }
 
     /// Posts a WRITE from, or a READ into, memory of this side.
-    pub(crate) fn rdma(
-        &self,
-        request: &Arc<Request>,
-        memory: &Arc<Mapped>,
-        length: usize,
-        op: Op,
-    ) -> Result {
-        self.0.post(request, &op, &Part::new(memory, 0..length)?)
+    pub fn rdma(&self, request: &Arc<Request>, part: &Part, op: &Op) -> Result {
+        self.0.post(request, op, part)
     }
 
     /// Posts the registration of a region, which has a new key from then on.
-    pub(crate) fn register(&self, request: &Arc<Request>, region: &Arc<Region>) -> Result {
+    pub fn register(&self, request: &Arc<Request>, region: &Arc<Region>) -> Result {
         self.0.register(request, region, ACCESS, None)
     }
 
     /// Posts the invalidation of a key of this side.
-    pub(crate) fn invalidate(&self, request: &Arc<Request>, key: u32) -> Result {
+    pub fn invalidate(&self, request: &Arc<Request>, key: u32) -> Result {
         self.0.post_inline(request, &Op::Invalidate(key), &[])
     }
 
@@ -170,7 +157,7 @@ impl Connection {
     ///
     /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `patience`, `EINTR` when the
     /// caller got a signal.
-    pub(crate) fn wait(&self, request: &Request, patience: Delta) -> Result<Outcome> {
+    pub fn wait(&self, request: &Request, patience: Delta) -> Result<Outcome> {
         let start = Instant::<Monotonic>::now();
         while start.elapsed() < patience {
             if let Some(outcome) = self.look(request)? {
@@ -184,7 +171,7 @@ impl Connection {
     }
 
     /// Waits for the outcome of a request, which must have succeeded.
-    pub(crate) fn done(&self, request: &Request, patience: Delta) -> Result<Outcome> {
+    pub fn done(&self, request: &Request, patience: Delta) -> Result<Outcome> {
         self.wait(request, patience)?.success()
     }
 
@@ -203,7 +190,7 @@ impl Connection {
     }
 
     /// Ends the connection: on return nothing is outstanding.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.id().disconnect();
         self.0.drain();
     }
