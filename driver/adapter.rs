@@ -2,7 +2,7 @@
 //! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
 
 use abi::{
-    Cqn, Eqn, Qpn, SlotIndex, Srqn, UarIndex,
+    Cqn, Eqn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
     admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, Transport, command},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
@@ -38,6 +38,7 @@ use crate::{
     module_parameters,
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
+    ranges::Ranges,
     rdma::{
         attr::Protocol,
         event::{CqLink, QpLink, SrqLink},
@@ -59,6 +60,7 @@ pub(crate) struct Adapter<'a> {
     _interrupts: Interrupts<'a>,
     handlers: Arc<Handlers>,
     listeners: Arc<Listeners>,
+    ranges: Arc<Ranges>,
     doorbells: Arc<Doorbells>,
     regs: Arc<Registers>,
     caps: DeviceCaps,
@@ -123,16 +125,18 @@ impl<'a> Adapter<'a> {
         let rule = Rule::from_raw(module_parameters::balance.value())?;
         let handlers = Handlers::new(device, descriptors, rule)?;
         let inspector = Inspector::new(device, liveness.clone())?;
+        let ranges = Ranges::new()?;
         let tree = Tree::new(handlers.clone(), listeners.clone());
         Ok(Self {
             liveness,
             _health: health,
-            _files: DebugFiles::new(device, tree, admin, &inspector)?,
+            _files: DebugFiles::new(device, tree, admin, ranges.clone(), &inspector)?,
             inspector,
             _following: Following::new(handlers.clone())?,
             _interrupts: interrupts,
             handlers,
             listeners,
+            ranges,
             doorbells,
             regs,
             caps,
@@ -253,6 +257,16 @@ impl<'a> Adapter<'a> {
     /// Returns the objects that events are reported to.
     pub(crate) fn listeners(&self) -> Arc<Listeners> {
         self.listeners.clone()
+    }
+
+    /// Returns the owners of address ranges.
+    pub(crate) fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    /// Tells the adapter that the controller has moved all bytes of a range.
+    pub(crate) fn set_range_done(&self, range: RangeNumber) {
+        self.regs.write(regs::RANGE_DONE, range.get());
     }
 
     /// Returns the doorbells of kernel clients.

@@ -17,10 +17,11 @@
 //! | [`debugfs`] | files that show what the driver and the adapter know of each object |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
+//! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
 //! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`],
-//! [`comp_vectors::cpuhp`], [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
+//! [`comp_vectors::cpuhp`], [`exports`], [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
 
@@ -33,6 +34,7 @@ mod bindings;
 mod comp_vectors;
 mod debugfs;
 mod events;
+mod exports;
 mod health;
 mod hw;
 mod iwarp;
@@ -40,6 +42,7 @@ mod listeners;
 mod pairing;
 mod probe;
 mod quiesce;
+mod ranges;
 mod rdma;
 mod recovery;
 mod verbs;

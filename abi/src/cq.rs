@@ -51,20 +51,19 @@ impl Opcode {
     }
 
     /// Returns the number in verbs (`enum ib_uverbs_wc_opcode`, or `enum ib_wc_opcode` for
-    /// receives). Returns `None` for a REG_MR, whose number each kernel version chooses for kernel
-    /// clients.
+    /// receives). Returns `None` for a REG_MR and a TRANSFER, whose numbers each kernel version
+    /// chooses for kernel clients.
     #[must_use]
     pub const fn wc_opcode(self) -> Option<u32> {
         Some(match self {
             Self::Send | Self::SendCmd => 0,
-            // Verbs have no number for TRANSFER, so it gets that of a WRITE.
-            Self::Write | Self::Transfer => 1,
+            Self::Write => 1,
             Self::Read => 2,
             Self::CmpSwp => 3,
             Self::FetchAdd => 4,
             Self::BindMw => 5,
             Self::LocalInv => 6,
-            Self::RegMr => return None,
+            Self::RegMr | Self::Transfer => return None,
             Self::Recv => 0x80,
             Self::RecvWriteImm => 0x81,
         })

@@ -53,6 +53,8 @@ pub const LOG_WQES_MAX: u32 = 15;
 pub const MAX_MESSAGE: u32 = 1 << 30;
 /// First number in verbs of the operations that only kernel clients have (`enum ib_wr_opcode`).
 pub const KERNEL_WR_OPCODES: u32 = 0x20;
+/// The number of a TRANSFER there (`IB_WR_RESERVED1`), the largest of all.
+pub const KERNEL_WR_TRANSFER: u32 = 0xf0;
 
 /// Returns the stride in bytes for `max_sge` segments (an atomic needs 32 bytes, which every stride
 /// has) and `max_inline` bytes of data, or `None` if no stride is large enough.
@@ -273,8 +275,8 @@ impl OpcodeInfo {
 
 impl Opcode {
     /// The operations by their number in verbs.
-    const BY_WR_OPCODE: [Option<Self>; KERNEL_WR_OPCODES as usize + 1] = {
-        let (mut table, mut raw) = ([None; KERNEL_WR_OPCODES as usize + 1], 0);
+    const BY_WR_OPCODE: [Option<Self>; KERNEL_WR_TRANSFER as usize + 1] = {
+        let (mut table, mut raw) = ([None; KERNEL_WR_TRANSFER as usize + 1], 0);
         while raw < u8::MAX {
             if let Some(opcode) = Self::from_raw(raw) {
                 if let Some(number) = opcode.info().wr_opcode {
@@ -290,7 +292,7 @@ impl Opcode {
     /// Returns the operation with this number in verbs ([`OpcodeInfo::wr_opcode`]).
     #[must_use]
     pub const fn from_wr_opcode(number: u32) -> Option<Self> {
-        if number > KERNEL_WR_OPCODES { None } else { Self::BY_WR_OPCODE[number as usize] }
+        if number > KERNEL_WR_TRANSFER { None } else { Self::BY_WR_OPCODE[number as usize] }
     }
 
     /// Returns the properties of the requests of this opcode, and of their results.
@@ -346,7 +348,7 @@ impl Opcode {
                 ..Info::SEND
             },
             Self::Transfer => Info {
-                wr_opcode: None,
+                wr_opcode: Some(KERNEL_WR_TRANSFER),
                 completion: cq::Opcode::Transfer,
                 begun: Counter::TransferWqes,
                 ..Info::LOCAL

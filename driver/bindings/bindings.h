@@ -20,6 +20,7 @@
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
+#include "../direct.h"
 #include "../hw/helpers.h"
 #include "../iwarp/helpers.h"
 #include "../pairing/helpers.h"

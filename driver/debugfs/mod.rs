@@ -7,6 +7,7 @@
 //! | `events` | processors, and the queues that they serve ([`vectors`]) |
 //! | `admin` | the admin queue's rings |
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
+//! | `ranges` | the address ranges of direct transfers that have an owner |
 //! | `tpt` | the table of keys |
 
 use abi::admin::{
@@ -26,7 +27,10 @@ use kernel::{
 };
 
 use self::{objects::Listing, query::Inspector};
-use crate::hw::admin::{Admin, AdminState};
+use crate::{
+    hw::admin::{Admin, AdminState},
+    ranges::{Owners, Ranges},
+};
 
 mod format;
 mod objects;
@@ -43,6 +47,7 @@ pub(crate) struct DebugFiles {
     _cqs: Pin<KBox<File<Listing<CqRecord>>>>,
     _srqs: Pin<KBox<File<Listing<SrqRecord>>>>,
     _qps: Pin<KBox<File<Listing<QpRecord>>>>,
+    _ranges: Pin<KBox<File<Owners>>>,
     _tpt: Pin<KBox<File<Listing<KeyRecord>>>>,
     _dir: Dir,
 }
@@ -53,12 +58,14 @@ impl DebugFiles {
         device: &device::Device<device::Bound>,
         tree: Tree,
         admin: Arc<Admin>,
+        ranges: Arc<Ranges>,
         inspector: &Arc<Inspector>,
     ) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("vrnic-{}", device.name()))?;
         let dir = Dir::new(&name);
         let tree = dir.read_only_file(c"events", tree);
         let admin = dir.read_only_file(c"admin", AdminState::new(admin));
+        let ranges = dir.read_only_file(c"ranges", Owners(ranges));
         Ok(Self {
             _events: KBox::pin_init(tree, GFP_KERNEL)?,
             _admin: KBox::pin_init(admin, GFP_KERNEL)?,
@@ -66,6 +73,7 @@ impl DebugFiles {
             _cqs: listing(&dir, c"cqs", inspector)?,
             _srqs: listing(&dir, c"srqs", inspector)?,
             _qps: listing(&dir, c"qps", inspector)?,
+            _ranges: KBox::pin_init(ranges, GFP_KERNEL)?,
             _tpt: listing(&dir, c"tpt", inspector)?,
             _dir: dir,
         })

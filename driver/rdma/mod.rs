@@ -17,6 +17,7 @@
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
+//! | `lend` | queue pairs that other modules of the kernel name |
 //! | [`gid`] | GID table entries |
 //! | [`iwcm`], [`socket`] | the connection manager of iWARP devices, TCP sockets of the kernel |
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
@@ -39,6 +40,7 @@ pub(crate) mod driver;
 pub(crate) mod event;
 pub(crate) mod gid;
 pub(crate) mod iwcm;
+mod lend;
 pub(crate) mod mad;
 pub(crate) mod mmap;
 pub(crate) mod mr;

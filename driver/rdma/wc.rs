@@ -38,6 +38,8 @@ impl WcOpcode {
     pub(crate) const SEND: Self = Self(bindings::ib_wc_opcode_IB_WC_SEND);
     /// A fast registration.
     pub(crate) const REG_MR: Self = Self(bindings::ib_wc_opcode_IB_WC_REG_MR);
+    /// A TRANSFER of vrnic, which verbs have no number for (`direct.h`).
+    pub(crate) const TRANSFER: Self = Self(bindings::VRNIC_WC_TRANSFER);
     /// A receive.
     pub(crate) const RECV: Self = Self(bindings::ib_wc_opcode_IB_WC_RECV);
 

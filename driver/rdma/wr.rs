@@ -55,7 +55,8 @@ pub(crate) enum Operands {
         /// The new value of the word, or what is added to it.
         swap_or_add: u64,
     },
-    /// The key that is invalidated: the peer's, or of LOCAL_INV an own one.
+    /// The key that is invalidated: the peer's, or of LOCAL_INV an own one. Of TRANSFER the number
+    /// of the range.
     Key(u32),
     /// A fast registration.
     Registration(Registration),
@@ -216,7 +217,9 @@ impl<'a, T: Driver> SendWr<'a, T> {
                 let remote = Remote { addr: wr.remote_addr, rkey: wr.rkey };
                 Operands::Atomic { remote, compare: 0, swap_or_add: wr.compare_add }
             }
-            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV | bindings::ib_wr_opcode_IB_WR_LOCAL_INV => {
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV
+            | bindings::ib_wr_opcode_IB_WR_LOCAL_INV
+            | bindings::VRNIC_WR_TRANSFER => {
                 Operands::Key(self.invalidated())
             }
             bindings::ib_wr_opcode_IB_WR_REG_MR => Operands::Registration(self.registration()?),

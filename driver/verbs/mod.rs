@@ -10,6 +10,7 @@
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`dm`] | device memory |
+//! | [`direct`] | address ranges of direct transfers |
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
@@ -27,6 +28,7 @@ mod cq;
 mod ctx;
 mod describe;
 mod device;
+pub(crate) mod direct;
 mod dm;
 mod iwcm;
 mod kernel_qp;

@@ -224,7 +224,10 @@ fn completion(cqe: &Cqe) -> Wc {
 }
 
 fn opcode(opcode: Opcode) -> WcOpcode {
-    opcode.wc_opcode().map_or(WcOpcode::REG_MR, WcOpcode::new)
+    match opcode {
+        Opcode::RegMr => WcOpcode::REG_MR,
+        other => other.wc_opcode().map_or(WcOpcode::TRANSFER, WcOpcode::new),
+    }
 }
 
 fn status(status: Status) -> WcStatus {

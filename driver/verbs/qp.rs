@@ -143,6 +143,7 @@ pub(super) fn destroy(
     if let Some(connections) = ctx.connections() {
         connections.release(qp.qpn);
     }
+    ctx.adapter.ranges().give_back_all(qp.qpn);
     ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {

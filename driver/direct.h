@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Direct transfers for other modules of the kernel (docs/direct.md): RDMA operations that are posted
+ * before another PCI device has moved their data, and leave by themselves when it has.
+ *
+ * The queue pairs are kernel clients' own, of a vrnic adapter: a function returns -EINVAL for any
+ * other. They must not be destroyed during a call. All functions but vrnic_range_done() sleep.
+ */
+#ifndef VRNIC_DIRECT_H
+#define VRNIC_DIRECT_H
+
+#include <rdma/ib_verbs.h>
+
+/* The longest transfer of a range in bytes. */
+#define VRNIC_RANGE_LEN 4096
+
+enum {
+	/* The opcode of a TRANSFER: a struct ib_send_wr without data, whose ex.invalidate_rkey is the
+	 * number of the range. It ends when the controller has moved all bytes of the range. */
+	VRNIC_WR_TRANSFER = IB_WR_RESERVED1,
+	/* The opcode of its completion. */
+	VRNIC_WC_TRANSFER = 0x70,
+};
+
+/* What a range is armed with. */
+struct vrnic_transfer {
+	/* The bus address of the first byte in packet memory: any part of device memory (see
+	 * pci_p2pmem_virt_to_bus()) or of RAM. */
+	u64 memory;
+	/* Bytes, at least one. */
+	u32 length;
+	/* Milliseconds until the transfer fails if it is not complete, 1 to 60000. */
+	u32 time_limit_ms;
+	/* A WRITE takes the data away, else a READ brings it. */
+	bool write;
+	/* The controller uses the window in BAR0, and the adapter counts the bytes. Else it has the
+	 * address of the packet memory, and vrnic_range_done() tells when it has moved all bytes. */
+	bool counted;
+};
+
+/* The state of a range. */
+struct vrnic_range_state {
+	/* Bytes that the controller has moved. */
+	u32 count;
+	/* The controller may move bytes. */
+	bool pci_valid;
+	/* Data is awaited from the peer, or all bytes have been moved and TRANSFER has not ended. */
+	bool adapter_valid;
+	/* The cause of a failure, by the numbers of vendor_err (docs/adapter.md), else zero. */
+	u8 failure;
+};
+
+/* Returns the number of a free range, which is the queue pair's from then on, until it is put or the
+ * queue pair is destroyed; -ENOSPC if there is none. */
+int vrnic_range_get(struct ib_qp *qp);
+/* Ends the transfer of a range, which then belongs to nobody. Its TRANSFER, if there is one, fails.
+ * On return nothing is moved into its packet memory by the window any more. */
+int vrnic_range_put(struct ib_qp *qp, u32 range);
+/* Arms a range for one transfer; -EBUSY or -EINVAL if it takes part in one. */
+int vrnic_range_arm(struct ib_qp *qp, u32 range, const struct vrnic_transfer *transfer);
+int vrnic_range_query(struct ib_qp *qp, u32 range, struct vrnic_range_state *state);
+/* The controller has moved all bytes of a range that is not counted. From any context. */
+void vrnic_range_done(struct ib_qp *qp, u32 range);
+
+#endif

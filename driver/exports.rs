@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The functions of `direct.h`, for other modules of the kernel; `symbols.c` exports them.
+
+use abi::sq::Opcode;
+use kernel::{error::from_result, ffi::c_int, prelude::*};
+
+use crate::{
+    bindings,
+    rdma::qp::Qp,
+    verbs::{
+        Ctx, Verbs,
+        direct::{self, Transfer},
+    },
+};
+
+const _: () =
+    assert!(matches!(Opcode::Transfer.info().wr_opcode, Some(bindings::VRNIC_WR_TRANSFER)));
+
+/// Runs `run` with a queue pair, and returns what C callers get.
+///
+/// # Safety
+///
+/// `qp` must be a queue pair that is alive during the call.
+unsafe fn call(
+    qp: *mut bindings::ib_qp,
+    run: impl FnOnce(&Ctx<'_>, &Qp<Verbs>) -> Result<c_int>,
+) -> c_int {
+    // SAFETY: the caller passes a live queue pair.
+    from_result(|| unsafe { Qp::<Verbs>::lend(qp, |ctx, qp| run(ctx, qp)) })
+}
+
+/// See `direct.h`.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_range_get(qp: *mut bindings::ib_qp) -> c_int {
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| Ok(direct::get(ctx, qp)?.get().try_into()?)) }
+}
+
+/// See `direct.h`.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_range_put(qp: *mut bindings::ib_qp, range: u32) -> c_int {
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| direct::put(ctx, qp, range.into()).map(|()| 0)) }
+}
+
+/// See `direct.h`.
+///
+/// # Safety
+///
+/// As for [`call`]; `transfer` must be valid.
+#[no_mangle]
+unsafe extern "C" fn vrnic_range_arm(
+    qp: *mut bindings::ib_qp,
+    range: u32,
+    transfer: *const bindings::vrnic_transfer,
+) -> c_int {
+    // SAFETY: the caller passes a valid struct.
+    let raw = unsafe { &*transfer };
+    let transfer = Transfer {
+        memory: raw.memory.into(),
+        length: raw.length,
+        time_limit_ms: raw.time_limit_ms,
+        write: raw.write,
+        counted: raw.counted,
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| direct::arm(ctx, qp, range.into(), &transfer).map(|()| 0)) }
+}
+
+/// See `direct.h`.
+///
+/// # Safety
+///
+/// As for [`call`]; `state` must be valid.
+#[no_mangle]
+unsafe extern "C" fn vrnic_range_query(
+    qp: *mut bindings::ib_qp,
+    range: u32,
+    state: *mut bindings::vrnic_range_state,
+) -> c_int {
+    let query = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        let registers = direct::query(ctx, qp, range.into())?;
+        let found = bindings::vrnic_range_state {
+            count: registers.count.get(),
+            pci_valid: registers.pci_valid != 0,
+            adapter_valid: registers.adapter_valid != 0,
+            failure: registers.failure,
+        };
+        // SAFETY: the caller passes a valid place.
+        unsafe { state.write(found) };
+        Ok(0)
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, query) }
+}
+
+/// See `direct.h`.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_range_done(qp: *mut bindings::ib_qp, range: u32) {
+    // SAFETY: the caller passes a live queue pair. Somebody else's range is left alone.
+    unsafe { call(qp, |ctx, qp| direct::done(ctx, qp, range.into()).map(|()| 0)) };
+}

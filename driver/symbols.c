@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The symbols of direct.h, whose functions are in exports.rs. */
+
+#include <linux/export.h>
+
+#include "direct.h"
+
+EXPORT_SYMBOL_GPL(vrnic_range_get);
+EXPORT_SYMBOL_GPL(vrnic_range_put);
+EXPORT_SYMBOL_GPL(vrnic_range_arm);
+EXPORT_SYMBOL_GPL(vrnic_range_query);
+EXPORT_SYMBOL_GPL(vrnic_range_done);

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address ranges of direct transfers, for kernel clients.
+
+use abi::{
+    GuestAddr, RangeNumber,
+    admin::{ArmRange, RangeRegisters, command},
+    direct::{Direction, Notice},
+};
+use kernel::prelude::*;
+
+use super::{Ctx, qp::Qp};
+
+/// What a range is armed with.
+pub(crate) struct Transfer {
+    /// The bus address of the first byte in packet memory.
+    pub(crate) memory: GuestAddr,
+    /// Bytes.
+    pub(crate) length: u32,
+    /// Milliseconds until it fails.
+    pub(crate) time_limit_ms: u32,
+    /// True for a WRITE, false for a READ.
+    pub(crate) write: bool,
+    /// True if the adapter counts the bytes in the window.
+    pub(crate) counted: bool,
+}
+
+/// Gives a free range to a queue pair.
+///
+/// # Errors
+///
+/// `ENOSPC` if there is none, `EINVAL` for the queue pair of a process.
+pub(crate) fn get(ctx: &Ctx<'_>, qp: &Qp) -> Result<RangeNumber> {
+    qp.kernel()?;
+    ctx.adapter.ranges().take(qp.qpn).ok_or(ENOSPC)
+}
+
+/// Ends the transfer of a range and takes it from its queue pair.
+pub(crate) fn put(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
+    check(ctx, qp, range)?;
+    ctx.destroy::<command::EndRange>(&range)?;
+    ctx.adapter.ranges().give_back(range, qp.qpn);
+    Ok(())
+}
+
+/// Arms a range.
+pub(crate) fn arm(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber, transfer: &Transfer) -> Result {
+    check(ctx, qp, range)?;
+    let direction = if transfer.write { Direction::Write } else { Direction::Read };
+    let notice = if transfer.counted { Notice::Counted } else { Notice::Mapped };
+    ctx.execute::<command::ArmRange>(&ArmRange {
+        memory: transfer.memory,
+        range,
+        qpn: qp.qpn,
+        length: transfer.length.into(),
+        time_limit_ms: transfer.time_limit_ms.into(),
+        // CAST: the enums' numbers.
+        direction: direction as u8,
+        notice: notice as u8,
+        ..ArmRange::default()
+    })
+}
+
+/// Returns the registers of a range.
+pub(crate) fn query(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<RangeRegisters> {
+    check(ctx, qp, range)?;
+    ctx.execute::<command::QueryRange>(&range)
+}
+
+/// The controller has moved all bytes of a range. Does not sleep.
+pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
+    check(ctx, qp, range)?;
+    ctx.adapter.set_range_done(range);
+    Ok(())
+}
+
+/// Fails unless the queue pair has the range.
+fn check(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
+    ctx.adapter.ranges().is_of(range, qp.qpn).then_some(()).ok_or(EINVAL)
+}
