@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// The modules and the files that declare them.
-const MODULES: [(&str, &str); 3] = [
+const MODULES: [(&str, &str); 4] = [
     ("vrnic", "driver/vrnic.rs"),
     ("vrnic_kverbs", "driver/tests/kverbs/kverbs.rs"),
     ("vrnic_kping", "driver/tests/kping/kping.rs"),
+    ("vrnic_kdirect", "driver/tests/kdirect/kdirect.rs"),
 ];
 
 fn read(path: &str) -> String {

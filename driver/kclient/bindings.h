@@ -7,4 +7,6 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+#include "../direct.h"
+#include "../tests/kdirect/helpers.h"
 #include "helpers.h"

@@ -109,6 +109,16 @@ impl Connection {
         &self.0.origin().0.id
     }
 
+    /// Returns its device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        self.0.pd().device()
+    }
+
+    /// Returns the core's struct of its queue pair, valid as long as this.
+    pub fn as_raw(&self) -> *mut bindings::ib_qp {
+        self.0.as_raw()
+    }
+
     /// Memory for messages and for the ends of READs and WRITEs.
     pub fn map(&self, memory: Memory) -> Result<Arc<Mapped>> {
         Mapped::new(self.0.pd().device().clone(), memory)
@@ -139,6 +149,11 @@ impl Connection {
     /// Posts a WRITE from, or a READ into, memory of this side.
     pub fn rdma(&self, request: &Arc<Request>, part: &Part, op: &Op) -> Result {
         self.0.post(request, op, part)
+    }
+
+    /// Posts a TRANSFER of an address range.
+    pub fn transfer(&self, request: &Arc<Request>, range: u32) -> Result {
+        self.0.post_inline(request, &Op::Transfer(range), &[])
     }
 
     /// Posts the registration of a region, which has a new key from then on.

@@ -2,6 +2,7 @@
 /* See helpers.h. */
 
 #include <linux/in.h>
+#include <linux/pci-p2pdma.h>
 #include <linux/preempt.h>
 #include <net/net_namespace.h>
 
@@ -17,6 +18,25 @@ u64 kclient_map(struct ib_device *device, void *memory, u32 length)
 void kclient_unmap(struct ib_device *device, u64 address, u32 length)
 {
 	ib_dma_unmap_single(device, address, length, DMA_BIDIRECTIONAL);
+}
+
+void *kclient_peer_alloc(struct ib_device *device, size_t size)
+{
+	struct device *parent = device->dev.parent;
+
+	return parent && dev_is_pci(parent) ? pci_alloc_p2pmem(to_pci_dev(parent), size) : NULL;
+}
+
+void kclient_peer_free(struct ib_device *device, void *memory, size_t size)
+{
+	pci_free_p2pmem(to_pci_dev(device->dev.parent), memory, size);
+}
+
+u64 kclient_peer_address(struct ib_device *device, void *memory)
+{
+	struct device *parent = device->dev.parent;
+
+	return parent && dev_is_pci(parent) ? pci_p2pmem_virt_to_bus(to_pci_dev(parent), memory) : 0;
 }
 
 void kclient_set_sg(struct scatterlist *list, u32 count, u32 nth, void *memory, u32 length)

@@ -12,6 +12,11 @@
 
 u64 kclient_map(struct ib_device *device, void *memory, u32 length);
 void kclient_unmap(struct ib_device *device, u64 address, u32 length);
+/* Memory of the device's own, in whole pages, or NULL; not zeroed. */
+void *kclient_peer_alloc(struct ib_device *device, size_t size);
+void kclient_peer_free(struct ib_device *device, void *memory, size_t size);
+/* Returns the address by which PCI devices reach such memory, or 0 if it is another device's. */
+u64 kclient_peer_address(struct ib_device *device, void *memory);
 void kclient_set_sg(struct scatterlist *list, u32 count, u32 nth, void *memory, u32 length);
 int kclient_map_sg(struct ib_device *device, struct scatterlist *list, u32 count);
 void kclient_unmap_sg(struct ib_device *device, struct scatterlist *list, u32 count);

@@ -27,9 +27,14 @@ impl Mapped {
             // Before it is mapped, so that it is unmapped if this fails.
             this.addresses.reserve(1, GFP_KERNEL)?;
             let device = this.device.as_raw().as_ptr();
-            // SAFETY: the device is registered, as `this` keeps it; the piece is of this size and
-            // lives until `drop` has unmapped it.
-            let address = unsafe { bindings::kclient_map(device, start.cast(), size) };
+            let address = match this.memory.is_of_device() {
+                // SAFETY: the device is registered, as `this` keeps it; the piece is of the memory
+                // of a device.
+                true => unsafe { bindings::kclient_peer_address(device, start.cast()) },
+                // SAFETY: the device is registered, as `this` keeps it; the piece is of this size
+                // and lives until `drop` has unmapped it.
+                false => unsafe { bindings::kclient_map(device, start.cast(), size) },
+            };
             if address == 0 {
                 return Err(ENOMEM);
             }
@@ -57,6 +62,9 @@ impl Deref for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        if self.memory.is_of_device() {
+            return;
+        }
         // CAST: was made of a u32.
         let size = self.memory.piece_len() as u32;
         for address in &self.addresses {
@@ -95,7 +103,7 @@ impl Part {
     }
 
     /// Returns their number.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.length
     }
 
@@ -104,7 +112,7 @@ impl Part {
     /// # Errors
     ///
     /// `EINVAL` if they are not of one piece.
-    pub(super) fn address(&self) -> Result<u64> {
+    pub fn address(&self) -> Result<u64> {
         let size = self.memory.piece_len();
         if self.at % size + self.length > size {
             return Err(EINVAL);

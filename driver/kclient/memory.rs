@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that a device reads and writes: pieces that lie anywhere.
+//! Memory that a device reads and writes: pieces that lie anywhere, in RAM or in the device.
 //!
 //! The device may write at any time, so the contents are only touched through pointers, by volatile
 //! accesses.
 
 use core::ptr::NonNull;
 
-use kernel::prelude::*;
+use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::pd::Device;
 use crate::bindings;
 
 /// Bytes of a word.
@@ -18,9 +19,9 @@ const WORD: usize = size_of::<u64>();
 ///
 /// # Invariants
 ///
-/// Start and capacity of the memory of a vector of words, all of which are initialised, and which
-/// this type owns.
-struct Piece(NonNull<u64>, usize);
+/// Start and capacity of the memory of a vector of words, or start and bytes of memory of a device,
+/// which stays with it. All words are initialised, and this type owns them.
+struct Piece(NonNull<u64>, usize, Option<Arc<dyn Device>>);
 
 // SAFETY: by the type's invariants the memory is owned.
 unsafe impl Send for Piece {}
@@ -33,12 +34,27 @@ impl Piece {
         vec.extend_with(words, 0_u64, GFP_KERNEL)?;
         let (start, _, capacity) = vec.into_raw_parts();
         // INVARIANT: these are the parts of the vector, which has given up its memory.
-        Ok(Self(NonNull::new(start).ok_or(ENOMEM)?, capacity))
+        Ok(Self(NonNull::new(start).ok_or(ENOMEM)?, capacity, None))
+    }
+
+    fn of_device(device: &Arc<dyn Device>, size: usize) -> Result<Self> {
+        // SAFETY: the device is registered, as `device` is alive.
+        let start = unsafe { bindings::kclient_peer_alloc(device.as_raw().as_ptr(), size) };
+        let start = NonNull::new(start.cast()).ok_or(ENOMEM)?;
+        // INVARIANT: allocated just now, in whole pages. Any value of a word is valid.
+        Ok(Self(start, size, Some(device.clone())))
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        if let Some(device) = &self.2 {
+            let device = device.as_raw().as_ptr();
+            // SAFETY: by the type's invariants it is memory of this device, which is registered,
+            // and is given back once.
+            unsafe { bindings::kclient_peer_free(device, self.0.as_ptr().cast(), self.1) };
+            return;
+        }
         // SAFETY: by the type's invariants these are the parts of a vector, whose memory this type
         // owns. Words need no drop, so none is named.
         drop(unsafe { KVec::from_raw_parts(self.0.as_ptr(), 0, self.1) });
@@ -68,6 +84,25 @@ impl Memory {
         Ok(Self { pieces, size })
     }
 
+    /// Allocates one piece of a device's own memory, by which other PCI devices reach it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the size is not of whole pages, `ENOMEM` if the device has not so much left.
+    pub fn of_device(device: &Arc<dyn Device>, size: usize) -> Result<Self> {
+        if size == 0 || size % PAGE_SIZE != 0 {
+            return Err(EINVAL);
+        }
+        let mut pieces = KVec::with_capacity(1, GFP_KERNEL)?;
+        pieces.push(Piece::of_device(device, size)?, GFP_KERNEL)?;
+        Ok(Self { pieces, size })
+    }
+
+    /// Returns whether it is a device's own.
+    pub(super) fn is_of_device(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.2.is_some())
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.pieces.len() * self.size
@@ -79,7 +114,7 @@ impl Memory {
     }
 
     /// Returns the starts of the pieces.
-    pub(super) fn starts(&self) -> impl Iterator<Item = *mut u8> + '_ {
+    pub fn starts(&self) -> impl Iterator<Item = *mut u8> + '_ {
         self.pieces.iter().map(|piece| piece.0.as_ptr().cast())
     }
 

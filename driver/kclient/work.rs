@@ -41,6 +41,8 @@ pub enum Op {
     },
     /// Invalidates this key of the same side.
     Invalidate(u32),
+    /// Ends when this address range of a vrnic adapter has been transferred (`direct.h`).
+    Transfer(u32),
 }
 
 impl Op {
@@ -70,6 +72,7 @@ impl Op {
             Self::CompareSwap { .. } => bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP,
             Self::FetchAdd { .. } => bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD,
             Self::Invalidate(_) => bindings::ib_wr_opcode_IB_WR_LOCAL_INV,
+            Self::Transfer(_) => bindings::VRNIC_WR_TRANSFER,
         }
     }
 
@@ -78,7 +81,7 @@ impl Op {
     fn word(&self) -> u32 {
         match self {
             Self::SendImm(immediate) => immediate.to_be(),
-            Self::SendInv(key) | Self::Invalidate(key) => *key,
+            Self::SendInv(number) | Self::Invalidate(number) | Self::Transfer(number) => *number,
             _ => 0,
         }
     }

@@ -145,7 +145,7 @@ pub fn write_initramfs(
     overlay.copy("/vrnic/agent", 0o755, &paths.bin.join("vrnic-agent"))?;
     if paths.module().exists() {
         overlay.copy("/vrnic/vrnic.ko", 0o644, &paths.module())?;
-        for client in ["vrnic_kverbs.ko", "vrnic_kping.ko"] {
+        for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko"] {
             overlay.copy(&format!("/vrnic/{client}"), 0o644, &paths.build.join(client))?;
         }
     }

@@ -1,5 +1,11 @@
 //! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, behind one PCIe
 //! switch with the adapter, reads and writes the adapter's memory.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`ranges`] | transfers that are posted before the controller begins, and leave by themselves |
+
+mod ranges;
 
 use std::process::ExitCode;
 
@@ -23,6 +29,11 @@ fn main() -> ExitCode {
     let cases = vec![
         Case::new("the_kernel_has_the_device_memory", offered),
         Case::new("disk_of_a_target_without_its_ram", target),
+        Case::new("a_peer_takes_blocks_that_leave_by_themselves", ranges::blocks_leave),
+        Case::new("a_peer_gives_blocks_to_a_disk", ranges::blocks_come),
+        Case::new("a_transfer_that_is_never_done_ends_in_time", ranges::never_done),
+        Case::new("a_peer_goes_while_ranges_are_armed", ranges::peer_goes),
+        Case::new("a_server_goes_while_ranges_are_armed", ranges::server_goes),
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
     let options = Options { disk: Some(DISK), ..Options::default() };

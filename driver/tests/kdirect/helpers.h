@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The disk of a server, for vrnic_kdirect. */
+#ifndef VRNIC_KDIRECT_HELPERS_H
+#define VRNIC_KDIRECT_HELPERS_H
+
+#include <linux/fs.h>
+#include <rdma/ib_verbs.h>
+
+/* Opens the disk of this number; -EOPNOTSUPP for one that cannot reach memory of other PCI devices. */
+struct file *kdirect_open(u32 number);
+void kdirect_close(struct file *disk);
+/*
+ * Moves length bytes from or to the disk, to or from memory of a PCI device, and waits for the end.
+ * When the disk's controller has moved them all, the ranges of the queue pair are done.
+ */
+int kdirect_move(struct file *disk, bool write, u64 sector, void *memory, u32 length,
+		 struct ib_qp *qp, const u32 *ranges, u32 count);
+/* Continues a CRC-32 as gzip has it, which starts at zero. */
+u32 kdirect_crc(u32 crc, const void *bytes, size_t length);
+
+#endif

@@ -1,0 +1,230 @@
+//! Direct transfers by a kernel client (`driver/tests/kdirect`): guest b asks the server in guest a
+//! for blocks of a's disk, or gives blocks to it.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
+use vrnic_tests::census::Census;
+use vrnic_tests::modules;
+use vrnic_tests::talk::{LONG, SHORT, counter, said, settles, works};
+
+use super::{MEMORY, MODULES, number};
+
+/// Bytes that a transfer moves.
+const BYTES: u32 = 8 << 20;
+/// Bytes of a request, and of the server's packet memory.
+const CHUNK: u32 = 32 << 10;
+/// Bytes of a range, and of a page.
+const RANGE: u32 = 4096;
+/// The first block that is used, and its sector.
+const FIRST: u32 = 100;
+const SECTOR: u32 = FIRST * RANGE / 512;
+/// Shell words that name the server's disk.
+const DISK: &str = "$(ls /dev/nvme?n1)";
+
+/// The server's kernel client, with the counts of both guests before it was loaded.
+struct Server<'a> {
+    pair: &'a Pair,
+    before: [Census; 2],
+}
+
+impl<'a> Server<'a> {
+    fn load(pair: &'a Pair) -> Result<Self> {
+        if pair.a.check("modprobe nvme_core; ls /dev/nvme?n1", SHORT).is_err() {
+            modules::load(&pair.a, &MODULES)?;
+            settles(&pair.a, "[ -b /dev/nvme?n1 ]", 10)?;
+        }
+        let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+        let load = "set -e; dmesg -C; n=$(cat /sys/class/block/nvme?n1/dev); \
+                    insmod /vrnic/vrnic_kdirect.ko disk=$(( (${n%:*} << 20) + ${n#*:} ))";
+        pair.a.check(load, SHORT)?;
+        Ok(Self { pair, before })
+    }
+
+    /// Returns the command by which guest b asks.
+    fn call(&self, parameters: &str) -> Result<String> {
+        let peer: Ipv4Addr = self.pair.a.ip().parse()?;
+        let peer = u32::from(peer);
+        Ok(format!("insmod /vrnic/vrnic_kdirect.ko peer={peer} sector={SECTOR} {parameters}"))
+    }
+
+    /// Asks for [`BYTES`]. Returns what the client says of them.
+    fn ask(&self, parameters: &str) -> Result<String> {
+        let call = self.call(&format!("bytes={BYTES} chunk={CHUNK} {parameters}"))?;
+        let ask = format!(
+            "dmesg -C; {call}; r=$?; dmesg | grep kdirect; [ $r = 0 ] && rmmod vrnic_kdirect"
+        );
+        self.pair.b.check(&ask, LONG).with_context(|| self.pair.a.kernel_log(20))
+    }
+
+    /// Asks for something that fails. Returns the logs of client and server.
+    fn fail(&self, parameters: &str) -> Result<[String; 2]> {
+        let call = self.call(parameters)?;
+        let refused = self.pair.b.agent().run(&format!("dmesg -C; {call}"), LONG)?;
+        ensure!(!refused.ok(), "a request succeeded: {}", said(&refused));
+        settles(&self.pair.a, "dmesg | grep -q 'serving a client failed'", 30)?;
+        let log = |guest: &Guest| guest.check("dmesg | grep -E 'kdirect|kclient'", SHORT);
+        Ok([log(&self.pair.b)?, log(&self.pair.a)?])
+    }
+
+    /// Returns CRC and length of bytes of the disk, as gzip has them.
+    fn disk(&self, bytes: u32) -> Result<(u32, u32)> {
+        let sum = format!(
+            "dd if={DISK} bs={RANGE} skip={FIRST} count={} iflag=direct 2>/dev/null | \
+             gzip -1 | tail -c 8 | od -An -tu4",
+            bytes / RANGE
+        );
+        let text = self.pair.a.check(&sum, LONG)?;
+        let (crc, length) = text.trim().split_once(char::is_whitespace).context(text.clone())?;
+        Ok((crc.parse()?, length.trim().parse()?))
+    }
+
+    /// Removes the client, with nothing left behind. Both guests work.
+    fn unload(self) -> Result<()> {
+        self.pair.a.check("rmmod vrnic_kdirect", SHORT)?;
+        self.gone()
+    }
+
+    /// Checks that nothing is left of a client that has been removed.
+    fn gone(self) -> Result<()> {
+        no_ranges(&self.pair.a)?;
+        let left = number(&self.pair.a, "available")?;
+        ensure!(left == MEMORY, "only {left} bytes of device memory came back");
+        for (before, guest) in self.before.iter().zip([&self.pair.a, &self.pair.b]) {
+            before.unchanged(self.pair, guest)?;
+        }
+        works(self.pair)
+    }
+}
+
+/// Checks that no address range has an owner.
+fn no_ranges(guest: &Guest) -> Result<()> {
+    let owners = guest.check("cat /sys/kernel/debug/vrnic-*/ranges", SHORT)?;
+    ensure!(owners.is_empty(), "ranges are in use: {owners}");
+    Ok(())
+}
+
+/// Returns how many pages the guest's kernel has allocated since it booted.
+fn allocated(guest: &Guest) -> Result<u64> {
+    let count = "cat /proc/sys/vm/stat_refresh; \
+                 awk '/^pgalloc_/ { n += $2 } END { print n }' /proc/vmstat";
+    Ok(guest.check(count, SHORT)?.trim().parse()?)
+}
+
+/// Has the data moved, and checks that all of it went by ranges, and that the server's kernel
+/// allocated few pages for it. Returns the CRC.
+fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Result<u32> {
+    let Server { pair, .. } = server;
+    let counts =
+        || Ok::<_, anyhow::Error>([counter(&pair.a, "transfer_wqes")?, counter(&pair.b, moved)?]);
+    let before = (counts()?, allocated(&pair.a)?);
+    let text = server.ask(parameters)?;
+    let pages = allocated(&pair.a)? - before.1;
+    let after = counts()?;
+    let each = u64::from(BYTES / RANGE);
+    println!("{BYTES} bytes: the server's kernel allocated {pages} pages of {each}");
+    ensure!(pages < each / 2, "the server's kernel allocated {pages} pages");
+    let grown = [after[0] - before.0[0], after[1] - before.0[1]];
+    ensure!(grown == [each, each], "TRANSFERs, and {moved}: {grown:?}, and not {each}");
+    let said = format!("{BYTES} bytes with the CRC ");
+    let (_, rest) = text.split_once(&said).with_context(|| text.clone())?;
+    Ok(rest.split_whitespace().next().context("a CRC")?.parse()?)
+}
+
+/// The blocks of a disk leave behind TRANSFERs that were posted before the disk was asked. They are
+/// never in the server's RAM: its kernel allocates few pages meanwhile, and many when it reads the
+/// same blocks by itself.
+pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
+    let server = Server::load(pair)?;
+    let fill = format!(
+        "dd if=/dev/urandom of={DISK} bs={RANGE} seek={FIRST} count={} oflag=direct 2>/dev/null",
+        BYTES / RANGE
+    );
+    pair.a.check(&fill, LONG)?;
+    let here = moves(&server, "", "rx_write_requests")?;
+    let buffered = format!(
+        "echo 3 > /proc/sys/vm/drop_caches; \
+         dd if={DISK} of=/dev/null bs={RANGE} skip={FIRST} count={} 2>/dev/null",
+        BYTES / RANGE
+    );
+    let before = allocated(&pair.a)?;
+    pair.a.check(&buffered, LONG)?;
+    let buffered = allocated(&pair.a)? - before;
+    println!("pages that it allocates to read the same by its page cache: {buffered}");
+    ensure!(buffered >= u64::from(BYTES / RANGE), "the page cache took {buffered} pages only");
+    let there = server.disk(BYTES)?;
+    ensure!(
+        there == (here, BYTES),
+        "the peer got data with the CRC {here}; on the disk: {there:?}"
+    );
+    server.unload()
+}
+
+/// The blocks that a peer gives are on the disk when the answer leaves.
+pub(super) fn blocks_come(pair: &mut Pair) -> Result<()> {
+    let server = Server::load(pair)?;
+    let sent = moves(&server, "write=1", "rx_read_requests")?;
+    let there = server.disk(BYTES)?;
+    ensure!(
+        there == (sent, BYTES),
+        "the peer gave data with the CRC {sent}; on the disk: {there:?}"
+    );
+    server.unload()
+}
+
+/// The server does not use its disk: the transfers fail when their time is over.
+pub(super) fn never_done(pair: &mut Pair) -> Result<()> {
+    let server = Server::load(pair)?;
+    for parameters in ["", "write=1"] {
+        pair.a.check("dmesg -C", SHORT)?;
+        let [client, log] = server.fail(&format!("silent=1 limit_ms=500 {parameters}"))?;
+        for word in [status(6), cause(13)] {
+            ensure!(log.contains(&word), "no '{word}' in\n{log}");
+        }
+        ensure!(client.contains("ECONNRESET"), "{client}");
+        ensure!(!parameters.is_empty() || client.contains("not zero: 0\n"), "{client}");
+        settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
+    }
+    server.unload()
+}
+
+/// The client gives up while transfers wait: the server destroys its QP, and with it goes all of
+/// its ranges.
+pub(super) fn peer_goes(pair: &mut Pair) -> Result<()> {
+    let server = Server::load(pair)?;
+    let [client, _] = server.fail("silent=1 limit_ms=60000 patience_ms=1000")?;
+    ensure!(client.contains("ETIMEDOUT"), "{client}");
+    settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
+    // The next client is served, by the same ranges.
+    server.ask("")?;
+    server.unload()
+}
+
+/// The server's module is removed while its transfers wait, and while they move data.
+pub(super) fn server_goes(pair: &mut Pair) -> Result<()> {
+    for parameters in ["silent=1 limit_ms=60000", "bytes=60000000", "bytes=60000000 write=1"] {
+        let server = Server::load(pair)?;
+        let asking = pair.b.agent().start(&server.call(parameters)?)?;
+        settles(&pair.a, "[ $(cat /sys/kernel/debug/vrnic-*/ranges | wc -l) = 8 ]", 20)?;
+        let left = number(&pair.a, "available")?;
+        ensure!(left == MEMORY - u64::from(CHUNK), "{left} bytes of device memory are left");
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        pair.a.check("rmmod vrnic_kdirect", SHORT)?;
+        let refused = asking.wait(LONG)?;
+        ensure!(!refused.ok(), "{parameters}: the client got everything: {}", said(&refused));
+        server.gone().with_context(|| parameters.to_owned())?;
+    }
+    Ok(())
+}
+
+/// The words of the log about a completion with this status.
+fn status(status: u32) -> String {
+    format!("a request completed with Status({status})")
+}
+
+/// The words of the log about this cause of a failed TRANSFER.
+fn cause(vendor: u32) -> String {
+    format!("the device's word for the error: {vendor}\n")
+}
