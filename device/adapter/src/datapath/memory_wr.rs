@@ -75,6 +75,20 @@ pub(crate) fn run<H: Host>(
     }
 }
 
+/// Invalidates a key of the local side. Its memory may be in use until
+/// [`wait_for_readers`](crate::objects::core::Core::wait_for_readers) has returned.
+///
+/// # Errors
+/// Returns the check that failed. Nothing has changed then.
+pub(crate) fn end_key<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    key: Key,
+) -> Result<(), Denied> {
+    here.slice.charge(cost::KEY);
+    here.tpt.invalidate(key, qp.user(), false)
+}
+
 /// Creates the region of a SEND_CMD, whose WQE is `raw`. Returns its key.
 ///
 /// # Errors

@@ -20,6 +20,7 @@ use crate::objects::failing::Failing;
 use crate::objects::moderation::Moderation;
 use crate::objects::ranges::Ranges;
 use crate::port::Port;
+use crate::slice::{Slice, cost};
 use crate::stats::Counters;
 
 /// The host, the identity, the counters, the port and the events of an adapter.
@@ -155,6 +156,12 @@ impl<H: Host> Core<H> {
     #[must_use]
     pub fn workers(&self) -> usize {
         self.mail.len()
+    }
+
+    /// Waits until invalidated keys are no longer used. The caller must not hold guest memory.
+    pub(crate) fn wait_for_readers(&self, slice: &Slice<'_, H>) {
+        self.host.drain();
+        slice.charge(cost::readers(self.workers()));
     }
 
     /// Requests a turn for a QP from its worker, and wakes the worker. Can be called from any

@@ -300,8 +300,7 @@ impl<H: Host> Work<'_, H> {
 /// Invalidates the key of the memory that a READ has filled.
 #[cold]
 fn end_sink<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, key: Key) -> Step {
-    here.slice.charge(cost::KEY);
-    match here.tpt.invalidate(key, qp.user(), false) {
+    match memory_wr::end_key(here, qp, key) {
         Ok(()) => Step::Readers(Readers::Own, None),
         Err(denied) => Step::Refused(denied),
     }

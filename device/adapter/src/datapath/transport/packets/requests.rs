@@ -178,8 +178,7 @@ impl<H: Host> Half<'_, H> {
     /// memory.
     #[cold]
     fn wait_for_readers(&self, ended: Ended) {
-        self.core.host().drain();
-        self.slice.charge(cost::readers(self.core.workers()));
+        self.core.wait_for_readers(self.slice);
         if let Ended::Command(key) = ended {
             self.qp.tpt.finish_command(key);
         }

@@ -93,8 +93,7 @@ pub(crate) fn run<H: Host>(
         send_off(network, qp.qpn, &mut sender.outbox);
         let turn = match next {
             Next::Readers(index) => {
-                core.host().drain();
-                slice.charge(cost::readers(core.workers()));
+                core.wait_for_readers(slice);
                 sender.outstanding.end(index.into(), End::Done);
                 None
             }

@@ -24,7 +24,7 @@ use crate::objects::core::Core;
 use crate::objects::qp::outstanding::Outstanding;
 use crate::objects::qp::{self, Qp, Responder};
 use crate::requests::wqe::Segment;
-use crate::slice::{Slice, cost};
+use crate::slice::Slice;
 use crate::stats::Counter;
 
 /// The memory of both halves of a QP.
@@ -179,8 +179,7 @@ impl<H: Host> Reach<'_, H> {
     /// message.
     #[cold]
     fn end_key(&mut self, inbound: &inbound::Inbound, ended: qp::Ended) -> Result<(), Refusal> {
-        self.core.host().drain();
-        self.slice.charge(cost::readers(self.core.workers()));
+        self.core.wait_for_readers(self.slice);
         if let qp::Ended::Command(key) = ended {
             self.qp.tpt.finish_command(key);
         }

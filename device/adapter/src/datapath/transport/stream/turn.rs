@@ -14,6 +14,7 @@ use vrnic_tcp::wire::frame::HEADROOM;
 use vrnic_tcp::{Connection, Nanos};
 
 use super::memory::Reach;
+use crate::datapath::memory_wr;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
@@ -142,7 +143,7 @@ impl<H: Host> Sending<'_, H> {
             Taken::Done => {}
             Taken::More => more = true,
             Taken::Readers(index) => {
-                self.wait_for_readers();
+                self.network.core().wait_for_readers(self.slice);
                 self.streaming.outstanding.end(index.into(), End::Done);
                 more = true;
             }
@@ -320,8 +321,7 @@ impl<H: Host> Sending<'_, H> {
                 && let Some(key) = read.and_then(|(posted, raw)| posted.send.ending_key(raw))
             {
                 let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-                self.slice.charge(cost::KEY);
-                match here.tpt.invalidate(key, self.qp.user(), false) {
+                match memory_wr::end_key(&here, self.qp, key) {
                     Ok(()) => readers = true,
                     Err(denied) => end = End::Refused(denied),
                 }
@@ -329,16 +329,10 @@ impl<H: Host> Sending<'_, H> {
             self.streaming.outstanding.end(done.id, end);
         }
         if readers {
-            self.wait_for_readers();
+            self.network.core().wait_for_readers(self.slice);
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         ended::complete(&here, self.qp, &mut self.streaming.outstanding)
-    }
-
-    /// Waits until invalidated keys are no longer used.
-    fn wait_for_readers(&self) {
-        self.network.core().host().drain();
-        self.slice.charge(cost::readers(self.network.core().workers()));
     }
 }
 
