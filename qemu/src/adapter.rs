@@ -2,7 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 pub use vrnic_abi::admin::Transport;
+
+/// Parses the name of a protocol.
+///
+/// # Errors
+/// When there is no such protocol.
+pub fn parse_transport(name: &str) -> anyhow::Result<Transport> {
+    Transport::from_name(name).with_context(|| format!("there is no protocol '{name}'"))
+}
 
 /// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the
 /// second ones in another.

@@ -14,6 +14,7 @@
 //! | [`guest`] | one QEMU: its arguments, console, life |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemons and guests, ready for RDMA |
+//! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`perftest`] | the perftest set and its table |
 //! | [`mesh`] | traffic between each two guests |
 //! | [`lab`] | a command in a guest and servers in its peers, for programs that are not ours |
@@ -30,6 +31,7 @@ pub mod daemon;
 pub mod guest;
 pub mod lab;
 pub mod mesh;
+pub mod modules;
 pub mod overlay;
 pub mod pair;
 pub mod paths;

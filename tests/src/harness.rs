@@ -9,7 +9,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 
-use crate::{health, modules};
+use crate::health;
+use vrnic_qemu::modules;
 
 /// Longest time that a binary may take. Each step has its own limit; this one ends hangs outside of
 /// them.

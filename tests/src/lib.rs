@@ -14,7 +14,6 @@
 //! | [`talk`] | commands in guests: a server in one and a client in the other, and the results of both |
 //! | [`events`] | the handlers of completion events in a guest |
 //! | [`kverbs`] | the driver's own kernel client, which tests the devices of its guest |
-//! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
 //! | [`nfs`] | files of one guest that another one mounts, by NFS over RDMA |
 //! | [`siw`] | the kernel's software iWARP in place of a guest's adapter |
@@ -59,7 +58,6 @@ pub mod events;
 pub mod harness;
 pub mod health;
 pub mod kverbs;
-pub mod modules;
 pub mod nfs;
 pub mod rails;
 pub mod shell;

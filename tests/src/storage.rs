@@ -1,8 +1,9 @@
 //! A RAM disk of one guest, the target, offered by the kernel's `nvmet-rdma` and attached to the
 //! other, the initiator, by `nvme-rdma`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
 
 use crate::talk::{LONG, SHORT};
 
@@ -11,20 +12,28 @@ pub const DISK: u32 = 96;
 
 /// Makes the target offer its RAM disk, unless it already does.
 pub fn offer(target: &Guest) -> Result<()> {
+    let disk = format!("modprobe brd rd_nr=1 rd_size=$(({DISK} * 1024))");
+    target.check(&disk, SHORT)?;
+    offer_device(target, "/dev/ram0", "")
+}
+
+/// Makes the target offer a block device, unless it already offers one. `settings` is a shell
+/// command, run in the folder of the namespace before that is enabled.
+pub fn offer_device(target: &Guest, device: &str, settings: &str) -> Result<()> {
     let address = target.ip();
     target.check(
         &format!(
             "set -e
-            modprobe -a nvmet nvmet_rdma; modprobe brd rd_nr=1 rd_size=$(({DISK} * 1024))
+            modprobe -a nvmet nvmet_rdma
             cd /sys/kernel/config 2>/dev/null
             [ -d nvmet ] || mount -t configfs none /sys/kernel/config
             cd /sys/kernel/config/nvmet
             [ -d ports/1 ] && exit 0
             mkdir subsystems/disk; echo 1 > subsystems/disk/attr_allow_any_host
-            mkdir subsystems/disk/namespaces/1
-            echo -n /dev/ram0 > subsystems/disk/namespaces/1/device_path
-            echo 1 > subsystems/disk/namespaces/1/enable
-            mkdir ports/1; cd ports/1
+            mkdir subsystems/disk/namespaces/1; cd subsystems/disk/namespaces/1
+            echo -n {device} > device_path; {settings}
+            echo 1 > enable
+            cd /sys/kernel/config/nvmet; mkdir ports/1; cd ports/1
             echo rdma > addr_trtype; echo ipv4 > addr_adrfam
             echo {address} > addr_traddr; echo 4420 > addr_trsvcid
             ln -s ../../subsystems/disk subsystems/disk"
@@ -34,9 +43,40 @@ pub fn offer(target: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// Loads the target's driver again, with other parameters.
+fn reload_target(target: &Guest, parameters: &str) -> Result<()> {
+    let script = format!(
+        "set -e; cd /sys/kernel/config/nvmet/ports/1/subsystems; rm disk
+        rmmod nvmet_rdma; modprobe nvmet_rdma {parameters}
+        ln -s ../../../subsystems/disk disk"
+    );
+    target.check(&script, SHORT).map(drop)
+}
+
+/// Runs `test` with a target whose queue pairs share receive queues. It drains them by the event of
+/// the last receive.
+pub fn with_shared_receives(
+    pair: &mut Pair,
+    test: impl FnOnce(&mut Pair) -> Result<()>,
+) -> Result<()> {
+    offer(&pair.b)?;
+    reload_target(&pair.b, "use_srq=1")?;
+    attach(&pair.a, &pair.b)?;
+    let used = pair.b.check("rdma res show srq", SHORT)?;
+    ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
+    detach(&pair.a)?;
+    test(pair)?;
+    reload_target(&pair.b, "")
+}
+
 /// Attaches the disk to the initiator as `/dev/nvme0n1`.
 pub fn attach(initiator: &Guest, target: &Guest) -> Result<()> {
     offer(target)?;
+    connect(initiator, target)
+}
+
+/// Attaches what the target offers to the initiator as `/dev/nvme0n1`.
+pub fn connect(initiator: &Guest, target: &Guest) -> Result<()> {
     let address = target.ip();
     initiator.check(
         &format!(
@@ -54,6 +94,14 @@ pub fn attach(initiator: &Guest, target: &Guest) -> Result<()> {
 pub fn detach(initiator: &Guest) -> Result<()> {
     let gone = "echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]";
     initiator.check(gone, SHORT).map(drop)
+}
+
+/// Attaches and detaches the disk some times.
+pub fn attach_in_turn(pair: &Pair, times: u32) -> Result<()> {
+    (1..=times).try_for_each(|round| {
+        let attached = attach(&pair.a, &pair.b);
+        attached.and_then(|()| detach(&pair.a)).with_context(|| format!("round {round}"))
+    })
 }
 
 /// Writes some MiB of random data to the attached disk and reads it back, in large and in small

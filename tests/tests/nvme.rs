@@ -8,15 +8,17 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::storage::{DISK, attach, detach, offer, write_and_read};
+use vrnic_tests::storage::{
+    DISK, attach, attach_in_turn, detach, with_shared_receives, write_and_read,
+};
 use vrnic_tests::talk::{LONG, PCI, SHORT, counter, recovers, registration, works};
 
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("blocks", blocks),
-        Case::new("blocks_by_shared_receives", shared_receives),
+        Case::new("blocks_by_shared_receives", |pair| with_shared_receives(pair, blocks)),
         Case::new("file_system", file_system),
-        Case::new("ten_connections_in_turn", in_turn),
+        Case::new("ten_connections_in_turn", |pair| attach_in_turn(pair, 10)),
         Case::new("initiator_driver_removed_in_use", initiator_removed),
         Case::new("target_driver_removed_in_use", target_removed),
         Case::new("adapter_reset_under_the_initiator", initiator_reset),
@@ -54,32 +56,6 @@ fn format(folder: &Path) -> Result<std::path::PathBuf> {
     Ok(image.with_extension("gz"))
 }
 
-/// Uses a target whose queue pairs share receive queues; it drains them by the event of the last
-/// receive.
-fn shared_receives(pair: &mut Pair) -> Result<()> {
-    offer(&pair.b)?;
-    reload_target(pair, "use_srq=1")?;
-    attach(&pair.a, &pair.b)?;
-    let used = pair.b.check("rdma res show srq", SHORT)?;
-    ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
-    detach(&pair.a)?;
-    blocks(pair)?;
-    reload_target(pair, "")
-}
-
-/// Loads the target's driver with other parameters.
-fn reload_target(pair: &Pair, parameters: &str) -> Result<()> {
-    pair.b.check(
-        &format!(
-            "set -e; cd /sys/kernel/config/nvmet/ports/1/subsystems; rm disk
-            rmmod nvmet_rdma; modprobe nvmet_rdma {parameters}
-            ln -s ../../../subsystems/disk disk"
-        ),
-        SHORT,
-    )?;
-    Ok(())
-}
-
 /// A file system on the disk: files written, read again after a new mount, and read by the target
 /// itself.
 fn file_system(pair: &mut Pair) -> Result<()> {
@@ -106,15 +82,6 @@ fn file_system(pair: &mut Pair) -> Result<()> {
     )?;
     ensure!(sums.lines().count() > 20, "too few files: {sums}");
     ensure!(sums == there, "the target sees other files");
-    Ok(())
-}
-
-fn in_turn(pair: &mut Pair) -> Result<()> {
-    for round in 1..=10 {
-        attach(&pair.a, &pair.b)
-            .and_then(|()| detach(&pair.a))
-            .with_context(|| format!("round {round}"))?;
-    }
     Ok(())
 }
 

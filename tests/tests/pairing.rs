@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::modules;
 use vrnic_tests::talk::{
     LONG, SHORT, counter, link_is, netdev_up, pingpong, receives, reload, said, settles, stop,
     works,

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::modules;
 use vrnic_tests::talk::{LONG, SHORT, connect, said, settles, works};
 
 /// 8021q, and what it needs.

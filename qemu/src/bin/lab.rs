@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum, value_parser};
 use vrnic_qemu::accel::Accel;
-use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::adapter::{Transport, parse_transport};
 use vrnic_qemu::lab::{Job, collect, run};
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
 use vrnic_qemu::paths::Paths;
@@ -52,7 +52,7 @@ struct Args {
     packages: Vec<String>,
 
     /// The protocol of the adapters
-    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = transport)]
+    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = parse_transport)]
     personality: Transport,
 
     /// Copy the contents of this folder into all guests, to /lab
@@ -157,11 +157,6 @@ fn shell_text(words: &[String]) -> String {
             words.iter().map(quoted).collect::<Vec<_>>().join(" ")
         }
     }
-}
-
-/// Parses the name of a protocol.
-fn transport(name: &str) -> Result<Transport> {
-    Transport::from_name(name).with_context(|| format!("there is no protocol '{name}'"))
 }
 
 /// Parses an amount of memory, such as 512M, in MiB.

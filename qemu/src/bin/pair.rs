@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, value_parser};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
-use vrnic_qemu::adapter::{Transport, guest_name};
+use vrnic_qemu::adapter::{Transport, guest_name, parse_transport};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
-use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::{IWARP_SET, SET, run_set, summary};
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
@@ -67,7 +67,7 @@ struct Args {
 
     /// The protocol of the adapters. The set of tests for iWARP connects by the RDMA connection
     /// manager: rping, and perftest with -R
-    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = transport)]
+    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = parse_transport)]
     personality: Transport,
 
     /// Give each guest a daemon of its own, joined by trunks, so that the guests reach each other
@@ -110,7 +110,7 @@ fn main() -> Result<ExitCode> {
     let mut files: Vec<_> =
         args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?;
     if args.p2p.is_some() {
-        files.push(disk_driver()?);
+        files.extend(modules::files(&DISK_DRIVER)?);
     }
     let options = Options {
         guests: args.guests,
@@ -141,11 +141,6 @@ fn main() -> Result<ExitCode> {
         return exec(&pair, &args.exec);
     }
     table(&pair, &args)
-}
-
-/// Parses the name of a protocol.
-fn transport(name: &str) -> Result<Transport> {
-    Transport::from_name(name).with_context(|| format!("there is no protocol '{name}'"))
 }
 
 /// Runs the tests and prints the table.
@@ -191,25 +186,17 @@ fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
     Ok((format!("/usr/bin/{name}"), content))
 }
 
-/// The guest's file of the driver of NVMe controllers, which its base image lacks.
-const DISK_DRIVER: &str = "/vrnic/nvme.ko";
-
-/// Returns the driver of NVMe controllers as a file for guests.
-fn disk_driver() -> Result<(String, Vec<u8>)> {
-    let file = Paths::from_env()?.modules.join("nvme.ko");
-    let content = fs::read(&file)
-        .with_context(|| format!("cannot read {}; scripts/setup makes it", file.display()))?;
-    Ok((DISK_DRIVER.to_owned(), content))
-}
+/// The drivers of NVMe controllers that the guests' base image lacks.
+const DISK_DRIVER: [&str; 1] = ["nvme"];
 
 /// Loads the driver of NVMe controllers, and waits for the disk.
 fn load_disk_driver(pair: &Pair) -> Result<()> {
-    let script = format!(
-        "modprobe nvme_core && insmod {DISK_DRIVER} && \
-         for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1"
-    );
+    let time = Duration::from_secs(60);
+    let disk = "for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1";
     for guest in pair.guests() {
-        guest.check(&script, Duration::from_secs(60)).context("there is no disk")?;
+        guest.check("modprobe nvme_core", time)?;
+        modules::load(guest, &DISK_DRIVER)?;
+        guest.check(disk, time).context("there is no disk")?;
     }
     Ok(())
 }

@@ -11,9 +11,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::modules;
+use vrnic_tests::storage;
 use vrnic_tests::talk::{LONG, PCI, SHORT, works};
 
 /// The driver of the controller.
@@ -57,35 +58,10 @@ fn offered(pair: &mut Pair) -> Result<()> {
 fn attach(pair: &Pair) -> Result<()> {
     pair.b.check("modprobe nvme_core", SHORT)?;
     modules::load(&pair.b, &MODULES)?;
-    let address = pair.b.ip();
-    pair.b.check(
-        &format!(
-            "set -e
-            for n in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
-            modprobe -a nvmet nvmet_rdma
-            cd /sys/kernel/config 2>/dev/null
-            [ -d nvmet ] || mount -t configfs none /sys/kernel/config
-            cd /sys/kernel/config/nvmet
-            mkdir subsystems/disk; echo 1 > subsystems/disk/attr_allow_any_host
-            cd subsystems/disk; mkdir namespaces/1; cd namespaces/1
-            echo -n /dev/nvme0n1 > device_path; echo 1 > p2pmem; echo 1 > enable
-            cd /sys/kernel/config/nvmet; mkdir ports/1; cd ports/1
-            echo rdma > addr_trtype; echo ipv4 > addr_adrfam
-            echo {address} > addr_traddr; echo 4420 > addr_trsvcid
-            ln -s ../../subsystems/disk subsystems/disk"
-        ),
-        SHORT,
-    )?;
-    pair.a.check(
-        &format!(
-            "modprobe nvme_rdma && \
-             echo transport=rdma,traddr={address},trsvcid=4420,nqn=disk > /dev/nvme-fabrics && \
-             for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; \
-             echo no disk; exit 1"
-        ),
-        SHORT,
-    )?;
-    Ok(())
+    let disk = "for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1";
+    pair.b.check(disk, SHORT)?;
+    storage::offer_device(&pair.b, "/dev/nvme0n1", "echo 1 > p2pmem")?;
+    storage::connect(&pair.a, &pair.b)
 }
 
 /// A target's NVMe controller moves blocks from and to device memory, the adapter from there to the
@@ -120,8 +96,7 @@ fn target(pair: &mut Pair) -> Result<()> {
         format!("dd if=/dev/nvme0n1 bs=1M count={DATA} iflag=direct 2>/dev/null | sha256sum");
     let there = pair.b.check(&there, LONG)?;
     ensure!(sums == there, "the target's disk has other data: {sums} here, {there} there");
-    pair.a
-        .check("echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]", SHORT)?;
+    storage::detach(&pair.a)?;
     let end = format!(
         "for n in $(seq 100); do read n < {PCI}/p2pmem/available; [ $n = {MEMORY} ] && exit 0; \
          sleep 0.1; done; echo only $n bytes came back; exit 1"

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::census::Census;
-use vrnic_tests::modules;
 use vrnic_tests::talk::{LONG, SHORT, counter, said, settles, works};
 
 use super::{MEMORY, MODULES, number};

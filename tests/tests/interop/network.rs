@@ -1,8 +1,8 @@
 //! The network between the ends.
 
 use anyhow::{Context, Result, ensure};
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::modules;
 use vrnic_tests::talk::{SHORT, settles};
 
 /// Modules for VLANs, and modules that lose packets on purpose.

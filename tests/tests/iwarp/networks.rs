@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::harness::Case;
-use vrnic_tests::modules;
 use vrnic_tests::talk::{
     Ends, LONG, SHORT, connect, listens, netdev_up, registration, settles, stop,
 };

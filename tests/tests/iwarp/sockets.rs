@@ -4,9 +4,9 @@
 use anyhow::{Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::harness::Case;
-use vrnic_tests::modules;
 use vrnic_tests::talk::{SHORT, listens, settles, stop};
 
 use super::transfers;

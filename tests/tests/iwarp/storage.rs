@@ -3,11 +3,11 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::harness::Case;
-use vrnic_tests::storage::{attach, detach, offer, write_and_read};
+use vrnic_tests::storage::{attach, attach_in_turn, detach, with_shared_receives, write_and_read};
 use vrnic_tests::talk::{LONG, SHORT, counter, settles};
 
 /// Rounds of the driver's kernel client over each of its connections.
@@ -17,8 +17,10 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("kernel_clients", kernel_clients),
         Case::new("nvme", |pair| blocks(pair, 8)),
-        Case::new("nvme_by_shared_receives", shared_receives),
-        Case::new("nvme_five_connections_in_turn", in_turn),
+        Case::new("nvme_by_shared_receives", |pair| {
+            with_shared_receives(pair, |pair| blocks(pair, 8))
+        }),
+        Case::new("nvme_five_connections_in_turn", |pair| attach_in_turn(pair, 5)),
     ]
 }
 
@@ -59,35 +61,4 @@ fn blocks(pair: &mut Pair, megabytes: u32) -> Result<()> {
     ensure!(initiator > 50 && keys == initiator, "{keys} of {initiator} keys were invalidated");
     ensure!(target >= 16, "the target has registered memory only {target} times");
     detach(&pair.a)
-}
-
-/// Uses a target whose queue pairs share receive queues.
-fn shared_receives(pair: &mut Pair) -> Result<()> {
-    offer(&pair.b)?;
-    reload_target(pair, "use_srq=1")?;
-    attach(&pair.a, &pair.b)?;
-    let used = pair.b.check("rdma res show srq", SHORT)?;
-    ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
-    detach(&pair.a)?;
-    blocks(pair, 8)?;
-    reload_target(pair, "")
-}
-
-/// Loads the target's driver with other parameters.
-fn reload_target(pair: &Pair, parameters: &str) -> Result<()> {
-    let script = format!(
-        "set -e; cd /sys/kernel/config/nvmet/ports/1/subsystems; rm disk
-        rmmod nvmet_rdma; modprobe nvmet_rdma {parameters}
-        ln -s ../../../subsystems/disk disk"
-    );
-    pair.b.check(&script, SHORT).map(drop)
-}
-
-fn in_turn(pair: &mut Pair) -> Result<()> {
-    for round in 1..=5 {
-        attach(&pair.a, &pair.b)
-            .and_then(|()| detach(&pair.a))
-            .with_context(|| format!("round {round}"))?;
-    }
-    Ok(())
 }

@@ -13,9 +13,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::modules;
 use vrnic_tests::siw;
 use vrnic_tests::storage::{attach, detach, write_and_read};
 use vrnic_tests::talk::SHORT;

@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::modules;
 use vrnic_tests::talk::SHORT;
 
 /// The module of the kernel that loses packets on purpose.

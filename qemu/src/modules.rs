@@ -1,12 +1,19 @@
 //! Modules of the kernel that the guests' root lacks.
 
-use anyhow::{Context, Result};
-use vrnic_qemu::guest::Guest;
-use vrnic_qemu::paths::Paths;
+use std::time::Duration;
 
-use crate::talk::SHORT;
+use anyhow::{Context, Result};
+
+use crate::guest::Guest;
+use crate::paths::Paths;
+
+/// Time for loading one.
+const TIME: Duration = Duration::from_secs(60);
 
 /// Returns the files of these modules, which `scripts/setup` makes, for guests.
+///
+/// # Errors
+/// When one cannot be read.
 pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
     let folder = Paths::from_env()?.modules;
     let read = |name: &&str| {
@@ -19,10 +26,11 @@ pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Loads these modules, in this order, from the files.
+///
+/// # Errors
+/// When a guest does not load one.
 pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
-    names
-        .iter()
-        .try_for_each(|name| guest.check(&format!("insmod {}", path(name)), SHORT).map(drop))
+    names.iter().try_for_each(|name| guest.check(&format!("insmod {}", path(name)), TIME).map(drop))
 }
 
 fn path(name: &str) -> String {
