@@ -82,7 +82,7 @@ fn memcpy(results: &Results, operation: Operation) -> Vec<(f64, f64)> {
 /// Distinguishable without red against green.
 fn colour(device: Device) -> &'static str {
     match device {
-        Device::Vrnic => "#0072b2",
+        Device::Vrnic | Device::Iwarp => "#0072b2",
         Device::Rxe => "#d55e00",
         Device::Siw => "#9b5ba5",
     }

@@ -41,6 +41,9 @@ const LARGE: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
 
 /// Returns all goals, in the order of tables.
 pub(crate) fn goals(results: &Results) -> Vec<Goal> {
+    if results.iwarp {
+        return iwarp(results);
+    }
     if results.wire {
         return wire(results);
     }
@@ -151,6 +154,67 @@ fn wire(results: &Results) -> Vec<Goal> {
             "ib_read_bw at 64 KiB, vrnic / rxe over the same switch",
             30.0,
             to_rxe(Operation::Read),
+        ),
+    ]
+}
+
+/// The goals for messages over iWARP.
+fn iwarp(results: &Results) -> Vec<Goal> {
+    use Aim::{AtLeast, AtMost};
+    let figure = |name: &str| results.native.as_ref()?.figures.get(name).copied();
+    let large = |way| figure(&format!("65536 B Write, iWARP, {way}, GB/s"));
+    let tcp = figure("TCP over veth, MTU 9000, GB/s");
+    let median = |transport| {
+        figure(&format!("64 B WRITE, doorbell to CQE, one daemon, {transport}, median, µs"))
+    };
+    let bandwidth = |device| results.bandwidth(device, Operation::Write, 64 << 10);
+    let large_rate = |device| bandwidth(device).map(|point| point.mib_s);
+    let rate = |device| results.bandwidth(device, Operation::Write, 8).map(|it| it.messages_s);
+    let latency = |device| results.latency(device, Operation::Write);
+    let goal = |name, meaning, aim, value| Goal { name, meaning, aim, value };
+    vec![
+        goal(None, "64 KiB WRITE over a trunk, GB/s", AtLeast(3.0), large("trunk")),
+        goal(
+            Some("iwarp_write64k_trunk_vs_tcp"),
+            "64 KiB WRITE over a trunk / TCP over a veth device",
+            AtLeast(1.1),
+            over(large("trunk"), tcp),
+        ),
+        goal(
+            None,
+            "64 KiB WRITE by TAP, joined segments, GB/s",
+            AtLeast(2.5),
+            large("TAP, joined"),
+        ),
+        goal(
+            Some("iwarp_write64k_loss_vs_lossless"),
+            "64 KiB WRITE over a trunk with 1 % loss / without",
+            AtLeast(0.5),
+            over(large("trunk, 1 % loss"), large("trunk")),
+        ),
+        goal(
+            Some("iwarp_pair_latency_vs_roce"),
+            "64 B WRITE within a daemon, median, iWARP / RoCE",
+            AtMost(1.1),
+            over(median("iWARP"), median("RoCE")),
+        ),
+        goal(
+            Some("iwarp_guest_write64k_vs_siw"),
+            "ib_write_bw at 64 KiB, vrnic with iWARP / siw",
+            AtLeast(30.0),
+            over(large_rate(Device::Iwarp), large_rate(Device::Siw)),
+        ),
+        goal(
+            Some("iwarp_guest_rate8_vs_siw"),
+            "ib_write_bw at 8 B, messages per second, vrnic with iWARP / siw",
+            AtLeast(20.0),
+            over(rate(Device::Iwarp), rate(Device::Siw)),
+        ),
+        goal(
+            Some("iwarp_guest_write_lat8_vs_siw"),
+            "ib_write_lat at 8 B, typical, vrnic with iWARP / siw",
+            AtMost(0.3),
+            over(latency(Device::Iwarp), latency(Device::Siw)),
         ),
     ]
 }
@@ -279,6 +343,22 @@ mod tests {
         assert_eq!(value(&goals, "wire_guest_write64k_vs_rxe"), Some(500.0));
         assert_eq!(value(&goals, "wire_write64k_tap_vs_bare"), None);
         assert_eq!(value(&goals, "guest_write64k_vs_rxe"), None);
+    }
+
+    #[test]
+    fn iwarp_has_goals_of_its_own() {
+        let mut results = Results { iwarp: true, ..sample() };
+        let name =
+            |transport| format!("64 B WRITE, doorbell to CQE, one daemon, {transport}, median, µs");
+        let figures = [(name("iWARP"), 0.5), (name("RoCE"), 0.4)];
+        results.native.as_mut().expect("a run").figures = figures.into();
+        results.latency.iter_mut().filter(|it| it.device == Device::Vrnic).for_each(|it| {
+            it.device = Device::Iwarp;
+        });
+        let goals = goals(&results);
+        assert_eq!(value(&goals, "iwarp_pair_latency_vs_roce"), Some(1.25));
+        assert_eq!(value(&goals, "iwarp_guest_write_lat8_vs_siw"), Some(0.2));
+        assert_eq!(value(&goals, "iwarp_guest_write64k_vs_siw"), None);
     }
 
     #[test]

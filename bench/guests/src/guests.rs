@@ -58,7 +58,7 @@ impl Effort {
     /// Returns one try where the fewest messages that perftest sends take a software device many
     /// seconds.
     fn for_messages(self, device: Device, bytes: u64) -> Self {
-        let slow = device != Device::Vrnic && bytes > 1 << 20;
+        let slow = !device.is_ours() && bytes > 1 << 20;
         Self { repeats: if slow { 1 } else { self.repeats }, ..self }
     }
 }
@@ -118,7 +118,7 @@ fn run(
             None => failures += 1,
         }
         // A failure of ours is a fault to be seen, not to be tried again.
-        if failures > usize::from(device != Device::Vrnic) {
+        if failures > usize::from(!device.is_ours()) {
             break;
         }
     }
@@ -143,7 +143,7 @@ fn once(
     results: &mut Results,
 ) -> anyhow::Result<Option<Figure>> {
     let test = format!("{} {}", case.tool, case.options);
-    let patience = if device == Device::Vrnic { PATIENCE } else { SOFTWARE_PATIENCE };
+    let patience = if device.is_ours() { PATIENCE } else { SOFTWARE_PATIENCE };
     let Some(patience) = deadline.limit(patience) else {
         let text = "not run: the time for all tests was over".to_owned();
         results.failures.push(Failure { device, test, code: TIMED_OUT, text });
@@ -174,7 +174,7 @@ fn add(device: Device) -> String {
     let name = device.ibdev();
     let make = match device {
         // The pair was booted with it.
-        Device::Vrnic => String::new(),
+        Device::Vrnic | Device::Iwarp => String::new(),
         Device::Rxe => {
             format!("modprobe -a rdma_ucm rdma_rxe && rdma link add {name} type rxe netdev eth0")
         }
@@ -182,7 +182,7 @@ fn add(device: Device) -> String {
             "modprobe -a rdma_ucm && insmod {SIW_MODULE} && rdma link add {name} type siw netdev eth0"
         ),
     };
-    let gid = if device == Device::Siw { "" } else { "0000:0000:0000:0000:0000:ffff" };
+    let gid = if device.is_iwarp() { "" } else { "0000:0000:0000:0000:0000:ffff" };
     format!(
         "set -e\n{make}\nport=/sys/class/infiniband/{name}/ports/1\n\
          for n in $(seq 200); do \
@@ -194,7 +194,7 @@ fn add(device: Device) -> String {
 
 fn remove(device: Device) -> &'static str {
     match device {
-        Device::Vrnic => "rmmod vrnic",
+        Device::Vrnic | Device::Iwarp => "rmmod vrnic",
         Device::Rxe => "rdma link delete rxe0",
         Device::Siw => "rdma link delete siw0",
     }

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::progress::step;
 
@@ -99,20 +100,30 @@ fn main() -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write charts into {}", dir.display()))?;
     }
     // A failure of another device is a result, one of vrnic is an error.
-    let failed = results.failures.iter().any(|failure| failure.device == Device::Vrnic);
+    let failed = results.failures.iter().any(|failure| failure.device.is_ours());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn measure(args: &Args) -> anyhow::Result<Results> {
     let deadline = Deadline::within(Duration::from_secs(args.limit));
     let effort = Effort { repeats: args.repeats, deadline };
-    let mut results = Results { wire: args.wire, machine: Machine::look(), ..Results::default() };
+    let iwarp = args.devices.contains(&Device::Iwarp);
+    anyhow::ensure!(
+        !(iwarp && args.devices.contains(&Device::Vrnic)),
+        "one run measures vrnic or vrnic-iwarp, not both"
+    );
+    let machine = Machine::look();
+    let mut results = Results { wire: args.wire, iwarp, machine, ..Results::default() };
     step("measuring the daemon without guests");
     let program = match &args.native {
         Some(program) => program.clone(),
         None => std::env::current_exe()?.with_file_name("vrnic-bench"),
     };
-    let parts: &[&str] = if args.wire { &["--only", "wire"] } else { &[] };
+    let parts: &[&str] = match (iwarp, args.wire) {
+        (true, _) => &["--only", "iwarp,wire"],
+        (false, true) => &["--only", "wire"],
+        (false, false) => &[],
+    };
     match native::measure(&program, parts, NATIVE_PATIENCE) {
         Ok(native) => results.native = Some(native),
         Err(error) => results.failures.push(Failure {
@@ -127,7 +138,7 @@ fn measure(args: &Args) -> anyhow::Result<Results> {
     results.machine.guests(&pair)?;
     // Ours is there from the boot, so it comes first whatever the order of the table.
     let mut order = args.devices.clone();
-    order.sort_by_key(|&device| device != Device::Vrnic);
+    order.sort_by_key(|&device| !device.is_ours());
     order.dedup();
     for device in order {
         step(format!("measuring {device}"));
@@ -144,6 +155,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         let data = fs::read(module).with_context(|| format!("cannot read {}", module.display()))?;
         files.push((guests::SIW_MODULE.to_owned(), data));
     }
-    let module = args.devices.contains(&Device::Vrnic);
-    Ok(Options { module, files, apart: args.wire, ..Options::default() })
+    let module = args.devices.iter().any(|device| device.is_ours());
+    let iwarp = args.devices.contains(&Device::Iwarp);
+    let personality = if iwarp { Transport::Iwarp } else { Transport::Roce };
+    Ok(Options { module, personality, files, apart: args.wire, ..Options::default() })
 }

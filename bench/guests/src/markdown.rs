@@ -56,7 +56,11 @@ fn introduction(results: &Results) -> String {
          machine.\nQuote ratios; the figures themselves belong to this machine.\n\n\
          - Machine: {} ({} processors), Linux {}, load average {} at the start.\n\
          - Guests: two, each with one processor, Linux {}, under {}.\n",
-        if results.wire { " --wire" } else { "" },
+        match (results.iwarp, results.wire) {
+            (true, _) => " --devices vrnic-iwarp,siw",
+            (false, true) => " --wire",
+            (false, false) => "",
+        },
         machine.processor,
         machine.processors,
         machine.kernel,

@@ -13,8 +13,12 @@ pub(crate) const MIB: f64 = (1 << 20) as f64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Device {
-    /// Our adapter.
+    /// Our adapter, with RoCE.
     Vrnic,
+    /// Our adapter, with iWARP. The guests' adapters have one protocol, so one run measures this
+    /// or the other.
+    #[value(name = "vrnic-iwarp")]
+    Iwarp,
     /// The kernel's software RoCE.
     Rxe,
     /// The kernel's software iWARP.
@@ -44,10 +48,20 @@ pub(crate) const SIZES: [u64; 9] =
 pub(crate) const LATENCY_BYTES: u64 = 8;
 
 impl Device {
+    /// Returns whether it is our adapter.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Vrnic | Self::Iwarp)
+    }
+
+    /// Returns whether it speaks iWARP, whose connections are made by the connection manager alone.
+    pub(crate) fn is_iwarp(self) -> bool {
+        matches!(self, Self::Iwarp | Self::Siw)
+    }
+
     /// Returns its name in the guests.
     pub(crate) fn ibdev(self) -> &'static str {
         match self {
-            Self::Vrnic => "vrnic0",
+            Self::Vrnic | Self::Iwarp => "vrnic0",
             Self::Rxe => "rxe0",
             Self::Siw => "siw0",
         }
@@ -75,13 +89,12 @@ impl Device {
             Operation::Read => "ib_read_lat",
             Operation::Send => "ib_send_lat",
         };
-        let rounds = if self == Self::Vrnic { 10_000 } else { 1000 };
+        let rounds = if self.is_ours() { 10_000 } else { 1000 };
         self.case(tool, LATENCY_BYTES, rounds)
     }
 
     fn case(self, tool: &'static str, bytes: u64, count: u64) -> Case {
-        // iWARP has no connections but those of the connection manager.
-        let manager = if self == Self::Siw { " -R" } else { "" };
+        let manager = if self.is_iwarp() { " -R" } else { "" };
         let options = format!("-d {} -s {bytes} -n {count}{manager}", self.ibdev());
         Case { tool, options: options.into() }
     }
@@ -91,7 +104,7 @@ impl Device {
     /// perftest wants 5 at least.
     fn messages(self, bytes: u64) -> u64 {
         let (volume, most) = match self {
-            Self::Vrnic => (16 << 30, 500_000),
+            Self::Vrnic | Self::Iwarp => (16 << 30, 500_000),
             Self::Rxe => (8 << 20, 5000),
             Self::Siw => (8 << 20, 50_000),
         };
@@ -103,6 +116,7 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Vrnic => "vrnic",
+            Self::Iwarp => "vrnic-iwarp",
             Self::Rxe => "rxe",
             Self::Siw => "siw",
         })

@@ -69,6 +69,8 @@ pub(crate) struct Failure {
 pub(crate) struct Results {
     /// Messages travelled as packets.
     pub(crate) wire: bool,
+    /// Our adapters had iWARP.
+    pub(crate) iwarp: bool,
     pub(crate) machine: Machine,
     pub(crate) native: Option<Native>,
     pub(crate) memcpy: Vec<Memcpy>,
@@ -126,6 +128,7 @@ pub(crate) mod tests {
         };
         Results {
             wire: false,
+            iwarp: false,
             machine: Machine::default(),
             native: Some(native),
             memcpy: vec![Memcpy { operation: Write, bytes: 65536, mib_s: 10_000.0 }],

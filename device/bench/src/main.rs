@@ -98,6 +98,8 @@ enum Part {
     Gap,
     /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
+    /// Messages between queue pairs of one daemon that are connected by iWARP, and by RoCE
+    Iwarp,
     /// Messages that travel as packets
     Wire,
 }
@@ -152,6 +154,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.only.contains(&Part::Mesh) {
         mesh::measure(&mut report, &daemon, args.functions)?;
+    }
+    if args.wants(Part::Iwarp) {
+        wire::iwarp::pairs(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Wire) {
         wire::measure(&mut report, &daemon, runs)?;

@@ -18,7 +18,7 @@ use vrnic_device::net::interface::attach_tap;
 use vrnic_testdriver::namespace::Namespace;
 use vrnic_testdriver::qp::Setup;
 
-use super::large;
+use super::{iwarp, large};
 use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
@@ -42,8 +42,7 @@ pub(super) fn measure(
     std::thread::scope(|scope| {
         let measured = scope.spawn(|| {
             host.enter()?;
-            for (headers, name) in [(true, "packets, TAP, joined"), (false, "packets, TAP, single")]
-            {
+            for (headers, name) in [(true, "TAP, joined"), (false, "TAP, single")] {
                 daemons(report, &host, daemon, headers, name, Runs { repeats, span })?;
             }
             let most = |run: &dyn Fn() -> anyhow::Result<f64>| {
@@ -80,7 +79,8 @@ fn daemons(
     let rig = Rig::two_daemons(daemon, args.each_ref().map(|args| args.as_slice()))?;
     drop(taps);
     let mut pair = Pair::with(&rig, Setup::default());
-    large(report, &mut pair, name, runs);
+    large(report, &mut pair, &format!("packets, {name}"), runs);
+    iwarp::way(report, &rig, name, runs);
     Ok(())
 }
 

@@ -5,9 +5,11 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`iwarp`] | messages in TCP connections, also within a daemon |
 //! | [`host`] | TAP devices on a bridge, and the limits of the host's network stack |
 
 mod host;
+pub(crate) mod iwarp;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,8 +30,6 @@ use crate::yardstick;
 /// Sizes of messages in bytes, and the number of outstanding requests of each size.
 const SIZES: [(u32, u32); 3] = [(8, 128), (4096, 128), LARGE];
 const LARGE: (u32, u32) = (64 << 10, 32);
-/// Bytes of a TCP segment, as many as a packet has of a path MTU of 4,096.
-const SEGMENT: u16 = 4096;
 /// Number of requests for each completion.
 const BATCH: u32 = 4;
 /// Time between two polls of the CQ.
@@ -72,12 +72,8 @@ fn trunk(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
         ],
     )?;
     way(report, &rig, "trunk", runs)?;
-    let mut pair = Pair::in_stream(&rig, SEGMENT);
-    measure_pair(report, &mut pair, "iWARP, trunk", runs)?;
-    drop(pair);
-    for control in &controls {
-        lose(&daemon.with_file_name("vrnic"), control)?;
-    }
+    // The losses that this begins with stay.
+    iwarp::trunk(report, &rig, (&daemon.with_file_name("vrnic"), &controls), runs)?;
     let mut pair = Pair::with(&rig, Setup::default());
     large(report, &mut pair, "packets, trunk, 1 % loss", runs);
     Ok(())
