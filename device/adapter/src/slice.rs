@@ -33,6 +33,8 @@ pub(crate) mod cost {
     pub(crate) const RECEIVE: u64 = 60;
     /// A packet: its headers checked or written, and its ICRC.
     pub(crate) const PACKET: u64 = 150;
+    /// An FPDU: its headers and CRC checked, its message looked up.
+    pub(crate) const FPDU: u64 = 100;
     /// The delivery of a datagram to one QP, whose data is usually not in the cache.
     pub(crate) const DELIVERY: u64 = 300;
     /// The check of an adapter for members of a group.

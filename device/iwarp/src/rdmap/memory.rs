@@ -171,8 +171,8 @@ pub trait Memory {
     /// An STag must not be invalidated, or the receive cannot be completed.
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused>;
 
-    /// Returns whether the turn of the caller is over. Octets that have been acknowledged then wait
-    /// for the next turn.
+    /// Returns whether the turn of the caller is over. Further octets then wait for the next turn.
+    /// The stream calls it after each FPDU.
     fn is_over(&self) -> bool {
         false
     }

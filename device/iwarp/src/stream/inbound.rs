@@ -19,6 +19,10 @@ use crate::wire::terminate::{self, Cause};
 /// before the stream ends (RFC 5044, section 8).
 const CRC_RETRIES: u32 = 3;
 
+/// FPDUs of octets not yet acknowledged that are taken even if the turn is over, so that TCP does
+/// not store the rest of each segment on which a turn ends.
+const PIECES: u32 = 32;
+
 /// The reason for which octets are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
@@ -133,7 +137,10 @@ impl<M: Memory> Sink for Inbox<'_, M> {
         if self.stream.catch_up(self.memory) == Then::Hold {
             return Delivered { taken: 0, then: Then::Hold };
         }
-        let (mut left, mut ended) = (bytes, false);
+        if self.stream.arriving.held == Some(Held::Turn) {
+            self.stream.arriving.held = None;
+        }
+        let (mut left, mut ended, mut pieces) = (bytes, false, 0);
         let taken = |left: &[u8]| bytes.len() - left.len();
         while !left.is_empty() && matches!(self.stream.state, State::Starting | State::Rts) {
             let from = at.plus(taken(left) as u64);
@@ -145,7 +152,9 @@ impl<M: Memory> Sink for Inbox<'_, M> {
                 Fate::Taken(octets, end) => {
                     ended |= end;
                     left = left.get(octets..).unwrap_or_default();
-                    if acknowledged && !left.is_empty() && self.memory.is_over() {
+                    pieces += 1;
+                    let may_hold = acknowledged || pieces >= PIECES;
+                    if self.memory.is_over() && may_hold && !left.is_empty() {
                         self.stream.arriving.held = Some(Held::Turn);
                         return Delivered { taken: taken(left), then: Then::Hold };
                     }

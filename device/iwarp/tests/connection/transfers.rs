@@ -340,13 +340,17 @@ proptest! {
     }
 }
 
+/// The header of a WRITE.
+fn write() -> Header {
+    let model = Model::Tagged(Tagged { stag: ALL, to: 0x2_0000 });
+    Header { last: true, control: Opcode::Write.control(), model }
+}
+
 /// A peer may have sent a whole window while a SEND waited for its receive.
 #[test]
 fn what_was_stored_is_taken_as_far_as_the_turn_goes() {
     let mut raw = Raw::new(true);
-    let model = Model::Tagged(Tagged { stag: ALL, to: 0x2_0000 });
-    let header = Header { last: true, control: Opcode::Write.control(), model };
-    let fpdu = raw.fpdu(header, &[7; 40]);
+    let fpdu = raw.fpdu(write(), &[7; 40]);
     let stored = fpdu.repeat(3);
     raw.pair.ends[1].ram.over = true;
     assert_eq!(raw.deliver_stored(&stored), (fpdu.len(), Then::Hold));
@@ -357,4 +361,32 @@ fn what_was_stored_is_taken_as_far_as_the_turn_goes() {
     assert_eq!(raw.deliver_stored(&stored), (stored.len(), Then::Acknowledge));
     assert!(!raw.pair.ends[1].stream.waits_for_turn());
     assert_eq!(raw.pair.ends[1].stream.counters().fpdus_received, 5);
+}
+
+/// Without this, the next turn would be due at once, again and again, until the peer sends the rest
+/// of the FPDU.
+#[test]
+fn a_part_of_an_fpdu_waits_for_no_turn() {
+    let mut raw = Raw::new(true);
+    let fpdu = raw.fpdu(write(), &[1; 100]);
+    let stored = [&fpdu[..], &fpdu[..30]].concat();
+    raw.pair.ends[1].ram.over = true;
+    assert_eq!(raw.deliver_stored(&stored), (fpdu.len(), Then::Hold));
+    assert!(raw.pair.ends[1].stream.waits_for_turn());
+    raw.pair.ends[1].ram.over = false;
+    assert_eq!(raw.deliver_stored(&stored[fpdu.len()..]), (30, Then::Continue));
+    assert!(!raw.pair.ends[1].stream.waits_for_turn());
+}
+
+/// What fills a gap is delivered with all that is stored behind it, which is up to a whole window
+/// of short FPDUs.
+#[test]
+fn octets_that_are_not_acknowledged_wait_for_turns_too() {
+    let mut raw = Raw::new(true);
+    let fpdu = raw.fpdu(write(), &[]);
+    let octets = fpdu.repeat(100);
+    raw.pair.ends[1].ram.over = true;
+    assert_eq!(raw.deliver(&octets), Then::Hold);
+    assert!((1..100 * fpdu.len() as u64).contains(&raw.start), "{} were taken", raw.start);
+    assert!(raw.pair.ends[1].stream.waits_for_turn());
 }

@@ -24,7 +24,7 @@ use crate::objects::core::Core;
 use crate::objects::qp::outstanding::Outstanding;
 use crate::objects::qp::{self, Qp, Responder};
 use crate::requests::wqe::Segment;
-use crate::slice::Slice;
+use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
 /// The memory of both halves of a QP.
@@ -249,6 +249,7 @@ impl<H: Host> Memory for Reach<'_, H> {
     }
 
     fn is_over(&self) -> bool {
+        self.slice.charge(cost::FPDU);
         self.slice.is_over()
     }
 
