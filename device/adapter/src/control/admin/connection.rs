@@ -22,7 +22,7 @@ use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
-use crate::objects::claims::Tuple;
+use crate::objects::claims::{Tuple, vlan_of};
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::streaming::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
@@ -114,7 +114,7 @@ fn streaming<H: Host>(
     }
     let path = path(adapter.core().mac(), flags, connection);
     let (local, remote) = (path.source, path.destination);
-    let vlan = path.vlan.map(|tag| tag & 0x0fff);
+    let vlan = path.vlan.and_then(vlan_of);
     let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
     let wishes =
         Wishes { ird: connection.ird.get(), ord: connection.ord.get(), ..Wishes::default() };

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::objects::claims::vlan_of;
+
 const VLAN: [u8; 2] = [0x81, 0x00];
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
@@ -30,7 +32,7 @@ impl Flow {
         let mut kind = take(&mut rest)?;
         let mut vlan = None;
         if kind == VLAN {
-            vlan = Some(u16::from_be_bytes(take(&mut rest)?) & 0x0fff);
+            vlan = vlan_of(u16::from_be_bytes(take(&mut rest)?));
             kind = take(&mut rest)?;
         }
         let (addresses, fragment) = match kind {
@@ -132,6 +134,12 @@ mod tests {
         let mut short = ipv4(5, 0, 6);
         short[0] = 0x44;
         assert_eq!(Flow::of(&frame(&[&IPV4, &short, &PORTS])), None, "a short header");
+    }
+
+    #[test]
+    fn a_tag_with_a_priority_alone_is_no_vlan() {
+        let bytes = frame(&[&[0x81, 0x00, 0xe0, 0x00], &IPV4, &ipv4(5, 0x4000, 6), &PORTS]);
+        assert_eq!(Flow::of(&bytes).map(|flow| flow.vlan), Some(None));
     }
 
     #[test]

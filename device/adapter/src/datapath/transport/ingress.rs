@@ -9,7 +9,7 @@ use super::flow::Flow;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::Objects;
-use crate::objects::claims::Tuple;
+use crate::objects::claims::{Tuple, vlan_of};
 use crate::stats::Counter;
 
 /// Queues a RoCE frame for the worker of its destination QP, and returns any other frame. A frame
@@ -83,7 +83,7 @@ fn tell_too_long<H: Host>(objects: &Objects<H>, frame: &Frame) {
 
 /// Returns the addresses of the connection of a segment that was too long, as its sender sees them.
 pub(crate) fn tuple_of(notice: &TooLong) -> Tuple {
-    let vlan = notice.vlan.map(|tag| tag & 0x0fff);
+    let vlan = notice.vlan.and_then(vlan_of);
     Tuple { vlan, local: notice.source, remote: notice.destination }
 }
 
@@ -106,6 +106,6 @@ pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> boo
 
 /// Returns the addresses of the connection of a received frame, as the receiver sees them.
 pub(crate) fn tuple(path: &TcpPath) -> Tuple {
-    let vlan = path.vlan.map(|tag| tag & 0x0fff);
+    let vlan = path.vlan.and_then(vlan_of);
     Tuple { vlan, local: path.destination, remote: path.source }
 }

@@ -24,7 +24,7 @@ use super::memory::refused;
 use super::turn::{Sending, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
-use crate::objects::claims::Tuple;
+use crate::objects::claims::{Tuple, vlan_of};
 use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Pairing, Path, Peer, Qp, Requester};
 use crate::requests::wqe::SendWqe;
@@ -147,7 +147,7 @@ impl<H: Host> Sending<'_, H> {
     fn other_end(&self) -> Option<Peer<H>> {
         let TcpPath { to, vlan, source, destination, .. } = self.streaming.path;
         let station = self.network.fabric.station(to)?;
-        let vlan = vlan.map(|tag| tag & 0x0fff);
+        let vlan = vlan.and_then(vlan_of);
         let tuple = Tuple { vlan, local: destination, remote: source };
         let qp = station.qp(station.claims.find(&tuple)?)?;
         let other = !std::ptr::eq(&raw const *qp, &raw const **self.qp);
