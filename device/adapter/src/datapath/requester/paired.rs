@@ -17,7 +17,7 @@ use crate::datapath::transport::stream;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
-use crate::objects::qp::{Pairing, Path, Qp, Requester, Responder};
+use crate::objects::qp::{Pairing, Path, Qp, Requester, Responder, WeakPeer};
 use crate::requests::wqe::SendWqe;
 
 /// Executes work requests of a QP with a TCP connection, by memory or through the connection.
@@ -36,12 +36,11 @@ pub(super) fn run<H: Host>(
     if !copies(qp, requester) || matches!(turn, Turn::Failed | Turn::FailedUntil(_)) {
         return turn;
     }
-    let path = requester.partner.take().map_or(Path::Unknown, Path::Local);
+    let partner = requester.partner.as_ref().and_then(WeakPeer::upgrade);
+    let path = partner.map_or(Path::Unknown, Path::Local);
     let connection = std::mem::replace(&mut requester.path, path);
     let copied = by_memory(network, qp, requester, batch, allowance);
-    if let Path::Local(partner) = std::mem::replace(&mut requester.path, connection) {
-        requester.partner = Some(partner);
-    }
+    requester.path = connection;
     if qp.state() == State::Sqd && !copies(qp, requester) {
         // The connection sends the remaining posted requests, and closes.
         return Turn::More;

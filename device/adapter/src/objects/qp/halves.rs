@@ -13,7 +13,7 @@ use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
 use super::ledger::{Ledger, store};
-use super::path::{Path, Peer};
+use super::path::{Path, WeakPeer};
 use super::remote::Receiver;
 use crate::host::Host;
 use crate::objects::srq::Srq;
@@ -51,9 +51,8 @@ pub struct Requester<H: Host> {
     pub path: Path<H>,
     /// The path of its messages, if it has a TCP connection.
     pub pairing: Pairing,
-    /// The QP at the other end of the connection, if the two are paired and the QP has been looked
-    /// up.
-    pub partner: Option<Peer<H>>,
+    /// A weak reference to the QP at the other end of the connection, if the two are paired.
+    pub partner: Option<WeakPeer<H>>,
     /// True if the guest wants an event when the queue has drained.
     pub notify_drained: bool,
     /// Key operations of the entry in progress.

@@ -30,7 +30,7 @@ pub use self::halves::{
     Ended, KeyWait, Keys, Pairing, Place, Progress, Readers, Requester, RequesterConfig, Responder,
     Rights,
 };
-pub use self::path::{Path, Peer};
+pub use self::path::{Path, Peer, WeakPeer};
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;

@@ -1,6 +1,6 @@
 //! The path from a connected QP to its peer, and the state of its transport.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use vrnic_abi::connection::Ending;
 use vrnic_tcp::Nanos;
@@ -83,5 +83,28 @@ pub struct Peer<H: Host> {
 impl<H: Host> Clone for Peer<H> {
     fn clone(&self) -> Self {
         Self { core: Arc::clone(&self.core), qp: Arc::clone(&self.qp) }
+    }
+}
+
+impl<H: Host> Peer<H> {
+    /// Returns a reference that does not keep the QP and the core.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakPeer<H> {
+        WeakPeer { core: Arc::downgrade(&self.core), qp: Arc::downgrade(&self.qp) }
+    }
+}
+
+/// A connected QP of this daemon, as long as its adapter has it.
+#[derive(Debug)]
+pub struct WeakPeer<H: Host> {
+    core: Weak<Core<H>>,
+    qp: Weak<Qp<H>>,
+}
+
+impl<H: Host> WeakPeer<H> {
+    /// Returns the QP, if it still exists.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Peer<H>> {
+        Some(Peer { core: self.core.upgrade()?, qp: self.qp.upgrade()? })
     }
 }

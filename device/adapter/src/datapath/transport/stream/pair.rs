@@ -206,7 +206,7 @@ impl<H: Host> Sending<'_, H> {
         config.max_rd_atomic = attr.max_rd_atomic;
         config.first_psn = psn;
         drop(attr);
-        self.requester.partner = Some(peer);
+        self.requester.partner = Some(peer.downgrade());
         self.streaming.paired();
     }
 
