@@ -138,15 +138,22 @@ fn a_refused_entry_waits_for_the_reads_before_it() {
     let p = pair(16);
     let bad = Wr::new(Opcode::Write, &[p.a.sge(SOURCE, 64)]).to(p.b.buffer, p.b.key ^ 0xff).id(2);
     let bad_read = read(&p, 1).to(p.b.buffer, p.b.key ^ 0xff).id(3);
-    for refused in [bad, bad_read] {
+    // Longer than the receive.
+    let bad_send = Wr::new(Opcode::Send, &[p.a.sge(SOURCE, 65)]).id(4);
+    let access = Status::RemAccessErr;
+    for (refused, why) in [(bad, access), (bad_read, access), (bad_send, Status::RemInvReqErr)] {
         let id = refused.wr_id;
         let mut p = pair(16);
         let wrs = [read(&p, 0), refused, send(&p, 9)];
         post(&mut p, &wrs);
+        assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
+        assert!(!arrived(&p, 0) && p.received().is_none(), "it ends a QP too early");
         p.settle();
-        let all = [(100, Status::Success), (id, Status::RemAccessErr), (9, Status::WrFlushErr)];
+        let all = [(100, Status::Success), (id, why), (9, Status::WrFlushErr)];
         assert_eq!(completed(&mut p), all);
         assert!(arrived(&p, 0));
+        let received = if id == 4 { Status::LocLenErr } else { Status::WrFlushErr };
+        assert_eq!(p.received().as_ref().map(status), Some(received));
     }
 }
 

@@ -336,6 +336,31 @@ fn seen(packets: bool, case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> 
     Seen::at(&mut a, &mut b).to_string()
 }
 
+/// The refused entry ends both QPs, but only behind a READ that takes many turns. Over packets the
+/// WRITE overtakes the response.
+#[test]
+fn a_message_that_is_refused_behind_a_long_read() {
+    let seen = copied(|_, a, b| {
+        a.post_send(&Wr::new(Opcode::Read, &[a.sge(0, 3 << 20)]).to(b.buffer, b.key));
+        a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 500)]).to(b.buffer, b.key ^ 1));
+    });
+    assert!(seen.contains("Success, RemAccessErr"), "{seen}");
+}
+
+/// A guest that keeps its end keeps nothing of the other guest.
+#[test]
+fn a_qp_that_was_reset_is_not_kept_by_its_partner() {
+    let daemon = Daemon::new(false);
+    let (mut a, b) = daemon.connected();
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key);
+    assert_eq!(daemon.complete(&mut a, &write), Status::Success);
+    let qp = Arc::downgrade(&daemon.guests[1].adapter.qp(b.qpn).expect("QP"));
+    b.guest.adapter.reset();
+    daemon.pass(10_000 * MS);
+    assert_eq!(a.state(), State::Err);
+    assert!(qp.upgrade().is_none(), "somebody keeps it");
+}
+
 #[test]
 fn a_refused_message_ends_both_ends_as_over_packets() {
     for opcode in [Opcode::Write, Opcode::Read, Opcode::FetchAdd] {

@@ -8,7 +8,7 @@
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::{Class, Flags, Opcode};
 
-use super::work::{Entry, Step, Work};
+use super::work::{Before, Entry, Step, Work};
 use crate::datapath::send_queue::Turn;
 use crate::host::Host;
 use crate::objects::completion::WrError;
@@ -77,7 +77,7 @@ impl<H: Host> Work<'_, H> {
         }
         // Moving no bytes of a READ only checks it.
         let kept = if is_read { std::mem::take(&mut self.budget) } else { 0 };
-        let step = self.execute(entry);
+        let step = self.execute(entry, Before::Reads);
         self.budget += kept;
         match step {
             Step::Failed(..) | Step::Refused(_) | Step::Retry => Step::Behind,
@@ -101,7 +101,7 @@ impl<H: Host> Work<'_, H> {
             let place = self.batch.put(&read.raw);
             let entry = Entry { send: read.send, place, done: read.done };
             let keys = self.requester.keys.take();
-            let step = self.execute(&entry);
+            let step = self.execute(&entry, Before::Nothing);
             self.requester.keys = keys;
             let ledger = &mut self.requester.ledger;
             match step {

@@ -78,6 +78,13 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
 }
 
+/// The READs of the queue before an entry that are outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    Nothing,
+    Reads,
+}
+
 enum Taken {
     Entry,
     Empty,
@@ -106,7 +113,7 @@ impl<H: Host> Work<'_, H> {
             }
             self.here.slice.charge(cost::REQUEST + cost::SEGMENT * entry.send.segments.count());
             let step = if self.requester.ledger.is_empty() {
-                self.execute(&entry)
+                self.execute(&entry, Before::Nothing)
             } else {
                 self.execute_behind_reads(&entry)
             };
@@ -185,9 +192,10 @@ impl<H: Host> Work<'_, H> {
         self.requester.keep(&entry.send, self.batch.entry(&entry.place), entry.done);
     }
 
-    /// Executes an entry, or a part of it.
+    /// Executes an entry, or a part of it. An entry behind READs that fails has no effect on the
+    /// QPs: it is executed again when the READs have ended.
     #[inline]
-    pub(super) fn execute(&mut self, entry: &Entry) -> Step {
+    pub(super) fn execute(&mut self, entry: &Entry, before: Before) -> Step {
         let paired = self.requester.pairing != Pairing::Undecided;
         if paired && !stream::carries(&entry.send) {
             return Step::Failed(Status::LocQpOpErr.into());
@@ -245,13 +253,14 @@ impl<H: Host> Work<'_, H> {
                 }
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
+            Err(stop) if before == Before::Reads && stop.is_failure() => Step::Behind,
             Err(stop) => {
                 if let Some((network, watcher)) = self.watch {
                     let again = self.requester.rnr_until.is_some();
                     local_watch::stopped(network, watcher, &exchange, &stop, again, responder);
                 }
                 if let (true, Stop::Remote(refusal)) = (paired, &stop)
-                    && !matches!(refusal, Refusal::NotReady | Refusal::Unexpected)
+                    && stop.is_failure()
                 {
                     let ours = (send, &mut self.requester.pairing);
                     let theirs = (&*there, &mut **responder);

@@ -52,13 +52,11 @@ pub fn begin<'a, H: Host>(
         xrc::choose(there, responder, inbound.srqn)?;
     }
     match inbound.operation {
-        Operation::Send | Operation::SendInvalidate(_) => {
-            receive(there, responder, side, inbound.length, inbound.from)
-        }
+        Operation::Send | Operation::SendInvalidate(_) => receive(there, responder, side, inbound),
         Operation::Write(remote) => {
             add_remote(there, responder, side, (inbound, remote), Access::REMOTE_WRITE)?;
             // The receive must exist before any bytes are placed.
-            if inbound.imm.is_some() { take(there, responder, inbound.from) } else { Ok(()) }
+            if inbound.imm.is_some() { take(there, responder, inbound) } else { Ok(()) }
         }
         Operation::Read(remote) => {
             accepts_reads(responder)?;

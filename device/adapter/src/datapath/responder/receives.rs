@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use vrnic_abi::qp::{Access, Type};
 
+use crate::datapath::inbound::Inbound;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -14,7 +15,8 @@ use crate::requests::wqe::RecvWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 
-/// Ensures that the message in progress has a receive. `done` bytes of the message have arrived.
+/// Takes a receive for a message, unless the message has one. A message that was refused behind
+/// READs begins again with the receive that it had.
 ///
 /// # Errors
 /// [`Refusal::NotReady`] if none is posted, [`Refusal::Operational`] if the queue is faulty,
@@ -23,21 +25,25 @@ use crate::stats::Counter;
 pub fn take<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
-    done: u64,
+    inbound: &Inbound,
 ) -> Result<(), Refusal> {
-    // On an unreliable connection, the receive of a message whose end is lost goes to the next
-    // message.
-    if responder.current.is_some() && done == 0 && there.qp.kind != Type::Uc {
-        return Err(Refusal::Invalid);
-    }
-    if responder.current.is_none() {
-        // The beginning of the message may have been placed out of order.
-        if done > 0 && !responder.has_ahead() {
-            return Err(Refusal::Unexpected);
+    let begins = inbound.from == 0;
+    if responder.current.is_some() {
+        let same = responder.current_for == inbound.number;
+        // On an unreliable connection, the receive of a message whose end is lost goes to the next
+        // message.
+        if begins && !same && there.qp.kind != Type::Uc {
+            return Err(Refusal::Invalid);
         }
-        let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
-        responder.current = Some(recv);
+        return Ok(());
     }
+    // The beginning of the message may have been placed out of order.
+    if !begins && !responder.has_ahead() {
+        return Err(Refusal::Unexpected);
+    }
+    let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
+    responder.current = Some(recv);
+    responder.current_for = inbound.number;
     Ok(())
 }
 
@@ -108,7 +114,7 @@ fn fetch_shared<H: Host>(
     Ok(recv.map(|recv| taken(there, recv)))
 }
 
-/// Adds the buffer for a SEND of `length` bytes to `side`. `done` bytes of it have arrived.
+/// Adds the buffer for a SEND to `side`.
 ///
 /// # Errors
 /// Returns the reason: there is no receive, it is too short, or its memory must not be written.
@@ -116,10 +122,10 @@ pub fn receive<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
     side: &mut SgList<'a>,
-    length: u64,
-    done: u64,
+    inbound: &Inbound,
 ) -> Result<(), Refusal> {
-    take(there, responder, done)?;
+    take(there, responder, inbound)?;
+    let length = inbound.length;
     let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
     let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
     if segments.total() < length {

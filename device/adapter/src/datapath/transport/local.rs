@@ -65,6 +65,11 @@ impl Stop {
         Self::Local(denied.into())
     }
 
+    /// Returns whether the work request fails. Otherwise it is tried again later.
+    pub(crate) fn is_failure(&self) -> bool {
+        !matches!(self, Self::Remote(Refusal::NotReady | Refusal::Unexpected))
+    }
+
     /// Returns the error for a fault of a copy. `own` is a fault of the requester's side.
     fn copying(fault: CopyFault, own: CopyFault) -> Self {
         if fault == own { Self::denied(Denied::Memory) } else { Self::Remote(Refusal::Operational) }

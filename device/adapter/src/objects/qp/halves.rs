@@ -191,6 +191,8 @@ pub struct Responder {
     pub ci: u32,
     /// The receive that a message is filling.
     pub current: Option<RecvWqe>,
+    /// The number of the message that fills `current`.
+    pub current_for: u64,
     /// The SRQ of the message in progress, or of the last one, if the QP is an XRC target.
     pub xrc: Option<Arc<Srq>>,
     /// The bytes of the entry of the current receive.
@@ -260,6 +262,7 @@ impl Default for Responder {
         Self {
             ci: 0,
             current: None,
+            current_for: 0,
             xrc: None,
             raw: [0; rq::STRIDE_MAX as usize],
             access: Rights::default(),

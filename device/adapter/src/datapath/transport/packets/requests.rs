@@ -201,7 +201,7 @@ fn place<H: Host>(
     let begun = Inbound { imm: inbound.imm.filter(|_| !write), ..*inbound };
     responder::begin(there, responder, &begun, &mut side)?;
     if write && inbound.imm.is_some() {
-        take(there, responder, 0)?;
+        take(there, responder, &Inbound { from: 0, ..*inbound })?;
     }
     side.write::<H>(&there.turn.memory, inbound.from, payload).map_err(|_| Refusal::Operational)?;
     there.turn.moved(payload.len() as u64);
