@@ -39,6 +39,22 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
         Ok(())
     }
 
+    /// Adds an object in place of `old`, or of none. Returns whether it did, which is not so if
+    /// another has the number.
+    pub(crate) fn replace(&self, number: N, old: Option<&L>, link: L) -> Result<bool> {
+        let number = number.into();
+        let node = RBTreeNode::new(number, link, GFP_KERNEL)?;
+        let mut links = self.links.lock();
+        if links.get(&number).is_some_and(|current| old != Some(current)) {
+            return Ok(false);
+        }
+        let replaced = links.insert(node);
+        // Freed with the lock released.
+        drop(links);
+        drop(replaced);
+        Ok(true)
+    }
+
     /// Removes an object, unless another has got its number since.
     pub(crate) fn remove(&self, number: N, link: &L) {
         let number = number.into();

@@ -67,6 +67,8 @@ pub(super) struct Endpoint {
 enum State {
     /// It has no socket, or none any more.
     Idle,
+    /// It has no socket yet, and is about to connect.
+    Reserved,
     /// It was accepted; its request is read.
     Requesting(Requesting),
     /// The owner of its listener was told of its request.
@@ -140,10 +142,19 @@ impl Watch for Endpoint {
 impl Endpoint {
     /// Returns one without a socket.
     pub(super) fn new(connections: &Arc<Connections>) -> Result<Arc<Self>> {
+        Self::with_state(connections, State::Idle)
+    }
+
+    /// Returns one that is about to connect. It has not ended.
+    pub(super) fn reserved(connections: &Arc<Connections>) -> Result<Arc<Self>> {
+        Self::with_state(connections, State::Reserved)
+    }
+
+    fn with_state(connections: &Arc<Connections>, state: State) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 connections: connections.clone(),
-                state <- new_mutex!(State::Idle, "vrnic::iwarp::Endpoint"),
+                state <- new_mutex!(state, "vrnic::iwarp::Endpoint"),
                 work <- new_work!("vrnic::iwarp::Endpoint"),
                 timer <- HrTimer::new(),
                 late: Atomic::new(false),
@@ -171,7 +182,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Begins to connect. The reply follows.
+    /// Begins to connect, unless it was closed since it was made. The reply follows.
     pub(super) fn connect(
         self: &Arc<Self>,
         netdev: NetdevRef,
@@ -181,6 +192,9 @@ impl Endpoint {
         let wishes = Wishes::new(param, self.connections.max_depth)?;
         let names = (id.local(), id.remote());
         let mut state = self.state.lock();
+        if !matches!(*state, State::Reserved) {
+            return Err(ECONNABORTED);
+        }
         let socket = Socket::connect(&netdev, (&names.0, &names.1), id.tos(), self.clone())?;
         *state = State::Connecting(Connecting { socket, netdev, id, wishes });
         drop(state);
@@ -244,6 +258,7 @@ impl Endpoint {
 
     fn end(&self, state: &mut State) {
         match state {
+            State::Reserved => *state = State::Idle,
             State::Connecting(_) => self.fail(state, ECONNABORTED),
             State::Taken(taken) => taken.end(),
             State::Idle | State::Requesting(_) | State::Offered(_) => {}

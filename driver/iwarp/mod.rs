@@ -138,7 +138,7 @@ impl Connections {
             return Err(ENODEV);
         }
         let qpn = Qpn::from(param.qpn);
-        let endpoint = Endpoint::new(self)?;
+        let endpoint = Endpoint::reserved(self)?;
         self.replace(qpn, &endpoint)?;
         endpoint.connect(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
     }
@@ -202,13 +202,17 @@ impl Connections {
 
     /// Makes an endpoint that of a queue pair, in place of one that has ended.
     fn replace(&self, qpn: Qpn, endpoint: &Arc<Endpoint>) -> Result {
-        if let Some(old) = self.endpoints.get(qpn) {
+        let old = self.endpoints.get(qpn);
+        if let Some(old) = &old {
             if !old.0.has_ended() {
                 return Err(EISCONN);
             }
-            self.forget(qpn, &old.0);
+            // As in `forget`.
+            old.0.release();
         }
-        self.endpoints.add(qpn, EndpointRef(endpoint.clone()))
+        // Not if another call has come first.
+        let replaced = self.endpoints.replace(qpn, old.as_ref(), EndpointRef(endpoint.clone()))?;
+        if replaced { Ok(()) } else { Err(EISCONN) }
     }
 
     fn forget(&self, qpn: Qpn, endpoint: &Arc<Endpoint>) {
