@@ -182,6 +182,18 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Closes a connection whose request has not come.
+    pub(super) fn abandon(&self) {
+        let old = {
+            let mut state = self.state.lock();
+            if !matches!(*state, State::Requesting(_)) {
+                return;
+            }
+            core::mem::replace(&mut *state, State::Idle)
+        };
+        drop(old);
+    }
+
     /// Begins to connect, unless it was closed since it was made. The reply follows.
     pub(super) fn connect(
         self: &Arc<Self>,

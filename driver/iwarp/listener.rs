@@ -96,33 +96,36 @@ impl Listener {
         let Some(listening) = self.state.lock().take() else { return };
         drop(listening.sockets);
         for endpoint in listening.pending {
-            endpoint.release();
+            endpoint.abandon();
         }
     }
 
     /// Accepts one connection, if there is one and room for it. Returns whether there was.
     fn accept(self: &Arc<Self>) -> Result<bool> {
-        let accepted = {
-            let state = self.state.lock();
-            let Some(listening) = &*state else { return Ok(false) };
-            if listening.pending.len() >= PENDING_MAX {
-                return Ok(false);
-            }
-            listening.next()
-        };
-        let Some(accepted) = accepted else { return Ok(false) };
-        let endpoint = Endpoint::new(&self.connections)?;
-        endpoint.serve(accepted, self.clone())?;
-        let added = match &mut *self.state.lock() {
-            Some(listening) => listening.pending.push(endpoint.clone(), GFP_KERNEL).is_ok(),
-            None => false,
-        };
-        if added {
+        let Some((accepted, endpoint)) = self.take()? else { return Ok(false) };
+        let served = endpoint.serve(accepted, self.clone());
+        served.inspect_err(|_| self.clone().leave(&endpoint))?;
+        if self.state.lock().is_some() {
             endpoint.enqueue()
         } else {
-            endpoint.release()
+            // The end of the listener may have come before the endpoint had its socket.
+            endpoint.abandon()
         }
         Ok(true)
+    }
+
+    /// Takes one connection, if there is one and room for it, and makes its endpoint. That is among
+    /// the pending ones before it is told of anything: its request may come at once.
+    fn take(&self) -> Result<Option<(Accepted, Arc<Endpoint>)>> {
+        let mut state = self.state.lock();
+        let Some(listening) = &mut *state else { return Ok(None) };
+        if listening.pending.len() >= PENDING_MAX {
+            return Ok(None);
+        }
+        let Some(accepted) = listening.next() else { return Ok(None) };
+        let endpoint = Endpoint::new(&self.connections)?;
+        listening.pending.push(endpoint.clone(), GFP_KERNEL)?;
+        Ok(Some((accepted, endpoint)))
     }
 }
 
