@@ -49,10 +49,15 @@ impl References {
         self.0.fetch_sub(1, Release);
     }
 
-    /// Allows no more references, and waits until all have been given back.
-    pub(super) fn end(&self) {
+    /// Allows no more references, and waits until all have been given back, for which it calls
+    /// `close` again and again: whoever has got a reference may be about to connect.
+    pub(super) fn end(&self, close: impl Fn()) {
         self.0.fetch_add(ENDED, Full);
-        while self.0.load(Acquire) != ENDED {
+        loop {
+            close();
+            if self.0.load(Acquire) == ENDED {
+                return;
+            }
             fsleep(POLL);
         }
     }

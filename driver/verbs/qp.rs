@@ -132,8 +132,7 @@ pub(super) fn destroy(
 ) -> Result {
     if let Some(connections) = ctx.connections() {
         // The connection manager gives its reference back when it has got the last event.
-        connections.close(qp.qpn);
-        qp.references.end();
+        qp.references.end(|| connections.close(qp.qpn));
     }
     ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
         if ctx.connections().is_some() {
