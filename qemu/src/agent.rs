@@ -1,6 +1,7 @@
 //! The harness's end of a guest's agent: runs commands, moves files.
 
 use std::collections::HashMap;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ impl Output {
 struct Inbox {
     commands: HashMap<u32, Sender<Event>>,
     stored: Option<Sender<Event>>,
+    /// Number of the agent's starts since the first one.
+    greetings: u32,
     closed: bool,
 }
 
@@ -90,6 +93,36 @@ impl Agent {
         });
         let port = Arc::new(Mutex::new(port));
         Ok(Self { name: name.to_owned(), port, inbox, next: Arc::default() })
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&self) {
+        // It may have ended already.
+        let _ended = self.port.lock().shutdown(Shutdown::Both);
+    }
+
+    /// Number of the agent's starts since the first one.
+    #[must_use]
+    pub fn greetings(&self) -> u32 {
+        self.inbox.lock().greetings
+    }
+
+    /// Waits until the agent has started again, after this number of starts.
+    ///
+    /// # Errors
+    /// When it does not within `patience`, or the guest is gone.
+    pub fn greets_after(&self, before: u32, patience: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + patience;
+        while self.greetings() == before {
+            ensure!(!self.inbox.lock().closed, "the agent of guest {} has disconnected", self.name);
+            ensure!(
+                Instant::now() < end,
+                "the agent of guest {} did not start again within {patience:?}",
+                self.name
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// Starts a shell command.
@@ -166,7 +199,12 @@ impl Agent {
 fn sort(inbox: &Mutex<Inbox>, event: Event) {
     let mut inbox = inbox.lock();
     let receiver = match &event {
-        Event::Ready => None,
+        Event::Ready => {
+            // Commands of the agent before have ended with it: their callers see a closed channel.
+            let greetings = inbox.greetings.wrapping_add(1);
+            *inbox = Inbox { greetings, ..Inbox::default() };
+            None
+        }
         Event::Output { id, .. } => inbox.commands.get(id).cloned(),
         Event::Exit { id, .. } => inbox.commands.remove(id),
         Event::Stored { .. } => inbox.stored.clone(),

@@ -17,10 +17,7 @@ use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
-
-/// Time limit from a guest's start to its agent's first message. TCG on a loaded machine needs 30
-/// s.
-const BOOT: Duration = Duration::from_secs(180);
+use crate::root::Root;
 
 /// Number of starts of a guest whose kernel panics while it boots under TCG. On a busy host one of
 /// several processors may execute what was translated of code before another patched it (a static
@@ -49,8 +46,8 @@ pub struct Setup {
     pub disk: Option<u32>,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
-    /// Initramfs.
-    pub initramfs: PathBuf,
+    /// What it boots from.
+    pub root: Root,
 }
 
 /// A running guest; it is killed on drop.
@@ -95,8 +92,7 @@ impl Guest {
         command
             .args(accel.arguments())
             .args(setup.arguments())
-            .arg("-kernel")
-            .arg(paths.kernel())
+            .args(setup.root.arguments(paths, &setup.name))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);
@@ -104,7 +100,8 @@ impl Guest {
     }
 
     fn attach(setup: Setup, mut qemu: Killed) -> anyhow::Result<Self> {
-        let end = Instant::now() + BOOT;
+        let patience = setup.root.patience();
+        let end = Instant::now() + patience;
         let port = loop {
             match UnixStream::connect(setup.agent_socket()) {
                 Ok(port) => break port,
@@ -120,12 +117,13 @@ impl Guest {
                 }
             }
         };
-        let agent = Agent::connect(&setup.name, port, BOOT).with_context(|| {
+        let agent = Agent::connect(&setup.name, port, patience).with_context(|| {
             let log = setup.console_log();
             let told = console::panic(&log).unwrap_or_else(|| tail(&log, 30));
             format!("QEMU said: {}\nconsole:\n{told}", setup.qemu_log())
         })?;
-        agent.check(&setup.addressing(), Duration::from_secs(20))?;
+        let adapters: Vec<_> = setup.adapters().collect();
+        agent.check(&setup.root.addressing(&adapters), Duration::from_secs(60))?;
         Ok(Self { setup, qemu, agent })
     }
 
@@ -237,6 +235,28 @@ impl Guest {
         self.qmp(&command)
     }
 
+    /// Connects to the agent anew, which so starts anew: its port serves no earlier connection once
+    /// the machine has slept.
+    ///
+    /// # Errors
+    /// When the agent does not answer within `patience`.
+    pub fn reattach(&mut self, patience: Duration) -> anyhow::Result<()> {
+        self.agent.close();
+        let port = UnixStream::connect(self.setup.agent_socket())?;
+        self.agent = Agent::connect(&self.setup.name, port, patience)?;
+        Ok(())
+    }
+
+    /// Runs a command after which the machine starts anew, and its agent with it, and waits for that.
+    ///
+    /// # Errors
+    /// When the command fails, or the agent does not come back.
+    pub fn restarts(&self, script: &str) -> anyhow::Result<()> {
+        let before = self.agent.greetings();
+        self.agent.check(script, Duration::from_secs(60))?;
+        self.agent.greets_after(before, self.setup.root.patience())
+    }
+
     /// Kills it as a power cut would.
     pub fn kill(&mut self) {
         self.qemu.kill();
@@ -255,30 +275,14 @@ impl Setup {
         iter::once(&self.adapter).chain(&self.more)
     }
 
-    /// Shell commands that give the virtio NICs their addresses.
-    fn addressing(&self) -> String {
-        let mut script = "set -e".to_owned();
-        if !self.more.is_empty() {
-            // All rails share an Ethernet: each answers for its own addresses alone, and also to
-            // the guest's others.
-            script += "; cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; \
-                       echo 1 >accept_local";
-        }
-        for (number, Adapter { address, .. }) in self.adapters().enumerate() {
-            script += &format!("; ip link set eth{number} up");
-            script += &format!("; ip addr add {address} dev eth{number}");
-        }
-        script
-    }
-
-    /// QEMU's arguments, less accelerator and kernel.
+    /// QEMU's arguments, less accelerator and root.
     fn arguments(&self) -> Vec<String> {
         let Self { name, cpus, memory, .. } = self;
         let path = |path: &Path| path.display().to_string();
         let mut arguments: Vec<String> = Vec::new();
         let mut add =
             |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
-        add(&["-name", name, "-nodefaults", "-display", "none", "-no-reboot"]);
+        add(&["-name", name, "-nodefaults", "-display", "none"]);
         // With one possible processor TCG would compile locked instructions and barriers to plain
         // ones, though the daemon shares this memory.
         let smp = format!("{cpus},maxcpus={}", (*cpus).max(2));
@@ -328,19 +332,6 @@ impl Setup {
         add(&["-qmp", &format!("unix:{},server=on,wait=off", path(&self.qmp_socket()))]);
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
-        add(&["-initrd", &path(&self.initramfs)]);
-        // On a busy host an emulated timer may miss the moments in which the kernel tests whether
-        // it and the time stamp counter work. Without the latter a program's clock is a device, and
-        // perftest gives no figures when that answers late (of its runs between two loaded guests
-        // one in five; with the counter none of 72).
-        //
-        // The root may take all memory, and not only half of what the packed initramfs leaves: so
-        // guests with 512 MiB boot.
-        let kernel = format!(
-            "console=ttyS0 quiet no_timer_check tsc=reliable rdinit=/init panic=-1 hostname={name} \
-             initramfs_options=size=100%"
-        );
-        add(&["-append", &kernel]);
         arguments
     }
 

@@ -11,6 +11,8 @@
 //! | [`agent`] | the harness's end of them: run commands, move files |
 //! | [`console`] | what the log of a guest's console says |
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
+//! | [`root`] | what a guest boots from |
+//! | [`system`] | guests that are ordinary Debian systems |
 //! | [`guest`] | one QEMU: its arguments, console, life |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemons and guests, ready for RDMA |
@@ -41,5 +43,7 @@ pub mod progress;
 pub mod protocol;
 pub mod qmp;
 pub mod room;
+pub mod root;
 pub mod rundir;
+pub mod system;
 pub mod timing;

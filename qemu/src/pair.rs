@@ -16,7 +16,11 @@ use crate::guest::{Guest, Setup};
 use crate::overlay::TREE;
 use crate::overlay::write_initramfs;
 use crate::paths::Paths;
+use crate::root::Root;
 use crate::rundir::RunDir;
+#[cfg(doc)]
+use crate::system::KIT;
+use crate::system::System;
 
 /// Most guests of an Ethernet here.
 pub const GUESTS_MAX: u8 = 16;
@@ -58,11 +62,14 @@ pub struct Options {
     pub hosts: Vec<Host>,
     /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
     pub plugged: bool,
+    /// True if the guests are whole Debian systems, without any part of vrnic.
+    pub system: bool,
     /// True if to load vrnic.ko and wait for the RDMA devices.
     pub module: bool,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
-    /// A folder of this machine whose contents the guests have in [`TREE`].
+    /// A folder of this machine whose contents the guests have in [`TREE`], and whole systems in
+    /// [`KIT`].
     pub tree: Option<PathBuf>,
     /// More arguments for the daemon.
     pub daemon: Vec<String>,
@@ -81,6 +88,7 @@ impl Default for Options {
             apart: false,
             hosts: Vec::new(),
             plugged: false,
+            system: false,
             module: true,
             files: Vec::new(),
             tree: None,
@@ -118,12 +126,11 @@ impl Pair {
         let paths = Paths::from_env()?;
         let accel = Accel::choose(&paths)?;
         let dir = RunDir::new()?;
-        let initramfs = dir.path().join("initramfs");
-        write_initramfs(&paths, &options.files, options.tree.as_deref(), &initramfs)?;
+        let root = root(&paths, dir.path(), &options)?;
         let mut daemons = daemons(&paths, dir.path(), &options)?.into_iter();
         let daemon = daemons.next().context("no daemon")?;
         let boot = |guest: u8| {
-            let setup = setup(dir.path().into(), guest, &options);
+            let setup = setup(dir.path().into(), guest, &options, root.clone());
             let guest = Guest::boot(&paths, accel, setup)?;
             if options.module {
                 load_module(&guest)?;
@@ -154,7 +161,8 @@ impl Pair {
     /// When it does not come up.
     pub fn reboot_b(&mut self) -> anyhow::Result<()> {
         self.b.kill();
-        let setup = setup(self.dir.path().into(), 1, &self.options);
+        let root = self.b.setup().root.clone();
+        let setup = setup(self.dir.path().into(), 1, &self.options, root);
         self.b = Guest::boot(&self.paths, self.accel, setup)?;
         if self.options.module {
             load_module(&self.b)?;
@@ -285,7 +293,19 @@ fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
     (0..options.adapters.max(1)).flat_map(rail).collect()
 }
 
-fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
+/// Writes what all guests boot from.
+fn root(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Root> {
+    let tree = options.tree.as_deref();
+    if options.system {
+        ensure!(options.adapters == 1, "a whole system has one adapter");
+        return Ok(Root::Disk(System::new(paths, tree, &dir.join("kit"))?));
+    }
+    let initramfs = dir.join("initramfs");
+    write_initramfs(paths, &options.files, tree, &initramfs)?;
+    Ok(Root::Memory(initramfs))
+}
+
+fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
     let adapter = |rail| Adapter::new(&dir, guest, rail).of(options.personality);
     Setup {
         name: guest_name(guest),
@@ -296,7 +316,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
         memory: options.memory,
         twins: options.twins,
         disk: options.disk,
-        initramfs: dir.join("initramfs"),
+        root,
         dir,
     }
 }

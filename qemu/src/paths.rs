@@ -13,6 +13,8 @@ pub struct Paths {
     pub toolroot: PathBuf,
     /// The guests' kernel and base image.
     pub guest: PathBuf,
+    /// A whole Debian system, which only some tests need.
+    pub system: PathBuf,
     /// The kernel module and other things that the scripts build.
     pub build: PathBuf,
     /// Modules of the guests' kernel that their root lacks.
@@ -38,6 +40,7 @@ impl Paths {
             toolroot: var("VRNIC_TOOLROOT")?,
             guest: var("VRNIC_GUEST")?,
             modules: var("VRNIC_MODULES")?,
+            system: var("VRNIC_SYSTEM")?,
             build: var("VRNIC_BUILD")?,
             bin: target.join("release"),
         };
