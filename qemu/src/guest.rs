@@ -247,7 +247,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Runs a command after which the machine starts anew, and its agent with it, and waits for that.
+    /// Runs a command after which the machine starts anew, and its agent with it, and waits for
+    /// that.
     ///
     /// # Errors
     /// When the command fails, or the agent does not come back.

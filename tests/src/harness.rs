@@ -110,12 +110,18 @@ fn requirements() -> Result<()> {
 /// has a daemon of its own, so that the cases run over packets.
 #[must_use]
 pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
+    main_within(LIMIT, options, cases)
+}
+
+/// Does the same for a binary that may take this time.
+#[must_use]
+pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitCode {
     let wire = std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire");
     let options = Options { apart: options.apart || wire, ..options };
     let mut arguments = Arguments::from_args();
     // One pair, one case at a time; with one thread the trials run on this very thread.
     arguments.test_threads = Some(1);
-    watchdog();
+    watchdog(limit);
     let harness = Arc::new(Mutex::new(Harness { options, pair: None, broken: None }));
     let trials = cases.into_iter().map(|case| trial(Arc::clone(&harness), case)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
@@ -161,10 +167,10 @@ fn explain(error: &anyhow::Error) -> String {
 }
 
 /// Ends the process when it takes far too long; the guests end with it.
-fn watchdog() {
-    std::thread::spawn(|| {
-        std::thread::sleep(LIMIT);
-        eprintln!("the tests did not end within {LIMIT:?}: giving up");
+fn watchdog(limit: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        eprintln!("the tests did not end within {limit:?}: giving up");
         std::process::abort();
     });
 }

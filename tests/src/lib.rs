@@ -48,6 +48,7 @@
 //! | `direct` | transfers between an NVMe controller and the memory of an adapter |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 //! | `lab` | that `scripts/lab` runs a command in guests, and returns its status and files |
+//! | `system` | the packages in whole Debian systems |
 //! | `apps` | other people's programs |
 //! | `tree` | the source tree: lines, tables of modules, cycles; it needs no guest |
 

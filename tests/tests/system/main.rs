@@ -1,0 +1,64 @@
+//! The packages in ordinary Debian systems: two guests with systemd, which install everything by
+//! apt from a repository of this machine. Only the guests' addresses and sources of packages are
+//! set by the tests.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`packages`] | installation |
+//! | [`power`] | a start from within, and sleep |
+
+mod packages;
+mod power;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::talk::{SHORT, both, connect, works};
+
+use packages::install;
+
+/// Longest time of all cases. Systems boot slowly under TCG, and each installation runs depmod.
+const LIMIT: Duration = Duration::from_secs(90 * 60);
+
+fn main() -> ExitCode {
+    let Some(tree) = std::env::var_os("VRNIC_REPOSITORIES").map(PathBuf::from) else {
+        let why = "VRNIC_REPOSITORIES names no folder; scripts/test system makes the repositories";
+        return harness::skipped(&format!("system: {why}"));
+    };
+    let cases = vec![
+        Case::new("a_system_without_the_packages", bare),
+        Case::new("perftest_and_rping", traffic),
+        Case::new("a_guest_starts_again", power::starts),
+        Case::new("a_guest_sleeps", power::sleeps),
+    ];
+    let tree = Some(tree);
+    harness::main_within(
+        LIMIT,
+        Options { system: true, module: false, tree, ..Options::default() },
+        cases,
+    )
+}
+
+/// The image has neither the driver nor the plugin, and rdma-core finds no device.
+fn bare(pair: &mut Pair) -> Result<()> {
+    for guest in pair.guests() {
+        guest.check("! modinfo vrnic && ! ls /sys/class/infiniband/*", SHORT)?;
+        guest.check("! find / -xdev -iname '*vrnic*' | grep .", SHORT)?;
+    }
+    Ok(())
+}
+
+/// Programs that come with Debian, between devices that rdma-core has named.
+fn traffic(pair: &mut Pair) -> Result<()> {
+    install(pair)?;
+    works(pair)?;
+    both(&pair.b, &pair.a, "ib_write_bw -s 65536 -n 1000", 18515)?;
+    let call = format!("rping -c -v -V -C 10 -a {}", pair.b.ip());
+    let said = connect((&pair.b, "rping -s -v -V -C 10"), (&pair.a, &call))?;
+    ensure!(said.contains("ping data: rdma-ping-9"), "rping exchanged nothing: {said}");
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Installation.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Pair, ready};
+use vrnic_qemu::system::KIT;
+use vrnic_tests::talk::SHORT;
+
+/// Time limit of apt. Under TCG depmod alone takes minutes: it unpacks each module of the kernel.
+const APT: Duration = Duration::from_secs(600);
+
+/// Installs the packages in all guests that lack them, side by side, and loads the driver as
+/// docs/packages.md says.
+pub(crate) fn install(pair: &Pair) -> Result<()> {
+    each(pair, |guest| {
+        if guest.agent().run("dpkg -s vrnic-guest", SHORT)?.ok() {
+            return Ok(());
+        }
+        choose(guest, "first")?;
+        apt(guest, "install vrnic-guest")?;
+        guest.check("modprobe vrnic", SHORT)?;
+        ready(guest)
+    })
+}
+
+/// Makes a repository the guest's only source of packages.
+fn choose(guest: &Guest, repository: &str) -> Result<()> {
+    let source = format!("deb [trusted=yes] file:{KIT}/{repository} ./");
+    guest.check(&format!("echo '{source}' >/etc/apt/sources.list && apt-get update"), APT)?;
+    Ok(())
+}
+
+/// Runs apt-get.
+fn apt(guest: &Guest, what: &str) -> Result<()> {
+    guest.check(&format!("DEBIAN_FRONTEND=noninteractive apt-get -y {what}"), APT).map(drop)
+}
+
+/// Does something in both guests at the same time.
+fn each(pair: &Pair, work: impl Fn(&Guest) -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = pair.guests().map(|guest| scope.spawn(|| work(guest))).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(result) => result?,
+                Err(_) => bail!("a thread panicked"),
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,58 @@
+//! A start from within, and sleep.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Pair, ready};
+use vrnic_tests::talk::{SHORT, works};
+
+use crate::packages::install;
+
+/// Time limit of a sleep.
+const WAKE: Duration = Duration::from_secs(120);
+/// Time between two looks whether it is over, and time limit of each.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// All is there again after a start, without a command.
+pub(crate) fn starts(pair: &mut Pair) -> Result<()> {
+    install(pair)?;
+    reboot(&pair.a)?;
+    ready(&pair.a)?;
+    works(pair)
+}
+
+/// Starts a guest anew from within.
+pub(crate) fn reboot(guest: &Guest) -> Result<()> {
+    let boot = || guest.check("cat /proc/sys/kernel/random/boot_id", SHORT);
+    let before = boot()?;
+    guest.restarts("systemctl reboot")?;
+    ensure!(boot()? != before, "guest {} did not start again", guest.setup().name);
+    Ok(())
+}
+
+/// A guest sleeps idle for a few seconds, by the kernel's own test of that, since no clock wakes
+/// it.
+pub(crate) fn sleeps(pair: &mut Pair) -> Result<()> {
+    install(pair)?;
+    let sleep = "echo devices >/sys/power/pm_test; echo freeze >/sys/power/state; \
+                 echo none >/sys/power/pm_test";
+    // Its end is not reported: the agent's port does not survive it.
+    pair.a.check(&format!("dmesg -C; systemd-run --on-active=1 sh -c '{sleep}'"), SHORT)?;
+    wakes(&mut pair.a)?;
+    ready(&pair.a)?;
+    works(pair)
+}
+
+/// Waits until a guest has slept.
+fn wakes(guest: &mut Guest) -> Result<()> {
+    let end = Instant::now() + WAKE;
+    loop {
+        std::thread::sleep(LOOK);
+        let slept = |guest: &Guest| guest.agent().run("dmesg | grep 'PM: suspend exit'", LOOK);
+        if guest.reattach(LOOK).and_then(|()| slept(guest)).is_ok_and(|output| output.ok()) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "guest {} did not sleep and wake", guest.setup().name);
+    }
+}
