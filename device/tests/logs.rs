@@ -32,7 +32,7 @@ fn a_guest_that_fails_and_resets_again_and_again() {
         guest.set_register(regs::CONTROL, Control::ENABLE.bits());
         guest.wait_status("failure", |status| status.contains(Status::FATAL));
     }
-    some_but_not_all(&daemon, "gives up");
+    some_but_not_all(&daemon, "does nothing until its next reset");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn restore(joined: &Joined) {
 #[test]
 fn a_port_goes_down_and_up_with_the_uplink_that_it_follows() {
     let mut joined = start("yes");
-    let log = "as no uplink that they follow has one";
+    let log = "because no uplink that they follow has one";
     // The functions had no link before the trunk's peer had started, too.
     assert_eq!(joined.daemons[1].log().matches(log).count(), 1);
     assert_eq!(joined.guests[1].event(), None);

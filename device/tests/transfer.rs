@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use common::{Span, connected, pair, start, start_with, write_and_read};
 use vrnic_abi::cq::Status;
@@ -144,7 +145,11 @@ fn no_kick_is_lost() {
         assert_eq!(cqe.status, 0);
         // A lost kick costs a fifth of a second; a loaded machine may cost that too, but not often.
         slow += u32::from(start.elapsed().as_millis() >= 190);
-        // Some posts fall into the moment of falling asleep.
+        // Some posts fall into the moment of falling asleep, and before some the worker sleeps even
+        // if other programs use the processors.
+        if round.is_multiple_of(16) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         (0..round % 512).for_each(|_| std::hint::spin_loop());
     }
     assert!(slow <= 2, "{slow} of 3000 posts waited for a time-out");
