@@ -6,9 +6,11 @@
 //! | --- | --- |
 //! | [`packages`] | installation |
 //! | [`power`] | a start from within, and sleep |
+//! | [`service`] | the daemon as a service of systemd |
 
 mod packages;
 mod power;
+mod service;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +36,9 @@ fn main() -> ExitCode {
         Case::new("perftest_and_rping", traffic),
         Case::new("a_guest_starts_again", power::starts),
         Case::new("a_guest_sleeps", power::sleeps),
+        Case::new("the_service_under_systemd", service::service),
+        Case::new("a_daemon_that_hangs", service::watchdog),
+        Case::new("purge_of_the_service", service::purge),
     ];
     let tree = Some(tree);
     harness::main_within(

@@ -26,14 +26,14 @@ pub(crate) fn install(pair: &Pair) -> Result<()> {
 }
 
 /// Makes a repository the guest's only source of packages.
-fn choose(guest: &Guest, repository: &str) -> Result<()> {
+pub(crate) fn choose(guest: &Guest, repository: &str) -> Result<()> {
     let source = format!("deb [trusted=yes] file:{KIT}/{repository} ./");
     guest.check(&format!("echo '{source}' >/etc/apt/sources.list && apt-get update"), APT)?;
     Ok(())
 }
 
 /// Runs apt-get.
-fn apt(guest: &Guest, what: &str) -> Result<()> {
+pub(crate) fn apt(guest: &Guest, what: &str) -> Result<()> {
     guest.check(&format!("DEBIAN_FRONTEND=noninteractive apt-get -y {what}"), APT).map(drop)
 }
 
