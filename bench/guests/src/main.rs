@@ -41,7 +41,7 @@ use crate::plan::{Device, SIZES};
 use crate::results::{Failure, Results};
 
 /// Time limit of the measurement without guests.
-const NATIVE_PATIENCE: Duration = Duration::from_secs(180);
+const NATIVE_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Measures the daemon without guests. Then boots two guests and measures perftest over vrnic, rxe
 /// and siw in them; and, on the host, memcpy of the same blocks and a word relayed between threads.
