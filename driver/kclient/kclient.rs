@@ -16,6 +16,7 @@
 //! | [`qp`] | queue pairs: posting to them |
 //! | [`cm`] | identifiers of the connection manager and their events |
 //! | [`connection`] | a connection with its queues: posting to it |
+//! | [`server`] | a server in the background, which takes callers in turn |
 //! | [`background`] | workqueues for work in the background |
 //!
 //! No object is used after its end, because each keeps those that it needs: a [`qp::Qp`] its CQ
@@ -40,4 +41,5 @@ pub mod qp;
 pub mod region;
 pub mod remote;
 pub mod request;
+pub mod server;
 pub mod work;

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a connection of the server has: its ranges, packet memory and requests.
 
-use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc, time::Delta};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        Arc,
+        atomic::{Atomic, Relaxed},
+    },
+    time::Delta,
+};
 
 use crate::{
     MOST, RANGES,
@@ -32,7 +40,7 @@ pub(crate) struct Desk<'a> {
     connection: &'a Connection,
     disk: &'a Disk,
     /// True when the server has to end.
-    stopping: &'a dyn Fn() -> bool,
+    stopping: &'a Atomic<bool>,
     ranges: Ranges<'a>,
     /// Memory of the adapter, with a place for each range.
     packets: Arc<Mapped>,
@@ -48,7 +56,7 @@ impl<'a> Desk<'a> {
     pub(crate) fn new(
         connection: &'a Connection,
         disk: &'a Disk,
-        stopping: &'a dyn Fn() -> bool,
+        stopping: &'a Atomic<bool>,
     ) -> Result<Self> {
         let mut pairs = KVec::new();
         for _ in 0..RANGES {
@@ -84,7 +92,7 @@ impl<'a> Desk<'a> {
                 received => received?,
             };
             // A client that never pauses would otherwise keep a server that has to end.
-            if (self.stopping)() {
+            if self.stopping.load(Relaxed) {
                 return Err(ESHUTDOWN);
             }
             let ask: Ask = self.incoming.load()?;
@@ -193,7 +201,7 @@ impl<'a> Desk<'a> {
     fn success(&self, request: &Request) -> Result<Outcome> {
         loop {
             match self.connection.wait(request, LOOK) {
-                Err(ETIMEDOUT) if (self.stopping)() => return Err(ESHUTDOWN),
+                Err(ETIMEDOUT) if self.stopping.load(Relaxed) => return Err(ESHUTDOWN),
                 Err(ETIMEDOUT) => {}
                 Ok(outcome) => {
                     return outcome.success().inspect_err(|_| {

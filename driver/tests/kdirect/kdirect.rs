@@ -27,6 +27,8 @@ mod message;
 mod ranges;
 mod server;
 
+use crate::{disk::Disk, kclient::server::Running};
+
 /// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kdirect";
 /// Address ranges of a connection.
@@ -37,14 +39,14 @@ const MOST: usize = RANGES * ranges::LENGTH;
 const DEPTH: u32 = 2 * RANGES as u32 + 2;
 
 /// The module: a server, if it is one.
-struct Module(#[expect(dead_code, reason = "dropped")] Option<server::Running>);
+struct Module(#[expect(dead_code, reason = "dropped")] Option<Running<Disk>>);
 
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let port = u16::try_from(module_parameters::port.value()).map_err(|_| EINVAL)?;
         match module_parameters::disk.value() {
             0 => client::run(port).map(|()| Self(None)),
-            disk => Ok(Self(Some(server::Running::start(disk, port)?))),
+            disk => Ok(Self(Some(Running::start(Disk::open(disk)?, port, NAME)?))),
         }
     }
 }

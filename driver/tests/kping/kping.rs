@@ -24,7 +24,10 @@ mod message;
 mod pattern;
 mod server;
 
-use crate::kclient::cq::Poll;
+use crate::{
+    kclient::{cq::Poll, server::Running},
+    server::Server,
+};
 
 /// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kping";
@@ -32,13 +35,13 @@ const NAME: &CStr = c"vrnic_kping";
 const DEPTH: u32 = 8;
 
 /// The module: a server, if it is one.
-struct Module(#[expect(dead_code, reason = "dropped")] Option<server::Running>);
+struct Module(#[expect(dead_code, reason = "dropped")] Option<Running<Server>>);
 
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let port = u16::try_from(module_parameters::port.value()).map_err(|_| EINVAL)?;
         match module_parameters::peer.value() {
-            0 => Ok(Self(Some(server::Running::start(port, Poll::Softirq)?))),
+            0 => Ok(Self(Some(Running::start(Server(Poll::Softirq), port, NAME)?))),
             peer => {
                 let rounds = module_parameters::rounds.value();
                 for poll in [Poll::Softirq, Poll::Workqueue, Poll::Direct] {
