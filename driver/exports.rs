@@ -29,7 +29,7 @@ unsafe fn call(
     from_result(|| unsafe { Qp::<Verbs>::lend(qp, |ctx, qp| run(ctx, qp)) })
 }
 
-/// See `direct.h`.
+/// Gives a free range to a queue pair. Returns its number, or a negative error number.
 ///
 /// # Safety
 ///
@@ -40,7 +40,8 @@ unsafe extern "C" fn vrnic_range_get(qp: *mut bindings::ib_qp) -> c_int {
     unsafe { call(qp, |ctx, qp| Ok(direct::get(ctx, qp)?.get().try_into()?)) }
 }
 
-/// See `direct.h`.
+/// Ends the transfer of a range and takes the range from its queue pair. Returns 0 or a negative
+/// error number.
 ///
 /// # Safety
 ///
@@ -51,7 +52,7 @@ unsafe extern "C" fn vrnic_range_put(qp: *mut bindings::ib_qp, range: u32) -> c_
     unsafe { call(qp, |ctx, qp| direct::put(ctx, qp, range.into()).map(|()| 0)) }
 }
 
-/// See `direct.h`.
+/// Arms a range for one transfer. Returns 0 or a negative error number.
 ///
 /// # Safety
 ///
@@ -75,7 +76,7 @@ unsafe extern "C" fn vrnic_range_arm(
     unsafe { call(qp, |ctx, qp| direct::arm(ctx, qp, range.into(), &transfer).map(|()| 0)) }
 }
 
-/// See `direct.h`.
+/// Stores the state of a range in `state`. Returns 0 or a negative error number.
 ///
 /// # Safety
 ///
@@ -102,7 +103,8 @@ unsafe extern "C" fn vrnic_range_query(
     unsafe { call(qp, query) }
 }
 
-/// See `direct.h`.
+/// Tells the adapter that the controller has moved all bytes of a range. Can be called in any
+/// context.
 ///
 /// # Safety
 ///
