@@ -33,6 +33,22 @@ pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
     names.iter().try_for_each(|name| guest.check(&format!("insmod {}", path(name)), TIME).map(drop))
 }
 
+/// The drivers of NVMe controllers that the guests' root lacks.
+pub const NVME: [&str; 1] = ["nvme"];
+
+/// Loads the driver of the guest's NVMe controller, if it is not loaded, and waits for the disk.
+///
+/// # Errors
+/// When the guest does not load it, or there is no disk.
+pub fn load_nvme(guest: &Guest) -> Result<()> {
+    guest.check("modprobe nvme_core", TIME)?;
+    if !guest.agent().run("[ -e /sys/module/nvme ]", TIME)?.ok() {
+        load(guest, &NVME)?;
+    }
+    let disk = "for n in $(seq 100); do [ -b /dev/nvme?n1 ] && exit 0; sleep 0.1; done; exit 1";
+    guest.check(disk, TIME).context("there is no disk").map(drop)
+}
+
 fn path(name: &str) -> String {
     format!("/vrnic/{name}.ko")
 }

@@ -110,7 +110,7 @@ fn main() -> Result<ExitCode> {
     let mut files: Vec<_> =
         args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?;
     if args.p2p.is_some() {
-        files.extend(modules::files(&DISK_DRIVER)?);
+        files.extend(modules::files(&modules::NVME)?);
     }
     let options = Options {
         guests: args.guests,
@@ -132,7 +132,7 @@ fn main() -> Result<ExitCode> {
         pair.accel()
     ));
     if args.p2p.is_some() {
-        load_disk_driver(&pair)?;
+        pair.guests().try_for_each(modules::load_nvme)?;
     }
     if let Some(name) = args.shell {
         return shell(guest(&pair, name)?);
@@ -184,21 +184,6 @@ fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
     let name = program.file_name().and_then(OsStr::to_str).with_context(told)?;
     let content = fs::read(program).with_context(told)?;
     Ok((format!("/usr/bin/{name}"), content))
-}
-
-/// The drivers of NVMe controllers that the guests' base image lacks.
-const DISK_DRIVER: [&str; 1] = ["nvme"];
-
-/// Loads the driver of NVMe controllers, and waits for the disk.
-fn load_disk_driver(pair: &Pair) -> Result<()> {
-    let time = Duration::from_secs(60);
-    let disk = "for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1";
-    for guest in pair.guests() {
-        guest.check("modprobe nvme_core", time)?;
-        modules::load(guest, &DISK_DRIVER)?;
-        guest.check(disk, time).context("there is no disk")?;
-    }
-    Ok(())
 }
 
 /// Runs commands in order and shows what they say; the exit code is that of the last.

@@ -17,8 +17,6 @@ use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage;
 use vrnic_tests::talk::{LONG, PCI, SHORT, works};
 
-/// The driver of the controller.
-const MODULES: [&str; 1] = ["nvme"];
 /// MiB of a disk.
 const DISK: u32 = 64;
 /// MiB that a transfer moves.
@@ -38,7 +36,7 @@ fn main() -> ExitCode {
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
     let options = Options { disk: Some(DISK), ..Options::default() };
-    harness::main_with_modules(&MODULES, options, cases)
+    harness::main_with_modules(&modules::NVME, options, cases)
 }
 
 /// Reads a number of the adapter's peer-to-peer memory.
@@ -56,10 +54,7 @@ fn offered(pair: &mut Pair) -> Result<()> {
 
 /// Makes b offer its disk to a, by device memory, and attaches it there as `/dev/nvme0n1`.
 fn attach(pair: &Pair) -> Result<()> {
-    pair.b.check("modprobe nvme_core", SHORT)?;
-    modules::load(&pair.b, &MODULES)?;
-    let disk = "for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1";
-    pair.b.check(disk, SHORT)?;
+    modules::load_nvme(&pair.b)?;
     storage::offer_device(&pair.b, "/dev/nvme0n1", "echo 1 > p2pmem")?;
     storage::connect(&pair.a, &pair.b)
 }

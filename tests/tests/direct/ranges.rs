@@ -10,7 +10,7 @@ use vrnic_qemu::pair::Pair;
 use vrnic_tests::census::Census;
 use vrnic_tests::talk::{LONG, SHORT, counter, said, settles, works};
 
-use super::{MEMORY, MODULES, number};
+use super::{MEMORY, number};
 
 /// Bytes that a transfer moves.
 const BYTES: u32 = 8 << 20;
@@ -32,10 +32,7 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn load(pair: &'a Pair) -> Result<Self> {
-        if pair.a.check("modprobe nvme_core; ls /dev/nvme?n1", SHORT).is_err() {
-            modules::load(&pair.a, &MODULES)?;
-            settles(&pair.a, "[ -b /dev/nvme?n1 ]", 10)?;
-        }
+        modules::load_nvme(&pair.a)?;
         let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
         let load = "set -e; dmesg -C; n=$(cat /sys/class/block/nvme?n1/dev); \
                     insmod /vrnic/vrnic_kdirect.ko disk=$(( (${n%:*} << 20) + ${n#*:} ))";
@@ -69,16 +66,19 @@ impl<'a> Server<'a> {
         Ok([log(&self.pair.b)?, log(&self.pair.a)?])
     }
 
-    /// Returns CRC and length of bytes of the disk, as gzip has them.
-    fn disk(&self, bytes: u32) -> Result<(u32, u32)> {
+    /// Checks that the disk has the data that a peer got or gave, by its CRC and length, which gzip
+    /// tells.
+    fn disk_has(&self, crc: u32) -> Result<()> {
         let sum = format!(
             "dd if={DISK} bs={RANGE} skip={FIRST} count={} iflag=direct 2>/dev/null | \
              gzip -1 | tail -c 8 | od -An -tu4",
-            bytes / RANGE
+            BYTES / RANGE
         );
         let text = self.pair.a.check(&sum, LONG)?;
-        let (crc, length) = text.trim().split_once(char::is_whitespace).context(text.clone())?;
-        Ok((crc.parse()?, length.trim().parse()?))
+        let (found, length) = text.trim().split_once(char::is_whitespace).context(text.clone())?;
+        let there: (u32, u32) = (found.parse()?, length.trim().parse()?);
+        ensure!(there == (crc, BYTES), "the peer has data with the CRC {crc}; the disk: {there:?}");
+        Ok(())
     }
 
     /// Removes the client, with nothing left behind. Both guests work.
@@ -154,11 +154,7 @@ pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
     let buffered = allocated(&pair.a)? - before;
     println!("pages that it allocates to read the same by its page cache: {buffered}");
     ensure!(buffered >= u64::from(BYTES / RANGE), "the page cache took {buffered} pages only");
-    let there = server.disk(BYTES)?;
-    ensure!(
-        there == (here, BYTES),
-        "the peer got data with the CRC {here}; on the disk: {there:?}"
-    );
+    server.disk_has(here)?;
     server.unload()
 }
 
@@ -166,11 +162,7 @@ pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
 pub(super) fn blocks_come(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let sent = moves(&server, "write=1", "rx_read_requests")?;
-    let there = server.disk(BYTES)?;
-    ensure!(
-        there == (sent, BYTES),
-        "the peer gave data with the CRC {sent}; on the disk: {there:?}"
-    );
+    server.disk_has(sent)?;
     server.unload()
 }
 
