@@ -18,6 +18,7 @@
 //! | [`nfs`] | files of one guest that another one mounts, by NFS over RDMA |
 //! | [`siw`] | the kernel's software iWARP in place of a guest's adapter |
 //! | [`rails`] | one of several devices of a guest |
+//! | [`script`] | the scripts of the repository |
 //! | [`storage`] | a disk of one guest that the other uses |
 //!
 //! | test binary | what it shows |
@@ -61,6 +62,7 @@ pub mod health;
 pub mod kverbs;
 pub mod nfs;
 pub mod rails;
+pub mod script;
 pub mod shell;
 pub mod siw;
 pub mod storage;

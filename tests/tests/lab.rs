@@ -1,35 +1,31 @@
 //! `scripts/lab`: a program that is not ours, in guests that the script boots.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 
-use anyhow::{Context, Result, ensure};
-use libtest_mimic::{Arguments, Trial};
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use vrnic_tests::script::{self, run, said, top};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let cases = vec![
+    script::main(vec![
         Trial::test("perftest_with_its_server_in_the_peer", || Ok(perftest()?)),
         Trial::test("the_status_of_a_command_that_fails", || Ok(failure()?)),
         Trial::test("times_are_refused_without_kvm", || Ok(timing()?)),
         Trial::test("packages_have_names_of_packages", || Ok(names()?)),
-    ];
-    // Two guests at a time.
-    let arguments = Arguments { test_threads: Some(1), ..arguments };
-    libtest_mimic::run(&arguments, cases).exit_code()
+    ])
+}
+
+/// Returns the command with these options.
+fn command(options: &[&str]) -> Result<Command> {
+    let mut command = Command::new(top()?.join("scripts/lab"));
+    command.args(options);
+    Ok(command)
 }
 
 /// Runs the script.
 fn lab(options: &[&str]) -> Result<Output> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/lab");
-    Command::new(script).args(options).output().context("cannot run scripts/lab")
-}
-
-/// Returns what a run said.
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+    run(&mut command(options)?)
 }
 
 /// A script of a copied folder runs perftest against the server in the peer, and keeps its table.
@@ -67,17 +63,14 @@ fn failure() -> Result<()> {
 
 /// Without KVM no guest boots for a command whose time is asked for.
 fn timing() -> Result<()> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/lab");
-    let mut command = Command::new(script);
-    command.env("VRNIC_ACCEL", "tcg").args(["--timing", "--", "true"]);
-    let ran = command.output().context("cannot run scripts/lab")?;
+    let ran = run(command(&["--timing", "--", "true"])?.env("VRNIC_ACCEL", "tcg"))?;
     let told = said(&ran);
     ensure!(ran.status.code() == Some(125) && told.contains("not under KVM"), "{told}");
     ensure!(!told.contains("booting"), "a guest was booted: {told}");
     Ok(())
 }
 
-/// What apt would take for an option is no package.
+/// A name that apt would take for an option is refused.
 fn names() -> Result<()> {
     let ran = lab(&["--package", "-oDebug=1", "--", "true"])?;
     let told = said(&ran);

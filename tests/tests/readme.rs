@@ -4,17 +4,18 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 use vrnic_qemu::accel::Accel;
 use vrnic_qemu::agent::Agent;
 use vrnic_qemu::overlay::write_initramfs;
 use vrnic_qemu::paths::Paths;
 use vrnic_qemu::process::Killed;
+use vrnic_tests::script::{self, succeed, top};
 
 /// Time limit of a guest that boots.
 const BOOT: Duration = Duration::from_secs(180);
@@ -22,26 +23,18 @@ const BOOT: Duration = Duration::from_secs(180);
 const SHORT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let cases = vec![
+    script::main(vec![
         Trial::test("every_block_is_run", || Ok(every_block()?)),
         Trial::test("packages", || Ok(packages()?)),
         Trial::test("scripts_run", || Ok(scripts_run()?)),
         Trial::test("your_own_vm", || Ok(own_vm()?)),
         Trial::test("scripts_lab", || Ok(labs()?)),
-    ];
-    // Two guests at a time.
-    let arguments = Arguments { test_threads: Some(1), ..arguments };
-    libtest_mimic::run(&arguments, cases).exit_code()
-}
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    ])
 }
 
 /// The blocks of code of a document that are commands.
 fn blocks(document: &str) -> Result<Vec<String>> {
-    let text = fs::read_to_string(top().join(document))?;
+    let text = fs::read_to_string(top()?.join(document))?;
     // Outside and inside of blocks take turns.
     let inside = text.split("```").skip(1).step_by(2).map(|block| block.trim().to_owned());
     // A drawing is no command.
@@ -56,7 +49,8 @@ fn beginning(with: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What the cases of this test run. The action needs a forge.
+/// The beginnings of the blocks that the cases run. The action is not run, because it needs a
+/// forge.
 const KNOWN: [&str; 6] =
     ["scripts/package", "scripts/run", "vrnicd", "qemu-system-x86_64", "scripts/lab", "jobs:"];
 
@@ -74,20 +68,14 @@ fn every_block() -> Result<()> {
 
 /// Runs shell text in the clone. Returns its output.
 fn shell(text: &str, folder: &Path) -> Result<String> {
-    let mut command = Command::new("bash");
-    command.args(["-euc", text]).current_dir(folder).stdin(Stdio::null());
-    let ran = command.output().context("cannot run bash")?;
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (said(&ran.stdout), said(&ran.stderr));
-    ensure!(ran.status.success(), "{text}\n{}\n{stdout}{stderr}", ran.status);
-    Ok(stdout)
+    succeed(Command::new("bash").args(["-euc", text]).current_dir(folder))
 }
 
 /// The packages are built. apt says what it would install, and installs nothing.
 fn packages() -> Result<()> {
     for block in beginning("scripts/package")? {
         let block = block.replace("apt install", "apt-get --simulate install");
-        let said = shell(&block, &top())?;
+        let said = shell(&block, &top()?)?;
         ensure!(said.contains("Inst vrnicd"), "apt would not install it:\n{said}");
     }
     Ok(())
@@ -97,7 +85,7 @@ fn packages() -> Result<()> {
 fn scripts_run() -> Result<()> {
     for block in beginning("scripts/run")? {
         let block = block.replace("scripts/test ", "scripts/test --help ");
-        let said = shell(&block, &top())?;
+        let said = shell(&block, &top()?)?;
         for text in ["ib_write_bw", "ib_send_lat", "All tests"] {
             ensure!(said.contains(text), "no {text}:\n{said}");
         }
@@ -117,7 +105,7 @@ fn labs() -> Result<()> {
         fs::write(&file, text)?;
         fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
     }
-    let script = top().canonicalize()?.join("scripts/lab");
+    let script = top()?.join("scripts/lab");
     for block in beginning("scripts/lab")? {
         let command = block.replace("scripts/lab", &script.to_string_lossy());
         let said = shell(&command, folder.path())?;
@@ -137,7 +125,7 @@ fn own_vm() -> Result<()> {
     let path = |name: &str| folder.path().join(name);
     write_initramfs(&paths, &[], None, &path("initramfs"))?;
     let (daemon, qemu) = (&beginning("vrnicd")?[0], &beginning("qemu-system-x86_64 …")?[0]);
-    // What every VM has beside the README's arguments: a kernel, a console, a way for commands.
+    // The README leaves these arguments to the user: the kernel, a console, a port for commands.
     let accel = Accel::choose(&paths)?.arguments().join(" ");
     let more = format!(
         "{accel} -smp 1,maxcpus=2 -nodefaults -display none -no-reboot -kernel {kernel} \

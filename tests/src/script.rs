@@ -1,0 +1,38 @@
+//! The scripts of the repository as tests of them run them.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Arguments, Trial};
+
+/// The main function of a test binary whose cases boot guests of their own.
+pub fn main(cases: Vec<Trial>) -> ExitCode {
+    // Two guests at a time.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, cases).exit_code()
+}
+
+/// Returns the folder of the repository.
+pub fn top() -> Result<PathBuf> {
+    Ok(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
+}
+
+/// Runs a command without input.
+pub fn run(command: &mut Command) -> Result<Output> {
+    let output = command.stdin(Stdio::null()).output();
+    output.with_context(|| format!("cannot run {command:?}"))
+}
+
+/// Runs a command, which must succeed. Returns its output.
+pub fn succeed(command: &mut Command) -> Result<String> {
+    let output = run(command)?;
+    ensure!(output.status.success(), "{command:?}: {}", said(&output));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the status and the texts of a command that has ended.
+pub fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
