@@ -15,21 +15,24 @@ const APT: Duration = Duration::from_secs(600);
 /// docs/packages.md says.
 pub(crate) fn install(pair: &Pair) -> Result<()> {
     each(pair, |guest| {
-        if guest.agent().run("dpkg -s vrnic-guest", SHORT)?.ok() {
-            return Ok(());
+        if need(guest, "vrnic-guest")? {
+            guest.check("modprobe vrnic", SHORT)?;
+            ready(guest)?;
         }
-        choose(guest, "first")?;
-        apt(guest, "install vrnic-guest")?;
-        guest.check("modprobe vrnic", SHORT)?;
-        ready(guest)
+        Ok(())
     })
 }
 
-/// Makes a repository the guest's only source of packages.
-pub(crate) fn choose(guest: &Guest, repository: &str) -> Result<()> {
-    let source = format!("deb [trusted=yes] file:{KIT}/{repository} ./");
+/// Installs a package from the repository of the test, which is the guest's only source of packages
+/// then. Returns false if the guest has the package already.
+pub(crate) fn need(guest: &Guest, package: &str) -> Result<bool> {
+    if guest.agent().run(&format!("dpkg -s {package}"), SHORT)?.ok() {
+        return Ok(false);
+    }
+    let source = format!("deb [trusted=yes] file:{KIT}/first ./");
     guest.check(&format!("echo '{source}' >/etc/apt/sources.list && apt-get update"), APT)?;
-    Ok(())
+    apt(guest, &format!("install {package}"))?;
+    Ok(true)
 }
 
 /// Runs apt-get.

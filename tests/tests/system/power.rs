@@ -23,7 +23,7 @@ pub(crate) fn starts(pair: &mut Pair) -> Result<()> {
 }
 
 /// Starts a guest anew from within.
-pub(crate) fn reboot(guest: &Guest) -> Result<()> {
+fn reboot(guest: &Guest) -> Result<()> {
     let boot = || guest.check("cat /proc/sys/kernel/random/boot_id", SHORT);
     let before = boot()?;
     guest.restarts("systemctl reboot")?;

@@ -5,7 +5,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::talk::{SHORT, settles};
 
-use crate::packages::{apt, choose};
+use crate::packages::{apt, need};
 
 /// A function of the daemon with this name and sockets in this folder, as `vrnic` takes it.
 fn function(name: &str, number: u8, folder: &str) -> String {
@@ -21,19 +21,10 @@ fn table(name: &str, number: u8, folder: &str) -> String {
     format!("[[function]]\n{}", lines.collect::<String>())
 }
 
-/// Installs the package; the service does not run then.
-fn install(guest: &Guest) -> Result<()> {
-    if !guest.agent().run("dpkg -s vrnicd", SHORT)?.ok() {
-        choose(guest, "first")?;
-        apt(guest, "install vrnicd")?;
-    }
-    Ok(())
-}
-
 /// Start, commands, reload, a second daemon and the end, in the sandbox of the units.
 pub(crate) fn service(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    install(guest)?;
+    need(guest, "vrnicd")?;
     let run = |script: &str| guest.check(script, SHORT);
     run("! systemctl is-active vrnicd && systemctl enable --now vrnicd")?;
     confined(guest, "vrnicd")?;
@@ -59,7 +50,7 @@ pub(crate) fn service(pair: &mut Pair) -> Result<()> {
     run("systemctl stop vrnicd && systemctl is-active vrnicd@x")?;
     ensure!(run("systemctl show -P Result vrnicd")?.trim() == "success", "the end was a failure");
     run("! test -e /run/vrnic && systemctl restart vrnicd")?;
-    // What is in the file is there again, and what a command added is not.
+    // The restarted daemon has the functions of the file, but not those that commands have added.
     shows(guest, "", "b")?;
     run("! vrnic show function --function a")?;
     Ok(())
@@ -87,7 +78,7 @@ fn shows(guest: &Guest, options: &str, name: &str) -> Result<()> {
 /// systemd hears that the daemon goes on, and starts one again that stands still.
 pub(crate) fn watchdog(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    install(guest)?;
+    need(guest, "vrnicd")?;
     let run = |script: &str| guest.check(script, SHORT);
     let short = "/run/systemd/system/vrnicd.service.d";
     run(&format!("mkdir -p {short}; printf '[Service]\nWatchdogSec=15\n' >{short}/short.conf"))?;
@@ -110,7 +101,7 @@ pub(crate) fn watchdog(pair: &mut Pair) -> Result<()> {
 /// A removal ends all daemons; after a purge no file is left.
 pub(crate) fn purge(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    install(guest)?;
+    need(guest, "vrnicd")?;
     let settings = "sed 's|/run/vrnic/|/run/vrnic-y/|' /etc/vrnic/vrnicd.toml >/etc/vrnic/y.toml";
     guest.check(&format!("{settings}; systemctl enable --now vrnicd vrnicd@y"), SHORT)?;
     apt(guest, "remove vrnicd")?;
