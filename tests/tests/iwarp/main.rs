@@ -98,7 +98,7 @@ fn oneself(pair: &mut Pair) -> Result<()> {
     connected(guest, guest, tool)?;
     let call = format!("{tool} -c -a {}", guest.ip());
     connect((guest, &format!("{tool} -s -a {}", guest.ip())), (guest, &call))?;
-    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
+    empty(guest)
 }
 
 /// A client learns that nobody listens.
@@ -117,7 +117,7 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
     pair.a.check(&call, LONG)?;
     stop(server)?;
     for guest in [&pair.a, &pair.b] {
-        settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)?;
+        empty(guest)?;
     }
     Ok(())
 }
@@ -136,7 +136,12 @@ fn killed(pair: &mut Pair) -> Result<()> {
     stop(server)?;
     let output = client.wait(SHORT)?;
     ensure!(said(&output).contains("DISCONNECT EVENT"), "the client says: {}", said(&output));
-    settles(&pair.a, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
+    empty(&pair.a)
+}
+
+/// Waits until a guest has no connections and no queue pairs.
+fn empty(guest: &Guest) -> Result<()> {
+    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
 }
 
 /// Waits until messages are exchanged. A server of rping does not end a connection that ends

@@ -6,6 +6,8 @@ use vrnic_qemu::pair::{Pair, ready};
 use vrnic_tests::harness::Case;
 use vrnic_tests::talk::{PCI, SHORT, connect, listens, said, settles, stop};
 
+use super::{empty, transfers};
+
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("device_of_the_client_removed", client_removed),
@@ -34,18 +36,6 @@ fn remove(guest: &Guest) -> Result<()> {
     ready(guest)
 }
 
-/// Waits until a guest has no connections and no queue pairs.
-fn empty(guest: &Guest) -> Result<()> {
-    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
-}
-
-/// Waits until messages are exchanged.
-fn transfers(guest: &Guest) -> Result<()> {
-    let count = "rdma statistic show | grep -o 'rx_send_req [0-9]*'";
-    let grows = format!("n=$({count}); sleep 0.2; [ \"$n\" != \"$({count})\" ]");
-    settles(guest, &grows, 20)
-}
-
 /// The client is told that its device goes, and the server that the connection has ended.
 fn client_removed(pair: &mut Pair) -> Result<()> {
     for away in [remove as fn(&Guest) -> Result<()>, unbind] {
@@ -53,7 +43,7 @@ fn client_removed(pair: &mut Pair) -> Result<()> {
         listens(&pair.b)?;
         let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
         let client = pair.a.agent().start(&call)?;
-        transfers(&pair.a)?;
+        transfers(pair)?;
         away(&pair.a)?;
         let output = client.wait(SHORT).context("the client hangs")?;
         ensure!(
@@ -77,7 +67,7 @@ fn server_removed(pair: &mut Pair) -> Result<()> {
         listens(&pair.b)?;
         let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
         let client = pair.a.agent().start(&call)?;
-        transfers(&pair.a)?;
+        transfers(pair)?;
         away(&pair.b)?;
         let output = client.wait(SHORT).context("the client hangs")?;
         ensure!(said(&output).contains("DISCONNECT EVENT"), "the client says: {}", said(&output));

@@ -9,7 +9,7 @@ use vrnic_qemu::pair::Pair;
 use vrnic_tests::harness::Case;
 use vrnic_tests::talk::{SHORT, listens, settles, stop};
 
-use super::transfers;
+use super::{empty, transfers};
 
 /// The modules that `ss` ends sockets by.
 pub(super) const MODULES: [&str; 2] = ["inet_diag", "tcp_diag"];
@@ -30,7 +30,7 @@ fn ended(pair: &mut Pair) -> Result<()> {
         transfers(pair)?;
         end(guest, &format!("-t state established {sockets}"))?;
         client.wait(SHORT)?;
-        settles(&pair.a, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)?;
+        empty(&pair.a)?;
         settles(&pair.b, "! rdma res show cm_id | grep -q 'state CONNECT'", 20)?;
     }
     end(&pair.b, "-tl sport = :7174")?;
@@ -38,9 +38,7 @@ fn ended(pair: &mut Pair) -> Result<()> {
     transfers(pair)?;
     stop(client)?;
     stop(server)?;
-    [&pair.a, &pair.b].into_iter().try_for_each(|guest| {
-        settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
-    })
+    [&pair.a, &pair.b].into_iter().try_for_each(empty)
 }
 
 /// Starts a client in a, which ends with its connection.

@@ -4,11 +4,12 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
-use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, attach_in_turn, detach, with_shared_receives, write_and_read};
-use vrnic_tests::talk::{LONG, SHORT, counter, settles};
+use vrnic_tests::talk::{LONG, SHORT, counter};
+
+use super::empty;
 
 /// Rounds of the driver's kernel client over each of its connections.
 const ROUNDS: u32 = 50;
@@ -40,11 +41,6 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
         empty(server)?;
     }
     Ok(())
-}
-
-/// Waits until a guest has no connections and no queue pairs.
-fn empty(guest: &Guest) -> Result<()> {
-    settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
 }
 
 /// Written data is on the target's disk and is read back. The target READs into memory that it has
