@@ -125,7 +125,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How a connection ended.
+    /// The reason for the end of a connection.
     pub enum Ending: u8 {
         /// It has not ended.
         None = 0,

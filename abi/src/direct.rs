@@ -35,7 +35,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How the adapter learns which bytes the controller has moved.
+    /// The way in which the adapter learns which bytes the controller has moved.
     pub enum Notice: u8 {
         /// The adapter counts the bytes that it moves through the window, which is trapped.
         Counted = 0,

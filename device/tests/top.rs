@@ -137,7 +137,7 @@ fn keys_lead_from_the_functions_to_one_queue_pair() {
     terminal.shows(&format!("queue pair {}", a.qpn));
     terminal.shows("posted 5  taken 5");
     terminal.shows("tx_write_req");
-    // What happens meanwhile comes by itself.
+    // The screen shows new counts without a key.
     a.run_expecting(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key), Status::Success);
     terminal.shows("posted 6  taken 6");
     // A terminal of another size has the line of help at its new bottom.

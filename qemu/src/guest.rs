@@ -46,7 +46,7 @@ pub struct Setup {
     pub disk: Option<u32>,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
-    /// What it boots from.
+    /// The initramfs or the disk that it boots from.
     pub root: Root,
 }
 

@@ -26,8 +26,8 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the memory in MiB of a guest with this image, if nobody has chosen one. While a guest
-/// boots, it holds its image twice.
+/// Returns the memory in MiB of a guest with this image, if the user has not chosen one. While a
+/// guest boots, it holds its image twice.
 ///
 /// # Errors
 /// When the image is not there.

@@ -61,7 +61,7 @@ pub struct Delivered {
     /// The number of bytes that were taken, from the first one on. A number beyond the length of
     /// the delivery means all.
     pub taken: usize,
-    /// What the connection does next. If not all bytes were taken, [`Then::Continue`] and
+    /// The next step of the connection. If not all bytes were taken, [`Then::Continue`] and
     /// [`Then::Acknowledge`] mean [`Then::Hold`].
     pub then: Then,
 }

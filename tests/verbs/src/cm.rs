@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for librdmacm, in milliseconds.
 const PATIENCE_MS: i32 = 30_000;
 
-/// What one end wants of a connection.
+/// The demands of one end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
     /// The number of its QP, which must be in Init.

@@ -13,7 +13,7 @@ pub struct Transfer {
     pub qpn: Qpn,
     /// The RDMA operation.
     pub direction: Direction,
-    /// How the adapter learns which bytes have been moved.
+    /// The way in which the adapter learns which bytes have been moved.
     pub notice: Notice,
     /// The address of the first byte in packet memory.
     pub memory: GuestAddr,

@@ -11,7 +11,7 @@ use crate::wire::fpdu;
 pub struct Form {
     /// True if FPDUs have CRCs. Otherwise the field is zero.
     pub crc: bool,
-    /// Whether FPDUs have markers.
+    /// True if FPDUs have markers.
     pub markers: Markers,
 }
 

@@ -49,7 +49,7 @@ use crate::wire::start::{PRIVATE_MAX, Start};
 /// Configuration of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What this end demands in the negotiation.
+    /// The demands of this end in the negotiation.
     pub wishes: Wishes,
     /// Maximum number of work requests that are posted and not completed.
     pub capacity: usize,

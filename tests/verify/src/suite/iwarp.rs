@@ -1,5 +1,5 @@
-//! What devices of iWARP do not have. They are tested with `--cm`, because their QPs have no other
-//! way to connect.
+//! The parts of RDMA that devices of iWARP lack. These devices are tested with `--cm`, because
+//! their QPs have no other way to connect.
 
 const IMMEDIATE: &str = "iWARP has no immediate data";
 const ATOMICS: &str = "the device has no atomics";

@@ -134,7 +134,7 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
         let zero_based = old.access & Access::ZERO_BASED;
         new.access = access(params.access.get(), offset_of!(ReregMr, access))?;
         if !what.contains(Rereg::TRANSLATION) {
-            // Whether addresses are zero-based belongs to the translation.
+            // The flag for zero-based addresses belongs to the translation.
             new.access = new.access.difference(Access::ZERO_BASED) | zero_based;
         }
     }

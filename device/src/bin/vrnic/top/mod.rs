@@ -2,10 +2,10 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`picture`] | what the daemon has told, now and one interval before |
+//! | [`picture`] | the answers of the daemon, now and one interval before |
 //! | [`rates`] | numbers per second |
 //! | [`plain`] | a table of the functions, for output that is no terminal |
-//! | [`model`] | what is shown and chosen, and what each key does |
+//! | [`model`] | the state of the screen, and the effects of keys |
 //! | [`draw`] | the screen of a terminal |
 //! | [`queue_pair`] | that of one queue pair |
 //! | [`screen`] | keys, refreshes, the terminal's mode |

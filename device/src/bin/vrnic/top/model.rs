@@ -1,11 +1,11 @@
-//! What is shown and chosen, and what each key does.
+//! The state of the screen, and the effects of keys.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::widgets::TableState;
 
 use crate::top::picture::{Answer, number};
 
-/// What the screen shows.
+/// The contents of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Level {
     /// All functions.
@@ -17,7 +17,7 @@ pub(super) enum Level {
     Qp,
 }
 
-/// What a key asks of the loop that reads it.
+/// The work that a key leaves to the loop that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// To draw the screen anew.
@@ -28,7 +28,7 @@ pub(super) enum Wish {
     Quit,
 }
 
-/// What is shown and chosen.
+/// The state of the screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) level: Level,
@@ -38,9 +38,9 @@ pub(super) struct Model {
     pub(super) qpn: Option<u64>,
     /// True if nothing is refreshed.
     pub(super) paused: bool,
-    /// Where the table of functions is scrolled to.
+    /// The scroll position of the table of functions.
     pub(super) functions: TableState,
-    /// Where the table of QPs is scrolled to.
+    /// The scroll position of the table of QPs.
     pub(super) qps: TableState,
 }
 

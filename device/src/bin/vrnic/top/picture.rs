@@ -1,4 +1,4 @@
-//! What the daemon has told, now and one interval before.
+//! The answers of the daemon, now and one interval before.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub(super) struct Answer {
     pub(super) functions: Vec<AdapterView>,
     /// The function whose QPs were asked for.
     pub(super) of: Option<String>,
-    /// They.
+    /// The QPs of that function.
     pub(super) qps: Vec<Json>,
 }
 

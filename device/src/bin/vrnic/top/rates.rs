@@ -36,15 +36,15 @@ pub(super) fn cells(before: &AdapterView, now: &AdapterView, seconds: f64) -> Ve
     row
 }
 
-/// How much the sum of these counters grows in a second.
+/// Returns the growth of the sum of these counters in a second.
 pub(super) fn rate(before: &Counters, now: &Counters, names: &[&str], seconds: f64) -> f64 {
     let sum = |all: &Counters| names.iter().filter_map(|name| all.get(*name)).sum::<u64>();
     // After a reset the counters begin again.
     per_second(sum(now).saturating_sub(sum(before)), seconds)
 }
 
-/// How many requests are posted to a queue of a QP in a second. `None` without a queue, or without
-/// its numbers from before.
+/// Returns the number of requests that are posted to a queue of a QP in a second, or `None` if the
+/// QP has no such queue or was not known before.
 pub(super) fn posted(before: Option<&Json>, now: &Json, queue: &str, seconds: f64) -> Option<f64> {
     let index = |qp: &Json| qp[queue]["posted"].as_u64().and_then(|it| u32::try_from(it).ok());
     let grown = index(now)?.wrapping_sub(index(before?)?);
@@ -55,7 +55,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// What a function is doing, in a word.
+/// Returns a word for the state of a function.
 pub(super) fn state(function: &AdapterView) -> &'static str {
     match function {
         AdapterView { enabled: false, .. } => "off",

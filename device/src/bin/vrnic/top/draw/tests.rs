@@ -80,7 +80,7 @@ fn functions_have_a_row_each() {
     assert_eq!(chosen, [2]);
     assert_eq!(press(&mut model, &picture, KeyCode::Down), Some(Wish::Draw));
     assert_eq!(screen(&mut model, &picture, (120, 8)).1, [3]);
-    // What does not fit is left out, and nothing is cut off.
+    // Columns that do not fit are left out. No column is cut off.
     let narrow = screen(&mut model, &picture, (40, 8)).0;
     assert_eq!(words(&narrow[1]), ["function", "state", "qps", "tx", "MB/s", "rx", "MB/s"]);
     // There is nothing below the last row.
