@@ -19,11 +19,10 @@ use super::line::Change;
 use super::path_mtu::PathMtu;
 use super::port::{Port, PortSetup};
 use super::table::{MacTable, PortId, Route, Verdict};
+use upkeep::{AGE_PERIOD, TICK};
 
-/// Time between two removals of aged addresses.
-const AGE_PERIOD: Duration = Duration::from_secs(30);
-/// Time between two ticks of the ports that need them.
-const TICK: Duration = Duration::from_secs(1);
+mod upkeep;
+
 /// Maximum time for which no frames are read from uplinks because an adapter has no room.
 pub const HOLD: Duration = Duration::from_millis(300);
 /// Number of frames of an adapter after which the queues of ports are flushed.
@@ -458,65 +457,5 @@ impl Switch {
             let _not_watched = epoll::delete(&self.epoll, wire);
         }
         port.disconnect();
-    }
-
-    fn tick(&mut self) {
-        if self.ticked.elapsed() < TICK {
-            return;
-        }
-        self.ticked = Instant::now();
-        let wanting = self.ports.iter_mut().filter(|(_, port)| port.wants_ticks());
-        let changes: Vec<_> = wanting.map(|(id, port)| (*id, port.tick())).collect();
-        for (id, change) in changes {
-            self.follow(id, change);
-        }
-        let shut = self
-            .ports
-            .iter_mut()
-            .filter_map(|(id, port)| std::mem::take(&mut port.door_shut).then_some(*id));
-        for id in shut.collect::<Vec<_>>() {
-            self.watch_door(id, EventFlags::IN);
-        }
-        self.follow_mtu();
-    }
-
-    /// Updates the functions' links if the uplinks that they follow have lost their last link, or
-    /// have a link again.
-    fn follow_uplinks(&mut self) {
-        let mut followed = self.ports.values().filter_map(Port::followed).peekable();
-        let carrier = followed.peek().is_none() || followed.any(|up| up);
-        if std::mem::replace(&mut self.carrier, carrier) == carrier {
-            return;
-        }
-        if carrier {
-            tracing::info!(
-                "the functions have a link again, because an uplink that they follow has one"
-            );
-        } else {
-            tracing::warn!(
-                "the functions have no link, because no uplink that they follow has one"
-            );
-        }
-        self.ports.values_mut().for_each(|port| port.set_carrier(carrier));
-    }
-
-    /// Reports the path MTU if it has changed.
-    fn follow_mtu(&self) {
-        let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(PathMtu::MAX);
-        if self.shared.set_path_mtu(mtu) {
-            tracing::info!(
-                path_mtu = mtu.bytes(),
-                "the ports of all functions have a new limit of the path MTU, because of the uplinks' MTU"
-            );
-            (self.limit)(mtu);
-        }
-    }
-
-    fn age(&mut self) {
-        let now = Instant::now();
-        if now.saturating_duration_since(self.aged) >= AGE_PERIOD {
-            self.aged = now;
-            self.table.age(now);
-        }
     }
 }
