@@ -65,9 +65,12 @@ fn main() -> ExitCode {
     )
 }
 
+/// The names and contents of files for a guest.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// Returns the modules that guests need: siw, and those that spoil the network. `None` if siw was
 /// not built.
-fn files() -> Result<Option<Vec<(String, Vec<u8>)>>> {
+fn files() -> Result<Option<Files>> {
     let Some(module) = siw::file()? else { return Ok(None) };
     let mut files = modules::files(&network::MODULES)?;
     files.push(module);
