@@ -132,5 +132,7 @@ wire_enum! {
         RingMemory = 3,
         /// An internal error of the device.
         Internal = 4,
+        /// The daemon that emulates the device ends.
+        Stopped = 5,
     }
 }

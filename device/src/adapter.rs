@@ -144,6 +144,22 @@ impl HostedAdapter {
         self.failure.contain(|| self.adapter.beat());
     }
 
+    /// Begins no more work requests, for good.
+    pub fn close(&self) {
+        self.adapter.close();
+    }
+
+    /// Returns the number of QPs with work requests that have begun and have not ended.
+    #[must_use]
+    pub fn busy_qps(&self) -> usize {
+        self.failure.contain(|| self.adapter.busy_qps()).unwrap_or(0)
+    }
+
+    /// Tells the driver that the adapter does nothing more, because the daemon ends.
+    pub fn stop(&self) {
+        self.failure.contain(|| self.adapter.stop());
+    }
+
     /// Does the control work that register writes, the switch and failures have requested.
     pub fn control(&self) {
         let Self { adapter, failure, .. } = self;

@@ -64,7 +64,9 @@ Example: another daemon on the same host, with a trunk between the two
 
 On SIGHUP a daemon with a file reads it again, sets the log filter, and adds the functions, ports and
 uplinks that it lacks; the log names other changes. On SIGTERM and SIGINT, and without a file on
-SIGHUP, the daemon removes its sockets and exits.";
+SIGHUP, the daemon begins no more work requests, waits for those that it has begun (--drain), tells
+the guests that their adapters have failed, removes its sockets and exits. A second signal ends the
+wait.";
 
 #[cfg(test)]
 mod tests {

@@ -57,6 +57,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
         tell_systemd(&[NotifyState::Ready]);
     }
     tell_systemd(&[NotifyState::Stopping]);
+    // A second signal ends the wait.
+    daemon.drain(|| signals.pending().any(|signal| signal != SIGHUP));
     drop(daemon);
     Ok(())
 }

@@ -125,6 +125,11 @@ impl Daemon {
         self.process.signal(Signal::SIGCONT).context("cannot resume vrnicd")
     }
 
+    /// Ends it as systemd does.
+    pub fn end(&mut self) {
+        self.process.stop(Signal::SIGTERM, 10);
+    }
+
     /// Kills it as a crash would.
     pub fn kill(&mut self) {
         self.process.kill();
@@ -133,6 +138,6 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.process.stop(Signal::SIGTERM, 5);
+        self.end();
     }
 }

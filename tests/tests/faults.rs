@@ -43,7 +43,8 @@ fn main() -> ExitCode {
         Case::new("daemon_stalls_for_9_s", |pair| daemon_stalls(pair, Duration::from_secs(9))),
         Case::new("daemon_stalls_for_30_s", |pair| daemon_stalls(pair, Duration::from_secs(30))),
         Case::ruinous("adapter_is_gone", gone),
-        Case::ruinous("daemon_killed", daemon_killed),
+        Case::ruinous("daemon_killed", |pair| daemon_dies(pair, Death::Killed)),
+        Case::ruinous("daemon_ends", |pair| daemon_dies(pair, Death::Ended)),
     ];
     harness::main(Options::default(), cases)
 }
@@ -191,14 +192,23 @@ impl Heartbeat {
     }
 }
 
+/// The end of a daemon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// As by a crash.
+    Killed,
+    /// As systemd ends it: it tells the drivers.
+    Ended,
+}
+
 /// The daemon dies: stores into the BAR still succeed, but the heartbeat stands still. Programs get
 /// a fatal event and an error, the port goes down, the module can be unloaded; nothing hangs. QEMU
 /// 11.1's vfio-user client sometimes aborts when its server dies with a request unread: it reports
 /// the broken socket twice into one error. That guest is lost then, and shows nothing about the
 /// driver, so the case starts over with new guests.
-fn daemon_killed(pair: &mut Pair) -> Result<()> {
+fn daemon_dies(pair: &mut Pair, how: Death) -> Result<()> {
     for _ in 1..DEATHS {
-        match daemon_dies(pair) {
+        match daemon_dies_once(pair, how) {
             Err(error) if qemu_aborted(pair) => {
                 eprintln!("QEMU aborted, trying again: {error:#}");
                 *pair = Pair::boot(Options::default())?;
@@ -206,7 +216,7 @@ fn daemon_killed(pair: &mut Pair) -> Result<()> {
             result => return result,
         }
     }
-    daemon_dies(pair)
+    daemon_dies_once(pair, how)
 }
 
 fn qemu_aborted(pair: &Pair) -> bool {
@@ -228,12 +238,20 @@ fn survived(program: Running, guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-fn daemon_dies(pair: &mut Pair) -> Result<()> {
+fn daemon_dies_once(pair: &mut Pair, how: Death) -> Result<()> {
     let watcher = watch(&pair.a)?;
     let survivor = survivor(&pair.b)?;
     let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
-    pair.daemon.kill();
+    match how {
+        Death::Killed => pair.daemon.kill(),
+        Death::Ended => pair.daemon.end(),
+    }
     ports_down(pair)?;
+    if how == Death::Ended {
+        for guest in [&pair.a, &pair.b] {
+            guest.check("dmesg | grep 'the adapter has failed: code 5'", SHORT)?;
+        }
+    }
     survived(survivor, &pair.b)?;
     client.kill()?;
     let output = client.wait(GONE).context("a program on the dead device cannot be ended")?;

@@ -7,6 +7,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its registers and entry points |
+//! | `closing` | the end of an adapter whose daemon ends |
 //! | [`host`] | the interface to the host |
 //! | [`ethernet`] | frames to and from other daemons |
 //! | [`watch`] | observation of traffic by the daemon |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+mod closing;
 pub mod control;
 pub mod datapath;
 pub mod ethernet;

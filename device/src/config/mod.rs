@@ -44,6 +44,8 @@ pub const FUNCTIONS_MAX: usize = 256;
 const ROOM_TO_ADD: usize = 16;
 /// Maximum number of workers.
 pub const WORKERS_MAX: usize = 64;
+/// Time for which a daemon that ends waits for work requests that it has begun, if it is not set.
+const DRAIN: Duration = Duration::from_secs(2);
 /// Number of CPUs for each worker, if the number of workers is not set.
 const CPUS_PER_WORKER: usize = 4;
 
@@ -60,6 +62,8 @@ pub struct Config {
     pub vectors: u16,
     /// Times after which a worker without work spins, naps or sleeps.
     pub idle: IdleConfig,
+    /// Longest time for which a daemon that ends waits for work requests that it has begun.
+    pub drain: Duration,
     /// CPUs that the workers are bound to.
     pub pin: Vec<usize>,
     /// Number of objects that each function can have.
@@ -113,6 +117,7 @@ impl Config {
                 sleep: micros(given.sleep, defaults.sleep),
                 look: given.look.map_or(defaults.look, Duration::from_millis),
             },
+            drain: given.drain.map_or(DRAIN, Duration::from_millis),
             pin: given.pin.unwrap_or_default(),
             limits,
             monitor: given.monitor,
@@ -140,6 +145,8 @@ impl Config {
         in_range("nap", micros(self.idle.nap), 1, 1_000)?;
         in_range("sleep", micros(self.idle.sleep), 0, 10_000_000)?;
         in_range("look", micros(self.idle.look) / 1000, 0, 60_000)?;
+        // systemd kills the service after TimeoutStopSec of the unit.
+        in_range("drain", u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX), 0, 60_000)?;
         self.ethernet.check()
     }
 }

@@ -85,6 +85,11 @@ pub struct Settings {
     #[arg(long, value_name = "MS")]
     pub(super) look: Option<u64>,
 
+    /// Longest time for which a daemon that ends waits for work requests that it has begun, in ms;
+    /// 0 means not to wait [default: 2000]
+    #[arg(long, value_name = "MS")]
+    pub(super) drain: Option<u64>,
+
     /// Pin worker n to the n-th of these CPUs, for example 2,3
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(super) pin: Option<Vec<usize>>,
@@ -150,6 +155,7 @@ impl Settings {
             nap: self.nap.or(file.nap),
             sleep: self.sleep.or(file.sleep),
             look: self.look.or(file.look),
+            drain: self.drain.or(file.drain),
             pin: self.pin.or(file.pin),
             limits: file.limits.into_iter().chain(self.limits).collect(),
             device_memory: self.device_memory.or(file.device_memory),

@@ -2,11 +2,13 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`drain`] | the end of work requests that have begun, before the daemon ends |
 //! | [`functions`] | creation and removal of functions |
 //! | [`ports`] | the switch's ports as the settings describe them |
 //! | [`running`] | what can be changed while the daemon runs |
 //! | [`reload`] | what a new version of the settings changes |
 
+mod drain;
 mod functions;
 mod ports;
 mod reload;
@@ -48,6 +50,7 @@ pub struct Daemon {
     // rest.
     reconfig: Option<Reconfig>,
     running: Arc<Running>,
+    roster: Arc<Roster>,
     _switch: SwitchThread,
     _monitor: Option<Monitor>,
     _housekeeping: Housekeeping,
@@ -93,8 +96,8 @@ impl Daemon {
         let monitor = config.monitor.as_ref();
         let monitor = monitor.map(|at| Monitor::start(at, &config.access, watched)).transpose();
         let monitor = monitor.context("cannot start the monitor")?;
-        let housekeeping =
-            Housekeeping::start(roster, doormen).context("cannot start the housekeeping thread")?;
+        let housekeeping = Housekeeping::start(Arc::clone(&roster), doormen);
+        let housekeeping = housekeeping.context("cannot start the housekeeping thread")?;
         let reconfig = config.control.as_ref().map(|path| {
             let running = Arc::clone(&running);
             Reconfig::start(path, Box::new(move |request| running.handle(request)))
@@ -109,6 +112,7 @@ impl Daemon {
             members,
             reconfig,
             running,
+            roster,
             _switch: switch,
             _monitor: monitor,
             _housekeeping: housekeeping,
@@ -133,6 +137,15 @@ impl Daemon {
         self.running.reload(&self.config.ethernet, &new.ethernet);
         let fabric = self.config.ethernet.fabric;
         self.config.ethernet = Ethernet { fabric, ..new.ethernet };
+    }
+
+    /// Lets the work requests that have begun end, and tells the drivers that the adapters stop.
+    /// Waits for the time of the settings, or until `is_urgent` returns true. Then the daemon is
+    /// ready to be dropped.
+    pub fn drain(&mut self, is_urgent: impl FnMut() -> bool) {
+        // No function is added meanwhile.
+        drop(self.reconfig.take());
+        drain::drain(&self.roster.all(), self.config.drain, is_urgent);
     }
 
     /// Returns the number of adapters.

@@ -87,6 +87,7 @@ pub(super) fn log_fixed(start: &Config, new: &Config) {
         ("workers", start.workers != new.workers),
         ("vectors", start.vectors != new.vectors),
         ("spin, nap, sleep or look", start.idle != new.idle),
+        ("drain", start.drain != new.drain),
         ("pin", start.pin != new.pin),
         ("limit or device-memory", start.limits != new.limits),
         ("guest-memory or allow-any-file", share),

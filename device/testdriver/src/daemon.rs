@@ -139,11 +139,20 @@ impl Daemon {
         assert!(!self.log().contains("panicked"), "vrnicd panicked");
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a signal");
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> ExitStatus {
+        wait::until("end of vrnicd", || self.child.try_wait().expect("a child"))
+    }
+
     /// Asks it to end and waits.
     pub fn stop(&mut self, signal: Signal) -> ExitStatus {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
-        kill_process(pid, signal).expect("a signal");
-        wait::until("end of vrnicd", || self.child.try_wait().expect("a child"))
+        self.signal(signal);
+        self.end()
     }
 }
 

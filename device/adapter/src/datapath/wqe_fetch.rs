@@ -56,7 +56,7 @@ impl Batch {
     }
 
     /// Returns the place of the entry `index` of the send queue after copying it, or `None` if it
-    /// is not posted.
+    /// is not posted, or the adapter begins no more of them.
     ///
     /// # Errors
     /// Returns a description of the error in the queue.
@@ -68,6 +68,9 @@ impl Batch {
         index: u32,
     ) -> Result<Option<Range<usize>>, &'static str> {
         if self.rest.is_empty() {
+            if turn.core.is_closing() && !qp.flushes_sends() {
+                return Ok(None);
+            }
             let filled = match &qp.sq {
                 SendRing::None => 0,
                 SendRing::Guest(ring) => self.fill_from_guest(turn, qp, ring, index)?,

@@ -43,6 +43,8 @@ pub struct Core<H: Host> {
     mail: Box<[CachePadded<Mail>]>,
     /// Frames that have arrived, by worker.
     inboxes: Box<[CachePadded<Inbox>]>,
+    /// True if no more work requests begin, because the daemon ends.
+    closing: AtomicBool,
 }
 
 /// Numbers of QPs for which other threads have requested a turn.
@@ -68,6 +70,7 @@ impl<H: Host> Core<H> {
             ranges: Ranges::default(),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
+            closing: AtomicBool::new(false),
         }
     }
 
@@ -120,6 +123,17 @@ impl<H: Host> Core<H> {
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.asynchronous.read().is_some()
+    }
+
+    /// Begins no more work requests, for good.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Returns whether no more work requests begin.
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// Logs a warning about the guest's behaviour, at a bounded rate. `warn` gets the adapter's

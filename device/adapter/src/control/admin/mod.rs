@@ -125,7 +125,7 @@ fn check_rings<H: Host>(adapter: &Adapter<H>, rings: &Rings) -> Result<(), Fatal
     if reachable { Ok(()) } else { Err(FatalCode::RingMemory) }
 }
 
-/// Stops the adapter. Only the event below is still delivered to the guest before the next reset.
+/// Stops the adapter after an error.
 fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
     adapter.core().warn(|name| {
         tracing::error!(
@@ -134,6 +134,11 @@ fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
             "the adapter has failed, and does nothing until its next reset"
         );
     });
+    stop(adapter, code);
+}
+
+/// Stops the adapter. Only the event below is still delivered to the guest before the next reset.
+pub(crate) fn stop<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
     adapter.registers.set_fatal(code);
     adapter.halt();
     adapter.host().drain();

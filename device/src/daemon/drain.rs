@@ -1,0 +1,70 @@
+//! The end of work requests that have begun, before the daemon ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::adapter::HostedAdapter;
+
+/// Time between two looks at the adapters.
+const LOOK: Duration = Duration::from_millis(5);
+/// Time that drivers have to reset their adapters when they have been told of the end.
+const RESETS: Duration = Duration::from_secs(1);
+/// Time for the last register accesses of a driver that has reset its adapter. QEMU 11.1 may abort
+/// if the daemon ends while it waits for an answer.
+const ACCESSES: Duration = Duration::from_millis(100);
+
+/// Lets these adapters begin no more work requests, waits until those that have begun have ended,
+/// and tells the drivers. Waits for at most `limit`, and only until `is_urgent` returns true; the
+/// drivers are not told then.
+pub(super) fn drain(
+    adapters: &[Arc<HostedAdapter>],
+    limit: Duration,
+    mut is_urgent: impl FnMut() -> bool,
+) {
+    adapters.iter().for_each(|hosted| hosted.close());
+    let busy = || adapters.iter().map(|hosted| hosted.busy_qps()).sum();
+    match wait(busy, limit, &mut is_urgent) {
+        Wait::Over => tracing::info!("all work requests that had begun have ended"),
+        Wait::Late(busy) => {
+            tracing::warn!("work requests of {busy} queue pairs have not ended within {limit:?}");
+        }
+        Wait::Urgent => {
+            tracing::warn!("the daemon ends at once, because of a second signal");
+            return;
+        }
+    }
+    adapters.iter().for_each(|hosted| hosted.stop());
+    let enabled = || adapters.iter().filter(|hosted| hosted.adapter().core().is_enabled()).count();
+    if enabled() > 0 && matches!(wait(enabled, RESETS, &mut is_urgent), Wait::Over) {
+        std::thread::sleep(ACCESSES);
+    }
+}
+
+/// The end of a wait.
+enum Wait {
+    /// Nothing is left.
+    Over,
+    /// So much was left when the time was over.
+    Late(usize),
+    /// The daemon is to end at once.
+    Urgent,
+}
+
+/// Waits until nothing is left, for at most `limit`.
+fn wait(left: impl Fn() -> usize, limit: Duration, mut is_urgent: impl FnMut() -> bool) -> Wait {
+    let start = Instant::now();
+    loop {
+        let left = left();
+        if left == 0 {
+            return Wait::Over;
+        }
+        if is_urgent() {
+            return Wait::Urgent;
+        }
+        let rest = limit.saturating_sub(start.elapsed());
+        if rest.is_zero() {
+            return Wait::Late(left);
+        }
+        std::thread::sleep(rest.min(LOOK));
+    }
+}
