@@ -18,6 +18,7 @@ fn copy(name: &str, old: &str, new: &str) -> (TempDir, PathBuf) {
     assert!(text.contains(old), "no '{old}' in {name}");
     let folder = tempfile::tempdir().expect("a folder");
     // A template is checked as an instance of it.
+    let name = name.rsplit('/').next().expect("a name");
     let path = folder.path().join(name.replace("@.", "@a."));
     fs::write(&path, text.replace(old, new)).expect("a copy");
     (folder, path)
@@ -54,6 +55,24 @@ fn the_settings_of_the_service_are_valid() {
         .output()
         .expect("vrnicd runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The rules are parsed as a part of a profile, for which no AppArmor of the kernel is needed.
+#[test]
+fn the_rules_of_apparmor_are_valid() {
+    let (folder, rules) = copy("apparmor/vrnicd", "/run/vrnic/", "/run/vrnic/");
+    let profile = folder.path().join("profile");
+    let text = format!("profile vrnic-test {{\n  include \"{}\"\n}}\n", rules.display());
+    fs::write(&profile, text).expect("a file");
+    // Root's path, where it is not in everybody's.
+    let mut command = Command::new("apparmor_parser");
+    let command = command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    match command.args(["--skip-kernel-load", "--skip-cache"]).arg(&profile).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Err(_) => eprintln!("skipped: there is no apparmor_parser"),
+    }
 }
 
 #[test]
