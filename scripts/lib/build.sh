@@ -5,6 +5,7 @@
 # needs no tool root runs while that is made.
 prepare_pair() {
 	local early
+	[ -z "$VRNIC_PREBUILT" ] || return 0
 	"$VRNIC_TOP/scripts/setup" --host
 	fetch_crates
 	build_host &

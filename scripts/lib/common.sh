@@ -6,9 +6,17 @@ VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=../../qemu/versions.env
 . "$VRNIC_TOP/qemu/versions.env"
 
+# In an image of scripts/image all is there: nothing is installed or built, and QEMU is the system's.
+VRNIC_PREBUILT=
+if [ -e "$VRNIC_TOP/prebuilt" ]; then
+	VRNIC_PREBUILT=yes
+	VRNIC_CACHE=$VRNIC_TOP/cache
+	unset CARGO_TARGET_DIR
+fi
 VRNIC_CACHE=${VRNIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vrnic}
 VRNIC_KEY=$VRNIC_SUITE-$VRNIC_KERNEL_SERIES-$VRNIC_RECIPE
 VRNIC_TOOLROOT=$VRNIC_CACHE/toolroot-$VRNIC_KEY
+[ -z "$VRNIC_PREBUILT" ] || VRNIC_TOOLROOT=/
 VRNIC_GUEST=$VRNIC_CACHE/guest-$VRNIC_KEY
 VRNIC_GUEST_APPS=$VRNIC_CACHE/guest-apps-$VRNIC_KEY
 # These two are made anew when their recipes change, and nothing else with them.
@@ -69,4 +77,9 @@ guest_folder() {
 	shift
 	[ $# -eq 0 ] || folder+=-with-$(printf '%s\n' "$@" | LC_ALL=C sort -u | sha256sum | cut -c1-12)
 	printf '%s\n' "$folder"
+}
+
+# check_package NAME: ends the script if that cannot be the name of a Debian package.
+check_package() {
+	[[ $1 =~ ^[a-z0-9][a-z0-9+.-]+$ ]] || die "'$1' is not the name of a Debian package"
 }

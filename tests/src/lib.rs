@@ -48,6 +48,7 @@
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
 //! | `direct` | transfers between an NVMe controller and the memory of an adapter |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
+//! | `image` | that `scripts/lab` needs nothing but the image of `scripts/image` |
 //! | `lab` | that `scripts/lab` runs a command in guests, and returns its status and files |
 //! | `system` | the packages in whole Debian systems |
 //! | `apps` | other people's programs |

@@ -1,0 +1,42 @@
+# The image for containers in which scripts/lab and scripts/run install and build nothing.
+# shellcheck shell=bash
+
+# image_tree TREE FOLDER…: what these two scripts need of the clone, as it is in the image, with these folders of
+# guests' images. The file `prebuilt` tells the scripts that all is there.
+image_tree() {
+	local tree=$1 binaries=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release file
+	shift
+	rm -rf "$tree"
+	mkdir -p "$tree"/{qemu,target/release,build,cache}
+	(cd "$VRNIC_TOP" && cp --parents scripts/{lab,run} scripts/lib/*.sh qemu/versions.env "$tree")
+	for file in vrnicd vrnic vrnic-lab vrnic-pair vrnic-agent libvrnic.so; do
+		strip --strip-unneeded -o "$tree/target/release/$file" "$binaries/$file"
+	done
+	for file in "$VRNIC_BUILD"/*.ko; do
+		strip --strip-debug -o "$tree/build/${file##*/}" "$file"
+	done
+	for file in "$@"; do
+		mkdir -p "$tree/cache/${file##*/}"
+		cp "$file"/{base.cpio,vmlinuz,complete} "$tree/cache/${file##*/}/"
+	done
+	printf 'built from commit %s\n' "$(git -C "$VRNIC_TOP" rev-parse HEAD 2>/dev/null || echo unknown)" >"$tree/prebuilt"
+}
+
+# image_make TREE PATH: a Debian with QEMU of the kernel's suite and the tree in /opt/vrnic, as a folder or a tar file.
+image_make() {
+	local mirror
+	mirror=$(awk '$1 == "deb" { print $2; exit }' "$VRNIC_TOOLROOT/etc/apt/sources.list")
+	step "image: Debian $VRNIC_SUITE with QEMU"
+	rm -rf "$2"
+	# shellcheck disable=SC2016 # mmdebstrap sets $1
+	IMAGE_TREE=$1 IMAGE_QEMU_SUITE=$VRNIC_KERNEL_SUITE quietly "$VRNIC_BUILD/image.log" mmdebstrap \
+		--variant=minbase --skip=check/empty --include=qemu-system-x86 --dpkgopt=force-unsafe-io \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' \
+		--setup-hook='printf "Package: qemu-* seabios\nPin: release n=%s\nPin-Priority: 900\n" \
+			"$IMAGE_QEMU_SUITE" >"$1/etc/apt/preferences.d/qemu"' \
+		--customize-hook='mkdir -p "$1/opt" && cp -r "$IMAGE_TREE" "$1/opt/vrnic"' \
+		--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/*' \
+		"$VRNIC_SUITE" "$2" \
+		"deb $mirror $VRNIC_SUITE main" "deb $mirror $VRNIC_KERNEL_SUITE main"
+}

@@ -1,0 +1,84 @@
+//! The image of `scripts/image`: `scripts/lab` in it, as in a container. It has no network, no
+//! compiler and no clone.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
+
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use tempfile::TempDir;
+use vrnic_tests::script::{self, run, said, succeed, top};
+
+fn main() -> ExitCode {
+    // Not in /tmp, which may be memory.
+    let folder = match TempDir::new_in("/var/tmp") {
+        Ok(folder) => folder,
+        Err(error) => {
+            eprintln!("error: there is no folder for the image: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let root = folder.path().join("root");
+    let case = |name, run: fn(&Path) -> Result<()>| {
+        let root = root.clone();
+        Trial::test(name, move || Ok(run(&root)?))
+    };
+    script::main(vec![
+        case("the_image_is_made", make),
+        case("perftest_in_guests_of_the_image", perftest),
+        case("what_is_not_in_the_image_is_refused", refused),
+    ])
+}
+
+/// Makes the image as a folder.
+fn make(root: &Path) -> Result<()> {
+    succeed(Command::new(top()?.join("scripts/image")).arg("--into").arg(root))?;
+    for program in ["gcc", "rustc", "cargo", "git"] {
+        ensure!(!root.join("usr/bin").join(program).exists(), "the image has {program}");
+    }
+    Ok(())
+}
+
+/// Runs `scripts/lab` in the image. The folder `work` is in it.
+fn lab(root: &Path, work: &Path, options: &[&str]) -> Result<Output> {
+    // The mounts go with the namespace.
+    let script = "mkdir -p $0/work; mount --bind $1 $0/work; mount -t proc proc $0/proc
+                  mount --rbind /dev $0/dev; root=$0; shift
+                  exec chroot $root sh -c 'cd /work; exec env -i PATH=/usr/bin /opt/vrnic/scripts/lab \"$@\"' lab \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-euc", script]);
+    command.arg(root).arg(work).args(options);
+    run(&mut command)
+}
+
+/// A copied script runs perftest against the server in the peer, and its table comes back.
+fn perftest(root: &Path) -> Result<()> {
+    let work = TempDir::new()?;
+    fs::create_dir(work.path().join("mine"))?;
+    let text = "ib_write_bw -n 100 $VRNIC_PEER | tee $VRNIC_OUTPUT/table\n";
+    fs::write(work.path().join("mine/test.sh"), text)?;
+    let options = ["--copy", "mine", "--output", "kept", "--peer", "ib_write_bw -n 100"];
+    let ran = lab(root, work.path(), &[&options[..], &["--", "sh", "test.sh"]].concat())?;
+    ensure!(ran.status.success(), "{}", said(&ran));
+    let table = fs::read_to_string(work.path().join("kept/a/table"))?;
+    ensure!(table.contains("BW average"), "no table: {table}");
+    let told = said(&ran);
+    ensure!(!told.contains("building") && !told.contains("set up"), "something is built: {told}");
+    eprintln!(
+        "{}",
+        told.lines().filter(|line| line.starts_with('[')).collect::<Vec<_>>().join("\n")
+    );
+    Ok(())
+}
+
+/// Guests that were not asked for when the image was made.
+fn refused(root: &Path) -> Result<()> {
+    let work = TempDir::new()?;
+    for options in [&["--image", "apps"][..], &["--package", "qperf"]] {
+        let ran = lab(root, work.path(), &[options, &["--", "true"]].concat())?;
+        let told = said(&ran);
+        ensure!(ran.status.code() == Some(1) && told.contains("scripts/image"), "{told}");
+    }
+    Ok(())
+}
