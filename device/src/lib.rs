@@ -18,6 +18,7 @@
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`monitor`] | metrics and views over HTTP |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
+//! | [`journal`] | log lines for the journal of systemd |
 //! | [`watchdog`], [`pulse`] | the progress of the threads, for systemd |
 //! | [`vfio_host`] | the environment of an adapter model in this process |
 //! | [`control`] | the thread that runs an adapter's control work |
@@ -38,6 +39,7 @@ pub mod failure;
 pub mod faults;
 pub mod housekeeping;
 pub mod irq;
+pub mod journal;
 pub mod memory;
 pub mod monitor;
 pub mod net;

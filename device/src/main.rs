@@ -13,6 +13,7 @@ use vrnic_device::cli::Args;
 use vrnic_device::config::Config;
 use vrnic_device::daemon::Daemon;
 use vrnic_device::descriptors;
+use vrnic_device::journal::Output;
 use vrnic_device::watchdog::tell_systemd;
 
 /// Replaces the log filter.
@@ -73,9 +74,11 @@ fn read(args: &Args) -> anyhow::Result<(Config, EnvFilter)> {
 
 /// Starts the log.
 fn start_log(filter: EnvFilter) -> SetFilter {
+    let output = Output::new();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(output)
+        .with_timer(output)
         .with_ansi(std::io::stderr().is_terminal())
         .with_filter_reloading();
     let handle = log.reload_handle();

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -137,6 +138,32 @@ fn systemd_hears_of_the_start_and_of_the_end() {
     service.signal(Signal::TERM);
     service.expect("STOPPING=1");
     assert!(service.end().success());
+}
+
+/// Lines for the journal begin with their priority, and others with the time.
+#[test]
+fn the_journal_gets_priorities_and_no_times() {
+    for (inode, begin) in [(0, "<6>INFO vrnic"), (1, "20")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        let file = File::create(&log).expect("a file");
+        let metadata = file.metadata().expect("a file");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_vrnicd"))
+            .args(["--control".as_ref(), folder.path().join("control").as_os_str()])
+            .env("JOURNAL_STREAM", format!("{}:{}", metadata.dev(), metadata.ino() + inode))
+            .stderr(file)
+            .spawn()
+            .expect("vrnicd runs");
+        wait::until("a socket", || UnixStream::connect(folder.path().join("control")).ok());
+        let pid = rustix::process::Pid::from_child(&child);
+        kill_process(pid, Signal::TERM).expect("a signal");
+        assert!(child.wait().expect("a child").success());
+        let text = fs::read_to_string(log).expect("the log");
+        assert!(
+            text.lines().count() > 0 && text.lines().all(|line| line.starts_with(begin)),
+            "{text}"
+        );
+    }
 }
 
 /// A debugger stops one thread. The daemon's other threads go on.
