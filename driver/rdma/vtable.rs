@@ -105,6 +105,7 @@ impl<T: Operations> VTable<T> {
         driver_id: T::DRIVER_ID,
         uverbs_abi_ver: T::UVERBS_ABI_VERSION,
         query_device: Some(Self::query_device),
+        modify_device: Some(Self::modify_device),
         query_port: Some(Self::query_port),
         get_port_immutable: Some(Self::get_port_immutable),
         report_port_event: optional!(HAS_REPORT_PORT_EVENT => report_port_event),
@@ -166,6 +167,26 @@ impl<T: Operations> VTable<T> {
             let guid = unsafe { (*device).node_guid };
             // SAFETY: the core passes a struct of its own, zeroed.
             attr.write_to(unsafe { &mut *out }, guid);
+            Ok(0)
+        })
+    }
+
+    /// Sets the description of the node, which the core keeps and shows. Nothing else can be set.
+    unsafe extern "C" fn modify_device(
+        device: *mut bindings::ib_device,
+        mask: c_int,
+        change: *mut bindings::ib_device_modify,
+    ) -> c_int {
+        from_result(|| {
+            // CAST: a bit mask.
+            if mask as u32 != bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC as u32 {
+                return Err(EOPNOTSUPP);
+            }
+            // SAFETY: the core passes a struct of its own; the field is as long as the device's.
+            let to = unsafe { &raw mut (*device).node_desc };
+            // SAFETY: as above. The device is valid, and the core alone reads its description: byte
+            // by byte, so that one that is being changed does no harm.
+            unsafe { to.copy_from(&raw const (*change).node_desc, 1) };
             Ok(0)
         })
     }

@@ -127,6 +127,23 @@ pub fn recovers(guest: &Guest, from: u32) -> Result<()> {
     ready(guest)
 }
 
+/// Root describes the node of the device, and rdma-ndd does so with the name of the host. The
+/// longest description has 64 bytes.
+pub fn describes(guest: &Guest) -> Result<()> {
+    let file = "/sys/class/infiniband/*/node_desc";
+    let longest = "x".repeat(64);
+    for (text, shown) in [("one of two", "one of two"), (&*format!("{longest}y"), &*longest)] {
+        guest.check(&format!("printf %s '{text}' > $(echo {file})"), SHORT)?;
+        let told = guest.check(&format!("cat {file}"), SHORT)?;
+        ensure!(told == format!("{shown}\n"), "the node is described as '{told}'");
+    }
+    let daemon = guest.agent().start("exec rdma-ndd -f")?;
+    let name = "$(uname -n | cut -d . -f 1) $(basename /sys/class/infiniband/*)";
+    let described = settles(guest, &format!("[ \"$(cat {file})\" = \"{name}\" ]"), 20);
+    stop(daemon)?;
+    described
+}
+
 /// Starts a program that prints the device's asynchronous events, for [`hears_fatal`].
 pub fn watch(guest: &Guest) -> Result<Running> {
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;

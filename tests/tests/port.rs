@@ -10,8 +10,8 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{
-    COUNTERS, LONG, PCI, SHORT, counter, hears_fatal, link_is, netdev_up, pingpong, receives, said,
-    serve, settles, stop, stop_all, transfer, watch, works,
+    COUNTERS, LONG, PCI, SHORT, counter, describes, hears_fatal, link_is, netdev_up, pingpong,
+    receives, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
 
 /// The folder of the RDMA device in sysfs.
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let cases = vec![
         Case::new("guids_and_version", identity),
         Case::new("rate_and_tables", tables),
+        Case::new("node_description", |pair| describes(&pair.a)),
         Case::new("events_follow_the_link", events),
         Case::new("mtu_follows_the_netdev", mtu),
         Case::new("a_port_that_is_down_stops_connections", stopped),

@@ -23,13 +23,14 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::talk::{
-    LONG, PCI, SHORT, connect, hears_fatal, listens, netdev_up, recovers, registration, reload,
-    said, settles, stop, watch,
+    LONG, PCI, SHORT, connect, describes, hears_fatal, listens, netdev_up, recovers, registration,
+    reload, said, settles, stop, watch,
 };
 
 fn main() -> ExitCode {
     let own = vec![
         Case::new("device", device),
+        Case::new("node_description", |pair| describes(&pair.a)),
         Case::new("reliable_connections_alone", connections_alone),
         Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -v -V -C 10")),
         Case::new("rping_other_way", |pair| connected(&pair.a, &pair.b, "rping -V -C 10 -S 60000")),
