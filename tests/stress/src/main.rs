@@ -10,14 +10,22 @@
 //! | [`threads`] | many threads on one context |
 //! | [`outlive`] | a process that goes on when its device dies |
 //! | [`starve`] | a process that runs out of memory |
+//! | [`connect`] | connections that are begun and ended at random |
+//! | [`answer`] | their server |
+//! | [`common`] | what their queue pairs need |
+//! | [`listen`] | a listener that ends while connections come |
 //! | [`loopback`] | a queue pair that is connected to itself |
 //! | [`child`] | child processes; has `unsafe` |
 //! | [`heap`] | a heap that runs out of memory; has `unsafe` |
 
+mod answer;
 mod child;
+mod common;
+mod connect;
 mod fork;
 mod heap;
 mod kill;
+mod listen;
 mod loopback;
 mod outlive;
 mod starve;
@@ -29,7 +37,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
+use answer::Serve;
+use connect::Connect;
 use kill::Kill;
+use listen::Listen;
 use starve::Starve;
 use workload::Hold;
 
@@ -53,6 +64,14 @@ enum Command {
     /// Make every call that allocates memory with too little of it, and hold the objects that are
     /// left then until killed. Prints `done` once all calls are made.
     Starve(Starve),
+    /// Connect queue pairs of iWARP by several identifiers at the same time, and end all of it in
+    /// any order. Prints what happened.
+    Connect(Connect),
+    /// Answer the connections of `connect`, as they ask for it, until killed.
+    Answer(Serve),
+    /// Listen, connect from this very process, and end the listener while connections come. Those
+    /// that were accepted must stay. Prints their number.
+    Listen(Listen),
 }
 
 fn main() -> ExitCode {
@@ -73,5 +92,8 @@ fn execute(command: &Command) -> Result<()> {
         Command::Hold(options) => workload::hold(options),
         Command::Outlive => outlive::run(),
         Command::Starve(starve) => starve.run(),
+        Command::Connect(options) => connect::run(options),
+        Command::Answer(options) => answer::run(options),
+        Command::Listen(options) => listen::run(options),
     }
 }

@@ -39,6 +39,21 @@ impl Wishes<'_> {
     }
 }
 
+/// What becomes of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Both ends have agreed.
+    Established,
+    /// The peer has rejected the request, or nobody listens. With private data.
+    Rejected(Vec<u8>),
+    /// It was not established for another reason.
+    Failed,
+    /// It has ended.
+    Disconnected,
+    /// Its device goes.
+    Removed,
+}
+
 /// An end that waits for its peer to connect.
 pub struct Listener {
     id: Id,
@@ -73,12 +88,17 @@ struct Event {
 impl Listener {
     /// Listens at all addresses, on a port that the kernel chooses.
     pub fn new() -> io::Result<Self> {
+        Self::at(0, 1)
+    }
+
+    /// Listens at all addresses, on this port, for so many requests at a time.
+    pub fn at(port: u16, backlog: i32) -> io::Result<Self> {
         let id = Id::new()?;
-        let mut any = address(SocketAddrV4::new([0; 4].into(), 0));
+        let mut any = address(SocketAddrV4::new([0; 4].into(), port));
         // SAFETY: the identifier is live, and the address is as long as its family says.
         check(unsafe { ffi::rdma_bind_addr(id.raw.as_ptr(), (&raw mut any).cast()) })?;
         // SAFETY: the identifier is live.
-        check(unsafe { ffi::rdma_listen(id.raw.as_ptr(), 1) })?;
+        check(unsafe { ffi::rdma_listen(id.raw.as_ptr(), backlog) })?;
         Ok(Self { id })
     }
 
@@ -95,6 +115,23 @@ impl Listener {
         // The events of the connection come through the channel of its listener.
         let id = Id { raw: event.id, channel: self.id.channel };
         Ok(Request { id, private: event.private })
+    }
+
+    /// Waits so long for a request, and goes on listening.
+    pub fn next(&self, patience: Duration) -> io::Result<Option<Request>> {
+        let Some(event) = self.id.event_within(patience)? else { return Ok(None) };
+        if (event.kind, event.status) != (ffi::RDMA_CM_EVENT_CONNECT_REQUEST, 0) {
+            return Err(event.is_not(ffi::RDMA_CM_EVENT_CONNECT_REQUEST));
+        }
+        let id = Id { raw: event.id, channel: channel()? };
+        // SAFETY: both are live. The identifier has no events that were not acknowledged.
+        check(unsafe { ffi::rdma_migrate_id(id.raw.as_ptr(), id.channel.as_ptr()) })?;
+        Ok(Some(Request { id, private: event.private }))
+    }
+
+    /// Ends it.
+    pub fn destroy(self) -> io::Result<()> {
+        self.id.destroy()
     }
 }
 
@@ -119,11 +156,23 @@ impl Request {
         check(unsafe { ffi::rdma_reject(self.id.raw.as_ptr(), data, len) })?;
         self.id.destroy()
     }
+
+    /// Ends it without an answer of the program.
+    pub fn destroy(self) -> io::Result<()> {
+        self.id.destroy()
+    }
 }
 
 impl Connection {
     /// Begins to connect with a listener.
     pub fn begin(to: SocketAddrV4, wishes: Wishes<'_>) -> io::Result<Self> {
+        let connection = Self::resolved(to)?;
+        connection.connect(wishes)?;
+        Ok(connection)
+    }
+
+    /// Finds out how a listener is reached. The connection then needs [`Connection::connect`].
+    pub fn resolved(to: SocketAddrV4) -> io::Result<Self> {
         let id = Id::new()?;
         let raw = id.raw.as_ptr();
         let mut to = address(to);
@@ -135,10 +184,27 @@ impl Connection {
         // SAFETY: the identifier is live.
         check(unsafe { ffi::rdma_resolve_route(raw, PATIENCE_MS) })?;
         id.event(ffi::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
+        Ok(Self { id })
+    }
+
+    /// Begins to connect.
+    pub fn connect(&self, wishes: Wishes<'_>) -> io::Result<()> {
         let mut param = wishes.param()?;
         // SAFETY: the identifier is live and the struct complete.
-        check(unsafe { ffi::rdma_connect(raw, &raw mut param) })?;
-        Ok(Self { id })
+        check(unsafe { ffi::rdma_connect(self.id.raw.as_ptr(), &raw mut param) })
+    }
+
+    /// Waits so long for the next news.
+    pub fn news(&self, patience: Duration) -> io::Result<Option<News>> {
+        let Some(event) = self.id.event_within(patience)? else { return Ok(None) };
+        Ok(Some(match event.kind {
+            ffi::RDMA_CM_EVENT_ESTABLISHED => News::Established,
+            ffi::RDMA_CM_EVENT_REJECTED => News::Rejected(event.private),
+            ffi::RDMA_CM_EVENT_CONNECT_ERROR | ffi::RDMA_CM_EVENT_UNREACHABLE => News::Failed,
+            ffi::RDMA_CM_EVENT_DISCONNECTED => News::Disconnected,
+            ffi::RDMA_CM_EVENT_DEVICE_REMOVAL => News::Removed,
+            _ => return Err(event.is_not(ffi::RDMA_CM_EVENT_ESTABLISHED)),
+        }))
     }
 
     /// Waits until both ends have agreed. Returns the private data of the peer's reply, which a
@@ -171,12 +237,18 @@ impl Connection {
     pub fn destroy(self) -> Result<(), (Self, io::Error)> {
         self.id.destroy().map_err(|error| (self, error))
     }
+
+    /// Closes the file of the connection, as the end of the process does. The kernel then ends the
+    /// connection.
+    pub fn close(self) {
+        // SAFETY: the channel is live, and the identifier that uses it is not used any more.
+        unsafe { ffi::rdma_destroy_event_channel(self.id.channel.as_ptr()) };
+    }
 }
 
 impl Id {
     fn new() -> io::Result<Self> {
-        // SAFETY: no preconditions.
-        let channel = object(unsafe { ffi::rdma_create_event_channel() })?;
+        let channel = channel()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is live, and the call writes the identifier to `raw`.
         check(unsafe {
@@ -197,10 +269,16 @@ impl Id {
 
     /// Waits for an event.
     fn any_event(&self) -> io::Result<Event> {
+        let event = self.event_within(PATIENCE)?;
+        event.ok_or_else(|| io::Error::other("a connection had no event in time"))
+    }
+
+    /// Waits so long for an event.
+    fn event_within(&self, patience: Duration) -> io::Result<Option<Event>> {
         let channel = self.channel.as_ptr();
         // SAFETY: the channel is live.
-        if !readable(unsafe { (*channel).fd }, PATIENCE)? {
-            return Err(io::Error::other("a connection had no event in time"));
+        if !readable(unsafe { (*channel).fd }, patience)? {
+            return Ok(None);
         }
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is live, and the call writes the event to `raw`.
@@ -219,7 +297,7 @@ impl Id {
         let (kind, status, id) = (event.event, event.status, object(event.id));
         // SAFETY: the event is acknowledged once, and not used any more.
         check(unsafe { ffi::rdma_ack_cm_event(raw) })?;
-        Ok(Event { kind, status, id: id?, private })
+        Ok(Some(Event { kind, status, id: id?, private }))
     }
 
     /// Frees the identifier, but not its channel.
@@ -243,6 +321,12 @@ impl Event {
         let Self { kind, status, .. } = self;
         io::Error::other(format!("a connection had event {kind} (status {status}), not {wanted}"))
     }
+}
+
+/// Returns a new event channel.
+fn channel() -> io::Result<NonNull<ffi::rdma_event_channel>> {
+    // SAFETY: no preconditions.
+    object(unsafe { ffi::rdma_create_event_channel() })
 }
 
 /// Returns private data as C has it.

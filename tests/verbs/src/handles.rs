@@ -5,6 +5,7 @@
 use std::io;
 
 use super::address::Ah;
+use super::cm::Connection;
 use super::context::Context;
 use super::cq::{Channel, Cq};
 use super::device_memory::DeviceMemory;
@@ -55,4 +56,4 @@ macro_rules! shared_by_threads {
     )*};
 }
 
-shared_by_threads!(Context, Pd, Mr, Cq, Qp, Srq);
+shared_by_threads!(Context, Pd, Mr, Cq, Qp, Srq, Connection);

@@ -1,0 +1,70 @@
+//! Connections of iWARP that are begun and ended by many threads, in guests with two processors:
+//! all ends, nothing is left, and the driver can be unbound afterwards.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair, ready};
+use vrnic_tests::census::Census;
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::talk::{LONG, PCI, SHORT, listens, stop};
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("queue_pairs_that_several_threads_connect_and_destroy", |pair| {
+            connects(pair, &pair.a, 1)
+        }),
+        Case::new("the_same_within_a_guest", |pair| connects(pair, &pair.b, 2)),
+        Case::new("listeners_that_end_under_their_connections", listeners),
+    ];
+    let options = Options { personality: Transport::Iwarp, cpus: 2, ..Options::default() };
+    harness::main(options, cases)
+}
+
+/// Threads of `client` connect and destroy queue pairs. The server is in guest b, and does with
+/// each connection what that asks for.
+fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
+    let guests = [&pair.a, &pair.b];
+    let before = [Census::take(pair, guests[0])?, Census::take(pair, guests[1])?];
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
+    listens(&pair.b)?;
+    let call =
+        format!("modprobe rdma_ucm; exec vrnic-stress connect {} --seed {seed}", pair.b.ip());
+    let said = client.check(&call, LONG);
+    // A server that has failed says why.
+    let server = stop(server)?;
+    let said = said.with_context(|| server.stderr.clone())?;
+    eprintln!("{}", said.trim());
+    for what in ["established", "rejected", "refused", "destroyed"] {
+        ensure!(said.contains(what) && !said.contains(&format!("{what}: 0")), "{said}");
+    }
+    for (before, guest) in before.iter().zip(guests) {
+        before.unchanged_within(pair, guest, SHORT).context("something is left")?;
+        unbind(guest)?;
+    }
+    Ok(())
+}
+
+/// Connections stay when the listener ends that has accepted them, and a listener gets requests as
+/// long as there are any.
+fn listeners(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let before = Census::take(pair, guest)?;
+    let call = format!("modprobe rdma_ucm; exec vrnic-stress listen {}", guest.ip());
+    let said = guest.check(&call, LONG)?;
+    ensure!(said.starts_with("ok "), "{said}");
+    before.unchanged_within(pair, guest, SHORT).context("something is left")?;
+    unbind(guest)
+}
+
+/// Takes the adapter from its driver, and gives it back.
+fn unbind(guest: &Guest) -> Result<()> {
+    let script = format!(
+        "name=$(basename {PCI}); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \
+         echo $name > bind"
+    );
+    guest.check(&script, SHORT)?;
+    ready(guest)
+}
