@@ -21,6 +21,8 @@ pub const RANGES: u32 = 32;
 pub const RANGE_LEN: u32 = 4096;
 /// Length of the window in bytes.
 pub const WINDOW_LEN: u32 = RANGES * RANGE_LEN;
+/// Maximum length of a mapped transfer in bytes. That of a counted one is [`RANGE_LEN`].
+pub const MAPPED_LEN_MAX: u32 = 16 << 20;
 /// Maximum time limit of a range in milliseconds.
 pub const TIME_LIMIT_MAX_MS: u32 = 60_000;
 

@@ -16,7 +16,8 @@ pub struct ArmRange {
     pub range: RangeNumber,
     /// The QP whose TRANSFER refers to the range, of type RC or UC.
     pub qpn: Qpn,
-    /// Number of bytes of the transfer, 1 to [`crate::direct::RANGE_LEN`].
+    /// Number of bytes of the transfer: from 1 to [`crate::direct::RANGE_LEN`] if it is counted, to
+    /// [`crate::direct::MAPPED_LEN_MAX`] if it is mapped.
     pub length: U32,
     /// Milliseconds from now until the transfer fails if it is not complete, 1 to
     /// [`crate::direct::TIME_LIMIT_MAX_MS`].

@@ -17,7 +17,7 @@ pub struct Transfer {
     pub notice: Notice,
     /// The address of the first byte in packet memory.
     pub memory: GuestAddr,
-    /// Number of bytes, from 1 to [`RANGE_LEN`].
+    /// Number of bytes, at least one. At most [`RANGE_LEN`] if they are counted.
     pub length: u32,
     /// The time at which it fails if it is not complete, on the host's clock.
     pub deadline: u64,
@@ -169,7 +169,8 @@ impl Range {
         if self.stage == Stage::Awaited {
             return self.fail(Denied::Early);
         }
-        self.count(0, self.transfer.length)
+        (self.stage, self.count) = (Stage::Complete, self.transfer.length);
+        true
     }
 
     /// Fails the transfer, if there is one. Returns whether it did.

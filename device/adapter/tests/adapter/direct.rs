@@ -4,7 +4,7 @@
 use vrnic_abi::RangeNumber;
 use vrnic_abi::admin::{ArmRange, Opcode as Admin, RangeRegisters, Status as AdminStatus, command};
 use vrnic_abi::cq::{self, Status};
-use vrnic_abi::direct::{Direction, Notice, RANGE_LEN, RANGES, WINDOW_LEN};
+use vrnic_abi::direct::{Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN, RANGES, WINDOW_LEN};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Opcode, Sge};
@@ -235,14 +235,16 @@ fn a_burst_waits_in_the_middle() {
 #[test]
 fn a_mapped_transfer_ends_when_the_driver_says_so() {
     let mut p = Pair::new();
+    // It may be longer than a range of the window.
+    let len = 3 * RANGE_LEN;
     let params =
-        ArmRange { notice: Notice::Mapped as u8, ..transfer(&p.a, 0, Direction::Write, RANGE_LEN) };
+        ArmRange { notice: Notice::Mapped as u8, ..transfer(&p.a, 0, Direction::Write, len) };
     arm(&p.ga, &params).expect("ARM_RANGE");
     p.a.post_send(&until(0));
-    let sge = packet(&p.a, 0, RANGE_LEN);
+    let sge = packet(&p.a, 0, len);
     p.run(&Wr::new(Opcode::Write, &[sge]).to(p.b.buffer, p.b.key));
     store(&p.ga, 0, 0, b"not by the window");
-    p.a.fill(PACKETS, &[7; RANGE_LEN as usize]);
+    p.a.fill(PACKETS, &vec![7; len as usize]);
     for other in [1, RANGES, u32::MAX] {
         p.ga.set_register(regs::RANGE_DONE, other);
     }
@@ -251,7 +253,7 @@ fn a_mapped_transfer_ends_when_the_driver_says_so() {
     p.ga.set_register(regs::RANGE_DONE, 0);
     p.settle();
     assert_eq!(completions(&mut p), [(100, Status::Success), (1, Status::Success)]);
-    assert_eq!(p.b.bytes(0, RANGE_LEN as usize), [7; RANGE_LEN as usize]);
+    assert_eq!(p.b.bytes(0, len as usize), vec![7; len as usize]);
 }
 
 /// D31: too many bytes, too few, none at all, an end by the driver while TRANSFER waits, and one
@@ -391,6 +393,11 @@ fn ranges_belong_to_one_qp_and_to_one_transfer() {
     };
     assert_eq!(refused(|params| params.length = 0.into()), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.length = (RANGE_LEN + 1).into()), AdminStatus::BadParam);
+    let too_long = |params: &mut ArmRange| {
+        params.notice = Notice::Mapped as u8;
+        params.length = (MAPPED_LEN_MAX + 1).into();
+    };
+    assert_eq!(refused(too_long), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.time_limit_ms = 0.into()), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.time_limit_ms = 60_001.into()), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.direction = 2), AdminStatus::BadParam);

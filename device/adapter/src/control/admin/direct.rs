@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use vrnic_abi::RangeNumber;
 use vrnic_abi::admin::{ArmRange, RangeRegisters, Status};
-use vrnic_abi::direct::{Direction, Notice, RANGE_LEN, TIME_LIMIT_MAX_MS};
+use vrnic_abi::direct::{Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN, TIME_LIMIT_MAX_MS};
 use vrnic_abi::qp::Type;
 
 use super::{Outcome, bad};
@@ -21,7 +21,11 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
         Direction::from_raw(params.direction).ok_or(bad(offset_of!(ArmRange, direction)))?;
     let notice = Notice::from_raw(params.notice).ok_or(bad(offset_of!(ArmRange, notice)))?;
     let (length, limit) = (length.get(), time_limit_ms.get());
-    if !(1..=RANGE_LEN).contains(&length) {
+    let most = match notice {
+        Notice::Counted => RANGE_LEN,
+        Notice::Mapped => MAPPED_LEN_MAX,
+    };
+    if !(1..=most).contains(&length) {
         return Err(bad(offset_of!(ArmRange, length)));
     }
     if !(1..=TIME_LIMIT_MAX_MS).contains(&limit) {

@@ -1,7 +1,7 @@
 //! The registers of a range, by the lines of its checklist (docs/direct.md).
 
 use proptest::prelude::*;
-use vrnic_abi::direct::{Place, RANGES};
+use vrnic_abi::direct::{MAPPED_LEN_MAX, Place, RANGES};
 
 use super::*;
 
@@ -108,12 +108,15 @@ fn time_and_the_driver_end_a_transfer() {
 /// The driver tells of mapped transfers; the window is not used.
 #[test]
 fn the_driver_finishes_a_mapped_transfer() {
-    for direction in [Direction::Read, Direction::Write] {
+    let both = |direction| [1, RANGE_LEN, MAPPED_LEN_MAX].map(|length| (direction, length));
+    for (direction, length) in [Direction::Read, Direction::Write].into_iter().flat_map(both) {
         let mut range = Range::default();
-        assert!(range.arm(transfer(direction, Notice::Mapped, 4096)));
+        assert!(range.arm(transfer(direction, Notice::Mapped, length)));
         assert_eq!(range.burst(direction, 0, 8), Burst::Ignored);
         assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Later));
+        assert_eq!(range.registers().count.get(), 0);
         assert!(range.finish() && !range.finish());
+        assert_eq!(range.registers().count.get(), length);
         assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Done));
     }
     let mut early = Range::default();
