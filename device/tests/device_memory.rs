@@ -3,7 +3,7 @@
 mod common;
 
 use common::{pair, pattern, start, start_with};
-use vrnic_abi::admin::{Pages, RegMr, Status as Admin, command};
+use vrnic_abi::admin::{MrFlags, Pages, RegMr, Status as Admin, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::pci::{BAR_UAR, BAR_UAR_LEN};
 use vrnic_abi::qp::Access;
@@ -161,4 +161,41 @@ fn a_page_list_may_lie_in_it() {
     };
     register(MEMORY).expect("a region of RAM");
     assert_eq!(register(BAR).expect_err("doorbells").0, Admin::BadAddress);
+}
+
+/// A driver that registers memory of another device can ask whether the adapter reaches it.
+#[test]
+fn a_region_that_must_be_present_is_refused_where_there_is_no_memory() {
+    let mut daemon = start(2);
+    let guests = pair(&daemon);
+    let [(mut a, _), (b, _)] = ends(&guests);
+    let register = |addr: u64, len: u64, table: Option<&[u64]>| {
+        let pages = match table {
+            None => Pages::new(addr & !4095, 12, 0),
+            Some(table) => {
+                let at = guests[0].ram().alloc(4096);
+                let bytes: Vec<u8> = table.iter().flat_map(|page| page.to_le_bytes()).collect();
+                guests[0].ram().write(at, &bytes);
+                Pages::new(at, 12, 1)
+            }
+        };
+        let mut params = RegMr::new(a.pdn, ALL, addr, len, pages);
+        params.flags = MrFlags::PRESENT.bits().into();
+        guests[0].command::<command::RegMr>(&params).map_err(|refused| refused.0)
+    };
+    let ram = guests[0].ram().alloc(8192);
+    // Memory: all of it, a part, pages of both kinds.
+    let both = register(0x7000, 8192, Some(&[MEMORY, ram])).expect("a region").get();
+    assert!(register(MEMORY, LEN, None).is_ok() && register(ram + 5, 100, None).is_ok());
+    // Doorbells, what is behind device memory, another device's BAR, in whole or in part.
+    let foreign = BAR + (1 << 39);
+    for (addr, len) in [(BAR, 4096), (MEMORY + LEN - 4096, 8192), (foreign, 1), (0, 1)] {
+        assert_eq!(register(addr, len, None), Err(Admin::BadAddress), "{addr:#x}");
+    }
+    for table in [[foreign, ram], [ram, foreign], [MEMORY, MEMORY + LEN]] {
+        assert_eq!(register(0x7000, 8192, Some(&table)), Err(Admin::BadAddress));
+    }
+    let write = Wr::new(Opcode::Write, &[sge(0x7000 + 4000, 200, both)]).to(b.buffer, b.key);
+    a.run_expecting(&write, Status::Success);
+    daemon.check();
 }

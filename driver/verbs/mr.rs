@@ -114,7 +114,7 @@ pub(super) fn reg_user(
 /// Returns the flags that a provider asks for, if it may.
 fn asked(request: &MrReq) -> Result<MrFlags> {
     let flags = MrFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
-    if request.reserved.get() != 0 || flags.contains(MrFlags::ALL_MEMORY) {
+    if request.reserved.get() != 0 || flags.intersects(MrFlags::ALL_MEMORY | MrFlags::PRESENT) {
         return Err(EINVAL);
     }
     Ok(flags)
@@ -129,7 +129,8 @@ pub(super) fn reg_dmabuf(
 ) -> Result<NewMr<Mr>> {
     check(ctx, region)?;
     let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
-    register(ctx, pd, region, umem, MrFlags::empty())
+    // It may be another device's memory, which the adapter need not reach.
+    register(ctx, pd, region, umem, MrFlags::PRESENT)
 }
 
 pub(super) fn rereg(

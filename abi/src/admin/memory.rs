@@ -18,6 +18,9 @@ bitflags! {
         const ALL_MEMORY = 1 << 0;
         /// The key is valid for one message of the peer; see docs/adapter.md, section 5.
         const ONE_TOUCH = 1 << 1;
+        /// All pages must be memory that the adapter reaches. Otherwise BAD_ADDRESS. (Without this,
+        /// accesses to what it does not reach fail.)
+        const PRESENT = 1 << 2;
     }
 }
 

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::adapter::Adapter;
-use crate::host::Host;
+use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::memory::mtt::Table;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
@@ -40,7 +40,11 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
         let range = ByteRange { addr: iova.get(), len: length.get() };
         let offsets =
             Offsets { pages: offset_of!(RegMr, pages), length: offset_of!(RegMr, length) };
-        translate(adapter, mr, pages, range, offsets)
+        let mr = translate(adapter, mr, pages, range, offsets)?;
+        if flags.contains(MrFlags::PRESENT) {
+            present(adapter, &mr).inspect_err(|_| adapter.tpt().att().free(&mr.table))?;
+        }
+        Ok(mr)
     };
     let key = adapter.tpt().insert(make)?.ok_or(Status::NoResource)?;
     hold(&pd.users);
@@ -108,6 +112,20 @@ fn translate<H: Host>(
         .map_err(|error| pages_failure(error, offsets.pages))?;
     let iova = if mr.access.contains(Access::ZERO_BASED) { 0 } else { iova };
     Ok(Mr { iova, length, offset, table, ..mr })
+}
+
+/// Checks that all pages of a region are memory.
+fn present<H: Host>(adapter: &Adapter<H>, mr: &Mr) -> Result<(), Failure> {
+    let (held, tpt) = (adapter.host().hold(Lane::SHARED), adapter.tpt());
+    let mut walk = tpt.att().walk(&mr.table, mr.offset, mr.length);
+    let mut left = mr.length;
+    while left > 0 {
+        let run = walk.run().ok_or(Status::BadAddress)?;
+        let is_stored = mr.access.contains(Access::LOCAL_WRITE);
+        held.check(run.addr, run.len, is_stored).map_err(|_| Status::BadAddress)?;
+        left = left.saturating_sub(run.len);
+    }
+    Ok(())
 }
 
 pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
