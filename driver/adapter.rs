@@ -4,6 +4,7 @@
 use abi::{
     Cqn, Eqn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
     admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, Transport, command},
+    direct::{RANGE_LEN, WINDOW_LEN, WINDOW_OFFSET},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
@@ -260,13 +261,22 @@ impl<'a> Adapter<'a> {
     }
 
     /// Returns the owners of address ranges.
-    pub(crate) fn ranges(&self) -> &Ranges {
+    pub(crate) fn ranges(&self) -> &Arc<Ranges> {
         &self.ranges
     }
 
     /// Tells the adapter that the controller has moved all bytes of a range.
     pub(crate) fn set_range_done(&self, range: RangeNumber) {
         self.regs.write(regs::RANGE_DONE, range.get());
+    }
+
+    /// Returns the place of a range in the window, for mmap.
+    pub(crate) fn range_area(&self, range: RangeNumber) -> Result<IoArea> {
+        let offset = u64::from(range.get()) * u64::from(RANGE_LEN);
+        if offset >= WINDOW_LEN.into() {
+            return Err(EINVAL);
+        }
+        IoArea::new(self.pdev, BAR_REGS, u64::from(WINDOW_OFFSET) + offset, RANGE_LEN.into())
     }
 
     /// Returns the doorbells of kernel clients.

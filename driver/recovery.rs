@@ -27,6 +27,7 @@ use crate::{
     hw::pci::DeviceLock,
     iwarp::Ending,
     listeners::Listeners,
+    methods,
     pairing::{Follow, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
@@ -167,6 +168,7 @@ impl Recovery {
             node_guid: node_guid(mac),
             num_comp_vectors: u32::try_from(adapter.handlers().len())?,
             use_cq_dim: true,
+            methods: methods::list(),
         };
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         let ctx = Ctx::new(adapter)?;

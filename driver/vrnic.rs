@@ -18,10 +18,12 @@
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
+//! | [`methods`] | methods for the provider that the core does not have |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
 //! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`],
-//! [`comp_vectors::cpuhp`], [`exports`], [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
+//! [`comp_vectors::cpuhp`], [`exports`], [`methods`], [`pairing`], [`probe`], [`recovery`] and
+//! [`workqueue`].
 
 extern crate vrnic_abi as abi;
 
@@ -39,6 +41,7 @@ mod health;
 mod hw;
 mod iwarp;
 mod listeners;
+mod methods;
 mod pairing;
 mod probe;
 mod quiesce;

@@ -109,6 +109,74 @@ struct vrnicdv_command {
 /* Posts a command to a queue pair that was created for commands. Returns 0 or an errno. */
 int vrnicdv_post_command(struct ibv_qp *qp, const struct vrnicdv_command *command);
 
+/* A range of the adapter's window, for direct transfers (docs/direct.md). */
+struct vrnicdv_range {
+	struct ibv_qp *qp;
+	/* 4096 bytes, which the adapter sees each access to. */
+	void *window;
+	uint32_t number;
+};
+
+/* Takes a range for a queue pair of type RC or UC. Returns NULL with errno set on failure. */
+struct vrnicdv_range *vrnicdv_alloc_range(struct ibv_qp *qp);
+
+/*
+ * Ends the transfer of a range and gives it back. Returns 0 or an errno. To be called before the queue
+ * pair is destroyed.
+ */
+int vrnicdv_free_range(struct vrnicdv_range *range);
+
+enum vrnicdv_transfer_flags {
+	/* An RDMA WRITE takes the data away. Else a READ brings it. */
+	VRNICDV_TRANSFER_WRITE = 1 << 0,
+	/*
+	 * The data is moved in the device memory itself, and vrnicdv_range_done() tells that all of it has
+	 * been. Else it is moved in the window, and the adapter counts the bytes.
+	 */
+	VRNICDV_TRANSFER_MAPPED = 1 << 1,
+};
+
+/* What a range is armed with. */
+struct vrnicdv_transfer {
+	/* The packet memory: device memory of the queue pair's context, and the first byte in it. */
+	struct ibv_dm *dm;
+	uint64_t offset;
+	/* Bytes: from 1 to 4096, or to 16 MiB if it is mapped. */
+	uint32_t length;
+	/* Milliseconds until it fails, 1 to 60000. */
+	uint32_t time_limit_ms;
+	/* enum vrnicdv_transfer_flags */
+	uint32_t flags;
+};
+
+/* Arms a range for one transfer. Returns 0 or an errno. */
+int vrnicdv_arm_range(struct vrnicdv_range *range, const struct vrnicdv_transfer *transfer);
+
+struct vrnicdv_range_state {
+	/* Bytes that have been moved. */
+	uint32_t count;
+	/* 1 if bytes may be moved. */
+	uint8_t pci_valid;
+	/* 1 if data is awaited, or all bytes have been moved and the work request has not ended. */
+	uint8_t adapter_valid;
+	/* The cause of a failure by the numbers of ibv_wc.vendor_err, or 0. */
+	uint8_t failure;
+	uint8_t reserved;
+};
+
+/* Returns 0 or an errno. */
+int vrnicdv_query_range(struct vrnicdv_range *range, struct vrnicdv_range_state *state);
+
+/* All bytes of a mapped transfer have been moved. Returns 0 or an errno. */
+int vrnicdv_range_done(struct vrnicdv_range *range);
+
+/*
+ * Posts the work request that ends when all bytes of the range's transfer have been moved; what is
+ * behind it in the queue waits. Its completion has the opcode IBV_WC_DRIVER1. Flags:
+ * IBV_SEND_SIGNALED, IBV_SEND_FENCE. Returns 0 or an errno.
+ */
+int vrnicdv_post_transfer(struct vrnicdv_range *range, uint64_t wr_id, uint32_t send_flags);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,4 +3,5 @@
  */
 #include <stddef.h>
 #include <infiniband/driver.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 #include "vrnicdv.h"

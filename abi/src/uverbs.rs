@@ -9,7 +9,7 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Cqn, Pdn, Qpn, SlotIndex, Srqn, UarIndex};
+use crate::{Cqn, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex};
 
 use core::mem::offset_of;
 
@@ -48,6 +48,9 @@ payloads! {
     AhResp: size_of::<AhResp>();
     QpReq: offset_of!(QpReq, tag_form);
     QpResp: size_of::<QpResp>();
+    RangeReq: size_of::<RangeReq>();
+    RangeResp: size_of::<RangeResp>();
+    DmResp: size_of::<DmResp>();
 }
 
 bitflags! {
@@ -60,10 +63,25 @@ bitflags! {
         const REGION_FLAGS = 1 << 1;
         /// [`QpReq::tag_form`] and [`QpReq::tag_offset`].
         const COMMANDS = 1 << 2;
+        /// [`METHOD_RANGE`].
+        const RANGES = 1 << 3;
+        /// [`METHOD_QUERY_DM`], and QUERY_CONTEXT with a [`ContextResp`].
+        const IMPORT = 1 << 4;
     }
 }
 
-/// Response to GET_CONTEXT.
+/// A method of queue pairs (`UVERBS_OBJECT_QP`): a [`RangeReq`], answered by a [`RangeResp`].
+pub const METHOD_RANGE: u16 = 1 << 12;
+/// Attribute of [`METHOD_RANGE`]: the queue pair.
+pub const ATTR_RANGE_QP: u16 = (1 << 12) + 2;
+/// Attribute of [`METHOD_RANGE`]: device memory, for [`RangeOp::Arm`].
+pub const ATTR_RANGE_DM: u16 = ATTR_RANGE_QP + 1;
+/// A method of device memory (`UVERBS_OBJECT_DM`), answered by a [`DmResp`].
+pub const METHOD_QUERY_DM: u16 = 1 << 12;
+/// Attribute of [`METHOD_QUERY_DM`]: the device memory.
+pub const ATTR_QUERY_DM: u16 = (1 << 12) + 2;
+
+/// Response to GET_CONTEXT and to QUERY_CONTEXT.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ContextResp {
@@ -96,6 +114,15 @@ pub const fn device_memory_mmap(handle: u32) -> Option<u64> {
     /// Bytes between one and the next.
     const EACH: u64 = crate::uar::DEVICE_MEMORY_MAX;
     if handle < 1 << 16 { Some((1 << 43) + handle as u64 * EACH) } else { None }
+}
+
+/// Returns the mmap offset of an address range, a page; `None` if there is no such range. It is
+/// between what the kernel chooses itself and device memory.
+#[must_use]
+pub const fn range_mmap(range: crate::RangeNumber) -> Option<u64> {
+    use crate::direct::{RANGE_LEN, RANGES};
+    let range = range.get();
+    if range < RANGES { Some((1 << 42) + range as u64 * RANGE_LEN as u64) } else { None }
 }
 
 /// Response to ALLOC_PD.
@@ -256,6 +283,71 @@ pub struct QpResp {
     pub sq_mmap: U64,
 }
 
+wire_enum! {
+    /// What a program does with an address range.
+    pub enum RangeOp: u8 {
+        /// Takes a free range for the queue pair, which may then be mapped.
+        Get = 0,
+        /// Ends its transfer and gives it back.
+        Put = 1,
+        /// Arms it. The packet memory is device memory of the same context.
+        Arm = 2,
+        /// Tells its state.
+        Query = 3,
+        /// Tells the adapter that all bytes of a mapped transfer have been moved.
+        Done = 4,
+    }
+}
+
+/// Request of [`METHOD_RANGE`]. What an operation does not need is zero.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RangeReq {
+    /// A [`RangeOp`].
+    pub op: u8,
+    /// A [`crate::direct::Direction`].
+    pub direction: u8,
+    /// A [`crate::direct::Notice`].
+    pub notice: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// The range, but for [`RangeOp::Get`].
+    pub range: RangeNumber,
+    /// Offset of the first byte in the device memory.
+    pub offset: U64,
+    /// Bytes.
+    pub length: U32,
+    /// Milliseconds until the transfer fails.
+    pub time_limit_ms: U32,
+}
+
+/// Response of [`METHOD_RANGE`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RangeResp {
+    /// The range.
+    pub range: RangeNumber,
+    /// Bytes that have been moved.
+    pub count: U32,
+    /// [`crate::admin::RangeRegisters::pci_valid`].
+    pub pci_valid: u8,
+    /// [`crate::admin::RangeRegisters::adapter_valid`].
+    pub adapter_valid: u8,
+    /// [`crate::admin::RangeRegisters::failure`].
+    pub failure: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+}
+
+/// Response of [`METHOD_QUERY_DM`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DmResp {
+    /// Bytes.
+    pub length: U64,
+}
+
+const _: () = assert!(size_of::<RangeReq>() == 24 && size_of::<RangeResp>() == 16);
 const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);

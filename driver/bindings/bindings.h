@@ -23,5 +23,6 @@
 #include "../direct.h"
 #include "../hw/helpers.h"
 #include "../iwarp/helpers.h"
+#include "../methods.h"
 #include "../pairing/helpers.h"
 #include "../rdma/helpers.h"

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use kernel::{prelude::*, types::Opaque};
 
-use super::bindings;
+use super::{bindings, driver::Driver};
 
 /// The device memory that a process asks for (`ibv_alloc_dm(3)`).
 #[derive(Clone, Copy, Debug)]
@@ -68,4 +68,15 @@ impl<D> Dm<D> {
         // time.
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
     }
+}
+
+/// Returns the driver's part of device memory that a method of the driver's own names; `None` for
+/// null.
+///
+/// # Safety
+///
+/// `raw` must be null or device memory of driver `T` that lives for `'a`.
+pub(crate) unsafe fn lend<'a, T: Driver>(raw: *mut bindings::ib_dm) -> Option<&'a T::Dm> {
+    // SAFETY: the caller promises that it comes from `Dm::<T::Dm>::allocate`.
+    (!raw.is_null()).then(|| unsafe { Dm::<T::Dm>::driver(raw) })
 }

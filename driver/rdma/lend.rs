@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs that other modules of the kernel name.
+//! Queue pairs that other modules of the kernel name, and those of the driver's own methods.
 
 use kernel::{module::this_module, prelude::*};
 
-use super::{bindings, device::Device, ops::Operations, qp::Qp};
+use super::{bindings, device::Device, ops::Operations, qp::Qp, udata::User};
 
 impl<T: Operations> Qp<T> {
     /// Runs `run` with a queue pair that another module of the kernel names.
@@ -31,5 +31,26 @@ impl<T: Operations> Qp<T> {
         let qp = unsafe { Self::from_raw(raw) };
         // SAFETY: a device with a queue pair is registered.
         unsafe { device.with_data(|_, data| run(data, qp)) }
+    }
+    /// Runs `run` for a method of the driver's own, with the queue pair of a process and the
+    /// payload of the method.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` without a payload.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a queue pair of this driver that is alive during the call, `udata` the payload
+    /// of a method that an open context of this driver carries out.
+    pub(crate) unsafe fn lend_to_user(
+        raw: *mut bindings::ib_qp,
+        udata: *mut bindings::ib_udata,
+        run: impl FnOnce(&T::Data<'_>, &Self, &User<'_, T>) -> Result,
+    ) -> Result {
+        // SAFETY: the caller passes the payload of the method under way.
+        let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
+        // SAFETY: the caller passes a live queue pair of this driver.
+        unsafe { Self::lend(raw, |data, qp| run(data, qp, &user)) }
     }
 }

@@ -194,6 +194,15 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
+    /// Answers a process that imports a context of another one.
+    fn query_ucontext(
+        _data: &Self::Data<'_>,
+        _context: &Ucontext<Self>,
+        _udata: &Udata<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
     // More of regions.
 
     /// Registers the DMA buffer `fd` as [`Self::reg_user_mr`] registers memory; `start` is the

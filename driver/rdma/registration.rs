@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) num_comp_vectors: u32,
     /// True if the core tunes the moderation of kernel clients' queues (`lib/dim/rdma_dim.c`).
     pub(crate) use_cq_dim: bool,
+    /// The driver's own methods: the first element of a list that ends with an empty one.
+    pub(crate) methods: &'static bindings::uapi_definition,
 }
 
 /// Returns the C struct of a device.
@@ -64,6 +66,7 @@ impl<T: IwOperations> Allocated<T> {
         ib.num_comp_vectors = config.num_comp_vectors.try_into()?;
         ib.set_use_cq_dim(config.use_cq_dim.into());
         ib.ops.set_uverbs_robust_udata(1);
+        ib.driver_def = config.methods;
         // SAFETY: this view of the union is the device's own `struct device`, which the core has
         // initialised.
         unsafe { (*ib.__bindgen_anon_1.dev).parent = raw_device(parent) };

@@ -125,6 +125,16 @@ pub(crate) struct User<'a, T: Driver> {
 }
 
 impl<'a, T: Driver> User<'a, T> {
+    /// Returns the user of a method of the driver's own; `None` without a payload.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be null or the payload of the method under way, of an open context of driver `T`.
+    pub(crate) unsafe fn of_method(raw: *mut bindings::ib_udata) -> Option<Self> {
+        // SAFETY: the caller promises so.
+        unsafe { Self::from_raw(raw) }
+    }
+
     /// Returns the user behind a udata pointer; `None` for a kernel client.
     ///
     /// # Safety

@@ -115,6 +115,7 @@ impl<T: Operations> VTable<T> {
         size_ib_ucontext: Ucontext::<T>::SIZE,
         alloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => alloc_ucontext),
         dealloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => dealloc_ucontext),
+        query_ucontext: optional!(HAS_QUERY_UCONTEXT => query_ucontext),
         disassociate_ucontext: optional!(HAS_ALLOC_UCONTEXT => disassociate_ucontext),
         mmap: optional!(HAS_ALLOC_UCONTEXT => mmap),
         mmap_free: optional!(HAS_ALLOC_UCONTEXT => mmap_free),
@@ -302,6 +303,25 @@ impl<T: Operations> VTable<T> {
         unsafe { Self::with_device_of(context, |_, data| T::dealloc_ucontext(data, this)) };
         // SAFETY: the core frees the context after this, so nobody uses it.
         unsafe { NewUcontext::<T>::destroy(context) };
+    }
+
+    unsafe extern "C" fn query_ucontext(
+        context: *mut bindings::ib_ucontext,
+        bundle: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the bundle is that of the method under way.
+            let raw = unsafe { bindings::rdma_helper_bundle_udata(bundle) };
+            // SAFETY: the payload is part of the bundle.
+            let udata = unsafe { Udata::from_raw(raw) }.ok_or(EINVAL)?;
+            // SAFETY: the core passes a context that `alloc_ucontext` has set up.
+            let this = unsafe { Ucontext::<T>::from_raw(context) };
+            // SAFETY: the core calls this as an operation of the context's device.
+            unsafe {
+                Self::with_device_of(context, |_, data| T::query_ucontext(data, this, &udata))
+            }?;
+            Ok(0)
+        })
     }
 
     /// Does nothing: the core has already unmapped everything, and nothing else keeps the device.

@@ -20,6 +20,8 @@ pub(crate) struct Context {
     pub(super) id: ContextId,
     /// Its doorbell pages.
     pub(super) uars: Arc<UarSet>,
+    /// What the process was told, for others that import the context.
+    answer: ContextResp,
 }
 
 /// The adapter's part of a protection domain.
@@ -35,20 +37,33 @@ pub(super) fn alloc(
 ) -> Result<Context> {
     udata.no_request()?;
     let id = ctx.execute::<command::AllocContext>(&())?;
-    let mut uars = None;
+    let mut made = None;
     ctx.complete::<command::FreeContext, _>(id, (), |()| {
-        let set = uars.insert(UarSet::new(id)?);
-        answer(ctx, new, udata, set).inspect_err(|_| set.free(ctx))
+        let uars = UarSet::new(id)?;
+        let answer = answer(ctx, new, udata, &uars).inspect_err(|_| uars.free(ctx))?;
+        made = Some(Context { id, uars, answer });
+        Ok(())
     })?;
-    Ok(Context { id, uars: uars.ok_or(EINVAL)? })
+    made.ok_or(EINVAL)
+}
+
+/// Tells a process that imports the context what the first one was told.
+pub(super) fn query(context: &Context, udata: &Udata<'_>) -> Result {
+    udata.no_request()?;
+    udata.respond(&context.answer)
 }
 
 /// Gives a new context its first doorbell page, and tells the process of it.
-fn answer(ctx: &Ctx<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: &UarSet) -> Result {
+fn answer(
+    ctx: &Ctx<'_>,
+    new: &NewUcontext<'_, Verbs>,
+    udata: &Udata<'_>,
+    uars: &UarSet,
+) -> Result<ContextResp> {
     let uar = uars.add_first(ctx, |area| new.add_mapping(area))?;
     let kick_mmap = new.add_mapping(ctx.adapter.kick_area()?)?;
     let caps = ctx.adapter.caps();
-    udata.respond(&ContextResp {
+    let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,
         uar_mmap: uar.mmap.into(),
@@ -59,7 +74,9 @@ fn answer(ctx: &Ctx<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: 
         max_cqe: caps.max_cqe,
         features: Features::all().bits().into(),
         ..ContextResp::default()
-    })
+    };
+    udata.respond(&answer)?;
+    Ok(answer)
 }
 
 pub(super) fn dealloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address ranges of direct transfers, for kernel clients.
+//! Address ranges of direct transfers: what those of kernel clients and of processes have in
+//! common.
 
 use abi::{
     GuestAddr, RangeNumber,
@@ -36,10 +37,15 @@ pub(crate) fn get(ctx: &Ctx<'_>, qp: &Qp) -> Result<RangeNumber> {
 
 /// Ends the transfer of a range and takes it from its queue pair.
 pub(crate) fn put(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
-    check(ctx, qp, range)?;
-    ctx.destroy::<command::EndRange>(&range)?;
+    end(ctx, qp, range)?;
     ctx.adapter.ranges().give_back(range, qp.qpn);
     Ok(())
+}
+
+/// Ends the transfer of a range.
+pub(super) fn end(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
+    check(ctx, qp, range)?;
+    ctx.destroy::<command::EndRange>(&range)
 }
 
 /// Arms a range.
@@ -74,6 +80,6 @@ pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
 }
 
 /// Fails unless the queue pair has the range.
-fn check(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
+pub(super) fn check(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
     ctx.adapter.ranges().is_of(range, qp.qpn).then_some(()).ok_or(EINVAL)
 }

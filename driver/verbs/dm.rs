@@ -4,11 +4,12 @@
 use abi::{
     admin::{Pages, RegMr},
     qp::Access,
-    uverbs::device_memory_mmap,
+    uverbs::{DmResp, device_memory_mmap},
 };
 use kernel::{
     page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
+    sync::Arc,
 };
 
 use super::{
@@ -16,17 +17,23 @@ use super::{
     context::Pd,
     mr::{Mr, rights},
 };
-use crate::rdma::{
-    dm::{DmRegion, DmRequest},
-    mr::NewMr,
-    ucontext::Ucontext,
+use crate::{
+    hw::p2p::PeerMemory,
+    rdma::{
+        dm::{DmRegion, DmRequest},
+        mr::NewMr,
+        ucontext::Ucontext,
+        udata::User,
+    },
 };
 
-/// The driver's part of a process's device memory. The memory itself belongs to the permission to
-/// map it, and so stays until the last mapping has gone.
+/// The driver's part of a process's device memory. The memory itself stays until this and the last
+/// mapping have gone, and no address range has its packet memory there.
 pub(crate) struct Dm {
-    /// Its address on the bus, at which the adapter reaches it, too.
-    bus_address: u64,
+    /// The memory.
+    pub(super) memory: Arc<PeerMemory>,
+    /// Bytes that the process asked for.
+    pub(super) length: u64,
     /// mmap offset.
     mmap: u64,
 }
@@ -42,18 +49,24 @@ pub(super) fn alloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>, wanted: &DmRequest
     let mmap = device_memory_mmap(wanted.handle).ok_or(ENOSPC)?;
     let length = usize::try_from(wanted.length)?.next_multiple_of(PAGE_SIZE);
     let (memory, area) = ctx.adapter.take_device_memory(length)?;
-    let bus_address = memory.bus_address();
-    context.add_mapping_at(mmap, area, KBox::new(memory, GFP_KERNEL)?)?;
-    Ok(Dm { bus_address, mmap })
+    let memory = Arc::new(memory, GFP_KERNEL)?;
+    context.add_mapping_at(mmap, area, KBox::new(memory.clone(), GFP_KERNEL)?)?;
+    Ok(Dm { memory, length: wanted.length, mmap })
 }
 
 pub(super) fn dealloc(context: &Ucontext<Verbs>, dm: &Dm) {
     context.remove_mapping(dm.mmap);
 }
 
+/// Tells a process that imports device memory how long it is.
+pub(crate) fn query(dm: &Dm, user: &User<'_, Verbs>) -> Result {
+    user.data.no_request()?;
+    user.data.respond(&DmResp { length: dm.length.into() })
+}
+
 pub(super) fn register(ctx: &Ctx<'_>, pd: &Pd, dm: &Dm, region: &DmRegion) -> Result<NewMr<Mr>> {
     let rights = rights(region.access)? | Access::ZERO_BASED;
-    let first = dm.bus_address.checked_add(region.offset).ok_or(EINVAL)?;
+    let first = dm.memory.bus_address().checked_add(region.offset).ok_or(EINVAL)?;
     // The memory has consecutive addresses.
     // CAST: a small number.
     let pages = Pages::new(first & !(PAGE_SIZE as u64 - 1), PAGE_SHIFT as u8, 0);

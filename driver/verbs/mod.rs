@@ -10,7 +10,7 @@
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`dm`] | device memory |
-//! | [`direct`] | address ranges of direct transfers |
+//! | [`direct`], [`direct_user`], [`range_end`] | address ranges of direct transfers; those of processes; their end |
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
@@ -29,7 +29,8 @@ mod ctx;
 mod describe;
 mod device;
 pub(crate) mod direct;
-mod dm;
+pub(crate) mod direct_user;
+pub(crate) mod dm;
 mod iwcm;
 mod kernel_qp;
 mod mcast;
@@ -46,6 +47,7 @@ mod qp;
 mod qp_kernel;
 mod qp_params;
 mod qp_user;
+mod range_end;
 mod rnic;
 mod srq;
 mod uar;

@@ -112,6 +112,10 @@ impl Operations for Verbs {
         context::dealloc(ctx, context);
     }
 
+    fn query_ucontext(_: &Ctx<'_>, context: &Ucontext<Self>, udata: &Udata<'_>) -> Result {
+        context::query(context, udata)
+    }
+
     fn alloc_pd(ctx: &Ctx<'_>, user: Option<&User<'_, Self>>) -> Result<context::Pd> {
         context::alloc_pd(ctx, user)
     }

@@ -16,7 +16,7 @@ use super::{
     modify_command, qp_kernel,
     qp_params::{CreatedQp, own_cap},
     qp_user::{self, UserQp},
-    xrc,
+    range_end, xrc,
 };
 use crate::rdma::{
     Device,
@@ -142,14 +142,17 @@ pub(super) fn destroy(
     if let Some(connections) = ctx.connections() {
         connections.release(qp.qpn);
     }
-    ctx.adapter.ranges().give_back_all(qp.qpn);
     ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {
+            range_end::give_all_back(ctx, qp.qpn);
             qp_kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());
         }
         Queues::Target => {}
-        Queues::User { memory } => memory.unmap(user),
+        Queues::User { memory } => {
+            range_end::retire_all(ctx, qp.qpn, user);
+            memory.unmap(user);
+        }
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use vrnic_queues::policy::{SqPolicy, VectorPolicy};
 use super::bindings as c;
 use super::environment::{policy, warn};
 use super::object::Object;
-use super::{check, commands, pointer, status};
+use super::{check, pointer, status};
 
 /// The environment variable that overrides where send queues are put.
 const SQ_VARIABLE: &CStr = c"VRNIC_SQ";
@@ -119,15 +119,16 @@ fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(c::verbs_context, context)).cast()
 }
 
-/// Opens a device with these operations: what `alloc_context` does. Takes the command file over,
-/// also when it fails.
+/// Opens a device with these operations: what `alloc_context` and `import_context` do. `ask` gets
+/// the kernel's answer. Takes the command file over, also when it fails.
 ///
 /// # Safety
-/// The arguments must be those of `alloc_context`.
+/// The arguments must be those of `alloc_context` or `import_context`.
 pub(super) unsafe fn open(
     device: *mut c::ibv_device,
     fd: c_int,
     ops: &c::verbs_context_ops,
+    ask: unsafe fn(*mut c::verbs_context) -> Result<abi::uverbs::ContextResp, Errno>,
 ) -> *mut c::verbs_context {
     // SAFETY: `device` and `fd` are libibverbs' own; the size is that of our struct, in which
     // its part stands first.
@@ -145,8 +146,7 @@ pub(super) unsafe fn open(
         return base;
     }
     // SAFETY: just made.
-    let opened = unsafe { commands::get_context(base) }
-        .and_then(|response| boxed(Context::new(fd, &response)?));
+    let opened = unsafe { ask(base) }.and_then(|response| boxed(Context::new(fd, &response)?));
     let result = opened.map(|context| {
         // SAFETY: just made, with our part zeroed, which is `None`.
         unsafe { ContextObject::set_own(base, Some(context)) };

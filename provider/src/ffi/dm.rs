@@ -13,8 +13,8 @@ use vrnic_queues::mapping::Mapping;
 use super::bindings as c;
 use super::context::Context;
 use super::mr::Mr;
-use super::object::Object;
-use super::{check, pointer, status};
+use super::object::{NewObject, Object};
+use super::{check, ioctl, pointer, status};
 
 type Dm = Object<c::verbs_dm, Mapping>;
 
@@ -54,20 +54,61 @@ unsafe fn try_alloc(
     check(unsafe { c::ibv_cmd_alloc_dm(context, attr, base, ptr::null_mut()) })?;
     // SAFETY: filled in just now.
     let handle = unsafe { (*base).handle };
-    let offset = device_memory_mmap(handle).ok_or(Errno::NOSPC);
-    let mapping = offset.and_then(|offset| own.map(offset, length));
-    // A child would keep the offset, too.
-    let mapping = mapping.and_then(|mapping| mapping.keep_from_children().map(|()| mapping));
-    let mapping = mapping.inspect_err(|_| {
+    let mapping = map(own, handle, length).inspect_err(|_| {
         // SAFETY: the kernel has just allocated it, and the program does not know it.
         unsafe { c::ibv_cmd_free_dm(base) };
     })?;
+    Ok(complete(memory, mapping))
+}
+
+fn map(context: &Context, handle: u32, length: u32) -> Result<Mapping, Errno> {
+    let offset = device_memory_mmap(handle).ok_or(Errno::NOSPC)?;
+    let mapping = context.map(offset, length)?;
+    // A child would keep the offset, too.
+    mapping.keep_from_children()?;
+    Ok(mapping)
+}
+
+fn complete(memory: NewObject<c::verbs_dm, Mapping>, mapping: Mapping) -> *mut c::ibv_dm {
     // SAFETY: ours, and the program does not know it yet.
-    let public = unsafe { &mut (*base).dm };
+    let public = unsafe { &mut (*memory.base()).dm };
     public.memcpy_to_dm = Some(copy_to);
     public.memcpy_from_dm = Some(copy_from);
     // The public struct is the first part of the private one.
-    Ok(memory.complete(mapping).cast())
+    memory.complete(mapping).cast()
+}
+
+/// `import_dm`.
+pub(super) unsafe extern "C" fn import(
+    context: *mut c::ibv_context,
+    handle: u32,
+) -> *mut c::ibv_dm {
+    // SAFETY: libibverbs' arguments.
+    pointer(unsafe { try_import(context, handle) })
+}
+
+/// # Safety
+/// `context` must be live.
+unsafe fn try_import(context: *mut c::ibv_context, handle: u32) -> Result<*mut c::ibv_dm, Errno> {
+    // SAFETY: by the caller's promise.
+    let own = unsafe { Context::of(context) }?;
+    // SAFETY: by the caller's promise.
+    let length = unsafe { ioctl::query_dm(context, handle) }?;
+    let length = length.checked_next_multiple_of(PAGE as u64).ok_or(Errno::NOMEM)?;
+    let mapping = map(own, handle, u32::try_from(length).map_err(|_| Errno::NOMEM)?)?;
+    let memory = Dm::begin()?;
+    // SAFETY: ours, and the program does not know it yet.
+    let private = unsafe { &mut *memory.base() };
+    (private.dm.context, private.handle) = (context, handle);
+    private.dm.handle = handle;
+    Ok(complete(memory, mapping))
+}
+
+/// `unimport_dm`.
+pub(super) unsafe extern "C" fn unimport(memory: *mut c::ibv_dm) {
+    // SAFETY: made by `import`, and given up by the caller. The public struct is the first part of
+    // the private one.
+    unsafe { Dm::free(memory.cast()) };
 }
 
 /// `free_dm`.

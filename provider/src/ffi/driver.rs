@@ -9,7 +9,8 @@ use vrnic_abi as abi;
 use super::bindings as c;
 use super::object::Object;
 use super::{
-    ah, context, cq, cq_ex, dm, library, mr, mw, pd, pointer, poll, post, qp, qp_create, srq, xrc,
+    ah, commands, context, cq, cq_ex, dm, ioctl, library, mr, mw, pd, pointer, poll, post, qp,
+    qp_create, srq, xrc,
 };
 
 type Device = Object<c::verbs_device, ()>;
@@ -56,7 +57,7 @@ static DEVICE_OPS: Table<c::verbs_device_ops> = Table(c::verbs_device_ops {
     static_providers: ptr::null_mut(),
     match_device: None,
     alloc_context: Some(alloc_context),
-    import_context: None,
+    import_context: Some(import_context),
     alloc_device: Some(alloc_device),
     uninit_device: Some(uninit_device),
 });
@@ -102,6 +103,9 @@ fn context_ops() -> c::verbs_context_ops {
         destroy_srq: Some(srq::destroy),
         free_context: Some(context::free),
         free_dm: Some(dm::free),
+        import_dm: Some(dm::import),
+        import_mr: Some(mr::import),
+        import_pd: Some(pd::import),
         get_srq_num: Some(srq::number),
         modify_cq: Some(cq::modify),
         modify_qp: Some(qp::modify),
@@ -123,6 +127,9 @@ fn context_ops() -> c::verbs_context_ops {
         req_notify_cq: Some(poll::req_notify_cq),
         rereg_mr: Some(mr::rereg_mr),
         resize_cq: Some(cq::resize),
+        unimport_dm: Some(dm::unimport),
+        unimport_mr: Some(mr::unimport),
+        unimport_pd: Some(pd::unimport),
         ..c::verbs_context_ops::default()
     }
 }
@@ -144,7 +151,15 @@ unsafe extern "C" fn alloc_context(
     _private_data: *mut c_void,
 ) -> *mut c::verbs_context {
     // SAFETY: libibverbs' arguments.
-    unsafe { context::open(device, fd, &context_ops()) }
+    unsafe { context::open(device, fd, &context_ops(), commands::get_context) }
+}
+
+unsafe extern "C" fn import_context(
+    device: *mut c::ibv_device,
+    fd: c_int,
+) -> *mut c::verbs_context {
+    // SAFETY: libibverbs' arguments.
+    unsafe { context::open(device, fd, &context_ops(), ioctl::query_context) }
 }
 
 unsafe extern "C" fn alloc_device(_found: *mut c::verbs_sysfs_dev) -> *mut c::verbs_device {

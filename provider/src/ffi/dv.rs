@@ -258,7 +258,7 @@ fn memory_flags(given: u32) -> Result<MemFlags, Errno> {
 
 /// # Safety
 /// `context` must be live.
-unsafe fn check_context(context: *mut c::ibv_context) -> Result<(), Errno> {
+pub(super) unsafe fn check_context(context: *mut c::ibv_context) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
     match unsafe { driver::is_ours((*context).device) } {
         true => Ok(()),

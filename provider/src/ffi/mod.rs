@@ -16,7 +16,8 @@
 //! | [`request`] | the parts of work requests, translated |
 //! | [`post`], [`datagram`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
-//! | [`dv`] | direct verbs (`vrnicdv.h`) |
+//! | [`dv`], [`dv_range`] | direct verbs (`vrnicdv.h`) |
+//! | [`ioctl`] | calls into the kernel that libibverbs does not make |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
 //! operation are valid for the call and name objects that this plugin made and has not
@@ -33,7 +34,9 @@ mod datagram;
 mod dm;
 mod driver;
 mod dv;
+mod dv_range;
 mod environment;
+mod ioctl;
 mod library;
 mod mr;
 mod mw;

@@ -86,4 +86,20 @@ pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
     unsafe { Mr::destroy(region, c::ibv_cmd_dereg_mr) }
 }
 
+/// `import_mr`. The region has no address in this process.
+pub(super) unsafe extern "C" fn import(pd: *mut c::ibv_pd, handle: u32) -> *mut c::ibv_mr {
+    pointer(Mr::begin().and_then(|region| {
+        // SAFETY: `pd` is live, `region` is ours; the kernel checks the handle.
+        check(unsafe { c::ibv_cmd_query_mr(pd, region.base(), handle) })?;
+        Ok(region.complete(()).cast())
+    }))
+}
+
+/// `unimport_mr`.
+pub(super) unsafe extern "C" fn unimport(region: *mut c::ibv_mr) {
+    // SAFETY: made by `import`, and given up by the caller. The public struct is the first part of
+    // the private one.
+    unsafe { Mr::free(region.cast()) };
+}
+
 const _: () = assert!(std::mem::offset_of!(c::verbs_mr, ibv_mr) == 0);

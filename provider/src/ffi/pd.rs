@@ -35,6 +35,26 @@ pub(super) unsafe extern "C" fn alloc(context: *mut c::ibv_context) -> *mut c::i
     }))
 }
 
+/// `import_pd`. The kernel checks the handle when it is used.
+pub(super) unsafe extern "C" fn import(
+    context: *mut c::ibv_context,
+    handle: u32,
+) -> *mut c::ibv_pd {
+    pointer(Pd::begin().and_then(|pd| {
+        let users = Shared::new(())?;
+        // SAFETY: ours, and nobody knows it yet.
+        let public = unsafe { &mut *pd.base() };
+        (public.context, public.handle) = (context, handle);
+        Ok(pd.complete(Domain::Plain(users)))
+    }))
+}
+
+/// `unimport_pd`.
+pub(super) unsafe extern "C" fn unimport(pd: *mut c::ibv_pd) {
+    // SAFETY: made by `import`, and given up by the caller.
+    unsafe { Pd::free(pd) };
+}
+
 /// `dealloc_pd`, of either kind.
 pub(super) unsafe extern "C" fn dealloc(pd: *mut c::ibv_pd) -> c_int {
     // SAFETY: made by `alloc` or `alloc_parent`, live.

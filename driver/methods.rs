@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver's own methods of the core's objects: the functions of `methods.h`, which `methods.c`
+//! declares to the core.
+
+use abi::uverbs;
+use kernel::{error::from_result, ffi::c_int, prelude::*};
+
+use crate::{
+    bindings,
+    rdma::{dm, qp::Qp, udata::User},
+    verbs::{self, Verbs},
+};
+
+// CAST: the numbers are 16 bits long.
+const _: () = {
+    assert!(bindings::VRNIC_METHOD_RANGE as u16 == uverbs::METHOD_RANGE);
+    assert!(bindings::VRNIC_METHOD_QUERY_DM as u16 == uverbs::METHOD_QUERY_DM);
+    assert!(bindings::VRNIC_ATTR_RANGE_QP as u16 == uverbs::ATTR_RANGE_QP);
+    assert!(bindings::VRNIC_ATTR_RANGE_DM as u16 == uverbs::ATTR_RANGE_DM);
+    assert!(bindings::VRNIC_ATTR_QUERY_DM as u16 == uverbs::ATTR_QUERY_DM);
+};
+
+/// Returns the list of the methods.
+pub(crate) fn list() -> &'static bindings::uapi_definition {
+    // SAFETY: the list of `methods.c`, which does not change and has a first element.
+    unsafe { &*(&raw const bindings::vrnic_methods).cast() }
+}
+
+/// See `methods.h`.
+///
+/// # Safety
+///
+/// To be called by the method that the payload is for, with the objects that the core has found.
+#[no_mangle]
+unsafe extern "C" fn vrnic_method_range(
+    qp: *mut bindings::ib_qp,
+    dm: *mut bindings::ib_dm,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: the caller promises that the device memory is one of this driver, or null.
+        let dm = unsafe { dm::lend::<Verbs>(dm) };
+        // SAFETY: the caller promises that queue pair and payload are those of the method.
+        unsafe {
+            Qp::<Verbs>::lend_to_user(qp, udata, |ctx, qp, user| {
+                verbs::direct_user::run(ctx, qp, dm, user)
+            })
+        }?;
+        Ok(0)
+    })
+}
+
+/// See `methods.h`.
+///
+/// # Safety
+///
+/// As for [`vrnic_method_range`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_method_query_dm(
+    dm: *mut bindings::ib_dm,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: the caller promises that the device memory is one of this driver.
+        let dm = unsafe { dm::lend::<Verbs>(dm) }.ok_or(EINVAL)?;
+        // SAFETY: the caller promises that the payload is that of the method.
+        let user = unsafe { User::<Verbs>::of_method(udata) }.ok_or(EINVAL)?;
+        verbs::dm::query(dm, &user)?;
+        Ok(0)
+    })
+}

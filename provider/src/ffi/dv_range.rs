@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Direct verbs of address ranges (`vrnicdv.h`, docs/vrnicdv.md).
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_abi::direct::{Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN};
+use vrnic_abi::sq::Opcode;
+use vrnic_abi::uverbs::{Features, RangeOp, RangeReq, RangeResp, range_mmap};
+use vrnic_queues::mapping::Mapping;
+use vrnic_queues::request::{Data, Payload, SendHeader};
+
+use super::bindings as c;
+use super::context::Context;
+use super::object::Object;
+use super::{ioctl, pointer, qp, request, status};
+
+type Range = Object<c::vrnicdv_range, Mapping>;
+
+/// The header's limits are those of the adapter.
+const _: () = assert!(RANGE_LEN == 4096 && MAPPED_LEN_MAX == 16 << 20);
+
+/// `vrnicdv_alloc_range`.
+///
+/// # Safety
+/// `qp` must be a live queue pair of libibverbs.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_alloc_range(qp: *mut c::ibv_qp) -> *mut c::vrnicdv_range {
+    // SAFETY: by the caller's promise.
+    pointer(unsafe { alloc(qp) })
+}
+
+/// # Safety
+/// The requirements of [`vrnicdv_alloc_range`] apply.
+unsafe fn alloc(qp: *mut c::ibv_qp) -> Result<*mut c::vrnicdv_range, Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe { super::dv::check_context((*qp).context) }?;
+    // SAFETY: by the caller's promise, and it is one of this plugin.
+    let context = unsafe { Context::of((*qp).context) }?;
+    context.needs(Features::RANGES)?;
+    let range = Range::begin()?;
+    // SAFETY: by the caller's promise.
+    let number = unsafe { ask(qp, None, RangeOp::Get, RangeReq::default()) }?.range;
+    let mapping = range_mmap(number).ok_or(Errno::IO).and_then(|at| context.map(at, RANGE_LEN));
+    // A child would keep the range from others.
+    let mapping = mapping.and_then(|mapping| mapping.keep_from_children().map(|()| mapping));
+    let mapping = mapping.inspect_err(|_| {
+        let request = RangeReq { range: number, ..RangeReq::default() };
+        // SAFETY: by the caller's promise. It is free when the queue pair goes, at the latest.
+        let _free = unsafe { ask(qp, None, RangeOp::Put, request) };
+    })?;
+    // SAFETY: ours, and the program does not know it yet.
+    let public = unsafe { &mut *range.base() };
+    public.qp = qp;
+    public.number = number.get();
+    public.window = mapping.bytes(0, mapping.len()).ok_or(Errno::IO)?.cast();
+    Ok(range.complete(mapping))
+}
+
+/// `vrnicdv_free_range`.
+///
+/// # Safety
+/// `range` must come from [`vrnicdv_alloc_range`] and never be used again if this succeeds; its
+/// queue pair must be live.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_free_range(range: *mut c::vrnicdv_range) -> c_int {
+    // SAFETY: by the caller's promise.
+    let put = unsafe { run(range, RangeOp::Put) };
+    if put.is_ok() {
+        // SAFETY: by the caller's promise.
+        unsafe { Range::free(range) };
+    }
+    status(put.map(drop))
+}
+
+/// `vrnicdv_arm_range`.
+///
+/// # Safety
+/// `range`, its queue pair and the device memory must be live.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_arm_range(
+    range: *mut c::vrnicdv_range,
+    transfer: *const c::vrnicdv_transfer,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    status(unsafe { arm(&*range, &*transfer) })
+}
+
+/// # Safety
+/// The requirements of [`vrnicdv_arm_range`] apply.
+unsafe fn arm(range: &c::vrnicdv_range, transfer: &c::vrnicdv_transfer) -> Result<(), Errno> {
+    const KNOWN: u32 = c::VRNICDV_TRANSFER_WRITE | c::VRNICDV_TRANSFER_MAPPED;
+    if transfer.flags & !KNOWN != 0 || transfer.dm.is_null() {
+        return Err(Errno::INVAL);
+    }
+    let write = transfer.flags & c::VRNICDV_TRANSFER_WRITE != 0;
+    let mapped = transfer.flags & c::VRNICDV_TRANSFER_MAPPED != 0;
+    let request = RangeReq {
+        range: range.number.into(),
+        // CAST: the numbers of small enums.
+        direction: if write { Direction::Write } else { Direction::Read } as u8,
+        notice: if mapped { Notice::Mapped } else { Notice::Counted } as u8,
+        offset: transfer.offset.into(),
+        length: transfer.length.into(),
+        time_limit_ms: transfer.time_limit_ms.into(),
+        ..RangeReq::default()
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { ask(range.qp, Some(transfer.dm), RangeOp::Arm, request) }.map(drop)
+}
+
+/// `vrnicdv_query_range`.
+///
+/// # Safety
+/// `range` and its queue pair must be live, `state` valid.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_query_range(
+    range: *mut c::vrnicdv_range,
+    state: *mut c::vrnicdv_range_state,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    status(unsafe { run(range, RangeOp::Query) }.map(|found| {
+        let found = c::vrnicdv_range_state {
+            count: found.count.get(),
+            pci_valid: found.pci_valid,
+            adapter_valid: found.adapter_valid,
+            failure: found.failure,
+            ..c::vrnicdv_range_state::default()
+        };
+        // SAFETY: by the caller's promise.
+        unsafe { state.write(found) };
+    }))
+}
+
+/// `vrnicdv_range_done`.
+///
+/// # Safety
+/// `range` and its queue pair must be live.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_range_done(range: *mut c::vrnicdv_range) -> c_int {
+    // SAFETY: by the caller's promise.
+    status(unsafe { run(range, RangeOp::Done) }.map(drop))
+}
+
+/// `vrnicdv_post_transfer`.
+///
+/// # Safety
+/// `range` and its queue pair must be live.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_post_transfer(
+    range: *mut c::vrnicdv_range,
+    wr_id: u64,
+    send_flags: u32,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    status(unsafe { post(&*range, wr_id, send_flags) })
+}
+
+/// # Safety
+/// The requirements of [`vrnicdv_post_transfer`] apply.
+unsafe fn post(range: &c::vrnicdv_range, wr_id: u64, send_flags: u32) -> Result<(), Errno> {
+    if send_flags & !(c::IBV_SEND_SIGNALED | c::IBV_SEND_FENCE) != 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: by the caller's promise.
+    let queues = unsafe { qp::own(range.qp) }.ok_or(Errno::INVAL)?;
+    let flags = request::send_flags(send_flags);
+    let rkey = range.number;
+    let header = SendHeader { wr_id, opcode: Opcode::Transfer, flags, imm: [0; 4], raddr: 0, rkey };
+    let payload = Payload::Plain(Data::Segments(&[]));
+    queues.sends().and_then(|mut batch| batch.push(header, payload)).map_err(request::errno)
+}
+
+/// Carries out an operation that needs no more than the range.
+///
+/// # Safety
+/// `range` and its queue pair must be live.
+unsafe fn run(range: *mut c::vrnicdv_range, op: RangeOp) -> Result<RangeResp, Errno> {
+    // SAFETY: by the caller's promise.
+    let range = unsafe { &*range };
+    let request = RangeReq { range: range.number.into(), ..RangeReq::default() };
+    // SAFETY: by the caller's promise.
+    unsafe { ask(range.qp, None, op, request) }
+}
+
+/// # Safety
+/// The queue pair must be live, and so must device memory if it is named.
+unsafe fn ask(
+    qp: *mut c::ibv_qp,
+    memory: Option<*mut c::ibv_dm>,
+    op: RangeOp,
+    request: RangeReq,
+) -> Result<RangeResp, Errno> {
+    // CAST: the number of a small enum.
+    let request = RangeReq { op: op as u8, ..request };
+    // SAFETY: by the caller's promise.
+    unsafe { ioctl::range(qp, memory, &request) }
+}
