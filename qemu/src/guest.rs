@@ -44,6 +44,8 @@ pub struct Setup {
     /// MiB of the disk of an NVMe controller that shares a PCIe switch with its adapter, if it has
     /// one.
     pub disk: Option<u32>,
+    /// A sector of that disk that can be neither read nor written, if it has one.
+    pub bad_sector: Option<u32>,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
     /// The initramfs or the disk that it boots from.
@@ -308,7 +310,15 @@ impl Setup {
             }
             add(&["-device", &function(&self.adapter, "left")]);
             let file = path(&self.disk_file());
-            add(&["-drive", &format!("if=none,id=disk,format=raw,file={file}")]);
+            let mut drive = "if=none,id=disk,format=raw,file.".to_owned();
+            if let Some(sector) = self.bad_sector {
+                drive += "driver=blkdebug,file.image.";
+                for (nth, event) in ["read_aio", "write_aio"].iter().enumerate() {
+                    let rule = format!("file.inject-error.{nth}");
+                    drive = format!("{rule}.event={event},{rule}.sector={sector},{drive}");
+                }
+            }
+            add(&["-drive", &format!("{drive}filename={file}")]);
             add(&["-device", "nvme,drive=disk,serial=vrnic,bus=right"]);
         } else {
             add(&["-device", &function(&self.adapter, "pcie.0")]);

@@ -155,9 +155,11 @@ pub fn write_initramfs(
         overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
         // For programs that use its direct verbs.
         overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
-        let example = paths.build.join("vrnicdv_command");
-        if example.exists() {
-            overlay.copy("/usr/bin/vrnicdv_command", 0o755, &example)?;
+        for program in ["vrnicdv_command", "vrnic_import", "vrnic_transfer"] {
+            let file = paths.build.join(program);
+            if file.exists() {
+                overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;
+            }
         }
     }
     for program in ["vrnic-verify", "vrnic-stress"] {

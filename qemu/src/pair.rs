@@ -55,6 +55,8 @@ pub struct Options {
     pub twins: bool,
     /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
     pub disk: Option<u32>,
+    /// A sector of these disks that can be neither read nor written, if they have one.
+    pub bad_sector: Option<u32>,
     /// True if each guest has a daemon of its own. Trunks join them, one between any two daemons,
     /// so all that the guests send each other are packets.
     pub apart: bool,
@@ -85,6 +87,7 @@ impl Default for Options {
             personality: Transport::Roce,
             twins: false,
             disk: None,
+            bad_sector: None,
             apart: false,
             hosts: Vec::new(),
             plugged: false,
@@ -316,6 +319,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
         memory: options.memory,
         twins: options.twins,
         disk: options.disk,
+        bad_sector: options.bad_sector,
         root,
         dir,
     }

@@ -54,7 +54,7 @@ build_driver() {
 build_programs() {
 	step "building the tests' programs"
 	cargo_release -p vrnic-verify -p vrnic-stress
-	build_example
+	build_c
 }
 
 # cargo_release OPTION…: builds packages; a terminal is shown how many crates are done.
@@ -65,15 +65,22 @@ cargo_release() {
 	cargo build --release --locked $quiet --manifest-path "$VRNIC_TOP/Cargo.toml" "$@"
 }
 
-# build_example: the example of the direct verbs, as build/vrnicdv_command. The tool root's headers come last:
-# its libc is not this machine's.
-build_example() {
-	local source=$VRNIC_TOP/provider/examples/command.c out=$VRNIC_BUILD/vrnicdv_command
-	local plugin=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release/libvrnic.so
+# build_c: the programs in C, in build/: the example of the direct verbs as vrnicdv_command, and those of tests/programs.
+build_c() {
+	local source
+	build_c_program "$VRNIC_TOP/provider/examples/command.c" vrnicdv_command
+	for source in "$VRNIC_TOP"/tests/programs/*.c; do
+		build_c_program "$source" "vrnic_$(basename "$source" .c)"
+	done
+}
+
+# build_c_program SOURCE NAME: one of them. The tool root's headers come last: its libc is not this machine's.
+build_c_program() {
+	local out=$VRNIC_BUILD/$2 plugin=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release/libvrnic.so
 	mkdir -p "$VRNIC_BUILD"
-	[ "$out" -nt "$source" ] && [ "$out" -nt "$plugin" ] && return
-	gcc -O2 -Wall -Wextra -Werror -I "$VRNIC_TOP/provider" -idirafter "$VRNIC_VERBS_INCLUDE" -o "$out" "$source" \
-		"$plugin" "$VRNIC_VERBS_LIB/libibverbs.so" -Wl,--allow-shlib-undefined
+	[ "$out" -nt "$1" ] && [ "$out" -nt "$plugin" ] && [ "$out" -nt "$VRNIC_TOP/tests/programs/side.h" ] && return
+	gcc -O2 -Wall -Wextra -Werror -Wno-unused-function -I "$VRNIC_TOP/provider" -idirafter "$VRNIC_VERBS_INCLUDE" \
+		-o "$out" "$1" "$plugin" "$VRNIC_VERBS_LIB/libibverbs.so" -Wl,--allow-shlib-undefined
 }
 
 # build_module: the kernel module, by Kbuild in the tool root, as build/vrnic.ko.

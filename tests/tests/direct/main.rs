@@ -3,8 +3,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`programs`] | transfers of processes; objects that processes import |
 //! | [`ranges`] | transfers that are posted before the controller begins, and leave by themselves |
 
+mod programs;
 mod ranges;
 
 use std::process::ExitCode;
@@ -28,14 +30,20 @@ fn main() -> ExitCode {
     let cases = vec![
         Case::new("the_kernel_has_the_device_memory", offered),
         Case::new("disk_of_a_target_without_its_ram", target),
+        Case::new("a_target_with_and_without_its_ram", speed),
         Case::new("a_peer_takes_blocks_that_leave_by_themselves", ranges::blocks_leave),
         Case::new("a_peer_gives_blocks_to_a_disk", ranges::blocks_come),
         Case::new("a_transfer_that_is_never_done_ends_in_time", ranges::never_done),
+        Case::new("a_disk_fails_while_ranges_are_armed", ranges::disk_fails),
         Case::new("a_peer_goes_while_ranges_are_armed", ranges::peer_goes),
         Case::new("a_server_goes_while_ranges_are_armed", ranges::server_goes),
+        Case::new("processes_transfer_by_ranges_of_their_own", programs::transfers),
+        Case::new("ranges_of_a_killed_process_come_back", programs::killed),
+        Case::new("a_process_imports_objects_of_another", programs::imports),
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
-    let options = Options { disk: Some(DISK), ..Options::default() };
+    let bad_sector = Some(ranges::BAD_SECTOR);
+    let options = Options { disk: Some(DISK), bad_sector, ..Options::default() };
     harness::main_with_modules(&modules::NVME, options, cases)
 }
 
@@ -97,6 +105,37 @@ fn target(pair: &mut Pair) -> Result<()> {
          sleep 0.1; done; echo only $n bytes came back; exit 1"
     );
     pair.b.check(&end, SHORT)?;
+    Ok(())
+}
+
+/// Blocks of the target's disk by device memory, and through the target's RAM, in turns. Prints the
+/// rates, of which nothing is demanded.
+fn speed(pair: &mut Pair) -> Result<()> {
+    pair.b.check("ls -d /sys/kernel/config/nvmet/ports/1", SHORT)?;
+    for by_device_memory in [1, 0, 1, 0] {
+        let offer = format!(
+            "set -e; cd /sys/kernel/config/nvmet/subsystems/disk/namespaces/1
+            echo 0 > enable; echo {by_device_memory} > p2pmem; echo 1 > enable"
+        );
+        pair.b.check(&offer, SHORT)?;
+        storage::connect(&pair.a, &pair.b)?;
+        for (bytes, count) in [(4 << 10, 512), (64 << 10, 128), (1 << 20, 16)] {
+            let dd = |files: &str| {
+                let timed = format!(
+                    "s=$(date +%s%N); dd {files} bs={bytes} count={count} 2>/dev/null || exit 1
+                    echo $(( ($(date +%s%N) - s) / 1000 ))"
+                );
+                let micros: u64 = pair.a.check(&timed, LONG)?.trim().parse()?;
+                Ok::<_, anyhow::Error>(f64::from(bytes) * f64::from(count) / micros as f64)
+            };
+            let read = dd("if=/dev/nvme0n1 of=/dev/null iflag=direct")?;
+            let written = dd("if=/dev/zero of=/dev/nvme0n1 oflag=direct")?;
+            println!(
+                "p2pmem {by_device_memory}, {bytes} bytes: {read:.1} MB/s read, {written:.1} written"
+            );
+        }
+        storage::detach(&pair.a)?;
+    }
     Ok(())
 }
 

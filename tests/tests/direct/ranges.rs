@@ -21,6 +21,8 @@ const RANGE: u32 = 4096;
 /// The first block that is used, and its sector.
 const FIRST: u32 = 100;
 const SECTOR: u32 = FIRST * RANGE / 512;
+/// A sector behind all that other cases use, which cannot be read or written.
+pub(super) const BAD_SECTOR: u32 = 130_000;
 /// Shell words that name the server's disk.
 const DISK: &str = "$(ls /dev/nvme?n1)";
 
@@ -44,7 +46,12 @@ impl<'a> Server<'a> {
     fn call(&self, parameters: &str) -> Result<String> {
         let peer: Ipv4Addr = self.pair.a.ip().parse()?;
         let peer = u32::from(peer);
-        Ok(format!("insmod /vrnic/vrnic_kdirect.ko peer={peer} sector={SECTOR} {parameters}"))
+        // A parameter may be given once.
+        let sector = match parameters.contains("sector=") {
+            true => String::new(),
+            false => format!("sector={SECTOR}"),
+        };
+        Ok(format!("insmod /vrnic/vrnic_kdirect.ko peer={peer} {sector} {parameters}"))
     }
 
     /// Asks for [`BYTES`]. Returns what the client says of them.
@@ -100,7 +107,7 @@ impl<'a> Server<'a> {
 }
 
 /// Checks that no address range has an owner.
-fn no_ranges(guest: &Guest) -> Result<()> {
+pub(super) fn no_ranges(guest: &Guest) -> Result<()> {
     let owners = guest.check("cat /sys/kernel/debug/vrnic-*/ranges", SHORT)?;
     ensure!(owners.is_empty(), "ranges are in use: {owners}");
     Ok(())
@@ -179,6 +186,28 @@ pub(super) fn never_done(pair: &mut Pair) -> Result<()> {
         ensure!(!parameters.is_empty() || client.contains("not zero: 0\n"), "{client}");
         settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
     }
+    server.unload()
+}
+
+/// The disk cannot read or write a sector: what waits for it fails at once. A client that asks for
+/// blocks gets none, since the controller's one command for all of them has failed. Of one that
+/// gives blocks, those before the sector are on the disk.
+pub(super) fn disk_fails(pair: &mut Pair) -> Result<()> {
+    let server = Server::load(pair)?;
+    let sector = BAD_SECTOR - CHUNK / 512 / 2;
+    for (parameters, refusal) in [("", "refused a read"), ("write=1", "refused a write")] {
+        pair.a.check("dmesg -C", SHORT)?;
+        let asked = format!("sector={sector} bytes={CHUNK} chunk={CHUNK} limit_ms=60000");
+        let [client, log] = server.fail(&format!("{asked} {parameters}"))?;
+        for word in [refusal, &status(6), &cause(15)] {
+            ensure!(log.contains(word), "no '{word}' in\n{log}");
+        }
+        ensure!(client.contains("ECONNRESET"), "{client}");
+        ensure!(!parameters.is_empty() || client.contains("not zero: 0\n"), "{client}");
+        settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
+    }
+    // Other sectors are as good as before.
+    server.ask("")?;
     server.unload()
 }
 

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ * Direct transfers of a process (docs/direct.md): WRITEs that leave when the processor has stored their last
+ * byte, READs whose data it loads from the adapter, and what goes wrong.
+ *
+ * usage: transfer serve           answers any number of clients
+ *        transfer ADDRESS [CASE]  runs all cases against the server, or one
+ */
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include "side.h"
+#include "vrnicdv.h"
+
+enum {
+	PORT = 7477,
+	/* vendor_err of a TRANSFER that failed (docs/adapter.md). */
+	FOREIGN = 3, OVERRUN = 12, SHORT = 13, ENDED = 15,
+};
+
+static struct side make_side(int socket)
+{
+	struct side side = { .context = open_device(), .socket = socket };
+
+	side.pd = ibv_alloc_pd(side.context);
+	side.cq = ibv_create_cq(side.context, 16, NULL, NULL, 0);
+	need(side.pd && side.cq, "a protection domain and a completion queue");
+	side.memory = aligned_alloc(RANGE, LENGTH);
+	need(side.memory != NULL, "memory");
+	side.mr = ibv_reg_mr(side.pd, side.memory, LENGTH,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+	need(side.mr != NULL, "ibv_reg_mr");
+	side.qp = make_qp(&side);
+
+	struct address own = { .at = (uintptr_t)side.memory, .qpn = side.qp->qp_num, .key = side.mr->rkey };
+	need(ibv_query_gid(side.context, 1, GID_INDEX, &own.gid) == 0, "ibv_query_gid");
+	need(write(socket, &own, sizeof(own)) == sizeof(own), "telling the peer");
+	need(recv(socket, &side.peer, sizeof(own), MSG_WAITALL) == sizeof(own), "hearing of the peer");
+	connect_qp(side.qp, &side.peer);
+	/* Neither side begins before the other one can answer. */
+	need(write(socket, "", 1) == 1 && read(socket, &own, 1) == 1, "the peer");
+	return side;
+}
+
+static void close_side(struct side *side)
+{
+	expect(ibv_destroy_qp(side->qp), 0, "ibv_destroy_qp");
+	expect(ibv_destroy_cq(side->cq), 0, "ibv_destroy_cq");
+	expect(ibv_dereg_mr(side->mr), 0, "ibv_dereg_mr");
+	expect(ibv_dealloc_pd(side->pd), 0, "ibv_dealloc_pd");
+	expect(ibv_close_device(side->context), 0, "ibv_close_device");
+	free(side->memory);
+	close(side->socket);
+}
+
+/* Answers a client: for each of its bytes, fills all memory by that seed and answers what was there. */
+static void serve(int socket)
+{
+	struct side side = make_side(socket);
+	unsigned char seed;
+
+	while (read(side.socket, &seed, 1) == 1) {
+		if (write(side.socket, side.memory, LENGTH) != LENGTH)
+			break;
+		fill(side.memory, LENGTH, seed);
+		if (write(side.socket, "", 1) != 1)
+			break;
+	}
+	close_side(&side);
+	exit(0);
+}
+
+static void listen_for_clients(void)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+
+	signal(SIGCHLD, SIG_IGN);
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	need(bind(listener, (struct sockaddr *)&any, sizeof(any)) == 0, "bind");
+	need(listen(listener, 8) == 0, "listen");
+	for (;;) {
+		int client = accept(listener, NULL, NULL);
+
+		need(client >= 0, "accept");
+		if (fork() == 0)
+			serve(client);
+		close(client);
+	}
+}
+
+/* Returns what the server had, and fills its memory. */
+static const unsigned char *exchange(struct side *side, unsigned char seed)
+{
+	static unsigned char found[LENGTH];
+	char end;
+
+	need(write(side->socket, &seed, 1) == 1, "asking the server");
+	need(recv(side->socket, found, LENGTH, MSG_WAITALL) == LENGTH, "the server's memory");
+	need(read(side->socket, &end, 1) == 1, "the server");
+	return found;
+}
+
+/* A side with device memory and a range. */
+struct client {
+	struct side side;
+	struct ibv_dm *dm;
+	struct ibv_mr *key;
+	struct vrnicdv_range *range;
+};
+
+static const char *server;
+
+static struct client make_client(void)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+	struct ibv_alloc_dm_attr attr = { .length = LENGTH };
+	struct client client;
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	need(inet_pton(AF_INET, server, &to.sin_addr) == 1, "the server's address");
+	for (int tries = 0; connect(s, (struct sockaddr *)&to, sizeof(to)) != 0; tries++) {
+		need(tries < 50, "connecting");
+		usleep(100000);
+	}
+	client.side = make_side(s);
+	client.dm = ibv_alloc_dm(client.side.context, &attr);
+	need(client.dm != NULL, "ibv_alloc_dm");
+	client.key = ibv_reg_dm_mr(client.side.pd, client.dm, 0, LENGTH, IBV_ACCESS_LOCAL_WRITE |
+				   IBV_ACCESS_ZERO_BASED);
+	need(client.key != NULL, "ibv_reg_dm_mr");
+	client.range = vrnicdv_alloc_range(client.side.qp);
+	need(client.range != NULL, "vrnicdv_alloc_range");
+	return client;
+}
+
+static void close_client(struct client *client)
+{
+	if (client->range)
+		expect(vrnicdv_free_range(client->range), 0, "vrnicdv_free_range");
+	expect(ibv_dereg_mr(client->key), 0, "ibv_dereg_mr");
+	if (client->dm)
+		expect(ibv_free_dm(client->dm), 0, "ibv_free_dm");
+	close_side(&client->side);
+}
+
+static int try_arm(struct client *client, uint64_t offset, uint32_t length, uint32_t limit_ms, uint32_t flags)
+{
+	struct vrnicdv_transfer transfer = {
+		.dm = client->dm, .offset = offset, .length = length, .time_limit_ms = limit_ms, .flags = flags,
+	};
+
+	return vrnicdv_arm_range(client->range, &transfer);
+}
+
+static void arm(struct client *client, uint32_t length, uint32_t limit_ms, uint32_t flags)
+{
+	expect(try_arm(client, 0, length, limit_ms, flags), 0, "vrnicdv_arm_range");
+}
+
+/* TRANSFER is request 1. */
+static void post_transfer(struct client *client)
+{
+	expect(vrnicdv_post_transfer(client->range, 1, IBV_SEND_SIGNALED), 0, "vrnicdv_post_transfer");
+}
+
+/* The WRITE or READ of packet memory is request 2. */
+static void post_message(struct client *client, enum ibv_wr_opcode opcode, uint32_t length)
+{
+	struct ibv_sge sge = { .length = length, .lkey = client->key->lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = 2, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1,
+		.wr.rdma = { .remote_addr = client->side.peer.at, .rkey = client->side.peer.key },
+	}, *bad;
+
+	expect(ibv_post_send(client->side.qp, &wr, &bad), 0, "ibv_post_send");
+}
+
+/* A processor's stores: one after the other, each a burst of its own. */
+static void store(struct client *client, int length, int seed)
+{
+	volatile unsigned char *window = client->range->window;
+
+	for (int at = 0; at < length; at++)
+		window[at] = pattern(at, seed);
+}
+
+static void state(struct client *client, uint32_t count, int pci, int adapter)
+{
+	struct vrnicdv_range_state found;
+
+	expect(vrnicdv_query_range(client->range, &found), 0, "vrnicdv_query_range");
+	if (found.count != count || found.pci_valid != pci || found.adapter_valid != adapter) {
+		fprintf(stderr, "%u bytes, valid %u %u; expected %u, %d %d\n", found.count, found.pci_valid,
+			found.adapter_valid, count, pci, adapter);
+		exit(1);
+	}
+}
+
+static void counted(void)
+{
+	struct client client = make_client();
+
+	for (int round = 1; round <= 3; round++) {
+		arm(&client, 1000, 10000, VRNICDV_TRANSFER_WRITE);
+		post_transfer(&client);
+		post_message(&client, IBV_WR_RDMA_WRITE, 1000);
+		store(&client, 999, round);
+		state(&client, 999, 1, 0);
+		store(&client, 1000, round);
+		enum ibv_wc_opcode opcode = completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+		expect(opcode == IBV_WC_DRIVER1 ? 0 : EINVAL, 0, "the operation of TRANSFER");
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		check(exchange(&client.side, 100 + round), 1000, round, "what the server got");
+		/* The server has other data now, which comes the other way. */
+		arm(&client, RANGE, 10000, 0);
+		state(&client, 0, 0, 1);
+		post_message(&client, IBV_WR_RDMA_READ, RANGE);
+		post_transfer(&client);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		unsigned char found[RANGE];
+		for (int at = 0; at < RANGE; at += 8)
+			*(uint64_t *)(found + at) = *(volatile uint64_t *)(client.range->window + at);
+		completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+		check(found, RANGE, 100 + round, "what was loaded");
+	}
+	close_client(&client);
+}
+
+static void mapped(void)
+{
+	struct client client = make_client();
+	static unsigned char data[LENGTH];
+
+	for (int round = 1; round <= 3; round++) {
+		arm(&client, LENGTH, 10000, VRNICDV_TRANSFER_WRITE | VRNICDV_TRANSFER_MAPPED);
+		post_transfer(&client);
+		post_message(&client, IBV_WR_RDMA_WRITE, LENGTH);
+		fill(data, LENGTH, round);
+		expect(ibv_memcpy_to_dm(client.dm, 0, data, LENGTH), 0, "ibv_memcpy_to_dm");
+		state(&client, 0, 1, 0);
+		expect(vrnicdv_range_done(client.range), 0, "vrnicdv_range_done");
+		completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		check(exchange(&client.side, 100), LENGTH, round, "what the server got");
+	}
+	close_client(&client);
+}
+
+/* What the kernel refuses. */
+static void refused(void)
+{
+	struct client client = make_client();
+	struct vrnicdv_range *more[64], forged = *client.range;
+	struct vrnicdv_range_state found;
+	int count = 0;
+
+	expect(try_arm(&client, 0, 0, 100, 0), EINVAL, "no bytes");
+	expect(try_arm(&client, 0, RANGE + 1, 100, 0), EINVAL, "more than a range");
+	expect(try_arm(&client, LENGTH - 10, 11, 100, 0), EINVAL, "more than the device memory");
+	expect(try_arm(&client, UINT64_MAX - 10, 11, 100, 0), EINVAL, "an offset that wraps");
+	expect(try_arm(&client, 0, 1, 0, 0), EINVAL, "no time");
+	expect(try_arm(&client, 0, 1, 60001, 0), EINVAL, "too much time");
+	expect(try_arm(&client, 0, 1, 100, 1 << 2), EINVAL, "an unknown flag");
+	forged.number = client.range->number + 1;
+	expect(vrnicdv_query_range(&forged, &found), EINVAL, "a range of nobody");
+	forged.number = 1000;
+	expect(vrnicdv_range_done(&forged), EINVAL, "a range that does not exist");
+	forged.number = client.range->number;
+	forged.qp = make_qp(&client.side);
+	expect(vrnicdv_query_range(&forged, &found), EINVAL, "a range of another queue pair");
+	expect(ibv_destroy_qp(forged.qp), 0, "ibv_destroy_qp");
+	while (count < 64 && (more[count] = vrnicdv_alloc_range(client.side.qp)))
+		count++;
+	expect(errno, ENOSPC, "the last range");
+	expect(count, 31, "the number of ranges but one");
+	while (count--)
+		expect(vrnicdv_free_range(more[count]), 0, "vrnicdv_free_range");
+	arm(&client, 1, 60000, VRNICDV_TRANSFER_WRITE);
+	expect(try_arm(&client, 0, 1, 100, 0), EBUSY, "a second transfer");
+	close_client(&client);
+}
+
+/* A transfer that fails, and what is behind it. */
+static void fails(struct client *client, uint32_t cause)
+{
+	completion(&client->side, 1, IBV_WC_MW_BIND_ERR, cause);
+	completion(&client->side, 2, IBV_WC_WR_FLUSH_ERR, 0);
+	check(exchange(&client->side, 100), LENGTH, 50, "the server's memory, which nobody wrote");
+	close_client(client);
+}
+
+static struct client begin(uint32_t length, uint32_t limit_ms)
+{
+	struct client client = make_client();
+
+	exchange(&client.side, 50);
+	arm(&client, length, limit_ms, VRNICDV_TRANSFER_WRITE);
+	post_transfer(&client);
+	post_message(&client, IBV_WR_RDMA_WRITE, length);
+	return client;
+}
+
+static void failed(void)
+{
+	struct client client = begin(100, 200);
+
+	store(&client, 99, 1);
+	fails(&client, SHORT);
+	client = begin(100, 200);
+	fails(&client, SHORT);
+	client = begin(100, 60000);
+	store(&client, 101, 1);
+	/* The last byte made it complete before the one too many came. */
+	completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+	completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+	close_client(&client);
+	client = begin(100, 60000);
+	((volatile unsigned char *)client.range->window)[100] = 1;
+	fails(&client, OVERRUN);
+	client = begin(100, 60000);
+	expect(vrnicdv_free_range(client.range), 0, "vrnicdv_free_range");
+	client.range = NULL;
+	fails(&client, ENDED);
+	client = make_client();
+	exchange(&client.side, 50);
+	arm(&client, 100, 60000, VRNICDV_TRANSFER_WRITE);
+	/* A request that names the range of another queue pair. */
+	struct vrnicdv_range *own = client.range, forged = *client.range;
+	struct client other = make_client();
+	forged.qp = other.side.qp;
+	expect(vrnicdv_post_transfer(&forged, 1, IBV_SEND_SIGNALED), 0, "vrnicdv_post_transfer");
+	completion(&other.side, 1, IBV_WC_MW_BIND_ERR, FOREIGN);
+	close_client(&other);
+	client.range = own;
+	post_transfer(&client);
+	store(&client, 100, 1);
+	completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+	close_client(&client);
+}
+
+/* Device memory that is freed while a range has its packet memory there stays until the range goes. */
+static void freed(void)
+{
+	struct client client = make_client();
+
+	arm(&client, 100, 60000, VRNICDV_TRANSFER_WRITE);
+	expect(ibv_dereg_mr(client.key), 0, "ibv_dereg_mr");
+	expect(ibv_free_dm(client.dm), 0, "ibv_free_dm");
+	client.dm = NULL;
+	struct ibv_alloc_dm_attr attr = { .length = LENGTH };
+	client.dm = ibv_alloc_dm(client.side.context, &attr);
+	need(client.dm != NULL, "ibv_alloc_dm");
+	client.key = ibv_reg_dm_mr(client.side.pd, client.dm, 0, LENGTH, IBV_ACCESS_LOCAL_WRITE |
+				   IBV_ACCESS_ZERO_BASED);
+	need(client.key != NULL, "ibv_reg_dm_mr");
+	store(&client, 100, 1);
+	unsigned char found[100], none[100] = { 0 };
+	expect(ibv_memcpy_from_dm(found, client.dm, 0, 100), 0, "ibv_memcpy_from_dm");
+	expect(memcmp(found, none, 100), 0, "device memory that somebody else had before");
+	close_client(&client);
+}
+
+/* Another process can neither use nor map the range, and a child has no mapping of it. */
+static void foreign(void)
+{
+	struct client client = make_client();
+	uint32_t number = client.range->number;
+	int status;
+
+	arm(&client, 1, 60000, VRNICDV_TRANSFER_WRITE);
+	if (fork() == 0) {
+		need(msync(client.range->window, RANGE, MS_ASYNC) != 0, "a child without the mapping");
+		struct client other = make_client();
+		struct vrnicdv_range forged = *other.range;
+		struct vrnicdv_range_state found;
+		off_t offset = (1L << 42) + (off_t)number * RANGE;
+
+		forged.number = number;
+		expect(vrnicdv_query_range(&forged, &found), EINVAL, "the range of another process");
+		expect(vrnicdv_free_range(&forged), EINVAL, "the range of another process");
+		need(mmap(NULL, RANGE, PROT_WRITE, MAP_SHARED, other.side.context->cmd_fd, offset) == MAP_FAILED,
+		     "not mapping the range of another process");
+		close_client(&other);
+		_exit(0);
+	}
+	need(wait(&status) > 0 && status == 0, "the other process");
+	state(&client, 0, 1, 0);
+	close_client(&client);
+}
+
+/* Ends when it is killed, with ranges that are armed and mapped. */
+static void hold(void)
+{
+	struct client client = make_client();
+
+	for (int nth = 0; nth < 3; nth++) {
+		arm(&client, 100, 60000, VRNICDV_TRANSFER_WRITE);
+		post_transfer(&client);
+		client.range = vrnicdv_alloc_range(client.side.qp);
+		need(client.range != NULL, "vrnicdv_alloc_range");
+	}
+	puts("held");
+	fflush(stdout);
+	pause();
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+	bool only_by_name;
+} CASES[] = {
+	{ "counted", counted, false }, { "mapped", mapped, false }, { "refused", refused, false },
+	{ "failed", failed, false }, { "freed", freed, false }, { "foreign", foreign, false },
+	{ "hold", hold, true },
+};
+
+int main(int count, char **arguments)
+{
+	if (count < 2)
+		return 2;
+	if (strcmp(arguments[1], "serve") == 0)
+		listen_for_clients();
+	server = arguments[1];
+	for (size_t nth = 0; nth < sizeof(CASES) / sizeof(CASES[0]); nth++)
+		if (count > 2 ? strcmp(arguments[2], CASES[nth].name) == 0 : !CASES[nth].only_by_name) {
+			CASES[nth].run();
+			printf("%s: good\n", CASES[nth].name);
+		}
+	return 0;
+}

@@ -1,0 +1,63 @@
+//! Programs in the guests (`tests/programs`): direct transfers of processes, and objects that one
+//! process imports from another.
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::pair::Pair;
+use vrnic_tests::census::Census;
+use vrnic_tests::talk::{LONG, SHORT, settles, stop, works};
+
+use super::ranges::no_ranges;
+use super::{MEMORY, number};
+
+/// The cases of `vrnic_transfer`.
+const CASES: [&str; 6] = ["counted", "mapped", "refused", "failed", "freed", "foreign"];
+
+/// Counts both guests' objects, runs something, and checks that nothing is left of it.
+fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    run()?;
+    no_ranges(&pair.a)?;
+    let left = number(&pair.a, "available")?;
+    ensure!(left == MEMORY, "only {left} bytes of device memory came back");
+    for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
+        before.unchanged(pair, guest)?;
+    }
+    works(pair)
+}
+
+/// A process in guest a stores into ranges, and loads from them; the data is that of one in guest
+/// b.
+pub(super) fn transfers(pair: &mut Pair) -> Result<()> {
+    leaves_nothing(pair, || {
+        let server = pair.b.agent().start("exec vrnic_transfer serve")?;
+        let text = pair.a.check(&format!("vrnic_transfer {}", pair.b.ip()), LONG)?;
+        for case in CASES {
+            ensure!(text.contains(&format!("{case}: good")), "no '{case}' in\n{text}");
+        }
+        stop(server).map(drop)
+    })
+}
+
+/// A process is killed while its ranges are armed, mapped, and TRANSFERs wait for them.
+pub(super) fn killed(pair: &mut Pair) -> Result<()> {
+    leaves_nothing(pair, || {
+        let server = pair.b.agent().start("exec vrnic_transfer serve")?;
+        let hold = format!("exec vrnic_transfer {} hold > /tmp/held", pair.b.ip());
+        let process = pair.a.agent().start(&hold)?;
+        settles(&pair.a, "grep -q held /tmp/held", 20)?;
+        let held = pair.a.check("cat /sys/kernel/debug/vrnic-*/ranges; rm /tmp/held", SHORT)?;
+        ensure!(held.lines().count() == 4, "the process holds:\n{held}");
+        stop(process)?;
+        settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
+        stop(server).map(drop)
+    })
+}
+
+/// A process uses the protection domain, the region and the device memory of another one.
+pub(super) fn imports(pair: &mut Pair) -> Result<()> {
+    leaves_nothing(pair, || {
+        let text = pair.a.check("vrnic_import", SHORT).context("vrnic_import")?;
+        ensure!(text.contains("imported"), "{text}");
+        Ok(())
+    })
+}
