@@ -9,6 +9,7 @@
 //! | [`keys`] | looking keys up, making and ending them |
 //! | [`events`] | completion events: handlers that sleep, queues armed at random |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
+//! | [`direct`] | device memory, and transfers of a controller beside the adapter |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`scatter`] | memory whose pages lie in no order |
 //! | [`mesh`] | many functions on four daemons, each connected to every other one |
@@ -17,6 +18,7 @@
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 
+mod direct;
 mod events;
 mod gap;
 mod hostile;
@@ -94,6 +96,8 @@ enum Part {
     Sweep,
     /// Completion events
     Events,
+    /// Device memory, and transfers of a controller beside the adapter; only if selected
+    Direct,
     /// The longest waits beside hostile guests
     Gap,
     /// Many connected functions on four daemons, with few active connections; only if selected
@@ -151,6 +155,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Gap) {
         gap::measure(&mut report, &daemon, (args.repeats, args.pin))?;
+    }
+    if args.only.contains(&Part::Direct) {
+        direct::measure(&mut report, &daemon, args.pin, runs)?;
     }
     if args.only.contains(&Part::Mesh) {
         mesh::measure(&mut report, &daemon, args.functions)?;

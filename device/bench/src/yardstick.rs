@@ -77,6 +77,19 @@ pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
     bytes / start.elapsed().as_secs_f64()
 }
 
+/// The same, by a thread beside another one that copies such a block, too.
+///
+/// # Errors
+/// When the other thread panics.
+pub(crate) fn memcpy_beside(len: usize, span: Duration) -> anyhow::Result<f64> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| memcpy(len, span));
+        let rate = memcpy(len, span);
+        other.join().map_err(|_| anyhow!("a thread that copies panicked"))?;
+        Ok(rate)
+    })
+}
+
 /// The memory of an endpoint's guest, and the place of its buffer there.
 fn map(end: &Endpoint) -> anyhow::Result<(Mapping, usize)> {
     let ram = end.guest.ram();

@@ -50,6 +50,12 @@ impl Memory {
         fallocate(&*self.file, flags, self.start, self.len()).expect("a hole in a memory file");
     }
 
+    /// Returns its file, and the offset of its first byte there.
+    #[must_use]
+    pub fn file(&self) -> (&File, u64) {
+        (&self.file, self.start)
+    }
+
     /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
