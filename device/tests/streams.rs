@@ -4,7 +4,7 @@ mod common;
 
 use common::ethernet::{frame, receive, send};
 use common::joined::Joined;
-use common::{Span, pair, start, write_and_read};
+use common::{Span, pair, start, start_with, write_and_read};
 use vrnic_abi::connection::Ending;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
@@ -36,6 +36,22 @@ fn every_operation_goes_from_daemon_to_daemon() {
     let flushed = wait::until("the receive", || b.recv_cq.poll());
     assert_eq!((status(&flushed), b.state()), (Status::WrFlushErr, State::Err));
     joined.check();
+}
+
+#[test]
+fn the_request_asks_for_crcs_unless_the_daemon_was_told_otherwise() {
+    for (args, asks) in [(&[][..], true), (&["--mpa-crc", "asked"], false)] {
+        let mut daemon = start_with(2, args);
+        let end = Endpoint::new(&daemon.ready_guest(0), Setup::default());
+        let mut peer = daemon.plug(1);
+        daemon.wait_for_log("link up port=\"f1\"");
+        stream::open(&end, 0, mac(1), stream::MSS).expect("OPEN_CONNECTION");
+        let sent = receive(&mut peer);
+        let key = sent.windows(16).position(|bytes| bytes == b"MPA ID Req Frame");
+        let flags = sent[key.expect("a request") + 16];
+        assert_eq!(flags & 0x40 != 0, asks, "{args:?}: {flags:#x}");
+        daemon.check();
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ const DEPTH: u16 = 0x3fff;
 const PASSED_MAX: usize = u8::MAX as usize;
 
 /// Returns the request that the adapter sends as the initiator (`start::request` in
-/// `device/iwarp/src/mpa/`), byte for byte.
+/// `device/iwarp/src/mpa/`), byte for byte, except that this one always asks for CRCs.
 pub(super) fn request(own: Depths, private: &[u8]) -> Result<KVec<u8>> {
     let words = [PEER_TO_PEER | u16::from(own.ird), FIRST | u16::from(own.ord)];
     frame(REQUEST_KEY, [CRC | ENHANCED, REVISION], &words, private)

@@ -41,6 +41,7 @@ pub struct Adapter<H: Host> {
     limits: Limits,
     vectors: AtomicU16,
     is_iwarp: AtomicBool,
+    demands_crcs: AtomicBool,
     heartbeat: AtomicU32,
     /// The state of each worker.
     pub(crate) workers: Box<[CachePadded<WorkerState<H>>]>,
@@ -72,6 +73,7 @@ impl<H: Host> Adapter<H> {
             limits,
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
             is_iwarp: AtomicBool::new(false),
+            demands_crcs: AtomicBool::new(true),
             heartbeat: AtomicU32::new(0),
             workers: (0..workers).map(|nth| WorkerState::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
@@ -133,6 +135,17 @@ impl<H: Host> Adapter<H> {
     /// Sets the protocol of its QPs. Must be called before a driver is there.
     pub fn set_transport(&self, transport: Transport) {
         self.is_iwarp.store(transport == Transport::Iwarp, Ordering::Relaxed);
+    }
+
+    /// Returns whether messages of iWARP must have CRCs, even if the peer does not ask for them.
+    #[must_use]
+    pub fn demands_crcs(&self) -> bool {
+        self.demands_crcs.load(Ordering::Relaxed)
+    }
+
+    /// Sets that. Connections that are open keep what both ends have agreed on.
+    pub fn demand_crcs(&self, demand: bool) {
+        self.demands_crcs.store(demand, Ordering::Relaxed);
     }
 
     /// Returns what is needed to read a page table.

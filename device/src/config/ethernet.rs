@@ -22,6 +22,17 @@ pub enum Fabric {
     Wire,
 }
 
+/// When messages of iWARP have CRCs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum MpaCrc {
+    /// Always.
+    #[default]
+    Always,
+    /// If the peer asks for them.
+    Asked,
+}
+
 /// Functions, ports and uplinks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ethernet {

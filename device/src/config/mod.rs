@@ -26,7 +26,7 @@ use vrnic_abi::uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_UNIT};
 use vrnic_adapter::limits::Limits;
 
 pub use self::error::ConfigError;
-use self::ethernet::Ethernet;
+use self::ethernet::{Ethernet, MpaCrc};
 pub use self::function::FunctionConfig;
 use self::limit::{in_range, set_limit};
 pub use self::port::PortConfig;
@@ -54,6 +54,8 @@ const CPUS_PER_WORKER: usize = 4;
 pub struct Config {
     /// Functions, ports and uplinks.
     pub ethernet: Ethernet,
+    /// When messages of iWARP have CRCs.
+    pub mpa_crc: MpaCrc,
     /// Log filter.
     pub log: String,
     /// Number of workers.
@@ -108,6 +110,7 @@ impl Config {
                 uplinks: given.uplinks,
                 fabric: given.fabric.unwrap_or_default(),
             },
+            mpa_crc: given.mpa_crc.unwrap_or_default(),
             log: given.log.unwrap_or_else(|| "info".to_owned()),
             workers: given.workers.unwrap_or_else(default_workers),
             vectors: given.vectors.unwrap_or(MSIX_VECTORS),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::error::ConfigError;
-use super::ethernet::Fabric;
+use super::ethernet::{Fabric, MpaCrc};
 use super::function::FunctionConfig;
 use super::limit::{Limit, limits_of_file};
 use super::port::PortConfig;
@@ -49,6 +49,11 @@ pub struct Settings {
     /// disturbed like a network [default: copy]
     #[arg(long, value_enum, value_name = "WAY", env = "VRNIC_FABRIC", hide_env_values = true)]
     pub(super) fabric: Option<Fabric>,
+
+    /// Choose when messages of iWARP have checksums (CRC-32C): always, or only if the peer asks for
+    /// them. Without them, TCP's weaker checksum alone finds damaged messages [default: always]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub(super) mpa_crc: Option<MpaCrc>,
 
     /// Set the log level (error, warn, info, debug or trace) or a filter such as
     /// info,vrnic_adapter=debug [default: info]
@@ -148,6 +153,7 @@ impl Settings {
             ports: file.ports.into_iter().chain(self.ports).collect(),
             uplinks: file.uplinks.into_iter().chain(self.uplinks).collect(),
             fabric: self.fabric.or(file.fabric),
+            mpa_crc: self.mpa_crc.or(file.mpa_crc),
             log: self.log.or(file.log),
             workers: self.workers.or(file.workers),
             vectors: self.vectors.or(file.vectors),

@@ -100,6 +100,24 @@ fn unknown_settings_in_the_file_are_refused() {
 }
 
 #[test]
+fn crcs_are_set_on_the_command_line_or_in_the_file() {
+    let a = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("c.toml");
+    std::fs::write(&path, "mpa-crc = \"asked\"\n").expect("write");
+    let file = path.to_str().expect("text");
+    for (args, crc) in [
+        (vec![], MpaCrc::Always),
+        (vec!["-c", file], MpaCrc::Asked),
+        (vec!["--mpa-crc", "asked"], MpaCrc::Asked),
+        (vec!["-c", file, "--mpa-crc", "always"], MpaCrc::Always),
+    ] {
+        let args = [&["-f", a], &args[..]].concat();
+        assert_eq!(config(&args).expect("valid").mpa_crc, crc, "{args:?}");
+    }
+}
+
+#[test]
 fn function_is_parsed() {
     let text = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
     let function: FunctionConfig = text.parse().expect("valid");

@@ -11,6 +11,7 @@ use super::ports;
 use crate::access::Access;
 use crate::adapter::{AdapterDevice, HostedAdapter};
 use crate::config::FunctionConfig;
+use crate::config::ethernet::MpaCrc;
 use crate::control::{self, ControlThread};
 use crate::memory::dma::MapRules;
 use crate::net::handle::SwitchHandle;
@@ -37,6 +38,8 @@ pub(super) struct Maker {
     pub(super) limits: Limits,
     pub(super) rules: MapRules,
     pub(super) vectors: u16,
+    /// When messages of iWARP have CRCs.
+    pub(super) mpa_crc: MpaCrc,
     pub(super) fabric: Arc<Fabric<VfioHost>>,
     /// The engines that each worker polls.
     pub(super) engines: Vec<Arc<Engines>>,
@@ -115,6 +118,7 @@ impl Maker {
         let hosted = Arc::new(hosted.with_context(|| format!("cannot create function {name}"))?);
         hosted.adapter().limit_vectors(self.vectors);
         hosted.adapter().set_transport(settings.personality);
+        hosted.adapter().demand_crcs(self.mpa_crc == MpaCrc::Always);
         let target = Arc::clone(&hosted);
         let thread = ControlThread::start(name, channel, move || target.control())
             .with_context(|| format!("cannot start the control thread of function {name}"))?;

@@ -83,6 +83,7 @@ impl Daemon {
             limits: config.limits,
             rules: config.map_rules,
             vectors: config.vectors,
+            mpa_crc: config.mpa_crc,
             fabric,
             engines: workers.iter().map(|worker| Arc::clone(&worker.engines)).collect(),
             switch: switch.handle().clone(),

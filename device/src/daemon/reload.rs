@@ -84,6 +84,7 @@ pub(super) fn log_fixed(start: &Config, new: &Config) {
     let share = start.room == new.room && start.map_rules != new.map_rules;
     let changed = [
         ("fabric", start.ethernet.fabric != new.ethernet.fabric),
+        ("mpa-crc", start.mpa_crc != new.mpa_crc),
         ("workers", start.workers != new.workers),
         ("vectors", start.vectors != new.vectors),
         ("spin, nap, sleep or look", start.idle != new.idle),

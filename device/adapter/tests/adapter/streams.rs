@@ -439,3 +439,53 @@ fn receives_that_come_late_cost_no_more_than_their_delay() {
     assert!(cable.now() - start < (SENDS as u64 + 5) * DELAY);
     assert_eq!(a.guest.stats().tcp_timeouts.get(), 0);
 }
+
+/// The frames with data that this end of a cable sends from now on.
+fn sent(cable: &Cable, end: usize) -> Rc<RefCell<Vec<Vec<u8>>>> {
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&sent);
+    cable.links[end].borrow_mut().rule(move |bytes| {
+        if let Ok(Some(frame)) = TcpFrame::parse(bytes)
+            && !frame.segment.payload.is_empty()
+        {
+            seen.borrow_mut().push(frame.segment.payload.to_vec());
+        }
+        Fate::Pass
+    });
+    sent
+}
+
+/// RFC 5044, 7.1.
+#[test]
+fn messages_lack_crcs_only_if_neither_end_demands_them() {
+    const ASKS: u8 = 0x40;
+    for demands in [[true, true], [true, false], [false, true], [false, false]] {
+        let cable = Cable::new(9, Faults::default());
+        cable.ga.adapter.demand_crcs(demands[0]);
+        cable.gb.adapter.demand_crcs(demands[1]);
+        let sent = [sent(&cable, 0), sent(&cable, 1)];
+        let setup = Setup::default();
+        let (mut a, mut b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+        stream::open(&a, 0, cable.gb.mac(), stream::MSS).expect("OPEN_CONNECTION");
+        let mut connection = stream::connection(1, cable.ga.mac(), stream::MSS);
+        if !demands[0] {
+            connection.request[16] &= !ASKS;
+        }
+        b.guest.take_through(b.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
+        b.guest.open_connection(b.qpn, &connection).expect("OPEN_CONNECTION");
+        let data = pattern(5000, 1);
+        a.fill(0, &data);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 5000)]).to(b.buffer, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+        let write = Wr::new(Opcode::Write, &[b.sge(0, 5000)]).to(a.buffer + 8192, a.key);
+        assert_eq!(status(&cable.complete(&mut b, &write)), Status::Success);
+        assert_eq!(a.bytes(8192, 5000), data);
+        let crcs = demands.contains(&true);
+        for (sent, asks) in sent.iter().zip([demands[0], crcs]) {
+            let sent = sent.borrow();
+            let (start, fpdus) = sent.split_first().expect("a start frame");
+            assert_eq!(start[16] & ASKS != 0, asks, "{demands:?}");
+            assert!(fpdus.len() >= 4 && fpdus.iter().all(|fpdu| fpdu.ends_with(&[0; 4]) != crcs));
+        }
+    }
+}

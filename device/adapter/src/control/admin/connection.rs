@@ -116,8 +116,12 @@ fn streaming<H: Host>(
     let (local, remote) = (path.source, path.destination);
     let vlan = path.vlan.and_then(vlan_of);
     let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
-    let wishes =
-        Wishes { ird: connection.ird.get(), ord: connection.ord.get(), ..Wishes::default() };
+    let wishes = Wishes {
+        crc: adapter.demands_crcs(),
+        ird: connection.ird.get(),
+        ord: connection.ord.get(),
+        ..Wishes::default()
+    };
     let now = Nanos(adapter.host().now());
     let context = context(flags, connection, mss);
     let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
