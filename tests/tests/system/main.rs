@@ -7,7 +7,9 @@
 //! | [`packages`] | installation |
 //! | [`power`] | a start from within, and sleep |
 //! | [`service`] | the daemon as a service of systemd |
+//! | [`changes`] | later versions of the packages, and their removal |
 
+mod changes;
 mod packages;
 mod power;
 mod service;
@@ -37,8 +39,10 @@ fn main() -> ExitCode {
         Case::new("a_guest_starts_again", power::starts),
         Case::new("a_guest_sleeps", power::sleeps),
         Case::new("the_service_under_systemd", service::service),
+        Case::new("upgrade_under_traffic", changes::upgrade),
         Case::new("a_daemon_that_hangs", service::watchdog),
         Case::new("purge_of_the_service", service::purge),
+        Case::new("removal_and_purge_in_a_guest", changes::removal),
     ];
     let tree = Some(tree);
     harness::main_within(
@@ -57,9 +61,12 @@ fn bare(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Programs that come with Debian, between devices that rdma-core has named.
+/// Programs that come with Debian, between devices that rdma-core has named after their slots.
 fn traffic(pair: &mut Pair) -> Result<()> {
     install(pair)?;
+    for guest in pair.guests() {
+        guest.check("ls /sys/class/infiniband | grep -x 'rocep.*'", SHORT)?;
+    }
     works(pair)?;
     both(&pair.b, &pair.a, "ib_write_bw -s 65536 -n 1000", 18515)?;
     let call = format!("rping -c -v -V -C 10 -a {}", pair.b.ip());

@@ -23,16 +23,22 @@ pub(crate) fn install(pair: &Pair) -> Result<()> {
     })
 }
 
-/// Installs a package from the repository of the test, which is the guest's only source of packages
-/// then. Returns false if the guest has the package already.
+/// Installs a package from the first repository. Returns false if the guest has the package
+/// already.
 pub(crate) fn need(guest: &Guest, package: &str) -> Result<bool> {
     if guest.agent().run(&format!("dpkg -s {package}"), SHORT)?.ok() {
         return Ok(false);
     }
-    let source = format!("deb [trusted=yes] file:{KIT}/first ./");
-    guest.check(&format!("echo '{source}' >/etc/apt/sources.list && apt-get update"), APT)?;
+    choose(guest, "first")?;
     apt(guest, &format!("install {package}"))?;
     Ok(true)
+}
+
+/// Makes one of the repositories of the test the guest's only source of packages.
+pub(crate) fn choose(guest: &Guest, repository: &str) -> Result<()> {
+    let source = format!("deb [trusted=yes] file:{KIT}/{repository} ./");
+    guest.check(&format!("echo '{source}' >/etc/apt/sources.list && apt-get update"), APT)?;
+    Ok(())
 }
 
 /// Runs apt-get.

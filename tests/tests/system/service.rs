@@ -110,5 +110,7 @@ pub(crate) fn purge(pair: &mut Pair) -> Result<()> {
     let left = "find / -xdev -iname '*vrnicd*' ! -path '/var/log/*' ! -path '/var/lib/apt/*'";
     guest.check(&format!("! {left} | grep . && ! test -e /usr/bin/vrnic"), SHORT)?;
     guest.check("! systemctl list-units --all --plain --type service | grep vrnicd", SHORT)?;
+    // What these tests have written themselves.
+    guest.check("rm /etc/vrnic/?.toml && rmdir /etc/vrnic", SHORT)?;
     Ok(())
 }
