@@ -96,14 +96,17 @@ impl Base {
         Self { mss, window: INITIAL_SEGMENTS * mss, threshold: u64::MAX }
     }
 
-    /// Grows the window in slow start, by at most two segments for each acknowledgement (RFC 3465).
-    /// Returns the number of bytes beyond the threshold.
+    /// Grows the window in slow start by the acknowledged bytes, as Linux does: a receiver that
+    /// processes many segments at once acknowledges them once, so a limit for each acknowledgement
+    /// (RFC 3465) would make slow start linear. Returns the number of bytes beyond the threshold.
     fn slow_start(&mut self, bytes: u64) -> u64 {
         if self.window >= self.threshold {
             return bytes;
         }
-        self.window = self.window.saturating_add(bytes.min(2 * self.mss));
-        0
+        let grown = self.window.saturating_add(bytes).min(self.threshold);
+        let beyond = bytes - (grown - self.window);
+        self.window = grown;
+        beyond
     }
 
     fn reduce_to(&mut self, threshold: u64) {

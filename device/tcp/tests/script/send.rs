@@ -19,6 +19,16 @@ fn the_first_window_has_ten_segments() {
     assert_eq!(end.ranges(), [(10_000, MSS), (11_000, MSS), (12_000, MSS), (13_000, MSS)]);
 }
 
+/// A receiver that processes many segments at once acknowledges them once.
+#[test]
+fn slow_start_grows_by_all_that_an_acknowledgement_covers() {
+    let mut end = End::new();
+    end.write(50 * MSS);
+    end.wait(RTT);
+    end.inject(ack(10 * MSS as u32), 0);
+    assert_eq!(end.ranges().len(), 20);
+}
+
 #[test]
 fn three_selective_acknowledgements_mean_a_loss() {
     let mut end = End::new();
