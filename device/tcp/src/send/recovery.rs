@@ -1,5 +1,7 @@
 //! Acknowledgements, the losses that they show, and loss recovery.
 
+use arrayvec::ArrayVec;
+
 use super::Sender;
 use super::records::{Fate, Record};
 use crate::clock::Clock;
@@ -121,10 +123,11 @@ impl Sender {
                 *end <= una || inside
             })
             .map(|(_, end)| end);
-        for block in ack.blocks {
-            let Some((start, end)) = range(block).filter(|(start, _)| *start >= una) else {
-                continue;
-            };
+        // In ascending order: the peer names the newest block first, and one acknowledgement may
+        // report several new ones, which then have not overtaken each other.
+        let mut blocks: ArrayVec<_, 4> = ack.blocks.iter().filter_map(range).take(4).collect();
+        blocks.sort_unstable();
+        for (start, end) in blocks.into_iter().filter(|(start, _)| *start >= una) {
             for at in self.records.within(start, end) {
                 let Some(record) = self.records.get(at) else { break };
                 if record.fate != Fate::Sacked {

@@ -29,6 +29,16 @@ fn slow_start_grows_by_all_that_an_acknowledgement_covers() {
     assert_eq!(end.ranges().len(), 20);
 }
 
+/// The peer names the newest block first.
+#[test]
+fn blocks_of_one_acknowledgement_have_not_overtaken_each_other() {
+    let mut end = End::new();
+    end.write(10 * MSS);
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(6000, 10_000), (1000, 5000)]), 0);
+    assert_eq!(end.ranges()[..2], [(0, MSS), (5000, MSS)]);
+}
+
 #[test]
 fn three_selective_acknowledgements_mean_a_loss() {
     let mut end = End::new();
