@@ -58,7 +58,7 @@ pub struct SendCounters {
     pub recoveries: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Tail loss probes (RFC 8985, 7).
+    /// Tail loss probes (RFC 8985, 7), also in recoveries.
     pub tail_probes: u64,
     /// Zero-window probes.
     pub window_probes: u64,
@@ -93,6 +93,9 @@ pub(crate) struct Sender {
     repeated: u64,
     /// The end of an unacknowledged tail loss probe, and whether it was a retransmission.
     tail: Option<(StreamPos, bool)>,
+    /// True if the first segment was sent again because a recovery made no progress, and still does
+    /// not.
+    rescued: bool,
     timers: Timers,
     last_sent: Nanos,
     pub(crate) counters: SendCounters,
@@ -121,6 +124,7 @@ impl Sender {
             recovery: None,
             repeated: 0,
             tail: None,
+            rescued: false,
             timers: Timers::new(params.user_timeout),
             last_sent: now,
             counters: SendCounters::default(),

@@ -117,7 +117,11 @@ impl Sender {
         }
         if due(self.timers.tail) {
             self.timers.tail = None;
-            self.timers.tail_due = true;
+            if self.recovery.is_some() {
+                self.rescue();
+            } else {
+                self.timers.tail_due = true;
+            }
             self.timers.retransmit = Some(now.plus(self.rtt.timeout()));
         }
         if due(self.timers.persist) {
@@ -160,18 +164,29 @@ impl Sender {
         Ok(())
     }
 
-    /// Starts the timer for a tail loss probe (RFC 8985, 7.2).
+    /// Sends the first segment again in a recovery in which nothing has arrived for a while: the
+    /// retransmission was lost with nothing behind it, or the acknowledgement was. A receiver that
+    /// acknowledges a whole window at once sends few of them.
+    fn rescue(&mut self) {
+        let first = self.records.iter().position(|record| record.fate == Fate::Flying);
+        if let Some(at) = first {
+            self.rescued = true;
+            self.counters.tail_probes += 1;
+            self.records.set(at, Fate::Lost);
+        }
+    }
+
+    /// Starts the timer for a tail loss probe (RFC 8985, 7.2). A recovery gets one, too, for each
+    /// progress that it makes.
     pub(super) fn arm_tail(&mut self, now: Nanos) {
-        let quiet = self.sack
-            && self.recovery.is_none()
-            && self.tail.is_none()
-            && self.records.sacked() == 0
-            && !self.records.is_empty();
-        let lone = if self.records.len() == 1 { DELAYED_ACK } else { Duration::ZERO };
+        let fast = matches!(self.recovery, Some(Recovery::Fast(_))) && self.records.flying() > 0;
+        let tail = self.recovery.is_none() && self.tail.is_none() && self.records.sacked() == 0;
+        let quiet = self.sack && !self.records.is_empty() && (tail || fast && !self.rescued);
+        let lone = if tail && self.records.len() == 1 { DELAYED_ACK } else { Duration::ZERO };
         let wait = |smoothed: Duration| (smoothed * 2 + lone).max(TAIL_MIN);
         let at = self.rtt.smoothed().map(|smoothed| now.plus(wait(smoothed)));
         let before = |at: &Nanos| self.timers.retransmit.is_some_and(|rto| *at < rto);
         self.timers.tail = at.filter(before).filter(|_| quiet);
-        self.timers.tail_due &= quiet;
+        self.timers.tail_due &= tail && quiet;
     }
 }

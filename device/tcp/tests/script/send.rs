@@ -40,6 +40,19 @@ fn blocks_of_one_acknowledgement_have_not_overtaken_each_other() {
 }
 
 #[test]
+fn a_recovery_without_an_answer_sends_the_first_segment_again_before_the_time_out() {
+    let mut end = End::new();
+    end.write(4 * MSS);
+    end.wait(RTT);
+    end.inject(sack(ack(0), &[(1000, 4000)]), 0);
+    assert_eq!(end.ranges(), [(0, MSS)]);
+    assert_eq!((end.wait_deadline(), end.ranges()), (2 * RTT, vec![(0, MSS)]));
+    // It does so once, until something arrives.
+    end.wait_deadline();
+    assert_eq!(end.connection.counters().send.timeouts, 1);
+}
+
+#[test]
 fn three_selective_acknowledgements_mean_a_loss() {
     let mut end = End::new();
     end.write(10 * MSS);
