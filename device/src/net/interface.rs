@@ -105,8 +105,8 @@ pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<TapDevice> {
 }
 
 /// Sets the length of the header of frames at a TAP device, and announces that checksums may be
-/// incomplete and that UDP datagrams may be segments. Returns whether the kernel supports this
-/// (Linux 6.2), and therefore also cuts datagrams itself.
+/// incomplete and that frames of UDP and TCP may be joined ones. Returns whether the kernel
+/// supports this (Linux 6.2), and therefore also cuts them itself.
 ///
 /// # Errors
 /// Returns an error if frames have no header at this device.
@@ -117,7 +117,8 @@ pub fn offload_tap(device: BorrowedFd<'_>) -> io::Result<bool> {
     if unsafe { libc::ioctl(number, libc::TUNSETVNETHDRSZ, &raw mut len) } == -1 {
         return Err(io::Error::last_os_error());
     }
-    let offers = libc::TUN_F_CSUM | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    let tcp = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let offers = libc::TUN_F_CSUM | tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6;
     // SAFETY: TUNSETOFFLOAD takes a number.
     Ok(unsafe { libc::ioctl(number, libc::TUNSETOFFLOAD, libc::c_ulong::from(offers)) } == 0)
 }

@@ -4,7 +4,6 @@
 //! Formats: `struct virtio_net_hdr` (linux/virtio_net.h) in the machine's byte order, IEEE 802.1Q.
 
 use thiserror::Error;
-use vrnic_roce::wire::frame::UDP_LEN;
 
 use super::checksum::{of_udp, sum};
 
@@ -12,7 +11,9 @@ use super::checksum::{of_udp, sum};
 pub const HEADER: usize = 10;
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
 const NEEDS_CHECKSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`.
+/// `VIRTIO_NET_HDR_GSO_TCPV4`, `VIRTIO_NET_HDR_GSO_TCPV6` and `VIRTIO_NET_HDR_GSO_UDP_L4`.
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
 const GSO_UDP: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, which goes with other types.
 const GSO_ECN: u8 = 0x80;
@@ -23,7 +24,9 @@ const ADDRESSES: usize = 12;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Incomplete {
     /// It has to be cut into several frames.
-    #[error("it is to be cut into segments; turn segmentation offload off (ethtool -K)")]
+    #[error(
+        "it is to be cut into segments of an unknown kind; turn segmentation offload off (ethtool -K)"
+    )]
     Segments,
     /// Its checksum would be outside of the frame.
     #[error("its checksum is outside of the frame")]
@@ -37,6 +40,17 @@ pub struct VlanTag {
     pub tpid: u16,
     /// Priority and VLAN number.
     pub tci: u16,
+}
+
+/// Kinds of frames that are cut into several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A UDP datagram.
+    Udp,
+    /// A TCP segment over IPv4.
+    TcpV4,
+    /// A TCP segment over IPv6.
+    TcpV6,
 }
 
 /// The work that the sender of a frame has left to its receiver (`struct virtio_net_hdr`).
@@ -54,26 +68,36 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Returns the header for a UDP datagram that is to be cut into datagrams of `segment` bytes.
-    /// Its UDP header is at `udp`, with the checksum at the offset `checksum` in it. Returns none
-    /// if a number is too large for its field.
+    /// Returns the header for a frame that is to be cut into frames with `segment` bytes of data
+    /// each, and whose headers have `header_len` bytes. The checksum covers it from `start` on, and
+    /// is at `offset` from there. Returns none if a number is too large for its field.
     #[must_use]
-    pub fn segments(udp: usize, checksum: usize, segment: usize) -> Option<Self> {
+    pub fn segments(
+        kind: Kind,
+        (start, offset): (usize, usize),
+        header_len: usize,
+        segment: usize,
+    ) -> Option<Self> {
         Some(Self {
             flags: NEEDS_CHECKSUM,
-            gso: GSO_UDP,
-            header_len: u16::try_from(udp + UDP_LEN).ok()?,
+            gso: match kind {
+                Kind::Udp => GSO_UDP,
+                Kind::TcpV4 => GSO_TCPV4,
+                Kind::TcpV6 => GSO_TCPV6,
+            },
+            header_len: u16::try_from(header_len).ok()?,
             segment: u16::try_from(segment).ok()?,
-            start: u16::try_from(udp).ok()?,
-            offset: u16::try_from(checksum).ok()?,
+            start: u16::try_from(start).ok()?,
+            offset: u16::try_from(offset).ok()?,
         })
     }
 
-    /// Returns the number of data bytes in each segment if the frame is a UDP datagram that is to
-    /// be cut.
+    /// Returns the number of data bytes in each segment if the frame is a UDP datagram or a segment
+    /// of TCP that is to be cut.
     #[must_use]
-    pub fn udp_segment(self) -> Option<usize> {
-        (self.gso & !GSO_ECN == GSO_UDP).then_some(self.segment.into())
+    pub fn segment(self) -> Option<usize> {
+        let kind = self.gso & !GSO_ECN;
+        matches!(kind, GSO_UDP | GSO_TCPV4 | GSO_TCPV6).then_some(self.segment.into())
     }
 
     /// Reads a header.
@@ -153,7 +177,7 @@ mod tests {
     #[test]
     fn frames_of_segments_and_checksums_outside_are_refused() {
         let mut frame = vec![0; 20];
-        assert_eq!(complete(header(0, 1, 0, 0), &mut frame), Err(Incomplete::Segments));
+        assert_eq!(complete(header(0, 3, 0, 0), &mut frame), Err(Incomplete::Segments));
         for (start, offset) in [(21, 0), (0, 19), (20, 0), (u16::MAX, u16::MAX)] {
             let header = header(NEEDS_CHECKSUM, 0, start, offset);
             assert_eq!(complete(header, &mut frame), Err(Incomplete::Checksum));

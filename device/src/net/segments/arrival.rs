@@ -19,7 +19,7 @@ pub fn take(received: &[u8], tag: Option<VlanTag>, frames: &mut Vec<Frame>, log:
 }
 
 fn finish(offload: Offload, bytes: &[u8], mut each: impl FnMut(Vec<u8>)) -> Result<(), Incomplete> {
-    if let Some(segment) = offload.udp_segment() {
+    if let Some(segment) = offload.segment() {
         return cut(bytes, segment, each);
     }
     let mut bytes = bytes.to_vec();

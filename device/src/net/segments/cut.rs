@@ -1,47 +1,66 @@
-//! Cuts a long UDP datagram into its frames.
+//! Cuts a long UDP datagram or TCP segment into its frames.
 
-use super::headers::Headers;
-use crate::net::checksum::{of_udp, sum};
+use super::headers::{FIRST, Headers, LAST, Protocol, SHORTEST};
 use crate::net::offload::Incomplete;
 
 /// Maximum number of frames that a datagram is cut into; the kernel joins no more
 /// (`UDP_MAX_SEGMENTS`).
 const MOST: usize = 256;
-
 /// Cuts a frame: `segment` is the length of the data in each frame except the last. `each` receives
 /// the frames.
 ///
 /// # Errors
-/// Returns an error if it is not a UDP datagram, or would become too many frames.
+/// Returns an error if it is neither UDP nor TCP, or would become too many frames.
 pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Vec<u8>)) -> Result<(), Incomplete> {
     let at = Headers::find(frame).ok_or(Incomplete::Segments)?;
-    let (headers, data) = frame.split_at_checked(at.data()).ok_or(Incomplete::Segments)?;
-    if data.len() > segment.saturating_mul(MOST) {
+    let (headers, data) = frame.split_at_checked(at.data).ok_or(Incomplete::Segments)?;
+    let many = match at.protocol {
+        Protocol::Udp => data.len() > segment.saturating_mul(MOST),
+        Protocol::Tcp => segment < SHORTEST,
+    };
+    if many {
         return Err(Incomplete::Segments);
     }
-    for (number, data) in (0..).zip(data.chunks(segment.max(1))) {
-        let frame = one(at, headers, data, number);
+    let pieces = data.chunks(segment.max(1));
+    let last = pieces.len().saturating_sub(1);
+    for (number, data) in pieces.enumerate() {
+        let frame = one(at, headers, data, Place { number, last: number == last, segment });
         each(frame.ok_or(Incomplete::Segments)?);
     }
     Ok(())
 }
 
+/// The place of a frame among those of a datagram or segment.
+#[derive(Clone, Copy)]
+struct Place {
+    number: usize,
+    last: bool,
+    /// The length of the data in the frames before it.
+    segment: usize,
+}
+
 /// Returns one of the frames.
-fn one(at: Headers, headers: &[u8], data: &[u8], number: u16) -> Option<Vec<u8>> {
+fn one(at: Headers, headers: &[u8], data: &[u8], place: Place) -> Option<Vec<u8>> {
     let len = headers.len() + data.len();
     let mut frame = Vec::with_capacity(len);
     frame.extend_from_slice(headers);
     frame.extend_from_slice(data);
     at.set_len(&mut frame, len)?;
     if let Some(id) = at.id(headers) {
-        at.set_id(&mut frame, id.wrapping_add(number))?;
+        at.set_id(&mut frame, id.wrapping_add(u16::try_from(place.number).ok()?))?;
     }
-    // A RoCE packet needs no UDP checksum, because it has the ICRC.
-    at.set_checksum(&mut frame, 0)?;
-    if !at.is_roce(headers) {
-        let pseudo = at.pseudo(&frame, len)?;
-        let checksum = of_udp(u64::from(pseudo) + sum(frame.get(at.udp..)?));
-        at.set_checksum(&mut frame, checksum)?;
+    if at.is_roce(headers) {
+        // A RoCE packet needs no UDP checksum, because it has the ICRC.
+        at.set_checksum(&mut frame, 0)?;
+        return Some(frame);
     }
+    if at.protocol == Protocol::Tcp {
+        let before = u32::try_from(place.number * place.segment).ok()?;
+        at.set_number(&mut frame, at.number(headers)?.wrapping_add(before))?;
+        let not_last = if place.last { 0 } else { LAST };
+        let not_first = if place.number == 0 { 0 } else { FIRST };
+        at.set_flags(&mut frame, at.flags(headers)? & !(not_last | not_first))?;
+    }
+    at.complete(&mut frame)?;
     Some(frame)
 }

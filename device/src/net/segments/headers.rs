@@ -1,63 +1,118 @@
-//! Finds the headers of a UDP datagram in a frame, and reads and writes their fields that differ
-//! between joined packets.
+//! Finds the headers of a UDP datagram or TCP segment in a frame, and reads and writes their fields
+//! that differ between joined frames.
+
+use std::ops::Range;
 
 use vrnic_roce::wire::frame::{ETHERNET_LEN, UDP_LEN, UDP_PORT};
 use vrnic_roce::wire::network::{IPV4_LEN, IPV6_LEN};
 
-use crate::net::checksum::{fold, sum};
+use crate::net::checksum::{fold, of_udp, sum};
 
-/// Protocol number of UDP.
+/// Protocol numbers.
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// IPv4: "more fragments", and the offset.
 const FRAGMENT: u16 = 0x3fff;
+/// The longest TCP header.
+const TCP_MAX: usize = 60;
 /// Length of the longest headers that [`Headers::find`] finds, with a VLAN tag.
-pub const HEADERS_MAX: usize = ETHERNET_LEN + 4 + IPV6_LEN + UDP_LEN;
-/// Offset of the checksum in a UDP header.
-pub const CHECKSUM: usize = 6;
+pub const HEADERS_MAX: usize = ETHERNET_LEN + 4 + IPV6_LEN + TCP_MAX;
+/// Offsets in a TCP header: the number of the first byte, the length of the header, the flags.
+const NUMBER: usize = 4;
+const LENGTH: usize = 12;
+const FLAGS: usize = 13;
+/// The shortest data of a TCP segment to which others are joined (Linux, `TCP_MIN_MSS`, without the
+/// longest options).
+pub const SHORTEST: usize = 48;
+/// Flags of TCP that only the last of several joined segments has: FIN and PSH.
+pub const LAST: u8 = 0x01 | 0x08;
+/// The flag that only the first one has: CWR.
+pub const FIRST: u8 = 0x80;
+/// Flags with which a segment is not joined here: SYN, RST, URG, ECE and CWR.
+pub const ALONE: u8 = 0x02 | 0x04 | 0x20 | 0x40 | FIRST;
 
-/// The headers of a UDP datagram that is not a fragment, over IPv4 without options or IPv6 without
-/// extensions.
+/// The protocol above IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// UDP.
+    Udp,
+    /// TCP.
+    Tcp,
+}
+
+impl Protocol {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Udp => UDP,
+            Self::Tcp => TCP,
+        }
+    }
+
+    /// Returns the length of its shortest header.
+    const fn header_len(self) -> usize {
+        match self {
+            Self::Udp => UDP_LEN,
+            Self::Tcp => 20,
+        }
+    }
+
+    /// Returns the offset of the checksum in its header.
+    #[must_use]
+    pub const fn checksum(self) -> usize {
+        match self {
+            Self::Udp => 6,
+            Self::Tcp => 16,
+        }
+    }
+}
+
+/// The headers of a datagram or segment that is not a fragment, over IPv4 without options or IPv6
+/// without extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
+    /// The protocol above IP.
+    pub protocol: Protocol,
     /// Offset of the IP header.
     pub ip: usize,
-    /// Offset of the UDP header.
-    pub udp: usize,
+    /// Offset of the header of UDP or TCP.
+    pub transport: usize,
+    /// Offset of the data.
+    pub data: usize,
 }
 
 impl Headers {
-    /// Finds the headers of a datagram.
+    /// Finds the headers of a frame.
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
         let kind = |at: usize| frame.get(at..)?.first_chunk::<2>().copied();
         let tagged = matches!(kind(12)?, [0x81, 0] | [0x88, 0xa8]);
         let ip = if tagged { ETHERNET_LEN + 4 } else { ETHERNET_LEN };
         let header = frame.get(ip..)?;
-        let (udp, next) = match (kind(ip - 2)?, *header.first()?) {
+        let (transport, next) = match (kind(ip - 2)?, *header.first()?) {
             ([0x08, 0x00], 0x45) if word(header, 6)? & FRAGMENT == 0 => (ip + IPV4_LEN, 9),
             ([0x86, 0xdd], 0x60..=0x6f) => (ip + IPV6_LEN, 6),
             _ => return None,
         };
-        let found = header.get(next) == Some(&UDP) && frame.len() >= udp + UDP_LEN;
-        found.then_some(Self { ip, udp })
-    }
-
-    /// Returns the offset of the data.
-    #[must_use]
-    pub const fn data(self) -> usize {
-        self.udp + UDP_LEN
+        let (protocol, len) = match *header.get(next)? {
+            UDP => (Protocol::Udp, UDP_LEN),
+            TCP => (Protocol::Tcp, usize::from(frame.get(transport + LENGTH)? >> 4) * 4),
+            _ => return None,
+        };
+        let data = transport + len;
+        let found = len >= protocol.header_len() && frame.len() >= data;
+        found.then_some(Self { protocol, ip, transport, data })
     }
 
     /// Returns whether the IP header is of version 4.
     #[must_use]
     pub const fn is_v4(self) -> bool {
-        self.udp - self.ip == IPV4_LEN
+        self.transport - self.ip == IPV4_LEN
     }
 
     /// Returns whether the datagram goes to the port of RoCE.
     #[must_use]
     pub fn is_roce(self, frame: &[u8]) -> bool {
-        word(frame, self.udp + 2) == Some(UDP_PORT)
+        self.protocol == Protocol::Udp && word(frame, self.transport + 2) == Some(UDP_PORT)
     }
 
     /// Returns whether the frame has a VLAN tag.
@@ -75,40 +130,117 @@ impl Headers {
     /// Returns whether the lengths of IP and UDP are those of a frame of `len` bytes.
     #[must_use]
     pub fn fits(self, frame: &[u8], len: usize) -> bool {
-        let (total, from) = if self.is_v4() { (2, self.ip) } else { (4, self.udp) };
+        let (total, from) = self.total();
         let right = |at, from: usize| word(frame, at).is_some_and(|n| usize::from(n) + from == len);
-        right(self.ip + total, from) && right(self.udp + 4, self.udp)
+        let udp = self.protocol == Protocol::Udp;
+        right(total, from) && (!udp || right(self.transport + 4, self.transport))
+    }
+
+    /// Returns the place of the length of IP, and the offset from which it counts.
+    const fn total(self) -> (usize, usize) {
+        if self.is_v4() { (self.ip + 2, self.ip) } else { (self.ip + 4, self.transport) }
     }
 
     /// Writes the lengths of IP and UDP for a frame of `len` bytes. Returns none if the length is
     /// too large for the fields.
     pub fn set_len(self, headers: &mut [u8], len: usize) -> Option<()> {
-        let (total, from) = if self.is_v4() { (2, self.ip) } else { (4, self.udp) };
-        put(headers, self.ip + total, u16::try_from(len.checked_sub(from)?).ok()?)?;
-        put(headers, self.udp + 4, u16::try_from(len.checked_sub(self.udp)?).ok()?)
+        let (total, from) = self.total();
+        put(headers, total, u16::try_from(len.checked_sub(from)?).ok()?)?;
+        match self.protocol {
+            Protocol::Udp => {
+                let length = u16::try_from(len.checked_sub(self.transport)?).ok()?;
+                put(headers, self.transport + 4, length)
+            }
+            Protocol::Tcp => Some(()),
+        }
     }
 
     /// Writes the identification of IPv4 and then the checksum of its header.
     pub fn set_id(self, headers: &mut [u8], id: u16) -> Option<()> {
         put(headers, self.ip + 4, id)?;
         put(headers, self.ip + 10, 0)?;
-        let sum = sum(headers.get(self.ip..self.udp)?);
+        let sum = sum(headers.get(self.ip..self.transport)?);
         put(headers, self.ip + 10, !fold(sum))
     }
 
-    /// Writes a checksum of UDP.
-    pub fn set_checksum(self, headers: &mut [u8], checksum: u16) -> Option<()> {
-        put(headers, self.udp + CHECKSUM, checksum)
+    /// Returns the number of the first byte of a TCP segment.
+    #[must_use]
+    pub fn number(self, headers: &[u8]) -> Option<u32> {
+        let bytes = headers.get(self.transport + NUMBER..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*bytes))
     }
 
-    /// Returns the sum of the pseudo header of a datagram in a frame of `len` bytes, with which the
-    /// calculation of the checksum starts.
+    /// Writes the number of the first byte of a TCP segment.
+    pub fn set_number(self, headers: &mut [u8], number: u32) -> Option<()> {
+        let field = headers.get_mut(self.transport + NUMBER..)?.first_chunk_mut()?;
+        *field = number.to_be_bytes();
+        Some(())
+    }
+
+    /// Returns the flags of a TCP segment.
+    #[must_use]
+    pub fn flags(self, headers: &[u8]) -> Option<u8> {
+        headers.get(self.transport + FLAGS).copied()
+    }
+
+    /// Writes the flags of a TCP segment.
+    pub fn set_flags(self, headers: &mut [u8], flags: u8) -> Option<()> {
+        *headers.get_mut(self.transport + FLAGS)? = flags;
+        Some(())
+    }
+
+    /// Writes a checksum of UDP or TCP.
+    pub fn set_checksum(self, headers: &mut [u8], checksum: u16) -> Option<()> {
+        put(headers, self.transport + self.protocol.checksum(), checksum)
+    }
+
+    /// Computes the checksum of UDP or TCP of a whole frame, and writes it.
+    pub fn complete(self, frame: &mut [u8]) -> Option<()> {
+        self.set_checksum(frame, 0)?;
+        let sum = self.sum(frame)?;
+        let checksum = if self.protocol == Protocol::Udp { of_udp(sum) } else { !fold(sum) };
+        self.set_checksum(frame, checksum)
+    }
+
+    /// Returns whether the checksum of UDP or TCP of a whole frame is right.
+    #[must_use]
+    pub fn is_right(self, frame: &[u8]) -> bool {
+        self.sum(frame).is_some_and(|sum| fold(sum) == 0xffff)
+    }
+
+    fn sum(self, frame: &[u8]) -> Option<u64> {
+        let pseudo = self.pseudo(frame, frame.len())?;
+        Some(u64::from(pseudo) + sum(frame.get(self.transport..)?))
+    }
+
+    /// Returns the sum of the pseudo header of a frame of `len` bytes, with which the calculation
+    /// of the checksum starts.
     #[must_use]
     pub fn pseudo(self, headers: &[u8], len: usize) -> Option<u16> {
         let addresses = if self.is_v4() { 12 } else { 8 };
-        let sum = sum(headers.get(self.ip + addresses..self.udp)?);
-        let length = u64::try_from(len.checked_sub(self.udp)?).ok()?;
-        Some(fold(sum + u64::from(UDP) + length))
+        let sum = sum(headers.get(self.ip + addresses..self.transport)?);
+        let length = u64::try_from(len.checked_sub(self.transport)?).ok()?;
+        Some(fold(sum + u64::from(self.protocol.number()) + length))
+    }
+
+    /// Returns the places of all fields that are equal in joined frames: all except the lengths,
+    /// the identification, the checksums, and the number and flags of TCP.
+    #[must_use]
+    pub const fn constant(self) -> [Range<usize>; 6] {
+        let Self { protocol, ip, transport, data } = self;
+        let (first, middle, ports) = if self.is_v4() {
+            (0..ip + 2, ip + 6..ip + 10, ip + 12..transport + 4)
+        } else {
+            (0..ip + 4, ip + 6..transport, transport..transport + 4)
+        };
+        let [acknowledged, window, options] = match protocol {
+            Protocol::Udp => [data..data, data..data, data..data],
+            Protocol::Tcp => {
+                let flags = transport + FLAGS;
+                [transport + 8..flags, flags + 1..transport + 16, transport + 18..data]
+            }
+        };
+        [first, middle, ports, acknowledged, window, options]
     }
 }
 

@@ -1,12 +1,13 @@
-//! Joins RoCE packets that are written to the kernel to one long datagram.
+//! Joins frames that are written to the kernel: RoCE packets to one long datagram, segments of TCP
+//! to one long segment.
 
 use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
 
-use super::headers::{CHECKSUM, HEADERS_MAX, Headers};
+use super::headers::{ALONE, HEADERS_MAX, Headers, LAST, Protocol, SHORTEST};
 use crate::net::frame::Frame;
-use crate::net::offload::{HEADER, Offload};
+use crate::net::offload::{HEADER, Kind, Offload};
 use crate::net::queue::SendQueue;
 
 /// Maximum number of joined packets; older kernels do not cut a datagram into more
@@ -42,25 +43,23 @@ impl<'a> Joined<'a> {
     /// with a VLAN tag are not joined.
     fn run(first: &'a Frame, rest: impl Iterator<Item = &'a Frame>) -> Option<Self> {
         let bytes = first.bytes();
-        let at = Headers::find(bytes)?;
-        let same = Same { at, first: bytes };
-        if at.is_tagged() || !at.is_roce(bytes) || !same.is_whole(bytes) {
-            return None;
-        }
+        let same = Same::new(bytes)?;
+        let at = same.at;
         let (headers, payload) =
-            bytes.split_at_checked(at.data()).filter(|(_, payload)| !payload.is_empty())?;
+            bytes.split_at_checked(at.data).filter(|(_, payload)| !payload.is_empty())?;
         let mut data: ArrayVec<&[u8], SEGMENTS> = std::iter::once(payload).collect();
-        let mut len = bytes.len();
+        let (mut len, mut flags) = (bytes.len(), at.flags(bytes));
         for (count, frame) in (1..).zip(rest) {
             let frame = frame.bytes();
-            let Some(next) = frame.get(at.data()..) else { break };
+            let Some(next) = frame.get(at.data..).filter(|next| !next.is_empty()) else { break };
             let fits = len + next.len() <= at.ip + IP_MAX && !data.is_full();
-            if !fits || next.len() > payload.len() || !same.follows(frame, count) {
+            let last = same.is_last(flags);
+            if !fits || last || next.len() > payload.len() || !same.follows(frame, count) {
                 break;
             }
             data.push(next);
-            len += next.len();
-            // A shorter packet must be the last one.
+            (len, flags) = (len + next.len(), at.flags(frame));
+            // A shorter frame must be the last one.
             if next.len() < payload.len() {
                 break;
             }
@@ -73,9 +72,19 @@ impl<'a> Joined<'a> {
         if let Some(id) = at.id(&headers) {
             at.set_id(&mut headers, id)?;
         }
+        if at.protocol == Protocol::Tcp {
+            let begun = at.flags(&headers)?;
+            at.set_flags(&mut headers, begun | flags?)?;
+        }
         let pseudo = at.pseudo(&headers, len)?;
         at.set_checksum(&mut headers, pseudo)?;
-        let offload = Offload::segments(at.udp, CHECKSUM, payload.len())?.to_bytes();
+        let kind = match at.protocol {
+            Protocol::Udp => Kind::Udp,
+            Protocol::Tcp if at.is_v4() => Kind::TcpV4,
+            Protocol::Tcp => Kind::TcpV6,
+        };
+        let checksum = (at.transport, at.protocol.checksum());
+        let offload = Offload::segments(kind, checksum, at.data, payload.len())?.to_bytes();
         Some(Self { offload, headers, data })
     }
 
@@ -99,31 +108,58 @@ impl<'a> Joined<'a> {
 struct Same<'a> {
     at: Headers,
     first: &'a [u8],
+    /// Length of its data.
+    step: usize,
 }
 
-impl Same<'_> {
-    /// Returns whether a frame's lengths are right and it has no UDP checksum.
-    fn is_whole(&self, frame: &[u8]) -> bool {
-        let checksum = self.at.udp + CHECKSUM..self.at.data();
-        self.at.fits(frame, frame.len()) && frame.get(checksum) == Some(&[0, 0])
+impl<'a> Same<'a> {
+    /// Returns none if no frame can follow this one.
+    fn new(first: &'a [u8]) -> Option<Self> {
+        let at = Headers::find(first)?;
+        let this = Self { at, first, step: first.len() - at.data };
+        let kind = match at.protocol {
+            Protocol::Udp => at.is_roce(first),
+            Protocol::Tcp => this.step >= SHORTEST,
+        };
+        let joins = kind && !at.is_tagged() && this.is_whole(first);
+        joins.then_some(this)
     }
 
-    /// Returns whether a frame has the headers that the kernel would write when it cuts the packet
+    /// Returns whether the kernel would write a frame as it is: its lengths are right, and so is
+    /// its checksum, which a RoCE packet does not have.
+    fn is_whole(&self, frame: &[u8]) -> bool {
+        let Self { at, .. } = self;
+        let checked = match at.protocol {
+            Protocol::Udp => {
+                let checksum = at.transport + at.protocol.checksum();
+                frame.get(checksum..checksum + 2) == Some(&[0, 0])
+            }
+            Protocol::Tcp => {
+                at.flags(frame).is_some_and(|flags| flags & ALONE == 0) && at.is_right(frame)
+            }
+        };
+        at.fits(frame, frame.len()) && checked
+    }
+
+    /// Returns whether a segment of TCP with these flags is the last one.
+    fn is_last(&self, flags: Option<u8>) -> bool {
+        self.at.protocol == Protocol::Tcp && flags.is_none_or(|flags| flags & LAST != 0)
+    }
+
+    /// Returns whether a frame has the headers that the kernel would write when it cuts the frame
     /// with this number.
     fn follows(&self, frame: &[u8], number: u16) -> bool {
-        let Self { at, first } = self;
+        let Self { at, first, step } = self;
         let id = at.id(first).map(|id| id.wrapping_add(number));
-        // Compares all fields except the lengths, the identification and the checksums: from the
-        // Ethernet header to the first length, and from the next field to the length of UDP.
-        let parts = if at.is_v4() {
-            [0..at.ip + 2, at.ip + 6..at.ip + 10, at.ip + 12..at.udp + 4]
-        } else {
-            [0..at.ip + 4, at.ip + 6..at.udp, at.udp..at.udp + 4]
-        };
-        let equal = parts.into_iter().all(|part| {
+        let equal = at.constant().into_iter().all(|part| {
             let part = frame.get(part.clone()).zip(first.get(part));
             part.is_some_and(|(a, b)| a == b)
         });
-        equal && at.id(frame) == id && self.is_whole(frame)
+        let continues = || {
+            let before = u32::try_from(step * usize::from(number)).ok()?;
+            Some(at.number(frame)? == at.number(first)?.wrapping_add(before))
+        };
+        let in_order = at.protocol == Protocol::Udp || continues() == Some(true);
+        equal && in_order && at.id(frame) == id && self.is_whole(frame)
     }
 }

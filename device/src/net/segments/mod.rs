@@ -1,13 +1,13 @@
-//! RoCE packets of equal length that pass to and from the host's kernel as one long UDP datagram
-//! (UDP segmentation offload, Linux 6.2). The kernel cuts it where a card cannot. The kernel or
-//! card that cuts it writes the lengths, the checksums and the identifications of IPv4, which count
-//! up.
+//! Frames of equal length that pass to and from the host's kernel as one: RoCE packets as a long
+//! UDP datagram (UDP segmentation offload, Linux 6.2), segments of TCP as a long segment. The
+//! kernel cuts it where a card cannot. The kernel or card that cuts it writes the lengths, the
+//! checksums, the identifications of IPv4, which count up, and the numbers of TCP.
 //!
-//! Formats: RFC 791, RFC 8200, RFC 768; `struct virtio_net_hdr` (linux/virtio_net.h).
+//! Formats: RFC 791, RFC 8200, RFC 768, RFC 9293; `struct virtio_net_hdr` (linux/virtio_net.h).
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`headers`] | finds and changes the headers of a datagram |
+//! | [`headers`] | finds and changes the headers of a frame |
 //! | [`join`] | joins several frames to one |
 //! | [`cut`] | cuts one frame into several |
 //! | [`arrival`] | converts data from the kernel to frames |

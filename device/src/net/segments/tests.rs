@@ -1,6 +1,6 @@
 //! Tests that frames that are joined and cut again do not change.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use vrnic_roce::psn::Psn;
@@ -12,8 +12,12 @@ use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::{Qpn, Rkey};
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::packet::Head;
+use vrnic_tcp::SeqNum;
+use vrnic_tcp::wire::frame::{self, HEADROOM};
+use vrnic_tcp::wire::{Flags, Header, Options, Timestamps};
 
 use super::cut::cut;
+use super::headers::{FIRST, Headers, LAST};
 use super::join::Joined;
 use crate::net::frame::Frame;
 use crate::net::offload::{HEADER, Incomplete, Offload};
@@ -76,7 +80,7 @@ fn there_and_back(frames: &[Frame]) -> (Vec<Vec<u8>>, Vec<usize>) {
         let next = Joined::next(&queue, true).expect("a frame");
         let bytes: Vec<u8> = next.slices(true).iter().flat_map(|slice| slice.to_vec()).collect();
         let (header, bytes) = bytes.split_first_chunk::<HEADER>().expect("a header");
-        match Offload::from_bytes(*header).udp_segment() {
+        match Offload::from_bytes(*header).segment() {
             Some(segment) => cut(bytes, segment, |frame| back.push(frame)).expect("a datagram"),
             None => back.push(bytes.to_vec()),
         }
@@ -138,9 +142,9 @@ fn long_frames_that_are_no_datagrams_are_refused() {
     assert!(refused(&frame, 0), "segments without data");
     assert!(refused(&frame, 3), "more frames than anybody sends");
     assert!(refused(&frame[..41], 500));
-    let mut tcp = frame.clone();
-    tcp[23] = 6;
-    assert_eq!(cut(&tcp, 500, |_| ()), Err(Incomplete::Segments));
+    let mut other = frame.clone();
+    other[23] = 132;
+    assert_eq!(cut(&other, 500, |_| ()), Err(Incomplete::Segments));
     let mut fragment = frame;
     fragment[20] |= 0x20;
     assert!(refused(&fragment, 500));
@@ -163,7 +167,129 @@ fn other_datagrams_get_checksums() {
     assert_eq!(count, 4);
 }
 
+/// Segments of a TCP connection, `last` bytes in the last one, which has PSH.
+fn stream(v6: bool, number: u32, lens: &[usize]) -> Vec<Frame> {
+    let address = |last, port| match v6 {
+        false => SocketAddr::from(([10, 9, 0, last], port)),
+        true => SocketAddr::new(Ipv6Addr::from_bits(last.into()).into(), port),
+    };
+    let path = frame::Path {
+        to: [2; 6],
+        from: [4; 6],
+        vlan: None,
+        source: address(1, 4000),
+        destination: address(2, 5000),
+        traffic_class: 0,
+        hop_limit: 64,
+    };
+    let (mut at, mut frames) = (number, Vec::new());
+    for (nth, len) in lens.iter().enumerate() {
+        let mut buffer = vec![0; HEADROOM + len];
+        buffer[HEADROOM..].fill(u8::try_from(nth % 251).expect("small"));
+        let last = if nth + 1 == lens.len() { Flags::PSH } else { Flags::empty() };
+        let timestamps = Some(Timestamps { value: 7, echo: 9 });
+        let header = Header {
+            seq: SeqNum(at),
+            ack: SeqNum(1),
+            flags: Flags::ACK | last,
+            window: 500,
+            options: Options { timestamps, ..Options::default() },
+        };
+        let id = 0xfff0_u16.wrapping_add(u16::try_from(nth).expect("small"));
+        let range = frame::build(&path, id, &header, &mut buffer, *len).expect("room");
+        frames.push(Frame::new(buffer[range].to_vec()).expect("a frame"));
+        at = at.wrapping_add(u32::try_from(*len).expect("small"));
+    }
+    frames
+}
+
+#[test]
+fn segments_of_a_connection_are_joined() {
+    for v6 in [false, true] {
+        // The number starts again at zero in between. A short segment ends a message.
+        let lens = [&[4096; 33][..], &[340], &[4096; 5], &[100]].concat();
+        let frames = stream(v6, 0xffff_f000, &lens);
+        let (back, counts) = there_and_back(&frames);
+        assert!(frames.iter().map(Frame::bytes).eq(back.iter().map(Vec::as_slice)));
+        assert_eq!(counts, [15, 15, 4, 6], "IPv6: {v6}");
+    }
+}
+
+#[test]
+fn segments_that_the_kernel_would_change_are_not_joined() {
+    let frames = stream(false, 7, &[1000; 3]);
+    let counts = |change: &dyn Fn(&mut Vec<u8>), completes: bool| {
+        let mut frames = frames.clone();
+        let mut bytes = frames[1].clone().into_bytes();
+        change(&mut bytes);
+        if completes {
+            Headers::find(&bytes).expect("TCP").complete(&mut bytes).expect("room");
+        }
+        frames[1] = Frame::new(bytes).expect("a frame");
+        let (back, counts) = there_and_back(&frames);
+        assert!(frames.iter().map(Frame::bytes).eq(back.iter().map(Vec::as_slice)));
+        counts
+    };
+    assert_eq!(counts(&|_| (), true), [3]);
+    // A byte of the data, whose checksum is then wrong.
+    assert_eq!(counts(&|bytes| bytes[500] ^= 1, false), [1, 1, 1]);
+    // The number, the acknowledgement, the window, the urgent pointer, a timestamp.
+    for at in [41, 45, 49, 53, 60] {
+        assert_eq!(counts(&|bytes| bytes[at] ^= 1, true), [1, 1, 1], "byte {at}");
+    }
+    for flag in [0x02, 0x04, 0x20, 0x40, 0x80] {
+        assert_eq!(counts(&|bytes| bytes[47] |= flag, true), [1, 1, 1], "flag {flag:#x}");
+    }
+    // FIN and PSH end a series.
+    for flag in [0x01, 0x08] {
+        assert_eq!(counts(&|bytes| bytes[47] |= flag, true), [2, 1], "flag {flag:#x}");
+    }
+}
+
+#[test]
+fn the_kernel_s_segments_are_cut() {
+    let mut whole = stream(true, 5, &[1000]).remove(0).into_bytes();
+    let at = Headers::find(&whole).expect("TCP");
+    at.set_flags(&mut whole, 0x10 | LAST | FIRST).expect("room");
+    let mut flags = Vec::new();
+    cut(&whole, 300, |frame| {
+        assert!(at.is_right(&frame) && at.fits(&frame, frame.len()));
+        flags.push((at.number(&frame).expect("a number"), at.flags(&frame).expect("flags")));
+    })
+    .expect("a segment");
+    assert_eq!(flags, [(5, 0x90), (305, 0x10), (605, 0x10), (905, 0x19)]);
+    assert_eq!(cut(&whole, 20, |_| ()), Err(Incomplete::Segments), "too many frames");
+}
+
 proptest! {
+    #[test]
+    fn any_segments_come_back_as_they_were(
+        v6 in any::<bool>(),
+        number in any::<u32>(),
+        lens in proptest::collection::vec(prop_oneof![Just(0usize), Just(400), 1..400usize], 1..100),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), 0..90usize, any::<u8>()), 0..4),
+    ) {
+        let mut frames = stream(v6, number, &lens);
+        for (which, at, byte) in damage {
+            let which = which.index(frames.len());
+            let mut bytes = frames[which].clone().into_bytes();
+            if let Some(changed) = bytes.get_mut(at) {
+                *changed = byte;
+            }
+            frames[which] = Frame::new(bytes).expect("a frame");
+        }
+        let (back, _) = there_and_back(&frames);
+        prop_assert_eq!(back.len(), frames.len());
+        for (nth, (frame, back)) in frames.iter().zip(&back).enumerate() {
+            let header = Headers::find(frame.bytes()).map(|at| at.ip + 10..at.ip + 12);
+            // Writing the IP header again may have corrected a wrong checksum.
+            let alike = frame.bytes().iter().zip(back).enumerate().all(|(at, (a, b))| {
+                a == b || !v6 && header.as_ref().is_some_and(|header| header.contains(&at))
+            });
+            prop_assert!(alike && frame.bytes().len() == back.len(), "frame {}", nth);
+        }
+    }
+
     #[test]
     fn any_frames_come_back_as_they_were(
         v6 in any::<bool>(),
