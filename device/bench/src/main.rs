@@ -102,7 +102,7 @@ enum Part {
     Gap,
     /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
-    /// Messages between queue pairs of one daemon that are connected by iWARP, and by RoCE
+    /// Messages of iWARP: between queue pairs of one daemon, beside RoCE, and of two daemons
     Iwarp,
     /// Messages that travel as packets
     Wire,
@@ -164,6 +164,7 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Iwarp) {
         wire::iwarp::pairs(&mut report, &daemon, runs)?;
+        wire::iwarp::between(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Wire) {
         wire::measure(&mut report, &daemon, runs)?;

@@ -32,6 +32,13 @@ pub(crate) struct Runs {
     pub(crate) span: Duration,
 }
 
+impl Runs {
+    /// Returns longer runs, for measurements with losses, which are not the same in each run.
+    pub(crate) fn of_losses(self) -> Self {
+        Self { span: self.span.max(Duration::from_secs(1)), ..self }
+    }
+}
+
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {

@@ -18,7 +18,7 @@ use vrnic_device::net::interface::attach_tap;
 use vrnic_testdriver::namespace::Namespace;
 use vrnic_testdriver::qp::Setup;
 
-use super::{iwarp, large};
+use super::{SEGMENT, large};
 use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
@@ -28,6 +28,15 @@ const FRAME: usize = 4170;
 /// The MTU of the bridge.
 const BRIDGE_MTU: u32 = 4200;
 
+/// Kinds of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Messages {
+    /// Packets of RoCE.
+    Packets,
+    /// Segments of TCP.
+    Iwarp,
+}
+
 /// Measures the ways through the host, or prints why this machine does not support them.
 ///
 /// # Errors
@@ -35,7 +44,8 @@ const BRIDGE_MTU: u32 = 4200;
 pub(super) fn measure(
     report: &mut Report,
     daemon: &Path,
-    Runs { repeats, span }: Runs,
+    messages: Messages,
+    runs: Runs,
 ) -> anyhow::Result<()> {
     let (Some(host), Some(peer)) = (Namespace::new(), Namespace::new()) else { return Ok(()) };
     // A thread stays in the namespace that it has entered.
@@ -43,32 +53,42 @@ pub(super) fn measure(
         let measured = scope.spawn(|| {
             host.enter()?;
             for (headers, name) in [(true, "TAP, joined"), (false, "TAP, single")] {
-                daemons(report, &host, daemon, headers, name, Runs { repeats, span })?;
+                let bridge = Bridge::new(&host);
+                let rig = daemons(daemon, headers)?;
+                let (mut pair, kind) = match messages {
+                    Messages::Packets => (Pair::with(&rig, Setup::default()), "packets"),
+                    Messages::Iwarp => (Pair::in_stream(&rig, SEGMENT), "iWARP"),
+                };
+                large(report, &mut pair, &format!("{kind}, {name}"), runs);
+                drop((pair, rig, bridge));
             }
-            let most = |run: &dyn Fn() -> anyhow::Result<f64>| {
-                (0..repeats).try_fold(0f64, |most, _| anyhow::Ok(most.max(run()?)))
-            };
-            let relay = most(&|| relay(&host, span))?;
-            report.figure("bare frames through TAP and bridge, GB/s", relay / 1e9);
-            let tcp = most(&|| tcp(&host, &peer, span))?;
-            report.figure("TCP over veth, MTU 9000, GB/s", tcp / 1e9);
+            if messages == Messages::Packets {
+                let relay = most(runs, |span| relay(&host, span))?;
+                report.figure("bare frames through TAP and bridge, GB/s", relay / 1e9);
+            }
+            let rate = most(runs, |span| tcp(&host, &peer, Link::CLEAN, span))?;
+            report.figure("TCP over veth, MTU 9000, GB/s", rate / 1e9);
+            if messages == Messages::Iwarp && may_lose(&host) {
+                let rate = most(runs.of_losses(), |span| tcp(&host, &peer, Link::LOSSY, span))?;
+                report.figure("TCP over veth, segments of 4,096 bytes, 1 % loss, GB/s", rate / 1e9);
+            }
             Ok(())
         });
         join(measured)?
     })
 }
 
-/// Measures two daemons whose TAP devices are ports of a bridge. With headers, packets of a
-/// connection pass the kernel as one datagram.
-fn daemons(
-    report: &mut Report,
-    host: &Namespace,
-    daemon: &Path,
-    headers: bool,
-    name: &str,
-    runs: Runs,
-) -> anyhow::Result<()> {
-    let _bridge = Bridge::new(host);
+/// Returns the best of several runs.
+fn most(
+    Runs { repeats, span }: Runs,
+    run: impl Fn(Duration) -> anyhow::Result<f64>,
+) -> anyhow::Result<f64> {
+    (0..repeats).try_fold(0f64, |most, _| anyhow::Ok(most.max(run(span)?)))
+}
+
+/// Starts two daemons whose TAP devices are ports of a bridge. With headers, frames of a connection
+/// pass the kernel as one.
+fn daemons(daemon: &Path, headers: bool) -> anyhow::Result<Rig> {
     let taps = [tap("left", headers)?, tap("right", headers)?];
     for tap in &taps {
         // The daemons inherit it.
@@ -76,12 +96,7 @@ fn daemons(
     }
     let uplinks = taps.each_ref().map(|tap| format!("name=up,fd={}", tap.as_raw_fd()));
     let args = uplinks.each_ref().map(|uplink| ["--uplink", uplink.as_str()]);
-    let rig = Rig::two_daemons(daemon, args.each_ref().map(|args| args.as_slice()))?;
-    drop(taps);
-    let mut pair = Pair::with(&rig, Setup::default());
-    large(report, &mut pair, &format!("packets, {name}"), runs);
-    iwarp::way(report, &rig, name, runs);
-    Ok(())
+    Rig::two_daemons(daemon, args.each_ref().map(|args| args.as_slice()))
 }
 
 /// A bridge with two TAP devices, which is removed on drop.
@@ -153,15 +168,54 @@ fn tap(name: &str, headers: bool) -> anyhow::Result<File> {
     Ok(device)
 }
 
+/// A link between two namespaces.
+#[derive(Clone, Copy)]
+struct Link {
+    mtu: u32,
+    /// True if one in a hundred segments is lost in both directions.
+    loses: bool,
+}
+
+impl Link {
+    const CLEAN: Self = Self { mtu: 9000, loses: false };
+    /// With 4,096 bytes in a segment, like those of the daemons: the kernel's TCP uses timestamps.
+    const LOSSY: Self = Self { mtu: 4096 + 52, loses: true };
+
+    /// Makes the link.
+    fn make(self, host: &Namespace, peer: &Namespace) {
+        let mtu = self.mtu;
+        host.run(&format!(
+            "ip link add near mtu {mtu} type veth peer name far mtu {mtu} netns {} && \
+             ip addr add 10.99.0.1/24 dev near && ip link set near up",
+            peer.name()
+        ));
+        peer.run("ip addr add 10.99.0.2/24 dev far && ip link set far up");
+        if self.loses {
+            // Each segment is lost by itself, and none as a part of a longer one.
+            for (end, name) in [(host, "near"), (peer, "far")] {
+                end.run(&format!("ip link set {name} gso_max_segs 1 && {LOSE}"));
+            }
+        }
+    }
+}
+
+/// Loses one in a hundred received packets.
+const LOSE: &str = "iptables -A INPUT -m statistic --mode random --probability 0.01 -j DROP";
+
+/// Returns whether packets can be lost on purpose, or prints why not.
+fn may_lose(host: &Namespace) -> bool {
+    let undo = LOSE.replace("-A", "-D");
+    let able = host.try_run(&format!("{LOSE} && {undo}"));
+    if let Err(error) = &able {
+        eprintln!("TCP with losses is not measured: iptables: {error}");
+    }
+    able.is_ok()
+}
+
 /// Returns the bytes per second of one TCP connection between two namespaces.
-fn tcp(host: &Namespace, peer: &Namespace, span: Duration) -> anyhow::Result<f64> {
+fn tcp(host: &Namespace, peer: &Namespace, link: Link, span: Duration) -> anyhow::Result<f64> {
     const ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 99, 0, 2), 5201);
-    host.run(&format!(
-        "ip link add near mtu 9000 type veth peer name far mtu 9000 netns {} && \
-         ip addr add 10.99.0.1/24 dev near && ip link set near up",
-        peer.name()
-    ));
-    peer.run("ip addr add 10.99.0.2/24 dev far && ip link set far up");
+    link.make(host, peer);
     let rate = std::thread::scope(|scope| {
         let listener = join(scope.spawn(|| {
             peer.enter()?;
@@ -189,6 +243,11 @@ fn tcp(host: &Namespace, peer: &Namespace, span: Duration) -> anyhow::Result<f64
         Ok(bytes / start.elapsed().as_secs_f64())
     });
     host.run("ip link del near");
+    if link.loses {
+        for end in [host, peer] {
+            end.run(&LOSE.replace("-A", "-D"));
+        }
+    }
     rate
 }
 

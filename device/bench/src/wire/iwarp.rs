@@ -3,14 +3,12 @@
 
 use std::path::Path;
 
-use super::{large, lose, measure_pair};
+use super::host::{self, Messages};
+use super::{SEGMENT, Trunk, large, measure_pair};
 use crate::latency;
 use crate::rate::{self, Kind, Runs};
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
-
-/// Bytes of a TCP segment, as many as a packet has of a path MTU of 4,096.
-const SEGMENT: u16 = 4096;
 
 /// Measures two queue pairs of one daemon whose connection is within the daemon, in turns with two
 /// that are connected by RoCE.
@@ -48,28 +46,17 @@ pub(crate) fn pairs(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::R
     Ok(())
 }
 
-/// Measures a trunk between two daemons without losses, and then with the loss of one in a hundred
-/// frames. `vrnic` is the command, `controls` are the sockets of the daemons.
+/// Measures messages between two daemons: over a trunk, without losses and then with the loss of
+/// one in a hundred frames, and through TAP devices.
 ///
 /// # Errors
-/// When the command fails.
-pub(super) fn trunk(
-    report: &mut Report,
-    rig: &Rig,
-    (vrnic, controls): (&Path, &[String]),
-    runs: Runs,
-) -> anyhow::Result<()> {
-    let mut pair = Pair::in_stream(rig, SEGMENT);
+/// When a daemon does not come up, or the command `vrnic` fails.
+pub(crate) fn between(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
+    let trunk = Trunk::start(daemon)?;
+    let mut pair = Pair::in_stream(&trunk.rig, SEGMENT);
     measure_pair(report, &mut pair, "iWARP, trunk", runs)?;
-    for control in controls {
-        lose(vrnic, control)?;
-    }
-    large(report, &mut pair, "iWARP, trunk, 1 % loss", runs);
-    Ok(())
-}
-
-/// Measures long messages over this way between two daemons.
-pub(super) fn way(report: &mut Report, rig: &Rig, name: &str, runs: Runs) {
-    let mut pair = Pair::in_stream(rig, SEGMENT);
-    large(report, &mut pair, &format!("iWARP, {name}"), runs);
+    trunk.lose(daemon)?;
+    large(report, &mut pair, "iWARP, trunk, 1 % loss", runs.of_losses());
+    drop((pair, trunk));
+    host::measure(report, daemon, Messages::Iwarp, runs)
 }

@@ -5,7 +5,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`iwarp`] | messages in TCP connections, also within a daemon |
+//! | [`iwarp`] | messages in TCP connections, within a daemon and between two |
 //! | [`host`] | TAP devices on a bridge, and the limits of the host's network stack |
 
 mod host;
@@ -21,6 +21,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
+use self::host::Messages;
 use crate::latency;
 use crate::rate::Runs;
 use crate::report::Report;
@@ -30,6 +31,8 @@ use crate::yardstick;
 /// Sizes of messages in bytes, and the number of outstanding requests of each size.
 const SIZES: [(u32, u32); 3] = [(8, 128), (4096, 128), LARGE];
 const LARGE: (u32, u32) = (64 << 10, 32);
+/// Bytes of a TCP segment, as many as a packet has of a path MTU of 4,096.
+const SEGMENT: u16 = 4096;
 /// Number of requests for each completion.
 const BATCH: u32 = 4;
 /// Time between two polls of the CQ.
@@ -45,7 +48,7 @@ pub(crate) fn measure(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow:
     way(report, &one, "one daemon", runs)?;
     drop(one);
     trunk(report, daemon, runs)?;
-    host::measure(report, daemon, runs)?;
+    host::measure(report, daemon, Messages::Packets, runs)?;
     let Runs { repeats, span } = runs;
     let (mut bytes, mut round) = (0f64, f64::INFINITY);
     for _ in 0..repeats {
@@ -59,24 +62,43 @@ pub(crate) fn measure(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow:
 
 /// Measures a trunk, without losses and with the loss of one in a hundred packets.
 fn trunk(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
-    let folder = TempDir::new()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let [listen, connect] =
-        ["listen", "connect"].map(|end| format!("name=up,{end}={}", path("trunk")));
-    let controls = ["left", "right"].map(path);
-    let rig = Rig::two_daemons(
-        daemon,
-        [
-            &["--uplink", &listen, "--control", &controls[0]],
-            &["--uplink", &connect, "--control", &controls[1]],
-        ],
-    )?;
-    way(report, &rig, "trunk", runs)?;
-    // The losses that this begins with stay.
-    iwarp::trunk(report, &rig, (&daemon.with_file_name("vrnic"), &controls), runs)?;
-    let mut pair = Pair::with(&rig, Setup::default());
+    let trunk = Trunk::start(daemon)?;
+    way(report, &trunk.rig, "trunk", runs)?;
+    trunk.lose(daemon)?;
+    let mut pair = Pair::with(&trunk.rig, Setup::default());
     large(report, &mut pair, "packets, trunk, 1 % loss", runs);
     Ok(())
+}
+
+/// Two daemons with a trunk between them.
+struct Trunk {
+    rig: Rig,
+    /// The control sockets.
+    controls: [String; 2],
+    _folder: TempDir,
+}
+
+impl Trunk {
+    fn start(daemon: &Path) -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let [listen, connect] =
+            ["listen", "connect"].map(|end| format!("name=up,{end}={}", path("trunk")));
+        let controls = ["left", "right"].map(path);
+        let rig = Rig::two_daemons(
+            daemon,
+            [
+                &["--uplink", &listen, "--control", &controls[0]],
+                &["--uplink", &connect, "--control", &controls[1]],
+            ],
+        )?;
+        Ok(Self { rig, controls, _folder: folder })
+    }
+
+    /// Lets both daemons lose one in a hundred packets that their functions send.
+    fn lose(&self, daemon: &Path) -> anyhow::Result<()> {
+        self.controls.iter().try_for_each(|control| lose(&daemon.with_file_name("vrnic"), control))
+    }
 }
 
 /// Lets a daemon lose one in a hundred packets that its functions send.
