@@ -5,10 +5,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 /// `IFF_TAP` and `IFF_NO_PI` (linux/if_tun.h).
 const TAP: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI;
+
+/// Size in bytes of the receive buffer of a packet socket. The kernel's default is less than the
+/// window of one TCP connection.
+const PACKET_BUFFER: usize = 8 << 20;
 
 /// Queries the kernel about interfaces.
 #[derive(Debug)]
@@ -146,6 +151,8 @@ pub fn open_packet(index: u32) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // With protocol 0 it receives nothing before it is bound to the interface.
     let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    // Without CAP_NET_ADMIN the buffer keeps the kernel's default length, and loses more frames.
+    let _shorter = set_socket_recv_buffer_size_force(&socket, PACKET_BUFFER);
     let index = libc::c_int::try_from(index).map_err(io::Error::other)?;
     for option in [libc::PACKET_AUXDATA, libc::PACKET_VNET_HDR, libc::PACKET_IGNORE_OUTGOING] {
         set_packet_option(&socket, option, &1)?;
