@@ -22,7 +22,7 @@ const BACKLOG: i32 = 64;
 pub(crate) enum Answer {
     /// It accepts, and keeps the connection until its peer ends it.
     Keep,
-    /// It rejects.
+    /// It rejects, and sends the private data of the request back.
     Reject,
     /// It destroys the identifier.
     Destroy,
@@ -56,6 +56,12 @@ impl Answer {
     /// Returns the private data of a request that asks for this answer.
     pub(crate) fn request(self) -> Vec<u8> {
         vec![self as u8]
+    }
+
+    /// The same with more private data, of which there are `len` bytes in all.
+    pub(crate) fn request_of(self, len: u8) -> Vec<u8> {
+        let more = (1..len).map(|at| at.wrapping_mul(7));
+        [self as u8].into_iter().chain(more).collect()
     }
 
     fn of(request: &Request) -> Self {
@@ -95,7 +101,10 @@ impl Server {
         let answer = Answer::of(&request);
         match answer {
             // The peer may have gone in the meantime.
-            Answer::Reject => drop(request.reject(&[answer as u8])),
+            Answer::Reject => {
+                let reason = request.private().to_vec();
+                drop(request.reject(&reason));
+            }
             Answer::Destroy => request.destroy()?,
             Answer::Silence => self.silent.push((request, Instant::now())),
             _ => self.accept(request, answer)?,

@@ -27,6 +27,9 @@ const OUTCOME: Duration = Duration::from_secs(20);
 /// Time in which a round has ended.
 const ROUND: Duration = Duration::from_secs(40);
 
+/// Lengths of the private data of rejections.
+const REASONS: [u8; 5] = [1, 2, 20, 64, 196];
+
 /// The server, and how often.
 #[derive(Debug, Args)]
 pub(crate) struct Connect {
@@ -82,6 +85,34 @@ pub(crate) fn run(options: &Connect) -> Result<()> {
     }
     ensure!(left[0].news(OUTCOME)? == Some(News::Established), "no connection at the end");
     println!("ok {counts:?}");
+    Ok(())
+}
+
+/// A server of `vrnic-stress answer` that rejects.
+#[derive(Debug, Args)]
+pub(crate) struct Reject {
+    /// Its address.
+    address: Ipv4Addr,
+    /// Its port.
+    #[arg(long, default_value_t = 7174)]
+    port: u16,
+}
+
+/// Is rejected with private data of several lengths.
+pub(crate) fn rejected(options: &Reject) -> Result<()> {
+    let to = SocketAddrV4::new(options.address, options.port);
+    let common = Common::new()?;
+    for len in REASONS {
+        let request = Answer::Reject.request_of(len);
+        let qp = common.qp()?;
+        let id = Connection::resolved(to)?;
+        id.connect(wishes(qp.number(), &request))?;
+        let news = id.news(OUTCOME)?.context("a request has no answer")?;
+        ensure!(news == News::Rejected(request), "{len} bytes: {news:?}");
+        id.destroy().map_err(|(_, error)| error)?;
+        destroy(Some(qp))?;
+    }
+    println!("ok {} rejections", REASONS.len());
     Ok(())
 }
 

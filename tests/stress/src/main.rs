@@ -38,7 +38,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use answer::Serve;
-use connect::Connect;
+use connect::{Connect, Reject};
 use kill::Kill;
 use listen::Listen;
 use starve::Starve;
@@ -67,7 +67,9 @@ enum Command {
     /// Connect queue pairs of iWARP by several identifiers at the same time, and end all of it in
     /// any order. Prints what happened.
     Connect(Connect),
-    /// Answer the connections of `connect`, as they ask for it, until killed.
+    /// Be rejected by `answer`, with private data of several lengths, on any device of iWARP.
+    Reject(Reject),
+    /// Answer the connections of `connect` and `reject`, as they ask for it, until killed.
     Answer(Serve),
     /// Listen, connect from this very process, and end the listener while connections come. Those
     /// that were accepted must stay. Prints their number.
@@ -93,6 +95,7 @@ fn execute(command: &Command) -> Result<()> {
         Command::Outlive => outlive::run(),
         Command::Starve(starve) => starve.run(),
         Command::Connect(options) => connect::run(options),
+        Command::Reject(options) => connect::rejected(options),
         Command::Answer(options) => answer::run(options),
         Command::Listen(options) => listen::run(options),
     }

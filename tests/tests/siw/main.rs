@@ -11,14 +11,14 @@ mod network;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::siw;
 use vrnic_tests::storage::{attach, detach, write_and_read};
-use vrnic_tests::talk::SHORT;
+use vrnic_tests::talk::{SHORT, listens, stop};
 
 use ends::{Server, run};
 
@@ -99,7 +99,20 @@ fn cases(server: Server) -> Vec<Case> {
     });
     let large = Case::new(format!("MTU 9000 {way}"), move |pair: &mut Pair| large(pair, server));
     let blocks = Case::new(format!("NVMe {way}"), move |pair: &mut Pair| blocks(pair, server));
-    tools.chain([lossy, large, blocks]).collect()
+    let rejections =
+        Case::new(format!("rejections {way}"), move |pair: &mut Pair| rejections(pair, server));
+    tools.chain([rejections, lossy, large, blocks]).collect()
+}
+
+/// The server rejects, with private data.
+fn rejections(pair: &Pair, server: Server) -> Result<()> {
+    let (server, client) = server.ends(pair)?;
+    let answering = server.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
+    listens(server)?;
+    let call = format!("modprobe rdma_ucm; exec vrnic-stress reject {}", server.ip());
+    let said = client.check(&call, SHORT);
+    let answered = stop(answering)?;
+    said.with_context(|| answered.stderr).map(drop)
 }
 
 /// Attaches a disk of the server, and uses it.
