@@ -1,0 +1,51 @@
+//! Connections of iWARP without CRCs: between two daemons, and with siw, which asks for none.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::siw;
+use vrnic_tests::talk::connect;
+
+/// A server, and a client that has the server's address behind it.
+const TOOLS: [(&str, &str); 4] = [
+    ("rping -V -C 10 -S 60000 -s", "rping -V -C 10 -S 60000 -c -a"),
+    ("ib_send_bw -R -F -n 200", "ib_send_bw -R -F -n 200"),
+    ("ib_write_bw -R -F -n 200", "ib_write_bw -R -F -n 200"),
+    ("ib_read_bw -R -F -n 200", "ib_read_bw -R -F -n 200"),
+];
+
+fn main() -> ExitCode {
+    let files = match siw::file() {
+        Ok(file) => Vec::from_iter(file),
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut cases = vec![Case::new("between_daemons", |pair: &mut Pair| {
+        TOOLS.into_iter().try_for_each(|tool| run(pair, tool, false))
+    })];
+    if !files.is_empty() {
+        cases.push(Case::new("to_siw", |pair: &mut Pair| {
+            siw::create(&pair.b)?;
+            TOOLS.into_iter().try_for_each(|tool| run(pair, tool, false))
+        }));
+        // perftest's client does not run on siw.
+        cases.push(Case::new("from_siw", |pair: &mut Pair| {
+            siw::create(&pair.b)?;
+            run(pair, TOOLS[0], true)
+        }));
+    }
+    let daemon = ["--mpa-crc", "asked"].map(str::to_owned).to_vec();
+    let personality = Transport::Iwarp;
+    harness::main(Options { personality, apart: true, files, daemon, ..Options::default() }, cases)
+}
+
+/// Runs a tool with its server in guest b, or in guest a.
+fn run(pair: &Pair, (serve, call): (&str, &str), back: bool) -> Result<()> {
+    let (server, client) = if back { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
+    connect((server, serve), (client, &format!("{call} {}", server.ip()))).map(drop)
+}
