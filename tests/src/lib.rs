@@ -18,6 +18,7 @@
 //! | [`nfs`] | files of one guest that another one mounts, by NFS over RDMA |
 //! | [`siw`] | the kernel's software iWARP in place of a guest's adapter |
 //! | [`rails`] | one of several devices of a guest |
+//! | [`rules`] | rules of the daemon for faults of packets |
 //! | [`script`] | the scripts of the repository |
 //! | [`storage`] | a disk of one guest that the other uses |
 //!
@@ -37,6 +38,8 @@
 //! | `interop` | an adapter and the kernel's software device (rxe), in both directions |
 //! | `iwarp` | adapters of iWARP, and programs that connect by their TCP |
 //! | `iwarp_more` | more programs over iWARP, and many connections; by name only |
+//! | `iwarp_races` | connections of iWARP that many threads begin and end, in guests with two processors |
+//! | `iwarp_plain` | iWARP without CRCs, between daemons and with siw; by name only |
 //! | `siw` | adapters of iWARP and the kernel's software iWARP, in both directions; by name only |
 //! | `iwarp_nfs` | NFS over iWARP, between adapters and with siw; in the image of `apps` |
 //! | `hotplug` | adapters that are plugged into running machines |
@@ -63,6 +66,7 @@ pub mod health;
 pub mod kverbs;
 pub mod nfs;
 pub mod rails;
+pub mod rules;
 pub mod script;
 pub mod shell;
 pub mod siw;

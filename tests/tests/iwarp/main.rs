@@ -22,12 +22,18 @@ use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::rules;
 use vrnic_tests::talk::{
     LONG, PCI, SHORT, connect, describes, hears_fatal, listens, netdev_up, recovers, registration,
     reload, said, settles, stop, watch,
 };
 
 fn main() -> ExitCode {
+    let apart = std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire");
+    let (daemon, of_one_daemon) = match apart {
+        true => (Vec::new(), Vec::new()),
+        false => (rules::arguments(), vec![Case::new("messages_are_copied", copied)]),
+    };
     let own = vec![
         Case::new("device", device),
         Case::new("node_description", |pair| describes(&pair.a)),
@@ -48,6 +54,7 @@ fn main() -> ExitCode {
     ];
     let cases = [
         own,
+        of_one_daemon,
         conformance::cases(),
         storage::cases(),
         networks::cases(),
@@ -56,7 +63,7 @@ fn main() -> ExitCode {
     ];
     harness::main_with_modules(
         &[&networks::MODULES[..], &sockets::MODULES].concat(),
-        Options { personality: Transport::Iwarp, ..Options::default() },
+        Options { personality: Transport::Iwarp, daemon, ..Options::default() },
         cases.into_iter().flatten().collect(),
     )
 }
@@ -121,6 +128,26 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
         empty(guest)?;
     }
     Ok(())
+}
+
+/// Guests of one daemon exchange messages by a copy: rules that hit
+/// each packet hit none.
+fn copied(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+    let client = pair.a.agent().start(&call)?;
+    transfers(pair)?;
+    for function in ["function=a", "function=b"] {
+        rules::fault(pair, &["add", "duplicate", function, "prob=1"])?;
+    }
+    transfers(pair)?;
+    let hits = rules::hits(pair)?;
+    rules::fault(pair, &["clear"])?;
+    stop(client)?;
+    stop(server)?;
+    ensure!(hits == [0, 0], "messages were sent in packets: {hits:?}");
+    settles(&pair.b, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
 }
 
 /// Programs can be killed in the middle of a transfer, and their peers learn of it.

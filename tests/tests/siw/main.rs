@@ -16,6 +16,7 @@ use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::rules;
 use vrnic_tests::siw;
 use vrnic_tests::storage::{attach, detach, write_and_read};
 use vrnic_tests::talk::{SHORT, listens, stop};
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let daemon = vec!["--control".to_owned(), network::control()];
+    let daemon = rules::arguments();
     let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).collect();
     harness::main(
         Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },

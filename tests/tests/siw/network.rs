@@ -2,9 +2,9 @@
 //! by the kernel of guest b.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::rules::{fault, hits};
 use vrnic_tests::talk::SHORT;
 
 /// The module of the kernel that loses packets on purpose.
@@ -13,30 +13,22 @@ pub(crate) const MODULES: [&str; 1] = ["sch_netem"];
 /// Rules of the daemon for what the adapter sends.
 const FAULTS: [&str; 3] = ["drop", "duplicate", "reorder"];
 
-/// Returns the path of the daemon's control socket.
-pub(crate) fn control() -> String {
-    let file = format!("vrnic-siw-{}", std::process::id());
-    std::env::temp_dir().join(file).display().to_string()
-}
-
 /// Calls `run` while 1 % of the packets are lost and 1 % are doubled in each direction, and some
 /// arrive out of order. Fails if there was no fault of one of these kinds.
 pub(crate) fn bad(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
     netem(pair, "loss random 1% duplicate 1% delay 2ms reorder 90%")?;
     for action in FAULTS {
-        faults(pair, &["add", action, "function=a", "prob=0.01"])?;
+        fault(pair, &["add", action, "function=a", "prob=0.01"])?;
     }
     let result = run();
-    let (shown, listed) = (cleared(pair)?, faults(pair, &["list", "--json"])?);
-    faults(pair, &["clear"])?;
+    let (shown, hits) = (cleared(pair)?, hits(pair)?);
+    fault(pair, &["clear"])?;
     result?;
     let dropped = shown.split_once("(dropped ").and_then(|(_, rest)| rest.split_once(','));
     let (dropped, _) = dropped.with_context(|| format!("no count in: {shown}"))?;
     ensure!(dropped.parse::<u32>()? > 3, "siw's packets were not lost: {shown}");
-    let rules: Value = serde_json::from_str(&listed)?;
-    let rules = rules["rules"].as_array().context(listed.clone())?;
-    let hit = rules.iter().filter(|rule| rule["hit"].as_u64() > Some(3)).count();
-    ensure!(hit == FAULTS.len(), "the adapter's packets had too few faults: {listed}");
+    let enough = hits.len() == FAULTS.len() && hits.iter().all(|hit| *hit > 3);
+    ensure!(enough, "the adapter's packets had too few faults: {hits:?}");
     Ok(())
 }
 
@@ -52,10 +44,4 @@ fn netem(pair: &Pair, does: &str) -> Result<()> {
 /// Gives the network card of guest b its own queue again. Returns the statistics of the other.
 fn cleared(pair: &Pair) -> Result<String> {
     pair.b.check("tc -s qdisc show dev eth0 root; tc qdisc del dev eth0 root", SHORT)
-}
-
-/// Runs `vrnic fault` with these arguments.
-fn faults(pair: &Pair, arguments: &[&str]) -> Result<String> {
-    let control = control();
-    pair.monitor(&[&["--control", &control, "fault"], arguments].concat())
 }

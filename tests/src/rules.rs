@@ -1,0 +1,30 @@
+//! Rules of the daemon for faults of packets, which are added by its control socket.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use vrnic_qemu::pair::Pair;
+
+/// Returns the path of the control socket of the daemons of this process.
+fn control() -> String {
+    let file = format!("vrnic-control-{}", std::process::id());
+    std::env::temp_dir().join(file).display().to_string()
+}
+
+/// Returns the arguments of a daemon that has a control socket. Only one daemon can have it.
+#[must_use]
+pub fn arguments() -> Vec<String> {
+    vec!["--control".to_owned(), control()]
+}
+
+/// Runs `vrnic fault` with these arguments.
+pub fn fault(pair: &Pair, arguments: &[&str]) -> Result<String> {
+    pair.monitor(&[&["--control", &control(), "fault"], arguments].concat())
+}
+
+/// Returns the number of packets that each rule has hit.
+pub fn hits(pair: &Pair) -> Result<Vec<u64>> {
+    let listed = fault(pair, &["list", "--json"])?;
+    let rules: Value = serde_json::from_str(&listed)?;
+    let rules = rules["rules"].as_array().with_context(|| listed.clone())?;
+    Ok(rules.iter().filter_map(|rule| rule["hit"].as_u64()).collect())
+}
