@@ -186,18 +186,21 @@ impl Connections {
     }
 
     /// Ends the connection of a queue pair that is about to be destroyed: its owner is told the
-    /// last event. The socket is kept until [`Self::release`].
+    /// last event. The socket is kept until [`Detached`] is dropped.
     pub(crate) fn close(&self, qpn: Qpn) {
         if let Some(endpoint) = self.endpoints.get(qpn) {
             endpoint.0.close();
         }
     }
 
-    /// Lets go of the connection of a queue pair that was destroyed.
-    pub(crate) fn release(&self, qpn: Qpn) {
-        if let Some(endpoint) = self.endpoints.get(qpn) {
-            self.forget(qpn, &endpoint.0);
+    /// Takes the connection that was closed from a queue pair which is about to be destroyed. When
+    /// that is done another queue pair may have the number at once, and a connection.
+    pub(crate) fn detach(&self, qpn: Qpn) -> Detached {
+        let endpoint = self.endpoints.get(qpn);
+        if let Some(endpoint) = &endpoint {
+            self.endpoints.remove(qpn, endpoint);
         }
+        Detached(endpoint)
     }
 
     /// Makes an endpoint that of a queue pair, in place of one that has ended.
@@ -233,6 +236,18 @@ impl Connections {
         let endpoint = self.offers.get(number).ok_or(ENOENT)?;
         self.offers.remove(number, &endpoint);
         Ok(endpoint.0)
+    }
+}
+
+/// The connection of a queue pair that is being destroyed. To be dropped when the adapter does not
+/// have it any more: the socket keeps its addresses from others.
+pub(crate) struct Detached(Option<EndpointRef>);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        if let Some(endpoint) = &self.0 {
+            endpoint.0.release();
+        }
     }
 }
 

@@ -130,18 +130,18 @@ pub(super) fn destroy(
     qp: &crate::rdma::qp::Qp<Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
-    if let Some(connections) = ctx.connections() {
+    let connection = ctx.connections().map(|connections| {
         // The connection manager gives its reference back when it has got the last event.
         qp.references.end(|| connections.close(qp.qpn));
-    }
+        connections.detach(qp.qpn)
+    });
+    // When this has succeeded another queue pair may have the number.
     ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
         if ctx.connections().is_some() {
             qp.references.resume();
         }
     })?;
-    if let Some(connections) = ctx.connections() {
-        connections.release(qp.qpn);
-    }
+    drop(connection);
     ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {

@@ -39,6 +39,7 @@
 //! | `iwarp` | adapters of iWARP, and programs that connect by their TCP |
 //! | `iwarp_more` | more programs over iWARP, and many connections; by name only |
 //! | `iwarp_races` | connections of iWARP that many threads begin and end, in guests with two processors |
+//! | `iwarp_numbers` | numbers of QPs that are used again at once |
 //! | `iwarp_plain` | iWARP without CRCs, between daemons and with siw; by name only |
 //! | `siw` | adapters of iWARP and the kernel's software iWARP, in both directions; by name only |
 //! | `iwarp_nfs` | NFS over iWARP, between adapters and with siw; in the image of `apps` |

@@ -14,6 +14,7 @@
 //! | [`answer`] | their server |
 //! | [`common`] | what their queue pairs need |
 //! | [`listen`] | a listener that ends while connections come |
+//! | [`renumber`] | queue pairs whose numbers are used again |
 //! | [`loopback`] | a queue pair that is connected to itself |
 //! | [`child`] | child processes; has `unsafe` |
 //! | [`heap`] | a heap that runs out of memory; has `unsafe` |
@@ -28,6 +29,7 @@ mod kill;
 mod listen;
 mod loopback;
 mod outlive;
+mod renumber;
 mod starve;
 mod threads;
 mod workload;
@@ -41,6 +43,7 @@ use answer::Serve;
 use connect::{Connect, Reject};
 use kill::Kill;
 use listen::Listen;
+use renumber::Renumber;
 use starve::Starve;
 use workload::Hold;
 
@@ -74,6 +77,9 @@ enum Command {
     /// Listen, connect from this very process, and end the listener while connections come. Those
     /// that were accepted must stay. Prints their number.
     Listen(Listen),
+    /// Create, connect and destroy queue pairs by more threads than the adapter has queue pairs.
+    /// Prints their number.
+    Renumber(Renumber),
 }
 
 fn main() -> ExitCode {
@@ -98,5 +104,6 @@ fn execute(command: &Command) -> Result<()> {
         Command::Reject(options) => connect::rejected(options),
         Command::Answer(options) => answer::run(options),
         Command::Listen(options) => listen::run(options),
+        Command::Renumber(options) => renumber::run(options),
     }
 }

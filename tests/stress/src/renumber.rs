@@ -1,0 +1,79 @@
+//! Queue pairs of iWARP whose numbers are used again at once: threads create, connect and destroy
+//! them, on an adapter that has few.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Args;
+
+use crate::answer::Answer;
+use crate::common::Common;
+use vrnic_verbs::cm::{Connection, Wishes};
+use vrnic_verbs::qp::Qp;
+
+/// Threads. There should be fewer queue pairs.
+const THREADS: u32 = 4;
+/// Time for which a connection must stay that nobody ends.
+const STAYS: Duration = Duration::from_millis(2);
+/// Time in which another thread destroys a queue pair.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The server, and how long.
+#[derive(Debug, Args)]
+pub(crate) struct Renumber {
+    /// Address of `vrnic-stress answer`.
+    address: Ipv4Addr,
+    /// Its port.
+    #[arg(long, default_value_t = 7174)]
+    port: u16,
+    /// Seconds.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+}
+
+/// Has threads create, connect and destroy queue pairs. The end of one harms no other one.
+pub(crate) fn run(options: &Renumber) -> Result<()> {
+    let to = SocketAddrV4::new(options.address, options.port);
+    let (common, end) = (Common::new()?, Instant::now() + Duration::from_secs(options.seconds));
+    let all = thread::scope(|scope| -> Result<u32> {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| one(&common, to, end))).collect();
+        let joined = |thread: thread::ScopedJoinHandle<'_, Result<u32>>| {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))?
+        };
+        threads.into_iter().try_fold(0, |sum, thread| Ok(sum + joined(thread)?))
+    })?;
+    println!("ok {all} queue pairs");
+    Ok(())
+}
+
+fn one(common: &Common, to: SocketAddrV4, end: Instant) -> Result<u32> {
+    // The server does not answer, so that a connection has no news before it is ended.
+    let (mut count, private) = (0, Answer::Silence.request());
+    while Instant::now() < end {
+        let id = Connection::resolved(to)?;
+        let qp = next(common)?;
+        let wishes = Wishes { qpn: qp.number(), srq: false, depth: 1, private: &private };
+        id.connect(wishes).context("a new queue pair")?;
+        let news = id.news(STAYS)?;
+        ensure!(news.is_none(), "{news:?} after {count}: the connection of another one has ended");
+        qp.destroy().map_err(|(_, error)| error)?;
+        id.destroy().map_err(|(_, error)| error)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Creates a queue pair, as soon as there is one.
+fn next(common: &Common) -> io::Result<Qp> {
+    let start = Instant::now();
+    loop {
+        match common.qp() {
+            Err(error) if start.elapsed() > PATIENCE => return Err(error),
+            Err(_) => thread::yield_now(),
+            made => return made,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Adapters of iWARP with few queue pairs, so that a number is used again at once.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::census::Census;
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::talk::{LONG, SHORT, listens, stop};
+
+fn main() -> ExitCode {
+    let daemon = ["--limit", "qp=3"].map(str::to_owned).to_vec();
+    let personality = Transport::Iwarp;
+    let options = Options { personality, cpus: 2, daemon, ..Options::default() };
+    let case = Case::new("numbers_of_queue_pairs_are_used_again_at_once", |pair| again(pair));
+    harness::main(options, vec![case])
+}
+
+/// The end of a queue pair does not end the connection of another one that has got its number.
+fn again(pair: &Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
+    listens(&pair.b)?;
+    let call = format!("modprobe rdma_ucm; exec vrnic-stress renumber {}", pair.b.ip());
+    let said = pair.a.check(&call, LONG);
+    let server = stop(server)?;
+    let said = said.with_context(|| server.stderr)?;
+    eprintln!("{}", said.trim());
+    ensure!(said.starts_with("ok "), "{said}");
+    before.unchanged_within(pair, &pair.a, SHORT).context("something is left")
+}
