@@ -22,6 +22,7 @@ pub(super) fn drain(
     mut is_urgent: impl FnMut() -> bool,
 ) {
     adapters.iter().for_each(|hosted| hosted.close());
+    tracing::info!("no more work requests begin");
     let busy = || adapters.iter().map(|hosted| hosted.busy_qps()).sum();
     match wait(busy, limit, &mut is_urgent) {
         Wait::Over => tracing::info!("all work requests that had begun have ended"),
