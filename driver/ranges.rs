@@ -14,13 +14,14 @@ use kernel::{
 
 use crate::hw::p2p::PeerMemory;
 
-/// The owner of a range that a process still has mapped, but that belongs to no queue pair.
-const MAPPED: u32 = NONE - 1;
+/// The owner of a range that belongs to no queue pair, but is not free: its queue pair is being
+/// destroyed, or a process still has it mapped.
+const HELD: u32 = NONE - 1;
 
 /// The queue pairs that have the ranges.
 #[pin_data]
 pub(crate) struct Ranges {
-    /// By the number of the range: the number of a queue pair, [`MAPPED`], or [`NONE`] for a free
+    /// By the number of the range: the number of a queue pair, [`HELD`], or [`NONE`] for a free
     /// range.
     owners: [Atomic<u32>; RANGES as usize],
     /// Device memory of processes in which ranges have their packet memory. It stays allocated
@@ -62,9 +63,31 @@ impl Ranges {
     /// Takes a range from the queue pair of a process. It is free when its lease has gone. Nothing
     /// is moved into its packet memory any more.
     pub(crate) fn retire(&self, range: RangeNumber, qpn: Qpn) {
-        if self.replace(range, qpn, MAPPED) {
-            self.memory.lock().retain(|(of, _)| *of != range);
+        if self.replace(range, qpn, HELD) {
+            self.forget_memory(range);
         }
+    }
+
+    /// Takes all ranges from a queue pair that is about to be destroyed, because its number may
+    /// then be that of another one. They are not free yet.
+    pub(crate) fn hold(&self, qpn: Qpn) -> Held {
+        let ranges = (0..RANGES).filter(|range| self.replace((*range).into(), qpn, HELD));
+        Held(ranges.fold(0, |set, range| set | 1 << range))
+    }
+
+    /// Gives ranges back to their queue pair, which has not been destroyed.
+    pub(crate) fn resume(&self, held: &Held, qpn: Qpn) {
+        held.ranges().for_each(|range| self.set(range, qpn.get()));
+    }
+
+    /// Frees ranges of a kernel client, whose queue pair has been destroyed.
+    pub(crate) fn free(&self, held: &Held) {
+        held.ranges().for_each(|range| self.set(range, NONE));
+    }
+
+    /// Lets go of the packet memory of a range that is held.
+    pub(crate) fn forget_memory(&self, range: RangeNumber) {
+        self.memory.lock().retain(|(of, _)| *of != range);
     }
 
     /// Arms a range by `arm`. It keeps the device memory until it is armed again or retired.
@@ -86,11 +109,30 @@ impl Ranges {
         self.owners.get(range.get() as usize)
     }
 
+    fn set(&self, range: RangeNumber, owner: u32) {
+        if let Some(place) = self.owner(range) {
+            place.store(owner, Relaxed);
+        }
+    }
+
     /// Replaces the owner of a range, if it is this queue pair. Returns whether it was.
     fn replace(&self, range: RangeNumber, qpn: Qpn, by: u32) -> bool {
         self.owner(range).is_some_and(|owner| owner.cmpxchg(qpn.get(), by, Relaxed).is_ok())
     }
 }
+
+/// The ranges of a queue pair that is being destroyed: bit n is set for range n.
+pub(crate) struct Held(u32);
+
+impl Held {
+    /// Returns the numbers of the ranges.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeNumber> {
+        let set = self.0;
+        (0..RANGES).filter(move |range| set & 1 << range != 0).map(RangeNumber::new)
+    }
+}
+
+const _: () = assert!(RANGES <= u32::BITS);
 
 /// A range of a process. On drop nobody has it mapped any more, and it is free.
 pub(crate) struct Lease {
@@ -107,9 +149,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(owner) = self.ranges.owner(self.range) {
-            owner.store(NONE, Relaxed);
-        }
+        self.ranges.set(self.range, NONE);
     }
 }
 
@@ -121,7 +161,7 @@ impl Writer for Owners {
         for (number, owner) in self.0.owners.iter().enumerate() {
             match owner.load(Relaxed) {
                 NONE => {}
-                MAPPED => f.write_fmt(fmt!("range {number} mapped\n"))?,
+                HELD => f.write_fmt(fmt!("range {number} held\n"))?,
                 qpn => f.write_fmt(fmt!("range {number} qp {qpn}\n"))?,
             }
         }

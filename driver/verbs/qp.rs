@@ -135,8 +135,10 @@ pub(super) fn destroy(
         qp.references.end(|| connections.close(qp.qpn));
         connections.detach(qp.qpn)
     });
+    let ranges = ctx.adapter.ranges().hold(qp.qpn);
     // When this has succeeded another queue pair may have the number.
     ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
+        ctx.adapter.ranges().resume(&ranges, qp.qpn);
         if ctx.connections().is_some() {
             qp.references.resume();
         }
@@ -145,12 +147,12 @@ pub(super) fn destroy(
     ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {
-            range_end::give_all_back(ctx, qp.qpn);
+            ctx.adapter.ranges().free(&ranges);
             qp_kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());
         }
         Queues::Target => {}
         Queues::User { memory } => {
-            range_end::retire_all(ctx, qp.qpn, user);
+            range_end::release(ctx, &ranges, user);
             memory.unmap(user);
         }
     }
