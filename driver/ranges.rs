@@ -60,12 +60,27 @@ impl Ranges {
         self.replace(range, qpn, NONE);
     }
 
-    /// Takes a range from the queue pair of a process. It is free when its lease has gone. Nothing
-    /// is moved into its packet memory any more.
-    pub(crate) fn retire(&self, range: RangeNumber, qpn: Qpn) {
+    /// Runs `run`, which checks the owner of a range, while no process can give a range back.
+    pub(crate) fn locked<R>(&self, run: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _memory = self.memory.lock();
+        run()
+    }
+
+    /// Takes a range from the queue pair of a process, if `end` succeeds, which checks the owner and
+    /// ends the transfer. The range is free when its lease has gone. Nothing is moved into its
+    /// packet memory any more.
+    pub(crate) fn retire(
+        &self,
+        range: RangeNumber,
+        qpn: Qpn,
+        end: impl FnOnce() -> Result,
+    ) -> Result {
+        let mut kept = self.memory.lock();
+        end()?;
         if self.replace(range, qpn, HELD) {
-            self.forget_memory(range);
+            kept.retain(|(of, _)| *of != range);
         }
+        Ok(())
     }
 
     /// Takes all ranges from a queue pair that is about to be destroyed, because its number may
@@ -90,7 +105,8 @@ impl Ranges {
         self.memory.lock().retain(|(of, _)| *of != range);
     }
 
-    /// Arms a range by `arm`. It keeps the device memory until it is armed again or retired.
+    /// Arms a range by `arm`, which checks the owner. The range keeps the device memory until it is
+    /// armed again or retired.
     pub(crate) fn arm_in(
         &self,
         range: RangeNumber,

@@ -80,6 +80,6 @@ pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
 }
 
 /// Fails unless the queue pair has the range.
-pub(super) fn check(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
+fn check(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
     ctx.adapter.ranges().is_of(range, qp.qpn).then_some(()).ok_or(EINVAL)
 }

@@ -26,17 +26,15 @@ pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs
     }
     // Hardly anything is left that could fail when it has been carried out.
     user.data.clear()?;
-    let range = request.range;
+    let (range, ranges) = (request.range, ctx.adapter.ranges());
+    // Threads of the process may give a range back, which another process then gets, so the owner
+    // is checked and the range is used under one lock.
     match op {
         RangeOp::Get => get(ctx, qp, user),
-        RangeOp::Put => {
-            direct::end(ctx, qp, range)?;
-            range_end::retire(ctx, qp.qpn, range, Some(user));
-            Ok(())
-        }
+        RangeOp::Put => range_end::retire(ctx, qp.qpn, range, user, || direct::end(ctx, qp, range)),
         RangeOp::Arm => arm(ctx, qp, dm.ok_or(EINVAL)?, &request),
         RangeOp::Query => {
-            let found = direct::query(ctx, qp, range)?;
+            let found = ranges.locked(|| direct::query(ctx, qp, range))?;
             user.data.respond(&RangeResp {
                 range,
                 count: found.count,
@@ -46,7 +44,7 @@ pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs
                 ..RangeResp::default()
             })
         }
-        RangeOp::Done => direct::done(ctx, qp, range),
+        RangeOp::Done => ranges.locked(|| direct::done(ctx, qp, range)),
     }
 }
 
@@ -60,7 +58,9 @@ fn get(ctx: &Ctx<'_>, qp: &Qp, user: &User<'_, Verbs>) -> Result {
     let offset = range_mmap(range).ok_or(EINVAL)?;
     user.context.add_mapping_at(offset, area, KBox::new(lease, GFP_KERNEL)?)?;
     let answer = RangeResp { range, ..RangeResp::default() };
-    user.data.respond(&answer).inspect_err(|_| range_end::retire(ctx, qp.qpn, range, Some(user)))
+    user.data.respond(&answer).inspect_err(|_| {
+        let _ = range_end::retire(ctx, qp.qpn, range, user, || Ok(()));
+    })
 }
 
 fn arm(ctx: &Ctx<'_>, qp: &Qp, dm: &Dm, request: &RangeReq) -> Result {
@@ -77,8 +77,6 @@ fn arm(ctx: &Ctx<'_>, qp: &Qp, dm: &Dm, request: &RangeReq) -> Result {
         write: direction == Direction::Write,
         counted: notice == Notice::Counted,
     };
-    // Before the list of memory is locked.
-    direct::check(ctx, qp, request.range)?;
     let arm = || direct::arm(ctx, qp, request.range, &transfer);
     ctx.adapter.ranges().arm_in(request.range, dm.memory.clone(), arm)
 }

@@ -2,6 +2,7 @@
 //! The end of a queue pair's address ranges.
 
 use abi::{Qpn, RangeNumber, uverbs::range_mmap};
+use kernel::prelude::*;
 
 use super::{Ctx, Verbs};
 use crate::{ranges::Held, rdma::udata::User};
@@ -15,10 +16,18 @@ pub(super) fn release(ctx: &Ctx<'_>, held: &Held, user: Option<&User<'_, Verbs>>
     }
 }
 
-/// Takes a range from the queue pair of a process. It is free when nobody has it mapped any more.
-pub(super) fn retire(ctx: &Ctx<'_>, qpn: Qpn, range: RangeNumber, user: Option<&User<'_, Verbs>>) {
-    ctx.adapter.ranges().retire(range, qpn);
-    unmap(range, user);
+/// Takes a range from the queue pair of a process, if `end` succeeds, which checks the owner and
+/// ends the transfer. The range is free when nobody has it mapped any more.
+pub(super) fn retire(
+    ctx: &Ctx<'_>,
+    qpn: Qpn,
+    range: RangeNumber,
+    user: &User<'_, Verbs>,
+    end: impl FnOnce() -> Result,
+) -> Result {
+    ctx.adapter.ranges().retire(range, qpn, end)?;
+    unmap(range, Some(user));
+    Ok(())
 }
 
 fn unmap(range: RangeNumber, user: Option<&User<'_, Verbs>>) {
