@@ -66,8 +66,8 @@ impl Ranges {
         run()
     }
 
-    /// Takes a range from the queue pair of a process, if `end` succeeds, which checks the owner and
-    /// ends the transfer. The range is free when its lease has gone. Nothing is moved into its
+    /// Takes a range from the queue pair of a process, if `end` succeeds, which checks the owner
+    /// and ends the transfer. The range is free when its lease has gone. Nothing is moved into its
     /// packet memory any more.
     pub(crate) fn retire(
         &self,
