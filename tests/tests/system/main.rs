@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{SHORT, both, connect, works};
+use vrnic_tests::talk::{SHORT, both, connect, settles, works};
 
 use packages::install;
 
@@ -66,6 +66,9 @@ fn traffic(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     for guest in pair.guests() {
         guest.check("ls /sys/class/infiniband | grep -x 'rocep.*'", SHORT)?;
+        // rdma-core's rules for udev start rdma-ndd, which describes the node by the host's name.
+        settles(guest, "systemctl is-active rdma-ndd", 30)?;
+        settles(guest, "grep -w \"$(hostname)\" /sys/class/infiniband/*/node_desc", 30)?;
     }
     works(pair)?;
     both(&pair.b, &pair.a, "ib_write_bw -s 65536 -n 1000", 18515)?;
