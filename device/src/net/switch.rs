@@ -1,5 +1,10 @@
 //! The switch, with all ports in one epoll set. It never waits for a single port. Its own thread
 //! runs it, or a worker while adapters send packets.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`members`] | ports as they come, connect, disconnect, and go |
+//! | [`upkeep`] | what is done from time to time |
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,13 +19,14 @@ use vrnic_adapter::ethernet;
 
 use super::account::Account;
 use super::frame::Frame;
-use super::handle::{Command, Shared};
+use super::handle::Shared;
 use super::line::Change;
 use super::path_mtu::PathMtu;
-use super::port::{Port, PortSetup};
+use super::port::Port;
 use super::table::{MacTable, PortId, Route, Verdict};
 use upkeep::{AGE_PERIOD, TICK};
 
+mod members;
 mod upkeep;
 
 /// Maximum time for which no frames are read from uplinks because an adapter has no room.
@@ -189,22 +195,6 @@ impl Switch {
         Served { any, sent, for_thread: for_thread || self.lost }
     }
 
-    /// Runs the commands of other threads.
-    fn run_commands(&mut self) {
-        self.shared.bell.take();
-        for command in self.shared.commands() {
-            match command {
-                Command::Add(setup, reply) => {
-                    // The caller may not wait for the result any more.
-                    let _nobody = reply.send(self.add(*setup));
-                }
-                Command::Remove(name, reply) => {
-                    let _nobody = reply.send(self.remove(&name));
-                }
-            }
-        }
-    }
-
     /// Forwards the frames of adapters. Returns whether any frames waited.
     fn forward_outbox(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
@@ -230,68 +220,6 @@ impl Switch {
             }
         }
         self.flush_grown();
-    }
-
-    fn add(&mut self, setup: PortSetup) -> io::Result<()> {
-        let id = self.next;
-        let mut port = Port::new(setup, Arc::clone(&self.shared.captures));
-        if let Some(door) = port.door() {
-            epoll::add(&self.epoll, door, Token::Door(id).data(), EventFlags::IN)?;
-        }
-        self.next += 1;
-        let status = port.status();
-        if let Some(mac) = port.mac() {
-            self.table.pin(mac, id);
-            self.shared.outbox.add(mac, id, Arc::clone(status));
-        }
-        self.shared.ports.write().insert(id, Arc::clone(status));
-        // A line whose descriptor exists from the start is connected already.
-        let change = port.tick();
-        let change = if port.wire().is_some() { Change::Connected } else { change };
-        port.set_carrier(self.carrier);
-        self.ports.insert(id, port);
-        self.follow(id, change);
-        self.follow_mtu();
-        Ok(())
-    }
-
-    /// Removes a port. Returns false if there is none of this name.
-    fn remove(&mut self, name: &str) -> bool {
-        let named = self.ports.iter().find(|(_, port)| port.status().name() == name);
-        let Some(id) = named.map(|(id, _)| *id) else { return false };
-        self.disconnect(id);
-        if let Some(mac) = self.ports.remove(&id).and_then(|port| port.mac()) {
-            self.table.unpin(mac, id);
-            self.shared.outbox.remove(mac);
-        }
-        self.shared.ports.write().remove(&id);
-        self.follow_mtu();
-        true
-    }
-
-    fn serve_door(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        match port.admit() {
-            Ok(change) => self.follow(id, change),
-            Err(error) => {
-                port.log().line(|port| {
-                    tracing::warn!(port, %error, "a client cannot be accepted; vrnicd tries again every second");
-                });
-                // The listening socket would be reported as readable all the time.
-                port.door_shut = true;
-                self.watch_door(id, EventFlags::empty());
-            }
-        }
-    }
-
-    /// Starts or stops to watch a port's listening socket for clients.
-    fn watch_door(&self, id: PortId, flags: EventFlags) {
-        let door = self.ports.get(&id).and_then(Port::door);
-        let watched =
-            door.map(|door| epoll::modify(&self.epoll, door, Token::Door(id).data(), flags));
-        if let Some(Err(error)) = watched {
-            tracing::error!(%error, "clients may wait in vain: epoll cannot change the events of a listening socket");
-        }
     }
 
     /// Forwards frames that have arrived, and sends waiting frames if the line has room. Returns
@@ -355,24 +283,6 @@ impl Switch {
     /// Returns whether frames wait to be read until an adapter has room.
     pub(super) const fn is_held(&self) -> bool {
         self.held.is_some()
-    }
-
-    /// Applies a change of a port's line.
-    fn follow(&mut self, id: PortId, change: Change) {
-        match change {
-            Change::None => {}
-            Change::Gone => self.disconnect(id),
-            Change::Connected => {
-                let wire = self.ports.get(&id).and_then(Port::wire);
-                let watched = wire.map(|wire| {
-                    epoll::add(&self.epoll, wire, Token::Wire(id).data(), EventFlags::IN)
-                });
-                if let Some(Err(error)) = watched {
-                    tracing::error!(%error, "a link was closed: epoll cannot watch its descriptor");
-                    self.disconnect(id);
-                }
-            }
-        }
     }
 
     /// Learns the source address of a frame, and queues the frame at its destination ports.
@@ -445,17 +355,5 @@ impl Switch {
             tracing::error!(%error, "frames may be delayed: epoll cannot change the events of a port");
         }
         port.watched_out = backed_up;
-    }
-
-    fn disconnect(&mut self, id: PortId) {
-        self.lost = true;
-        self.table.flush(id);
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        // Closing the wire does not take it out of the set if another process has the file open.
-        // It is not in the set if epoll could not watch it.
-        if let Some(wire) = port.wire() {
-            let _not_watched = epoll::delete(&self.epoll, wire);
-        }
-        port.disconnect();
     }
 }
