@@ -1,4 +1,10 @@
 //! `scripts/lab`: a program that is not ours, in guests that the script boots.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`action`] | the same as a step of a job |
+
+mod action;
 
 use std::fs;
 use std::process::{Command, ExitCode, Output};
@@ -13,6 +19,8 @@ fn main() -> ExitCode {
         Trial::test("the_status_of_a_command_that_fails", || Ok(failure()?)),
         Trial::test("times_are_refused_without_kvm", || Ok(timing()?)),
         Trial::test("packages_have_names_of_packages", || Ok(names()?)),
+        Trial::test("the_action_runs_perftest", || Ok(action::perftest()?)),
+        Trial::test("the_action_fails_as_its_command", || Ok(action::failure()?)),
     ])
 }
 
