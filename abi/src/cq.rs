@@ -80,8 +80,8 @@ wire_enum! {
         LocQpOpErr = 2,
         LocProtErr = 4,
         WrFlushErr = 5,
-        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW, SEND_CMD or
-        /// TRANSFER was refused.
+        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW, SEND_CMD, TRANSFER
+        /// or AWAIT was refused.
         MwBindErr = 6,
         BadRespErr = 7,
         LocAccessErr = 8,

@@ -11,7 +11,13 @@
 //! | WRITE | TRANSFER, WRITE out of the packet memory | The controller stores. When all bytes are there TRANSFER ends and the WRITE leaves |
 //! | READ | READ into the packet memory, TRANSFER | When the data has arrived TRANSFER begins, and the controller's reads are answered until it has read all bytes |
 
+//!
+//! A controller, or its driver, that can store a word needs neither range nor command. The work
+//! request AWAIT waits until a word of the QP's own doorbell has the value that it names
+//! ([`Await`]).
+
 use crate::RangeNumber;
+use crate::uar::{QpSlot, SLOT_LEN};
 
 /// Offset of the window in BAR0.
 pub const WINDOW_OFFSET: u32 = 128 << 10;
@@ -44,6 +50,43 @@ wire_enum! {
         /// The controller has the bus address of the packet memory and does not use the window. The
         /// driver writes [`crate::regs::RANGE_DONE`] when all bytes have been moved.
         Mapped = 1,
+    }
+}
+
+/// Number of words for marks in the doorbell slot of a QP ([`crate::doorbell::Doorbell::mark`]).
+pub const MARKS: u32 = (SLOT_LEN - size_of::<QpSlot>() as u32) / 4;
+/// This bit of a word says that the transfer of the mark in the other bits has failed.
+pub const MARK_FAILED: u32 = 1 << 31;
+
+/// What an AWAIT waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Await {
+    /// The number of the word, below [`MARKS`].
+    pub word: u32,
+    /// The value that it must have, from 1 to [`MARK_FAILED`] - 1. A reset of the QP zeroes the
+    /// words.
+    pub mark: u32,
+    /// Milliseconds from the time at which it is executed until it fails, 1 to
+    /// [`TIME_LIMIT_MAX_MS`].
+    pub time_limit_ms: u32,
+}
+
+impl Await {
+    /// Returns it as the fields `raddr` and `rkey` of a [`crate::sq::SqWqe`] contain it.
+    #[must_use]
+    pub const fn fields(self) -> (u64, u32) {
+        // CAST: to the wider type.
+        (self.time_limit_ms as u64 | (self.word as u64) << 32, self.mark)
+    }
+
+    /// Returns what these fields contain, or `None` if a value is out of bounds.
+    #[must_use]
+    pub const fn from_fields(raddr: u64, rkey: u32) -> Option<Self> {
+        // CAST: both halves.
+        let this = Self { word: (raddr >> 32) as u32, mark: rkey, time_limit_ms: raddr as u32 };
+        let Self { word, mark, time_limit_ms: limit } = this;
+        let known = word < MARKS && mark != 0 && mark < MARK_FAILED;
+        if known && limit != 0 && limit <= TIME_LIMIT_MAX_MS { Some(this) } else { None }
     }
 }
 

@@ -165,6 +165,21 @@ impl Doorbell {
         BarRange { start: self.offset, len: size_of::<QpSlot>() as u64 }
     }
 
+    /// Returns the range of the whole slot.
+    #[inline]
+    #[must_use]
+    pub const fn words(self) -> BarRange {
+        BarRange { start: self.offset, len: SLOT_LEN as u64 }
+    }
+
+    /// Returns the address of a QP's word for marks with this number, which must be below
+    /// [`crate::direct::MARKS`].
+    #[inline]
+    #[must_use]
+    pub const fn mark(self, word: u32) -> BarWord32 {
+        self.word32(size_of::<QpSlot>() as u32 + 4 * word)
+    }
+
     /// Returns the address of [`QpSlot::sq_pi`].
     #[inline]
     #[must_use]

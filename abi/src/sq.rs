@@ -11,7 +11,7 @@
 //! | LOCAL_INV | none; `count` is zero |
 //! | REG_MR | one [`RegMrSeg`]; `count` is zero |
 //! | BIND_MW | one [`BindMwSeg`]; `count` is zero |
-//! | TRANSFER | none; `count` is zero |
+//! | TRANSFER, AWAIT | none; `count` is zero |
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
 //! Datagram QPs ([`crate::qp::Type::is_datagram`]) have SEND only, with one [`DatagramSeg`] between
@@ -30,7 +30,9 @@ use crate::{GuestAddr, Key, Qpn, Srqn};
 
 mod opcode;
 
-pub use opcode::{Class, KERNEL_WR_OPCODES, KERNEL_WR_TRANSFER, Opcode, OpcodeInfo};
+pub use opcode::{
+    Class, KERNEL_WR_AWAIT, KERNEL_WR_OPCODES, KERNEL_WR_TRANSFER, Opcode, OpcodeInfo,
+};
 
 /// Maximum number of scatter/gather entries of a work request, on either queue.
 pub const MAX_SGE: u32 = 16;
@@ -142,7 +144,7 @@ pub struct SqWqe {
     /// otherwise ignored.
     pub raddr: U64,
     /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV, REG_MR and BIND_MW
-    /// concern; the number of the range of TRANSFER.
+    /// concern; the number of the range of TRANSFER; the mark of AWAIT.
     pub rkey: Key,
     /// [`crate::stamp`] of the entry's index. Stored last if the queue is in device memory;
     /// otherwise ignored.

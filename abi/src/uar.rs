@@ -100,7 +100,7 @@ pub const HEARTBEAT_OFFSET: u32 = 72;
 /// Offset of [`Control::life`] in a UAR.
 pub const LIFE_OFFSET: u32 = 128;
 
-/// The slot of a QP.
+/// The slot of a QP. The words behind these are for marks ([`crate::direct::MARKS`]).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpSlot {

@@ -67,6 +67,8 @@ bitflags! {
         const RANGES = 1 << 3;
         /// [`METHOD_QUERY_DM`], and QUERY_CONTEXT with a [`ContextResp`].
         const IMPORT = 1 << 4;
+        /// The work request AWAIT, of the device.
+        const AWAIT = 1 << 5;
     }
 }
 

@@ -9,7 +9,7 @@ use common::{pair, pattern, start, still_works};
 use rustix::process::Signal;
 use vrnic_abi::admin::{ArmRange, command};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::direct::{Direction, Notice, RANGE_LEN, WINDOW_OFFSET};
+use vrnic_abi::direct::{Await, Direction, Notice, RANGE_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci::{BAR_REGS, BAR_UAR};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Opcode, Sge};
@@ -197,6 +197,37 @@ fn a_controller_that_has_device_memory_mapped_needs_no_window() {
     guests[0].set_register(regs::RANGE_DONE, 4);
     succeed(&mut a, [104, 1]);
     assert!(b.bytes(0, LEN) == data);
+    daemon.check();
+}
+
+/// The controller's end is one store, whether or not it rings the doorbell behind it, and whether
+/// the worker is awake or asleep.
+#[test]
+fn a_controller_that_stores_a_mark_needs_no_range() {
+    let mut daemon = start(2);
+    let guests = pair(&daemon);
+    let ([mut a, b], key) = ends(&guests);
+    for mark in 1..10 {
+        let data = pattern(LEN, mark as usize);
+        let (limit, value) = Await { word: 2, mark, time_limit_ms: 30_000 }.fields();
+        a.store_send(&Wr::new(Opcode::Await, &[]).to(limit, value).id(102));
+        a.post_send(&Wr::new(Opcode::Write, &[packet(4, key)]).to(b.buffer, b.key));
+        if mark % 3 == 0 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let at = DEVICE_MEMORY_OFFSET + 4 * u64::from(RANGE_LEN);
+        guests[0].bar().write(at, &data).expect("device memory");
+        assert!(!a.send_cq.ready());
+        a.mark(2, mark);
+        if mark % 2 == 0 {
+            a.ring();
+        }
+        succeed(&mut a, [102, 1]);
+        assert!(b.bytes(0, LEN) == data);
+    }
+    let (limit, value) = Await { word: 2, mark: 77, time_limit_ms: 50 }.fields();
+    a.post_send(&Wr::new(Opcode::Await, &[]).to(limit, value).id(102));
+    assert_eq!(a.send_cq.expect(102, Status::MwBindErr).vendor_err.get(), 13);
     daemon.check();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The capabilities of the device, its GID table and its port.
 
+use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -108,8 +109,27 @@ pub struct DeviceCaps {
     pub transport: U32,
     /// TCP connections at a time; zero unless the transport is iWARP.
     pub max_connections: U32,
+    /// [`DeviceFeatures`].
+    pub features: U32,
     /// Zero.
-    pub reserved: [U32; 6],
+    pub reserved: [U32; 5],
+}
+
+impl DeviceCaps {
+    /// Returns whether the device has all of these.
+    #[must_use]
+    pub const fn has(&self, features: DeviceFeatures) -> bool {
+        DeviceFeatures::from_bits_truncate(self.features.get()).contains(features)
+    }
+}
+
+bitflags! {
+    /// Bits of [`DeviceCaps::features`]: what the device has beyond the first version.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct DeviceFeatures: u32 {
+        /// The work request AWAIT.
+        const AWAIT = 1 << 0;
+    }
 }
 
 /// Parameters of SET_GID.

@@ -7,8 +7,10 @@ use crate::qp::Type;
 
 /// First number in verbs of the operations that only kernel clients have (`enum ib_wr_opcode`).
 pub const KERNEL_WR_OPCODES: u32 = 0x20;
-/// The number of a TRANSFER there (`IB_WR_RESERVED1`), the largest of all.
+/// The number of a TRANSFER there (`IB_WR_RESERVED1`).
 pub const KERNEL_WR_TRANSFER: u32 = 0xf0;
+/// The number of an AWAIT there (`IB_WR_RESERVED2`), the largest of all.
+pub const KERNEL_WR_AWAIT: u32 = 0xf1;
 
 wire_enum! {
     /// Operations of a send queue.
@@ -45,6 +47,8 @@ wire_enum! {
         ReadInv = 13,
         /// Completes when the address range `rkey` has been transferred; see [`crate::direct`].
         Transfer = 14,
+        /// Completes when a mark is in its word of the QP's doorbell; see [`crate::direct::Await`].
+        Await = 15,
     }
 }
 
@@ -175,8 +179,8 @@ impl OpcodeInfo {
 
 impl Opcode {
     /// The operations by their number in verbs.
-    const BY_WR_OPCODE: [Option<Self>; KERNEL_WR_TRANSFER as usize + 1] = {
-        let (mut table, mut raw) = ([None; KERNEL_WR_TRANSFER as usize + 1], 0);
+    const BY_WR_OPCODE: [Option<Self>; KERNEL_WR_AWAIT as usize + 1] = {
+        let (mut table, mut raw) = ([None; KERNEL_WR_AWAIT as usize + 1], 0);
         while raw < u8::MAX {
             if let Some(opcode) = Self::from_raw(raw) {
                 if let Some(number) = opcode.info().wr_opcode {
@@ -192,7 +196,7 @@ impl Opcode {
     /// Returns the operation with this number in verbs ([`OpcodeInfo::wr_opcode`]).
     #[must_use]
     pub const fn from_wr_opcode(number: u32) -> Option<Self> {
-        if number > KERNEL_WR_TRANSFER { None } else { Self::BY_WR_OPCODE[number as usize] }
+        if number > KERNEL_WR_AWAIT { None } else { Self::BY_WR_OPCODE[number as usize] }
     }
 
     /// Returns the properties of the requests of this opcode, and of their results.
@@ -253,6 +257,7 @@ impl Opcode {
                 begun: Counter::TransferWqes,
                 ..Info::LOCAL
             },
+            Self::Await => Info { wr_opcode: Some(KERNEL_WR_AWAIT), ..Self::Transfer.info() },
         }
     }
 }

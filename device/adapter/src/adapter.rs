@@ -251,7 +251,7 @@ impl<H: Host> Adapter<H> {
     /// while the adapter serves no driver, so that a driver notices a reset that it did not
     /// request.
     pub fn beat(&self) {
-        self.expire_ranges();
+        self.expire_transfers();
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let status = self.registers.status();
         if status.contains(regs::Status::ENABLED) && !status.contains(regs::Status::FATAL) {

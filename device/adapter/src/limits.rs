@@ -1,6 +1,6 @@
 //! Limits of an adapter. QUERY_DEVICE reports them and the tables enforce them.
 
-use vrnic_abi::admin::{DeviceCaps, Transport};
+use vrnic_abi::admin::{DeviceCaps, DeviceFeatures, Transport};
 use vrnic_abi::{cq, sq};
 
 /// Contexts, the kernel's included.
@@ -119,6 +119,7 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
             Transport::Iwarp => MAX_CONNECTIONS,
         }
         .into(),
+        features: DeviceFeatures::AWAIT.bits().into(),
         ..DeviceCaps::default()
     }
 }

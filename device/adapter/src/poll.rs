@@ -229,7 +229,7 @@ impl<H: Host> Adapter<H> {
             groups &= groups - 1;
             let any = uar.group(group, |owner| match owner {
                 Owner::Qp(qp) if qp.flushes_sends() => schedule.activate(qp),
-                Owner::Qp(qp) if qp.has_posted(self.host()) => {
+                Owner::Qp(qp) if qp.has_posted(self.host()) || qp.is_marked(self.host()) => {
                     schedule.activate(qp);
                     recent.note(qp);
                 }

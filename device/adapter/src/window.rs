@@ -87,10 +87,18 @@ impl<H: Host> Adapter<H> {
         self.core().ranges.finish(range).into_iter().for_each(|qpn| self.resume(qpn));
     }
 
-    /// Fails the transfers whose time limit is over.
-    pub(crate) fn expire_ranges(&self) {
-        let qpns = self.core().ranges.expire(self.host().now());
-        qpns.into_iter().for_each(|qpn| self.resume(qpn));
+    /// Fails the transfers whose time limit is over, and continues AWAITs whose mark was stored
+    /// without a ring of the doorbell.
+    pub(crate) fn expire_transfers(&self) {
+        let now = self.host().now();
+        self.core().ranges.expire(now).into_iter().for_each(|qpn| self.resume(qpn));
+        self.core().mark_waits.look(|qpn, keep| {
+            let Some(qp) = self.qp(qpn) else { return false };
+            if qp.mark_wait.is_late(now) || qp.is_marked(self.host()) {
+                qp.schedule(self.core());
+            }
+            keep(&qp.mark_wait)
+        });
     }
 
     /// Schedules a QP whose TRANSFER may continue.

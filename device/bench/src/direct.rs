@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use vrnic_abi::admin::{ArmRange, command};
-use vrnic_abi::direct::{Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN, WINDOW_OFFSET};
+use vrnic_abi::direct::{Await, Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci::{BAR_REGS, BAR_UAR};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
@@ -36,6 +36,10 @@ const MAPPED: [u32; 5] = [4 << 10, 64 << 10, 1 << 20, 4 << 20, MAPPED_LEN_MAX];
 const RUNG: [u32; 3] = [4 << 10, 64 << 10, 1 << 20];
 /// Pieces of packet memory that such a controller uses in turns.
 const PIECES: u32 = 4;
+/// Transfers that are under way at once, as a controller with a queue has them.
+const DEPTH: u32 = 8;
+/// Bytes of packet memory that a controller with a queue uses.
+const PACKETS: u32 = 32 << 20;
 /// Ranges that a controller uses in turns.
 const RANGES: u32 = 2;
 /// Milliseconds that a transfer may take.
@@ -60,7 +64,7 @@ pub(crate) fn measure(
     messages(report, &rig, &mut pair, key, runs)?;
     let target = target(&rig.guests[1], pair.b.pdn)?;
     let guest = rig.guests[0].clone();
-    let mut controller = Controller { guest, memory, source: source()?, key, target };
+    let mut controller = Controller { guest, memory, source: source()?, key, target, marks: 0 };
     for len in MAPPED {
         let (mut moved, mut copied) = (0f64, 0f64);
         for _ in 0..runs.repeats {
@@ -71,6 +75,22 @@ pub(crate) fn measure(
         report.figure(&format!("direct WRITE, mapped, {kib} KiB, GB/s"), moved);
         report.figure(&format!("memcpy of {kib} KiB, GB/s"), copied);
         report.figure(&format!("direct WRITE, mapped, {kib} KiB / memcpy"), moved / copied);
+    }
+    for len in MAPPED {
+        for depth in [1, 2, DEPTH].into_iter().filter(|depth| depth * len <= PACKETS) {
+            let (mut moved, mut copied, mut handed) = (0f64, 0f64, 0f64);
+            for _ in 0..runs.repeats {
+                moved = moved.max(controller.marked(&mut pair, len, depth, runs.span)? / 1e9);
+                copied = copied.max(yardstick::memcpy(len as usize, runs.span) / 1e9);
+                let both = yardstick::memcpy_handed(len as usize, depth as usize, runs.span)?;
+                handed = handed.max(both / 1e9);
+            }
+            let name = format!("direct WRITE, marked, {} KiB, depth {depth}", len >> 10);
+            report.figure(&format!("{name}, GB/s"), moved);
+            report.figure(&format!("{name}, memcpy by two threads, GB/s"), handed);
+            report.figure(&format!("{name} / memcpy"), moved / copied);
+            report.figure(&format!("{name} / memcpy by two threads"), moved / handed);
+        }
     }
     for len in RUNG {
         let (mut moved, mut copied, mut beside) = (0f64, 0f64, 0f64);
@@ -163,6 +183,8 @@ struct Controller {
     key: u32,
     /// Address and key of the peer's memory.
     target: (u64, u32),
+    /// The last mark.
+    marks: u32,
 }
 
 impl Controller {
@@ -177,6 +199,45 @@ impl Controller {
             Ok(())
         };
         self.transfers(pair, Notice::Mapped, len, span, store)
+    }
+
+    /// Returns the bytes per second of WRITEs behind AWAITs that the driver has posted, `depth` at
+    /// a time, and that leave when the controller has stored their data and then a mark.
+    fn marked(
+        &mut self,
+        pair: &mut Pair,
+        len: u32,
+        depth: u32,
+        span: Duration,
+    ) -> anyhow::Result<f64> {
+        let (to, key) = self.target;
+        let start = Instant::now();
+        let (mut begun, mut ended) = (0u32, 0u32);
+        while start.elapsed() < span {
+            let piece = begun % depth;
+            if begun >= depth {
+                await_batch(pair);
+                ended += 1;
+            }
+            begun += 1;
+            self.marks += 1;
+            let wanted = Await { word: piece, mark: self.marks, time_limit_ms: LIMIT_MS };
+            let (limit, mark) = wanted.fields();
+            let memory = MEMORY + u64::from(piece * len);
+            let until = Wr::new(Opcode::Await, &[]).to(limit, mark).flags(Flags::empty());
+            pair.a.store_send(&until);
+            pair.a.post_send(&Wr::new(Opcode::Write, &[sge(memory, len, self.key)]).to(to, key));
+            let at = (piece * len) as usize;
+            Mapping::copy((&self.source, 0), (&self.memory, at), len as usize, Order::Any)
+                .context("a store into device memory")?;
+            pair.a.mark(piece, mark);
+            pair.a.ring();
+        }
+        while ended < begun {
+            await_batch(pair);
+            ended += 1;
+        }
+        Ok(f64::from(len) * f64::from(ended) / start.elapsed().as_secs_f64())
     }
 
     /// Returns the bytes per second of WRITEs that the driver has put into the queue, and that

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 use vrnic_device::memory::mapping::{Mapping, Order};
-use vrnic_testdriver::memory::BASE;
+use vrnic_testdriver::memory::{BASE, Memory};
 use vrnic_testdriver::vfio::Endpoint;
 
 use crate::rig::Pair;
@@ -86,6 +86,54 @@ pub(crate) fn memcpy_beside(len: usize, span: Duration) -> anyhow::Result<f64> {
         let other = scope.spawn(|| memcpy(len, span));
         let rate = memcpy(len, span);
         other.join().map_err(|_| anyhow!("a thread that copies panicked"))?;
+        Ok(rate)
+    })
+}
+
+/// Bytes per second of blocks that one thread copies into `depth` places in turns, and that another
+/// one copies on from there: what a controller and a worker do at best.
+///
+/// # Errors
+/// When the other thread panics.
+pub(crate) fn memcpy_handed(len: usize, depth: usize, span: Duration) -> anyhow::Result<f64> {
+    let places = Memory::zeroed((len * depth) as u64);
+    let places = Mapping::new(places.file().0, 0, len * depth, true)?;
+    let private = || -> anyhow::Result<Mapping> {
+        let memory = Memory::zeroed(len as u64);
+        memory.write(0, &vec![1; len]).context("a block")?;
+        Ok(Mapping::new(memory.file().0, 0, len, true)?)
+    };
+    let (source, target) = (private()?, private()?);
+    let (given, taken, over) = (Line::default(), Line::default(), Line::default());
+    let at = |round: u64| (round as usize % depth) * len;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for round in 0.. {
+                while given.0.load(Ordering::Acquire) <= round {
+                    if over.0.load(Ordering::Relaxed) != 0 {
+                        return Some(());
+                    }
+                    spin_loop();
+                }
+                Mapping::copy((&places, at(round)), (&target, 0), len, Order::Any)?;
+                taken.0.store(round + 1, Ordering::Release);
+            }
+            None
+        });
+        let (start, mut rounds) = (Instant::now(), 0u64);
+        while start.elapsed() < span {
+            while rounds >= taken.0.load(Ordering::Acquire) + depth as u64 {
+                spin_loop();
+            }
+            Mapping::copy((&source, 0), (&places, at(rounds)), len, Order::Any)
+                .context("a block")?;
+            rounds += 1;
+            given.0.store(rounds, Ordering::Release);
+        }
+        wait(&taken, rounds);
+        let rate = rounds as f64 * len as f64 / start.elapsed().as_secs_f64();
+        over.0.store(1, Ordering::Relaxed);
+        other.join().ok().flatten().ok_or_else(|| anyhow!("a thread that copies failed"))?;
         Ok(rate)
     })
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use vrnic_abi::admin::{CreateQp, NO_QUEUE, Opcode as Admin};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::doorbell::RQ_PI;
+use vrnic_abi::doorbell::{Doorbell, RQ_PI};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::{STAMP_OFFSET, Sge};
-use vrnic_abi::stamp;
+use vrnic_abi::{SlotIndex, UarIndex, stamp};
 use vrnic_queues::request::write_recv;
 use vrnic_queues::ring::{Ring, Shape};
 use vrnic_queues::send::Place;
@@ -321,6 +321,14 @@ impl<B: Bus> Endpoint<B> {
             self.guest.slot32(self.uar, self.slot, 0).store(self.sq_pi, Ordering::Release);
         }
         self.guest.ring(self.uar, self.slot);
+    }
+
+    /// Stores a mark in this word of the QP's doorbell, without ringing.
+    #[inline]
+    pub fn mark(&self, word: u32, mark: u32) {
+        let slot = Doorbell::new(UarIndex::new(self.uar), SlotIndex::new(self.slot));
+        let word = self.guest.bar().word32(slot.mark(word).offset()).expect("a doorbell");
+        word.store(mark, Ordering::Release);
     }
 
     /// Stores a send work request and rings.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::Key;
+use vrnic_abi::direct::Await;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 
@@ -22,11 +23,12 @@ pub(crate) enum Settled {
     Now,
     /// When all present users of the key have ended.
     AfterReaders,
-    /// At the end of a direct transfer. The request is then executed again.
+    /// At the end of a direct transfer, or when a mark is there. The request is then executed
+    /// again.
     Later,
 }
 
-/// Executes a LOCAL_INV, REG_MR, BIND_MW or TRANSFER, whose WQE is `raw`.
+/// Executes a LOCAL_INV, REG_MR, BIND_MW, TRANSFER or AWAIT, whose WQE is `raw`.
 ///
 /// # Errors
 /// Returns the check that failed. Nothing has changed then.
@@ -57,6 +59,18 @@ pub(crate) fn run<H: Host>(
             let taken = here.core.ranges.take(send.rkey.get().into(), qp.qpn);
             qp.held.store(taken == Ok(Taken::Later), Ordering::Relaxed);
             Ok(if taken? == Taken::Done { Settled::Now } else { Settled::Later })
+        }
+        Opcode::Await => {
+            let wanted = Await::from_fields(send.raddr, send.rkey.get()).ok_or(Denied::Bounds)?;
+            let host = here.core.host();
+            let found = host.bar_load32(qp.doorbell.mark(wanted.word));
+            let taken = qp.mark_wait.execute(wanted, found, host.now());
+            qp.held.store(taken == Ok(Taken::Later), Ordering::Relaxed);
+            if taken? == Taken::Done {
+                return Ok(Settled::Now);
+            }
+            here.core.mark_waits.add(qp.qpn, &qp.mark_wait);
+            Ok(Settled::Later)
         }
         _ => {
             let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;

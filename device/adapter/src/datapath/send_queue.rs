@@ -116,6 +116,7 @@ pub fn flush<H: Host>(
         };
         if opcode == cq::Opcode::Transfer {
             core.ranges.end_all_of(qp.qpn);
+            qp.mark_wait.clear();
         }
         let status = Status::WrFlushErr;
         let completion = Completion::of_send(qp.qpn, id, opcode, status);

@@ -17,6 +17,7 @@ use crate::objects::context::Caller;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
+use crate::objects::mark_wait::MarkWaits;
 use crate::objects::moderation::Moderation;
 use crate::objects::ranges::Ranges;
 use crate::port::Port;
@@ -39,6 +40,8 @@ pub struct Core<H: Host> {
     pub(crate) failing: Failing,
     /// Address ranges of direct transfers.
     pub(crate) ranges: Ranges,
+    /// QPs whose AWAITs wait for a mark.
+    pub(crate) mark_waits: MarkWaits,
     /// QPs for which other threads have requested a turn, by worker.
     mail: Box<[CachePadded<Mail>]>,
     /// Frames that have arrived, by worker.
@@ -68,6 +71,7 @@ impl<H: Host> Core<H> {
             moderation: Moderation::default(),
             failing: Failing::default(),
             ranges: Ranges::default(),
+            mark_waits: MarkWaits::default(),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
             closing: AtomicBool::new(false),
@@ -233,6 +237,7 @@ impl<H: Host> Core<H> {
         self.moderation.clear();
         self.failing.clear();
         self.ranges.clear();
+        self.mark_waits.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
         self.inboxes.iter().for_each(|inbox| inbox.clear());
     }

@@ -12,6 +12,7 @@
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | [`claims`] | TCP connections whose frames are for QPs |
+//! | [`mark_wait`] | AWAITs that wait for a mark |
 //! | [`multicast`] | multicast groups and their members |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
@@ -26,6 +27,7 @@ pub mod eq;
 pub(crate) mod failing;
 pub mod held_events;
 pub mod id_table;
+pub mod mark_wait;
 pub(crate) mod moderation;
 pub mod multicast;
 pub mod qp;

@@ -55,7 +55,7 @@ impl<H: Host> RecentDoorbells<H> {
         for qp in &self.qps {
             if qp.dead.load(Ordering::Relaxed) {
                 dead = true;
-            } else if qp.has_posted(host) && qp.may_send() {
+            } else if qp.has_posted(host) && qp.may_send() || qp.is_marked(host) {
                 schedule.activate(qp);
                 any = true;
             }

@@ -19,6 +19,7 @@ use crate::bus::{Endpoint, Guest};
 use crate::direct::{
     MS, PACKETS, arm, armed, packet, pattern, read, registers, state, store, transfer, until,
 };
+use crate::direct_marks::until_marked;
 use crate::host::{Bar, Step};
 use crate::threads::{wait, with_workers};
 use crate::world::{Pair, World};
@@ -162,6 +163,7 @@ impl Chaos {
             3 | 4 => Some(until(range)),
             5 => Some(moves(Opcode::Write, near)),
             6 => Some(moves(Opcode::Read, near)),
+            16 => Some(until_marked(range, len % 3)),
             _ => None,
         };
         if let Some(wr) = posts {
@@ -197,6 +199,8 @@ impl Chaos {
                 ga.host.restrict(at, 16, Bar::Unmapped);
             }
             15 => ga.host.unrestrict(),
+            17 => near.mark(range, (len % 3) | (u32::from(byte > 230) << 31)),
+            18 => near.ring(),
             _ => self.pair.settle(),
         }
     }
@@ -237,7 +241,7 @@ proptest! {
     fn nothing_is_left_of_any_transfers(
         reliable in any::<bool>(),
         acts in prop::collection::vec(
-            (0..18u8, 0..4u32, 0..5000u32, 0..9000u32, any::<u8>()),
+            (0..20u8, 0..4u32, 0..5000u32, 0..9000u32, any::<u8>()),
             1..60,
         ),
     ) {

@@ -3,7 +3,7 @@
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
-use vrnic_abi::direct::{Direction, RANGE_LEN};
+use vrnic_abi::direct::{Direction, MARK_FAILED, RANGE_LEN};
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::memory::tpt::Denied;
@@ -16,6 +16,7 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
 use crate::direct::{MS, PACKETS, armed, packet, pattern, read, state, store, until};
+use crate::direct_marks::within;
 use crate::stream_pairs::Daemon;
 
 /// Two ends of a connection, and how time passes until nothing happens any more.
@@ -73,6 +74,32 @@ fn in_each_way(run: impl Fn(&mut Ends<'_>)) {
         assert_eq!(daemon.frames() > before, packets, "the messages of this way");
         run(&mut ends);
     }
+}
+
+/// Marks instead of ranges.
+#[test]
+fn connections_wait_for_marks() {
+    in_each_way(|ends| {
+        for mark in 1..4 {
+            ends.a.fill(PACKETS, &pattern(64, mark));
+            let brings = ends.read(1, 64).id(3);
+            ends.a.store_send(&brings);
+            ends.a.store_send(&within(10_000, 0, mark));
+            let write = ends.write(0, 64).id(2);
+            ends.run(&write);
+            assert_eq!(ends.done(), [(3, Status::Success, 0)]);
+            ends.a.mark(0, mark);
+            ends.a.ring();
+            (ends.settle)();
+            assert_eq!(ends.done(), [(200, Status::Success, 0), (2, Status::Success, 0)]);
+            assert_eq!(ends.b.bytes(0, 64), pattern(64, mark));
+        }
+        ends.run(&within(10_000, 1, 1));
+        ends.a.mark(1, 1 | MARK_FAILED);
+        ends.guest.adapter.beat();
+        (ends.settle)();
+        assert_eq!(ends.done(), [(201, Status::MwBindErr, Denied::Ended as u32)]);
+    });
 }
 
 /// D13–D29.

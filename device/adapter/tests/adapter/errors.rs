@@ -59,7 +59,7 @@ fn statuses_of_peer(wr: impl Fn(&Pair) -> Wr, expected: Status) -> Vec<Status> {
 #[test]
 fn malformed_requests() {
     let op = Status::LocQpOpErr;
-    for opcode in [0, 15, 0x80, 255] {
+    for opcode in [0, 16, 0x80, 255] {
         fail_locally(|_| Wr { opcode, ..Wr::new(Opcode::Send, &[]) }, op);
     }
     let bad_flags = Flags::from_bits_retain(0x90);
@@ -70,7 +70,8 @@ fn malformed_requests() {
     fail_locally(|p| Wr { atomic, ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 4)]) }, op);
     fail_locally(|_| Wr { atomic, ..Wr::new(Opcode::CmpSwp, &[]) }, op);
     // Requests about keys have no segments, no inline data and few flags; a command has data.
-    for opcode in [Opcode::LocalInv, Opcode::RegMr, Opcode::BindMw, Opcode::Transfer] {
+    for opcode in [Opcode::LocalInv, Opcode::RegMr, Opcode::BindMw, Opcode::Transfer, Opcode::Await]
+    {
         let body = vec![0; 32];
         fail_locally(|p| Wr { body: body.clone(), ..Wr::new(opcode, &[p.a.sge(0, 1)]) }, op);
         fail_locally(|_| Wr { inline: Some(vec![]), ..Wr::new(opcode, &[]) }, op);

@@ -15,6 +15,7 @@ mod datagrams;
 mod direct;
 mod direct_ends;
 mod direct_hosts;
+mod direct_marks;
 mod direct_races;
 mod direct_streams;
 mod ends;

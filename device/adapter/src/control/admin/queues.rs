@@ -99,7 +99,7 @@ pub(super) fn take_slot<H: Host>(
     workers: Option<usize>,
 ) -> Result<Doorbell, Failure> {
     let doorbell = uar.take(workers).ok_or(Status::NoResource)?;
-    adapter.host().bar_zero(doorbell.indices());
+    adapter.host().bar_zero(doorbell.words());
     Ok(doorbell)
 }
 

@@ -70,7 +70,7 @@ impl<H: Host> Work<'_, H> {
             _ if send.opcode.info().invalidate_sink => true,
             Class::Read => reads >= most,
             Class::Atomic => true,
-            _ => matches!(send.opcode, Opcode::LocalInv | Opcode::Transfer),
+            _ => matches!(send.opcode, Opcode::LocalInv | Opcode::Transfer | Opcode::Await),
         };
         if waits || send.flags.contains(Flags::FENCE) {
             return Step::Behind;

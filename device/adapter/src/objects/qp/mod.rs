@@ -38,6 +38,7 @@ use crate::memory::tpt::{Tpt, User};
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::id_table::IdTable;
+use crate::objects::mark_wait::MarkWait;
 use crate::objects::srq::Srq;
 use crate::requests::command_tag::Tags;
 
@@ -136,8 +137,10 @@ pub struct Qp<H: Host> {
     pub timer: AtomicU64,
     /// Index of the next send entry, for reads without a lock.
     pub next_send: AtomicU32,
-    /// True while its TRANSFER waits for the end of a direct transfer, which schedules the QP.
+    /// True while a TRANSFER or AWAIT waits for what then schedules the QP.
     pub held: AtomicBool,
+    /// Its AWAIT that waits for a mark.
+    pub mark_wait: MarkWait,
     /// All attributes, as QUERY_QP returns them.
     pub attr: Mutex<Attr>,
     /// The sending half.
@@ -212,6 +215,7 @@ impl<H: Host> Qp<H> {
             timer: AtomicU64::new(0),
             next_send: AtomicU32::new(0),
             held: AtomicBool::new(false),
+            mark_wait: MarkWait::default(),
             attr: Mutex::default(),
             requester: Mutex::default(),
             responder: Mutex::default(),
@@ -247,6 +251,14 @@ impl<H: Host> Qp<H> {
             SendRing::Device(ring) => host.bar_load32(ring.stamp(next)) == vrnic_abi::stamp(next),
             SendRing::None => false,
         }
+    }
+
+    /// Returns whether its AWAIT waits for a mark that is there.
+    #[inline]
+    #[must_use]
+    pub fn is_marked(&self, host: &H) -> bool {
+        self.mark_wait.is_met(|word| host.bar_load32(self.doorbell.mark(word)))
+            && matches!(self.state(), State::Rts | State::Sqd)
     }
 
     /// Moves it to the error state. Returns true if it was in a state that can fail.
@@ -347,8 +359,9 @@ impl<H: Host> Qp<H> {
         *requester = Requester::default();
         self.next_send.store(0, Ordering::Relaxed);
         self.held.store(false, Ordering::Relaxed);
+        self.mark_wait.clear();
         *self.responder.lock() = Responder::default();
-        host.bar_zero(self.doorbell.indices());
+        host.bar_zero(self.doorbell.words());
         if let Some(ring) = self.sq.device() {
             host.bar_zero(ring.range());
         }

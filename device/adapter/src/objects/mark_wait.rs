@@ -1,0 +1,137 @@
+//! AWAITs that wait for a mark ([`vrnic_abi::direct::Await`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::Qpn;
+use vrnic_abi::direct::{Await, MARK_FAILED};
+
+use crate::memory::tpt::Denied;
+use crate::objects::range::Taken;
+
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+
+/// The AWAIT of a QP that waits. Only a thread with the QP's requester changes it.
+#[derive(Debug, Default)]
+pub struct MarkWait {
+    /// The number of the word in the upper half, the mark in the lower half; zero if none waits.
+    wanted: AtomicU64,
+    /// The time at which it fails, on the host's clock; zero if none waits.
+    until: AtomicU64,
+    /// True if the QP is in the list of [`MarkWaits`].
+    listed: AtomicBool,
+}
+
+impl MarkWait {
+    /// Executes an AWAIT whose word has the value `found`, at the time `now`.
+    ///
+    /// # Errors
+    /// Returns [`Denied::Ended`] if the word says so, [`Denied::Short`] when its time is over.
+    pub fn execute(&self, wanted: Await, found: u32, now: u64) -> Result<Taken, Denied> {
+        let Await { word, mark, time_limit_ms } = wanted;
+        let until = match self.until.load(Ordering::Relaxed) {
+            0 => now.saturating_add(u64::from(time_limit_ms) * MS),
+            until => until,
+        };
+        let end = match found {
+            _ if found == mark => Ok(Taken::Done),
+            _ if found == mark | MARK_FAILED => Err(Denied::Ended),
+            _ if until <= now => Err(Denied::Short),
+            _ => {
+                self.wanted.store(u64::from(word) << 32 | u64::from(mark), Ordering::Relaxed);
+                self.until.store(until, Ordering::SeqCst);
+                return Ok(Taken::Later);
+            }
+        };
+        self.clear();
+        end
+    }
+
+    /// Forgets the AWAIT.
+    pub fn clear(&self) {
+        self.wanted.store(0, Ordering::Relaxed);
+        self.until.store(0, Ordering::SeqCst);
+    }
+
+    /// Returns whether an AWAIT waits and its word, which `load` reads, has what ends it.
+    #[inline]
+    #[must_use]
+    pub fn is_met(&self, load: impl FnOnce(u32) -> u32) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        // CAST: both halves.
+        wanted != 0 && load((wanted >> 32) as u32) & !MARK_FAILED == wanted as u32
+    }
+
+    /// Returns whether the time of an AWAIT is over.
+    #[must_use]
+    pub fn is_late(&self, now: u64) -> bool {
+        let until = self.until.load(Ordering::SeqCst);
+        until != 0 && until <= now
+    }
+
+    fn waits(&self) -> bool {
+        self.until.load(Ordering::SeqCst) != 0
+    }
+}
+
+/// The QPs of an adapter whose AWAITs wait. The heartbeat looks at these.
+#[derive(Debug, Default)]
+pub struct MarkWaits {
+    qpns: Mutex<Vec<Qpn>>,
+}
+
+impl MarkWaits {
+    /// Adds a QP whose AWAIT has begun to wait.
+    pub fn add(&self, qpn: Qpn, wait: &MarkWait) {
+        if !wait.listed.swap(true, Ordering::SeqCst) {
+            self.qpns.lock().push(qpn);
+        }
+    }
+
+    /// Calls `look` for each QP, and removes those whose AWAITs do not wait any more. `look` calls
+    /// the function that it gets, unless the QP is gone.
+    pub fn look(&self, look: impl Fn(Qpn, &dyn Fn(&MarkWait) -> bool) -> bool) {
+        // An AWAIT that begins to wait meanwhile either finds the QP not listed, or is found here.
+        let keep = |wait: &MarkWait| {
+            wait.listed.store(false, Ordering::SeqCst);
+            wait.waits() && !wait.listed.swap(true, Ordering::SeqCst)
+        };
+        self.qpns.lock().retain(|qpn| look(*qpn, &keep));
+    }
+
+    /// Removes all QPs.
+    pub fn clear(&self) {
+        self.qpns.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A QP that begins to wait again while the list is looked through is found next time.
+    #[test]
+    fn a_qp_is_listed_once_while_it_waits() {
+        let (list, wait, qpn) = (MarkWaits::default(), MarkWait::default(), Qpn::new(7));
+        let wanted = Await { word: 1, mark: 5, time_limit_ms: 10 };
+        for _ in 0..3 {
+            assert_eq!(wait.execute(wanted, 4, 1), Ok(Taken::Later));
+            list.add(qpn, &wait);
+        }
+        list.look(|_, keep| keep(&wait));
+        assert_eq!(*list.qpns.lock(), [qpn]);
+        assert!(wait.is_met(|word| word + 4) && !wait.is_met(|_| 6));
+        assert_eq!(wait.execute(wanted, 5, 2), Ok(Taken::Done));
+        list.look(|_, keep| keep(&wait));
+        assert_eq!(*list.qpns.lock(), []);
+        assert!(!wait.is_met(|_| 0));
+        assert_eq!(wait.execute(wanted, 4, 2), Ok(Taken::Later));
+        list.add(qpn, &wait);
+        assert_eq!(*list.qpns.lock(), [qpn]);
+        assert!(!wait.is_late(10_000_001) && wait.is_late(10_000_002));
+        assert_eq!(wait.execute(wanted, 5 | MARK_FAILED, 3), Err(Denied::Ended));
+        assert_eq!(wait.execute(wanted, 4, 3), Ok(Taken::Later));
+        assert_eq!(wait.execute(wanted, 4, 10_000_003), Err(Denied::Short));
+    }
+}
