@@ -18,9 +18,30 @@ enum {
 	/* The opcode of a TRANSFER: a struct ib_send_wr without data, whose ex.invalidate_rkey is the
 	 * number of the range. It ends when the controller has moved all bytes of the range. */
 	VRNIC_WR_TRANSFER = IB_WR_RESERVED1,
-	/* The opcode of its completion. */
+	/* The opcode of an AWAIT: a struct ib_rdma_wr without data, whose rkey is a mark, and whose
+	 * remote_addr is from vrnic_await_addr(). It ends when vrnic_mark() has stored the mark. */
+	VRNIC_WR_AWAIT = IB_WR_RESERVED2,
+	/* The opcode of the completions of both. */
 	VRNIC_WC_TRANSFER = 0x70,
+	/* The words for marks of a queue pair. */
+	VRNIC_MARKS = 14,
 };
+
+/*
+ * What an AWAIT waits for: word is below VRNIC_MARKS, the limit from 1 to 60000 milliseconds. Its mark
+ * is any number from 1 to 0x7fffffff that the word does not have yet.
+ */
+static inline u64 vrnic_await_addr(u32 word, u32 time_limit_ms)
+{
+	return (u64)word << 32 | time_limit_ms;
+}
+
+/*
+ * The controller has moved all bytes for the AWAIT of this mark, which then ends, or it has failed, and
+ * then AWAIT fails. Also if the AWAIT has not begun yet. From any context. -EOPNOTSUPP if the adapter
+ * is older than AWAIT.
+ */
+int vrnic_mark(struct ib_qp *qp, u32 word, u32 mark, bool failed);
 
 /* What a range is armed with. */
 struct vrnic_transfer {

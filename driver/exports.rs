@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The functions of `direct.h`, for other modules of the kernel; `symbols.c` exports them.
 
-use abi::sq::Opcode;
+use abi::{
+    direct::{Await, MARK_FAILED, MARKS},
+    sq::Opcode,
+};
 use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
@@ -15,6 +18,14 @@ use crate::{
 
 const _: () =
     assert!(matches!(Opcode::Transfer.info().wr_opcode, Some(bindings::VRNIC_WR_TRANSFER)));
+
+const _: () = assert!(matches!(Opcode::Await.info().wr_opcode, Some(bindings::VRNIC_WR_AWAIT)));
+const _: () = assert!(MARKS == bindings::VRNIC_MARKS);
+const _: () = {
+    let wanted = Await { word: 3, mark: 1, time_limit_ms: 7 };
+    // As `vrnic_await_addr` of direct.h has it.
+    assert!(wanted.fields().0 == 3 << 32 | 7);
+};
 
 /// Runs `run` with a queue pair, and returns what C callers get.
 ///
@@ -101,6 +112,24 @@ unsafe extern "C" fn vrnic_range_query(
     };
     // SAFETY: the caller passes a live queue pair.
     unsafe { call(qp, query) }
+}
+
+/// Tells the adapter that the transfer of a mark has ended, or has failed. Can be called in any
+/// context. Returns 0 or a negative error number.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_mark(
+    qp: *mut bindings::ib_qp,
+    word: u32,
+    mark: u32,
+    failed: bool,
+) -> c_int {
+    let bit = if failed { MARK_FAILED } else { 0 };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| direct::mark(ctx, qp, word, mark | bit).map(|()| 0)) }
 }
 
 /// Tells the adapter that the controller has moved all bytes of a range. Can be called in any

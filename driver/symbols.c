@@ -10,3 +10,4 @@ EXPORT_SYMBOL_GPL(vrnic_range_put);
 EXPORT_SYMBOL_GPL(vrnic_range_arm);
 EXPORT_SYMBOL_GPL(vrnic_range_query);
 EXPORT_SYMBOL_GPL(vrnic_range_done);
+EXPORT_SYMBOL_GPL(vrnic_mark);

@@ -7,7 +7,9 @@ use abi::{
     doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm},
     pci::BAR_UAR,
     regs::KICK,
-    uar::{ARMED_OFFSET, HEARTBEAT_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN},
+    uar::{
+        ARMED_OFFSET, HEARTBEAT_OFFSET, LIFE_OFFSET, QpSlot, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN,
+    },
 };
 use kernel::{
     device::Bound,
@@ -71,6 +73,16 @@ impl Doorbells {
     pub(crate) fn ring_sq(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| {
             bar.try_write32(pi, offset)?;
+            self.ring(bar, slot)
+        });
+    }
+
+    /// The transfer of this mark has ended. The word must be below [`abi::direct::MARKS`].
+    pub(crate) fn mark(&self, slot: SlotIndex, word: u32, mark: u32) {
+        // CAST: inside a slot.
+        let at = size_of::<QpSlot>() + 4 * word as usize;
+        self.with_slot(slot, |bar, offset| {
+            bar.try_write32(mark, offset + at)?;
             self.ring(bar, slot)
         });
     }

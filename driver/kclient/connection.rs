@@ -156,6 +156,11 @@ impl Connection {
         self.0.post_inline(request, &Op::Transfer(range), &[])
     }
 
+    /// Posts an AWAIT.
+    pub fn await_mark(&self, request: &Arc<Request>, op: &Op) -> Result {
+        self.0.post_inline(request, op, &[])
+    }
+
     /// Posts the registration of a region, which has a new key from then on.
     pub fn register(&self, request: &Arc<Request>, region: &Arc<Region>) -> Result {
         self.0.register(request, region, ACCESS, None)

@@ -43,6 +43,15 @@ pub enum Op {
     Invalidate(u32),
     /// Ends when this address range of a vrnic adapter has been transferred (`direct.h`).
     Transfer(u32),
+    /// Ends when a mark is in a word of the queue pair's doorbell (`direct.h`).
+    Await {
+        /// The number of the word.
+        word: u32,
+        /// The mark.
+        mark: u32,
+        /// Milliseconds until it fails.
+        time_limit_ms: u32,
+    },
 }
 
 impl Op {
@@ -73,6 +82,7 @@ impl Op {
             Self::FetchAdd { .. } => bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD,
             Self::Invalidate(_) => bindings::ib_wr_opcode_IB_WR_LOCAL_INV,
             Self::Transfer(_) => bindings::VRNIC_WR_TRANSFER,
+            Self::Await { .. } => bindings::VRNIC_WR_AWAIT,
         }
     }
 
@@ -98,6 +108,11 @@ impl Op {
             Self::Write(remote) | Self::Read(remote) => {
                 let (remote_addr, rkey) = (remote.address(), remote.key());
                 Wr::Rdma(bindings::ib_rdma_wr { wr, remote_addr, rkey })
+            }
+            Self::Await { word, mark, time_limit_ms } => {
+                // As `vrnic_await_addr` has it.
+                let remote_addr = u64::from(*word) << 32 | u64::from(*time_limit_ms);
+                Wr::Rdma(bindings::ib_rdma_wr { wr, remote_addr, rkey: *mark })
             }
             Self::CompareSwap { remote, compare, swap } => {
                 Wr::Atomic(atomic(wr, remote, *compare, *swap))

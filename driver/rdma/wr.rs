@@ -206,7 +206,9 @@ impl<'a, T: Driver> SendWr<'a, T> {
             | bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM
             | bindings::ib_wr_opcode_IB_WR_RDMA_READ
             // It ends the key of its only segment. `invalidate_rkey` is not set in all of them.
-            | bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV => Operands::Remote(self.remote()),
+            | bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV
+            // Its mark and time limit.
+            | bindings::VRNIC_WR_AWAIT => Operands::Remote(self.remote()),
             bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
                 let wr = self.atomic();
                 let remote = Remote { addr: wr.remote_addr, rkey: wr.rkey };

@@ -3,7 +3,7 @@
 
 use abi::{
     ContextId, Pdn,
-    admin::command,
+    admin::{DeviceFeatures, command},
     uverbs::{ContextResp, Features, PdResp},
 };
 use kernel::{prelude::*, sync::Arc};
@@ -63,6 +63,8 @@ fn answer(
     let uar = uars.add_first(ctx, |area| new.add_mapping(area))?;
     let kick_mmap = new.add_mapping(ctx.adapter.kick_area()?)?;
     let caps = ctx.adapter.caps();
+    let mut features = Features::all();
+    features.set(Features::AWAIT, caps.has(DeviceFeatures::AWAIT));
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,
@@ -72,7 +74,7 @@ fn answer(
         max_sge: caps.max_sge,
         max_inline: caps.max_inline,
         max_cqe: caps.max_cqe,
-        features: Features::all().bits().into(),
+        features: features.bits().into(),
         ..ContextResp::default()
     };
     udata.respond(&answer)?;

@@ -4,8 +4,8 @@
 
 use abi::{
     GuestAddr, RangeNumber,
-    admin::{ArmRange, RangeRegisters, command},
-    direct::{Direction, Notice},
+    admin::{ArmRange, DeviceFeatures, RangeRegisters, command},
+    direct::{Direction, MARK_FAILED, MARKS, Notice},
 };
 use kernel::prelude::*;
 
@@ -76,6 +76,23 @@ pub(crate) fn query(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<RangeR
 pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
     check(ctx, qp, range)?;
     ctx.adapter.set_range_done(range);
+    Ok(())
+}
+
+/// The transfer of a mark has ended, or failed if it has the bit [`MARK_FAILED`]. Does not sleep.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` if the adapter has no AWAIT, `EINVAL` for the queue pair of a process and for a
+/// number that is out of bounds.
+pub(crate) fn mark(ctx: &Ctx<'_>, qp: &Qp, word: u32, mark: u32) -> Result {
+    if !ctx.adapter.caps().has(DeviceFeatures::AWAIT) {
+        return Err(EOPNOTSUPP);
+    }
+    if word >= MARKS || mark & !MARK_FAILED == 0 {
+        return Err(EINVAL);
+    }
+    ctx.adapter.doorbells().mark(qp.kernel()?.doorbell(), word, mark);
     Ok(())
 }
 

@@ -58,7 +58,8 @@ impl KernelQp {
         self.doorbell.store(doorbell.get(), Relaxed);
     }
 
-    fn doorbell(&self) -> SlotIndex {
+    /// Returns its doorbell slot.
+    pub(super) fn doorbell(&self) -> SlotIndex {
         self.doorbell.load(Relaxed).into()
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a connection of the server has: its ranges, packet memory and requests.
+//! What a connection of the server has: its ranges or marks, packet memory and requests.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -23,13 +23,14 @@ use crate::{
         work::Op,
     },
     message::{Answer, Ask},
+    module_parameters,
     ranges::{self, Ranges},
 };
 
 /// The time between two looks for a reason to stop.
 const LOOK: Delta = Delta::from_millis(100);
 
-/// The TRANSFER of a range, and the WRITE or READ beside it.
+/// The TRANSFER of a range, or AWAIT, and the WRITE or READ beside it.
 struct Pair {
     transfer: Arc<Request>,
     rdma: Arc<Request>,
@@ -63,11 +64,12 @@ impl<'a> Desk<'a> {
             let pair = Pair { transfer: Request::new()?, rdma: Request::new()? };
             pairs.push(pair, GFP_KERNEL)?;
         }
+        let by_marks = module_parameters::by_marks.value() != 0;
         let this = Self {
             connection,
             disk,
             stopping,
-            ranges: Ranges::get(connection, RANGES)?,
+            ranges: Ranges::get(connection, RANGES, by_marks)?,
             packets: connection.map(Memory::of_device(connection.device(), MOST)?)?,
             pairs,
             receive: Request::new()?,
@@ -118,7 +120,7 @@ impl<'a> Desk<'a> {
         for (nth, pair) in self.pairs.iter().take(count).enumerate() {
             let (part, remote) = self.place(ask, nth, length)?;
             self.ranges.arm(nth, &part, true, ask.limit_ms.get())?;
-            self.connection.transfer(&pair.transfer, self.ranges.number(nth)?)?;
+            self.ranges.post(nth, &pair.transfer, ask.limit_ms.get())?;
             self.connection.rdma(&pair.rdma, &part, &Op::Write(remote))?;
         }
         self.post_answer()?;
@@ -142,7 +144,7 @@ impl<'a> Desk<'a> {
             let Pair { transfer, rdma } = self.pairs.get(nth).ok_or(EINVAL)?;
             self.ranges.arm(nth, &part, false, ask.limit_ms.get())?;
             self.connection.rdma(rdma, &part, &Op::Read(remote))?;
-            self.connection.transfer(transfer, self.ranges.number(nth)?)?;
+            self.ranges.post(nth, transfer, ask.limit_ms.get())?;
             if nth + 1 == count {
                 self.post_answer()?;
             }
@@ -188,9 +190,9 @@ impl<'a> Desk<'a> {
         // CAST: to the wider type.
         let sectors = (bytes.start / SECTOR) as u64;
         let sector = ask.sector.get().checked_add(sectors).ok_or(EINVAL)?;
-        let numbers = self.ranges.first(ranges.end).get(ranges.start..).ok_or(EINVAL)?;
+        let ends = self.ranges.first(ranges.end).get(ranges.start..).ok_or(EINVAL)?;
         let write = ask.write.get() != 0;
-        self.disk.transfer(write, sector, (&self.packets, bytes), self.connection, numbers)
+        self.disk.transfer(write, sector, (&self.packets, bytes), self.connection, ends)
     }
 
     /// Waits for a request, which must have succeeded. The log says how one has failed.

@@ -39,14 +39,14 @@ impl Disk {
     }
 
     /// Moves a part of packet memory, which is one piece, to the disk or from there. When the
-    /// controller has moved all bytes, and before this returns, the ranges are done.
+    /// controller has moved all bytes, and before this returns, the transfers end.
     pub(crate) fn transfer(
         &self,
         write: bool,
         sector: u64,
         (memory, part): (&Mapped, Range<usize>),
         connection: &Connection,
-        ranges: &[u32],
+        ends: &[bindings::kdirect_end],
     ) -> Result {
         let start = memory.starts().next().ok_or(EINVAL)?;
         let length = part.end.checked_sub(part.start).ok_or(EINVAL)?;
@@ -54,13 +54,13 @@ impl Disk {
             return Err(EINVAL);
         }
         let (qp, file) = (connection.as_raw(), self.0.as_ptr());
-        let (length, count) = (u32::try_from(length)?, u32::try_from(ranges.len())?);
+        let (length, count) = (u32::try_from(length)?, u32::try_from(ends.len())?);
         let start = start.wrapping_add(part.start).cast();
         // SAFETY: the file is open by the type's invariants. The part lies in the memory, which is
         // one piece of a device's (anything else is refused), and lives during the call, as do the
-        // queue pair and the numbers.
+        // queue pair and the ends.
         to_result(unsafe {
-            bindings::kdirect_move(file, write, sector, start, length, qp, ranges.as_ptr(), count)
+            bindings::kdirect_move(file, write, sector, start, length, qp, ends.as_ptr(), count)
         })
     }
 }

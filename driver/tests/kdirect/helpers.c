@@ -30,7 +30,7 @@ void kdirect_close(struct file *disk)
 struct kdirect_wait {
 	struct completion ended;
 	struct ib_qp *qp;
-	const u32 *ranges;
+	const struct kdirect_end *ends;
 	u32 count;
 };
 
@@ -40,15 +40,21 @@ static void kdirect_end(struct bio *bio)
 	struct kdirect_wait *wait = bio->bi_private;
 	u32 nth;
 
-	for (nth = 0; !bio->bi_status && nth < wait->count; nth++)
-		vrnic_range_done(wait->qp, wait->ranges[nth]);
+	for (nth = 0; !bio->bi_status && nth < wait->count; nth++) {
+		const struct kdirect_end *end = &wait->ends[nth];
+
+		if (end->mark)
+			vrnic_mark(wait->qp, end->number, end->mark, false);
+		else
+			vrnic_range_done(wait->qp, end->number);
+	}
 	complete(&wait->ended);
 }
 
 int kdirect_move(struct file *disk, bool write, u64 sector, void *memory, u32 length,
-		 struct ib_qp *qp, const u32 *ranges, u32 count)
+		 struct ib_qp *qp, const struct kdirect_end *ends, u32 count)
 {
-	struct kdirect_wait wait = { .qp = qp, .ranges = ranges, .count = count };
+	struct kdirect_wait wait = { .qp = qp, .ends = ends, .count = count };
 	blk_opf_t op = (write ? REQ_OP_WRITE : REQ_OP_READ) | REQ_SYNC | REQ_NOMERGE;
 	struct page *page = virt_to_page(memory);
 	struct bio *bio;

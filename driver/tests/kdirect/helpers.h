@@ -9,12 +9,17 @@
 /* Opens the disk of this number; -EOPNOTSUPP for one that cannot reach memory of other PCI devices. */
 struct file *kdirect_open(u32 number);
 void kdirect_close(struct file *disk);
+/* What ends a transfer: the mark of a word, or if that is zero, the number of a range. */
+struct kdirect_end {
+	u32 number;
+	u32 mark;
+};
 /*
  * Moves length bytes from or to the disk, to or from memory of a PCI device, and waits for the end.
- * When the disk's controller has moved them all, the ranges of the queue pair are done.
+ * When the disk's controller has moved them all, the transfers of the queue pair end.
  */
 int kdirect_move(struct file *disk, bool write, u64 sector, void *memory, u32 length,
-		 struct ib_qp *qp, const u32 *ranges, u32 count);
+		 struct ib_qp *qp, const struct kdirect_end *ends, u32 count);
 /* Continues a CRC-32 as gzip has it, which starts at zero. */
 u32 kdirect_crc(u32 crc, const void *bytes, size_t length);
 

@@ -12,7 +12,7 @@
 //! | [`client`], [`server`] | the two sides |
 //! | [`message`] | their messages |
 //! | [`desk`] | what a connection of the server has: its ranges, packet memory and requests |
-//! | [`ranges`] | the address ranges of a connection |
+//! | [`ranges`] | the address ranges of a connection, or the marks in their place |
 //! | [`disk`] | the disk |
 //!
 //! `unsafe` is confined to [`disk`], [`ranges`] and [`kclient`].
@@ -89,6 +89,10 @@ module! {
         silent: u32 {
             default: 0,
             description: "1 to have the server not use its disk, so that its transfers are never done",
+        },
+        by_marks: u32 {
+            default: 0,
+            description: "1 to have the server wait by AWAIT, 0 by TRANSFER and address ranges",
         },
         limit_ms: u32 {
             default: 20000,

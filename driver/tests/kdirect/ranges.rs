@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The address ranges of a connection.
+//! The address ranges of a connection, or the marks that take their place.
 
 use kernel::{
     error::to_result,
     prelude::*,
+    sync::Arc,
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-use crate::kclient::{bindings, connection::Connection, mapped::Part};
+use crate::kclient::{bindings, connection::Connection, mapped::Part, request::Request, work::Op};
 
 /// Bytes of a range.
 pub(crate) const LENGTH: usize = bindings::VRNIC_RANGE_LEN as usize;
@@ -16,60 +17,90 @@ const LOOK: Delta = Delta::from_micros(100);
 /// The longest time from the end of a READ to the beginning of the TRANSFER behind it.
 const PATIENCE: Delta = Delta::from_secs(5);
 
-/// Ranges of a connection, which belong to it until they are put or the connection is dropped.
+/// What ends a transfer.
+pub(crate) type End = bindings::kdirect_end;
+
+/// Ranges of a connection, which belong to it until they are put or the connection is dropped; or
+/// the words of its queue pair.
 pub(crate) struct Ranges<'a> {
     connection: &'a Connection,
-    numbers: KVec<u32>,
+    ends: KVec<End>,
+    /// The last mark, if words are used.
+    mark: Option<u32>,
 }
 
 impl<'a> Ranges<'a> {
-    /// Gets some.
+    /// Gets some ranges, or as many words.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if there are not so many free ones, `EINVAL` on a device of another driver.
-    pub(crate) fn get(connection: &'a Connection, count: usize) -> Result<Self> {
-        let mut numbers = KVec::with_capacity(count, GFP_KERNEL)?;
-        for _ in 0..count {
-            // SAFETY: the connection keeps its queue pair.
-            let number = unsafe { bindings::vrnic_range_get(connection.as_raw()) };
+    pub(crate) fn get(connection: &'a Connection, count: usize, by_marks: bool) -> Result<Self> {
+        let mut ends = KVec::with_capacity(count, GFP_KERNEL)?;
+        for nth in 0..count {
+            let number = match by_marks {
+                true => nth.try_into()?,
+                // SAFETY: the connection keeps its queue pair.
+                false => unsafe { bindings::vrnic_range_get(connection.as_raw()) },
+            };
             to_result(number.min(0))?;
-            numbers.push(number.try_into()?, GFP_KERNEL)?;
+            ends.push(End { number: number.try_into()?, mark: 0 }, GFP_KERNEL)?;
         }
-        Ok(Self { connection, numbers })
+        Ok(Self { connection, ends, mark: by_marks.then_some(0) })
     }
 
-    /// Returns the numbers of the first few.
-    pub(crate) fn first(&self, count: usize) -> &[u32] {
-        self.numbers.get(..count).unwrap_or_default()
+    /// Returns what ends the transfers of the first few.
+    pub(crate) fn first(&self, count: usize) -> &[End] {
+        self.ends.get(..count).unwrap_or_default()
     }
 
-    /// Returns the number of one.
-    pub(crate) fn number(&self, nth: usize) -> Result<u32> {
-        self.numbers.get(nth).copied().ok_or(EINVAL)
-    }
-
-    /// Arms one for a transfer from or to this memory, for a WRITE or a READ.
-    pub(crate) fn arm(&self, nth: usize, part: &Part, write: bool, time_limit_ms: u32) -> Result {
+    /// Begins a transfer from or to this memory, for a WRITE or a READ.
+    pub(crate) fn arm(
+        &mut self,
+        nth: usize,
+        part: &Part,
+        write: bool,
+        time_limit_ms: u32,
+    ) -> Result {
+        let end = self.ends.get_mut(nth).ok_or(EINVAL)?;
+        if let Some(mark) = &mut self.mark {
+            *mark += 1;
+            end.mark = *mark;
+            return Ok(());
+        }
         let length = u32::try_from(part.len())?;
         let memory = part.address()?;
         let transfer =
             bindings::vrnic_transfer { memory, length, time_limit_ms, write, counted: false };
-        let (qp, number) = (self.connection.as_raw(), self.number(nth)?);
+        let qp = self.connection.as_raw();
         // SAFETY: the connection keeps its queue pair; the struct is valid.
-        to_result(unsafe { bindings::vrnic_range_arm(qp, number, &transfer) })
+        to_result(unsafe { bindings::vrnic_range_arm(qp, end.number, &transfer) })
+    }
+
+    /// Posts the request that waits for the end of the transfer.
+    pub(crate) fn post(&self, nth: usize, request: &Arc<Request>, time_limit_ms: u32) -> Result {
+        let End { number, mark } = *self.ends.get(nth).ok_or(EINVAL)?;
+        if mark == 0 {
+            return self.connection.transfer(request, number);
+        }
+        self.connection.await_mark(request, &Op::Await { word: number, mark, time_limit_ms })
     }
 
     /// Waits until the controller may read what a READ has brought. The READ has ended, so the
-    /// TRANSFER behind it has begun, or is about to. Returns false if the transfer has failed.
+    /// TRANSFER behind it has begun, or is about to; a mark may come before its AWAIT has begun.
+    /// Returns false if the transfer has failed.
     pub(crate) fn wait_open(&self, nth: usize) -> Result<bool> {
+        let End { number, mark } = *self.ends.get(nth).ok_or(EINVAL)?;
+        if mark != 0 {
+            return Ok(true);
+        }
         let mut state = bindings::vrnic_range_state {
             count: 0,
             pci_valid: false,
             adapter_valid: false,
             failure: 0,
         };
-        let (qp, number) = (self.connection.as_raw(), self.number(nth)?);
+        let qp = self.connection.as_raw();
         let start = Instant::<Monotonic>::now();
         while start.elapsed() < PATIENCE {
             // SAFETY: the connection keeps its queue pair; the struct is valid.
@@ -83,11 +114,18 @@ impl<'a> Ranges<'a> {
         Err(ETIMEDOUT)
     }
 
-    /// Ends their transfers and gives them back.
+    /// Ends their transfers, which fail, and gives the ranges back.
     pub(crate) fn put(&mut self) -> Result {
-        for number in self.numbers.drain_all() {
-            // SAFETY: the connection keeps its queue pair.
-            to_result(unsafe { bindings::vrnic_range_put(self.connection.as_raw(), number) })?;
+        let qp = self.connection.as_raw();
+        for End { number, mark } in self.ends.drain_all() {
+            let put = match (self.mark, mark) {
+                // SAFETY: the connection keeps its queue pair.
+                (None, _) => unsafe { bindings::vrnic_range_put(qp, number) },
+                (Some(_), 0) => 0,
+                // SAFETY: as above.
+                (Some(_), _) => unsafe { bindings::vrnic_mark(qp, number, mark, true) },
+            };
+            to_result(put)?;
         }
         Ok(())
     }
