@@ -177,6 +177,34 @@ int vrnicdv_range_done(struct vrnicdv_range *range);
  */
 int vrnicdv_post_transfer(struct vrnicdv_range *range, uint64_t wr_id, uint32_t send_flags);
 
+/* The words for marks of a queue pair. */
+#define VRNICDV_MARKS 14
+
+/* A work request that ends when a word of its queue pair has a mark. */
+struct vrnicdv_await {
+	uint64_t wr_id;
+	/* IBV_SEND_SIGNALED, IBV_SEND_FENCE */
+	uint32_t send_flags;
+	/* The number of the word, below VRNICDV_MARKS. */
+	uint32_t word;
+	/* The mark: from 1 to 0x7fffffff. The words of a new queue pair, or one that was reset, are zero. */
+	uint32_t mark;
+	/* Milliseconds from its begin until it fails, 1 to 60000. */
+	uint32_t time_limit_ms;
+};
+
+/*
+ * Posts it; what is behind it in the queue waits. Its completion has the opcode IBV_WC_DRIVER1. Returns 0
+ * or an errno.
+ */
+int vrnicdv_post_await(struct ibv_qp *qp, const struct vrnicdv_await *await);
+
+/*
+ * Stores a mark in a word, by which the work request that awaits it ends, now or when it begins. It fails
+ * if failed is true. Enters no kernel. Returns 0 or an errno.
+ */
+int vrnicdv_mark(struct ibv_qp *qp, uint32_t word, uint32_t mark, bool failed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,145 +5,15 @@
  * usage: transfer serve           answers any number of clients
  *        transfer ADDRESS [CASE]  runs all cases against the server, or one
  */
-#include <arpa/inet.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include "side.h"
-#include "vrnicdv.h"
+#include "client.h"
 
 enum {
-	PORT = 7477,
 	/* vendor_err of a TRANSFER that failed (docs/adapter.md). */
-	FOREIGN = 3, OVERRUN = 12, SHORT = 13, ENDED = 15,
+	FOREIGN = 3, OVERRUN = 12, SHORT = 13, EARLY = 14, ENDED = 15,
 };
-
-static struct side make_side(int socket)
-{
-	struct side side = { .context = open_device(), .socket = socket };
-
-	side.pd = ibv_alloc_pd(side.context);
-	side.cq = ibv_create_cq(side.context, 16, NULL, NULL, 0);
-	need(side.pd && side.cq, "a protection domain and a completion queue");
-	side.memory = aligned_alloc(RANGE, LENGTH);
-	need(side.memory != NULL, "memory");
-	side.mr = ibv_reg_mr(side.pd, side.memory, LENGTH,
-			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-	need(side.mr != NULL, "ibv_reg_mr");
-	side.qp = make_qp(&side);
-
-	struct address own = { .at = (uintptr_t)side.memory, .qpn = side.qp->qp_num, .key = side.mr->rkey };
-	need(ibv_query_gid(side.context, 1, GID_INDEX, &own.gid) == 0, "ibv_query_gid");
-	need(write(socket, &own, sizeof(own)) == sizeof(own), "telling the peer");
-	need(recv(socket, &side.peer, sizeof(own), MSG_WAITALL) == sizeof(own), "hearing of the peer");
-	connect_qp(side.qp, &side.peer);
-	/* Neither side begins before the other one can answer. */
-	need(write(socket, "", 1) == 1 && read(socket, &own, 1) == 1, "the peer");
-	return side;
-}
-
-static void close_side(struct side *side)
-{
-	expect(ibv_destroy_qp(side->qp), 0, "ibv_destroy_qp");
-	expect(ibv_destroy_cq(side->cq), 0, "ibv_destroy_cq");
-	expect(ibv_dereg_mr(side->mr), 0, "ibv_dereg_mr");
-	expect(ibv_dealloc_pd(side->pd), 0, "ibv_dealloc_pd");
-	expect(ibv_close_device(side->context), 0, "ibv_close_device");
-	free(side->memory);
-	close(side->socket);
-}
-
-/* Answers a client: for each of its bytes, fills all memory by that seed and answers what was there. */
-static void serve(int socket)
-{
-	struct side side = make_side(socket);
-	unsigned char seed;
-
-	while (read(side.socket, &seed, 1) == 1) {
-		if (write(side.socket, side.memory, LENGTH) != LENGTH)
-			break;
-		fill(side.memory, LENGTH, seed);
-		if (write(side.socket, "", 1) != 1)
-			break;
-	}
-	close_side(&side);
-	exit(0);
-}
-
-static void listen_for_clients(void)
-{
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(PORT) };
-	int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
-
-	signal(SIGCHLD, SIG_IGN);
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	need(bind(listener, (struct sockaddr *)&any, sizeof(any)) == 0, "bind");
-	need(listen(listener, 8) == 0, "listen");
-	for (;;) {
-		int client = accept(listener, NULL, NULL);
-
-		need(client >= 0, "accept");
-		if (fork() == 0)
-			serve(client);
-		close(client);
-	}
-}
-
-/* Returns what the server had, and fills its memory. */
-static const unsigned char *exchange(struct side *side, unsigned char seed)
-{
-	static unsigned char found[LENGTH];
-	char end;
-
-	need(write(side->socket, &seed, 1) == 1, "asking the server");
-	need(recv(side->socket, found, LENGTH, MSG_WAITALL) == LENGTH, "the server's memory");
-	need(read(side->socket, &end, 1) == 1, "the server");
-	return found;
-}
-
-/* A side with device memory and a range. */
-struct client {
-	struct side side;
-	struct ibv_dm *dm;
-	struct ibv_mr *key;
-	struct vrnicdv_range *range;
-};
-
-static const char *server;
-
-static struct client make_client(void)
-{
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) };
-	struct ibv_alloc_dm_attr attr = { .length = LENGTH };
-	struct client client;
-	int s = socket(AF_INET, SOCK_STREAM, 0);
-
-	need(inet_pton(AF_INET, server, &to.sin_addr) == 1, "the server's address");
-	for (int tries = 0; connect(s, (struct sockaddr *)&to, sizeof(to)) != 0; tries++) {
-		need(tries < 50, "connecting");
-		usleep(100000);
-	}
-	client.side = make_side(s);
-	client.dm = ibv_alloc_dm(client.side.context, &attr);
-	need(client.dm != NULL, "ibv_alloc_dm");
-	client.key = ibv_reg_dm_mr(client.side.pd, client.dm, 0, LENGTH, IBV_ACCESS_LOCAL_WRITE |
-				   IBV_ACCESS_ZERO_BASED);
-	need(client.key != NULL, "ibv_reg_dm_mr");
-	client.range = vrnicdv_alloc_range(client.side.qp);
-	need(client.range != NULL, "vrnicdv_alloc_range");
-	return client;
-}
-
-static void close_client(struct client *client)
-{
-	if (client->range)
-		expect(vrnicdv_free_range(client->range), 0, "vrnicdv_free_range");
-	expect(ibv_dereg_mr(client->key), 0, "ibv_dereg_mr");
-	if (client->dm)
-		expect(ibv_free_dm(client->dm), 0, "ibv_free_dm");
-	close_side(&client->side);
-}
 
 static int try_arm(struct client *client, uint64_t offset, uint32_t length, uint32_t limit_ms, uint32_t flags)
 {
@@ -248,6 +118,87 @@ static void mapped(void)
 	close_client(&client);
 }
 
+/* A READ whose data is loaded from the device memory itself. */
+static void mapped_read(void)
+{
+	struct client client = make_client();
+	struct vrnicdv_range_state found;
+	static unsigned char data[LENGTH];
+
+	for (int round = 1; round <= 3; round++) {
+		exchange(&client.side, 60 + round);
+		arm(&client, LENGTH, 10000, VRNICDV_TRANSFER_MAPPED);
+		post_message(&client, IBV_WR_RDMA_READ, LENGTH);
+		post_transfer(&client);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		/* TRANSFER begins behind the READ. */
+		do
+			expect(vrnicdv_query_range(client.range, &found), 0, "vrnicdv_query_range");
+		while (!found.pci_valid && found.adapter_valid);
+		state(&client, 0, 1, 0);
+		expect(ibv_memcpy_from_dm(data, client.dm, 0, LENGTH), 0, "ibv_memcpy_from_dm");
+		check(data, LENGTH, 60 + round, "what was loaded");
+		expect(vrnicdv_range_done(client.range), 0, "vrnicdv_range_done");
+		completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+	}
+	/* Done before its data has come. */
+	arm(&client, LENGTH, 10000, VRNICDV_TRANSFER_MAPPED);
+	expect(vrnicdv_range_done(client.range), 0, "vrnicdv_range_done");
+	post_transfer(&client);
+	completion(&client.side, 1, IBV_WC_MW_BIND_ERR, EARLY);
+	close_client(&client);
+}
+
+/* AWAIT is request 3. */
+static void post_await(struct client *client, uint32_t word, uint32_t mark, uint32_t limit_ms, int expected)
+{
+	struct vrnicdv_await await = {
+		.wr_id = 3, .send_flags = IBV_SEND_SIGNALED, .word = word, .mark = mark, .time_limit_ms = limit_ms,
+	};
+
+	expect(vrnicdv_post_await(client->side.qp, &await), expected, "vrnicdv_post_await");
+}
+
+static void mark(struct client *client, uint32_t word, uint32_t mark, bool failed, int expected)
+{
+	expect(vrnicdv_mark(client->side.qp, word, mark, failed), expected, "vrnicdv_mark");
+}
+
+/* Marks in the place of a range: both directions, all words, and what goes wrong. */
+static void marked(void)
+{
+	struct client client = make_client();
+	static unsigned char data[LENGTH];
+
+	for (int word = 0; word < VRNICDV_MARKS; word++) {
+		post_await(&client, word, 7, 10000, 0);
+		post_message(&client, IBV_WR_RDMA_WRITE, LENGTH);
+		fill(data, LENGTH, word);
+		expect(ibv_memcpy_to_dm(client.dm, 0, data, LENGTH), 0, "ibv_memcpy_to_dm");
+		mark(&client, word, 7, false, 0);
+		enum ibv_wc_opcode opcode = completion(&client.side, 3, IBV_WC_SUCCESS, 0);
+		expect(opcode == IBV_WC_DRIVER1 ? 0 : EINVAL, 0, "the operation of AWAIT");
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		check(exchange(&client.side, 100 + word), LENGTH, word, "what the server got");
+		post_message(&client, IBV_WR_RDMA_READ, LENGTH);
+		post_await(&client, word, 8, 10000, 0);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		expect(ibv_memcpy_from_dm(data, client.dm, 0, LENGTH), 0, "ibv_memcpy_from_dm");
+		check(data, LENGTH, 100 + word, "what was loaded");
+		mark(&client, word, 8, false, 0);
+		completion(&client.side, 3, IBV_WC_SUCCESS, 0);
+	}
+	post_await(&client, VRNICDV_MARKS, 1, 100, EINVAL);
+	post_await(&client, 0, 0, 100, EINVAL);
+	post_await(&client, 0, 1U << 31, 100, EINVAL);
+	post_await(&client, 0, 1, 0, EINVAL);
+	post_await(&client, 0, 1, 60001, EINVAL);
+	mark(&client, VRNICDV_MARKS, 1, false, EINVAL);
+	mark(&client, 0, 0, false, EINVAL);
+	mark(&client, 0, 1U << 31, false, EINVAL);
+	close_client(&client);
+}
+
 /* What the kernel refuses. */
 static void refused(void)
 {
@@ -338,6 +289,18 @@ static void failed(void)
 	store(&client, 100, 1);
 	completion(&client.side, 1, IBV_WC_SUCCESS, 0);
 	close_client(&client);
+	for (int ends = 0; ends < 2; ends++) {
+		client = make_client();
+		exchange(&client.side, 50);
+		post_await(&client, 0, 1, ends ? 60000 : 200, 0);
+		post_message(&client, IBV_WR_RDMA_WRITE, 100);
+		if (ends)
+			mark(&client, 0, 1, true, 0);
+		completion(&client.side, 3, IBV_WC_MW_BIND_ERR, ends ? ENDED : SHORT);
+		completion(&client.side, 2, IBV_WC_WR_FLUSH_ERR, 0);
+		check(exchange(&client.side, 100), LENGTH, 50, "the server's memory, which nobody wrote");
+		close_client(&client);
+	}
 }
 
 /* Device memory that is freed while a range has its packet memory there stays until the range goes. */
@@ -411,7 +374,8 @@ static const struct {
 	void (*run)(void);
 	bool only_by_name;
 } CASES[] = {
-	{ "counted", counted, false }, { "mapped", mapped, false }, { "refused", refused, false },
+	{ "counted", counted, false }, { "mapped", mapped, false },
+	{ "mapped_read", mapped_read, false }, { "marked", marked, false }, { "refused", refused, false },
 	{ "failed", failed, false }, { "freed", freed, false }, { "foreign", foreign, false },
 	{ "hold", hold, true },
 };

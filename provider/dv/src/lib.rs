@@ -5,9 +5,16 @@
 //! The functions are in the plugin, which libibverbs loads with the first device. This crate finds
 //! them there, so a program that uses it needs no library at build time, and also runs on other
 //! adapters. Objects of libibverbs are passed as pointers, so a program may use any bindings.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`transfer`] | direct transfers: address ranges and marks |
+
+pub mod transfer;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
+use std::ptr::NonNull;
 
 use bitflags::bitflags;
 use vrnic_abi as abi;
@@ -126,22 +133,31 @@ pub struct Vrnicdv {
     post_command: PostCommand,
 }
 
+/// The plugin, as libibverbs has loaded it.
+struct Plugin(NonNull<c_void>);
+
+impl Plugin {
+    fn find() -> Option<Self> {
+        // SAFETY: a lookup by name among what is loaded. The library stays: libibverbs never
+        // unloads it.
+        NonNull::new(unsafe { libc::dlopen(PLUGIN.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) })
+            .map(Self)
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: an open library and a name that ends.
+        let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
 impl Vrnicdv {
     /// Returns the functions, if libibverbs has loaded the plugin (as `ibv_get_device_list` does)
     /// and the plugin is new enough.
     #[must_use]
     pub fn load() -> Option<Self> {
-        // SAFETY: a lookup by name among what is loaded. The library stays: libibverbs never
-        // unloads it.
-        let plugin = unsafe { libc::dlopen(PLUGIN.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
-        if plugin.is_null() {
-            return None;
-        }
-        let symbol = |name: &CStr| {
-            // SAFETY: an open library and a name that ends.
-            let found = unsafe { libc::dlsym(plugin, name.as_ptr()) };
-            (!found.is_null()).then_some(found)
-        };
+        let plugin = Plugin::find()?;
+        let symbol = |name: &CStr| plugin.symbol(name);
         let is_supported = symbol(c"vrnicdv_is_supported")?;
         let create_qp = symbol(c"vrnicdv_create_qp")?;
         let create_cq = symbol(c"vrnicdv_create_cq")?;
@@ -257,6 +273,6 @@ mod tests {
 
     #[test]
     fn without_the_plugin_there_is_nothing() {
-        assert!(Vrnicdv::load().is_none());
+        assert!(Vrnicdv::load().is_none() && transfer::Transfers::load().is_none());
     }
 }

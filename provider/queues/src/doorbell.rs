@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
+use abi::direct::MARKS;
 use abi::doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm};
-use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
+use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, QpSlot, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use abi::{SlotIndex, UarIndex};
 
 use crate::heap::Shared;
@@ -150,6 +151,8 @@ pub struct QpDoorbell {
     bell: Bell,
     sends: Word32,
     recvs: Word32,
+    /// Offset in the UAR of the words for marks.
+    marks: u32,
 }
 
 impl QpDoorbell {
@@ -161,7 +164,16 @@ impl QpDoorbell {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         let (sends, recvs) = (word(0)?, word(RQ_PI)?);
-        Ok(Self { bell, sends, recvs })
+        // CAST: a small number.
+        Ok(Self { bell, sends, recvs, marks: at + size_of::<QpSlot>() as u32 })
+    }
+
+    /// Stores a mark in one of its words. Returns `None` if there is no such word.
+    pub(crate) fn mark(&self, word: u32, mark: u32) -> Option<()> {
+        let at = (word < MARKS).then(|| self.marks + 4 * word)?;
+        Word32::new(&self.bell.uar.memory, at)?.store(mark, Ordering::Release);
+        self.bell.ring();
+        Some(())
     }
 
     /// Posts all entries of the send queue below `producer`.
@@ -316,6 +328,24 @@ pub(crate) mod tests {
         door.clear();
         assert_eq!(slot_words(&uar, 35), (0, 0));
         assert_eq!(take_summary(&uar), 0, "clearing rings nothing");
+    }
+
+    #[test]
+    fn marks_have_words_of_their_own() {
+        let uar = uar(3);
+        let door = QpDoorbell::new(uar.clone(), 35.into()).expect("valid");
+        door.post_sends(9);
+        take_summary(&uar);
+        for word in 0..MARKS {
+            assert_eq!(door.mark(word, 100 + word), Some(()));
+            assert_eq!(take_summary(&uar), 1 << 2);
+        }
+        assert_eq!((door.mark(MARKS, 1), door.mark(u32::MAX, 1)), (None, None));
+        let slot = SlotIndex::new(35).offset();
+        let load =
+            |at| Word32::new(&uar.memory, slot + at).expect("inside").load(Ordering::Acquire);
+        assert_eq!([load(0), load(8), load(60)], [9, 100, 100 + MARKS - 1]);
+        assert_eq!(slot_words(&uar, 36), (0, 0));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! | [`request`] | the parts of work requests, translated |
 //! | [`post`], [`datagram`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
-//! | [`dv`], [`dv_range`] | direct verbs (`vrnicdv.h`) |
+//! | [`dv`], [`dv_range`], [`dv_await`] | direct verbs (`vrnicdv.h`) |
 //! | [`ioctl`] | calls into the kernel that libibverbs does not make |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
@@ -34,6 +34,7 @@ mod datagram;
 mod dm;
 mod driver;
 mod dv;
+mod dv_await;
 mod dv_range;
 mod environment;
 mod ioctl;

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Case::new("a_target_with_and_without_its_ram", speed),
         Case::new("a_peer_takes_blocks_that_leave_by_themselves", ranges::blocks_leave),
         Case::new("a_peer_gives_blocks_to_a_disk", ranges::blocks_come),
+        Case::new("blocks_leave_and_come_by_marks", ranges::marked),
         Case::new("a_transfer_that_is_never_done_ends_in_time", ranges::never_done),
         Case::new("a_disk_fails_while_ranges_are_armed", ranges::disk_fails),
         Case::new("a_peer_goes_while_ranges_are_armed", ranges::peer_goes),

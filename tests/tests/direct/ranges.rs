@@ -34,11 +34,17 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn load(pair: &'a Pair) -> Result<Self> {
+        Self::load_with(pair, "")
+    }
+
+    fn load_with(pair: &'a Pair, parameters: &str) -> Result<Self> {
         modules::load_nvme(&pair.a)?;
         let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
-        let load = "set -e; dmesg -C; n=$(cat /sys/class/block/nvme?n1/dev); \
-                    insmod /vrnic/vrnic_kdirect.ko disk=$(( (${n%:*} << 20) + ${n#*:} ))";
-        pair.a.check(load, SHORT)?;
+        let load = format!(
+            "set -e; dmesg -C; n=$(cat /sys/class/block/nvme?n1/dev); \
+             insmod /vrnic/vrnic_kdirect.ko disk=$(( (${{n%:*}} << 20) + ${{n#*:}} )) {parameters}"
+        );
+        pair.a.check(&load, SHORT)?;
         Ok(Self { pair, before })
     }
 
@@ -170,6 +176,32 @@ pub(super) fn blocks_come(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let sent = moves(&server, "write=1", "rx_read_requests")?;
     server.disk_has(sent)?;
+    server.unload()
+}
+
+/// The same in both directions by marks: the end of the disk's command is a store, and a READ needs
+/// no look at a range. A disk that fails, or never ends, fails the transfers.
+pub(super) fn marked(pair: &mut Pair) -> Result<()> {
+    let server = Server::load_with(pair, "by_marks=1")?;
+    for (parameters, moved) in [("write=1", "rx_read_requests"), ("", "rx_write_requests")] {
+        let crc = moves(&server, parameters, moved)?;
+        server.disk_has(crc)?;
+        no_ranges(&pair.a)?;
+    }
+    let bad = format!("sector={} limit_ms=60000", BAD_SECTOR - CHUNK / 512 / 2);
+    let failures = [("silent=1 limit_ms=500", 13), (bad.as_str(), 15)];
+    for (parameters, why) in failures {
+        for write in [0, 1] {
+            pair.a.check("dmesg -C", SHORT)?;
+            let asked = format!("bytes={CHUNK} chunk={CHUNK} {parameters} write={write}");
+            let [client, log] = server.fail(&asked)?;
+            for word in [status(6), cause(why)] {
+                ensure!(log.contains(&word), "no '{word}' in\n{log}");
+            }
+            ensure!(client.contains("ECONNRESET"), "{client}");
+        }
+    }
+    server.ask("")?;
     server.unload()
 }
 

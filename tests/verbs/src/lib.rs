@@ -5,7 +5,8 @@
 //! each object is one owned handle, and destroying it consumes the handle or gives it back with the
 //! error. Nothing is destroyed on drop: the process' exit does that, and is tested as well.
 //!
-//! The feature `vrnic` adds what only the vrnic adapter has: [`direct`], [`hostile`], [`answer`].
+//! The feature `vrnic` adds what only the vrnic adapter has: [`direct`], [`transfer`], [`hostile`],
+//! [`answer`].
 //!
 //! | module | what |
 //! | --- | --- |
@@ -28,6 +29,7 @@
 //! | [`window`] | memory windows |
 //! | [`handles`] | parts that all handles have; threads that share them |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
+//! | [`transfer`] | address ranges and marks of the vrnic adapter |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 //! | [`answer`] | commands whose answer cannot be written |
 
@@ -56,6 +58,8 @@ mod post;
 pub mod prng;
 pub mod qp;
 pub mod srq;
+#[cfg(feature = "vrnic")]
+pub mod transfer;
 pub mod window;
 pub mod wr;
 pub mod xrc;

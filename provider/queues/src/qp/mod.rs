@@ -124,6 +124,11 @@ impl QueuePair {
         Ok(SendBatch::new(self, queue))
     }
 
+    /// Stores a mark in a word of its doorbell, and rings. Returns `None` if there is no such word.
+    pub fn mark(&self, word: u32, mark: u32) -> Option<()> {
+        self.door.mark(word, mark)
+    }
+
     /// Begins to post sends that are posted either together or not at all, and holds the queue's
     /// lock until then. Returns `None` without a send queue. In a state that accepts no sends, each
     /// one is refused.

@@ -15,6 +15,7 @@ use vrnic_verbs::hostile::{self, Mapping, Named};
 use vrnic_verbs::memory::Mr;
 use vrnic_verbs::model::{Bind, Wc};
 use vrnic_verbs::prng::Rng;
+use vrnic_verbs::transfer::Range;
 
 /// Words written into a mapping between looks at the clock.
 const BURST: usize = 64;
@@ -56,6 +57,64 @@ calls! { Direct:
     /// Posts a command.
     fn post_command(&mut self, qp: u32, command: CommandWr) -> io::Result<()> {
         self.qps.get(qp)?.post_command(&command)
+    }
+
+    /// Takes an address range for a QP.
+    fn alloc_range(&mut self, qp: u32) -> io::Result<u32> {
+        let range = Range::new(self.qps.get(qp)?)?;
+        Ok(self.ranges.add(range))
+    }
+
+    /// Gives an address range back.
+    fn free_range(&mut self, range: u32) -> io::Result<()> {
+        self.ranges.destroy(range, Range::destroy)
+    }
+
+    /// Arms an address range for a mapped transfer, for a WRITE or a READ, of the first bytes of
+    /// device memory.
+    fn arm_range(
+        &mut self,
+        range: u32,
+        dm: u32,
+        length: u32,
+        limit_ms: u32,
+        write: bool,
+    ) -> io::Result<()> {
+        let memory = self.dms.get(dm)?;
+        self.ranges.get(range)?.arm(memory, (0, length), limit_ms, (write, true))
+    }
+
+    /// Posts the request that ends with the transfer of an address range.
+    fn post_transfer(&mut self, range: u32, wr_id: u64) -> io::Result<()> {
+        self.ranges.get(range)?.post(wr_id)
+    }
+
+    /// Tells that the bytes of an address range have been moved.
+    fn range_done(&mut self, range: u32) -> io::Result<()> {
+        self.ranges.get(range)?.done()
+    }
+
+    /// Answers the bytes moved, the two valid bits, and the cause of a failure.
+    fn query_range(&mut self, range: u32) -> io::Result<(u32, u8, u8, u8)> {
+        let state = self.ranges.get(range)?.state()?;
+        Ok((state.count, state.pci_valid, state.adapter_valid, state.failure))
+    }
+
+    /// Posts an AWAIT.
+    fn post_await(
+        &mut self,
+        qp: u32,
+        wr_id: u64,
+        word: u32,
+        mark: u32,
+        limit_ms: u32,
+    ) -> io::Result<()> {
+        self.qps.get(qp)?.post_await(wr_id, (word, mark), limit_ms)
+    }
+
+    /// Stores a mark.
+    fn mark(&mut self, qp: u32, word: u32, mark: u32, failed: bool) -> io::Result<()> {
+        self.qps.get(qp)?.mark(word, mark, failed)
     }
 
     /// Registers a range whose key a program can guess, with an answer that cannot be written;

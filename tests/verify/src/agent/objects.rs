@@ -15,6 +15,8 @@ use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::qp::Qp;
 use vrnic_verbs::srq::Srq;
+#[cfg(feature = "vrnic")]
+use vrnic_verbs::transfer::Range;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
 
@@ -110,6 +112,8 @@ pub(super) struct Objects {
     pub(super) srqs: Table<Srq>,
     pub(super) xrcds: Table<Xrcd>,
     pub(super) qps: Table<Qp>,
+    #[cfg(feature = "vrnic")]
+    pub(super) ranges: Table<Range>,
     pub(super) ahs: Table<Ah>,
     pub(super) listeners: Table<Listener>,
     pub(super) connections: Table<Connection>,
@@ -135,6 +139,8 @@ impl Objects {
             srqs: Table::new("SRQ", last),
             xrcds: Table::new("XRCD", last),
             qps: Table::new("QP", last),
+            #[cfg(feature = "vrnic")]
+            ranges: Table::new("range", last),
             ahs: Table::new("AH", last),
             listeners: Table::new("listener", last),
             connections: Table::new("connection", last),
@@ -151,6 +157,8 @@ impl Objects {
     /// tried.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.extended = self.always_extended;
+        #[cfg(feature = "vrnic")]
+        self.ranges.clear(Range::destroy)?;
         let qps = self.qps.clear(Qp::destroy);
         let connections = self.connections.clear(Connection::destroy);
         let srqs = self.srqs.clear(Srq::destroy);

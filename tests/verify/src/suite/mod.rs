@@ -26,7 +26,7 @@
 //! | [`regions`] | zero-based regions, changing regions |
 //! | [`device_memory`] | memory of the device as source and sink, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
-//! | [`direct`] | one touch, commands, the two failure forms (vrnic alone) |
+//! | [`direct`], [`transfer`] | one touch, commands, the two failure forms; direct transfers (vrnic alone) |
 //! | [`states`] | the state machine of QPs |
 //! | [`transitions`] | the same, every pair of states with every attribute |
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
@@ -77,6 +77,8 @@ mod segments;
 mod srq;
 mod states;
 mod stress;
+#[cfg(feature = "vrnic")]
+mod transfer;
 mod transitions;
 mod windows;
 mod xrc;
@@ -135,6 +137,8 @@ pub(crate) fn cases() -> Vec<Case> {
         windows::cases(),
         #[cfg(feature = "vrnic")]
         direct::cases(),
+        #[cfg(feature = "vrnic")]
+        transfer::cases(),
         datagrams::cases(),
         attributes::cases(),
         notices::cases(),
