@@ -8,7 +8,10 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-use crate::kclient::{bindings, connection::Connection, mapped::Part, request::Request, work::Op};
+use crate::{
+    kclient::{bindings, connection::Connection, mapped::Part, request::Request, work::Op},
+    module_parameters,
+};
 
 /// Bytes of a range.
 pub(crate) const LENGTH: usize = bindings::VRNIC_RANGE_LEN as usize;
@@ -27,6 +30,8 @@ pub(crate) struct Ranges<'a> {
     ends: KVec<End>,
     /// The last mark, if words are used.
     mark: Option<u32>,
+    /// True if the adapter counts the bytes in the window.
+    counted: bool,
 }
 
 impl<'a> Ranges<'a> {
@@ -46,7 +51,13 @@ impl<'a> Ranges<'a> {
             to_result(number.min(0))?;
             ends.push(End { number: number.try_into()?, mark: 0 }, GFP_KERNEL)?;
         }
-        Ok(Self { connection, ends, mark: by_marks.then_some(0) })
+        let counted = module_parameters::counted.value() != 0;
+        Ok(Self { connection, ends, mark: by_marks.then_some(0), counted })
+    }
+
+    /// Returns whether the controller uses the window.
+    pub(crate) fn are_counted(&self) -> bool {
+        self.counted && self.mark.is_none()
     }
 
     /// Returns what ends the transfers of the first few.
@@ -70,8 +81,13 @@ impl<'a> Ranges<'a> {
         }
         let length = u32::try_from(part.len())?;
         let memory = part.address()?;
-        let transfer =
-            bindings::vrnic_transfer { memory, length, time_limit_ms, write, counted: false };
+        let transfer = bindings::vrnic_transfer {
+            memory,
+            length,
+            time_limit_ms,
+            write,
+            counted: self.counted,
+        };
         let qp = self.connection.as_raw();
         // SAFETY: the connection keeps its queue pair; the struct is valid.
         to_result(unsafe { bindings::vrnic_range_arm(qp, end.number, &transfer) })
