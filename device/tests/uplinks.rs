@@ -3,69 +3,20 @@
 mod common;
 
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use common::ethernet::{
-    BROADCAST, STRANGER, frame, nothing_comes, pass, receive, send, with_length,
-};
+use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, pass, receive, send};
 use common::switch::{Folder, port, wait_for_drops};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    socket_with,
-};
+use common::trunk::{CAPACITY, DATA, HEAD, HELLO, LEN, Peer, memory, seals};
+use rustix::fs::SealFlags;
 use rustix::process::Signal;
 use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::wait;
 
-/// The first message of a trunk.
-const HELLO: &[u8] = b"vrnic trunk 1\n";
-/// Length of the longest message.
-const MESSAGE_MAX: usize = 128 << 10;
 /// A station on another daemon.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
-
-/// Another daemon's end of a trunk, as a hostile one would be.
-struct Peer(OwnedFd);
-
-impl Peer {
-    fn connect(path: &Path) -> Self {
-        let socket = wait::until("a trunk", || {
-            let flags = SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-            let socket = socket.expect("a socket");
-            let address = SocketAddrUnix::new(path).expect("address");
-            connect(&socket, &address).ok().map(|()| socket)
-        });
-        Self(socket)
-    }
-
-    /// One that has said what a daemon says.
-    fn greeted(path: &Path) -> Self {
-        let peer = Self::connect(path);
-        peer.send(HELLO);
-        assert_eq!(peer.receive(), HELLO);
-        peer
-    }
-
-    fn send(&self, message: &[u8]) {
-        rustix::net::send(&self.0, message, SendFlags::NOSIGNAL).expect("send a message");
-    }
-
-    /// Receives a message; none at the end.
-    fn receive(&self) -> Vec<u8> {
-        let mut buffer = vec![0; 1 << 20];
-        let (len, _) = recv(&self.0, buffer.as_mut_slice(), RecvFlags::empty()).expect("receive");
-        buffer.truncate(len);
-        buffer
-    }
-
-    fn is_ended(&self) -> bool {
-        matches!(recv(&self.0, &mut [0; 1], RecvFlags::empty()), Ok((0, _)) | Err(Errno::CONNRESET))
-    }
-}
 
 /// Two daemons, each with a function and a port for a guest without one.
 #[test]
@@ -213,48 +164,100 @@ fn an_uplink_cannot_take_a_functions_address() {
     let daemon = folder.daemon(1, &[("--uplink", "name=up,listen=@t"), ("--monitor", "@m")]);
     let mut a = daemon.plug(0);
     daemon.wait_for_log("link up port=\"f0\"");
-    let peer = Peer::greeted(&folder.path("t"));
-    peer.send(&with_length(&frame(BROADCAST, mac(0), 60)));
+    let mut peer = Peer::greeted(&folder.path("t"));
+    peer.send(&frame(BROADCAST, mac(0), 60));
     daemon.wait_for_log("not an address of this port");
     wait_for_drops(&folder.path("m"), "up", "forged", 1);
     // The function's frames still come to it.
     let sent = frame(mac(0), REMOTE, 61);
-    peer.send(&with_length(&sent));
+    peer.send(&sent);
     assert_eq!(receive(&mut a), sent);
 }
 
 #[test]
-fn malformed_messages_are_dropped_and_counted() {
+fn malformed_frames_are_dropped_and_counted() {
     let folder = Folder::new();
     let mut daemon = folder.daemon(1, &[("--uplink", "name=up,listen=@t"), ("--monitor", "@m")]);
     let mut a = daemon.plug(0);
     daemon.wait_for_log("link up port=\"f0\"");
-    let peer = Peer::greeted(&folder.path("t"));
+    let mut peer = Peer::greeted(&folder.path("t"));
     let good = frame(mac(0), REMOTE, 61);
-    let mut faults = 0;
-    for bad in [
-        vec![0; 3],
-        vec![0xff; 4],
-        with_length(&[0; 13]),
-        [&[0, 0, 0, 61][..], &good[..60]].concat(),
-        vec![0; 4],
-        HELLO.to_vec(),
-        vec![0; 200_000],
-    ] {
-        let bad_len = bad.len();
-        peer.send(&bad);
-        // The frames before the fault in a message arrive, and so does the next message.
-        peer.send(&[with_length(&good), bad].concat());
-        faults += 2;
-        // The last message is too long, so nothing of it is read.
-        if bad_len < MESSAGE_MAX {
-            assert_eq!(receive(&mut a), good);
-        }
+    for (faults, len) in (1..).zip([0, 13, 65_554, 100_000]) {
+        peer.send_with_length(len as u64, &vec![0; len]);
+        peer.send(&good);
+        assert_eq!(receive(&mut a), good);
         wait_for_drops(&folder.path("m"), "up", "malformed", faults);
     }
     assert!(port(&folder.path("m"), "up")["up"] == true);
-    peer.send(&with_length(&good));
-    assert_eq!(receive(&mut a), good);
+    daemon.check();
+}
+
+/// What the log says of a lie, and the peer that tells it.
+type Lie = (&'static str, fn(&mut Peer));
+
+/// Each lie in the shared memory ends the trunk, and harms nothing else.
+#[test]
+fn a_peer_that_lies_loses_its_trunk() {
+    let lies: [Lie; 11] = [
+        ("a frame of 72 bytes, and", |peer| peer.send_with_length(72, &[0; 64])),
+        ("a frame of 1048576 bytes, and", |peer| peer.send_with_length(CAPACITY, &[0; 64])),
+        ("of 18446744073709551615", |peer| peer.send_with_length(u64::MAX, &[0; 64])),
+        ("of 18446744073709551600", |peer| peer.send_with_length(u64::MAX - 15, &[0; 64])),
+        ("a frame of 0 bytes, and", |peer| peer.publish(peer.head + 7)),
+        ("went from 72 to 0", |peer| peer.publish(0)),
+        ("went from 72 to 1048656", |peer| peer.publish(peer.head + CAPACITY + 8)),
+        ("a message of 2 bytes", |peer| peer.message(&[0; 2])),
+        ("a message of 5000 bytes", |peer| peer.message(&[0; 5000])),
+        // The position of what the peer has read; the daemon looks at it when the ring is full.
+        ("went from 0 to 18446744073709551615", |peer| peer.set_tail(u64::MAX)),
+        ("went from 0 to 1048584", |peer| peer.set_tail(CAPACITY + 8)),
+    ];
+    for (log, lie) in lies {
+        let folder = Folder::new();
+        let mut daemon = folder.daemon(1, &[("--uplink", "name=up,listen=@t")]);
+        let mut a = daemon.plug(0);
+        daemon.wait_for_log("link up port=\"f0\"");
+        let mut peer = Peer::greeted(&folder.path("t"));
+        let sent = frame(mac(0), REMOTE, 61);
+        peer.send(&sent);
+        assert_eq!(receive(&mut a), sent, "{log}");
+        lie(&mut peer);
+        (0..40).for_each(|_| send(&mut a, &frame(REMOTE, mac(0), 40_000)));
+        assert!(peer.is_ended(), "{log}");
+        daemon.wait_for_log(log);
+        let mut peer = Peer::greeted(&folder.path("t"));
+        peer.send(&sent);
+        assert_eq!(receive(&mut a), sent, "{log}");
+        daemon.check();
+    }
+}
+
+/// The memory changes while the daemon reads it.
+#[test]
+fn memory_that_changes_all_the_time_harms_nobody() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(2, &[("--uplink", "name=up,listen=@t")]);
+    let [mut a, mut b] = [0, 1].map(|index| daemon.plug(index));
+    daemon.wait_for_log("link up port=\"f1\"");
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut peer = Peer::greeted(&folder.path("t"));
+        let lens: Vec<u8> = (0..512).flat_map(|_| random.u64(0..200).to_le_bytes()).collect();
+        for _ in 0..200 {
+            let from = random.usize(0..256) * 8;
+            let some = lens.get(from..from + 1024).expect("inside");
+            peer.out.write_all_at(some, DATA + random.u64(0..512) * 8).expect("write");
+            peer.head += random.u64(0..64) * 8;
+            peer.out.write_all_at(&peer.head.to_le_bytes(), HEAD).expect("write");
+        }
+        // Ends the trunk at the latest, so that the next peer is not turned away.
+        peer.message(&[0; 2]);
+        assert!(peer.is_ended());
+    }
+    let sent = frame(mac(1), mac(0), 60);
+    send(&mut a, &sent);
+    b.set_read_timeout(Some(wait::LIMIT)).expect("a limit");
+    while receive(&mut b) != sent {}
     daemon.check();
 }
 
@@ -263,13 +266,15 @@ fn strangers_are_disconnected_and_keep_nobody_away() {
     let folder = Folder::new();
     let mut daemon = folder.daemon(1, &[("--uplink", "name=up,listen=@t")]);
     let path = folder.path("t");
-    let wrong = Peer::connect(&path);
-    assert_eq!(wrong.receive(), HELLO);
-    wrong.send(b"vrnic trunk 2\n");
-    assert!(wrong.is_ended());
+    for version in [&b"vrnic trunk 1\n"[..], b"vrnic trunk 2\nx"] {
+        let mut wrong = Peer::connect(&path);
+        assert_eq!(wrong.receive_greeting(), HELLO);
+        wrong.greet(version, &[wrong.out.as_fd()]);
+        assert!(wrong.is_ended());
+    }
     daemon.wait_for_log("does not speak this version");
-    let silent = Peer::connect(&path);
-    assert_eq!(silent.receive(), HELLO);
+    let mut silent = Peer::connect(&path);
+    assert_eq!(silent.receive_greeting(), HELLO);
     let early = Peer::connect(&path);
     assert!(early.is_ended(), "a second peer is taken");
     daemon.wait_for_log("a daemon is already connected");
@@ -280,6 +285,47 @@ fn strangers_are_disconnected_and_keep_nobody_away() {
     daemon.check();
 }
 
+/// A greeting with other descriptors than one of memory that keeps its length is refused, and the
+/// daemon keeps none of them.
+#[test]
+fn greetings_need_one_descriptor_of_sealed_memory() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(1, &[("--uplink", "name=up,listen=@t")]);
+    let path = folder.path("t");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("fd").count();
+    let good = memory(LEN, seals());
+    let before = open();
+    let plain = tempfile::tempfile().expect("a file");
+    plain.set_len(LEN).expect("length");
+    let (short, long) = (memory(LEN - 4096, seals()), memory(LEN + 4096, seals()));
+    let loose = memory(LEN, SealFlags::GROW | SealFlags::SEAL);
+    let read_only = memory(LEN, seals() | SealFlags::WRITE);
+    for (files, log) in [
+        (vec![], "and has none"),
+        (vec![&good, &good], "and has more"),
+        (vec![&good; 16], "and has more"),
+        (vec![&plain], "is not sealed"),
+        (vec![&loose], "is not sealed"),
+        (vec![&short], "has 1048576 bytes instead of 1052672"),
+        (vec![&long], "has 1056768 bytes instead of 1052672"),
+        (vec![&read_only], "cannot be mapped"),
+    ] {
+        let peer = Peer::connect(&path);
+        let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+        peer.greet(HELLO, &files);
+        assert!(peer.is_ended(), "{log}");
+        daemon.wait_for_log(log);
+    }
+    let peer = Peer::greeted(&path);
+    daemon.wait_for_log("link up port=\"up\"");
+    // Descriptors that come later are closed, too.
+    peer.greet(&[0], &[good.as_fd(); 16]);
+    drop(peer);
+    daemon.wait_for_log("link down port=\"up\"");
+    wait::until("closed descriptors", || (open() == before).then_some(()));
+    daemon.check();
+}
+
 /// A peer that never reads: its frames are dropped, and the others' are not.
 #[test]
 fn a_stuck_peer_stalls_nobody() {
@@ -287,7 +333,7 @@ fn a_stuck_peer_stalls_nobody() {
     let mut daemon = folder.daemon(2, &[("--uplink", "name=up,listen=@t"), ("--monitor", "@m")]);
     let [mut a, mut b] = [0, 1].map(|index| daemon.plug(index));
     daemon.wait_for_log("link up port=\"f1\"");
-    let peer = Peer::greeted(&folder.path("t"));
+    let mut peer = Peer::greeted(&folder.path("t"));
     daemon.wait_for_log("link up port=\"up\"");
     // More than is queued for it.
     let flood = frame(REMOTE, mac(0), 65_000);
@@ -300,9 +346,10 @@ fn a_stuck_peer_stalls_nobody() {
     send(&mut a, &sent);
     b.set_read_timeout(Some(wait::LIMIT)).expect("a limit");
     while receive(&mut b) != sent {}
-    // Once the peer reads again, whole frames come.
-    let message = peer.receive();
-    assert!(message.starts_with(&with_length(&flood)));
+    // Once the peer reads again, whole frames come: those of the ring, and those that wait.
+    for _ in 0..60 {
+        assert!(peer.receive() == flood);
+    }
     daemon.check();
 }
 

@@ -180,6 +180,22 @@ impl Mapping {
         self.there()
     }
 
+    /// Appends `len` bytes to a vector. Returns none if they are not inside, or if the memory has
+    /// been lost.
+    #[must_use]
+    pub fn append(&self, offset: usize, len: usize, into: &mut Vec<u8>) -> Option<()> {
+        let from = self.at(offset, len)?;
+        into.reserve(len);
+        let to = into.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: `at` proved that the source lies in the mapping, which lives as long as `self`;
+        // `reserve` made room for `len` bytes behind those of the vector. A concurrent store of the
+        // other process yields arbitrary bytes, never undefined length or layout.
+        unsafe { copy::copy(from.as_ptr(), to, len) };
+        // SAFETY: the copy has initialised `len` bytes behind those of the vector.
+        unsafe { into.set_len(into.len() + len) };
+        self.there()
+    }
+
     /// Prefetches bytes into the cache. Bytes that are not inside are ignored.
     #[inline]
     pub fn fetch_ahead(&self, offset: usize, len: usize) {
@@ -198,6 +214,17 @@ impl Mapping {
         // SAFETY: `at_mut` proved that the destination lies in a writable mapping; the
         // source is a slice of ours. No reference to the destination exists anywhere.
         unsafe { copy_tail_last(from.as_ptr(), to.as_ptr(), from.len()) };
+        self.there()
+    }
+
+    /// Copies bytes in, in any order. Returns none if they are not inside, or if the mapping is
+    /// read-only.
+    #[must_use]
+    pub fn fill(&self, offset: usize, from: &[u8]) -> Option<()> {
+        let to = self.at_mut(offset, from.len())?;
+        // SAFETY: `at_mut` proved that the destination lies in a writable mapping; the
+        // source is a slice of ours. No reference to the destination exists anywhere.
+        unsafe { copy::copy(from.as_ptr(), to.as_ptr(), from.len()) };
         self.there()
     }
 

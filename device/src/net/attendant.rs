@@ -71,8 +71,11 @@ impl Engine for Attendant {
             self.worked.store(now, Ordering::Relaxed);
         }
         let idle = now.saturating_sub(self.worked.load(Ordering::Relaxed)) > PATIENCE;
-        let left = (idle || served.for_thread) && self.shared.attendance.leave();
-        if left || served.for_thread {
+        if idle || served.for_thread {
+            let _woken_anyway = self.shared.attendance.leave();
+        }
+        // The thread may have been waiting for a wake-up that this turn has taken.
+        if served.for_thread || !self.shared.attendance.is_attended() {
             self.shared.bell.step();
         }
         served.any

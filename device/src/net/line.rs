@@ -70,6 +70,29 @@ pub trait Line: Send {
         Change::None
     }
 
+    /// Returns whether frames and room are found by [`Self::is_ready`]. If not, epoll tells of
+    /// them.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// Returns whether [`Self::poll`] finds frames or, if frames wait to be sent, whether there is
+    /// room for some.
+    fn is_ready(&self, _backed_up: bool) -> bool {
+        false
+    }
+
+    /// Makes the peer wake this side, by the descriptor of [`Self::wire`], when the line gets
+    /// ready. Returns false if it is ready already.
+    fn wait(&self, _backed_up: bool) -> bool {
+        true
+    }
+
+    /// Reads what has arrived, as [`Self::receive`] does, without a look at the descriptor.
+    fn poll(&mut self, _frames: &mut Vec<Frame>, _log: &Log<'_>) -> Change {
+        Change::None
+    }
+
     /// Reads what has arrived, up to [`TURN_BYTES`], and appends the frames.
     fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change;
 

@@ -208,13 +208,35 @@ impl Port {
         change
     }
 
-    /// Reads what has arrived, up to a limit, and appends the frames.
-    pub fn receive(&mut self, frames: &mut Vec<Frame>) -> Change {
+    /// Returns whether the line is polled.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.is_polled())
+    }
+
+    /// Returns whether a poll of the line finds frames, or room for those that wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let backed_up = self.is_backed_up();
+        self.setup.line.as_ref().is_some_and(|line| line.is_ready(backed_up))
+    }
+
+    /// Prepares for waiting until epoll tells of the line. Returns false if it is ready already.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let backed_up = self.is_backed_up();
+        self.setup.line.as_ref().is_none_or(|line| line.wait(backed_up))
+    }
+
+    /// Reads what has arrived, up to a limit, and appends the frames. `told` says whether epoll has
+    /// told of an event.
+    pub fn receive(&mut self, told: bool, frames: &mut Vec<Frame>) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
             return Change::None;
         };
         let before = frames.len();
-        let change = line.receive(frames, &Log::new(status, limiter));
+        let log = Log::new(status, limiter);
+        let change = if told { line.receive(frames, &log) } else { line.poll(frames, &log) };
         for frame in frames.iter().skip(before) {
             status.received.count(frame.bytes().len());
             self.captures.frame(status.name(), frame.bytes());

@@ -37,15 +37,6 @@ struct Waiting {
     _charge: Option<Charge>,
 }
 
-/// Frames for one message of a trunk.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    /// Their bytes, each frame after its length.
-    pub slices: Slices<'a>,
-    /// How many there are.
-    pub frames: usize,
-}
-
 impl SendQueue {
     /// Creates a queue for at most `limit` bytes.
     #[must_use]
@@ -117,19 +108,6 @@ impl SendQueue {
         }
         self.sent = sent;
     }
-
-    /// Returns the first frames, as many as fit into a message of `limit` bytes.
-    #[must_use]
-    pub fn batch(&self, limit: usize) -> Batch<'_> {
-        let mut room = limit;
-        let fitting = self.frames.iter().take(BATCH).take_while(|waiting| {
-            let fits = waiting.len() <= room;
-            room = room.saturating_sub(waiting.len());
-            fits
-        });
-        let slices: Slices<'_> = fitting.flat_map(Waiting::parts).map(IoSlice::new).collect();
-        Batch { frames: slices.len() / 2, slices }
-    }
 }
 
 impl Waiting {
@@ -186,18 +164,5 @@ mod tests {
         assert!(queue.push(frame(14), None));
         assert_eq!(queue.clear(), 3);
         assert_eq!(queue.bytes, 0);
-    }
-
-    #[test]
-    fn a_message_has_whole_frames_as_many_as_fit() {
-        let mut queue = SendQueue::new(1 << 20);
-        assert!([100, 200, 300].into_iter().all(|len| queue.push(frame(len), None)));
-        for (limit, frames) in [(103, 0), (104, 1), (307, 1), (308, 2), (611, 2), (612, 3)] {
-            let batch = queue.batch(limit);
-            assert_eq!(batch.frames, frames, "{limit}");
-            assert!(bytes(&batch.slices).len() <= limit);
-        }
-        assert!((0..2 * BATCH).all(|_| queue.push(frame(14), None)));
-        assert_eq!(queue.batch(1 << 20).frames, BATCH);
     }
 }

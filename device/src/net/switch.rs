@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`members`] | ports as they come, connect, disconnect, and go |
+//! | [`polled`] | lines whose frames are in shared memory |
 //! | [`upkeep`] | what is done from time to time |
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use super::table::{MacTable, PortId, Route, Verdict};
 use upkeep::{AGE_PERIOD, TICK};
 
 mod members;
+mod polled;
 mod upkeep;
 
 /// Maximum time for which no frames are read from uplinks because an adapter has no room.
@@ -37,6 +39,8 @@ const CHUNK: usize = 64;
 pub(super) const EVENTS: usize = 64;
 /// Maximum number of events that a worker handles in one turn, which must be short.
 const WORKER_EVENTS: usize = 4;
+/// Number of turns of workers in a row without a look at epoll, while frames come without it.
+const BLIND_TURNS: u32 = 7;
 /// Token of the event that wakes the thread.
 const BELL: u64 = u64::MAX;
 
@@ -84,6 +88,10 @@ pub(super) struct Switch {
     /// Number of the next port. No number is used twice, so a late event never affects another
     /// port.
     next: PortId,
+    /// The ports whose lines are polled.
+    polled: Vec<PortId>,
+    /// Number of turns of workers since the last look at epoll.
+    blind: u32,
     /// False if the functions follow uplinks, and none of these has a link.
     carrier: bool,
     table: MacTable,
@@ -127,6 +135,8 @@ impl Switch {
             limit,
             ports: BTreeMap::new(),
             next: 0,
+            polled: Vec::new(),
+            blind: 0,
             carrier: true,
             table: MacTable::default(),
             aged: now,
@@ -159,6 +169,7 @@ impl Switch {
                 self.serve_wire(id, flags, reads);
             }
         }
+        self.serve_polled(reads);
         for (token, _) in tokens() {
             if let Token::Door(id) = token {
                 self.serve_door(id);
@@ -173,8 +184,14 @@ impl Switch {
     /// Forwards the frames that adapters have sent and those that have arrived, without waiting.
     pub(super) fn serve_wires(&mut self) -> Served {
         let sent = self.forward_outbox();
-        let mut any = sent;
         let reads = self.may_read_uplinks();
+        let mut any = sent | self.serve_polled(reads);
+        // A look costs as much as several frames.
+        if any && !self.polled.is_empty() && self.blind < BLIND_TURNS {
+            self.blind += 1;
+            return Served { any, sent, for_thread: self.lost };
+        }
+        self.blind = 0;
         // Lines with events take turns, because epoll moves those that it has returned behind the
         // others.
         let mut space = [const { MaybeUninit::<Event>::uninit() }; WORKER_EVENTS];
@@ -222,8 +239,8 @@ impl Switch {
         self.flush_grown();
     }
 
-    /// Forwards frames that have arrived, and sends waiting frames if the line has room. Returns
-    /// whether a frame arrived.
+    /// Forwards frames that have arrived, and sends waiting frames if the line has room. Without
+    /// flags, the line is polled. Returns whether a frame arrived.
     fn serve_wire(&mut self, id: PortId, flags: EventFlags, reads_uplinks: bool) -> bool {
         let now = Instant::now();
         let Some(port) = self.ports.get_mut(&id) else { return false };
@@ -234,8 +251,9 @@ impl Switch {
         }
         let mut change = Change::None;
         let mut frames = std::mem::take(&mut self.arrived);
-        if reads && flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            change = port.receive(&mut frames);
+        let told = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
+        if reads && (told || flags.is_empty()) {
+            change = port.receive(told, &mut frames);
         }
         let any = !frames.is_empty();
         for frame in frames.drain(..) {
@@ -243,7 +261,7 @@ impl Switch {
         }
         self.arrived = frames;
         self.follow(id, change);
-        if flags.contains(EventFlags::OUT) {
+        if flags.contains(EventFlags::OUT) || self.ports.get(&id).is_some_and(Port::is_ready) {
             self.flush(id);
         }
         self.flush_grown();
@@ -346,7 +364,7 @@ impl Switch {
         }
         let backed_up = port.is_backed_up();
         let Some(wire) = port.wire() else { return };
-        if port.watched_out == backed_up {
+        if port.watched_out == backed_up || port.is_polled() {
             return;
         }
         let mut flags = EventFlags::IN;

@@ -91,6 +91,8 @@ fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
         if shared.attendance.is_attended() {
             shared.bell.wait(period);
             limit = Duration::ZERO;
+        } else if !switch.lock().wait() {
+            limit = Duration::ZERO;
         }
         events.clear();
         let space = rustix::buffer::spare_capacity(&mut events);

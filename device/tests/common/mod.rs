@@ -6,6 +6,7 @@ pub(crate) mod ethernet;
 pub(crate) mod joined;
 pub(crate) mod namespace;
 pub(crate) mod switch;
+pub(crate) mod trunk;
 pub(crate) mod world;
 
 use std::path::Path;

@@ -46,6 +46,9 @@ impl Switch {
         let change = port.tick();
         let change = if port.wire().is_some() { Change::Connected } else { change };
         port.set_carrier(self.carrier);
+        if port.is_polled() {
+            self.polled.push(id);
+        }
         self.ports.insert(id, port);
         self.follow(id, change);
         self.follow_mtu();
@@ -57,6 +60,7 @@ impl Switch {
         let named = self.ports.iter().find(|(_, port)| port.status().name() == name);
         let Some(id) = named.map(|(id, _)| *id) else { return false };
         self.disconnect(id);
+        self.polled.retain(|polled| *polled != id);
         if let Some(mac) = self.ports.remove(&id).and_then(|port| port.mac()) {
             self.table.unpin(mac, id);
             self.shared.outbox.remove(mac);

@@ -1,11 +1,19 @@
-//! A trunk: the line to another daemon's switch, over a UNIX socket of messages (SOCK_SEQPACKET).
+//! A trunk: the line to another daemon's switch. Frames pass through shared memory, in a ring for
+//! each direction. A UNIX socket of messages (SOCK_SEQPACKET) is for finding each other, for the
+//! [`greeting`], and for wake-ups: messages of one byte, which a side sends if the other one has
+//! said in the shared memory that it waits. When one side closes the socket, the trunk ends.
+//!
 //! One daemon listens, the other one connects, and tries again once a second while it cannot.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`message`] | the form of the messages |
+//! | [`memory`] | the shared memory of one direction |
+//! | [`ring`] | the frames in it, sleep and wake-up |
+//! | [`greeting`] | the first message |
 
-pub mod message;
+pub mod greeting;
+pub mod memory;
+pub mod ring;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,10 +21,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use thiserror::Error;
 
-use self::message::{Frames, HELLO, MESSAGE_MAX};
+use self::greeting::{Greeting, Refused};
+use self::memory::{CAPACITY, Memory};
+use self::ring::{Lie, Next, Receiver, Sender};
 use super::frame::Frame;
 use super::line::{Change, Line, Log, TURN_BYTES};
 use super::queue::SendQueue;
@@ -24,11 +34,13 @@ use super::status::Reason;
 use crate::access::Peer;
 use crate::socket::{SocketFile, accept, dial};
 
-/// Size in bytes that the daemon requests for the socket's send buffer.
-const SEND_BUFFER: usize = 4 << 20;
-/// Bytes of a socket's buffer that the kernel needs beside the message (net/unix/af_unix.c,
-/// `unix_dgram_sendmsg`).
-const MESSAGE_OVERHEAD: usize = 32;
+/// Bytes after which the peer is shown the frames that were written, or the room that is free, so
+/// that both sides work at the same time.
+const STEP: usize = 64 << 10;
+/// Bytes of a ring.
+const RING: usize = CAPACITY as usize;
+/// Most wake-ups that are taken in one turn. A peer may send any number of them.
+const WAKE_UPS: usize = 16;
 /// Longest time from the connection to the peer's first message. A silent peer keeps others away
 /// for this time.
 const GREETING: Duration = Duration::from_secs(3);
@@ -46,8 +58,6 @@ pub enum End {
 pub struct Trunk {
     end: End,
     connection: Option<Connection>,
-    /// Buffer for a message.
-    buffer: Vec<u8>,
     /// True if the log already says why there is no peer, or that another one was turned away.
     told: bool,
 }
@@ -57,52 +67,150 @@ struct Connection {
     socket: OwnedFd,
     peer: Peer,
     since: Instant,
-    /// True if the peer has sent [`HELLO`].
-    greeted: bool,
-    /// Length of the longest message that the kernel accepts.
-    message_max: usize,
+    sender: Sender,
+    /// None until the peer has sent its greeting.
+    receiver: Option<Receiver>,
+}
+
+/// Why a connection ends.
+#[derive(Debug, Error)]
+enum Broken {
+    /// The peer is no daemon of this version.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The shared memory is not as it should be.
+    #[error(transparent)]
+    Lie(#[from] Lie),
+    /// A message is no wake-up.
+    #[error("the peer sent a message of {0} bytes, and wake-ups have one")]
+    Message(usize),
+    /// The kernel returned an error.
+    #[error("the socket of the trunk failed: {0}")]
+    Os(#[from] Errno),
 }
 
 impl Trunk {
     /// Creates a trunk without a peer.
     #[must_use]
-    pub fn new(end: End) -> Self {
-        Self { end, connection: None, buffer: vec![0; MESSAGE_MAX], told: false }
+    pub const fn new(end: End) -> Self {
+        Self { end, connection: None, told: false }
     }
 
     /// Begins a connection.
     fn open(&mut self, socket: OwnedFd) -> io::Result<Change> {
-        // The kernel grants less if net.core.wmem_max is smaller. The smaller buffer works, too.
-        let _less = set_socket_send_buffer_size(&socket, SEND_BUFFER);
-        let room = socket_send_buffer_size(&socket)?.saturating_sub(MESSAGE_OVERHEAD);
-        match send(&socket, HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            // If the connection is already closed, reading from it reports that.
-            Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let (memory, file) = Memory::create()?;
+        greeting::send(&socket, file.as_fd())?;
         self.connection = Some(Connection {
             peer: Peer::of(&socket),
             socket,
             since: Instant::now(),
-            greeted: false,
-            message_max: room.min(MESSAGE_MAX),
+            sender: Sender::new(memory),
+            receiver: None,
         });
         Ok(Change::Connected)
     }
 }
 
 impl Connection {
-    /// Sends a message with the first frames. Returns the number of these frames, which is 0 if not
-    /// even one fits.
-    fn send(&self, queue: &SendQueue) -> (usize, rustix::io::Result<()>) {
-        let batch = queue.batch(self.message_max);
-        if batch.frames == 0 {
-            return (0, Ok(()));
+    /// Takes frames from the ring, up to so many bytes.
+    fn take(&mut self, limit: usize, frames: &mut Vec<Frame>, log: &Log<'_>) -> Result<(), Broken> {
+        let Some(receiver) = &mut self.receiver else { return Ok(()) };
+        let (mut taken, mut shown) = (0, 0);
+        while taken < limit {
+            match receiver.take()? {
+                Next::Nothing => break,
+                Next::Frame(bytes) => {
+                    taken += bytes.len();
+                    // The ring has checked the length.
+                    frames.extend(Frame::new(bytes));
+                }
+                Next::Malformed(len) => {
+                    taken += 1;
+                    log.dropped(Reason::Malformed, 1, |port| {
+                        tracing::warn!(
+                            port,
+                            "a frame of {len} bytes was dropped: no frame has this length"
+                        );
+                    });
+                }
+            }
+            if taken - shown >= STEP {
+                shown = taken;
+                if receiver.publish() {
+                    wake(&self.socket)?;
+                }
+            }
         }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let mut none = SendAncillaryBuffer::default();
-        let sent = sendmsg(&self.socket, &batch.slices, &mut none, flags);
-        (batch.frames, sent.map(|_| ()))
+        if receiver.publish() {
+            wake(&self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Takes wake-ups from the socket. Returns false at its end.
+    fn take_wake_ups(&self) -> Result<bool, Broken> {
+        let mut buffer = [0; 2];
+        for _ in 0..WAKE_UPS {
+            match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+                Ok((_, 1)) => {}
+                Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(false),
+                Ok((_, len)) => return Err(Broken::Message(len)),
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Handles an event of the socket. Returns false at its end.
+    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Result<bool, Broken> {
+        if self.receiver.is_none() {
+            match greeting::receive(&self.socket)? {
+                Greeting::Memory(memory) => self.receiver = Some(Receiver::new(memory)),
+                Greeting::Nothing => {}
+                Greeting::End => return Ok(false),
+            }
+            return Ok(true);
+        }
+        let open = self.take_wake_ups()?;
+        // At the end, all that the peer has sent is taken.
+        self.take(if open { TURN_BYTES } else { RING }, frames, log)?;
+        Ok(open)
+    }
+
+    /// Writes frames of the queue into the ring while there is room.
+    fn send(&mut self, queue: &mut SendQueue) -> Result<(), Broken> {
+        loop {
+            let (mut count, mut bytes, mut room) = (0, 0, true);
+            for frame in queue.frames() {
+                if bytes >= STEP {
+                    break;
+                }
+                room = self.sender.put(frame.bytes())?;
+                if !room {
+                    break;
+                }
+                count += 1;
+                bytes += frame.bytes().len();
+            }
+            queue.remove(count);
+            if self.sender.publish() {
+                wake(&self.socket)?;
+            }
+            if !room || queue.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Sends a wake-up.
+fn wake(socket: &OwnedFd) -> Result<(), Errno> {
+    match send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        // If so many wake-ups wait that there is no room, the peer wakes up by those. If the
+        // connection is closed, reading from it reports that.
+        Ok(_) | Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -119,7 +227,7 @@ impl Line for Trunk {
     }
 
     fn is_up(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.greeted)
+        self.connection.as_ref().is_some_and(|connection| connection.receiver.is_some())
     }
 
     fn peer(&self) -> Option<Peer> {
@@ -149,14 +257,14 @@ impl Line for Trunk {
 
     fn wants_ticks(&self) -> bool {
         match &self.connection {
-            Some(connection) => !connection.greeted,
+            Some(connection) => connection.receiver.is_none(),
             None => matches!(self.end, End::Connect(_)),
         }
     }
 
     fn tick(&mut self, log: &Log<'_>) -> Change {
         if let Some(connection) = &self.connection {
-            if connection.greeted || connection.since.elapsed() < GREETING {
+            if connection.receiver.is_some() || connection.since.elapsed() < GREETING {
                 return Change::None;
             }
             log.line(|port| {
@@ -181,75 +289,56 @@ impl Line for Trunk {
     }
 
     fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
-        let Self { connection: Some(connection), buffer, told, .. } = self else {
-            return Change::None;
+        let Self { connection: Some(connection), told, .. } = self else { return Change::None };
+        let known = connection.receiver.is_some();
+        let ended = match connection.receive(frames, log) {
+            Ok(open) => !open,
+            Err(error) => return broken(connection.peer, &error, log),
         };
-        let mut budget = TURN_BYTES;
-        while budget > 0 {
-            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let len = match recv(&connection.socket, buffer.as_mut_slice(), flags) {
-                Ok((0, _)) | Err(Errno::CONNRESET) => {
-                    if connection.greeted {
-                        log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
-                    } else if !std::mem::replace(told, true) {
-                        log.line(|port| {
-                            tracing::warn!(port, peer = %connection.peer, "the peer disconnected before it sent the first message of the trunk protocol; it may already have another peer");
-                        });
-                    }
-                    return Change::Gone;
-                }
-                Ok((_, len)) => len,
-                Err(Errno::AGAIN) => return Change::None,
-                Err(Errno::INTR) => continue,
-                Err(error) => {
-                    log.line(|port| {
-                        tracing::warn!(port, %error, "the trunk is lost: reading failed");
-                    });
-                    return Change::Gone;
-                }
-            };
-            budget = budget.saturating_sub(len);
-            // The length of a message may exceed the length of the buffer.
-            let message = buffer.get(..len);
-            if connection.greeted {
-                read(message, len, frames, log);
-            } else if message == Some(HELLO) {
-                connection.greeted = true;
-                *told = false;
-            } else {
-                log.line(|port| {
-                    tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it does not speak this version of the trunk protocol");
-                });
-                return Change::Gone;
-            }
+        if !ended {
+            *told &= connection.receiver.is_none();
+            return Change::None;
         }
-        Change::None
+        if known {
+            log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
+        } else if !std::mem::replace(told, true) {
+            log.line(|port| {
+                tracing::warn!(port, peer = %connection.peer, "the peer disconnected before it sent the first message of the trunk protocol; it may already have another peer");
+            });
+        }
+        Change::Gone
     }
 
-    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
-        let Some(connection) = &self.connection else { return Ok(()) };
-        while !queue.is_empty() {
-            let (frames, sent) = connection.send(queue);
-            match sent {
-                _ if frames == 0 => {
-                    log.dropped(Reason::TooLong, 1, |port| {
-                        tracing::warn!(port, "a frame was dropped: it is longer than the kernel's limit for socket buffers (net.core.wmem_max)");
-                    });
-                    queue.remove(1);
-                }
-                Ok(()) => queue.remove(frames),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error @ (Errno::NOBUFS | Errno::NOMEM)) => {
-                    log.dropped(Reason::QueueFull, frames, |port| {
-                        tracing::warn!(port, %error, "frames were dropped: the kernel has no memory for them");
-                    });
-                    queue.remove(frames);
-                }
-                Err(error) => return Err(error.into()),
-            }
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self, backed_up: bool) -> bool {
+        self.connection.as_ref().is_some_and(|connection| {
+            connection.receiver.as_ref().is_some_and(Receiver::has_frames)
+                || backed_up && connection.sender.has_room()
+        })
+    }
+
+    fn wait(&self, backed_up: bool) -> bool {
+        self.connection.as_ref().is_none_or(|connection| {
+            let frames = connection.receiver.as_ref().is_none_or(Receiver::wait);
+            let room = !backed_up || connection.sender.wait();
+            frames && room
+        })
+    }
+
+    fn poll(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+        let Some(connection) = &mut self.connection else { return Change::None };
+        match connection.take(TURN_BYTES, frames, log) {
+            Ok(()) => Change::None,
+            Err(error) => broken(connection.peer, &error, log),
         }
-        Ok(())
+    }
+
+    fn flush(&mut self, queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        connection.send(queue).map_err(io::Error::other)
     }
 
     fn close(&mut self) {
@@ -257,23 +346,8 @@ impl Line for Trunk {
     }
 }
 
-/// Reads the frames of a message of `len` bytes. `message` is none if it exceeds the maximum length
-/// of a message.
-fn read(message: Option<&[u8]>, len: usize, frames: &mut Vec<Frame>, log: &Log<'_>) {
-    let Some(message) = message else {
-        return log.dropped(Reason::Malformed, 1, |port| {
-            tracing::warn!(
-                port,
-                "a message of {len} bytes was dropped: the limit is {MESSAGE_MAX}"
-            );
-        });
-    };
-    for frame in Frames::new(message) {
-        match frame {
-            Ok(frame) => frames.push(frame),
-            Err(error) => log.dropped(Reason::Malformed, 1, |port| {
-                tracing::warn!(port, "the rest of a malformed message was dropped: {error}");
-            }),
-        }
-    }
+/// Reports why a connection ends.
+fn broken(peer: Peer, error: &Broken, log: &Log<'_>) -> Change {
+    log.line(|port| tracing::warn!(port, %peer, "a peer was disconnected: {error}"));
+    Change::Gone
 }
