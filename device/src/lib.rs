@@ -23,7 +23,7 @@
 //! | [`vfio_host`] | the environment of an adapter model in this process |
 //! | [`control`] | the thread that runs an adapter's control work |
 //! | [`socket`], [`access`] | listening socket files, and their permissions |
-//! | [`sys`] | scheduling of threads |
+//! | [`sys`] | scheduling of threads, memory of the process |
 //! | [`worker`] | the threads that run the adapters |
 
 pub mod access;

@@ -14,6 +14,7 @@ use vrnic_device::config::Config;
 use vrnic_device::daemon::Daemon;
 use vrnic_device::descriptors;
 use vrnic_device::journal::Output;
+use vrnic_device::sys;
 use vrnic_device::watchdog::tell_systemd;
 
 /// Replaces the log filter.
@@ -36,6 +37,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     descriptors::make_room(&config);
+    sys::keep_memory();
     // Installed before the sockets exist, so that a signal never leaves socket files behind.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals = signals.context("cannot install signal handlers")?;

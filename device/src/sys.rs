@@ -1,5 +1,5 @@
-//! Scheduling of the calling thread. The only unsafe code here is a system call that no crate
-//! wraps.
+//! Scheduling of the calling thread, and memory of the process. The only unsafe code here is two
+//! calls that no crate wraps.
 
 use std::fs::File;
 use std::io;
@@ -12,6 +12,24 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
 /// The shortest time slice that the kernel grants (EEVDF, since Linux 6.12).
 pub const SLICE_MIN: Duration = Duration::from_micros(100);
+
+/// Bytes of free memory that the allocator keeps for each thread: more than a queue of frames.
+const KEPT: libc::c_int = 16 << 20;
+/// Bytes by which the allocator's memory grows.
+const GROWTH: libc::c_int = 1 << 20;
+
+/// Makes the allocator keep memory that is free. By default it gives all but 128 KiB back to the
+/// kernel. Frames that wait are more than that, so the kernel would take and clear the same pages
+/// again and again.
+pub fn keep_memory() {
+    for (what, value) in [(libc::M_TRIM_THRESHOLD, KEPT), (libc::M_TOP_PAD, GROWTH)] {
+        // SAFETY: the call has no pointers, and changes only when memory is taken and given back.
+        // Any thread may make it at any time.
+        if unsafe { libc::mallopt(what, value) } == 0 {
+            tracing::warn!("the allocator refuses a setting; many packets take more time");
+        }
+    }
+}
 
 /// Asks for a short slice of processor time: the thread then preempts long-running ones soon after
 /// it wakes (sched(7), `sched_attr.sched_runtime` of SCHED_OTHER).

@@ -130,7 +130,10 @@ impl Memory {
         let at = place(at);
         let (first, rest) = bytes.split_at(bytes.len().min(LEN - DATA - at));
         // No frame is longer than the ring.
-        let _always = self.0.fill(DATA + at, first).and_then(|()| self.0.fill(DATA, rest));
+        let _always = self.0.fill(DATA + at, first);
+        if !rest.is_empty() {
+            let _always = self.0.fill(DATA, rest);
+        }
     }
 
     /// Copies bytes from a position. Returns none if the memory is lost.
@@ -140,7 +143,9 @@ impl Memory {
         let first = len.min(LEN - DATA - at);
         let mut bytes = Vec::with_capacity(len);
         self.0.append(DATA + at, first, &mut bytes)?;
-        self.0.append(DATA, len - first, &mut bytes)?;
+        if first < len {
+            self.0.append(DATA, len - first, &mut bytes)?;
+        }
         Some(bytes)
     }
 }
