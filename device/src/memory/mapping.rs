@@ -1,9 +1,9 @@
-//! Shared memory of guests, mapped into this process. Only this module converts guest addresses to
-//! pointers.
+//! Shared memory of guests and other daemons, mapped into this process. Only this module converts
+//! addresses of guests to pointers.
 //!
-//! A guest can write to its memory at any time, so references to mapped memory are never created:
+//! Others can write to this memory at any time, so references to mapped memory are never created:
 //! bytes are accessed by raw pointers, and words by atomics. A read may see a part of each of two
-//! writes of the guest, so callers copy once and validate the copy.
+//! writes of another process, so callers copy once and validate the copy.
 
 use std::fs::File;
 use std::io;

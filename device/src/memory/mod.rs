@@ -1,8 +1,8 @@
-//! Memory that the daemon shares with guests.
+//! Memory that the daemon shares with guests and other daemons.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`mapping`] | a mapping and every access to one; the only unsafe code on guest memory |
+//! | [`mapping`] | a mapping and every access to one; the only unsafe code on shared memory |
 //! | [`copy`] | the copy loop for pages |
 //! | [`sigbus`] | the handler for mappings whose file was truncated |
 //! | [`dma`] | guest addresses: the ranges that the VMM maps |
