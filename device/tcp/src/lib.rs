@@ -19,9 +19,11 @@
 //! | [`time`] | points in time |
 //! | [`stream`] | source and sink of the bytes of a connection |
 //! | [`context`] | the state in which a connection is taken over; its parameters |
+//! | [`budget`] | memory for the buffers of several connections |
 //! | [`discard`] | reasons for which segments are dropped, with counters |
 #![forbid(unsafe_code)]
 
+pub mod budget;
 mod clock;
 mod congestion;
 pub mod connection;
@@ -34,6 +36,7 @@ pub mod stream;
 pub mod time;
 pub mod wire;
 
+pub use budget::{Budget, Share};
 pub use connection::{Connection, Counters, End, Event, State, Transmit};
 pub use context::{Context, Params};
 pub use discard::{Discard, Discards};

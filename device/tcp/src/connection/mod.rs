@@ -15,9 +15,12 @@ mod arrive;
 mod close;
 mod emit;
 
+use std::sync::Arc;
+
 use self::close::Ending;
 pub use self::close::{End, Event, State};
 pub use self::emit::Transmit;
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::context::{Context, Params};
 use crate::discard::Discards;
@@ -81,7 +84,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes over an established connection. Allocates all memory that the connection will use.
+    /// Takes over an established connection. Its buffers are allocated when they are needed.
     #[must_use]
     pub fn adopt(now: Nanos, context: &Context, params: &Params) -> Self {
         Self {
@@ -94,6 +97,23 @@ impl Connection {
             ending: Ending::new(params.time_wait),
             acknowledgements: 0,
         }
+    }
+
+    /// Takes the memory of buffers from a budget that connections share, from now on. A segment
+    /// that arrives out of order and finds no memory is dropped and not reported; with a full
+    /// scoreboard, nothing new is sent until something is acknowledged.
+    pub fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.send.use_budget(budget);
+        self.receive.use_budget(budget);
+    }
+
+    /// Gives the memory of buffers back that are empty, or all of it if the connection has ended.
+    pub fn shrink(&mut self) {
+        if self.ending.is_over() {
+            self.receive.discard();
+        }
+        self.send.shrink();
+        self.receive.shrink();
     }
 
     /// Asks a sink that has held bytes back ([`Then::Hold`](crate::Then::Hold)) to take them now.

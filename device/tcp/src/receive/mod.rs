@@ -18,11 +18,14 @@ mod acks;
 mod panes;
 mod store;
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 
 use self::acks::Acks;
 use self::panes::{Kind, Panes, Range};
 use self::store::Store;
+use crate::budget::Budget;
 use crate::context::{Context, Params};
 use crate::discard::{Discard, Discards};
 use crate::seq::{Origin, SeqNum, StreamPos};
@@ -86,6 +89,22 @@ impl Receiver {
             acks: Acks::new(params.ack_delay),
             discards: Discards::default(),
         }
+    }
+
+    /// Takes the memory of the store from a budget from now on.
+    pub(crate) fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.store.use_budget(budget);
+    }
+
+    /// Drops all bytes that were not delivered.
+    pub(crate) fn discard(&mut self) {
+        self.panes = Panes::default();
+        self.store.clear();
+    }
+
+    /// Gives memory back that is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.store.shrink();
     }
 
     /// Returns the position of the next byte that has not arrived, or the position behind the
@@ -226,7 +245,9 @@ impl Receiver {
             let gap =
                 self.panes.first().map_or(u64::MAX, |pane| pane.range.start.since(self.delivered));
             let part = usize::try_from(gap).ok().and_then(|gap| rest.get(..gap)).unwrap_or(rest);
-            match self.deliver(part, sink) {
+            let step = self.deliver(part, sink);
+            self.store.pass(self.delivered);
+            match step {
                 Step::Done => self.advance(sink)?,
                 Step::Stored => {}
                 Step::Dropped => {
@@ -265,6 +286,7 @@ impl Receiver {
                 Kind::Placed => {
                     self.panes.remove_first();
                     (self.delivered, self.received) = (end, self.received.max(end));
+                    self.store.pass(end);
                     match sink.filled(start, end) {
                         Then::Continue => {}
                         Then::Acknowledge => self.acks.due = true,
@@ -276,6 +298,9 @@ impl Receiver {
             }
         }
         self.received = self.received.max(self.panes.contiguous(self.delivered));
+        if self.store.is_used() && !self.panes.any_stored() {
+            self.store.clear();
+        }
         Ok(())
     }
 
@@ -287,6 +312,7 @@ impl Receiver {
             step = self.deliver(store.read(self.delivered, end.since(self.delivered)), sink);
         }
         self.store = store;
+        self.store.pass(self.delivered);
         if matches!(step, Step::Dropped) {
             self.discards.count(Discard::Refused);
             if self.received > self.delivered {
@@ -338,8 +364,13 @@ impl Receiver {
             Offered::Buffer => Kind::Buffered,
             Offered::Refuse => return Err(Discard::Refused),
         };
-        if kind == Kind::Buffered && range.end.since(self.delivered) > self.store.len() {
-            return Err(Discard::Buffer);
+        if kind == Kind::Buffered {
+            if range.end.since(self.delivered) > self.store.len() {
+                return Err(Discard::Buffer);
+            }
+            if self.panes.has_room(range, kind) && !self.store.make_room(range.start, range.end) {
+                return Err(Discard::Buffer);
+            }
         }
         if !self.panes.insert(range, kind) {
             return Err(Discard::Panes);

@@ -60,6 +60,11 @@ impl Panes {
         }
     }
 
+    /// Returns whether the connection stores the bytes of a pane.
+    pub(crate) fn any_stored(&self) -> bool {
+        self.list.iter().any(|pane| pane.kind == Kind::Buffered)
+    }
+
     /// Returns the end of the last pane.
     pub(crate) fn end(&self) -> Option<StreamPos> {
         self.list.last().map(|pane| pane.range.end)

@@ -14,6 +14,8 @@ mod recovery;
 mod rtt;
 mod timers;
 
+use std::sync::Arc;
+
 use self::rack::Rack;
 use self::records::{Fate, Record, Records};
 pub(crate) use self::recovery::Ack;
@@ -21,6 +23,7 @@ use self::recovery::Recovery;
 use self::rtt::Rtt;
 pub(crate) use self::timers::GiveUp;
 use self::timers::Timers;
+use crate::budget::Budget;
 use crate::congestion::{self, Congestion};
 use crate::context::{Context, Params};
 use crate::receive::SCALE_MAX;
@@ -129,6 +132,16 @@ impl Sender {
             last_sent: now,
             counters: SendCounters::default(),
         }
+    }
+
+    /// Takes the memory of the scoreboard from a budget from now on.
+    pub(crate) fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.records.use_budget(budget);
+    }
+
+    /// Gives memory back that is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.records.shrink();
     }
 
     /// Returns the number of a position.
@@ -243,7 +256,7 @@ impl Sender {
         probe: bool,
     ) -> Option<Plan> {
         let left = usize::try_from(source.end().since(self.next)).unwrap_or(usize::MAX);
-        if (left == 0 && !fin) || self.records.is_full() {
+        if (left == 0 && !fin) || !self.records.make_room() {
             return None;
         }
         let start = self.next;

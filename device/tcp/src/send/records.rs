@@ -1,9 +1,14 @@
 //! The scoreboard: one record for each segment that has been sent and not acknowledged.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use crate::budget::{Budget, Share};
 use crate::seq::StreamPos;
 use crate::time::Nanos;
+
+/// Number of records that are never too many for the budget.
+const FEW: usize = 64;
 
 /// The state of a segment, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +40,7 @@ impl Record {
     }
 }
 
-/// Records in the order of the stream, in a ring that is allocated once.
+/// Records in the order of the stream, in a ring that grows with their number.
 #[derive(Debug)]
 pub(crate) struct Records {
     ring: VecDeque<Record>,
@@ -45,21 +50,41 @@ pub(crate) struct Records {
     flying: u64,
     lost: usize,
     sacked: usize,
+    share: Share,
 }
 
 impl Records {
     pub(crate) fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        let ring = VecDeque::with_capacity(capacity.saturating_mul(2));
-        Self { ring, capacity, flying: 0, lost: 0, sacked: 0 }
+        let (ring, share) = (VecDeque::new(), Share::default());
+        Self { ring, capacity: capacity.max(1), flying: 0, lost: 0, sacked: 0, share }
+    }
+
+    /// Takes memory from a budget from now on.
+    pub(crate) fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.share = Share::of(budget);
+    }
+
+    /// Gives memory back if there are no records.
+    pub(crate) fn shrink(&mut self) {
+        if self.ring.is_empty() {
+            self.ring = VecDeque::new();
+            self.share.give_all_back();
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.ring.len() >= self.capacity
+    /// Makes room for another record. Returns `false` if there are too many.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let (len, room) = (self.ring.len(), self.ring.capacity());
+        if len >= self.capacity || len < room || len < FEW {
+            return len < self.capacity;
+        }
+        let wanted = (2 * room).min(2 * self.capacity);
+        self.share.grow(wanted.saturating_mul(size_of::<Record>()))
+            && self.ring.try_reserve_exact(wanted - len).is_ok()
     }
 
     pub(crate) fn len(&self) -> usize {

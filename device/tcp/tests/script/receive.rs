@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vrnic_tcp::wire::Header;
-use vrnic_tcp::{Context, Delivered, Discard, Offered, Params, Then};
+use vrnic_tcp::{Budget, Context, Delivered, Discard, Offered, Params, Then, budget};
 
 use crate::end::{End, MSS, ack, context, data, params, timestamps};
 
@@ -131,6 +131,22 @@ fn a_full_pane_table_and_a_full_store_drop_without_a_report() {
     let discards = end.connection.counters().discards;
     assert_eq!((discards.of(Discard::Panes), discards.of(Discard::Buffer)), (1, 1));
     assert_eq!(end.sent()[0].sack[0], (1000, 2500));
+}
+
+/// The store has memory for one block; the segments are 40 KiB apart.
+#[test]
+fn bytes_without_memory_are_dropped_without_a_report() {
+    let budget = Budget::new(2 * budget::BLOCK);
+    let mut end = End::with(&context(), &Params { buffer: 1 << 20, ..params() });
+    end.connection.use_budget(&budget);
+    end.inject(data(1000), MSS);
+    assert_eq!(budget.free(), budget::BLOCK);
+    end.inject(data(41_000), MSS);
+    assert_eq!(end.connection.counters().discards.of(Discard::Buffer), 1);
+    assert_eq!(end.sent()[0].sack, [(1000, 2000)]);
+    end.inject(data(0), MSS);
+    assert_eq!((end.sent()[0].ack, end.streams.taken.len()), (2000, 2000));
+    assert_eq!(budget.free(), 2 * budget::BLOCK);
 }
 
 #[test]
