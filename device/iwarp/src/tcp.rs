@@ -1,3 +1,6 @@
-//! The interface to the TCP engine: positions in a stream, and the traits for source and sink.
+//! The interface to the TCP engine: positions in a stream, the traits for source and sink, and
+//! the budget for buffers.
 
-pub use vrnic_tcp::{Delivered, Delivery, Gone, Offered, Sink, Source, StreamPos, Then};
+pub use vrnic_tcp::{
+    Budget, Delivered, Delivery, Gone, Offered, Share, Sink, Source, StreamPos, Then,
+};

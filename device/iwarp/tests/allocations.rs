@@ -1,9 +1,11 @@
-//! No turn allocates after the agreement: not in a stream, not in its TCP connection, with losses,
-//! retransmission, segments ahead of their turn, and receives that come late.
+//! Buffers grow with their use: afterwards no turn allocates, not in a stream, not in its TCP
+//! connection, with losses, retransmission, segments ahead of their turn, and receives that come
+//! late. An idle stream has no buffers.
 
 use std::alloc::System;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -12,7 +14,7 @@ use vrnic_iwarp::rdmap::memory::{
 };
 use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Stream};
-use vrnic_iwarp::tcp::{Gone, Source, StreamPos};
+use vrnic_iwarp::tcp::{Budget, Gone, Source, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 use vrnic_tcp::connection::Connection;
@@ -28,6 +30,12 @@ const WIRE: usize = 1024;
 const FRAME: usize = HEADROOM + 1500;
 /// Work requests that complete in a part of the test, at each end.
 const MESSAGES: u64 = 10_000;
+/// Octets that two idle streams may have on the heap.
+const IDLE: usize = 1024;
+/// Calls of the allocator for buffers that still grow: very few for that many messages.
+const GROWTH: usize = 20;
+/// Octets that the buffers of both ends may have.
+const BUDGET: usize = 4 << 20;
 /// Octets of an end's memory.
 const MEMORY: usize = 1 << 16;
 
@@ -154,7 +162,7 @@ struct Host {
 }
 
 impl Host {
-    fn new(number: u8, stream: Stream, received: u32) -> Self {
+    fn new(number: u8, mut stream: Stream, received: u32, budget: &Arc<Budget>) -> Self {
         let context = Context {
             send_next: SeqNum(0),
             receive_next: SeqNum(received),
@@ -180,7 +188,9 @@ impl Host {
             hop_limit: 64,
         };
         let memory = Flat { octets: vec![number; MEMORY], posted: 0, used: 0 };
-        let tcp = Connection::adopt(Nanos(0), &context, &params);
+        let mut tcp = Connection::adopt(Nanos(0), &context, &params);
+        tcp.use_budget(budget);
+        stream.use_budget(budget);
         Self { stream, tcp, memory, path, frame: [0; FRAME], next: 0, completed: 0 }
     }
 
@@ -248,6 +258,7 @@ struct Pair {
     wires: [Wire; 2],
     rng: fastrand::Rng,
     now: u64,
+    budget: Arc<Budget>,
 }
 
 impl Pair {
@@ -258,22 +269,48 @@ impl Pair {
         let mut request = vec![0; usize::try_from(source.end().0).expect("short")];
         source.read(StreamPos(0), &mut request).expect("the request");
         let responder = Stream::respond(config, &request, &[]).expect("an agreement");
-        let hosts = [Host::new(0, initiator, 0), Host::new(1, responder, request.len() as u32)];
+        let budget = Budget::new(BUDGET);
+        let hosts = [
+            Host::new(0, initiator, 0, &budget),
+            Host::new(1, responder, request.len() as u32, &budget),
+        ];
         let rng = fastrand::Rng::with_seed(3);
-        Self { hosts, wires: [Wire::new(), Wire::new()], rng, now: 1 }
+        Self { hosts, wires: [Wire::new(), Wire::new()], rng, now: 1, budget }
+    }
+
+    /// Completes what is posted, and lets everything be acknowledged.
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            self.round(false);
+            if self.hosts.iter().all(|host| host.completed == host.next) {
+                break;
+            }
+        }
+        (0..10_000).for_each(|_| self.round(false));
+        for host in &mut self.hosts {
+            assert_eq!(host.completed, host.next);
+            host.stream.shrink();
+            host.tcp.shrink();
+        }
+    }
+
+    fn round(&mut self, posts: bool) {
+        let now = Nanos(self.now);
+        for own in 0..2 {
+            self.hosts[own].arrive(now, &mut self.wires[1 - own]);
+            if posts {
+                self.hosts[own].post(&mut self.rng);
+            }
+            self.hosts[own].turn(now, &mut self.wires[own], &mut self.rng);
+        }
+        self.now += 100_000;
     }
 
     fn run(&mut self, messages: u64) {
         let ends = [0, 1].map(|own| self.hosts[own].completed + messages);
         let mut turns = 0;
         while (0..2).any(|own| self.hosts[own].completed < ends[own]) {
-            let now = Nanos(self.now);
-            for own in 0..2 {
-                self.hosts[own].arrive(now, &mut self.wires[1 - own]);
-                self.hosts[own].post(&mut self.rng);
-                self.hosts[own].turn(now, &mut self.wires[own], &mut self.rng);
-            }
-            self.now += 100_000;
+            self.round(true);
             turns += 1;
             assert!(turns < 1_000_000, "no progress");
         }
@@ -282,21 +319,31 @@ impl Pair {
 
 /// One test, since all threads share the allocator.
 #[test]
-fn no_turn_allocates_after_the_agreement() {
+fn buffers_grow_with_their_use_and_go_when_they_are_empty() {
     assert!(calls(|| drop(vec![0_u8; 10])) > 0, "the allocator counts");
     for markers in [false, true] {
         let mut config =
             Config { extensions: true, early_completion: 1000, emss: 1440, ..Config::default() };
         config.wishes.markers = markers;
         let mut pair = Pair::new(config);
-        // The agreement; and the first CRC may make the processor's features be looked up.
-        pair.run(1);
-        assert_eq!(calls(|| pair.run(MESSAGES)), 0, "markers: {markers}");
+        // The first CRC may make the processor's features be looked up.
+        pair.run(MESSAGES);
+        assert!(pair.budget.free() < BUDGET);
+        let calls = calls(|| pair.run(MESSAGES));
+        assert!(calls <= GROWTH, "markers: {markers}, {calls} calls");
         for host in &pair.hosts {
             let (stream, tcp) = (host.stream.counters(), host.tcp.counters());
             assert!(stream.placed_ahead > 100 && stream.not_ready > 10, "{stream:?}");
             assert!(stream.messages_copied > 100 && stream.answers_sent > 100, "{stream:?}");
             assert!(tcp.send.resent > 50, "{tcp:?}");
         }
+        pair.settle();
+        assert_eq!(pair.budget.free(), BUDGET, "markers: {markers}");
+        let [a, b] = pair.hosts;
+        let ends = [(a.stream, a.tcp), (b.stream, b.tcp)];
+        let rest = Region::new(ALLOCATOR);
+        drop(ends);
+        let rest = rest.change().bytes_deallocated;
+        assert!(rest <= IDLE, "markers: {markers}, {rest} octets");
     }
 }

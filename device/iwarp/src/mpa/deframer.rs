@@ -1,8 +1,11 @@
 //! Finds FPDUs in a received stream, which may be cut anywhere.
 
+use std::sync::Arc;
+
 use super::framer::{Form, Fpdu};
 use super::markers::Markers;
 use crate::crc;
+use crate::tcp::{Budget, Share};
 use crate::wire::fpdu;
 use crate::wire::terminate::Cause;
 
@@ -14,6 +17,8 @@ const WIRE_MAX: usize = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
 pub enum Found<'a> {
     /// No whole FPDU. All octets have been consumed.
     Nothing,
+    /// No whole FPDU, and no memory for the part that has arrived. Nothing has been consumed.
+    NoMemory,
     /// A ULPDU, whose CRC is correct if it has one. Only [`Deframer::pass`] consumes its octets;
     /// otherwise they must be passed to [`Deframer::find`] again.
     Ulpdu {
@@ -35,7 +40,7 @@ pub struct Ahead<'a> {
     pub marked: bool,
 }
 
-/// Finds FPDUs. Its buffers are allocated at creation only.
+/// Finds FPDUs. It stores those that arrive in parts.
 #[derive(Debug)]
 pub struct Deframer {
     form: Form,
@@ -49,15 +54,34 @@ pub struct Deframer {
     next: u64,
     /// An FPDU after its markers have been removed.
     plain: Vec<u8>,
+    /// The memory of `carry`.
+    share: Share,
 }
 
 impl Deframer {
     /// Creates a deframer.
     #[must_use]
     pub fn new(form: Form) -> Self {
-        let room = if form.markers.0 { fpdu::MAX } else { 0 };
-        let (carry, plain) = (Vec::with_capacity(WIRE_MAX), vec![0; room]);
-        Self { form, start: 0, carry, borrowed: 0, next: 0, plain }
+        let (carry, plain, share) = (Vec::new(), Vec::new(), Share::default());
+        Self { form, start: 0, carry, borrowed: 0, next: 0, plain, share }
+    }
+
+    /// Sets the form of FPDUs, before the first one.
+    pub const fn agree(&mut self, form: Form) {
+        self.form = form;
+    }
+
+    /// Takes memory from a budget from now on. Nothing may be stored.
+    pub fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.share = Share::of(budget);
+    }
+
+    /// Gives memory back if nothing is stored.
+    pub fn shrink(&mut self) {
+        if self.carry.is_empty() {
+            (self.carry, self.plain) = (Vec::new(), Vec::new());
+            self.share.give_all_back();
+        }
     }
 
     /// Searches the next FPDU in `octets`, which start where the consumed octets end.
@@ -67,15 +91,22 @@ impl Deframer {
     pub fn find<'a>(&'a mut self, octets: &'a [u8]) -> Result<Found<'a>, Cause> {
         self.give_back();
         let Some(size) = self.size(octets)? else {
+            // They are less than a marker and a length field.
             self.carry.extend_from_slice(octets);
             return Ok(Found::Nothing);
         };
         let missing = size.saturating_sub(self.carry.len());
         let Some(rest) = octets.get(..missing) else {
+            if !self.make_room(octets.len(), size) {
+                return Ok(Found::NoMemory);
+            }
             self.carry.extend_from_slice(octets);
             return Ok(Found::Nothing);
         };
-        let Self { form, carry, start, plain, next, borrowed } = self;
+        if !self.carry.is_empty() && !self.make_room(missing, size) {
+            return Ok(Found::NoMemory);
+        }
+        let Self { form, carry, start, plain, next, borrowed, .. } = self;
         let fpdu = if carry.is_empty() {
             rest
         } else {
@@ -128,6 +159,17 @@ impl Deframer {
         self.carry.len() == self.borrowed
     }
 
+    /// Makes room in `carry` for `more` octets of an FPDU of `size` octets. It grows with what has
+    /// arrived, and not with the length that the FPDU states.
+    fn make_room(&mut self, more: usize, size: usize) -> bool {
+        let (len, room) = (self.carry.len(), self.carry.capacity());
+        if len + more <= room {
+            return true;
+        }
+        let wanted = (len + more).max(size.min(2 * room));
+        self.share.grow(wanted) && self.carry.try_reserve_exact(wanted - len).is_ok()
+    }
+
     fn give_back(&mut self) {
         let kept = self.carry.len().saturating_sub(self.borrowed);
         self.carry.truncate(kept);
@@ -165,7 +207,7 @@ fn open<'a>(
     form: Form,
     start: u64,
     octets: &'a [u8],
-    plain: &'a mut [u8],
+    plain: &'a mut Vec<u8>,
 ) -> Result<(&'a [u8], u64), Cause> {
     if form.crc && !crc::is_right(octets) {
         return Err(Cause::Crc);
@@ -182,10 +224,14 @@ fn strip<'a>(
     markers: Markers,
     start: u64,
     octets: &[u8],
-    plain: &'a mut [u8],
+    plain: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], Cause> {
     let wire = markers.wire(start) + octets.len() as u64;
     let len = usize::try_from(markers.plain(wire).saturating_sub(start)).unwrap_or_default();
+    if plain.len() < len {
+        // It is not longer than the FPDU, all of which has arrived.
+        plain.resize(len, 0);
+    }
     let plain = plain.get_mut(..len).ok_or(Cause::MarkerOrLength)?;
     let mut left = octets;
     markers.pieces(start, len, |marker, range| {

@@ -38,7 +38,7 @@ impl Fpdu {
     }
 }
 
-/// Builds FPDUs. Its buffers are allocated at creation only.
+/// Builds FPDUs.
 #[derive(Debug)]
 pub struct Framer {
     form: Form,
@@ -49,9 +49,13 @@ pub struct Framer {
 impl Framer {
     /// Creates a framer.
     #[must_use]
-    pub fn new(form: Form) -> Self {
-        let room = if form.markers.0 { fpdu::MAX } else { 0 };
-        Self { form, plain: vec![0; room] }
+    pub const fn new(form: Form) -> Self {
+        Self { form, plain: Vec::new() }
+    }
+
+    /// Gives memory back.
+    pub fn shrink(&mut self) {
+        self.plain = Vec::new();
     }
 
     /// Returns the form of its FPDUs.
@@ -71,7 +75,11 @@ impl Framer {
         ulpdu: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         if self.form.markers.0 {
-            let plain = self.plain.get_mut(..fpdu::size(which.ulpdu)).unwrap_or_default();
+            let size = fpdu::size(which.ulpdu);
+            if self.plain.len() < size {
+                self.plain.resize(size, 0);
+            }
+            let plain = self.plain.get_mut(..size).unwrap_or_default();
             fill(plain, which.ulpdu, ulpdu)?;
             let mut at = 0;
             self.form.markers.pieces(which.start, plain.len(), |marker, range| {

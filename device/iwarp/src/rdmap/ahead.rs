@@ -1,8 +1,9 @@
 //! Segments that were placed out of order, until all octets before them have arrived.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use crate::tcp::StreamPos;
+use crate::tcp::{Budget, Share, StreamPos};
 use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::rdmap::{Body, Segment, SendKind};
 
@@ -51,6 +52,7 @@ struct Entry {
 pub struct Table {
     list: VecDeque<Entry>,
     capacity: usize,
+    share: Share,
 }
 
 impl<'a> Payload<'a> {
@@ -98,16 +100,35 @@ impl Placed {
 }
 
 impl Table {
-    /// Creates a table for `capacity` segments. It allocates memory here only.
+    /// Creates a table for `capacity` segments.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { list: VecDeque::with_capacity(capacity), capacity }
+        Self { list: VecDeque::new(), capacity, share: Share::default() }
     }
 
-    /// Returns the number of segments that may be inserted.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.capacity - self.list.len()
+    /// Takes memory from a budget from now on. The table must be empty.
+    pub fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.share = Share::of(budget);
+    }
+
+    /// Makes room for further segments. Returns `false` if they are too many, or if there is no
+    /// memory.
+    pub fn make_room(&mut self, count: usize) -> bool {
+        let len = self.list.len();
+        if count > self.capacity.saturating_sub(len) {
+            return false;
+        }
+        len + count <= self.list.capacity()
+            || self.share.grow(self.capacity.saturating_mul(size_of::<Entry>()))
+                && self.list.try_reserve_exact(self.capacity - len).is_ok()
+    }
+
+    /// Gives memory back if the table is empty.
+    pub fn shrink(&mut self) {
+        if self.list.is_empty() {
+            self.list = VecDeque::new();
+            self.share.give_all_back();
+        }
     }
 
     /// Returns whether a segment in the table ends at this position.

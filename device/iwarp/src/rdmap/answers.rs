@@ -31,9 +31,16 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Creates an empty queue for `capacity` operations.
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { asked: VecDeque::with_capacity(capacity), response: Msn::FIRST }
+    /// Creates an empty queue.
+    pub(super) const fn new() -> Self {
+        Self { asked: VecDeque::new(), response: Msn::FIRST }
+    }
+
+    /// Gives memory back if the queue is empty.
+    pub(super) fn shrink(&mut self) {
+        if self.asked.is_empty() {
+            self.asked = VecDeque::new();
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -95,19 +95,17 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates a log for `capacity` messages, which begins with a start frame. It allocates memory
-    /// here only.
+    /// Creates a log for `capacity` messages, which begins with a start frame.
     #[must_use]
     pub fn new(frame: &[u8], form: Form, capacity: usize, pool: usize) -> Self {
-        let most = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
         Self {
-            entries: VecDeque::with_capacity(capacity),
+            entries: VecDeque::new(),
             capacity,
             frame: frame.to_vec(),
             framer: Framer::new(form),
             end: 0,
             pool: Pool::new(pool),
-            whole: vec![0; most],
+            whole: Vec::new(),
             cut: None,
         }
     }
@@ -116,6 +114,15 @@ impl Log {
     pub fn agree(&mut self, form: Form) {
         if self.end == 0 {
             self.framer = Framer::new(form);
+        }
+    }
+
+    /// Gives memory back if there are no messages.
+    pub fn shrink(&mut self) {
+        if self.entries.is_empty() {
+            (self.entries, self.whole, self.cut) = (VecDeque::new(), Vec::new(), None);
+            self.framer.shrink();
+            self.pool.shrink();
         }
     }
 
@@ -279,6 +286,9 @@ impl Log {
         let ulpdu = |ulpdu: &mut [u8]| entry.write(part.nth, memory, pool, ulpdu);
         if skip == 0 && into.len() == size {
             return framer.build(&part.fpdu, into, ulpdu);
+        }
+        if whole.len() < size {
+            whole.resize(size, 0);
         }
         let whole = whole.get_mut(..size).ok_or(NOWHERE)?;
         if *cut != Some(part.fpdu.start) {

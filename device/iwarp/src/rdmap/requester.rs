@@ -93,19 +93,27 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Creates a requester. It allocates memory here only.
+    /// Creates a requester.
     #[must_use]
-    pub fn new(config: Config, ord: u16) -> Self {
+    pub const fn new(config: Config, ord: u16) -> Self {
         Self {
-            items: VecDeque::with_capacity(config.capacity),
+            items: VecDeque::new(),
             first: 0,
             started: 0,
-            answers: Answers::new(usize::from(ord)),
+            answers: Answers::new(),
             ord,
             failed: None,
             settled: false,
             config,
         }
+    }
+
+    /// Gives memory back that is not in use.
+    pub fn shrink(&mut self) {
+        if self.items.is_empty() {
+            self.items = VecDeque::new();
+        }
+        self.answers.shrink();
     }
 
     /// Sets the maximum number of outstanding READs and atomics. Returns `false` if it is zero and

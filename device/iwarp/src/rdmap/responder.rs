@@ -29,11 +29,17 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Creates a responder for at most `ird` requests. It allocates memory here only.
+    /// Creates a responder for at most `ird` requests.
     #[must_use]
-    pub fn new(ird: u16) -> Self {
-        let queue = VecDeque::with_capacity(usize::from(ird));
-        Self { queue, ird, expected: Msn::FIRST, response: Msn::FIRST }
+    pub const fn new(ird: u16) -> Self {
+        Self { queue: VecDeque::new(), ird, expected: Msn::FIRST, response: Msn::FIRST }
+    }
+
+    /// Gives memory back if no answer is pending.
+    pub fn shrink(&mut self) {
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
+        }
     }
 
     /// Sets the maximum number of pending requests, which cannot exceed the initial one.

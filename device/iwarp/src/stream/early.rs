@@ -68,7 +68,7 @@ impl Stream {
             from = from.plus(size as u64);
             left = left.get(size..).unwrap_or_default();
         }
-        known && count <= self.arriving.ahead.room()
+        known && self.arriving.ahead.make_room(count)
     }
 
     /// Returns the FPDU at a position behind the next one, and its segment, if such a segment may

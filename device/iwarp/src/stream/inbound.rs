@@ -28,6 +28,8 @@ const PIECES: u32 = 32;
 pub(super) enum Held {
     /// A SEND waits for a receive.
     NoReceive,
+    /// There is no memory for a part of an FPDU.
+    NoMemory,
     /// A message ends later.
     Later,
     /// The turn of the caller is over.
@@ -70,7 +72,7 @@ impl Arriving {
             ahead: Table::new(ahead),
             filled: StreamPos(0),
             finished: false,
-            start: Vec::with_capacity(FRAME_MAX),
+            start: Vec::new(),
             held: None,
             acknowledged: false,
             refused: None,
@@ -137,7 +139,7 @@ impl<M: Memory> Sink for Inbox<'_, M> {
         if self.stream.catch_up(self.memory) == Then::Hold {
             return Delivered { taken: 0, then: Then::Hold };
         }
-        if self.stream.arriving.held == Some(Held::Turn) {
+        if matches!(self.stream.arriving.held, Some(Held::Turn | Held::NoMemory)) {
             self.stream.arriving.held = None;
         }
         let (mut left, mut ended, mut pieces) = (bytes, false, 0);
@@ -247,6 +249,11 @@ impl Stream {
         let Self { arriving, receive, requester, responder, .. } = self;
         let (ulpdu, size) = match arriving.deframer.find(octets) {
             Ok(Found::Nothing) => return Fate::Taken(octets.len(), false),
+            Ok(Found::NoMemory) if arriving.acknowledged => {
+                arriving.held = Some(Held::NoMemory);
+                return Fate::Hold(0);
+            }
+            Ok(Found::NoMemory) => return Fate::Refuse,
             Ok(Found::Ulpdu { ulpdu, octets }) => (ulpdu, octets),
             Err(cause) => return self.broken(cause, at),
         };

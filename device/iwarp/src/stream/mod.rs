@@ -23,6 +23,7 @@ mod inbound;
 mod outbound;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use self::close::{Happening, Order, State};
 pub use self::early::Early;
@@ -32,7 +33,6 @@ pub use self::inbound::Inbox;
 use self::inbound::{Arriving, Held};
 use self::outbound::Numbers;
 pub use self::outbound::Outbox;
-use crate::mpa::deframer::Deframer;
 use crate::mpa::framer::Form;
 use crate::mpa::markers::Markers;
 use crate::mpa::start::{self, Agreement, Failure, Wishes};
@@ -43,8 +43,8 @@ use crate::rdmap::receive::Receive;
 use crate::rdmap::requester::{self, Requester};
 use crate::rdmap::responder::Responder;
 use crate::rdmap::work::{Completion, Rejected, WorkRequest};
-use crate::tcp::StreamPos;
-use crate::wire::start::{PRIVATE_MAX, Start};
+use crate::tcp::{Budget, StreamPos};
+use crate::wire::start::Start;
 
 /// Configuration of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -124,8 +124,8 @@ pub struct Stream {
 
 impl Stream {
     /// Opens a stream as the initiator. The first sent octets are the request, and the first
-    /// received ones are the reply. Memory is allocated here and when the reply has arrived, but
-    /// not later.
+    /// received ones are the reply. Buffers are allocated when they are
+    /// needed.
     #[must_use]
     pub fn initiate(config: Config, private: &[u8]) -> Self {
         let request = start::request(&config.wishes, private);
@@ -158,7 +158,7 @@ impl Stream {
         let mut stream = Self {
             state: State::Starting,
             agreement: None,
-            private: Vec::with_capacity(PRIVATE_MAX),
+            private: Vec::new(),
             log: Log::new(frame, Form::default(), entries, config.copies),
             tracker: Tracker::new(config.rule),
             look: Look::default(),
@@ -174,8 +174,8 @@ impl Stream {
             terminated: false,
             gone: false,
             finished: false,
-            events: VecDeque::with_capacity(8),
-            orders: VecDeque::with_capacity(4),
+            events: VecDeque::new(),
+            orders: VecDeque::new(),
             counters: Counters::default(),
             config,
         };
@@ -184,11 +184,33 @@ impl Stream {
         stream
     }
 
+    /// Takes the memory of what the peer sends from a budget that streams share, from now on. If
+    /// there is none, octets are refused, and the peer sends them again.
+    pub fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.arriving.deframer.use_budget(budget);
+        self.arriving.ahead.use_budget(budget);
+    }
+
+    /// Gives the memory of buffers back that are empty.
+    pub fn shrink(&mut self) {
+        self.log.shrink();
+        self.requester.shrink();
+        self.responder.shrink();
+        self.arriving.deframer.shrink();
+        self.arriving.ahead.shrink();
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
+        if self.orders.is_empty() {
+            self.orders = VecDeque::new();
+        }
+    }
+
     /// Handles the agreement, after both start frames are known.
     fn agree(&mut self, agreement: Agreement) {
         let Agreement { crc, markers_sent, markers_received, ird, ord, .. } = agreement;
         self.log.agree(Form { crc, markers: Markers(markers_sent) });
-        self.arriving.deframer = Deframer::new(Form { crc, markers: Markers(markers_received) });
+        self.arriving.deframer.agree(Form { crc, markers: Markers(markers_received) });
         let possible = self.requester.set_ord(ord);
         self.responder.set_ird(ird);
         self.agreement = Some(agreement);
@@ -308,6 +330,12 @@ impl Stream {
     #[must_use]
     pub const fn waits_for_receive(&self) -> bool {
         matches!(self.arriving.held, Some(Held::NoReceive))
+    }
+
+    /// Returns whether octets wait for memory. The caller resumes TCP after a while.
+    #[must_use]
+    pub const fn waits_for_memory(&self) -> bool {
+        matches!(self.arriving.held, Some(Held::NoMemory))
     }
 
     /// Returns whether octets wait for the next turn of the caller ([`Memory::is_over`]), which

@@ -40,6 +40,7 @@ fn deframe(form: Form, stream: &[u8], seed: u64) -> (Vec<Vec<u8>>, Option<Cause>
         let end = stream.len().min(taken + rng.usize(1..=most));
         match deframer.find(&stream[taken..end]) {
             Ok(Found::Nothing) => taken = end,
+            Ok(Found::NoMemory) => panic!("no budget limits it"),
             Ok(Found::Ulpdu { ulpdu, octets }) => {
                 assert!(octets <= end - taken);
                 // Some come again before they are taken.

@@ -3,6 +3,7 @@
 use vrnic_iwarp::mpa::deframer::{Deframer, Found};
 use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
 use vrnic_iwarp::mpa::markers::Markers;
+use vrnic_iwarp::tcp::Budget;
 use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{
     AtomicOp, AtomicRequest, Body, Opcode, ReadRequest, Segment, SendKind,
@@ -67,6 +68,17 @@ fn an_fpdu_that_was_not_passed_comes_again() {
     deframer.pass();
     assert!(deframer.is_at_border());
     assert_eq!(deframer.find(&[0, 10, 1]), Err(Cause::MarkerOrLength), "shorter than a header");
+}
+
+#[test]
+fn a_part_of_an_fpdu_without_memory_is_not_consumed() {
+    let fpdu = build(0, &figure(1));
+    let mut deframer = Deframer::new(FORM);
+    deframer.use_budget(&Budget::new(0));
+    assert_eq!(deframer.find(&fpdu[..30]), Ok(Found::NoMemory));
+    assert!(deframer.is_at_border());
+    let found = deframer.find(&fpdu);
+    assert_eq!(found, Ok(Found::Ulpdu { ulpdu: &figure(1), octets: 52 }));
 }
 
 #[test]
