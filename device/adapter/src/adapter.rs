@@ -10,6 +10,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{Key, Qpn};
 use vrnic_abi::{doorbell, pci, regs, uar};
+use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
@@ -157,6 +158,12 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn stats(&self) -> &Counters {
         self.core.stats()
+    }
+
+    /// Returns the memory for the buffers of TCP connections.
+    #[must_use]
+    pub fn connection_memory(&self) -> &Arc<Budget> {
+        &self.objects.claims.memory
     }
 
     /// Returns the network of the daemon, with all its adapters.

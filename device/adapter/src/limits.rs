@@ -21,8 +21,10 @@ pub const MAX_EQ: u32 = vrnic_abi::pci::MSIX_VECTORS as u32 - 1;
 pub const MAX_MTU: u8 = 5;
 /// Entries of the GID table.
 pub const MAX_GID: u32 = 256;
-/// TCP connections of an iWARP adapter. Each needs up to 1.2 MiB of the daemon's memory.
-pub const MAX_CONNECTIONS: u32 = 256;
+/// TCP connections of an iWARP adapter.
+pub const MAX_CONNECTIONS: u32 = if cfg!(loom) { 256 } else { 1 << 14 };
+/// Bytes of the daemon's memory for the buffers of all connections of an adapter.
+pub const CONNECTION_MEMORY: usize = 256 << 20;
 /// Multicast groups with members.
 pub const MAX_MCAST_GROUPS: u32 = 1024;
 /// QPs in a multicast group.

@@ -2,6 +2,7 @@
 //! of the guest's network card.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::RwLock;
 use vrnic_abi::Qpn;
 use vrnic_abi::admin::Status;
+use vrnic_tcp::Budget;
 
-use crate::limits::MAX_CONNECTIONS;
+use crate::limits::{CONNECTION_MEMORY, MAX_CONNECTIONS};
 
 /// The addresses of a connection, as seen from this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,17 +25,42 @@ pub struct Tuple {
     pub remote: SocketAddr,
 }
 
+impl Tuple {
+    const fn hosts(&self) -> Hosts {
+        (self.vlan, self.local.ip(), self.remote.ip())
+    }
+}
+
 /// Returns the VLAN of a frame with this tag. A tag with number 0 has a priority alone, and the
 /// frame is in no VLAN (IEEE 802.1Q, 6.9).
 pub(crate) fn vlan_of(tag: u16) -> Option<u16> {
     Some(tag & 0x0fff).filter(|number| *number != 0)
 }
 
+/// Two hosts with connections: the VLAN, the local and the remote address.
+type Hosts = (Option<u16>, IpAddr, IpAddr);
+
 /// The connections of an adapter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Claims {
-    qps: RwLock<HashMap<Tuple, Qpn>>,
+    table: RwLock<Table>,
     count: AtomicUsize,
+    /// The memory for their buffers.
+    pub memory: Arc<Budget>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    qps: HashMap<Tuple, Qpn>,
+    /// The number of connections between two hosts.
+    hosts: HashMap<Hosts, u32>,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        let memory = Budget::new(CONNECTION_MEMORY);
+        Self { table: RwLock::default(), count: AtomicUsize::new(0), memory }
+    }
 }
 
 impl Claims {
@@ -43,7 +70,8 @@ impl Claims {
     /// [`Status::Busy`] if they are assigned to another QP, [`Status::NoResource`] if there are too
     /// many connections.
     pub fn claim(self: &Arc<Self>, tuple: Tuple, qpn: Qpn) -> Result<Claim, Status> {
-        let mut qps = self.qps.write();
+        let mut table = self.table.write();
+        let Table { qps, hosts } = &mut *table;
         if qps.contains_key(&tuple) {
             return Err(Status::Busy);
         }
@@ -51,6 +79,7 @@ impl Claims {
             return Err(Status::NoResource);
         }
         qps.insert(tuple, qpn);
+        *hosts.entry(tuple.hosts()).or_default() += 1;
         self.count.store(qps.len(), Ordering::Release);
         Ok(Claim { claims: Arc::clone(self), tuple })
     }
@@ -65,16 +94,13 @@ impl Claims {
     /// Returns whether there is a connection between these IP addresses, whatever its ports are.
     #[must_use]
     pub fn has_between(&self, vlan: Option<u16>, local: IpAddr, remote: IpAddr) -> bool {
-        self.qps
-            .read()
-            .keys()
-            .any(|tuple| (tuple.vlan, tuple.local.ip(), tuple.remote.ip()) == (vlan, local, remote))
+        self.table.read().hosts.contains_key(&(vlan, local, remote))
     }
 
     /// Returns the QP for the frames of a connection.
     #[must_use]
     pub fn find(&self, tuple: &Tuple) -> Option<Qpn> {
-        self.qps.read().get(tuple).copied()
+        self.table.read().qps.get(tuple).copied()
     }
 }
 
@@ -87,8 +113,15 @@ pub struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut qps = self.claims.qps.write();
+        let mut table = self.claims.table.write();
+        let Table { qps, hosts } = &mut *table;
         qps.remove(&self.tuple);
+        if let Entry::Occupied(mut entry) = hosts.entry(self.tuple.hosts()) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
         self.claims.count.store(qps.len(), Ordering::Release);
     }
 }
@@ -108,8 +141,10 @@ mod tests {
         assert_eq!(taken, Err(Status::Busy));
         assert_eq!(claims.find(&tuple), Some(Qpn::new(7)));
         assert_eq!(claims.find(&Tuple { vlan: Some(3), ..tuple }), None);
+        let between = |vlan| claims.has_between(vlan, tuple.local.ip(), tuple.remote.ip());
+        assert!(between(None) && !between(Some(3)));
         drop(claim);
-        assert!(!claims.any() && claims.find(&tuple).is_none());
+        assert!(!claims.any() && claims.find(&tuple).is_none() && !between(None));
     }
 
     #[test]

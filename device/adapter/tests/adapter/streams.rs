@@ -10,7 +10,9 @@ use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
+use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_simlink::{Fate, Faults};
+use vrnic_tcp::Share;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
@@ -96,6 +98,30 @@ fn bad_cables_change_nothing() {
     let cable = Cable::new(2, faults);
     every_operation(&cable);
     assert!(cable.ga.stats().tcp_retrans_segs.get() > 0);
+}
+
+/// The buffers of connections find no memory, except those that every connection has. What would
+/// need them is sent again.
+#[test]
+fn connections_work_without_memory_for_their_buffers() {
+    let cable = Cable::new(21, Faults::all(10_000));
+    let mut all = Vec::new();
+    for guest in [&cable.ga, &cable.gb] {
+        let memory = guest.adapter.connection_memory();
+        assert_eq!(memory.free(), CONNECTION_MEMORY, "an adapter has memory of its own");
+        while memory.free() > 1 {
+            let mut share = Share::of(memory);
+            assert!(share.take(memory.free() / 2));
+            all.push(share);
+        }
+    }
+    every_operation(&cable);
+    assert!(cable.ga.stats().tcp_retrans_segs.get() > 0);
+    drop(all);
+    cable.settle();
+    for guest in [&cable.ga, &cable.gb] {
+        assert_eq!(guest.adapter.connection_memory().free(), CONNECTION_MEMORY);
+    }
 }
 
 /// Linux agrees on timestamps, which take room in each segment.

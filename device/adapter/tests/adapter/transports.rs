@@ -24,7 +24,10 @@ fn the_capabilities_name_the_transport() {
     assert!(counts.iter().all(|count| count.get() > 0), "{counts:?}");
 
     let caps = guest(Transport::Iwarp).caps();
-    assert_eq!((caps.transport.get(), caps.max_connections.get()), (Transport::Iwarp as u32, 256));
+    assert_eq!(
+        (caps.transport.get(), caps.max_connections.get()),
+        (Transport::Iwarp as u32, 1 << 14)
+    );
     let counts = [caps.max_gid, caps.max_xrcd, caps.max_mcast_groups, caps.max_mcast_qps];
     assert!(counts.iter().all(|count| count.get() == 0), "{counts:?}");
 }

@@ -135,7 +135,8 @@ fn streaming<H: Host>(
         ..Config::default()
     };
     let stream = stream(role, config, connection)?;
-    Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss }, &qp.sq, claim))
+    let memory = &adapter.objects.claims.memory;
+    Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss, memory }, &qp.sq, claim))
 }
 
 /// Returns the stream. Its first bytes are the request of an initiator, or the reply of a responder

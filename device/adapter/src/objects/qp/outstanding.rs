@@ -12,13 +12,17 @@ use crate::requests::wqe::SendWqe;
 
 /// Maximum number of outstanding work requests. The others stay in the guest's ring.
 pub const OUTSTANDING: u32 = 128;
+/// Number of outstanding work requests for which there is memory at first.
+pub const FEW: usize = 8;
 
 /// The outstanding work requests of a QP, in order, with copies of their WQEs.
 #[derive(Debug)]
 pub struct Outstanding {
     posted: VecDeque<Posted>,
-    /// Private copies of the WQEs, by index.
-    raws: Box<[u8]>,
+    /// Private copies of the WQEs, by index. There is room for none, for a few, or for all.
+    raws: Vec<u8>,
+    /// Maximum number of outstanding work requests.
+    room: usize,
     stride: usize,
 }
 
@@ -58,15 +62,24 @@ pub enum End {
 }
 
 impl Outstanding {
-    /// Allocates room for the work requests of a send queue.
+    /// Creates an empty list for the work requests of a send queue.
     #[must_use]
     pub fn new(queue: &SendRing) -> Self {
         let (room, stride) = (queue.size().min(OUTSTANDING) as usize, queue.stride());
-        Self {
-            posted: VecDeque::with_capacity(room),
-            raws: vec![0; room * stride].into_boxed_slice(),
-            stride,
+        Self { posted: VecDeque::new(), raws: Vec::new(), room, stride }
+    }
+
+    /// Gives memory back if no work request is outstanding.
+    pub fn shrink(&mut self) {
+        if self.posted.is_empty() {
+            (self.posted, self.raws) = (VecDeque::new(), Vec::new());
         }
+    }
+
+    /// Returns the number of bytes that the WQEs and their descriptions take at most.
+    #[must_use]
+    pub const fn most(&self) -> usize {
+        self.room * (self.stride + size_of::<Posted>())
     }
 
     /// Adds the work requests of a queue that has failed. They end with a flush error.
@@ -92,7 +105,7 @@ impl Outstanding {
     /// Returns whether another work request may be taken.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.posted.len() < self.room()
+        self.posted.len() < self.room
     }
 
     /// Returns whether a work request has failed. No other may be taken after it.
@@ -103,13 +116,11 @@ impl Outstanding {
             .is_some_and(|last| !matches!(last.end, None | Some(End::Done | End::Flushed)))
     }
 
-    /// Returns the maximum number of outstanding work requests.
-    fn room(&self) -> usize {
-        self.raws.len() / self.stride.max(1)
-    }
-
     /// Appends a work request, whose WQE is `raw`.
     pub fn post(&mut self, posted: Posted, raw: &[u8]) {
+        if self.posted.len() >= self.places() {
+            self.grow();
+        }
         let at = self.place(posted.send.index);
         if let Some(kept) = self.raws.get_mut(at..at + raw.len().min(self.stride)) {
             kept.copy_from_slice(raw.get(..kept.len()).unwrap_or_default());
@@ -148,7 +159,29 @@ impl Outstanding {
         self.posted.pop_front()
     }
 
+    /// Makes room for a few WQEs, or for all.
+    fn grow(&mut self) {
+        let places = if self.raws.is_empty() { FEW.min(self.room) } else { self.room };
+        let mut raws = vec![0; places * self.stride];
+        for posted in &self.posted {
+            let index = posted.send.index as usize;
+            let from = self.place(posted.send.index);
+            let to = index % places.max(1) * self.stride;
+            if let (Some(to), Some(from)) =
+                (raws.get_mut(to..to + self.stride), self.raws.get(from..from + self.stride))
+            {
+                to.copy_from_slice(from);
+            }
+        }
+        self.raws = raws;
+    }
+
+    /// Returns the number of WQEs for which there is room.
+    fn places(&self) -> usize {
+        self.raws.len() / self.stride.max(1)
+    }
+
     fn place(&self, index: u32) -> usize {
-        index as usize % self.room().max(1) * self.stride
+        index as usize % self.places().max(1) * self.stride
     }
 }

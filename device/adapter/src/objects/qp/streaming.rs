@@ -1,16 +1,18 @@
 //! The state of a QP whose messages travel in a TCP connection (iWARP): the connection, the stream
 //! of messages in it, and its work requests.
 
+use std::sync::Arc;
+
 use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
 use vrnic_tcp::connection::{State as TcpState, Transmit};
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
-use vrnic_tcp::{Connection, Gone, Nanos, Source, StreamPos};
+use vrnic_tcp::{Budget, Connection, Gone, Nanos, Share, Source, StreamPos};
 
 use super::SendRing;
 use super::lifecycle::Lifecycle;
-use super::outstanding::Outstanding;
+use super::outstanding::{FEW, Outstanding};
 use crate::ethernet::Frame;
 use crate::objects::claims::Claim;
 
@@ -23,8 +25,14 @@ const CLOSE_NS: u64 = 5_000_000_000;
 /// Time limit for the end of a connection whose QP is in the error state.
 const END_NS: u64 = 1_000_000_000;
 
+/// The memory that the messages of more than a few outstanding work requests need.
+const MESSAGES: usize = 96 << 10;
+
 /// Time between two probes of a peer that accepts no copied message.
 const PROBE_NS: u64 = 200_000_000;
+
+/// Time in nanoseconds for which a connection without work keeps its buffers.
+const LINGER_NS: u64 = 10_000_000;
 
 /// Times from the opening of a connection to the nudges of a peer that has sent nothing.
 const NUDGES_NS: [u64; 3] = [20_000_000, 100_000_000, 500_000_000];
@@ -42,8 +50,10 @@ pub struct Streaming {
     pub outstanding: Outstanding,
     /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
-    /// Buffer for a frame.
-    pub buffer: Box<[u8]>,
+    /// Buffer for a frame. Empty if there was none since the connection was idle.
+    pub buffer: Vec<u8>,
+    /// Maximum number of TCP payload bytes in a frame.
+    mss: u16,
     /// Its stages, as reported to the driver.
     pub life: Lifecycle,
     /// The time by which it must be open.
@@ -62,6 +72,10 @@ pub struct Streaming {
     pub pair_by: Option<u64>,
     /// True if TCP has no work until a frame arrives, because the ends are paired.
     pub rests: bool,
+    /// The time at which the buffers are given back, if the connection has no work.
+    idle_at: Option<u64>,
+    /// What the outstanding work requests may take of the memory for connections.
+    share: Share,
     /// The time of the next probe of a peer that accepts no copied message, if it has refused one.
     probe_at: Option<u64>,
     /// The counts that have been added to the adapter's counters.
@@ -103,7 +117,7 @@ pub struct Counted {
 
 /// TCP and the messages of a connection, and the time at which the adapter takes it over.
 #[derive(Debug)]
-pub struct Takeover {
+pub struct Takeover<'a> {
     /// The time.
     pub now: Nanos,
     /// The role of this end.
@@ -116,13 +130,18 @@ pub struct Takeover {
     pub path: Path,
     /// Maximum number of TCP payload bytes in a frame.
     pub mss: u16,
+    /// The memory for the buffers of all connections of the adapter.
+    pub memory: &'a Arc<Budget>,
 }
 
 impl Streaming {
     /// Creates the connection of a QP.
     #[must_use]
-    pub fn new(takeover: Takeover, queue: &SendRing, claim: Claim) -> Self {
-        let Takeover { now, role, tcp, stream, path, mss } = takeover;
+    pub fn new(takeover: Takeover<'_>, queue: &SendRing, claim: Claim) -> Self {
+        let Takeover { now, role, mut tcp, mut stream, path, mss, memory } = takeover;
+        tcp.use_budget(memory);
+        stream.use_budget(memory);
+        let share = Share::of(memory);
         let opening = match role {
             Role::Initiator => REPLY_NS,
             Role::Responder => FIRST_MESSAGE_NS,
@@ -133,7 +152,8 @@ impl Streaming {
             path,
             outstanding: Outstanding::new(queue),
             outbox: Vec::new(),
-            buffer: vec![0; HEADROOM + usize::from(mss)].into_boxed_slice(),
+            buffer: Vec::new(),
+            mss,
             life: Lifecycle::default(),
             open_by: now.0.saturating_add(opening),
             close_by: None,
@@ -143,11 +163,57 @@ impl Streaming {
             nudges: matches!(role, Role::Initiator).then(Nudges::default),
             pair_by: None,
             rests: false,
+            idle_at: None,
+            share,
             probe_at: None,
             counted: Counted::default(),
             id: 0,
             claim: Some(claim),
         }
+    }
+
+    /// Returns the buffer for a frame. The caller puts it back.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(HEADROOM + usize::from(self.mss), 0);
+        buffer
+    }
+
+    /// Returns whether another work request may be taken. More than a few at a time need a part of
+    /// the memory for connections.
+    pub fn has_room(&mut self) -> bool {
+        let few = self.outstanding.len() < FEW;
+        let work = self.outstanding.most() + MESSAGES;
+        self.outstanding.has_room() && (few || self.share.grow(work))
+    }
+
+    /// Gives the memory of buffers back if the connection has had no work for some time, or at once
+    /// if it will not have any (`now` is `None`). Returns the time at which that time is over. An
+    /// idle connection has no timer.
+    pub fn idle(&mut self, now: Option<u64>) -> Option<u64> {
+        if self.buffer.is_empty() {
+            return None;
+        }
+        if let Some(now) = now {
+            let at = *self.idle_at.get_or_insert(now.saturating_add(LINGER_NS));
+            if at > now {
+                return Some(at);
+            }
+        }
+        self.busy();
+        self.tcp.shrink();
+        self.stream.shrink();
+        self.outstanding.shrink();
+        if self.outstanding.is_empty() {
+            self.share.give_all_back();
+        }
+        (self.buffer, self.outbox) = (Vec::new(), Vec::new());
+        None
+    }
+
+    /// Records that the connection has work.
+    pub const fn busy(&mut self) {
+        self.idle_at = None;
     }
 
     /// Returns the state of the connection.
@@ -196,7 +262,7 @@ impl Streaming {
     /// Returns the largest path MTU, as `enum ib_mtu`, for which a segment has room.
     #[must_use]
     pub const fn path_mtu(&self) -> u8 {
-        match self.buffer.len() - HEADROOM {
+        match self.mss {
             0..512 => 1,
             512..1024 => 2,
             1024..2048 => 3,
@@ -254,7 +320,7 @@ impl Streaming {
         }
         self.tcp.abort();
         let reset = self.tcp.transmit(now, &mut Nothing, &mut [])?;
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = self.take_buffer();
         let frame = self.frame(&reset, &mut buffer);
         self.buffer = buffer;
         frame

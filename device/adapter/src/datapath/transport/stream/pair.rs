@@ -86,8 +86,13 @@ impl<H: Host> Sending<'_, H> {
                 None if self.streaming.life.stage() == Stage::Opening => return Way::Later(None),
                 None => {
                     let until = now.0.saturating_add(PAIR_NS);
-                    if *self.streaming.pair_by.get_or_insert(until) > now.0 {
-                        return Way::Later(Some(now.0.saturating_add(LOOK_NS)));
+                    let until = *self.streaming.pair_by.get_or_insert(until);
+                    if until > now.0 {
+                        // The longer it has taken, the longer are the pauses: other connections may
+                        // be opening, too.
+                        let waited = PAIR_NS.saturating_sub(until - now.0);
+                        let pause = LOOK_NS.max(waited / 2);
+                        return Way::Later(Some(now.0.saturating_add(pause).min(until)));
                     }
                     self.requester.pairing = Pairing::Apart;
                 }

@@ -26,13 +26,13 @@ impl<H: Host> Sending<'_, H> {
     /// Takes as many work requests as there is room for.
     pub(super) fn take(&mut self) -> Taken {
         for _ in 0..BATCH {
-            let outstanding = &self.streaming.outstanding;
             let sends = match self.qp.state() {
                 State::Rts => true,
                 State::Sqd => !self.streaming.leaves,
                 _ => false,
             };
-            if !sends || !outstanding.has_room() || outstanding.has_failed() {
+            let failed = self.streaming.outstanding.has_failed();
+            if !sends || failed || !self.streaming.has_room() {
                 return Taken::Done;
             }
             let (send, raw) = match self.fetch() {

@@ -9,7 +9,7 @@ use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order};
-use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent};
+use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
 use vrnic_tcp::wire::frame::HEADROOM;
 use vrnic_tcp::{Connection, Nanos};
 
@@ -23,6 +23,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
+use crate::objects::core::Core;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::streaming::{Counted, Streaming, Waits};
 use crate::objects::qp::{Pairing, Path, Qp, Requester};
@@ -60,9 +61,30 @@ pub(crate) fn run<H: Host>(
         }
         streaming.outbox.clear();
     }
+    let turn = rest(core, &mut streaming, requester.pairing, turn);
     streaming.rests = requester.pairing == Pairing::Paired && turn == Turn::Idle;
     requester.path = Path::Stream(streaming);
     turn
+}
+
+/// Lets a connection without work give its buffers back. Returns what is left of the turn.
+fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming, pairing: Pairing, turn: Turn) -> Turn {
+    let ended = matches!(streaming.tcp.state(), TcpState::TimeWait | TcpState::Closed);
+    match turn {
+        Turn::Idle => {
+            let paired = pairing == Pairing::Paired;
+            let now = (!paired && !ended).then(|| core.host().now());
+            streaming.idle(now).map_or(Turn::Idle, Turn::Wait)
+        }
+        _ if ended => {
+            let _at_once = streaming.idle(None);
+            turn
+        }
+        _ => {
+            streaming.busy();
+            turn
+        }
+    }
 }
 
 /// Why no more work requests are taken.
@@ -185,9 +207,13 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
-    /// the next check, which is necessary because the guest rings no doorbell for receives.
+    /// the next check, which is necessary because the guest rings no doorbell for receives. The
+    /// same interval is for bytes that wait for memory.
     fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
         let Streaming { stream, waits_since, .. } = &mut *self.streaming;
+        if stream.waits_for_memory() {
+            return Some(now.0.saturating_add(LOOK_NS));
+        }
         if !stream.waits_for_receive() {
             *waits_since = None;
             return None;
@@ -282,7 +308,7 @@ impl<H: Host> Sending<'_, H> {
             if nth >= room {
                 return Some(now.0.saturating_add(PAUSE_NS));
             }
-            let mut buffer = std::mem::take(&mut self.streaming.buffer);
+            let mut buffer = self.streaming.take_buffer();
             let sent = self.segment(now, &mut buffer);
             self.streaming.buffer = buffer;
             // No segment is left.

@@ -1,0 +1,178 @@
+//! Ten thousand idle TCP connections (iWARP) of an adapter: little memory, no timers, no work.
+#![forbid(unsafe_code)]
+
+#[expect(dead_code, reason = "these tests need a part of it")]
+#[path = "../adapter/bus.rs"]
+mod bus;
+#[expect(dead_code, reason = "these tests need a part of it")]
+#[path = "../adapter/host.rs"]
+mod host;
+#[expect(dead_code, reason = "these tests need a part of it")]
+#[path = "../adapter/world.rs"]
+mod world;
+
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::limits::CONNECTION_MEMORY;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::crowd::Crowd;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::{Endpoint, Guest, InProcess};
+use crate::world::World;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Connections of each adapter.
+const COUNT: u16 = 10_000;
+/// Bytes that an idle connection may take, its QP included.
+const LIMIT: usize = 8 << 10;
+/// Bytes of queues of the adapters themselves, which grow once.
+const QUEUES: usize = 10 << 10;
+const SECOND: u64 = 1_000_000_000;
+
+/// Returns the bytes that were allocated and are still in use.
+fn bytes(region: &Region<'_, System>) -> usize {
+    let change = region.change();
+    change.bytes_allocated.saturating_sub(change.bytes_deallocated)
+}
+
+/// Two adapters, and an endpoint on each.
+struct Daemon {
+    world: World,
+    guests: [Guest; 2],
+    ends: [Endpoint; 2],
+}
+
+impl Daemon {
+    fn new(world: World) -> Self {
+        let guests = [world.guest(1), world.guest(2)];
+        let ends = guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+        Self { world, guests, ends }
+    }
+
+    /// A daemon whose adapters reach each other by frames.
+    fn by_wire() -> Self {
+        let world = World::alone();
+        world.fabric.use_packets_only();
+        Self::new(world)
+    }
+
+    fn settle(&self) {
+        settle(&self.world, &self.guests);
+    }
+
+    /// Lets the time go on until no timer is left, but not for longer than some seconds.
+    fn rest(&self) {
+        for _ in 0..1000 {
+            self.settle();
+            for guest in &self.guests {
+                while guest.event().is_some() {}
+            }
+            if self.deadlines() == [None, None] {
+                return;
+            }
+            self.world.advance(SECOND / 100);
+        }
+        panic!("there are still timers: {:?}", self.deadlines());
+    }
+
+    fn deadlines(&self) -> [Option<u64>; 2] {
+        self.guests.each_ref().map(|guest| guest.adapter.poll(0).deadline)
+    }
+
+    /// Connects so many QPs with the allocator's count of each connection's end.
+    fn crowd(&self, count: u16) -> ([Crowd<'_, InProcess>; 2], usize) {
+        let mut crowds = self.ends.each_ref().map(Crowd::new);
+        let before = Region::new(ALLOCATOR);
+        let [a, b] = &mut crowds;
+        Crowd::connect([a, b], count, || self.settle()).expect("connections");
+        self.rest();
+        let each = bytes(&before) / (2 * usize::from(count));
+        (crowds, each)
+    }
+
+    /// Checks that no adapter does anything while time passes.
+    fn check_idle(&self) {
+        let wakes = || self.guests.each_ref().map(|guest| guest.host.wakes());
+        let before = wakes();
+        for _ in 0..100 {
+            self.world.advance(60 * SECOND);
+            for guest in &self.guests {
+                let polled = guest.adapter.poll(0);
+                assert_eq!((polled.busy, polled.deadline), (false, None));
+            }
+        }
+        assert_eq!(wakes(), before);
+    }
+}
+
+fn settle(world: &World, [a, b]: &[Guest; 2]) {
+    world.settle(&[a, b]);
+}
+
+/// Connects the endpoints of a daemon, and lets each write to the other.
+fn write_both_ways(daemon: &mut Daemon, connects: bool, len: u32) {
+    let Daemon { world, guests, ends: [a, b] } = daemon;
+    if connects {
+        stream::connect_pair(a, b);
+    }
+    for (from, to) in [(0, 1), (1, 0)] {
+        let [own, other] = if from < to { [&mut *a, &mut *b] } else { [&mut *b, &mut *a] };
+        own.post_send(&Wr::new(Opcode::Write, &[own.sge(0, len)]).to(other.buffer, other.key));
+        let mut done = None;
+        for _ in 0..1000 {
+            settle(world, guests);
+            done = own.send_cq.poll();
+            if done.is_some() {
+                break;
+            }
+            world.advance(100_000);
+        }
+        assert_eq!(status(&done.expect("a completion")), Status::Success);
+    }
+}
+
+fn idle_connections_are_small(daemon: Daemon, name: &str) {
+    let (crowds, each) = daemon.crowd(COUNT);
+    println!("{name}: {each} bytes");
+    assert!(each <= LIMIT, "{name}: {each} bytes");
+    for guest in &daemon.guests {
+        assert_eq!(guest.adapter.connection_memory().free(), CONNECTION_MEMORY);
+    }
+    daemon.check_idle();
+    for crowd in crowds {
+        crowd.destroy().expect("DESTROY_QP");
+    }
+}
+
+/// The buffers of a connection that has worked are given back.
+fn buffers_are_given_back(mut daemon: Daemon) {
+    let before = Region::new(ALLOCATOR);
+    write_both_ways(&mut daemon, true, 1);
+    let busy = bytes(&before);
+    daemon.rest();
+    let idle = bytes(&before);
+    assert!(idle + 2048 < busy, "{busy} bytes, and then {idle}");
+    for _ in 0..10 {
+        write_both_ways(&mut daemon, false, 1 << 20);
+        daemon.rest();
+        let again = bytes(&before);
+        assert!(again <= idle + QUEUES, "{idle} bytes, and then {again}");
+    }
+    daemon.check_idle();
+}
+
+/// One test, since all threads share the allocator.
+#[test]
+fn idle_connections_take_little_memory_and_no_time() {
+    buffers_are_given_back(Daemon::by_wire());
+    idle_connections_are_small(Daemon::new(World::alone()), "paired");
+    idle_connections_are_small(Daemon::by_wire(), "by TCP");
+}
