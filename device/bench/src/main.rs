@@ -62,7 +62,7 @@ struct Args {
     /// Duration of each run of a rate, in ms
     #[arg(long, default_value_t = 200)]
     span: u64,
-    /// Number of idle QPs beside the busy one
+    /// Number of idle QPs, or connections of iWARP, beside the busy one
     #[arg(long, default_value_t = 9_999)]
     idle_qps: u32,
     /// Pin the daemon's worker to this CPU
@@ -164,6 +164,8 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Iwarp) {
         wire::iwarp::pairs(&mut report, &daemon, runs)?;
+        let idle = u16::try_from(args.idle_qps).unwrap_or(u16::MAX);
+        wire::iwarp::idle(&mut report, &daemon, idle, runs)?;
         wire::iwarp::between(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Wire) {

@@ -2,9 +2,14 @@
 //! two daemons.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::bus::Bus;
+use vrnic_testdriver::crowd::Crowd;
 
 use super::host::{self, Messages};
-use super::{SEGMENT, Trunk, large, measure_pair};
+use super::{LARGE, Load, SEGMENT, Trunk, large, measure_pair};
 use crate::latency;
 use crate::rate::{self, Kind, Runs};
 use crate::report::Report;
@@ -44,6 +49,78 @@ pub(crate) fn pairs(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::R
         report.figure(&format!("{name}, iWARP / RoCE"), by_stream / by_roce);
     }
     Ok(())
+}
+
+/// Time after which a connection without messages has no timer left.
+const REST: Duration = Duration::from_secs(1);
+
+/// Measures idle connections between two functions of a daemon, whose messages would be copied or
+/// travel in TCP: their memory, the time of the takeover, and the rate of a busy pair among them.
+///
+/// # Errors
+/// When the daemon does not come up, or refuses a connection.
+pub(crate) fn idle(
+    report: &mut Report,
+    daemon: &Path,
+    count: u16,
+    runs: Runs,
+) -> anyhow::Result<()> {
+    for (name, fabric) in [("paired", "copy"), ("by TCP", "wire")] {
+        let rig = Rig::one_daemon(daemon, &["--workers", "1", "--fabric", fabric])?;
+        let (mut pair, bases) = (Pair::in_stream(&rig, SEGMENT), Pair::new(&rig, false));
+        let busy = |pair: &mut Pair| -> anyhow::Result<f64> {
+            if fabric == "copy" {
+                return Ok(rate::run(&rig, pair, Kind::Write, 64, runs.span)?.per_second());
+            }
+            let (len, depth) = LARGE;
+            Ok(Load { opcode: Opcode::Write, len, depth }.run(pair, runs.span))
+        };
+        let (mut alone, mut among) = (0f64, 0f64);
+        let (mut grown, mut times) = (0, Vec::new());
+        for round in 0..runs.repeats {
+            alone = alone.max(busy(&mut pair)?);
+            std::thread::sleep(REST);
+            let before = rig.memory()?;
+            let mut crowds = [Crowd::new(&bases.a), Crowd::new(&bases.b)];
+            let [a, b] = &mut crowds;
+            let taken = takeovers([a, b], count)?;
+            if round == 0 {
+                std::thread::sleep(REST);
+                crowds.iter().for_each(Crowd::take_events);
+                grown = rig.memory()?.saturating_sub(before);
+                times = taken;
+            }
+            among = among.max(busy(&mut pair)?);
+            for crowd in crowds {
+                crowd.destroy()?;
+            }
+        }
+        let kind = format!("among {count} idle connections, {name}");
+        report.figure(
+            &format!("daemon memory of an idle connection, {name}, bytes"),
+            grown as f64 / (2.0 * f64::from(count.max(1))),
+        );
+        report.figure(&format!("rate {kind} / alone"), among / alone);
+        if let [first, .., last] = &times[..] {
+            report.figure(&format!("takeover of two ends, first tenth, {name}, µs"), *first);
+            report.figure(&format!("takeover of two ends, last tenth, {name}, µs"), *last);
+        }
+    }
+    Ok(())
+}
+
+/// Connects QPs. Returns the mean times of each tenth of the connections in microseconds.
+fn takeovers<B: Bus>(crowds: [&mut Crowd<'_, B>; 2], count: u16) -> anyhow::Result<Vec<f64>> {
+    let part = u32::from(count).div_ceil(10).max(1);
+    let (mut since, mut nth, mut times) = (Instant::now(), 0, Vec::new());
+    Crowd::connect(crowds, count, || {
+        nth += 1;
+        if nth % part == 0 {
+            times.push(since.elapsed().as_secs_f64() * 1e6 / f64::from(part));
+            since = Instant::now();
+        }
+    })?;
+    Ok(times)
 }
 
 /// Measures messages between two daemons: over a trunk, without losses and then with the loss of
