@@ -12,7 +12,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use vrnic_iwarp::rdmap::memory::{
     Destination, Early, Ended, Inbound, Memory, Operation, ReadSource, Refused,
 };
-use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
+use vrnic_iwarp::rdmap::work::{Immediate, Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Stream};
 use vrnic_iwarp::tcp::{Budget, Gone, Source, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
@@ -202,7 +202,7 @@ impl Host {
             let work = match rng.u8(..5) {
                 0 => Work::Send(SendKind::default()),
                 1 => Work::Read { sink, source: place },
-                2 => Work::WriteImmediate(place, [1; 4]),
+                2 => Work::WriteImmediate(place, Immediate::default()),
                 3 => Work::Atomic(place, AtomicOp::FetchAdd { add: 1, mask: 0 }),
                 _ => Work::Write(place),
             };

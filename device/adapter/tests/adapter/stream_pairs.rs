@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::connection::{Connection, Ending, Stage};
-use vrnic_abi::cq::Status;
+use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
@@ -176,6 +176,12 @@ fn reads_invalidate_no_other_keys() {
     assert_eq!(daemon.complete(&mut a, &read), Status::MwBindErr);
 }
 
+/// Checks the completion of the receive of `news` behind a WRITE of `len` bytes.
+pub(crate) fn expect_immediate(got: &Cqe, len: usize) {
+    assert_eq!((status(got), got.byte_len.get()), (Status::Success, len as u32));
+    assert_eq!((got.opcode, got.imm), (cq::Opcode::RecvWriteImm as u8, *b"news"));
+}
+
 /// Every operation, in both directions, without a frame.
 fn every_operation(daemon: &Daemon, mut a: Endpoint, mut b: Endpoint) {
     let before = daemon.frames();
@@ -196,6 +202,12 @@ fn every_operation(daemon: &Daemon, mut a: Endpoint, mut b: Endpoint) {
             let got = b.recv_cq.poll().expect("the receive");
             assert_eq!((status(&got), got.byte_len.get()), (Status::Success, len as u32));
             assert_eq!(b.bytes(300_000, len), data);
+            b.fill(5, &vec![0; len]);
+            b.post_recv(8, &[]);
+            let write = Wr::new(Opcode::WriteImm, &here).imm(*b"news").to(b.buffer + 5, b.key);
+            assert_eq!(daemon.complete(&mut a, &write), Status::Success, "immediate, {len}");
+            expect_immediate(&b.recv_cq.poll().expect("the receive"), len);
+            assert_eq!(b.bytes(5, len), data);
         }
         b.fill(64, &40u64.to_le_bytes());
         let add = Wr::new(Opcode::FetchAdd, &[a.sge(8, 8)]).atomic(2, 0).to(b.buffer + 64, b.key);
@@ -421,6 +433,27 @@ fn a_send_waits_for_its_receive() {
     assert!(seen.contains("[Rts, Rts]") && seen.ends_with(" 14000"), "{seen}");
 }
 
+/// The receive of immediate data is taken behind the WRITE; solicited events come with it.
+#[test]
+fn immediate_data_waits_for_its_receive() {
+    let seen = same(|daemon, a, b| {
+        let write = Wr::new(Opcode::WriteImm, &[a.sge(0, 2000)]).to(b.buffer, b.key);
+        for _ in 0..5 {
+            a.post_send(&write);
+        }
+        for _ in 0..5 {
+            daemon.pass(900 * MS);
+            b.post_recv(1, &[]);
+        }
+    });
+    assert!(seen.contains("[Rts, Rts]") && seen.ends_with(" 14000"), "{seen}");
+    let seen = same(|_, a, b| {
+        b.post_recv(1, &[]);
+        a.post_send(&Wr::new(Opcode::WriteImm, &[a.sge(0, 500)]).to(b.buffer, b.key ^ 1));
+    });
+    assert!(seen.contains("RemAccessErr"), "{seen}");
+}
+
 #[test]
 fn own_mistakes_reset_the_connection() {
     same(|_, a, b| {
@@ -429,7 +462,7 @@ fn own_mistakes_reset_the_connection() {
         a.post_send(&Wr::new(Opcode::Write, &[sge]).to(b.buffer, b.key));
         a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 5)]).to(b.buffer, b.key));
     });
-    // iWARP has no immediate data.
+    // In iWARP, immediate data cannot be a part of a SEND.
     let seen = same(|_, a, b| {
         b.post_recv(1, &[b.sge(0, 100)]);
         a.post_send(&Wr::new(Opcode::SendImm, &[a.sge(0, 10)]));

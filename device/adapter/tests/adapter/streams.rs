@@ -24,6 +24,7 @@ use vrnic_testdriver::wr::{Wr, sge};
 use crate::bus::{Endpoint, SharedQueue};
 use crate::cable::Cable;
 use crate::keys::{alloc_mr, reg, reg_seg};
+use crate::stream_pairs::expect_immediate;
 
 /// Sizes around those of segments.
 const SIZES: [usize; 8] = [0, 1, 63, 1441, 1442, 1443, 65_536, 100_001];
@@ -77,6 +78,13 @@ fn every_operation(cable: &Cable) {
         assert_eq!((status(&got), got.byte_len.get()), (Status::Success, len as u32));
         assert_eq!(b.bytes(300_000, len.min(4000)), data[..len.min(4000)]);
         assert_eq!(b.bytes(400_000, len.saturating_sub(4000)), data[len.min(4000)..]);
+        b.fill(5, &vec![0; len]);
+        b.post_recv(8, &[]);
+        let write = Wr::new(Opcode::WriteImm, &here).imm(*b"news").to(b.buffer + 5, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success, "immediate, {len}");
+        cable.settle();
+        expect_immediate(&b.recv_cq.poll().expect("the receive"), len);
+        assert_eq!(b.bytes(5, len), data, "WRITE of {len} with immediate data");
     }
     b.fill(64, &40u64.to_le_bytes());
     let add = Wr::new(Opcode::FetchAdd, &[a.sge(8, 8)]).atomic(2, 0).to(b.buffer + 64, b.key);

@@ -20,7 +20,8 @@ pub enum Operation {
     Read(Tagged),
     /// An atomic on this word.
     Atomic(Tagged, AtomicOp),
-    /// Immediate data, which consumes a receive of its own.
+    /// Immediate data, which consumes a receive of its own. [`Inbound::len`] is the length of the
+    /// WRITE before it.
     Immediate([u8; IMMEDIATE]),
 }
 

@@ -50,6 +50,7 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct OpenWrite {
     number: u64,
+    so_far: u32,
     /// The last segment that had a payload.
     placed: Option<Inbound>,
 }
@@ -62,13 +63,15 @@ pub struct Receive {
     send: Option<Open>,
     /// The WRITE some of whose segments are missing.
     write: Option<OpenWrite>,
+    /// Length of the last WRITE, unless a SEND or immediate data came after it.
+    written: u32,
     /// Number of messages that have begun.
     begun: u64,
 }
 
 impl Default for Receive {
     fn default() -> Self {
-        Self { expected: Msn::FIRST, send: None, write: None, begun: 0 }
+        Self { expected: Msn::FIRST, send: None, write: None, written: 0, begun: 0 }
     }
 }
 
@@ -177,8 +180,10 @@ impl Receive {
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {
         let len = octets.len();
-        let open = self.write.unwrap_or(OpenWrite { number: self.begun, placed: None });
+        let open = self.write.unwrap_or(OpenWrite { number: self.begun, so_far: 0, placed: None });
         let number = open.number;
+        // RDMAP does not limit the length of a WRITE.
+        let so_far = open.so_far.saturating_add(len);
         let inbound = Inbound {
             operation: Operation::Write(at),
             at: 0,
@@ -206,7 +211,8 @@ impl Receive {
         }
         self.begun += u64::from(self.write.is_none());
         let placed = if len > 0 { Some(inbound) } else { open.placed };
-        self.write = (!last).then_some(OpenWrite { number, placed });
+        self.write = (!last).then_some(OpenWrite { number, so_far, placed });
+        self.written = so_far;
         // An empty last segment need not name the STag of the message.
         match placed.filter(|_| last) {
             Some(placed) => finish(&Inbound { last, end, ..placed }, memory),
@@ -254,6 +260,7 @@ impl Receive {
             return Ok(Step::Placed);
         }
         self.send = None;
+        self.written = 0;
         self.expected = msn.next();
         finish(&inbound, memory)
     }
@@ -270,7 +277,7 @@ impl Receive {
         let inbound = Inbound {
             operation: Operation::Immediate(data),
             at: 0,
-            len: 0,
+            len: self.written,
             last: true,
             solicited,
             number: self.begun,
@@ -282,6 +289,7 @@ impl Receive {
             Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
         }
         self.begun += 1;
+        self.written = 0;
         self.expected = msn.next();
         finish(&inbound, memory)
     }

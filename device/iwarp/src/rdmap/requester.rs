@@ -3,6 +3,10 @@
 //! A work request waits, is appended to the stream, and is complete when the peer has acknowledged
 //! all of it, or has answered it in the case of a READ or atomic. Completions have the order of the
 //! queue. When the stream ends, a work request is flushed only after TCP no longer uses its memory.
+//!
+//! Messages of RFC 7306 are not negotiated, and immediate data has no answer. So a READ without
+//! payload follows immediate data until the peer has answered such a READ or an atomic: a peer that
+//! does not know immediate data ends the stream before it answers.
 
 use std::collections::VecDeque;
 
@@ -87,6 +91,8 @@ pub struct Requester {
     answers: Answers,
     /// Maximum number of outstanding READs and atomics.
     ord: u16,
+    /// True if the peer has executed a message of RFC 7306.
+    proven: bool,
     failed: Option<Blame>,
     /// True if the stream has ended, and `complete` of all items has been set.
     settled: bool,
@@ -102,6 +108,7 @@ impl Requester {
             started: 0,
             answers: Answers::new(),
             ord,
+            proven: false,
             failed: None,
             settled: false,
             config,
@@ -155,18 +162,30 @@ impl Requester {
     #[must_use]
     pub fn next(&self) -> Option<&WorkRequest> {
         let request = &self.items.get(self.started)?.request;
-        let full = request.work.has_answer() && self.answers.len() >= usize::from(self.ord);
+        let asks = request.work.has_answer() || self.asks_for_proof(&request.work);
+        let full = asks && self.answers.len() >= usize::from(self.ord);
         let fenced = request.fence && !self.answers.is_empty();
         (!full && !fenced && self.failed.is_none()).then_some(request)
+    }
+
+    /// Returns whether a READ without payload follows the messages of this operation, because the
+    /// peer may not know them.
+    #[must_use]
+    pub const fn asks_for_proof(&self, work: &Work) -> bool {
+        matches!(work, Work::WriteImmediate(..)) && !self.proven && self.ord > 0
     }
 
     /// Records that the next work request has been appended.
     pub fn started(&mut self, mark: Mark, end: StreamPos, private: bool) {
         let number = self.first + self.started as u64;
+        let Some(item) = self.items.get(self.started) else { return };
+        let proof = self.asks_for_proof(&item.request.work);
         let Some(item) = self.items.get_mut(self.started) else { return };
         item.stage = Stage::Sent { mark, end, private };
+        item.unanswered |= proof;
         self.started += 1;
         match item.request.work {
+            _ if proof => self.answers.ask_read(Some(number), Tagged::default(), 0),
             Work::Read { sink, .. } => {
                 self.answers.ask_read(Some(number), sink, item.request.length);
             }
@@ -259,9 +278,10 @@ impl Requester {
     /// Handles the complete answer of the oldest READ or atomic.
     fn answered(&mut self) {
         let answered = self.answers.answered();
-        if let Some(item) = answered.and_then(|number| self.item_mut(number)) {
-            item.unanswered = false;
-        }
+        let Some(item) = answered.and_then(|number| self.item_mut(number)) else { return };
+        item.unanswered = false;
+        let extension = item.request.work.is_extension();
+        self.proven |= extension;
     }
 
     fn item_mut(&mut self, number: u64) -> Option<&mut Item> {
@@ -285,13 +305,22 @@ impl Requester {
     /// that the cause can concern and that the peer has not acknowledged, or else to the oldest one
     /// of all. The others are flushed.
     pub fn fail_remote(&mut self, cause: Cause, tracker: &Tracker, look: Look, sent: StreamPos) {
+        // A peer that does not know an opcode may have acknowledged its octets.
+        let unknown = cause == Cause::Opcode;
         let concerned = |item: &Item| {
             let acknowledged = item.stage.is_complete(tracker, look, sent);
-            !acknowledged && terminate::concerns(cause, &item.request.work)
+            let open = !acknowledged || unknown && item.unanswered;
+            open && terminate::concerns(cause, &item.request.work)
         };
         let (at, outcome) = (self.items.iter().position(concerned), terminate::outcome(cause));
         let item = |at| Blame::Item(self.first + at as u64, outcome);
         self.fail_with(at.map_or(Blame::Oldest(outcome), item));
+    }
+
+    /// Returns whether an operation of RFC 7306 that is not completed is in the stream.
+    #[must_use]
+    pub fn has_sent_extension(&self) -> bool {
+        self.items.iter().take(self.started).any(|item| item.request.work.is_extension())
     }
 
     /// Ends all work because the memory of this work request could not be read.

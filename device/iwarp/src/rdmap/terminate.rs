@@ -70,6 +70,7 @@ pub const fn concerns(cause: Cause, work: &Work) -> bool {
         | Cause::NotAssociated
         | Cause::Wrap
         | Cause::CannotInvalidate => work.has_answer() || matches!(work, Work::Send(_)),
+        Cause::Opcode => work.is_extension(),
         // Missing rights can concern a WRITE, too.
         _ => true,
     }

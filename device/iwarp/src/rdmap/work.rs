@@ -14,7 +14,7 @@ pub enum Work {
     /// RDMA WRITE.
     Write(Tagged),
     /// RDMA WRITE with immediate data, which is two messages on the wire (RFC 7306, section 6).
-    WriteImmediate(Tagged, [u8; 4]),
+    WriteImmediate(Tagged, Immediate),
     /// RDMA READ.
     Read {
         /// The destination that the responses name. It must differ from those of other outstanding
@@ -25,6 +25,15 @@ pub enum Work {
     },
     /// An atomic on a word of the peer.
     Atomic(Tagged, AtomicOp),
+}
+
+/// Immediate data of a work request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Immediate {
+    /// The first octets of those on the wire. The others are zero.
+    pub data: [u8; 4],
+    /// True if it asks for a solicited event.
+    pub solicited: bool,
 }
 
 impl Work {

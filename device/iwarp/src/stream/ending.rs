@@ -176,7 +176,12 @@ impl Stream {
     pub(super) fn terminated(&mut self, report: Report) {
         self.settle();
         if self.state == State::Rts {
-            self.requester.fail_remote(report.cause(), &self.tracker, self.look, self.sent);
+            // The cause of siw for an unknown opcode is another one of the RFCs, about start
+            // frames, that no peer has when it has got an operation of RFC 7306.
+            let of_siw = report.cause_of_siw();
+            let unknown = of_siw == Cause::Opcode && self.requester.has_sent_extension();
+            let cause = if unknown { of_siw } else { report.cause() };
+            self.requester.fail_remote(cause, &self.tracker, self.look, self.sent);
         }
         self.events.push_back(Event::TerminateReceived(report));
         self.happened(Happening::Terminated);

@@ -5,7 +5,7 @@ use super::close::{Happening, State};
 use crate::mpa::start::FirstMessage;
 use crate::rdmap::log::{Message, Payload, Unreadable};
 use crate::rdmap::memory::Memory;
-use crate::rdmap::work::{Work, WorkRequest};
+use crate::rdmap::work::{Immediate, Work, WorkRequest};
 use crate::tcp::{Gone, Source, StreamPos};
 use crate::wire::cursor::Fields;
 use crate::wire::ddp::{Msn, Stag, Tagged};
@@ -14,6 +14,8 @@ use crate::wire::rdmap::{AtomicRequest, IMMEDIATE, Opcode, ReadRequest};
 
 /// Number of log entries that stay free for a Terminate.
 const RESERVED: usize = 1;
+/// Maximum number of messages of a work request, besides the first one.
+const MESSAGES: usize = 2;
 
 /// The numbers of the next messages, and the balance between answers and work requests.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl Stream {
             return;
         }
         while self.log.end().since(self.sent) < u64::from(self.config.ahead)
-            && self.log.room() > RESERVED + 1
+            && self.log.room() > RESERVED + MESSAGES
         {
             let work = self.requester.next().copied();
             let balance = &mut self.numbers.balance;
@@ -101,7 +103,7 @@ impl Stream {
 
     /// Appends the messages of a work request.
     fn start(&mut self, work: &WorkRequest, memory: &mut impl Memory) -> Result<(), Gone> {
-        let (mut message, mut immediate) = (self.message(work), None);
+        let mut message = self.message(work);
         let has_octets = matches!(message.payload, Payload::Work(_)) && work.length > 0;
         let copied = has_octets && work.length <= self.config.early_completion;
         let mut private = work.work.has_answer();
@@ -110,21 +112,31 @@ impl Stream {
             private = true;
             self.counters.messages_copied += 1;
         }
-        if let Work::WriteImmediate(_, data) = work.work {
-            let fields = Fields::default().put(&data).put(&[0; IMMEDIATE - 4]);
-            immediate = Some((self.numbers.send, fields));
-            self.numbers.send = self.numbers.send.next();
-        }
         self.append(message, self.mulpdu());
-        if let Some((msn, fields)) = immediate {
-            let (at, invalidate, len) = (Tagged::default(), Stag(0), IMMEDIATE as u32);
-            let (opcode, payload) = (Opcode::Immediate, Payload::Kept(fields));
-            let message = Message { opcode, at, invalidate, msn, len, payload };
+        if let Work::WriteImmediate(_, data) = work.work {
+            self.immediate(data);
+        }
+        if self.requester.asks_for_proof(&work.work) {
+            let source = Tagged { stag: Stag(1), to: 0 };
+            let nothing = ReadRequest { sink: Tagged::default(), size: 0, source };
+            let message = self.request(Opcode::ReadRequest, nothing.octets());
             self.append(message, self.mulpdu());
         }
         let mark = self.tracker.mark(self.look);
         self.requester.started(mark, self.log.end(), private);
         Ok(())
+    }
+
+    /// Appends immediate data.
+    fn immediate(&mut self, immediate: Immediate) {
+        let msn = self.numbers.send;
+        self.numbers.send = msn.next();
+        let solicited = immediate.solicited;
+        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+        let fields = Fields::default().put(&immediate.data).put(&[0; IMMEDIATE - 4]);
+        let (at, invalidate, len) = (Tagged::default(), Stag(0), IMMEDIATE as u32);
+        let message = Message { opcode, at, invalidate, msn, len, payload: Payload::Kept(fields) };
+        self.append(message, self.mulpdu());
     }
 
     /// Returns the message of a work request, and assigns its number.

@@ -33,6 +33,8 @@ pub(crate) struct Pair {
     pub(crate) resumes: bool,
     /// Ranges are built again and compared.
     pub(crate) compares: bool,
+    /// Octets are acknowledged as soon as they are sent, whatever the receiver does with them.
+    pub(crate) eager: bool,
     /// The most octets of a segment.
     pub(crate) segment: usize,
     closed: bool,
@@ -55,6 +57,7 @@ impl Pair {
             rng: fastrand::Rng::with_seed(seed),
             resumes: true,
             compares: true,
+            eager: false,
             segment: 1448,
             closed: false,
             request: request.len(),
@@ -111,7 +114,11 @@ impl Pair {
             return true;
         }
         sent.extend_from_slice(&segment);
-        let (acknowledged, sent) = (self.ways[way].acknowledged as u64, sent.len() as u64);
+        if self.eager {
+            self.ways[way].acknowledged = sent.len();
+        }
+        let sent = self.ways[way].shadow.len() as u64;
+        let acknowledged = self.ways[way].acknowledged as u64;
         stream.progress(ram, StreamPos(acknowledged), StreamPos(sent));
         if self.compares {
             self.compare(way);
@@ -153,7 +160,7 @@ impl Pair {
 
     fn acknowledge(&mut self, way: usize) -> bool {
         let state = &mut self.ways[way];
-        if state.acknowledged == state.taken {
+        if state.acknowledged >= state.taken {
             return false;
         }
         state.acknowledged = self.rng.usize(state.acknowledged + 1..=state.taken);

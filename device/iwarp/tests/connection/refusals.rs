@@ -1,11 +1,11 @@
 //! Messages that are refused: the Terminate, and the outcome at the other end.
 
-use vrnic_iwarp::rdmap::work::{Outcome, Rejected, Work, WorkRequest};
+use vrnic_iwarp::rdmap::work::{Immediate, Outcome, Rejected, Work, WorkRequest};
 use vrnic_iwarp::stream::close::State;
 use vrnic_iwarp::stream::{Config, Event};
 use vrnic_iwarp::tcp::Then;
 use vrnic_iwarp::wire::ddp::{Header, Model, Stag, Tagged};
-use vrnic_iwarp::wire::rdmap::{Opcode, ReadRequest, SendKind};
+use vrnic_iwarp::wire::rdmap::{AtomicOp, Opcode, ReadRequest, SendKind};
 use vrnic_iwarp::wire::terminate::Cause;
 
 use crate::host::{ALL, ONE_TOUCH, READ_ONLY};
@@ -52,6 +52,34 @@ fn each_refusal_has_its_cause_and_its_outcome() {
     assert_eq!(refused(send, 101), (Cause::TooLong, Outcome::RemoteInvalidRequest));
 }
 
+/// RFC 7306 is not negotiated. The TCP of such a peer, as that of Linux siw, acknowledges octets
+/// before anything looks at them.
+#[test]
+fn a_peer_that_does_not_know_an_operation_makes_it_fail() {
+    let add = Work::Atomic(place(ALL, 8), AtomicOp::FetchAdd { add: 1, mask: 0 });
+    let immediate = Work::WriteImmediate(place(ALL, 8), Immediate::default());
+    for (seed, work) in (0..40).flat_map(|seed| [(seed, add), (seed, immediate)]) {
+        let config = Config { extensions: true, ..Config::default() };
+        let mut pair = Pair::new(seed, config, Config::default());
+        (pair.eager, pair.compares) = (true, false);
+        let write = Work::Write(place(ALL, 0));
+        let read = Work::Read { sink: place(Stag(9), 0), source: place(ALL, 0) };
+        for (work, length) in [(write, 100), (read, 5000), (work, 8), (write, 100)] {
+            pair.ends[0].post(work, 0, length);
+        }
+        pair.run();
+        assert!(pair.ends[1].events.contains(&Event::TerminateSent(Cause::Opcode)));
+        let outcomes = pair.ends[0].outcomes();
+        let failed = (2, Outcome::RemoteInvalidRequest);
+        let read = outcomes.get(1).map(|(_, outcome)| *outcome);
+        assert_eq!(outcomes.len(), 4, "{work:?}: {outcomes:?}");
+        assert_eq!(outcomes[0], (0, Outcome::Success), "{work:?}");
+        // The peer may not have answered the READ yet.
+        assert!(matches!(read, Some(Outcome::Success | Outcome::Flushed)), "{work:?}: {read:?}");
+        assert_eq!(outcomes[2..], [failed, (3, Outcome::Flushed)], "{work:?}");
+    }
+}
+
 #[test]
 fn a_key_that_cannot_be_invalidated() {
     let mut pair = Pair::new(3, Config::default(), Config::default());
@@ -96,7 +124,10 @@ fn work_that_cannot_be_sent_is_not_taken() {
     let read = Work::Read { sink: place(ALL, 0), source: place(ALL, 0) };
     let write = Work::Write(place(ALL, 0));
     assert_eq!(push(read, 1), Err(Rejected::Operation));
-    assert_eq!(push(Work::WriteImmediate(place(ALL, 0), [0; 4]), 1), Err(Rejected::Operation));
+    assert_eq!(
+        push(Work::WriteImmediate(place(ALL, 0), Immediate::default()), 1),
+        Err(Rejected::Operation)
+    );
     assert_eq!(push(write, (1 << 31) + 1), Err(Rejected::Length));
     assert_eq!(push(write, 1), Ok(()));
     assert_eq!(push(write, 1), Err(Rejected::Full));

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::rdmap::completion::Rule;
-use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
+use vrnic_iwarp::rdmap::work::{Immediate, Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Event};
 use vrnic_iwarp::tcp::Then;
 use vrnic_iwarp::wire::ddp::{Header, Model, Stag, Tagged};
@@ -51,7 +51,8 @@ fn solicited_events_invalidation_and_immediate_data_come_with_their_message() {
     let stag = Stag(0x7777);
     let kind = SendKind { solicited: true, invalidate: Some(stag) };
     pair.ends[0].post(Work::Send(kind), 0, 0);
-    pair.ends[0].post(Work::WriteImmediate(at(0x2_0000), [1, 2, 3, 4]), 10, 20);
+    let immediate = Immediate { data: [1, 2, 3, 4], solicited: true };
+    pair.ends[0].post(Work::WriteImmediate(at(0x2_0000), immediate), 10, 20);
     pair.ends[0].post(Work::Send(SendKind { solicited: true, invalidate: None }), 0, 100);
     pair.run();
     let received = &pair.ends[1].ram.received;
@@ -60,7 +61,11 @@ fn solicited_events_invalidation_and_immediate_data_come_with_their_message() {
         (received[0].len, received[0].solicited, received[0].invalidated),
         (0, true, Some(stag))
     );
-    assert_eq!((received[1].len, received[1].immediate), (0, Some([1, 2, 3, 4, 0, 0, 0, 0])));
+    let immediate = Some([1, 2, 3, 4, 0, 0, 0, 0]);
+    assert_eq!(
+        (received[1].len, received[1].solicited, received[1].immediate),
+        (20, true, immediate)
+    );
     assert_eq!(
         (received[2].len, received[2].solicited, received[2].invalidated),
         (100, true, None)

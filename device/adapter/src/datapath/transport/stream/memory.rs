@@ -13,7 +13,7 @@ use vrnic_iwarp::wire::rdmap::AtomicOp;
 
 use crate::datapath::inbound::{self, Remote};
 use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::receives::receive_ahead;
+use crate::datapath::responder::receives::{self, receive_ahead};
 use crate::datapath::responder::{self, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -65,9 +65,15 @@ impl<H: Host> Reach<'_, H> {
                 };
                 (operation, 0)
             }
-            Operation::Immediate(_) => return Err(Refusal::Invalid),
+            // The WRITE that it follows has been placed.
+            Operation::Immediate(_) => (inbound::Operation::Write(remote(Tagged::default())), 0),
+        };
+        let imm = match inbound.operation {
+            Operation::Immediate([a, b, c, d, ..]) => Some([a, b, c, d]),
+            _ => None,
         };
         Ok(inbound::Inbound {
+            imm,
             solicited: inbound.solicited,
             number: self.responder.message(inbound.number),
             ..self.message(operation, from, len)
@@ -93,6 +99,9 @@ impl<H: Host> Reach<'_, H> {
         let there = There::new(self.core, self.qp, self.slice);
         there.turn.step(Counter::RxPkts);
         there.turn.add(Counter::RxBytes, octets.len() as u64);
+        if message.imm.is_some() {
+            return receives::take(&there, self.responder, &message);
+        }
         let mut side = SgList::default();
         responder::begin(&there, self.responder, &message, &mut side)?;
         if matches!(inbound.operation, Operation::Read(_)) {
@@ -113,10 +122,12 @@ impl<H: Host> Reach<'_, H> {
             // A SEND has had its receive since its first segment. With no bytes behind that, this
             // call looks it up and takes none.
             let again = inbound::Inbound { from: message.length, ..message };
-            if again.from > 0 {
-                responder::begin(&there, self.responder, &again, &mut side)?;
+            if message.imm.is_none() {
+                if again.from > 0 {
+                    responder::begin(&there, self.responder, &again, &mut side)?;
+                }
+                there.turn.step(message.operation.executed());
             }
-            there.turn.step(message.operation.executed());
             responder::end(&there, self.responder, &message, &side)?
         };
         ended.map_or(Ok(()), |ended| self.end_key(&message, ended))

@@ -61,10 +61,11 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     (cause, error_of(outcome(cause)).map_or(Status::FatalErr, |error| error.status))
 }
 
-/// Returns whether a connection can carry a work request. It cannot carry immediate data or
-/// commands, which do not exist in iWARP.
+/// Returns whether a connection can carry a work request. It cannot carry commands, or immediate
+/// data of SENDs: in iWARP, immediate data is a message that takes a receive of its own.
 pub(crate) fn carries(send: &SendWqe) -> bool {
-    !send.opcode.info().command && send.imm().is_none()
+    let info = send.opcode.info();
+    !info.command && (send.imm().is_none() || info.class == Class::Write)
 }
 
 /// Sends something to a peer that has not answered for long, so that TCP finds out whether it is

@@ -5,10 +5,11 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode, STRIDE_MAX};
-use vrnic_iwarp::rdmap::work::{Work, WorkRequest};
+use vrnic_iwarp::rdmap::work::{Immediate, Work, WorkRequest};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 
+use super::pair::carries;
 use super::turn::{Sending, Taken};
 use crate::datapath::inbound::{Operation, Remote};
 use crate::datapath::memory_wr::{self, Settled};
@@ -125,7 +126,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns the work request for the stream, if the stream can execute it.
     fn request(&self, send: &SendWqe) -> Option<WorkRequest> {
-        if send.opcode.info().command || send.imm().is_some() {
+        if !carries(send) {
             return None;
         }
         let tagged = |at: Remote| Tagged { stag: Stag(at.key.get()), to: at.addr };
@@ -135,7 +136,9 @@ impl<H: Host> Sending<'_, H> {
             Operation::SendInvalidate(key) => {
                 Work::Send(SendKind { solicited, invalidate: Some(Stag(key.get())) })
             }
-            Operation::Write(at) => Work::Write(tagged(at)),
+            Operation::Write(at) => send.imm().map_or(Work::Write(tagged(at)), |data| {
+                Work::WriteImmediate(tagged(at), Immediate { data, solicited })
+            }),
             Operation::Read(at) => {
                 // The peer names this place in its answer. It is not a key, and grants no access.
                 let sink = Tagged { stag: Stag(send.index), to: 0 };
