@@ -55,8 +55,6 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_rd_atomic: u32,
     /// XRC domains; none: the device has no XRC.
     pub(crate) max_xrcd: u32,
-    /// True if atomics of this device are atomic against each other.
-    pub(crate) has_atomics: bool,
     /// Address handles.
     pub(crate) max_ah: u32,
     /// Partition keys.
@@ -125,11 +123,8 @@ impl DeviceAttr {
         out.timestamp_mask = self.timestamp_mask;
         out.hca_core_clock = self.core_clock_khz;
         out.max_pkeys = self.max_pkeys;
-        out.atomic_cap = if self.has_atomics {
-            bindings::ib_atomic_cap_IB_ATOMIC_HCA
-        } else {
-            bindings::ib_atomic_cap_IB_ATOMIC_NONE
-        };
+        // Atomics of this device are atomic against each other.
+        out.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_HCA;
     }
 }
 

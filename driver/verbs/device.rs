@@ -88,7 +88,6 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_fast_reg_pages: caps.max_fast_reg_pages.get(),
         max_pd: caps.max_pd.get(),
         max_rd_atomic: caps.max_rd_atomic.get(),
-        has_atomics: roce,
         // Address handles take memory only.
         max_ah: if roce { i32::MAX as u32 } else { 0 },
         max_pkeys: roce.into(),

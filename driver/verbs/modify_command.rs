@@ -22,7 +22,8 @@ pub(super) fn execute(ctx: &Ctx<'_>, qpn: Qpn, attr: &Attr, mask: AttrMask) -> R
 /// Has the adapter take a new queue pair of iWARP to INIT. The connection manager gives the peer of
 /// an initiator no rights, and as with other RNICs the rights of regions alone matter.
 pub(super) fn initialize(ctx: &Ctx<'_>, qpn: Qpn) -> Result {
-    let access = (Access::REMOTE_READ | Access::REMOTE_WRITE).bits().into();
+    let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let access = access.bits().into();
     let attr = Attr { state: State::Init as u8, port: 1, access, ..Attr::default() };
     let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
     execute(ctx, qpn, &attr, mask)

@@ -131,6 +131,9 @@ pub const IWARP_SET: &[Case] = &[
     case("ib_read_bw", "-R -a -n 100"),
     case("ib_read_bw", "-R -q 8 -s 65536 -n 100"),
     case("ib_read_lat", "-R -n 200"),
+    case("ib_write_bw", "-R --write_with_imm -q 8 -s 65536 -n 100"),
+    case("ib_atomic_bw", "-R -q 8 -n 200"),
+    case("ib_atomic_lat", "-R -n 200"),
 ];
 
 impl Pair {

@@ -11,8 +11,8 @@ use vrnic_verbs::qp::{InitAttr, Qp};
 
 /// Objects that belong to no connection.
 pub(crate) struct Common {
-    pd: Pd,
-    cq: Cq,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
 }
 
 impl Common {

@@ -15,6 +15,7 @@
 //! | [`common`] | what their queue pairs need |
 //! | [`listen`] | a listener that ends while connections come |
 //! | [`renumber`] | queue pairs whose numbers are used again |
+//! | [`unknown`] | operations that the peer does not know |
 //! | [`loopback`] | a queue pair that is connected to itself |
 //! | [`child`] | child processes; has `unsafe` |
 //! | [`heap`] | a heap that runs out of memory; has `unsafe` |
@@ -32,6 +33,7 @@ mod outlive;
 mod renumber;
 mod starve;
 mod threads;
+mod unknown;
 mod workload;
 
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ use kill::Kill;
 use listen::Listen;
 use renumber::Renumber;
 use starve::Starve;
+use unknown::Unknown;
 use workload::Hold;
 
 /// Uses an RDMA device in ways that end badly.
@@ -72,7 +75,10 @@ enum Command {
     Connect(Connect),
     /// Be rejected by `answer`, with private data of several lengths, on any device of iWARP.
     Reject(Reject),
-    /// Answer the connections of `connect` and `reject`, as they ask for it, until killed.
+    /// Use operations that the device of `answer` does not know. Each fails, and ends its
+    /// connection.
+    Unknown(Unknown),
+    /// Answer the connections of `connect` and its like, as they ask for it, until killed.
     Answer(Serve),
     /// Listen, connect from this very process, and end the listener while connections come. Those
     /// that were accepted must stay. Prints their number.
@@ -102,6 +108,7 @@ fn execute(command: &Command) -> Result<()> {
         Command::Starve(starve) => starve.run(),
         Command::Connect(options) => connect::run(options),
         Command::Reject(options) => connect::rejected(options),
+        Command::Unknown(options) => unknown::run(options),
         Command::Answer(options) => answer::run(options),
         Command::Listen(options) => listen::run(options),
         Command::Renumber(options) => renumber::run(options),

@@ -5,7 +5,7 @@ use vrnic_tests::conformance::run_managed;
 use vrnic_tests::harness::Case;
 
 /// Their groups.
-const GROUPS: [&str; 20] = [
+const GROUPS: [&str; 21] = [
     "connections",
     "data",
     "segments",
@@ -14,6 +14,7 @@ const GROUPS: [&str; 20] = [
     "credits",
     "counters",
     "order",
+    "atomics",
     "events",
     "extended",
     "local_errors",

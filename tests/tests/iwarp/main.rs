@@ -46,6 +46,10 @@ fn main() -> ExitCode {
         Case::new("perftest_send", |pair| measured(pair, "ib_send_lat -R -n 200")),
         Case::new("perftest_write", |pair| measured(pair, "ib_write_bw -R -n 200")),
         Case::new("perftest_read", |pair| measured(pair, "ib_read_bw -R -n 200")),
+        Case::new("perftest_atomic", |pair| measured(pair, "ib_atomic_bw -R -n 200")),
+        Case::new("perftest_immediate", |pair| {
+            measured(pair, "ib_write_bw -R --write_with_imm -n 200")
+        }),
         Case::new("killed_peers", killed),
         Case::new("card_goes_and_comes", card),
         Case::new("module_without_card", module_without_card),
@@ -76,7 +80,7 @@ fn device(pair: &mut Pair) -> Result<()> {
     let text = guest.check("rdma link show", SHORT)?;
     ensure!(text.contains("state ACTIVE") && text.contains("netdev eth0"), "rdma says: {text}");
     let text = guest.check("ibv_devinfo -v", SHORT)?;
-    for line in ["iWARP (1)", "Ethernet", "ATOMIC_NONE", "max_mcast_grp:\t\t\t0\n"] {
+    for line in ["iWARP (1)", "Ethernet", "ATOMIC_HCA", "max_mcast_grp:\t\t\t0\n"] {
         ensure!(text.contains(line), "no '{line}' in\n{text}");
     }
     let mac = guest.setup().adapter.mac.replace(':', "");

@@ -59,7 +59,8 @@ fn main() -> ExitCode {
         }
     };
     let daemon = rules::arguments();
-    let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).collect();
+    let last = Case::new("operations that siw does not know", unknown);
+    let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).chain([last]).collect();
     harness::main(
         Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },
         cases,
@@ -103,6 +104,17 @@ fn cases(server: Server) -> Vec<Case> {
     let rejections =
         Case::new(format!("rejections {way}"), move |pair: &mut Pair| rejections(pair, server));
     tools.chain([rejections, lossy, large, blocks]).collect()
+}
+
+/// The adapter posts atomics and immediate data, which siw does not have. siw keeps a process whose
+/// connection it has ended with a Terminate, so this comes last, and does not wait for the server.
+fn unknown(pair: &mut Pair) -> Result<()> {
+    let (server, client) = Server::Siw.ends(pair)?;
+    let answering = server.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
+    listens(server)?;
+    let call = format!("modprobe rdma_ucm; exec vrnic-stress unknown {}", server.ip());
+    client.check(&call, SHORT)?;
+    answering.kill()
 }
 
 /// The server rejects, with private data.

@@ -9,8 +9,8 @@ use vrnic_verbs::model::{Op, SendWr, Status, Wc, wc_opcode};
 /// Operations that move data.
 pub(super) const MOVERS: [Op; 5] = [Op::Send, Op::SendImm, Op::Write, Op::WriteImm, Op::Read];
 
-/// Those that iWARP has, which has no immediate data.
-const PLAIN: [Op; 3] = [Op::Send, Op::Write, Op::Read];
+/// Those that iWARP has, whose SENDs have no immediate data.
+const PLAIN: [Op; 4] = [Op::Send, Op::Write, Op::WriteImm, Op::Read];
 
 /// Returns the operations that move data between these ends.
 pub(super) fn movers(env: &Env) -> &'static [Op] {

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
+use super::data::movers;
 use super::fixture::{Env, Link, Options, Side, expect_errno, expect_in_order};
 use crate::rpc::client::CallError;
 use vrnic_verbs::model::{Op, QpCap, SendWr, Status};
@@ -77,7 +78,8 @@ fn wallclock(env: &Env) -> Result<()> {
 fn fields(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
-    for op in [Op::Send, Op::SendImm, Op::WriteImm] {
+    let ops = movers(env).iter().copied().filter(|op| op.takes_receive());
+    for op in ops {
         link.b.post_recv(1, &[far.sge()])?;
         let request = Side::request(op, 2, &[near.sge()]).at(far.addr, far.rkey);
         let sent = link.a.run(SendWr { imm: 0x0102_0304, ..request }, Status::Success)?;

@@ -151,7 +151,12 @@ fn misaligned(env: &Env, offset: u64) -> Result<()> {
     let (near, far) = (link.a.region(8, 0)?, link.b.region(64, 0)?);
     let mut request = remote(Op::FetchAdd, 70, &near, &far);
     request.raddr += offset;
-    expect_refused(&link, request, &far, Status::RemInvReqErr, event::QP_REQ_ERR)
+    // The Terminate of iWARP tells another kind of error (RFC 7306, section 8).
+    let (status, kind) = match env.a.cm {
+        Some(_) => (Status::RemOpErr, event::QP_FATAL),
+        None => (Status::RemInvReqErr, event::QP_REQ_ERR),
+    };
+    expect_refused(&link, request, &far, status, kind)
 }
 
 /// A message without bytes accesses nothing, so nothing is checked.
