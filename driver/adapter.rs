@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
 
-use core::{ffi::c_void, ptr::NonNull};
-
 use abi::{
     Cqn, Eqn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
     admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, Transport, command},
@@ -32,7 +30,7 @@ use crate::{
         admin::Admin,
         eq::{self, EventQueue},
         irq::Interrupts,
-        p2p::{Offered, PeerMemory},
+        p2p::PeerMemory,
         pci::start_dma,
         regs::Registers,
         uar::Doorbells,
@@ -68,17 +66,17 @@ pub(crate) struct Adapter<'a> {
     regs: Arc<Registers>,
     caps: DeviceCaps,
     protocol: Protocol,
-    /// What the kernel has got of its BARs.
-    offered: Offered,
+    /// Bytes of device memory that the kernel gives out.
+    device_memory: u64,
     pdev: &'a pci::Device<device::Bound>,
 }
 
 impl<'a> Adapter<'a> {
-    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask. The kernel has
-    /// got `offered`.
+    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask. The kernel gives
+    /// out `device_memory` bytes of its device memory.
     pub(crate) fn new(
         pdev: &'a pci::Device<device::Bound>,
-        offered: Offered,
+        device_memory: u64,
         after_death: AfterDeath,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
@@ -144,7 +142,7 @@ impl<'a> Adapter<'a> {
             regs,
             caps,
             protocol,
-            offered,
+            device_memory,
             pdev,
         })
     }
@@ -281,16 +279,6 @@ impl<'a> Adapter<'a> {
         IoArea::new(self.pdev, BAR_REGS, u64::from(WINDOW_OFFSET) + offset, RANGE_LEN.into())
     }
 
-    /// Returns where a range of the window is mapped for drivers of other devices: a page of its
-    /// own with a page struct. Returns `None` if the kernel, or the adapter, cannot have it.
-    pub(crate) fn range_page(&self, range: RangeNumber) -> Option<NonNull<c_void>> {
-        // CAST: to the wider type.
-        let offset = range.get() as usize * RANGE_LEN as usize;
-        let start = self.offered.window.filter(|_| offset < WINDOW_LEN as usize)?.start();
-        // INVARIANT: the pages begin with the window.
-        NonNull::new(start.as_ptr().wrapping_byte_add(offset))
-    }
-
     /// Returns the doorbells of kernel clients.
     pub(crate) fn doorbells(&self) -> &Doorbells {
         &self.doorbells
@@ -311,7 +299,7 @@ impl<'a> Adapter<'a> {
 
     /// Returns the bytes of device memory, used or not.
     pub(crate) fn device_memory(&self) -> u64 {
-        self.offered.device_memory
+        self.device_memory
     }
 
     /// Allocates `length` bytes of device memory, which are whole pages; returns also where to map

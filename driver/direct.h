@@ -79,10 +79,6 @@ int vrnic_range_get(struct ib_qp *qp);
 int vrnic_range_put(struct ib_qp *qp, u32 range);
 /* Arms a range for one transfer; -EBUSY or -EINVAL if it takes part in one. */
 int vrnic_range_arm(struct ib_qp *qp, u32 range, const struct vrnic_transfer *transfer);
-/* Returns the range's part of the window as other devices' drivers name it: where its page is mapped, which
- * has a struct page (virt_to_page()) of peer-to-peer memory. It stays until the range is put. NULL if it is
- * not the queue pair's, or if the kernel or the adapter cannot have it. Not to be used by the processor. */
-void *vrnic_range_page(struct ib_qp *qp, u32 range);
 int vrnic_range_query(struct ib_qp *qp, u32 range, struct vrnic_range_state *state);
 /* The controller has moved all bytes of a range that is not counted. From any context. */
 void vrnic_range_done(struct ib_qp *qp, u32 range);

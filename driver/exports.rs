@@ -5,13 +5,7 @@ use abi::{
     direct::{Await, MARK_FAILED, MARKS},
     sq::Opcode,
 };
-use core::ptr;
-
-use kernel::{
-    error::from_result,
-    ffi::{c_int, c_void},
-    prelude::*,
-};
+use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
     bindings,
@@ -91,24 +85,6 @@ unsafe extern "C" fn vrnic_range_arm(
     };
     // SAFETY: the caller passes a live queue pair.
     unsafe { call(qp, |ctx, qp| direct::arm(ctx, qp, range.into(), &transfer).map(|()| 0)) }
-}
-
-/// Returns where the page of a range's part of the window is mapped, or null.
-///
-/// # Safety
-///
-/// As for [`call`].
-#[no_mangle]
-unsafe extern "C" fn vrnic_range_page(qp: *mut bindings::ib_qp, range: u32) -> *mut c_void {
-    let mut page = ptr::null_mut();
-    // SAFETY: the caller passes a live queue pair.
-    unsafe {
-        call(qp, |ctx, qp| {
-            page = direct::page(ctx, qp, range.into())?.as_ptr();
-            Ok(0)
-        })
-    };
-    page
 }
 
 /// Stores the state of a range in `state`. Returns 0 or a negative error number.

@@ -4,8 +4,7 @@
 use core::marker::PhantomData;
 
 use abi::{
-    direct::{PAGES_LEN, PAGES_OFFSET},
-    pci::{BAR_MSIX, BAR_MSIX_LEN, BAR_UAR},
+    pci::BAR_UAR,
     regs,
     uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT},
 };
@@ -19,10 +18,7 @@ use kernel::{
 };
 
 use crate::{
-    hw::{
-        p2p::{self, Offered, Pages},
-        regs::Registers,
-    },
+    hw::{p2p, regs::Registers},
     recovery::Recovery,
 };
 
@@ -80,11 +76,9 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
-    // The window first: what the kernel has later is what it gives out.
-    let window = keep_window(pdev);
-    let offered = Offered { device_memory: offer_device_memory(pdev)?, window };
+    let memory = offer_device_memory(pdev)?;
     // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
-    let recovery = unsafe { Recovery::start(pdev, offered) }?;
+    let recovery = unsafe { Recovery::start(pdev, memory) }?;
     Ok(Bond { recovery, _bound: PhantomData })
 }
 
@@ -107,18 +101,4 @@ fn offer_device_memory(pdev: &pci::Device<Bound>) -> Result<u64> {
             Ok(0)
         }
     }
-}
-
-/// Gives the window of direct transfers page structs. If that cannot be, other devices' drivers
-/// cannot name it, and all else works.
-fn keep_window(pdev: &pci::Device<Bound>) -> Option<Pages> {
-    if pdev.resource_len(BAR_MSIX).ok()? < BAR_MSIX_LEN {
-        return None;
-    }
-    // CAST: a constant below 2^32.
-    Pages::keep(pdev, BAR_MSIX, PAGES_OFFSET, PAGES_LEN as usize)
-        .inspect_err(|error| {
-            dev_warn!(pdev, "other devices cannot use the window of direct transfers: {error:?}\n");
-        })
-        .ok()
 }

@@ -24,7 +24,7 @@ use kernel::{
 
 use crate::{
     adapter::Adapter,
-    hw::{p2p::Offered, pci::DeviceLock},
+    hw::pci::DeviceLock,
     iwarp::Ending,
     listeners::Listeners,
     methods,
@@ -92,8 +92,8 @@ struct State {
 #[pin_data]
 pub(crate) struct Recovery {
     pdev: &'static pci::Device<Bound>,
-    /// What the kernel has got of its BARs.
-    offered: Offered,
+    /// Bytes of device memory that the kernel gives out.
+    device_memory: u64,
     queue: Arc<OwnQueue>,
     quiescing: Arc<OwnQueue>,
     ended: Atomic<bool>,
@@ -112,7 +112,7 @@ impl_has_work! {
 
 impl Recovery {
     /// Brings the adapter up for the first time. The PCI device is enabled, with a 64-bit DMA mask,
-    /// and the kernel has got `offered`.
+    /// and the kernel gives out `device_memory` bytes of its device memory.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Recovery {
     /// # Safety
     ///
     /// [`Recovery::end`] must be called before the driver is unbound from the device.
-    pub(crate) unsafe fn start(pdev: &pci::Device<Bound>, offered: Offered) -> Result<Arc<Self>> {
+    pub(crate) unsafe fn start(pdev: &pci::Device<Bound>, device_memory: u64) -> Result<Arc<Self>> {
         // SAFETY: the caller promises that the device is bound, and so alive, as long as this
         // reference is used: `end` drops the registration and waits for the work.
         let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
@@ -130,7 +130,7 @@ impl Recovery {
         let this = Arc::pin_init(
             pin_init!(Self {
                 pdev,
-                offered,
+                device_memory,
                 queue,
                 quiescing,
                 ended: Atomic::new(false),
@@ -161,7 +161,7 @@ impl Recovery {
 
     fn bring_up(self: &Arc<Self>) -> Result<Up> {
         let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
-        let adapter = Adapter::new(self.pdev, self.offered, after_death)?;
+        let adapter = Adapter::new(self.pdev, self.device_memory, after_death)?;
         let (mac, port, protocol) = (adapter.mac(), adapter.port(), adapter.protocol());
         let config = Config {
             protocol,

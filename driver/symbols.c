@@ -9,6 +9,5 @@ EXPORT_SYMBOL_GPL(vrnic_range_get);
 EXPORT_SYMBOL_GPL(vrnic_range_put);
 EXPORT_SYMBOL_GPL(vrnic_range_arm);
 EXPORT_SYMBOL_GPL(vrnic_range_query);
-EXPORT_SYMBOL_GPL(vrnic_range_page);
 EXPORT_SYMBOL_GPL(vrnic_range_done);
 EXPORT_SYMBOL_GPL(vrnic_mark);

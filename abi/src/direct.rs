@@ -27,13 +27,6 @@ pub const RANGES: u32 = 32;
 pub const RANGE_LEN: u32 = 4096;
 /// Length of the window in bytes.
 pub const WINDOW_LEN: u32 = RANGES * RANGE_LEN;
-/// Offset of [`PAGES_LEN`] bytes in [`crate::pci::BAR_MSIX`] that begin with the window once more.
-/// Accesses behind the window have no effect, and read ones. Drivers let their kernel make page
-/// structs for these bytes, because drivers of other devices name pages. Linux makes them in units
-/// of 2 MiB. In a device whose BAR is shorter the window is in BAR0 alone.
-pub const PAGES_OFFSET: u64 = 2 << 20;
-/// See [`PAGES_OFFSET`].
-pub const PAGES_LEN: u64 = 2 << 20;
 /// Maximum length of a mapped transfer in bytes. That of a counted one is [`RANGE_LEN`].
 pub const MAPPED_LEN_MAX: u32 = 16 << 20;
 /// Maximum time limit of a range in milliseconds.
@@ -120,4 +113,3 @@ impl Place {
 }
 
 const _: () = assert!((WINDOW_OFFSET + WINDOW_LEN) as u64 == crate::pci::BAR_REGS_LEN);
-const _: () = assert!(PAGES_OFFSET + PAGES_LEN == crate::pci::BAR_MSIX_LEN);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vrnic_abi::direct::{PAGES_OFFSET, WINDOW_LEN, WINDOW_OFFSET};
+use vrnic_abi::direct::{WINDOW_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::datapath::transport::peers::Fabric;
@@ -37,12 +37,6 @@ const HOLD_PAUSE: Duration = Duration::from_micros(100);
 /// Returns the offset in the window for an offset in BAR0, or none if it is outside of the window.
 fn in_window(offset: u64) -> Option<u64> {
     offset.checked_sub(WINDOW_OFFSET.into()).filter(|offset| *offset < WINDOW_LEN.into())
-}
-
-/// Returns the offset in the window for an offset in the BAR of MSI-X, or none if it is below the
-/// pages that begin with the window.
-fn in_pages(offset: u64) -> Option<u64> {
-    offset.checked_sub(PAGES_OFFSET)
 }
 
 /// The adapter model in this process.
@@ -318,9 +312,6 @@ impl Device for AdapterDevice {
                     into.fill(0xff);
                 }
             }
-            RegionId::Msix if let Some(offset) = in_pages(offset) => {
-                self.hosted.read_window(offset, into);
-            }
             RegionId::Msix => {
                 for (at, byte) in (offset..).zip(into) {
                     let table = usize::try_from(at).ok().and_then(|at| self.msix_table.get(at));
@@ -375,9 +366,6 @@ impl Device for AdapterDevice {
             RegionId::Uar => {
                 let part = self.adapter.host().uar.part(offset);
                 let _inside = part.and_then(|(memory, at)| memory.write(at, from));
-            }
-            RegionId::Msix if let Some(offset) = in_pages(offset) => {
-                self.hosted.failure.contain(|| self.adapter.store_in_window(offset, from));
             }
             RegionId::Msix => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);

@@ -9,10 +9,8 @@ use common::{pair, pattern, start, still_works};
 use rustix::process::Signal;
 use vrnic_abi::admin::{ArmRange, command};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::direct::{
-    Await, Direction, Notice, PAGES_LEN, PAGES_OFFSET, RANGE_LEN, WINDOW_LEN, WINDOW_OFFSET,
-};
-use vrnic_abi::pci::{BAR_MSIX, BAR_REGS, BAR_UAR};
+use vrnic_abi::direct::{Await, Direction, Notice, RANGE_LEN, WINDOW_OFFSET};
+use vrnic_abi::pci::{BAR_REGS, BAR_UAR};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Opcode, Sge};
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
@@ -97,46 +95,6 @@ fn stores_of_a_controller_leave_as_a_write() {
         succeed(&mut a, [100 + u64::from(range), 1]);
         assert!(b.bytes(0, LEN) == data, "pieces of {piece} bytes");
     }
-    daemon.check();
-}
-
-/// The pages behind MSI-X begin with the same window. Nothing is behind it, and MSI-X is as before.
-#[test]
-fn the_window_is_in_pages_of_its_own_too() {
-    let mut daemon = start(2);
-    let guests = pair(&daemon);
-    let ([mut a, b], key) = ends(&guests);
-    let store = |at: u64, bytes: &[u8]| {
-        let at = PAGES_OFFSET + at;
-        guests[0].with_client(|client| client.region_write(BAR_MSIX, at, bytes)).expect("a store");
-    };
-    let read = |at: u64, len: usize| {
-        let mut bytes = vec![0; len];
-        guests[0]
-            .with_client(|client| client.region_read(BAR_MSIX, at, &mut bytes))
-            .expect("a read");
-        bytes
-    };
-    let data = pattern(LEN, 9);
-    arm(&a, 31, Direction::Write, Notice::Counted);
-    a.post_send(&until(31));
-    a.post_send(&Wr::new(Opcode::Write, &[packet(31, key)]).to(b.buffer, b.key));
-    for (nth, part) in data.chunks(8).enumerate() {
-        store(31 * u64::from(RANGE_LEN) + nth as u64 * 8, part);
-    }
-    succeed(&mut a, [131, 1]);
-    assert!(b.bytes(0, LEN) == data);
-    arm(&a, 2, Direction::Read, Notice::Counted);
-    a.store_send(&Wr::new(Opcode::Read, &[packet(2, key)]).to(b.buffer, b.key));
-    a.post_send(&until(2));
-    assert!(read(PAGES_OFFSET + 2 * u64::from(RANGE_LEN), LEN) == data);
-    succeed(&mut a, [1, 102]);
-    let table = read(0, 65 * 16);
-    for behind in [u64::from(WINDOW_LEN), PAGES_LEN - 8] {
-        store(behind, &[7; 8]);
-        assert_eq!(read(PAGES_OFFSET + behind, 8), [0xff; 8]);
-    }
-    assert_eq!((read(0, 65 * 16), read(0x1000, 16)), (table, vec![0; 16]));
     daemon.check();
 }
 

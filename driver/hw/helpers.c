@@ -17,38 +17,6 @@ int hw_p2p_offer(struct pci_dev *pdev, int bar, size_t size, u64 offset)
 	return result;
 }
 
-/* What hw_p2p_keep() has taken. */
-struct hw_kept {
-	struct pci_dev *pdev;
-	void *memory;
-	size_t size;
-};
-
-static void hw_p2p_release(void *data)
-{
-	struct hw_kept *kept = data;
-
-	pci_free_p2pmem(kept->pdev, kept->memory, kept->size);
-}
-
-void *hw_p2p_keep(struct pci_dev *pdev, int bar, size_t size, u64 offset)
-{
-	struct hw_kept *kept = devm_kzalloc(&pdev->dev, sizeof(*kept), GFP_KERNEL);
-	int error;
-
-	if (!kept)
-		return ERR_PTR(-ENOMEM);
-	error = pci_p2pdma_add_resource(pdev, bar, size, offset);
-	if (error)
-		return ERR_PTR(error);
-	*kept = (struct hw_kept){ .pdev = pdev, .memory = pci_alloc_p2pmem(pdev, size), .size = size };
-	if (!kept->memory)
-		return ERR_PTR(-ENOMEM);
-	/* Before the kernel takes its page structs back. */
-	error = devm_add_action_or_reset(&pdev->dev, hw_p2p_release, kept);
-	return error ? ERR_PTR(error) : kept->memory;
-}
-
 void *hw_p2p_alloc(struct pci_dev *pdev, size_t size)
 {
 	void *memory = pci_alloc_p2pmem(pdev, size);

@@ -7,12 +7,6 @@
 
 /* Lets the kernel give out a part of a BAR, until the driver is unbound. */
 int hw_p2p_offer(struct pci_dev *pdev, int bar, size_t size, u64 offset);
-/*
- * Gives a part of a BAR page structs, until the driver is unbound, and returns where it is mapped, or an
- * error pointer. It must be the first part that the kernel has of the device: the kernel would else give
- * it out. Nothing is stored there.
- */
-void *hw_p2p_keep(struct pci_dev *pdev, int bar, size_t size, u64 offset);
 /* Returns zeroed memory of what was offered, in whole pages, or NULL. May sleep. */
 void *hw_p2p_alloc(struct pci_dev *pdev, size_t size);
 void hw_p2p_free(struct pci_dev *pdev, void *memory, size_t size);

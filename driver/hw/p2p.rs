@@ -6,13 +6,7 @@
 
 use core::{ffi::c_void, ptr::NonNull};
 
-use kernel::{
-    device::Bound,
-    error::{from_err_ptr, to_result},
-    pci,
-    prelude::*,
-    sync::aref::ARef,
-};
+use kernel::{device::Bound, error::to_result, pci, prelude::*, sync::aref::ARef};
 
 use crate::bindings;
 
@@ -25,49 +19,6 @@ use crate::bindings;
 pub(crate) fn offer(pdev: &pci::Device<Bound>, bar: u32, offset: u64, length: usize) -> Result {
     // SAFETY: the device is bound, and the callee checks the range.
     to_result(unsafe { bindings::hw_p2p_offer(raw(pdev), bar.try_into()?, length, offset) })
-}
-
-/// A part of a BAR that has page structs, but that the kernel does not give out. It is mapped until
-/// the driver is unbound.
-#[derive(Clone, Copy)]
-pub(crate) struct Pages(NonNull<c_void>);
-
-// SAFETY: it is an address that this type does not access.
-unsafe impl Send for Pages {}
-
-// SAFETY: as above.
-unsafe impl Sync for Pages {}
-
-impl Pages {
-    /// Gives `length` bytes at `offset` of a BAR page structs. To be called before [`offer`].
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP` if the kernel was configured without this, `EINVAL` if the BAR is shorter.
-    pub(crate) fn keep(
-        pdev: &pci::Device<Bound>,
-        bar: u32,
-        offset: u64,
-        length: usize,
-    ) -> Result<Self> {
-        // SAFETY: the device is bound, and the callee checks the range.
-        let kept = unsafe { bindings::hw_p2p_keep(raw(pdev), bar.try_into()?, length, offset) };
-        Ok(Self(NonNull::new(from_err_ptr(kept)?).ok_or(ENOMEM)?))
-    }
-
-    /// Returns the address of the first byte.
-    pub(crate) fn start(self) -> NonNull<c_void> {
-        self.0
-    }
-}
-
-/// What the kernel has got of an adapter's BARs.
-#[derive(Clone, Copy)]
-pub(crate) struct Offered {
-    /// Bytes of device memory, which it gives out.
-    pub(crate) device_memory: u64,
-    /// The pages that begin with the window of direct transfers, if the adapter has them.
-    pub(crate) window: Option<Pages>,
 }
 
 /// Memory of what was offered; given back on drop.

@@ -7,8 +7,6 @@ use abi::{
     admin::{ArmRange, DeviceFeatures, RangeRegisters, command},
     direct::{Direction, MARK_FAILED, MARKS, Notice},
 };
-use core::{ffi::c_void, ptr::NonNull};
-
 use kernel::prelude::*;
 
 use super::{Ctx, qp::Qp};
@@ -72,16 +70,6 @@ pub(crate) fn arm(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber, transfer: &Transfe
 pub(crate) fn query(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<RangeRegisters> {
     check(ctx, qp, range)?;
     ctx.execute::<command::QueryRange>(&range)
-}
-
-/// Returns the page of a range's part of the window.
-///
-/// # Errors
-///
-/// `EOPNOTSUPP` if the kernel or the adapter cannot have it.
-pub(crate) fn page(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<NonNull<c_void>> {
-    check(ctx, qp, range)?;
-    ctx.adapter.range_page(range).ok_or(EOPNOTSUPP)
 }
 
 /// The controller has moved all bytes of a range. Does not sleep.

@@ -154,14 +154,12 @@ impl<'a> Desk<'a> {
                 true => self.use_disk(ask, at..at + part.len(), nth..nth + 1),
                 false => Ok(()),
             };
-            if let Err(error) = &moved {
+            if let Err(error) = moved {
                 pr_info!("the disk has refused a write: {error:?}\n");
                 self.ranges.put()?;
             }
             let Pair { transfer, .. } = self.pairs.get(nth).ok_or(EINVAL)?;
             self.success(transfer)?;
-            // A controller may have read all of the window before it fails.
-            moved?;
         }
         Ok(())
     }
@@ -194,17 +192,6 @@ impl<'a> Desk<'a> {
         let sector = ask.sector.get().checked_add(sectors).ok_or(EINVAL)?;
         let ends = self.ranges.first(ranges.end).get(ranges.start..).ok_or(EINVAL)?;
         let write = ask.write.get() != 0;
-        if self.ranges.are_counted() {
-            let places = bytes.clone().step_by(ranges::LENGTH).zip(ends);
-            for ((at, end), nth) in places.zip(0u64..) {
-                let length = ranges::LENGTH.min(bytes.end - at);
-                // CAST: to the wider type.
-                let sector = sector + nth * (ranges::LENGTH / SECTOR) as u64;
-                let range = (self.connection, end.number);
-                self.disk.through_window(write, sector, length, range)?;
-            }
-            return Ok(());
-        }
         self.disk.transfer(write, sector, (&self.packets, bytes), self.connection, ends)
     }
 

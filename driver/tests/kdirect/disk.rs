@@ -65,31 +65,6 @@ impl Disk {
     }
 }
 
-impl Disk {
-    /// Moves bytes to the disk or from there through the window of a range of the connection, which
-    /// ends its transfer by itself.
-    pub(crate) fn through_window(
-        &self,
-        write: bool,
-        sector: u64,
-        length: usize,
-        (connection, range): (&Connection, u32),
-    ) -> Result {
-        let (qp, file) = (connection.as_raw(), self.0.as_ptr());
-        let length = u32::try_from(length)?;
-        if length == 0 || length > bindings::VRNIC_RANGE_LEN {
-            return Err(EINVAL);
-        }
-        // SAFETY: the connection keeps its queue pair.
-        let page = unsafe { bindings::vrnic_range_page(qp, range) };
-        let page = NonNull::new(page).ok_or(EOPNOTSUPP)?.as_ptr();
-        let ends = core::ptr::null();
-        // SAFETY: the file is open by the type's invariants. The page is the range's, which the
-        // caller keeps during the call, and there are no ends.
-        to_result(unsafe { bindings::kdirect_move(file, write, sector, page, length, qp, ends, 0) })
-    }
-}
-
 impl Drop for Disk {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants the file is this type's own.

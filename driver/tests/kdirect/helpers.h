@@ -16,7 +16,7 @@ struct kdirect_end {
 };
 /*
  * Moves length bytes from or to the disk, to or from memory of a PCI device, and waits for the end.
- * When the disk's controller has moved them all, the transfers of the queue pair end, if there are ends.
+ * When the disk's controller has moved them all, the transfers of the queue pair end.
  */
 int kdirect_move(struct file *disk, bool write, u64 sector, void *memory, u32 length,
 		 struct ib_qp *qp, const struct kdirect_end *ends, u32 count);

@@ -94,10 +94,6 @@ module! {
             default: 0,
             description: "1 to have the server wait by AWAIT, 0 by TRANSFER and address ranges",
         },
-        counted: u32 {
-            default: 0,
-            description: "1 to have the disk move its blocks through the window of the ranges, which counts them",
-        },
         limit_ms: u32 {
             default: 20000,
             description: "Time limit of the transfers in milliseconds",

@@ -8,10 +8,7 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-use crate::{
-    kclient::{bindings, connection::Connection, mapped::Part, request::Request, work::Op},
-    module_parameters,
-};
+use crate::kclient::{bindings, connection::Connection, mapped::Part, request::Request, work::Op};
 
 /// Bytes of a range.
 pub(crate) const LENGTH: usize = bindings::VRNIC_RANGE_LEN as usize;
@@ -30,8 +27,6 @@ pub(crate) struct Ranges<'a> {
     ends: KVec<End>,
     /// The last mark, if words are used.
     mark: Option<u32>,
-    /// True if the adapter counts the bytes in the window.
-    counted: bool,
 }
 
 impl<'a> Ranges<'a> {
@@ -51,13 +46,7 @@ impl<'a> Ranges<'a> {
             to_result(number.min(0))?;
             ends.push(End { number: number.try_into()?, mark: 0 }, GFP_KERNEL)?;
         }
-        let counted = module_parameters::counted.value() != 0;
-        Ok(Self { connection, ends, mark: by_marks.then_some(0), counted })
-    }
-
-    /// Returns whether the controller uses the window.
-    pub(crate) fn are_counted(&self) -> bool {
-        self.counted && self.mark.is_none()
+        Ok(Self { connection, ends, mark: by_marks.then_some(0) })
     }
 
     /// Returns what ends the transfers of the first few.
@@ -81,13 +70,8 @@ impl<'a> Ranges<'a> {
         }
         let length = u32::try_from(part.len())?;
         let memory = part.address()?;
-        let transfer = bindings::vrnic_transfer {
-            memory,
-            length,
-            time_limit_ms,
-            write,
-            counted: self.counted,
-        };
+        let transfer =
+            bindings::vrnic_transfer { memory, length, time_limit_ms, write, counted: false };
         let qp = self.connection.as_raw();
         // SAFETY: the connection keeps its queue pair; the struct is valid.
         to_result(unsafe { bindings::vrnic_range_arm(qp, end.number, &transfer) })

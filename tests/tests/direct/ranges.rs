@@ -62,12 +62,7 @@ impl<'a> Server<'a> {
 
     /// Asks for [`BYTES`]. Returns what the client says of them.
     fn ask(&self, parameters: &str) -> Result<String> {
-        self.ask_bytes(BYTES, parameters)
-    }
-
-    /// Asks for so many.
-    fn ask_bytes(&self, bytes: u32, parameters: &str) -> Result<String> {
-        let call = self.call(&format!("bytes={bytes} chunk={CHUNK} {parameters}"))?;
+        let call = self.call(&format!("bytes={BYTES} chunk={CHUNK} {parameters}"))?;
         let ask = format!(
             "dmesg -C; {call}; r=$?; dmesg | grep kdirect; [ $r = 0 ] && rmmod vrnic_kdirect"
         );
@@ -87,19 +82,15 @@ impl<'a> Server<'a> {
     /// Checks that the disk has the data that a peer got or gave, by its CRC and length, which gzip
     /// tells.
     fn disk_has(&self, crc: u32) -> Result<()> {
-        self.disk_has_bytes(BYTES, crc)
-    }
-
-    fn disk_has_bytes(&self, bytes: u32, crc: u32) -> Result<()> {
         let sum = format!(
             "dd if={DISK} bs={RANGE} skip={FIRST} count={} iflag=direct 2>/dev/null | \
              gzip -1 | tail -c 8 | od -An -tu4",
-            bytes / RANGE
+            BYTES / RANGE
         );
         let text = self.pair.a.check(&sum, LONG)?;
         let (found, length) = text.trim().split_once(char::is_whitespace).context(text.clone())?;
         let there: (u32, u32) = (found.parse()?, length.trim().parse()?);
-        ensure!(there == (crc, bytes), "the peer has data with the CRC {crc}; the disk: {there:?}");
+        ensure!(there == (crc, BYTES), "the peer has data with the CRC {crc}; the disk: {there:?}");
         Ok(())
     }
 
@@ -150,13 +141,8 @@ fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Result<u32> {
     ensure!(pages < each / 2, "the server's kernel allocated {pages} pages");
     let grown = [after[0] - before.0[0], after[1] - before.0[1]];
     ensure!(grown == [each, each], "TRANSFERs, and {moved}: {grown:?}, and not {each}");
-    crc_of(&text, BYTES)
-}
-
-/// Returns the CRC that a client tells of so many bytes.
-fn crc_of(text: &str, bytes: u32) -> Result<u32> {
-    let said = format!("{bytes} bytes with the CRC ");
-    let (_, rest) = text.split_once(&said).with_context(|| text.to_owned())?;
+    let said = format!("{BYTES} bytes with the CRC ");
+    let (_, rest) = text.split_once(&said).with_context(|| text.clone())?;
     Ok(rest.split_whitespace().next().context("a CRC")?.parse()?)
 }
 
@@ -216,48 +202,6 @@ pub(super) fn marked(pair: &mut Pair) -> Result<()> {
         }
     }
     server.ask("")?;
-    server.unload()
-}
-
-/// Bytes that go through the window, 8 at a time.
-const THROUGH_WINDOW: u32 = 64 << 10;
-
-/// The disk's controller stores blocks in the window itself, and reads them there: the adapter
-/// counts them and goes on by itself. Nothing rings RANGE_DONE. A client that asks for more, and a
-/// disk that fails in the middle, are as with mapped transfers.
-pub(super) fn counted(pair: &mut Pair) -> Result<()> {
-    let server = Server::load_with(pair, "counted=1")?;
-    let each = u64::from(THROUGH_WINDOW / RANGE);
-    for (parameters, moved) in [("write=1", "rx_read_requests"), ("", "rx_write_requests")] {
-        let before = [counter(&pair.a, "transfer_wqes")?, counter(&pair.b, moved)?];
-        let text = server.ask_bytes(THROUGH_WINDOW, parameters)?;
-        let after = [counter(&pair.a, "transfer_wqes")?, counter(&pair.b, moved)?];
-        ensure!(
-            [after[0] - before[0], after[1] - before[1]] == [each, each],
-            "{before:?} {after:?}"
-        );
-        let crc = crc_of(&text, THROUGH_WINDOW)?;
-        server.disk_has_bytes(THROUGH_WINDOW, crc)?;
-    }
-    let left = number(&pair.a, "available")?;
-    ensure!(left == MEMORY - u64::from(CHUNK) || left == MEMORY, "{left} bytes are left");
-    pair.a.check("dmesg -C", SHORT)?;
-    let sector = BAD_SECTOR - CHUNK / 512 / 2;
-    for write in [0, 1] {
-        pair.a.check("dmesg -C", SHORT)?;
-        let asked =
-            format!("sector={sector} bytes={CHUNK} chunk={CHUNK} limit_ms=60000 write={write}");
-        let [client, log] = server.fail(&asked)?;
-        // A controller that cannot write a block has read all of the window before.
-        let words = match write {
-            0 => [status(6), cause(15)],
-            _ => ["refused a write".to_owned(), "ENODATA".to_owned()],
-        };
-        for word in words {
-            ensure!(log.contains(&word), "no '{word}' in\n{log}");
-        }
-        ensure!(client.contains("ECONNRESET"), "{client}");
-    }
     server.unload()
 }
 
