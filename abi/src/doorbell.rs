@@ -17,6 +17,12 @@ pub const SRQ_FREED: u32 = offset_of!(SrqSlot, freed) as u32;
 /// Offset in a slot of [`CqSlot::seen`].
 pub const CQ_SEEN: u32 = offset_of!(CqSlot, seen) as u32;
 
+/// Returns the offset in a QP's slot of one of its words for marks.
+#[must_use]
+pub const fn mark_offset(word: u32) -> u32 {
+    size_of::<QpSlot>() as u32 + 4 * word
+}
+
 /// A 32-bit word of BAR2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarWord32(u64);
@@ -158,13 +164,6 @@ impl Doorbell {
         self.offset
     }
 
-    /// Returns the range of the words with a queue's indices, and the arm request of a CQ.
-    #[inline]
-    #[must_use]
-    pub const fn indices(self) -> BarRange {
-        BarRange { start: self.offset, len: size_of::<QpSlot>() as u64 }
-    }
-
     /// Returns the range of the whole slot.
     #[inline]
     #[must_use]
@@ -177,7 +176,7 @@ impl Doorbell {
     #[inline]
     #[must_use]
     pub const fn mark(self, word: u32) -> BarWord32 {
-        self.word32(size_of::<QpSlot>() as u32 + 4 * word)
+        self.word32(mark_offset(word))
     }
 
     /// Returns the address of [`QpSlot::sq_pi`].

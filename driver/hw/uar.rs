@@ -4,12 +4,10 @@
 
 use abi::{
     SlotIndex, UarIndex,
-    doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm},
+    doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset},
     pci::BAR_UAR,
     regs::KICK,
-    uar::{
-        ARMED_OFFSET, HEARTBEAT_OFFSET, LIFE_OFFSET, QpSlot, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN,
-    },
+    uar::{ARMED_OFFSET, HEARTBEAT_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN},
 };
 use kernel::{
     device::Bound,
@@ -80,7 +78,7 @@ impl Doorbells {
     /// The transfer of this mark has ended. The word must be below [`abi::direct::MARKS`].
     pub(crate) fn mark(&self, slot: SlotIndex, word: u32, mark: u32) {
         // CAST: inside a slot.
-        let at = size_of::<QpSlot>() + 4 * word as usize;
+        let at = mark_offset(word) as usize;
         self.with_slot(slot, |bar, offset| {
             bar.try_write32(mark, offset + at)?;
             self.ring(bar, slot)

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::direct::MARKS;
-use abi::doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm};
-use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, QpSlot, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
+use abi::doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset};
+use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use abi::{SlotIndex, UarIndex};
 
 use crate::heap::Shared;
@@ -151,8 +151,8 @@ pub struct QpDoorbell {
     bell: Bell,
     sends: Word32,
     recvs: Word32,
-    /// Offset in the UAR of the words for marks.
-    marks: u32,
+    /// Offset of the slot in the UAR.
+    at: u32,
 }
 
 impl QpDoorbell {
@@ -164,13 +164,12 @@ impl QpDoorbell {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         let (sends, recvs) = (word(0)?, word(RQ_PI)?);
-        // CAST: a small number.
-        Ok(Self { bell, sends, recvs, marks: at + size_of::<QpSlot>() as u32 })
+        Ok(Self { bell, sends, recvs, at })
     }
 
     /// Stores a mark in one of its words. Returns `None` if there is no such word.
     pub(crate) fn mark(&self, word: u32, mark: u32) -> Option<()> {
-        let at = (word < MARKS).then(|| self.marks + 4 * word)?;
+        let at = (word < MARKS).then(|| self.at + mark_offset(word))?;
         Word32::new(&self.bell.uar.memory, at)?.store(mark, Ordering::Release);
         self.bell.ring();
         Some(())
