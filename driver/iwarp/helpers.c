@@ -4,6 +4,7 @@
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <net/flow.h>
+#include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/tcp.h>
 
@@ -82,6 +83,28 @@ static bool iwarp_is_wildcard(const struct sockaddr_storage *address)
 	return ((const struct sockaddr_in *)address)->sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
+/*
+ * Binds a socket that connects. The connection manager has chosen the port without asking TCP,
+ * where another socket may have it. TCP then chooses a port, unless the program must have named
+ * this one, which it has if the system hands out others.
+ */
+static int iwarp_bind_to_connect(struct socket *sock, const struct sockaddr_storage *local)
+{
+	struct sockaddr_storage address = *local;
+	/* This is where IPv6 has its port, too. */
+	__be16 *port = &((struct sockaddr_in *)&address)->sin_port;
+	int err, low, high;
+
+	static_assert(offsetof(struct sockaddr_in, sin_port) ==
+		      offsetof(struct sockaddr_in6, sin6_port));
+	err = kernel_bind(sock, (void *)&address, iwarp_address_length(&address));
+	inet_get_local_port_range(sock_net(sock->sk), &low, &high);
+	if (err != -EADDRINUSE || ntohs(*port) < low || ntohs(*port) > high)
+		return err;
+	*port = 0;
+	return kernel_bind(sock, (void *)&address, iwarp_address_length(&address));
+}
+
 struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 					  const struct sockaddr_storage *local,
 					  const struct sockaddr_storage *remote, int tos)
@@ -93,7 +116,7 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 		return s;
 	if (tos >= 0 && local->ss_family == AF_INET)
 		ip_sock_set_tos(s->sock->sk, tos);
-	err = kernel_bind(s->sock, (void *)local, iwarp_address_length(local));
+	err = iwarp_bind_to_connect(s->sock, local);
 	if (!err)
 		err = kernel_connect(s->sock, (void *)remote, iwarp_address_length(remote),
 				     O_NONBLOCK);

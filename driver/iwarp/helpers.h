@@ -48,7 +48,8 @@ struct iwarp_snapshot {
 
 /*
  * Begins to connect, in the network namespace of netdev. tos is the type of service, or negative
- * for the usual one.
+ * for the usual one. If TCP has another socket at the local port, and the port is one that the
+ * system hands out, the connection gets another port.
  */
 struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 					  const struct sockaddr_storage *local,

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Case::new("rping_to_oneself", oneself),
         Case::new("connection_refused", refused),
         Case::new("20_connections_in_turn", in_turn),
+        Case::new("ports_that_tcp_has", ports_in_use),
         Case::new("perftest_send", |pair| measured(pair, "ib_send_lat -R -n 200")),
         Case::new("perftest_write", |pair| measured(pair, "ib_write_bw -R -n 200")),
         Case::new("perftest_read", |pair| measured(pair, "ib_read_bw -R -n 200")),
@@ -132,6 +133,21 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
         empty(guest)?;
     }
     Ok(())
+}
+
+/// The connection manager chooses ports without asking TCP. Clients connect although TCP has half
+/// of the ports that are handed out.
+fn ports_in_use(pair: &mut Pair) -> Result<()> {
+    const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+    let usual = pair.a.check(&format!("cat {RANGE}"), SHORT)?;
+    let taken =
+        "for p in $(seq 40000 40015); do vrnic-verify serve --listen 0.0.0.0:$p & done; wait";
+    let taken = pair.a.agent().start(taken)?;
+    settles(&pair.a, "[ $(ss -Hlnt | grep -c ':400[01]') = 16 ]", 20)?;
+    pair.a.check(&format!("echo 40000 40031 > {RANGE}"), SHORT)?;
+    in_turn(pair)?;
+    pair.a.check(&format!("echo {} > {RANGE}", usual.trim()), SHORT)?;
+    stop(taken).map(drop)
 }
 
 /// Guests of one daemon exchange messages by a copy: rules that hit

@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for librdmacm, in milliseconds.
 const PATIENCE_MS: i32 = 30_000;
 
+/// Ports that are tried before a listener fails.
+const TRIES: usize = 8;
+
 /// The demands of one end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
@@ -86,8 +89,15 @@ struct Event {
 }
 
 impl Listener {
-    /// Listens at all addresses, on a port that the kernel chooses.
+    /// Listens at all addresses, on a port that the kernel chooses. On a device of iWARP that can
+    /// be a port that TCP has in use, because the kernel chooses without asking TCP.
     pub fn new() -> io::Result<Self> {
+        for _ in 0..TRIES {
+            match Self::at(0, 1) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                made => return made,
+            }
+        }
         Self::at(0, 1)
     }
 
