@@ -182,6 +182,9 @@ pub trait Interrupts {
     fn wake(&self, worker: usize);
 }
 
+/// Nanoseconds in a millisecond.
+pub const MS: u64 = 1_000_000;
+
 /// The clock.
 pub trait Clock {
     /// Returns monotonic time in nanoseconds.

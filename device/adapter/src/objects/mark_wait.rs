@@ -6,11 +6,9 @@ use parking_lot::Mutex;
 use vrnic_abi::Qpn;
 use vrnic_abi::direct::{Await, MARK_FAILED};
 
+use crate::host::MS;
 use crate::memory::tpt::Denied;
 use crate::objects::range::Taken;
-
-/// Nanoseconds in a millisecond.
-const MS: u64 = 1_000_000;
 
 /// The AWAIT of a QP that waits. Only a thread with the QP's requester changes it.
 #[derive(Debug, Default)]

@@ -9,11 +9,8 @@ use vrnic_abi::qp::Type;
 
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
-use crate::host::{HeldMemory, Host, Lane};
+use crate::host::{HeldMemory, Host, Lane, MS};
 use crate::objects::range::Transfer;
-
-/// Nanoseconds in a millisecond.
-const MS: u64 = 1_000_000;
 
 pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Outcome<()> {
     let ArmRange { memory, range, qpn, length, time_limit_ms, .. } = *params;
