@@ -58,7 +58,7 @@ pub const MARKS: u32 = (SLOT_LEN - size_of::<QpSlot>() as u32) / 4;
 /// This bit of a word says that the transfer of the mark in the other bits has failed.
 pub const MARK_FAILED: u32 = 1 << 31;
 
-/// What an AWAIT waits for.
+/// The condition that an AWAIT waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Await {
     /// The number of the word, below [`MARKS`].

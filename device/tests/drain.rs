@@ -18,7 +18,7 @@ use vrnic_testdriver::wr::Wr;
 
 /// Length of a message.
 const LEN: usize = 5000;
-/// What the driver is told.
+/// The events that the driver is told.
 const STOPPED: (Kind, u32) = (Kind::DeviceFatal, FatalCode::Stopped as u32);
 
 /// Starts a daemon. Its first guest has a SEND that has begun, for which the second has no receive.

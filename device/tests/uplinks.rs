@@ -192,7 +192,7 @@ fn malformed_frames_are_dropped_and_counted() {
     daemon.check();
 }
 
-/// What the log says of a lie, and the peer that tells it.
+/// The message of the log about a lie, and the peer that tells it.
 type Lie = (&'static str, fn(&mut Peer));
 
 /// Each lie in the shared memory ends the trunk, and harms nothing else.

@@ -17,7 +17,7 @@ use super::{background::Background, cm::Id};
 /// Milliseconds between two checks for a reason to stop.
 const LOOK_MS: u32 = 100;
 
-/// What a server does for its callers.
+/// The work of a server for its callers.
 pub trait Service: Send + Sync + 'static {
     /// Serves a caller until its connection ends, or soon after `stopping` has become true.
     ///

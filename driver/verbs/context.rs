@@ -20,7 +20,7 @@ pub(crate) struct Context {
     pub(super) id: ContextId,
     /// Its doorbell pages.
     pub(super) uars: Arc<UarSet>,
-    /// What the process was told, for others that import the context.
+    /// The answer that the process was given, for others that import the context.
     answer: ContextResp,
 }
 

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 
 use super::{Ctx, qp::Qp};
 
-/// What a range is armed with.
+/// The parameters that a range is armed with.
 pub(crate) struct Transfer {
     /// The bus address of the first byte in packet memory.
     pub(crate) memory: GuestAddr,

@@ -1,4 +1,4 @@
-//! What a guest boots from.
+//! The kernel and the disk that a guest boots from.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a connection of the server has: its ranges or marks, packet memory and requests.
+//! The objects of one connection of the server: its ranges or marks, packet memory and requests.
 
 use kernel::{
     page::PAGE_SIZE,

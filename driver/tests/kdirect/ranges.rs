@@ -17,7 +17,7 @@ const LOOK: Delta = Delta::from_micros(100);
 /// The longest time from the end of a READ to the beginning of the TRANSFER behind it.
 const PATIENCE: Delta = Delta::from_secs(5);
 
-/// What ends a transfer.
+/// The event that ends a transfer.
 pub(crate) type End = bindings::kdirect_end;
 
 /// Ranges of a connection, which belong to it until they are put or the connection is dropped; or

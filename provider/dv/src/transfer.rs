@@ -37,7 +37,7 @@ bitflags! {
     }
 }
 
-/// What a range is armed with.
+/// The parameters that a range is armed with.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Transfer {

@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     port: u16,
 }
 
-/// What the server has.
+/// The objects of the server.
 struct Server {
     common: Common,
     kept: Vec<(Connection, Option<Qp>)>,

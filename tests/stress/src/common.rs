@@ -1,4 +1,4 @@
-//! What queue pairs of iWARP need that are connected by the connection manager.
+//! Settings of queue pairs of iWARP that are connected by the connection manager.
 
 use std::io;
 

@@ -18,7 +18,7 @@ struct Action {
     runs: Runs,
 }
 
-/// What a job can give to the action.
+/// The inputs of the action that a job can set.
 #[derive(Deserialize)]
 struct Input {
     default: Option<String>,

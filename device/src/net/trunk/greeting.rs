@@ -19,7 +19,7 @@ pub const HELLO: &[u8] = b"vrnic trunk 2\n";
 /// Most descriptors that are taken from one message; the kernel closes further ones.
 const ROOM: usize = 4;
 
-/// What has come.
+/// A message of the greeting, as it arrives.
 #[derive(Debug)]
 pub enum Greeting {
     /// The greeting, with the peer's memory.

@@ -24,7 +24,7 @@ pub const PREFIX: u64 = 8;
 /// wakes the other one for each frame.
 const ROOM: u64 = CAPACITY / 2;
 
-/// What a peer has written that cannot be.
+/// A word of the peer in the shared memory that cannot be true.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Lie {
     /// Its position runs backwards, or ahead of what is possible.
@@ -43,7 +43,7 @@ pub enum Lie {
     Lost,
 }
 
-/// What the receiver finds.
+/// The next entry of a ring, as its receiver finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The bytes of a frame.

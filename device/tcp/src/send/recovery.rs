@@ -47,7 +47,7 @@ pub(super) struct Fast {
     pub(super) window: u64,
 }
 
-/// What an acknowledgement has changed.
+/// The changes that an acknowledgement has made.
 #[derive(Default)]
 struct News {
     bytes: u64,

@@ -59,7 +59,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What is stored leaves when the range is done, and what a READ has brought is loaded.
+/// Data that were stored leave when the range is done, and data that a READ has brought are loaded.
 fn by_range(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (packet, far) = (Packet::new(&a)?, b.region(LEN.into(), 0)?);
@@ -119,7 +119,7 @@ fn by_marks(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// What the functions refuse, and a transfer that has failed.
+/// Calls that the functions refuse, and a transfer that has failed.
 fn refused(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (packet, far) = (Packet::new(&a)?, b.region(LEN.into(), 0)?);

@@ -74,7 +74,7 @@ pub struct Streaming {
     pub rests: bool,
     /// The time at which the buffers are given back, if the connection has no work.
     idle_at: Option<u64>,
-    /// What the outstanding work requests may take of the memory for connections.
+    /// The share of the memory for connections that the outstanding work requests may take.
     share: Share,
     /// The time of the next probe of a peer that accepts no copied message, if it has refused one.
     probe_at: Option<u64>,
