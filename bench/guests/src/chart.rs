@@ -84,6 +84,7 @@ fn colour(device: Device) -> &'static str {
     match device {
         Device::Vrnic | Device::Iwarp => "#0072b2",
         Device::Rxe => "#d55e00",
+        Device::Mixed => "#009e73",
         Device::Siw => "#9b5ba5",
     }
 }

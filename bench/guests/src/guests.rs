@@ -24,6 +24,10 @@ const SOFTWARE_PATIENCE: Duration = Duration::from_secs(45);
 const TOO_SHORT: Duration = Duration::from_secs(5);
 /// Exit code of what was ended for its time, as of timeout(1).
 const TIMED_OUT: i32 = 124;
+/// Loads our driver.
+const INSERT: &str = "[ -e /sys/module/vrnic ] || insmod /vrnic/vrnic.ko";
+/// Unloads it.
+const UNLOAD: &str = "[ ! -e /sys/module/vrnic ] || rmmod vrnic";
 /// For a command that only configures something, on a loaded machine.
 const SHORT: Duration = Duration::from_secs(60);
 
@@ -73,7 +77,12 @@ pub(crate) fn measure(
     effort: Effort,
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    both(pair, &add(device))?;
+    if device == Device::Mixed {
+        pair.a.check(&add(Device::Iwarp), SHORT)?;
+        pair.b.check(&format!("{UNLOAD}\n{}", add(Device::Siw)), SHORT)?;
+    } else {
+        both(pair, &add(device))?;
+    }
     let first = results.relay.is_empty();
     if first {
         results.relay = host::relays();
@@ -173,13 +182,14 @@ fn both(pair: &Pair, script: &str) -> anyhow::Result<()> {
 fn add(device: Device) -> String {
     let name = device.ibdev();
     let make = match device {
-        // The pair was booted with it.
-        Device::Vrnic | Device::Iwarp => String::new(),
+        // The pair was booted with it; another one may have been measured since.
+        Device::Vrnic | Device::Iwarp => INSERT.to_owned(),
         Device::Rxe => {
             format!("modprobe -a rdma_ucm rdma_rxe && rdma link add {name} type rxe netdev eth0")
         }
-        Device::Siw => format!(
-            "modprobe -a rdma_ucm && insmod {SIW_MODULE} && rdma link add {name} type siw netdev eth0"
+        Device::Siw | Device::Mixed => format!(
+            "modprobe -a rdma_ucm\n[ -e /sys/module/siw ] || insmod {SIW_MODULE}\n\
+             rdma link add {name} type siw netdev eth0"
         ),
     };
     let gid = if device.is_iwarp() { "" } else { "0000:0000:0000:0000:0000:ffff" };
@@ -197,6 +207,9 @@ fn remove(device: Device) -> &'static str {
         Device::Vrnic | Device::Iwarp => "rmmod vrnic",
         Device::Rxe => "rdma link delete rxe0",
         Device::Siw => "rdma link delete siw0",
+        Device::Mixed => {
+            "if [ -e /sys/module/vrnic ]; then rmmod vrnic; else rdma link delete siw0; fi"
+        }
     }
 }
 

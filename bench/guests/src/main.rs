@@ -87,6 +87,13 @@ struct Args {
     siw: Option<PathBuf>,
 }
 
+impl Args {
+    /// Returns whether this is true of a device.
+    fn has(&self, is: impl Fn(Device) -> bool) -> bool {
+        self.devices.iter().any(|&device| is(device))
+    }
+}
+
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let results = measure(&args)?;
@@ -107,19 +114,37 @@ fn main() -> anyhow::Result<ExitCode> {
 fn measure(args: &Args) -> anyhow::Result<Results> {
     let deadline = Deadline::within(Duration::from_secs(args.limit));
     let effort = Effort { repeats: args.repeats, deadline };
-    let iwarp = args.devices.contains(&Device::Iwarp);
+    let iwarp = args.has(Device::has_iwarp_adapter);
     anyhow::ensure!(
         !(iwarp && args.devices.contains(&Device::Vrnic)),
-        "one run measures vrnic or vrnic-iwarp, not both"
+        "one run measures adapters with RoCE or with iWARP, not both"
     );
     let machine = Machine::look();
     let mut results = Results { wire: args.wire, iwarp, machine, ..Results::default() };
+    if args.has(Device::is_ours) {
+        daemon(args, &mut results)?;
+    }
+    step("booting two guests");
+    let pair = Pair::boot(options(args)?)?;
+    results.machine.guests(&pair)?;
+    let mut order = args.devices.clone();
+    order.sort_by_key(|device| device.place());
+    order.dedup();
+    for device in order {
+        step(format!("measuring {device}"));
+        guests::measure(&pair, device, &args.sizes, effort, &mut results)?;
+    }
+    Ok(results)
+}
+
+/// Measures the daemon without guests.
+fn daemon(args: &Args, results: &mut Results) -> anyhow::Result<()> {
     step("measuring the daemon without guests");
     let program = match &args.native {
         Some(program) => program.clone(),
         None => std::env::current_exe()?.with_file_name("vrnic-bench"),
     };
-    let parts: &[&str] = match (iwarp, args.wire) {
+    let parts: &[&str] = match (results.iwarp, args.wire) {
         (true, _) => &["--only", "iwarp,wire"],
         (false, true) => &["--only", "wire"],
         (false, false) => &[],
@@ -133,30 +158,22 @@ fn measure(args: &Args) -> anyhow::Result<Results> {
             text: format!("{error:#}"),
         }),
     }
-    step("booting two guests");
-    let pair = Pair::boot(options(args)?)?;
-    results.machine.guests(&pair)?;
-    // Ours is there from the boot, so it comes first whatever the order of the table.
-    let mut order = args.devices.clone();
-    order.sort_by_key(|&device| !device.is_ours());
-    order.dedup();
-    for device in order {
-        step(format!("measuring {device}"));
-        guests::measure(&pair, device, &args.sizes, effort, &mut results)?;
-    }
-    Ok(results)
+    Ok(())
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {
     let mut files = Vec::new();
-    if args.devices.contains(&Device::Siw) {
+    if args.has(Device::has_siw) {
         let module =
             args.siw.as_ref().context("measuring siw needs --siw FILE; scripts/bench passes it")?;
         let data = fs::read(module).with_context(|| format!("cannot read {}", module.display()))?;
         files.push((guests::SIW_MODULE.to_owned(), data));
     }
-    let module = args.devices.iter().any(|device| device.is_ours());
-    let iwarp = args.devices.contains(&Device::Iwarp);
+    let iwarp = args.has(Device::has_iwarp_adapter);
+    let module = iwarp || args.has(Device::is_ours);
     let personality = if iwarp { Transport::Iwarp } else { Transport::Roce };
-    Ok(Options { module, personality, files, apart: args.wire, ..Options::default() })
+    // siw asks for no CRCs, so its connections have them only if the adapter asks.
+    let mixed = args.devices.contains(&Device::Mixed);
+    let daemon = if mixed { vec!["--mpa-crc".to_owned(), "asked".to_owned()] } else { Vec::new() };
+    Ok(Options { module, personality, files, daemon, apart: args.wire, ..Options::default() })
 }

@@ -9,7 +9,7 @@ use crate::results::{Failure, Results};
 /// Everything that was measured on `devices` with messages of `sizes` bytes. With `charts` the page
 /// shows those of [`crate::chart`], which are to lie beside it.
 pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], charts: bool) -> String {
-    let mut text = introduction(results);
+    let mut text = introduction(results, devices);
     text += &reached(&goals(results));
     if let Some(native) = &results.native {
         // The ratios stand among the goals.
@@ -48,7 +48,8 @@ processors do. A third thread carries each word from one to the other; there is 
 the median of half a round trip, for each way in which the third thread may wait. On a machine with fewer than three
 free processors *spin* measures the scheduler: the three spinning threads wait for each other's time slices.";
 
-fn introduction(results: &Results) -> String {
+fn introduction(results: &Results, devices: &[Device]) -> String {
+    let names: Vec<_> = devices.iter().map(ToString::to_string).collect();
     let machine = &results.machine;
     let mut text = format!(
         "# Benchmarks\n\n\
@@ -57,9 +58,9 @@ fn introduction(results: &Results) -> String {
          - Machine: {} ({} processors), Linux {}, load average {} at the start.\n\
          - Guests: two, each with one processor, Linux {}, under {}.\n",
         match (results.iwarp, results.wire) {
-            (true, _) => " --devices vrnic-iwarp,siw",
-            (false, true) => " --wire",
-            (false, false) => "",
+            (true, _) => format!(" --devices {}", names.join(",")),
+            (false, true) => " --wire".to_owned(),
+            (false, false) => String::new(),
         },
         machine.processor,
         machine.processors,

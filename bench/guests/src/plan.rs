@@ -23,6 +23,10 @@ pub(crate) enum Device {
     Rxe,
     /// The kernel's software iWARP.
     Siw,
+    /// Our adapter with iWARP in the client's guest, and the kernel's software iWARP in the
+    /// server's.
+    #[value(name = "vrnic-to-siw")]
+    Mixed,
 }
 
 /// An RDMA operation.
@@ -48,22 +52,41 @@ pub(crate) const SIZES: [u64; 9] =
 pub(crate) const LATENCY_BYTES: u64 = 8;
 
 impl Device {
-    /// Returns whether it is our adapter.
+    /// Returns whether it is our adapter in both guests.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Self::Vrnic | Self::Iwarp)
     }
 
-    /// Returns whether it speaks iWARP, whose connections are made by the connection manager alone.
-    pub(crate) fn is_iwarp(self) -> bool {
-        matches!(self, Self::Iwarp | Self::Siw)
+    /// Returns whether an adapter of the guests has iWARP.
+    pub(crate) fn has_iwarp_adapter(self) -> bool {
+        matches!(self, Self::Iwarp | Self::Mixed)
     }
 
-    /// Returns its name in the guests.
+    /// Returns whether siw is in a guest.
+    pub(crate) fn has_siw(self) -> bool {
+        matches!(self, Self::Siw | Self::Mixed)
+    }
+
+    /// Returns its place in a run: the adapters are there from the boot.
+    pub(crate) fn place(self) -> u8 {
+        match self {
+            Self::Vrnic | Self::Iwarp => 0,
+            Self::Mixed => 1,
+            Self::Rxe | Self::Siw => 2,
+        }
+    }
+
+    /// Returns whether it speaks iWARP, whose connections are made by the connection manager alone.
+    pub(crate) fn is_iwarp(self) -> bool {
+        matches!(self, Self::Iwarp | Self::Siw | Self::Mixed)
+    }
+
+    /// Returns its name in the server's guest.
     pub(crate) fn ibdev(self) -> &'static str {
         match self {
             Self::Vrnic | Self::Iwarp => "vrnic0",
             Self::Rxe => "rxe0",
-            Self::Siw => "siw0",
+            Self::Siw | Self::Mixed => "siw0",
         }
     }
 
@@ -76,7 +99,7 @@ impl Device {
         };
         let messages = match (self, operation) {
             // iWARP ends a connection whose send finds no receive; perftest posts 512 in advance.
-            (Self::Siw, Operation::Send) => self.messages(bytes).min(500),
+            (Self::Siw | Self::Mixed, Operation::Send) => self.messages(bytes).min(500),
             _ => self.messages(bytes),
         };
         self.case(tool, bytes, messages)
@@ -95,7 +118,11 @@ impl Device {
 
     fn case(self, tool: &'static str, bytes: u64, count: u64) -> Case {
         let manager = if self.is_iwarp() { " -R" } else { "" };
-        let options = format!("-d {} -s {bytes} -n {count}{manager}", self.ibdev());
+        let options = match self {
+            // The names of the devices differ; the address finds them.
+            Self::Mixed => format!("-s {bytes} -n {count}{manager}"),
+            _ => format!("-d {} -s {bytes} -n {count}{manager}", self.ibdev()),
+        };
         Case { tool, options: options.into() }
     }
 
@@ -107,6 +134,7 @@ impl Device {
             Self::Vrnic | Self::Iwarp => (16 << 30, 500_000),
             Self::Rxe => (8 << 20, 5000),
             Self::Siw => (8 << 20, 50_000),
+            Self::Mixed => (32 << 20, 50_000),
         };
         (volume / bytes.max(1)).clamp(5, most)
     }
@@ -119,6 +147,7 @@ impl fmt::Display for Device {
             Self::Iwarp => "vrnic-iwarp",
             Self::Rxe => "rxe",
             Self::Siw => "siw",
+            Self::Mixed => "vrnic-to-siw",
         })
     }
 }
@@ -152,6 +181,8 @@ mod tests {
         assert_eq!((case.tool, &*case.options), ("ib_read_bw", "-d siw0 -s 8388608 -n 5 -R"));
         let case = Device::Vrnic.bandwidth(Operation::Write, 64 << 10);
         assert_eq!((case.tool, &*case.options), ("ib_write_bw", "-d vrnic0 -s 65536 -n 262144"));
+        let case = Device::Mixed.bandwidth(Operation::Send, 64 << 10);
+        assert_eq!((case.tool, &*case.options), ("ib_send_bw", "-s 65536 -n 500 -R"));
     }
 
     #[test]
