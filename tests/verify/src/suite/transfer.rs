@@ -2,7 +2,10 @@
 //! bytes of device memory itself, and tells the end by its range or by a mark. Other devices fail
 //! these cases.
 
-use anyhow::{Result, ensure};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
 use vrnic_verbs::model::{Op, Sge, Status, access};
 use vrnic_verbs::prng::generate;
@@ -70,7 +73,7 @@ fn by_range(env: &Env) -> Result<()> {
         agent.post_transfer(range, 1)?;
         packet.post(Op::Write, 2, &far)?;
         packet.fill(seed)?;
-        ensure!(agent.query_range(range)? == (0, 1, 0, 0), "the range is not open");
+        opens(&a, range)?;
         agent.range_done(range)?;
         a.expect_sent(1, Status::Success)?;
         a.expect_sent(2, Status::Success)?;
@@ -80,12 +83,24 @@ fn by_range(env: &Env) -> Result<()> {
         packet.post(Op::Read, 3, &far)?;
         agent.post_transfer(range, 4)?;
         a.expect_sent(3, Status::Success)?;
-        while agent.query_range(range)?.1 == 0 {}
+        opens(&a, range)?;
         packet.check(seed + 10)?;
         agent.range_done(range)?;
         a.expect_sent(4, Status::Success)?;
     }
     Ok(agent.free_range(range)?)
+}
+
+/// Waits for some seconds until the adapter has begun the transfer of a range.
+fn opens(side: &Side, range: u32) -> Result<()> {
+    for _ in 0..500 {
+        match side.end.agent.query_range(range)? {
+            (0, 1, 0, 0) => return Ok(()),
+            (0, 0, 0, 0) => sleep(Duration::from_millis(10)),
+            other => bail!("the range has the state {other:?}"),
+        }
+    }
+    bail!("the range does not open")
 }
 
 /// The same by marks, which may come before their AWAIT.
