@@ -1,6 +1,7 @@
 //! Operations of RFC 7306 on a peer that does not know them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,6 +16,9 @@ use vrnic_verbs::qp::Qp;
 
 /// Time in which a request has an outcome.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time in which a server has noted that a connection is established, which it does after its
+/// reply. The kernel of siw does not survive it if the connection fails before.
+const NOTED: Duration = Duration::from_secs(1);
 /// The operations.
 const OPERATIONS: [Op; 3] = [Op::FetchAdd, Op::CmpSwp, Op::WriteImm];
 
@@ -35,6 +39,7 @@ pub(crate) fn run(options: &Unknown) -> Result<()> {
     let common = Common::new()?;
     let begin = |_| connected(&common, to);
     let ends = OPERATIONS.iter().map(begin).collect::<Result<Vec<_>>>()?;
+    sleep(NOTED);
     for (op, (qp, connection)) in OPERATIONS.into_iter().zip(ends) {
         one(&common, &qp, op).with_context(|| op.name())?;
         let news = connection.news(PATIENCE)?;
