@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use vrnic_tests::script::{run, said, top};
+use vrnic_tests::script::{run, said, top, with_figures};
 
 /// A composite action.
 #[derive(Deserialize)]
@@ -100,15 +100,13 @@ pub(crate) fn perftest() -> Result<()> {
     fs::create_dir(work.path().join("mine"))?;
     let script = "ib_write_bw -n 100 $VRNIC_PEER | tee $VRNIC_OUTPUT/table\n";
     fs::write(work.path().join("mine/a test.sh"), script)?;
-    let ran = act(
-        work.path(),
-        &[
-            ("command", "sh 'a test.sh' && test \"$(uname -n)\" = a"),
-            ("peer", "ib_write_bw -n 100"),
-            ("copy", "mine"),
-            ("memory", "512M"),
-        ],
-    )?;
+    let given = [
+        ("command", "sh 'a test.sh' && test \"$(uname -n)\" = a"),
+        ("peer", "ib_write_bw -n 100"),
+        ("copy", "mine"),
+        ("memory", "512M"),
+    ];
+    let ran = with_figures(|| act(work.path(), &given))?;
     ensure!(ran.status.success(), "{}", said(&ran));
     let table = fs::read_to_string(work.path().join("vrnic-output/a/table"))?;
     ensure!(table.contains("BW average") && table.contains(" 65536 "), "no table: {table}");

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
-use vrnic_tests::script::{self, run, said, top};
+use vrnic_tests::script::{self, run, said, top, with_figures};
 
 fn main() -> ExitCode {
     script::main(vec![
@@ -47,7 +47,8 @@ fn perftest() -> Result<()> {
     let (from, to) = (copied.to_string_lossy(), kept.to_string_lossy());
     let options =
         ["--memory", "512M", "--copy", &from, "--output", &to, "--peer", "ib_write_bw -n 100"];
-    let ran = lab(&[&options[..], &["--", "sh", "measure.sh", "-n 100"]].concat())?;
+    let options = [&options[..], &["--", "sh", "measure.sh", "-n 100"]].concat();
+    let ran = with_figures(|| lab(&options))?;
     ensure!(ran.status.success(), "{}", said(&ran));
     let table = fs::read_to_string(kept.join("a/table"))?;
     ensure!(table.contains("BW average") && table.contains(" 65536 "), "no table: {table}");
