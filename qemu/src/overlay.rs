@@ -155,7 +155,7 @@ pub fn write_initramfs(
         overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
         // For programs that use its direct verbs.
         overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
-        for program in ["vrnicdv_command", "vrnic_import", "vrnic_transfer"] {
+        for program in ["vrnicdv_command", "vrnic_import", "vrnic_renumber", "vrnic_transfer"] {
             let file = paths.build.join(program);
             if file.exists() {
                 overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;

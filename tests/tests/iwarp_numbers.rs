@@ -13,8 +13,20 @@ fn main() -> ExitCode {
     let daemon = ["--limit", "qp=3"].map(str::to_owned).to_vec();
     let personality = Transport::Iwarp;
     let options = Options { personality, cpus: 2, daemon, ..Options::default() };
-    let case = Case::new("numbers_of_queue_pairs_are_used_again_at_once", |pair| again(pair));
-    harness::main(options, vec![case])
+    let cases = vec![
+        Case::new("numbers_of_queue_pairs_are_used_again_at_once", |pair| again(pair)),
+        Case::new("ranges_of_queue_pairs_with_such_numbers", |pair| ranges(pair)),
+    ];
+    harness::main(options, cases)
+}
+
+/// The end of a queue pair does not take the range of another one that has got its number.
+fn ranges(pair: &Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    let said = pair.a.check("exec vrnic_renumber 20", LONG)?;
+    eprintln!("{}", said.trim());
+    ensure!(said.starts_with("ok "), "{said}");
+    before.unchanged_within(pair, &pair.a, SHORT).context("something is left")
 }
 
 /// The end of a queue pair does not end the connection of another one that has got its number.
