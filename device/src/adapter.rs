@@ -273,6 +273,15 @@ impl AdapterDevice {
         Self { hosted, adapter, config: ConfigSpace::new(), msix_table: table }
     }
 
+    /// Resets the adapter, and takes all memory from it.
+    fn stop(&self) {
+        // The QPs are reset first, so that requests of a peer find no QP instead of a QP without
+        // memory.
+        self.hosted.reset();
+        self.set_bus_master(false);
+        self.adapter.host().place_device_memory(None);
+    }
+
     fn set_bus_master(&self, on: bool) {
         tracing::debug!(function = self.adapter.name(), on, "the guest switches bus mastering");
         self.adapter.host().dma.set_bus_master(on);
@@ -331,7 +340,8 @@ impl Device for AdapterDevice {
                         function = self.adapter.name(),
                         "the guest asks for a function level reset"
                     );
-                    self.reset();
+                    self.config.reset_function();
+                    self.stop();
                     return;
                 }
                 if let Some(bar) = effects.doorbells {
@@ -406,11 +416,7 @@ impl Device for AdapterDevice {
 
     fn reset(&mut self) {
         self.config.reset();
-        // The QPs are reset first, so that requests of a peer find no QP instead of a QP without
-        // memory.
-        self.hosted.reset();
-        self.set_bus_master(false);
-        self.adapter.host().place_device_memory(None);
+        self.stop();
     }
 
     fn disconnected(&mut self) {

@@ -221,7 +221,13 @@ fn remove(pair: &mut Pair) -> Result<()> {
 fn reset_idle(pair: &mut Pair) -> Result<()> {
     pair.a.check(&format!("rmmod vrnic; echo 1 > {PCI}/reset"), SHORT)?;
     load_module(&pair.a)?;
-    works(pair)
+    works(pair)?;
+    memory_has_its_address(pair)
+}
+
+/// Device memory is found by its bus address, which the kernel restores after a reset.
+fn memory_has_its_address(pair: &Pair) -> Result<()> {
+    pair.a.check("vrnic-verify run --only direct/transfer", LONG).map(drop)
 }
 
 /// The function is reset by sysfs while the driver runs it and a program moves data: the driver
@@ -238,7 +244,7 @@ fn reset_in_use(pair: &mut Pair) -> Result<()> {
         stop_all([client, server])?;
         works(pair)?;
     }
-    Ok(())
+    memory_has_its_address(pair)
 }
 
 /// Moves data with guest b, whose agent serves, by a's shell.

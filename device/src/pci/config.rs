@@ -23,6 +23,8 @@ const STATUS_CAP_LIST: u16 = 1 << 4;
 const REVISION_CLASS: u16 = 0x08;
 const CACHE_LINE_SIZE: u16 = 0x0c;
 const BAR_FIRST: u16 = 0x10;
+/// The register behind the BARs.
+const CARDBUS: u16 = 0x28;
 const SUBSYSTEM: u16 = 0x2c;
 const CAP_POINTER: u16 = 0x34;
 const INTERRUPT_LINE: u16 = 0x3c;
@@ -80,10 +82,19 @@ impl ConfigSpace {
         this
     }
 
-    /// Restores the state after power-on, as a function level reset does (PCI Express Base 5.0,
-    /// 6.6.2).
+    /// Restores the state after power-on.
     pub fn reset(&mut self) {
         *self = Self::new();
+    }
+
+    /// Does the same for a function level reset (PCI Express Base 5.0, 6.6.2), but keeps the BARs.
+    /// The guest reads the VMM's copies of them, which this reset does not change, and so a kernel
+    /// that restores the addresses finds nothing to write.
+    pub fn reset_function(&mut self) {
+        let mut bars = [0; (CARDBUS - BAR_FIRST) as usize];
+        self.read(BAR_FIRST.into(), &mut bars);
+        self.reset();
+        self.put(BAR_FIRST, &bars, &[]);
     }
 
     /// Returns whether the function may use DMA and interrupts.
@@ -214,8 +225,12 @@ mod tests {
         assert_eq!(place(config.write(4, &[0x06, 0])), None, "no change");
         assert_eq!(place(config.write(0x1c, &[0, 2, 0, 0])), Some(Some(2 << 40)));
         assert_eq!(place(config.write(4, &[0x04, 0])), Some(None));
-        config.reset();
+        config.reset_function();
         assert_eq!(config.doorbells(), None);
+        assert_eq!(place(config.write(4, &[0x02, 0])), Some(Some(2 << 40)), "it was kept");
+        config.reset();
+        config.write(4, &[0x02, 0]);
+        assert_eq!(config.doorbells(), Some(0));
     }
 
     #[test]
