@@ -41,6 +41,7 @@ mod srq;
 mod states;
 mod stream_ends;
 mod stream_gaps;
+mod stream_pair_ends;
 mod stream_pairs;
 mod stream_paths;
 mod streams;
