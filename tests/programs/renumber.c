@@ -40,10 +40,10 @@ static void *run(void *count)
 
 		need(range != NULL, "vrnicdv_alloc_range");
 		for (int look = 0; look < LOOKS; look++) {
-			expect(vrnicdv_query_range(range, &found), 0, "the own range");
+			expect(vrnicdv_query_range(range, &found), 0, "its range");
 			usleep(LOOK_US);
 		}
-		expect(vrnicdv_free_range(range), 0, "freeing the own range");
+		expect(vrnicdv_free_range(range), 0, "freeing its range");
 		expect(ibv_destroy_qp(qp), 0, "ibv_destroy_qp");
 		++*(long *)count;
 	}
