@@ -58,6 +58,15 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
+/// What the checksum of a segment covers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checksum {
+    /// The pseudo-header, the header and the data.
+    Whole,
+    /// The pseudo-header. Whoever cuts the segment computes the rest.
+    Pseudo,
+}
+
 /// An IP header, and the payload behind it.
 struct Packet<'a> {
     source: IpAddr,
@@ -74,6 +83,19 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// The reason for which a frame with TCP is dropped.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
+        Self::parse_as(bytes, Checksum::Whole)
+    }
+
+    /// Parses a frame as [`Self::parse`] does, but does not look at the checksum of the segment,
+    /// because it is not computed yet ([`build_joined`]).
+    ///
+    /// # Errors
+    /// The reason for which a frame with TCP is dropped.
+    pub fn parse_joined(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
+        Self::parse_as(bytes, Checksum::Pseudo)
+    }
+
+    fn parse_as(bytes: &'a [u8], checksum: Checksum) -> Result<Option<Self>, Discard> {
         let mut rest = bytes;
         let (to, from) = (take(&mut rest)?, take(&mut rest)?);
         let mut kind = take(&mut rest)?;
@@ -88,7 +110,7 @@ impl<'a> Frame<'a> {
             _ => None,
         };
         let Some(packet) = packet else { return Ok(None) };
-        if packet.checksum() != 0 {
+        if checksum == Checksum::Whole && packet.checksum() != 0 {
             return Err(Discard::Checksum);
         }
         let (ports, segment) = parse_segment(packet.payload)?;
@@ -192,6 +214,31 @@ pub fn build(
     frame: &mut [u8],
     len: usize,
 ) -> Result<Range<usize>, NoRoom> {
+    build_as(Checksum::Whole, (path, id, header), frame, len)
+}
+
+/// Writes the headers of a frame as [`build`] does, for several segments that are sent as one. The
+/// checksum of TCP is that of the pseudo-header alone, without the complement: the rest depends on
+/// where the frame is cut.
+///
+/// # Errors
+/// [`NoRoom`] if it cannot be built.
+pub fn build_joined(
+    path: &Path,
+    id: u16,
+    header: &Header,
+    frame: &mut [u8],
+    len: usize,
+) -> Result<Range<usize>, NoRoom> {
+    build_as(Checksum::Pseudo, (path, id, header), frame, len)
+}
+
+fn build_as(
+    checksum: Checksum,
+    (path, id, header): (&Path, u16, &Header),
+    frame: &mut [u8],
+    len: usize,
+) -> Result<Range<usize>, NoRoom> {
     let (head, data) = frame.split_at_mut_checked(HEADROOM).ok_or(NoRoom)?;
     let data = data.get(..len).ok_or(NoRoom)?;
     let options = options::build(&header.options);
@@ -209,7 +256,10 @@ pub fn build(
     put(&mut bytes, &[0; 4])?;
     put(&mut bytes, &options)?;
     let sum = pseudo(path.source.ip(), path.destination.ip(), segment_len);
-    let sum = sum.bytes(bytes.get(tcp..).unwrap_or_default()).bytes(data).finish();
+    let sum = match checksum {
+        Checksum::Whole => sum.bytes(bytes.get(tcp..).unwrap_or_default()).bytes(data).finish(),
+        Checksum::Pseudo => !sum.finish(),
+    };
     if let Some(field) = bytes.get_mut(tcp + 16..tcp + 18) {
         field.copy_from_slice(&sum.to_be_bytes());
     }

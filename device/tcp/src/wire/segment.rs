@@ -79,3 +79,50 @@ pub struct Segment<'a> {
     /// The bytes.
     pub payload: &'a [u8],
 }
+
+impl<'a> Segment<'a> {
+    /// Returns the segments of at most `len` bytes that were joined to this one.
+    pub fn cut(&self, len: usize) -> impl Iterator<Item = Self> + use<'a> {
+        let Self { header, payload } = self.clone();
+        let pieces = payload.chunks(len.max(1));
+        let last = pieces.len().saturating_sub(1);
+        (0u32..).zip(pieces).map(move |(number, payload)| {
+            let mut header = header.clone();
+            // CAST: a segment is shorter than 2¹⁶ bytes.
+            header.seq = header.seq.plus(number * len as u32);
+            // As the kernel does: only the last one has these flags.
+            if number as usize != last {
+                header.flags -= Flags::FIN | Flags::PSH;
+            }
+            Segment { header, payload }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joined_segment_is_cut_into_those_that_were_joined() {
+        let flags = Flags::ACK | Flags::PSH | Flags::FIN;
+        let header = Header { seq: SeqNum(u32::MAX - 3), flags, ..Header::default() };
+        let bytes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+        let whole = Segment { header, payload: &bytes };
+        let pieces: Vec<_> = whole
+            .cut(4)
+            .map(|piece| (piece.header.seq.0, piece.header.flags, piece.payload))
+            .collect();
+        let first = u32::MAX - 3;
+        assert_eq!(
+            pieces,
+            [
+                (first, Flags::ACK, &bytes[..4]),
+                (0, Flags::ACK, &bytes[4..8]),
+                (4, flags, &bytes[8..])
+            ]
+        );
+        assert!(whole.cut(10).eq([whole.clone()]));
+        assert_eq!(whole.cut(0).count(), 10);
+    }
+}
