@@ -104,6 +104,8 @@ enum Part {
     Mesh,
     /// Messages of iWARP: between queue pairs of one daemon, beside RoCE, and of two daemons
     Iwarp,
+    /// The part of iwarp with TAP devices; only if selected
+    Tap,
     /// Messages that travel as packets
     Wire,
 }
@@ -167,6 +169,9 @@ fn main() -> anyhow::Result<()> {
         let idle = u16::try_from(args.idle_qps).unwrap_or(u16::MAX);
         wire::iwarp::idle(&mut report, &daemon, idle, runs)?;
         wire::iwarp::between(&mut report, &daemon, runs)?;
+    }
+    if args.only.contains(&Part::Tap) {
+        wire::iwarp::host(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Wire) {
         wire::measure(&mut report, &daemon, runs)?;

@@ -2,31 +2,22 @@
 //! network namespace. The limits are measured beside them: the same bridge without daemons, and TCP
 //! over a veth device.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_setfd};
-use vrnic_device::net::interface::attach_tap;
 use vrnic_testdriver::namespace::Namespace;
 use vrnic_testdriver::qp::Setup;
 
-use super::{SEGMENT, large};
+use super::bridge::{Bridge, tap};
+use super::relay::{Frames, relay};
+use super::{SEGMENT, join, large};
 use crate::rate::Runs;
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
-
-/// Length of a frame with a packet of 4,096 bytes.
-const FRAME: usize = 4170;
-/// The MTU of the bridge.
-const BRIDGE_MTU: u32 = 4200;
 
 /// Kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +53,12 @@ pub(super) fn measure(
                 large(report, &mut pair, &format!("{kind}, {name}"), runs);
                 drop((pair, rig, bridge));
             }
-            if messages == Messages::Packets {
-                let relay = most(runs, |span| relay(&host, span))?;
-                report.figure("bare frames through TAP and bridge, GB/s", relay / 1e9);
-            }
+            let (frames, name) = match messages {
+                Messages::Packets => (Frames::single(), "frames"),
+                Messages::Iwarp => (Frames::joined(), "joined segments"),
+            };
+            let bare = most(runs, |span| relay(&host, &frames, span))?;
+            report.figure(&format!("bare {name} through TAP and bridge, GB/s"), bare / 1e9);
             let rate = most(runs, |span| tcp(&host, &peer, Link::CLEAN, span))?;
             report.figure("TCP over veth, MTU 9000, GB/s", rate / 1e9);
             if messages == Messages::Iwarp && may_lose(&host) {
@@ -97,75 +90,6 @@ fn daemons(daemon: &Path, headers: bool) -> anyhow::Result<Rig> {
     let uplinks = taps.each_ref().map(|tap| format!("name=up,fd={}", tap.as_raw_fd()));
     let args = uplinks.each_ref().map(|uplink| ["--uplink", uplink.as_str()]);
     Rig::two_daemons(daemon, args.each_ref().map(|args| args.as_slice()))
-}
-
-/// A bridge with two TAP devices, which is removed on drop.
-struct Bridge<'a>(&'a Namespace);
-
-impl<'a> Bridge<'a> {
-    fn new(host: &'a Namespace) -> Self {
-        host.run(&format!(
-            "ip link add br0 mtu {BRIDGE_MTU} type bridge && ip link set br0 up && \
-             for name in left right; do ip tuntap add $name mode tap && \
-             ip link set $name mtu {BRIDGE_MTU} master br0 up || exit; done"
-        ));
-        Self(host)
-    }
-}
-
-impl Drop for Bridge<'_> {
-    fn drop(&mut self) {
-        self.0.run("ip link del left && ip link del right && ip link del br0");
-    }
-}
-
-/// Returns the bytes per second of frames that one thread writes to a TAP device and another one
-/// reads behind a bridge.
-fn relay(host: &Namespace, span: Duration) -> anyhow::Result<f64> {
-    let _bridge = Bridge::new(host);
-    let [mut from, mut to] = [tap("left", false)?, tap("right", false)?];
-    let mut frame = vec![0x5au8; FRAME];
-    // To a station that is behind the second device: the bridge learns it from a frame.
-    let (left, right) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    for (frame_to, frame_from, device) in [(left, right, &mut to), (right, left, &mut from)] {
-        frame[..6].copy_from_slice(&frame_to);
-        frame[6..12].copy_from_slice(&frame_from);
-        // A port of a bridge forwards a moment after it has come up.
-        std::thread::sleep(Duration::from_millis(100));
-        device.write_all(&frame)?;
-    }
-    fcntl_setfl(&to, OFlags::NONBLOCK)?;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let sink = scope.spawn(|| drain(&mut to, &over));
-        let start = Instant::now();
-        while start.elapsed() < span {
-            from.write_all(&frame)?;
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        over.store(true, Ordering::Release);
-        Ok(join(sink)?? / seconds)
-    })
-}
-
-/// Reads frames until it is over. Returns the number of bytes.
-fn drain(from: &mut File, over: &AtomicBool) -> io::Result<f64> {
-    let mut buffer = vec![0u8; 2 * FRAME];
-    let mut bytes = 0f64;
-    while !over.load(Ordering::Acquire) {
-        match from.read(&mut buffer) {
-            Ok(len) => bytes += len as f64,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
-}
-
-fn tap(name: &str, headers: bool) -> anyhow::Result<File> {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    attach_tap(device.as_fd(), name, headers)?;
-    Ok(device)
 }
 
 /// A link between two namespaces.
@@ -249,8 +173,4 @@ fn tcp(host: &Namespace, peer: &Namespace, link: Link, span: Duration) -> anyhow
         }
     }
     rate
-}
-
-fn join<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
-    thread.join().map_err(|_| anyhow!("a thread panicked")).context("wire")
 }

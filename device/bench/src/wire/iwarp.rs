@@ -135,5 +135,13 @@ pub(crate) fn between(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow:
     trunk.lose(daemon)?;
     large(report, &mut pair, "iWARP, trunk, 1 % loss", runs.of_losses());
     drop((pair, trunk));
+    host(report, daemon, runs)
+}
+
+/// Measures messages between two daemons through TAP devices.
+///
+/// # Errors
+/// When a daemon does not come up.
+pub(crate) fn host(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
     host::measure(report, daemon, Messages::Iwarp, runs)
 }

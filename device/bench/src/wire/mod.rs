@@ -6,16 +6,21 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`iwarp`] | messages in TCP connections, within a daemon and between two |
-//! | [`host`] | TAP devices on a bridge, and the limits of the host's network stack |
+//! | [`host`] | TAP devices on a bridge, and TCP of the host's network stack |
+//! | [`bridge`] | a bridge with two TAP devices |
+//! | [`relay`] | the limit of TAP devices on a bridge |
 
+mod bridge;
 mod host;
 pub(crate) mod iwarp;
+mod relay;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tempfile::TempDir;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_testdriver::qp::Setup;
@@ -209,4 +214,9 @@ fn reap(pair: &mut Pair) -> u32 {
         done += BATCH;
     }
     done
+}
+
+/// Waits until a thread has ended. Returns its result.
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
+    thread.join().map_err(|_| anyhow!("a thread panicked")).context("wire")
 }
