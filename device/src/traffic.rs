@@ -7,6 +7,9 @@ use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
 
 use crate::capture::Captures;
 use crate::faults::Faults;
+use crate::net::frame as net;
+use crate::net::port::record;
+use crate::net::segments::cut::each_of;
 
 /// The observer of the adapters' traffic. Captures get frames when they leave, before faults apply,
 /// and when they arrive.
@@ -18,8 +21,22 @@ pub struct Traffic {
     pub captures: Arc<Captures>,
 }
 
+/// Cuts joined frames, which were made just before the watcher wanted frames.
+fn cut_joined(frames: &mut Vec<Frame>) {
+    if frames.iter().all(|frame| frame.joint().is_none()) {
+        return;
+    }
+    for frame in std::mem::take(frames) {
+        if let Ok(frame) = net::Frame::try_from(frame) {
+            // An adapter makes no frame that cannot be cut.
+            let _whole = each_of(frame, |frame| frames.push(frame.into()));
+        }
+    }
+}
+
 impl Watcher for Traffic {
     fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        cut_joined(frames);
         for frame in &*frames {
             self.captures.frame(from.function, frame.bytes());
         }
@@ -27,7 +44,9 @@ impl Watcher for Traffic {
     }
 
     fn arriving(&self, function: &str, frame: &Frame) {
-        self.captures.frame(function, frame.bytes());
+        if let Ok(frame) = net::Frame::try_from(frame.clone()) {
+            record(&self.captures, function, &frame);
+        }
     }
 
     fn wants(&self, functions: [&str; 2], length: u64) -> bool {

@@ -35,9 +35,15 @@ impl Captures {
     /// behind it.
     #[inline]
     pub fn frame(&self, port: &str, frame: &[u8]) {
-        if self.any.load(Ordering::Relaxed) {
+        if self.any() {
             self.put_frame(&[port], frame, false);
         }
+    }
+
+    /// Returns whether a capture runs.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
     }
 
     /// Records the frame that would have carried copied data between these ports.

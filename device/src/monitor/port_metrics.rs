@@ -96,7 +96,7 @@ mod tests {
         let status = PortStatus::new("u", Kind::Trunk);
         status.set_up(true);
         assert!(status.set_mtu(Some(1500)) && !status.set_mtu(Some(1500)));
-        status.received.count(60);
+        status.received.count(1, 60);
         status.count_dropped(Reason::QueueFull, 3);
         let mut registry = Registry::with_prefix("vrnic");
         let other = PortStatus::new("g", Kind::Guest).view();

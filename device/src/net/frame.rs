@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use vrnic_adapter::ethernet;
+use vrnic_adapter::ethernet::{self, Joint};
 
 use super::mac::MacAddr;
 
@@ -12,9 +12,10 @@ pub const FRAME_MIN: usize = 14;
 /// Length of the longest frame: an IP packet of 65,535 bytes with Ethernet header and VLAN tag.
 pub const FRAME_MAX: usize = 65_535 + 18;
 
-/// A frame without preamble and check sequence. Clones share its bytes.
+/// A frame without preamble and check sequence, or several that were joined to one. Clones share
+/// its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame(Arc<Vec<u8>>);
+pub struct Frame(Arc<ethernet::Frame>);
 
 /// A length that is not valid for a frame.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -45,20 +46,37 @@ impl Frame {
     /// # Errors
     /// See [`WrongLength`].
     pub fn new(bytes: Vec<u8>) -> Result<Self, WrongLength> {
-        check_length(bytes.len())?;
-        Ok(Self(Arc::new(bytes)))
+        ethernet::Frame::new(bytes).try_into()
     }
 
     /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        self.0.bytes()
     }
 
-    /// Returns the bytes, which are copied if there are clones.
+    /// Returns how frames were joined to this one, if they were.
     #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
-        Arc::unwrap_or_clone(self.0)
+    pub fn joint(&self) -> Option<Joint> {
+        self.0.joint()
+    }
+
+    /// Returns the number of frames that this one stands for.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Returns the length of the longest of them.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.0.longest()
+    }
+
+    /// Returns the bytes of all of them.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.total()
     }
 
     /// Returns the destination address.
@@ -76,11 +94,11 @@ impl Frame {
     /// Returns whether there is a VLAN tag (IEEE 802.1Q, customer's or service provider's).
     #[must_use]
     pub fn is_tagged(&self) -> bool {
-        matches!(self.0.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
+        matches!(self.bytes().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
     }
 
     fn address(&self, offset: usize) -> MacAddr {
-        let bytes = self.0.get(offset..).and_then(|rest| rest.first_chunk());
+        let bytes = self.bytes().get(offset..).and_then(|rest| rest.first_chunk());
         MacAddr(bytes.copied().unwrap_or_default())
     }
 }
@@ -89,13 +107,14 @@ impl TryFrom<ethernet::Frame> for Frame {
     type Error = WrongLength;
 
     fn try_from(frame: ethernet::Frame) -> Result<Self, WrongLength> {
-        Self::new(frame.into_bytes())
+        check_length(frame.bytes().len())?;
+        Ok(Self(Arc::new(frame)))
     }
 }
 
 impl From<Frame> for ethernet::Frame {
     fn from(frame: Frame) -> Self {
-        Self::new(frame.into_bytes())
+        Arc::unwrap_or_clone(frame.0)
     }
 }
 

@@ -37,6 +37,11 @@ pub trait Line: Send {
     /// Returns whether frames can pass.
     fn is_up(&self) -> bool;
 
+    /// Returns whether joined frames without a VLAN tag can pass.
+    fn joins(&self) -> bool {
+        false
+    }
+
     /// Returns the process at the other end, if that is known.
     fn peer(&self) -> Option<Peer> {
         None

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
@@ -31,6 +32,8 @@ pub struct Outbox {
     ready: Mutex<Vec<Arc<Lane>>>,
     bell: Arc<Event>,
     attendance: Arc<Attendance>,
+    /// True if a port passes joined frames on.
+    joins: AtomicBool,
 }
 
 /// The frames of an adapter.
@@ -46,6 +49,8 @@ struct Lane {
 struct Waiting {
     frames: Vec<ethernet::Frame>,
     bytes: usize,
+    /// Number of frames, where a joined one counts as all those that it stands for.
+    count: usize,
 }
 
 impl Outbox {
@@ -53,13 +58,19 @@ impl Outbox {
     /// if the switch's thread has to take the frames.
     #[must_use]
     pub fn new(bell: Arc<Event>, attendance: Arc<Attendance>) -> Self {
-        Self { lanes: RwLock::default(), ready: Mutex::default(), bell, attendance }
+        let (lanes, ready, joins) = (RwLock::default(), Mutex::default(), AtomicBool::default());
+        Self { lanes, ready, bell, attendance, joins }
     }
 
     /// Allows the adapter with this address to send, by this port.
     pub fn add(&self, mac: MacAddr, port: PortId, status: Arc<PortStatus>) {
         let lane = Lane { port, status, account: Arc::default(), waiting: Mutex::default() };
         self.lanes.write().insert(mac, Arc::new(lane));
+    }
+
+    /// Sets whether a port passes joined frames on.
+    pub fn set_joins(&self, joins: bool) {
+        self.joins.store(joins, Ordering::Relaxed);
     }
 
     /// Forgets the adapter with this address.
@@ -82,7 +93,7 @@ impl Outbox {
         for lane in &lanes {
             let waiting = std::mem::take(&mut *lane.waiting.lock());
             for frame in &waiting.frames {
-                lane.status.received.count(frame.bytes().len());
+                lane.status.received.count(frame.count(), frame.total());
             }
             each(lane.port, &lane.account, waiting.frames);
         }
@@ -108,10 +119,11 @@ impl Lane {
         for frame in frames.drain(..) {
             let len = frame.bytes().len() + OVERHEAD;
             if waiting.bytes + len > ROOM {
-                lost += 1;
+                lost += frame.count();
                 continue;
             }
             waiting.bytes += len;
+            waiting.count += frame.count();
             waiting.frames.push(frame);
         }
         if lost > 0 {
@@ -139,8 +151,12 @@ impl Uplink for Outbox {
     fn room(&self, source: [u8; 6]) -> usize {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
-        let waiting = lane.waiting.lock().frames.len();
+        let waiting = lane.waiting.lock().count;
         lane.account.room(FRAME_MAX + OVERHEAD, now_ns()).saturating_sub(waiting)
+    }
+
+    fn joins(&self) -> bool {
+        self.joins.load(Ordering::Relaxed)
     }
 }
 

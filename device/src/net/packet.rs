@@ -15,7 +15,7 @@ use super::line::{Change, Line, Log, TURN_BYTES};
 use super::offload::{HEADER, VlanTag};
 use super::queue::SendQueue;
 use super::segments::arrival::take;
-use super::segments::join::Joined;
+use super::segments::join::{Joined, cut_first};
 use super::status::Reason;
 
 /// Length of `struct tpacket_auxdata` (linux/if_packet.h).
@@ -68,6 +68,10 @@ impl Line for Packet {
 
     fn mtu(&self) -> Option<u32> {
         Some(self.state.mtu)
+    }
+
+    fn joins(&self) -> bool {
+        self.joins
     }
 
     fn wants_ticks(&self) -> bool {
@@ -130,7 +134,13 @@ impl Line for Packet {
 
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        while let Some((count, sent)) = send(socket, queue, self.joins) {
+        loop {
+            if !self.joins {
+                log.status.count_dropped(Reason::Offload, cut_first(queue));
+            }
+            let Some(([count, entries], sent)) = send(socket, queue, self.joins) else {
+                return Ok(());
+            };
             match sent {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
@@ -153,9 +163,8 @@ impl Line for Packet {
                 }
                 Err(error) => return Err(error.into()),
             }
-            queue.remove(count);
+            queue.remove(entries);
         }
-        Ok(())
     }
 
     fn close(&mut self) {
@@ -164,16 +173,16 @@ impl Line for Packet {
 }
 
 /// Sends the first frame of a queue, or several frames joined to one. Returns the number of frames
-/// sent, or none if no frame waits.
+/// sent and of their entries in the queue, or none if no frame waits.
 fn send(
     socket: &OwnedFd,
     queue: &SendQueue,
     join: bool,
-) -> Option<(usize, rustix::io::Result<usize>)> {
+) -> Option<([usize; 2], rustix::io::Result<usize>)> {
     let next = Joined::next(queue, join)?;
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = sendmsg(socket, &next.slices(true), &mut SendAncillaryBuffer::default(), flags);
-    Some((next.frames(), sent))
+    Some(([next.frames(), next.entries()], sent))
 }
 
 /// Receives a frame and what the kernel says about it.

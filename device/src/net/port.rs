@@ -13,6 +13,7 @@ use super::line::{Change, Line, Log};
 use super::mac::MacAddr;
 use super::path_mtu::PathMtu;
 use super::queue::{OVERHEAD, SendQueue};
+use super::segments::cut::each_of;
 use super::status::{Kind, PortStatus, Reason};
 use crate::capture::Captures;
 
@@ -80,6 +81,14 @@ pub struct Port {
     pub door_shut: bool,
 }
 
+/// Has the captures record a frame, or each of those that were joined to it.
+pub fn record(captures: &Captures, port: &str, frame: &Frame) {
+    if captures.any() {
+        // A frame that cannot be cut is dropped and counted where it is sent.
+        let _dropped = each_of(frame.clone(), |frame| captures.frame(port, frame.bytes()));
+    }
+}
+
 impl Port {
     /// Creates a port without a link. Its frames are shown to `captures`.
     #[must_use]
@@ -141,6 +150,12 @@ impl Port {
     pub fn path_mtu(&self) -> Option<PathMtu> {
         let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
         mtu.map(PathMtu::of_ip)
+    }
+
+    /// Returns whether joined frames can pass by the line.
+    #[must_use]
+    pub fn joins(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.joins())
     }
 
     /// Returns the listening socket, which becomes readable when a client wants to connect.
@@ -238,8 +253,8 @@ impl Port {
         let log = Log::new(status, limiter);
         let change = if told { line.receive(frames, &log) } else { line.poll(frames, &log) };
         for frame in frames.iter().skip(before) {
-            status.received.count(frame.bytes().len());
-            self.captures.frame(status.name(), frame.bytes());
+            status.received.count(frame.count(), frame.total());
+            record(&self.captures, status.name(), frame);
         }
         self.follow_link();
         change
@@ -249,29 +264,44 @@ impl Port {
     /// frame waits at an uplink, its sender's `account` is charged. Returns whether the queue has
     /// grown.
     pub fn send(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
-        self.captures.frame(self.status.name(), frame.bytes());
+        record(&self.captures, self.status.name(), &frame);
         let Some(frame) = self.offer(frame) else { return false };
-        let len = frame.bytes().len();
+        let len = frame.longest();
         if self.setup.line.is_none() {
             return false;
         }
         if !self.up {
-            self.status.count_dropped(Reason::NoLink, 1);
+            self.status.count_dropped(Reason::NoLink, frame.count());
             return false;
         }
         let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
         if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok())
             && len > mtu + FRAME_MIN + if frame.is_tagged() { VLAN_TAG } else { 0 }
         {
-            self.log().dropped(Reason::TooLong, 1, |port| {
+            self.log().dropped(Reason::TooLong, frame.count(), |port| {
                 tracing::warn!(port, "a frame of {len} bytes was dropped: the MTU is {mtu}");
             });
             return false;
         }
+        if frame.joint().is_none() || self.joins() && !frame.is_tagged() {
+            return self.put(frame, account);
+        }
+        let mut grown = false;
+        if let Err(error) = each_of(frame, |frame| grown |= self.put(frame, account)) {
+            self.log().dropped(Reason::Offload, 1, |port| {
+                tracing::warn!(port, "a frame was dropped: {error}");
+            });
+        }
+        grown
+    }
+
+    /// Queues a frame for the line. Returns whether there was room.
+    fn put(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
         let account = account.filter(|_| self.setup.kind.is_uplink());
+        let (len, count, total) = (frame.bytes().len(), frame.count(), frame.total());
         if !self.queue.push(frame, account.map(|account| account.charge(len + OVERHEAD))) {
             let peer = if self.setup.kind.is_uplink() { "uplink" } else { "netdev" };
-            self.log().dropped(Reason::QueueFull, 1, |port| {
+            self.log().dropped(Reason::QueueFull, count, |port| {
                 tracing::warn!(
                     port,
                     "the {peer} reads too slowly; some frames for it were dropped"
@@ -279,7 +309,7 @@ impl Port {
             });
             return false;
         }
-        self.status.sent.count(len);
+        self.status.sent.count(count, total);
         true
     }
 
@@ -287,14 +317,14 @@ impl Port {
     /// line.
     fn offer(&self, frame: Frame) -> Option<Frame> {
         let Some(sink) = &self.setup.sink else { return Some(frame) };
-        let len = frame.bytes().len();
+        let (count, total) = (frame.count(), frame.total());
         if frame.destination().is_group() {
             let _not_taken = sink.offer(frame.clone().into());
             return Some(frame);
         }
         let back = sink.offer(frame.into());
         if back.is_none() {
-            self.status.sent.count(len);
+            self.status.sent.count(count, total);
         }
         // The frame has the same length as before.
         back.and_then(|frame| Frame::try_from(frame).ok())

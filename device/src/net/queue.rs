@@ -34,7 +34,7 @@ struct Waiting {
     prefix: [u8; PREFIX],
     frame: Frame,
     /// The charge of the adapter that sent the frame.
-    _charge: Option<Charge>,
+    charge: Option<Charge>,
 }
 
 impl SendQueue {
@@ -53,7 +53,7 @@ impl SendQueue {
             return false;
         }
         self.bytes += len;
-        self.frames.push_back(Waiting { prefix: prefix(&frame), frame, _charge: charge });
+        self.frames.push_back(Waiting { prefix: prefix(&frame), frame, charge });
         true
     }
 
@@ -72,6 +72,19 @@ impl SendQueue {
     pub fn remove(&mut self, count: usize) {
         for waiting in self.frames.drain(..count.min(self.frames.len())) {
             self.bytes -= waiting.frame.bytes().len() + OVERHEAD;
+        }
+        self.sent = 0;
+    }
+
+    /// Replaces the first frame by others.
+    pub fn replace_first(&mut self, frames: Vec<Frame>) {
+        let Some(Waiting { frame, mut charge, .. }) = self.frames.pop_front() else { return };
+        self.bytes -= frame.bytes().len() + OVERHEAD;
+        // The last one keeps the charge.
+        for frame in frames.into_iter().rev() {
+            self.bytes += frame.bytes().len() + OVERHEAD;
+            let charge = charge.take();
+            self.frames.push_front(Waiting { prefix: prefix(&frame), frame, charge });
         }
         self.sent = 0;
     }

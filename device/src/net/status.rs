@@ -84,10 +84,10 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts a frame of `len` bytes.
-    pub fn count(&self, len: usize) {
-        self.frames.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+    /// Counts this number of frames, which have `bytes` together.
+    pub fn count(&self, frames: usize, bytes: usize) {
+        self.frames.fetch_add(frames as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 

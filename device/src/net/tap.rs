@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
@@ -13,8 +14,8 @@ use super::interface::{Interfaces, State, attach_tap, attached_tap, inherited, o
 use super::line::{Change, Line, Log, TURN_BYTES};
 use super::offload::HEADER;
 use super::queue::SendQueue;
-use super::segments::arrival::{append, take};
-use super::segments::join::Joined;
+use super::segments::arrival::{append, take_joined};
+use super::segments::join::{Joined, cut_first};
 use super::status::Reason;
 
 /// The file of all TAP devices.
@@ -50,11 +51,11 @@ impl Device {
     }
 
     /// Writes the first frame of a queue, or several frames joined to one. Returns the number of
-    /// frames written, or none if no frame waits.
-    fn write(&self, queue: &SendQueue) -> Option<(usize, rustix::io::Result<usize>)> {
+    /// frames written and of their entries in the queue, or none if no frame waits.
+    fn write(&self, queue: &SendQueue) -> Option<([usize; 2], rustix::io::Result<usize>)> {
         let next = Joined::next(queue, self.joins)?;
         let sent = rustix::io::writev(&self.file, &next.slices(self.headers));
-        Some((next.frames(), sent))
+        Some(([next.frames(), next.entries()], sent))
     }
 
     /// Opens the device of this name.
@@ -92,8 +93,7 @@ impl Tap {
     fn new(name: String, by_name: bool, device: Device) -> io::Result<Self> {
         let interfaces = Interfaces::new()?;
         let state = interfaces.state(&name).ok();
-        let buffer = vec![0; HEADER + FRAME_MAX + 1];
-        Ok(Self { name, by_name, interfaces, device: Some(device), state, buffer })
+        Ok(Self { name, by_name, interfaces, device: Some(device), state, buffer: Vec::new() })
     }
 }
 
@@ -112,6 +112,10 @@ impl Line for Tap {
 
     fn mtu(&self) -> Option<u32> {
         self.state.map(|state| state.mtu)
+    }
+
+    fn joins(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.joins)
     }
 
     fn wants_ticks(&self) -> bool {
@@ -134,14 +138,16 @@ impl Line for Tap {
         let Self { device: Some(device), buffer, name, .. } = self else { return Change::None };
         let mut budget = TURN_BYTES;
         while budget > 0 {
-            match rustix::io::read(&device.file, buffer.as_mut_slice()) {
+            // A joined frame takes the buffer with it.
+            buffer.clear();
+            buffer.reserve_exact(HEADER + FRAME_MAX + 1);
+            match rustix::io::read(&device.file, spare_capacity(buffer)) {
                 Ok(len) => {
                     budget = budget.saturating_sub(len);
-                    let bytes = buffer.get(..len).unwrap_or_default();
                     if device.headers {
-                        take(bytes, None, frames, log);
+                        take_joined(buffer, frames, log);
                     } else {
-                        append(bytes.to_vec(), None, frames, log);
+                        append(buffer.clone(), None, frames, log);
                     }
                 }
                 Err(Errno::AGAIN) => return Change::None,
@@ -159,7 +165,11 @@ impl Line for Tap {
 
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
         let Some(device) = &mut self.device else { return Ok(()) };
-        while let Some((count, sent)) = device.write(queue) {
+        loop {
+            if !device.joins {
+                log.status.count_dropped(Reason::Offload, cut_first(queue));
+            }
+            let Some(([count, entries], sent)) = device.write(queue) else { return Ok(()) };
             match sent {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
@@ -181,9 +191,8 @@ impl Line for Tap {
                 }
                 Err(error) => return Err(error.into()),
             }
-            queue.remove(count);
+            queue.remove(entries);
         }
-        Ok(())
     }
 
     fn close(&mut self) {

@@ -34,7 +34,7 @@ const COUNT: u16 = 10_000;
 /// Bytes that an idle connection may take, its QP included.
 const LIMIT: usize = 8 << 10;
 /// Bytes of queues of the adapters themselves, which grow once.
-const QUEUES: usize = 10 << 10;
+const QUEUES: usize = 14 << 10;
 const SECOND: u64 = 1_000_000_000;
 
 /// Returns the bytes that were allocated and are still in use.

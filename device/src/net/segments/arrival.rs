@@ -1,7 +1,10 @@
 //! Converts data that was read from the kernel to frames.
 
+use vrnic_adapter::ethernet::{self, Joint};
+
 use super::cut::cut;
-use crate::net::frame::Frame;
+use super::headers::{Headers, Protocol, SHORTEST};
+use crate::net::frame::{Frame, WrongLength};
 use crate::net::line::Log;
 use crate::net::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
 use crate::net::status::Reason;
@@ -16,6 +19,46 @@ pub fn take(received: &[u8], tag: Option<VlanTag>, frames: &mut Vec<Frame>, log:
             tracing::warn!(port, "a frame was dropped: {error}");
         });
     }
+}
+
+/// Does the same as [`take`] for the bytes from `HEADER` on of a buffer, but leaves segments of TCP
+/// joined, and takes the buffer for them.
+pub fn take_joined(received: &mut Vec<u8>, frames: &mut Vec<Frame>, log: &Log<'_>) {
+    if let Some(joint) = join(received) {
+        let bytes = std::mem::take(received);
+        let frame = if bytes.len() < bytes.capacity() / 2 {
+            // A short frame keeps no long memory while it waits.
+            let frame = bytes.get(HEADER..).unwrap_or_default().to_vec();
+            *received = bytes;
+            ethernet::Frame::behind(frame, 0, Some(joint))
+        } else {
+            // CAST: it is 10.
+            ethernet::Frame::behind(bytes, HEADER as u16, Some(joint))
+        };
+        match Frame::try_from(frame) {
+            Ok(frame) => frames.push(frame),
+            Err(error) => too_long(error, log),
+        }
+        return;
+    }
+    take(received, None, frames, log);
+}
+
+/// Prepares a frame of joined segments behind its header, as one that an adapter has sent. Returns
+/// none if it is another frame.
+fn join(received: &mut [u8]) -> Option<Joint> {
+    let (header, frame) = received.split_first_chunk_mut::<HEADER>()?;
+    let segment = Offload::from_bytes(*header).segment().filter(|segment| *segment >= SHORTEST)?;
+    let at = Headers::find(frame)?;
+    if at.protocol != Protocol::Tcp || at.data + segment >= frame.len() {
+        return None;
+    }
+    let joint = Joint { headers: at.data.try_into().ok()?, segment: segment.try_into().ok()? };
+    // Some networks leave another checksum there, which was right before the segments were joined.
+    at.set_len(frame, frame.len())?;
+    let pseudo = at.pseudo(frame, frame.len())?;
+    at.set_checksum(frame, pseudo)?;
+    Some(joint)
 }
 
 fn finish(offload: Offload, bytes: &[u8], mut each: impl FnMut(Vec<u8>)) -> Result<(), Incomplete> {
@@ -35,8 +78,12 @@ pub fn append(mut bytes: Vec<u8>, tag: Option<VlanTag>, frames: &mut Vec<Frame>,
     }
     match Frame::new(bytes) {
         Ok(frame) => frames.push(frame),
-        Err(error) => log.dropped(Reason::BadLength, 1, |port| {
-            tracing::warn!(port, "a frame was dropped: {error}");
-        }),
+        Err(error) => too_long(error, log),
     }
+}
+
+fn too_long(error: WrongLength, log: &Log<'_>) {
+    log.dropped(Reason::BadLength, 1, |port| {
+        tracing::warn!(port, "a frame was dropped: {error}");
+    });
 }

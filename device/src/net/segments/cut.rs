@@ -1,11 +1,13 @@
 //! Cuts a long UDP datagram or TCP segment into its frames.
 
 use super::headers::{FIRST, Headers, LAST, Protocol, SHORTEST};
+use crate::net::frame::Frame;
 use crate::net::offload::Incomplete;
 
 /// Maximum number of frames that a datagram is cut into; the kernel joins no more
 /// (`UDP_MAX_SEGMENTS`).
 const MOST: usize = 256;
+
 /// Cuts a frame: `segment` is the length of the data in each frame except the last. `each` receives
 /// the frames.
 ///
@@ -28,6 +30,23 @@ pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Vec<u8>)) -> Resul
         each(frame.ok_or(Incomplete::Segments)?);
     }
     Ok(())
+}
+
+/// Passes the frames that a frame stands for to `each`.
+///
+/// # Errors
+/// Returns an error if a joined frame cannot be cut.
+pub fn each_of(frame: Frame, mut each: impl FnMut(Frame)) -> Result<(), Incomplete> {
+    let Some(joint) = frame.joint() else {
+        each(frame);
+        return Ok(());
+    };
+    let mut long = false;
+    cut(frame.bytes(), joint.segment.into(), |bytes| match Frame::new(bytes) {
+        Ok(frame) => each(frame),
+        Err(_) => long = true,
+    })?;
+    if long { Err(Incomplete::Segments) } else { Ok(()) }
 }
 
 /// The place of a frame among those of a datagram or segment.

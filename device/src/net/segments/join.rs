@@ -4,7 +4,9 @@
 use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
+use vrnic_adapter::ethernet::Joint;
 
+use super::cut::each_of;
 use super::headers::{ALONE, HEADERS_MAX, Headers, LAST, Protocol, SHORTEST};
 use crate::net::frame::Frame;
 use crate::net::offload::{HEADER, Kind, Offload};
@@ -23,20 +25,58 @@ pub struct Joined<'a> {
     /// The headers of several frames; empty for a single frame.
     headers: ArrayVec<u8, HEADERS_MAX>,
     data: ArrayVec<&'a [u8], SEGMENTS>,
+    /// The number of frames.
+    frames: usize,
+}
+
+/// Cuts the first frame of a queue if it is a joined one. Returns the number of frames that are
+/// lost, because they cannot be cut.
+pub fn cut_first(queue: &mut SendQueue) -> usize {
+    let Some(first) = queue.frames().next().filter(|first| first.joint().is_some()) else {
+        return 0;
+    };
+    let (first, mut pieces) = (first.clone(), Vec::new());
+    let count = first.count();
+    let cut = each_of(first, |piece| pieces.push(piece));
+    let lost = if cut.is_err() { count - pieces.len().min(count) } else { 0 };
+    queue.replace_first(pieces);
+    lost
 }
 
 impl<'a> Joined<'a> {
-    /// Returns the first frame of a queue. If `join` is true, joins those frames behind it to it
-    /// that the kernel can recover by cutting.
+    /// Returns the first frame of a queue, which may be a joined one. If `join` is true, joins
+    /// those frames behind it to it that the kernel can recover by cutting.
     #[must_use]
     pub fn next(queue: &'a SendQueue, join: bool) -> Option<Self> {
         let mut frames = queue.frames();
         let first = frames.next()?;
+        if let Some(joint) = first.joint() {
+            let data = std::iter::once(first.bytes()).collect();
+            let offload = Self::offload_of(first, joint).unwrap_or_default().to_bytes();
+            return Some(Self { offload, headers: ArrayVec::new(), data, frames: first.count() });
+        }
         let run = if join { Self::run(first, frames) } else { None };
         Some(run.unwrap_or_else(|| {
             let data = std::iter::once(first.bytes()).collect();
-            Self { offload: Offload::default().to_bytes(), headers: ArrayVec::new(), data }
+            let offload = Offload::default().to_bytes();
+            Self { offload, headers: ArrayVec::new(), data, frames: 1 }
         }))
+    }
+
+    /// Returns the header of a joined frame.
+    fn offload_of(frame: &Frame, joint: Joint) -> Option<Offload> {
+        let at = Headers::find(frame.bytes())?;
+        Self::offload(at, joint.segment.into())
+    }
+
+    fn offload(at: Headers, segment: usize) -> Option<Offload> {
+        let kind = match at.protocol {
+            Protocol::Udp => Kind::Udp,
+            Protocol::Tcp if at.is_v4() => Kind::TcpV4,
+            Protocol::Tcp => Kind::TcpV6,
+        };
+        let checksum = (at.transport, at.protocol.checksum());
+        Offload::segments(kind, checksum, at.data, segment)
     }
 
     /// Joins frames to the first one. Returns none if no other frame can be joined to it. Frames
@@ -49,6 +89,7 @@ impl<'a> Joined<'a> {
             bytes.split_at_checked(at.data).filter(|(_, payload)| !payload.is_empty())?;
         let mut data: ArrayVec<&[u8], SEGMENTS> = std::iter::once(payload).collect();
         let (mut len, mut flags) = (bytes.len(), at.flags(bytes));
+        let rest = rest.take_while(|frame| frame.joint().is_none());
         for (count, frame) in (1..).zip(rest) {
             let frame = frame.bytes();
             let Some(next) = frame.get(at.data..).filter(|next| !next.is_empty()) else { break };
@@ -78,19 +119,20 @@ impl<'a> Joined<'a> {
         }
         let pseudo = at.pseudo(&headers, len)?;
         at.set_checksum(&mut headers, pseudo)?;
-        let kind = match at.protocol {
-            Protocol::Udp => Kind::Udp,
-            Protocol::Tcp if at.is_v4() => Kind::TcpV4,
-            Protocol::Tcp => Kind::TcpV6,
-        };
-        let checksum = (at.transport, at.protocol.checksum());
-        let offload = Offload::segments(kind, checksum, at.data, payload.len())?.to_bytes();
-        Some(Self { offload, headers, data })
+        let offload = Self::offload(at, payload.len())?.to_bytes();
+        let frames = data.len();
+        Some(Self { offload, headers, data, frames })
     }
 
     /// Returns the number of frames.
     #[must_use]
     pub const fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Returns the number of entries of the queue, in which joined frames are one.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
         self.data.len()
     }
 

@@ -1,8 +1,10 @@
 //! Tests that frames that are joined and cut again do not change.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use proptest::prelude::*;
+use vrnic_adapter::log_ratelimit::Limiter;
 use vrnic_roce::psn::Psn;
 use vrnic_roce::wire::body::{Body, Part, Request};
 use vrnic_roce::wire::build::{FRAME_MAX, Layout, Path};
@@ -16,12 +18,16 @@ use vrnic_tcp::SeqNum;
 use vrnic_tcp::wire::frame::{self, HEADROOM};
 use vrnic_tcp::wire::{Flags, Header, Options, Timestamps};
 
-use super::cut::cut;
+use super::arrival::take_joined;
+use super::cut::{cut, each_of};
 use super::headers::{FIRST, Headers, LAST};
-use super::join::Joined;
+use super::join::{Joined, cut_first};
+use crate::net::account::{Account, LIMIT};
 use crate::net::frame::Frame;
+use crate::net::line::Log;
 use crate::net::offload::{HEADER, Incomplete, Offload};
 use crate::net::queue::SendQueue;
+use crate::net::status::{Kind, PortStatus};
 
 const V4: Addresses =
     Addresses::V4 { source: Ipv4Addr::new(10, 9, 0, 1), destination: Ipv4Addr::new(10, 9, 0, 2) };
@@ -115,7 +121,7 @@ fn what_the_kernel_would_change_is_not_joined() {
     let frames = message.frames(4, 256);
     let alone = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frames = frames[1..3].to_vec();
-        let mut bytes = frames[1].clone().into_bytes();
+        let mut bytes = frames[1].bytes().to_vec();
         change(&mut bytes);
         frames[1] = Frame::new(bytes).expect("a frame");
         let (back, counts) = there_and_back(&frames);
@@ -136,7 +142,7 @@ fn what_the_kernel_would_change_is_not_joined() {
 #[test]
 fn long_frames_that_are_no_datagrams_are_refused() {
     let message = Message { addresses: V4, vlan: None, psn: 7, mtu: 1024 };
-    let frame = message.frames(1, 1000).remove(0).into_bytes();
+    let frame = message.frames(1, 1000).remove(0).bytes().to_vec();
     let refused = |frame: &[u8], segment| cut(frame, segment, |_| ()).is_err();
     assert!(!refused(&frame, 500));
     assert!(refused(&frame, 0), "segments without data");
@@ -154,7 +160,7 @@ fn long_frames_that_are_no_datagrams_are_refused() {
 #[test]
 fn other_datagrams_get_checksums() {
     let message = Message { addresses: V4, vlan: None, psn: 7, mtu: 1024 };
-    let mut frame = message.frames(1, 1000).remove(0).into_bytes();
+    let mut frame = message.frames(1, 1000).remove(0).bytes().to_vec();
     frame[36] ^= 0x40;
     let mut count = 0;
     cut(&frame, 300, |frame| {
@@ -220,7 +226,7 @@ fn segments_that_the_kernel_would_change_are_not_joined() {
     let frames = stream(false, 7, &[1000; 3]);
     let counts = |change: &dyn Fn(&mut Vec<u8>), completes: bool| {
         let mut frames = frames.clone();
-        let mut bytes = frames[1].clone().into_bytes();
+        let mut bytes = frames[1].bytes().to_vec();
         change(&mut bytes);
         if completes {
             Headers::find(&bytes).expect("TCP").complete(&mut bytes).expect("room");
@@ -248,7 +254,7 @@ fn segments_that_the_kernel_would_change_are_not_joined() {
 
 #[test]
 fn the_kernel_s_segments_are_cut() {
-    let mut whole = stream(true, 5, &[1000]).remove(0).into_bytes();
+    let mut whole = stream(true, 5, &[1000]).remove(0).bytes().to_vec();
     let at = Headers::find(&whole).expect("TCP");
     at.set_flags(&mut whole, 0x10 | LAST | FIRST).expect("room");
     let mut flags = Vec::new();
@@ -261,7 +267,83 @@ fn the_kernel_s_segments_are_cut() {
     assert_eq!(cut(&whole, 20, |_| ()), Err(Incomplete::Segments), "too many frames");
 }
 
+/// Reads bytes as from a TAP device, and leaves segments joined.
+fn arrive(bytes: &[u8]) -> Vec<Frame> {
+    let (status, limiter) = (PortStatus::new("up", Kind::Tap), Limiter::default());
+    let mut frames = Vec::new();
+    take_joined(&mut bytes.to_vec(), &mut frames, &Log::new(&status, &limiter));
+    frames
+}
+
+/// Returns the bytes of the frames that a frame stands for.
+fn cut_up(frame: &Frame) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    each_of(frame.clone(), |piece| pieces.push(piece.bytes().to_vec())).expect("joined segments");
+    pieces
+}
+
+#[test]
+fn joined_segments_stay_joined_until_a_line_needs_single_ones() {
+    for v6 in [false, true] {
+        let lens = [&[4096; 14][..], &[340]].concat();
+        let frames = stream(v6, 0xffff_f000, &lens);
+        let singles: Vec<_> = frames.iter().map(|frame| frame.bytes().to_vec()).collect();
+        let mut queue = SendQueue::new(1 << 20);
+        assert!(frames.iter().all(|frame| queue.push(frame.clone(), None)));
+        let bytes = |queue: &SendQueue| {
+            let next = Joined::next(queue, true).expect("a frame");
+            assert_eq!(next.frames(), 15);
+            (
+                next.slices(true).iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>(),
+                next.entries(),
+            )
+        };
+        let (written, entries) = bytes(&queue);
+        assert_eq!(entries, 15);
+        // The kernel may leave any checksum.
+        let mut read = written.clone();
+        let checksum = HEADER + Headers::find(&read[HEADER..]).expect("TCP").transport + 16;
+        read[checksum] ^= 0x55;
+        let [whole] = &arrive(&read)[..] else { panic!("one frame") };
+        assert_eq!((whole.count(), whole.longest()), (15, singles[0].len()));
+        assert_eq!(whole.total(), singles.iter().map(Vec::len).sum::<usize>());
+        assert!(cut_up(whole) == singles);
+        // It leaves as it came.
+        let mut queue = SendQueue::new(1 << 20);
+        let account = Arc::new(Account::default());
+        assert!(queue.push(whole.clone(), Some(account.charge(LIMIT))));
+        assert!(queue.push(frames[0].clone(), None));
+        assert!(bytes(&queue) == (written, 1));
+        // The line has refused it, and gets single frames.
+        assert_eq!(cut_first(&mut queue), 0);
+        assert!(queue.frames().take(15).map(Frame::bytes).eq(singles.iter().map(Vec::as_slice)));
+        queue.remove(14);
+        assert_eq!((account.room(1, 5), cut_first(&mut queue)), (0, 0), "the last one is left");
+        queue.remove(1);
+        assert_eq!(account.room(1, 5), LIMIT);
+        assert_eq!(queue.frames().count(), 1);
+    }
+}
+
 proptest! {
+    #[test]
+    fn any_bytes_from_the_kernel_are_survived(
+        gso in prop_oneof![Just(1u8), Just(4), Just(5), any::<u8>()],
+        segment in 0..200u16,
+        at in 0..80usize,
+        byte in any::<u8>(),
+        len in 0..600usize,
+    ) {
+        let mut frame = stream(gso == 4, 9, &[1000]).remove(0).bytes().to_vec();
+        frame[at] = byte;
+        let [low, high] = segment.to_ne_bytes();
+        let bytes = [&[1, gso, 0, 0, low, high, 0, 0, 0, 0][..], &frame[..len]].concat();
+        for frame in arrive(&bytes) {
+            prop_assert!(frame.count() <= 600 && frame.bytes().len() <= len);
+            prop_assert_eq!(cut_up(&frame).len(), frame.count());
+        }
+    }
+
     #[test]
     fn any_segments_come_back_as_they_were(
         v6 in any::<bool>(),
@@ -272,7 +354,7 @@ proptest! {
         let mut frames = stream(v6, number, &lens);
         for (which, at, byte) in damage {
             let which = which.index(frames.len());
-            let mut bytes = frames[which].clone().into_bytes();
+            let mut bytes = frames[which].bytes().to_vec();
             if let Some(changed) = bytes.get_mut(at) {
                 *changed = byte;
             }
@@ -308,7 +390,7 @@ proptest! {
         let mut first = Vec::new();
         for (which, at, byte) in damage {
             let which = which.index(frames.len());
-            let mut bytes = frames[which].clone().into_bytes();
+            let mut bytes = frames[which].bytes().to_vec();
             bytes[at] = byte;
             frames[which] = Frame::new(bytes).expect("a frame");
             first.push(which);

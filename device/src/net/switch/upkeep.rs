@@ -56,8 +56,9 @@ impl Switch {
         self.ports.values_mut().for_each(|port| port.set_carrier(carrier));
     }
 
-    /// Reports the path MTU if it has changed.
+    /// Reports the path MTU if it has changed, and whether joined frames are welcome.
     pub(super) fn follow_mtu(&self) {
+        self.shared.outbox.set_joins(self.ports.values().any(Port::joins));
         let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(PathMtu::MAX);
         if self.shared.set_path_mtu(mtu) {
             tracing::info!(

@@ -63,7 +63,7 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
         return Some(frame);
     };
     let worker = objects.qp(qpn).map(|qp| qp.worker);
-    let fits = frame.bytes().len() <= FRAME_MAX;
+    let fits = frame.longest() <= FRAME_MAX;
     if !(fits && worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame))) {
         core.stats().step(Counter::RxRoceDiscards);
     }

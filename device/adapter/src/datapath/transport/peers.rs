@@ -124,6 +124,11 @@ impl<H: Host> Fabric<H> {
         }
     }
 
+    /// Returns whether joined frames are welcome. A watcher gets each frame by itself.
+    pub(crate) fn joins(&self) -> bool {
+        self.uplink.get().is_some_and(|uplink| uplink.joins()) && self.watch.of_frames().is_none()
+    }
+
     /// Sends frames to adapters of this daemon and to the network outside, and empties `frames`.
     fn transmit(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         if let Some(watcher) = self.watch.of_frames() {

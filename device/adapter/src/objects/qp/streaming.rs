@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
-use vrnic_tcp::connection::{State as TcpState, Transmit};
+use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Budget, Connection, Gone, Nanos, Share, Source, StreamPos};
 
@@ -50,8 +50,10 @@ pub struct Streaming {
     pub outstanding: Outstanding,
     /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
-    /// Buffer for a frame. Empty if there was none since the connection was idle.
+    /// Memory for a frame.
     pub buffer: Vec<u8>,
+    /// True if there were turns since the connection was idle.
+    used: bool,
     /// Maximum number of TCP payload bytes in a frame.
     mss: u16,
     /// Its stages, as reported to the driver.
@@ -153,6 +155,7 @@ impl Streaming {
             outstanding: Outstanding::new(queue),
             outbox: Vec::new(),
             buffer: Vec::new(),
+            used: false,
             mss,
             life: Lifecycle::default(),
             open_by: now.0.saturating_add(opening),
@@ -172,11 +175,16 @@ impl Streaming {
         }
     }
 
-    /// Returns the buffer for a frame. The caller puts it back.
+    /// Returns the maximum number of data bytes in a frame.
+    #[must_use]
+    pub fn mss(&self) -> usize {
+        self.mss.into()
+    }
+
+    /// Returns the memory for a frame. The caller puts it back if it is not used.
     pub fn take_buffer(&mut self) -> Vec<u8> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(HEADROOM + usize::from(self.mss), 0);
-        buffer
+        self.used = true;
+        std::mem::take(&mut self.buffer)
     }
 
     /// Returns whether another work request may be taken. More than a few at a time need a part of
@@ -191,7 +199,7 @@ impl Streaming {
     /// if it will not have any (`now` is `None`). Returns the time at which that time is over. An
     /// idle connection has no timer.
     pub fn idle(&mut self, now: Option<u64>) -> Option<u64> {
-        if self.buffer.is_empty() {
+        if !self.used {
             return None;
         }
         if let Some(now) = now {
@@ -208,6 +216,7 @@ impl Streaming {
             self.share.give_all_back();
         }
         (self.buffer, self.outbox) = (Vec::new(), Vec::new());
+        self.used = false;
         None
     }
 
@@ -306,13 +315,6 @@ impl Streaming {
         self.claim = None;
     }
 
-    /// Builds the frame of a segment, whose data is in `buffer` behind the headers.
-    pub fn frame(&mut self, segment: &Transmit, buffer: &mut [u8]) -> Option<Frame> {
-        self.id = self.id.wrapping_add(1);
-        let range = build(&self.path, self.id, &segment.header, buffer, segment.len).ok()?;
-        Some(Frame::new(buffer.get(range)?.to_vec()))
-    }
-
     /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
         if self.tcp.state() == TcpState::TimeWait {
@@ -320,10 +322,10 @@ impl Streaming {
         }
         self.tcp.abort();
         let reset = self.tcp.transmit(now, &mut Nothing, &mut [])?;
-        let mut buffer = self.take_buffer();
-        let frame = self.frame(&reset, &mut buffer);
-        self.buffer = buffer;
-        frame
+        self.id = self.id.wrapping_add(1);
+        let mut buffer = [0; HEADROOM];
+        let range = build(&self.path, self.id, &reset.header, &mut buffer, reset.len).ok()?;
+        Some(Frame::new(buffer.get(range)?.to_vec()))
     }
 }
 

@@ -9,7 +9,7 @@ use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use super::memory::Reach;
 use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Frame;
+use crate::ethernet::{Frame, Joint};
 use crate::host::Host;
 use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
@@ -21,7 +21,12 @@ pub(crate) fn arrive<H: Host>(
     frame: &Frame,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let Some(parsed) = TcpFrame::parse(frame.bytes()).ok()? else {
+    let joint = frame.joint();
+    let parsed = match joint {
+        None => TcpFrame::parse(frame.bytes()),
+        Some(_) => TcpFrame::parse_joined(frame.bytes()),
+    };
+    let Some(parsed) = parsed.ok()? else {
         return too_long(network, &TooLong::parse(frame.bytes())?);
     };
     let qpn = network.own.claims.find(&tuple(&parsed.path))?;
@@ -31,11 +36,18 @@ pub(crate) fn arrive<H: Host>(
     streaming.rests = false;
     let now = Nanos(network.core().host().now());
     let Streaming { tcp, stream, outstanding, .. } = &mut **streaming;
-    {
+    'received: {
         let mut responder = qp.responder.lock();
         let responder = &mut *responder;
         let mut reach = Reach { core: network.core(), qp: &qp, responder, outstanding, slice };
-        tcp.receive(now, &parsed.segment, &mut stream.sink(&mut reach));
+        let Some(Joint { segment, .. }) = joint else {
+            tcp.receive(now, &parsed.segment, &mut stream.sink(&mut reach));
+            break 'received;
+        };
+        // As if they had arrived one by one: an FPDU begins where a segment does.
+        for segment in parsed.segment.cut(segment.into()) {
+            tcp.receive(now, &segment, &mut stream.sink(&mut reach));
+        }
     }
     drop(requester);
     Some(qp)

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `memory` | the memory of the QP's guest, for the stream |
 //! | `arrivals` | delivery of a frame to a QP |
+//! | `joiner` | the frames of the segments of a turn |
 //! | `turn` | a turn of a QP: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `pair` | messages between two QPs of this daemon, which are copied |
@@ -12,6 +13,7 @@
 
 mod arrivals;
 mod ending;
+mod joiner;
 mod memory;
 mod pair;
 mod take;

@@ -10,9 +10,9 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
-use vrnic_tcp::wire::frame::HEADROOM;
 use vrnic_tcp::{Connection, Nanos};
 
+use super::joiner::Joiner;
 use super::memory::Reach;
 use crate::datapath::memory_wr;
 use crate::datapath::send_queue::Turn;
@@ -303,16 +303,23 @@ impl<H: Host> Sending<'_, H> {
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<u64> {
+        let joins = self.network.fabric.joins() && self.streaming.path.vlan.is_none();
+        let mut joiner = Joiner::new(self.streaming.take_buffer(), joins);
+        let next = self.segments(now, &mut joiner);
+        let Streaming { path, id, outbox, buffer, .. } = &mut *self.streaming;
+        outbox.extend(joiner.finish(path, id));
+        *buffer = joiner.into_bytes();
+        next
+    }
+
+    fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<u64> {
         let room = self.network.fabric.room(self.network.core().mac(), self.streaming.path.to);
         for nth in 0..FRAMES {
             if nth >= room {
                 return Some(now.0.saturating_add(PAUSE_NS));
             }
-            let mut buffer = self.streaming.take_buffer();
-            let sent = self.segment(now, &mut buffer);
-            self.streaming.buffer = buffer;
             // No segment is left.
-            sent?;
+            self.segment(now, joiner)?;
             if self.slice.is_over() {
                 break;
             }
@@ -320,19 +327,24 @@ impl<H: Host> Sending<'_, H> {
         Some(now.0)
     }
 
-    /// Builds the frame of the next segment.
-    fn segment(&mut self, now: Nanos, buffer: &mut [u8]) -> Option<()> {
-        let into = buffer.get_mut(HEADROOM..)?;
+    /// Adds the next segment to a frame.
+    fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<()> {
+        let most = self.streaming.mss();
+        if !joiner.has_room(most) {
+            let Streaming { path, id, outbox, .. } = &mut *self.streaming;
+            outbox.extend(joiner.finish(path, id));
+        }
+        let into = joiner.space(most);
         let sent = self.with(|tcp, stream, reach| {
             stream.fill(reach);
             tcp.transmit(now, &mut stream.source(reach), into)
         })?;
-        let frame = self.streaming.frame(&sent, buffer)?;
+        let Streaming { path, id, outbox, .. } = &mut *self.streaming;
+        outbox.extend(joiner.add(&sent, path, id));
         let stats = self.network.core().stats();
         stats.step(Counter::TxPkts);
         stats.add(Counter::TxBytes, sent.len as u64);
         self.slice.charge(cost::PACKET);
-        self.streaming.outbox.push(frame);
         Some(())
     }
 
