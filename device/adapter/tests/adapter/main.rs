@@ -39,6 +39,7 @@ mod resets;
 mod slices;
 mod srq;
 mod states;
+mod stream_acks;
 mod stream_ends;
 mod stream_gaps;
 mod stream_pair_ends;

@@ -137,28 +137,33 @@ fn an_initiator_does_not_nudge_a_peer_that_has_sent() {
     assert_eq!(a.guest.stats().tx_pkts.get(), before);
 }
 
-/// The frame by which the responder of [`stream::connection`] answers with `payload`.
+/// Returns the frame by which the responder of [`stream::connection`] answers with `payload`.
 fn reply(cable: &Cable, payload: &[u8]) -> Vec<u8> {
-    let [initiator, responder] = [0, 1].map(|number| {
-        let peer = if number == 0 { cable.gb.mac() } else { cable.ga.mac() };
-        stream::connection(number, peer, stream::MSS)
-    });
+    first_segment(cable, 1, payload)
+}
+
+/// Returns the frame by which an end of [`stream::connection`] sends its first bytes: 0 is the
+/// initiator, whose request has been sent, 1 the responder.
+pub(crate) fn first_segment(cable: &Cable, number: usize, payload: &[u8]) -> Vec<u8> {
+    let macs = [cable.ga.mac(), cable.gb.mac()];
+    let [sender, receiver] =
+        [number, 1 - number].map(|end| stream::connection(end, macs[1 - end], stream::MSS));
     let address = |ip: [u8; 16], port: u16| {
         let [a, b, c, d, ..] = ip;
         ([a, b, c, d], port).into()
     };
     let path = frame::Path {
-        to: cable.ga.mac(),
-        from: cable.gb.mac(),
+        to: macs[1 - number],
+        from: macs[number],
         vlan: None,
-        source: address(responder.local, responder.local_port.get()),
-        destination: address(initiator.local, initiator.local_port.get()),
+        source: address(sender.local, sender.local_port.get()),
+        destination: address(receiver.local, receiver.local_port.get()),
         traffic_class: 0,
         hop_limit: 64,
     };
     let header = Header {
-        seq: SeqNum(initiator.receive_next.get()),
-        ack: SeqNum(responder.receive_next.get()),
+        seq: SeqNum(receiver.receive_next.get()),
+        ack: SeqNum(sender.receive_next.get()),
         flags: Flags::ACK,
         window: 1000,
         options: Options::default(),

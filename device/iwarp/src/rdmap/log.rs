@@ -6,11 +6,12 @@
 //! whenever it is lost. The start frame is in front of the first message.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::memory::{Memory, ReadSource};
 use super::pool::Pool;
 use crate::mpa::framer::{Form, Fpdu, Framer};
-use crate::tcp::{Gone, StreamPos};
+use crate::tcp::{Budget, Gone, StreamPos};
 use crate::wire::cursor::Fields;
 use crate::wire::ddp::{Header, Model, Msn, Stag, TAGGED, Tagged, UNTAGGED};
 use crate::wire::fpdu;
@@ -117,6 +118,11 @@ impl Log {
         }
     }
 
+    /// Takes the memory of copies from a budget, from now on.
+    pub fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.pool.use_budget(budget);
+    }
+
     /// Gives memory back if there are no messages.
     pub fn shrink(&mut self) {
         if self.entries.is_empty() {
@@ -140,7 +146,7 @@ impl Log {
     }
 
     /// Copies the payload of a work request, so that it is not read again. Returns `None` if there
-    /// is no room for the copy.
+    /// is no room or no memory for the copy.
     ///
     /// # Errors
     /// [`Gone`] if it cannot be read.

@@ -184,9 +184,11 @@ impl Stream {
         stream
     }
 
-    /// Takes the memory of what the peer sends from a budget that streams share, from now on. If
-    /// there is none, octets are refused, and the peer sends them again.
+    /// Takes the memory of what the peer sends, and of copies of short messages, from a budget that
+    /// streams share, from now on. If there is none, octets are refused, and the peer sends them
+    /// again; messages are not copied, and are complete when they have been acknowledged.
     pub fn use_budget(&mut self, budget: &Arc<Budget>) {
+        self.log.use_budget(budget);
         self.arriving.deframer.use_budget(budget);
         self.arriving.ahead.use_budget(budget);
     }
@@ -247,6 +249,12 @@ impl Stream {
     /// stream keep their FPDUs.
     pub const fn set_emss(&mut self, emss: u32) {
         self.config.emss = emss;
+    }
+
+    /// Sets the length of the messages that are copied, and are complete when they have been sent
+    /// ([`Config::early_completion`]), for messages that are not in the stream yet.
+    pub const fn complete_early(&mut self, octets: u32) {
+        self.config.early_completion = octets;
     }
 
     /// Records how far the peer has acknowledged, and how far TCP has sent. The caller calls it

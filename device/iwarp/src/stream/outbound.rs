@@ -106,7 +106,8 @@ impl Stream {
         let mut message = self.message(work);
         let has_octets = matches!(message.payload, Payload::Work(_)) && work.length > 0;
         let copied = has_octets && work.length <= self.config.early_completion;
-        let mut private = work.work.has_answer();
+        let empty = work.length == 0 && self.config.early_completion > 0;
+        let mut private = work.work.has_answer() || empty;
         if copied && let Some(copy) = self.log.copy(memory, work.id, work.length)? {
             message.payload = copy;
             private = true;

@@ -35,6 +35,10 @@ const CHALLENGES: u32 = 100;
 /// The period in which these answers are counted.
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Number of late acknowledgements after which the peer seems to hold them back. A single one may be
+/// late because the network has lost the first.
+const DELAYED: u32 = 2;
+
 /// The counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -187,6 +191,13 @@ impl Connection {
     #[must_use]
     pub fn numbers(&self) -> [SeqNum; 2] {
         [self.send.number(self.send.next), self.receive.number()]
+    }
+
+    /// Returns whether the peer seems to hold acknowledgements back, so that one for a lone segment
+    /// comes some 40 ms later than it could.
+    #[must_use]
+    pub const fn delays_acknowledgements(&self) -> bool {
+        self.send.acknowledgements_delayed() >= DELAYED
     }
 
     /// Returns the counters.

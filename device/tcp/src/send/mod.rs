@@ -155,6 +155,11 @@ impl Sender {
         at.is_some_and(|at| self.una <= at && at < self.next)
     }
 
+    /// Returns the number of acknowledgements that seem to have been held back by the peer.
+    pub(crate) const fn acknowledgements_delayed(&self) -> u32 {
+        self.rtt.delayed()
+    }
+
     /// Limits the size of segments to what the path carries.
     pub(crate) fn limit_mss(&mut self, mss: u16) {
         self.mss = self.mss.min(usize::from(mss.max(MSS_MIN) - self.options));

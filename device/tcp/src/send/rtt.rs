@@ -13,6 +13,10 @@ const MIN: Duration = Duration::from_millis(1);
 /// The period over which the minimum round trip time is taken (RFC 8985, 6.2).
 const MIN_WINDOW: Duration = Duration::from_secs(300);
 
+/// A peer that has held an acknowledgement back takes at least this time longer for it. Linux
+/// delays acknowledgements by 40 ms (`TCP_DELACK_MIN` in `tcp.h`).
+const DELAY: Duration = Duration::from_millis(30);
+
 /// Estimates of the round trip time.
 #[derive(Debug)]
 pub(crate) struct Rtt {
@@ -21,15 +25,19 @@ pub(crate) struct Rtt {
     min_rto: Duration,
     /// Number of consecutive time-outs, each of which doubles the next one.
     backoff: u32,
+    /// Number of measurements that were longer than the shortest one by [`DELAY`] or more.
+    delayed: u32,
 }
 
 impl Rtt {
     pub(crate) fn new(estimate: Option<(Duration, Duration)>, min_rto: Duration) -> Self {
-        Self { estimate, shortest: None, min_rto: min_rto.max(MIN), backoff: 0 }
+        Self { estimate, shortest: None, min_rto: min_rto.max(MIN), backoff: 0, delayed: 0 }
     }
 
     /// Adds a measurement.
     pub(crate) fn sample(&mut self, now: Nanos, sample: Duration) {
+        let late = self.shortest.is_some_and(|(shortest, _)| sample >= shortest + DELAY);
+        self.delayed = self.delayed.saturating_add(u32::from(late));
         let fresh = self.shortest.filter(|(_, at)| now.since(*at) < MIN_WINDOW);
         if fresh.is_none_or(|(shortest, _)| sample <= shortest) {
             self.shortest = Some((sample, now));
@@ -51,6 +59,11 @@ impl Rtt {
     /// Returns the minimum round trip time of the last minutes.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         self.shortest.map(|(shortest, _)| shortest)
+    }
+
+    /// Returns the number of acknowledgements that seem to have been held back by the peer.
+    pub(crate) const fn delayed(&self) -> u32 {
+        self.delayed
     }
 
     /// Returns the time-out, doubled for each time-out since the last acknowledgement.
@@ -99,5 +112,15 @@ mod tests {
         assert_eq!(rtt.shortest(), Some(MS));
         rtt.sample(Nanos(0).plus(MIN_WINDOW), 3 * MS);
         assert_eq!(rtt.shortest(), Some(3 * MS));
+    }
+    #[test]
+    fn acknowledgements_that_the_peer_holds_back_are_counted() {
+        let mut rtt = Rtt::new(None, MS);
+        rtt.sample(Nanos(0), 70 * MS);
+        rtt.sample(Nanos(1), MS);
+        rtt.sample(Nanos(2), 30 * MS);
+        assert_eq!(rtt.delayed(), 0);
+        rtt.sample(Nanos(3), 41 * MS);
+        assert_eq!(rtt.delayed(), 1);
     }
 }

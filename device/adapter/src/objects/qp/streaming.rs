@@ -28,6 +28,10 @@ const END_NS: u64 = 1_000_000_000;
 /// The memory that the messages of more than a few outstanding work requests need.
 const MESSAGES: usize = 96 << 10;
 
+/// Number of segments of the longest messages that are copied for a peer that holds acknowledgements
+/// back. Linux acknowledges longer ones at once.
+const COPIED_SEGMENTS: usize = 2;
+
 /// Time between two probes of a peer that accepts no copied message.
 const PROBE_NS: u64 = 200_000_000;
 
@@ -144,6 +148,13 @@ impl Streaming {
         tcp.use_budget(memory);
         stream.use_budget(memory);
         let share = Share::of(memory);
+        // Every adapter asks for a first message of the initiator, so this peer is none. It may
+        // hold acknowledgements back.
+        if matches!(role, Role::Responder)
+            && stream.agreement().is_some_and(|it| it.first.is_none())
+        {
+            complete_early(&tcp, &mut stream);
+        }
         let opening = match role {
             Role::Initiator => REPLY_NS,
             Role::Responder => FIRST_MESSAGE_NS,
@@ -218,6 +229,14 @@ impl Streaming {
         (self.buffer, self.outbox) = (Vec::new(), Vec::new());
         self.used = false;
         None
+    }
+
+    /// Completes short messages without their acknowledgement from now on, if the peer holds
+    /// acknowledgements back.
+    pub fn watch_acknowledgements(&mut self) {
+        if self.tcp.delays_acknowledgements() {
+            complete_early(&self.tcp, &mut self.stream);
+        }
     }
 
     /// Records that the connection has work.
@@ -327,6 +346,11 @@ impl Streaming {
         let range = build(&self.path, self.id, &reset.header, &mut buffer, reset.len).ok()?;
         Some(Frame::new(buffer.get(range)?.to_vec()))
     }
+}
+
+/// Lets short messages be copied, and complete when they have been sent.
+fn complete_early(tcp: &Connection, stream: &mut Stream) {
+    stream.complete_early(u32::try_from(COPIED_SEGMENTS * tcp.mss()).unwrap_or(0));
 }
 
 /// A source without bytes.

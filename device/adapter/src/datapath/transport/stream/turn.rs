@@ -296,6 +296,7 @@ impl<H: Host> Sending<'_, H> {
                 }
             }
         });
+        self.streaming.watch_acknowledgements();
         if let Some(end) = ended {
             self.streaming.life.tcp_ended(end);
         }
