@@ -1,7 +1,8 @@
 //! Memory for the buffers of several connections, of which each takes what it needs.
 //!
-//! A buffer grows only while it has less than is left for all others. So a connection that needs
-//! its first buffer finds memory although others take as much as they can.
+//! A buffer grows only if at least as much as it then has is left for all others. Buffers that a
+//! peer can fill leave a part of the budget to other buffers ([`Rest`]), because many connections
+//! of one peer could otherwise use up the budget together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +15,18 @@ const SPARE: usize = 32;
 /// An amount of memory, and blocks that are not in use.
 #[derive(Debug)]
 pub struct Budget {
+    bytes: usize,
     free: AtomicUsize,
     spare: Mutex<Vec<Block>>,
+}
+
+/// The part of a budget that a buffer does not touch, however few bytes it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// For bytes of the peer that were acknowledged, and wait for others.
+    Eighth,
+    /// For bytes of the peer that can be dropped, because the peer sends them again.
+    Quarter,
 }
 
 /// Bytes of a block.
@@ -26,13 +37,15 @@ pub(crate) type Block = Box<[u8]>;
 pub struct Share {
     budget: Option<Arc<Budget>>,
     used: usize,
+    /// Number of bytes of the budget that the share does not touch.
+    rest: usize,
 }
 
 impl Budget {
     /// Creates a budget of this number of bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { free: AtomicUsize::new(bytes), spare: Mutex::new(Vec::new()) })
+        Arc::new(Self { bytes, free: AtomicUsize::new(bytes), spare: Mutex::new(Vec::new()) })
     }
 
     /// Returns the number of bytes that no buffer has taken.
@@ -58,7 +71,17 @@ impl Share {
     /// Creates an empty share of a budget.
     #[must_use]
     pub fn of(budget: &Arc<Budget>) -> Self {
-        Self { budget: Some(Arc::clone(budget)), used: 0 }
+        Self { budget: Some(Arc::clone(budget)), used: 0, rest: 0 }
+    }
+
+    /// Creates an empty share of a budget that does not touch a part of it.
+    #[must_use]
+    pub fn leaving(rest: Rest, budget: &Arc<Budget>) -> Self {
+        let rest = match rest {
+            Rest::Eighth => budget.bytes / 8,
+            Rest::Quarter => budget.bytes / 4,
+        };
+        Self { budget: Some(Arc::clone(budget)), used: 0, rest }
     }
 
     /// Returns the number of bytes that were taken.
@@ -72,8 +95,9 @@ impl Share {
     pub fn take(&mut self, bytes: usize) -> bool {
         let wanted = self.used.saturating_add(bytes);
         if let Some(budget) = &self.budget {
+            let least = wanted.max(self.rest);
             let taken = budget.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
-                free.checked_sub(bytes).filter(|_| wanted <= free)
+                free.checked_sub(bytes).filter(|left| *left >= least)
             });
             if taken.is_err() {
                 return false;
@@ -168,6 +192,32 @@ mod tests {
         }
         assert_eq!(budget.free(), 100);
         assert!(Share::of(&budget).take(50));
+    }
+
+    /// Each of many connections has one block, so none of them has more than is left.
+    #[test]
+    fn shares_with_little_each_leave_their_rest() {
+        let budget = Budget::new(64 * BLOCK);
+        let fill = |rest| {
+            let mut shares: Vec<_> = (0..100).map(|_| Share::leaving(rest, &budget)).collect();
+            shares.retain_mut(|share| share.take(BLOCK));
+            shares
+        };
+        let stores = fill(Rest::Quarter);
+        assert_eq!((stores.len(), budget.free()), (48, 16 * BLOCK));
+        let parts = fill(Rest::Eighth);
+        assert_eq!((parts.len(), budget.free()), (8, 8 * BLOCK));
+        assert!(Share::of(&budget).take(4 * BLOCK));
+        drop(stores);
+        assert_eq!(fill(Rest::Quarter).len(), 40);
+    }
+
+    #[test]
+    fn the_last_bytes_are_not_taken() {
+        let budget = Budget::new(100);
+        let mut most: Vec<_> = (0..100).map(|_| Share::of(&budget)).collect();
+        most.retain_mut(|share| share.take(10));
+        assert_eq!((most.len(), budget.free()), (9, 10));
     }
 
     #[test]

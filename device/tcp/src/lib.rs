@@ -36,7 +36,7 @@ pub mod stream;
 pub mod time;
 pub mod wire;
 
-pub use budget::{Budget, Share};
+pub use budget::{Budget, Rest, Share};
 pub use connection::{Connection, Counters, End, Event, State, Transmit};
 pub use context::{Context, Params};
 pub use discard::{Discard, Discards};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::framer::{Form, Fpdu};
 use super::markers::Markers;
 use crate::crc;
-use crate::tcp::{Budget, Share};
+use crate::tcp::{Budget, Rest, Share};
 use crate::wire::fpdu;
 use crate::wire::terminate::Cause;
 
@@ -73,7 +73,7 @@ impl Deframer {
 
     /// Takes memory from a budget from now on. Nothing may be stored.
     pub fn use_budget(&mut self, budget: &Arc<Budget>) {
-        self.share = Share::of(budget);
+        self.share = Share::leaving(Rest::Eighth, budget);
     }
 
     /// Gives memory back if nothing is stored.
@@ -160,14 +160,17 @@ impl Deframer {
     }
 
     /// Makes room in `carry` for `more` octets of an FPDU of `size` octets. It grows with what has
-    /// arrived, and not with the length that the FPDU states.
+    /// arrived, and not with the length that the FPDU states; by no more than it needs if little
+    /// memory is left.
     fn make_room(&mut self, more: usize, size: usize) -> bool {
         let (len, room) = (self.carry.len(), self.carry.capacity());
         if len + more <= room {
             return true;
         }
-        let wanted = (len + more).max(size.min(2 * room));
-        self.share.grow(wanted) && self.carry.try_reserve_exact(wanted - len).is_ok()
+        let needed = len + more;
+        let doubled = needed.max(size.min(2 * room));
+        let found = [doubled, needed].into_iter().find(|wanted| self.share.grow(*wanted));
+        found.is_some_and(|wanted| self.carry.try_reserve_exact(wanted - len).is_ok())
     }
 
     fn give_back(&mut self) {

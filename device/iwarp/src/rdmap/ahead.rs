@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::tcp::{Budget, Share, StreamPos};
+use crate::tcp::{Budget, Rest, Share, StreamPos};
 use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::rdmap::{Body, Segment, SendKind};
 
@@ -108,7 +108,7 @@ impl Table {
 
     /// Takes memory from a budget from now on. The table must be empty.
     pub fn use_budget(&mut self, budget: &Arc<Budget>) {
-        self.share = Share::of(budget);
+        self.share = Share::leaving(Rest::Quarter, budget);
     }
 
     /// Makes room for further segments. Returns `false` if they are too many, or if there is no

@@ -3,7 +3,7 @@
 use vrnic_iwarp::mpa::deframer::{Deframer, Found};
 use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
 use vrnic_iwarp::mpa::markers::Markers;
-use vrnic_iwarp::tcp::Budget;
+use vrnic_iwarp::tcp::{Budget, Share};
 use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{
     AtomicOp, AtomicRequest, Body, Opcode, ReadRequest, Segment, SendKind,
@@ -79,6 +79,30 @@ fn a_part_of_an_fpdu_without_memory_is_not_consumed() {
     assert!(deframer.is_at_border());
     let found = deframer.find(&fpdu);
     assert_eq!(found, Ok(Found::Ulpdu { ulpdu: &figure(1), octets: 52 }));
+}
+
+#[test]
+fn parts_of_fpdus_leave_an_eighth_of_the_memory_to_others() {
+    let (fpdu, budget) = (build(0, &figure(1)), Budget::new(800));
+    let mut deframers: Vec<_> = (0..100).map(|_| Deframer::new(FORM)).collect();
+    let stored = |deframer: &mut Deframer| {
+        deframer.use_budget(&budget);
+        deframer.find(&fpdu[..30]) == Ok(Found::Nothing)
+    };
+    assert_eq!(deframers.iter_mut().map(stored).filter(|stored| *stored).count(), 23);
+    assert_eq!(budget.free(), 110);
+}
+
+#[test]
+fn a_part_of_an_fpdu_takes_what_it_needs_if_there_is_no_more() {
+    let (fpdu, budget) = (build(0, &[0x41; 500]), Budget::new(1000));
+    let mut deframer = Deframer::new(FORM);
+    deframer.use_budget(&budget);
+    assert_eq!(deframer.find(&fpdu[..200]), Ok(Found::Nothing));
+    let mut other = Share::of(&budget);
+    assert!(other.take(400));
+    assert_eq!(deframer.find(&fpdu[200..250]), Ok(Found::Nothing));
+    assert_eq!(budget.free(), 350);
 }
 
 #[test]

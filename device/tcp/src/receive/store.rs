@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::budget::{BLOCK, Block, Budget, Share};
+use crate::budget::{BLOCK, Block, Budget, Rest, Share};
 use crate::seq::StreamPos;
 
 /// A ring of blocks. A block holds bytes of one range of the stream at a time, so its memory can be
@@ -33,7 +33,7 @@ impl Store {
 
     /// Takes memory from a budget from now on. Nothing may be stored.
     pub(crate) fn use_budget(&mut self, budget: &Arc<Budget>) {
-        self.share = Share::of(budget);
+        self.share = Share::leaving(Rest::Quarter, budget);
     }
 
     /// Returns the number of positions from the first one that was not passed, which can be stored
@@ -176,6 +176,20 @@ mod tests {
         }
         store.clear();
         assert_eq!(budget.free(), 1 << 20);
+    }
+
+    /// As many connections as a peer wants to open store a byte each.
+    #[test]
+    fn many_stores_leave_a_quarter_to_other_buffers() {
+        let budget = Budget::new(16 * BLOCK);
+        let mut stores: Vec<_> = (0..40).map(|_| Store::new(1 << 20)).collect();
+        let room = |store: &mut Store| {
+            store.use_budget(&budget);
+            store.make_room(StreamPos(5), StreamPos(6))
+        };
+        assert_eq!(stores.iter_mut().map(room).filter(|found| *found).count(), 12);
+        assert_eq!(budget.free(), 4 * BLOCK);
+        assert!(Share::of(&budget).take(2 * BLOCK));
     }
 
     #[test]
