@@ -98,6 +98,15 @@ impl MarkWaits {
         self.qpns.lock().retain(|qpn| look(*qpn, &keep));
     }
 
+    /// Removes a QP that is destroyed, so that one that gets its number later is listed once.
+    pub fn forget(&self, qpn: Qpn, wait: &MarkWait) {
+        // With the lock, [`Self::look`] does not list it again meanwhile.
+        let mut qpns = self.qpns.lock();
+        if wait.listed.swap(false, Ordering::SeqCst) {
+            qpns.retain(|listed| *listed != qpn);
+        }
+    }
+
     /// Removes all QPs.
     pub fn clear(&self) {
         self.qpns.lock().clear();
@@ -131,5 +140,21 @@ mod tests {
         assert_eq!(wait.execute(wanted, 5 | MARK_FAILED, 3), Err(Denied::Ended));
         assert_eq!(wait.execute(wanted, 4, 3), Ok(Taken::Later));
         assert_eq!(wait.execute(wanted, 4, 10_000_003), Err(Denied::Short));
+    }
+
+    /// Programs create and destroy QPs more often than the list is looked through.
+    #[test]
+    fn qps_that_get_a_number_one_after_the_other_are_listed_once() {
+        let (list, qpn, other) = (MarkWaits::default(), Qpn::new(7), Qpn::new(8));
+        list.add(other, &MarkWait::default());
+        let mut last = MarkWait::default();
+        list.add(qpn, &last);
+        for _ in 0..3 {
+            list.forget(qpn, &last);
+            assert_eq!(*list.qpns.lock(), [other]);
+            last = MarkWait::default();
+            list.add(qpn, &last);
+        }
+        assert_eq!(*list.qpns.lock(), [other, qpn]);
     }
 }

@@ -352,6 +352,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     // Takes both locks, so no worker uses the QP any more.
     qp.clear(adapter.host());
     adapter.core().ranges.end_all_of(qpn);
+    adapter.core().mark_waits.forget(qpn, &qp.mark_wait);
     adapter.end_commands(&qp);
     adapter.forget_qp(&qp);
     objects.groups.forget(qp.qpn);
