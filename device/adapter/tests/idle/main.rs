@@ -1,4 +1,5 @@
-//! Ten thousand idle TCP connections (iWARP) of an adapter: little memory, no timers, no work.
+//! Ten thousand idle TCP connections (iWARP) of an adapter: little memory, no timers, no work. And
+//! the memory that busy ones take.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "these tests need a part of it")]
@@ -12,14 +13,16 @@ mod host;
 mod world;
 
 use std::alloc::System;
+use std::sync::Arc;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
+use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::crowd::Crowd;
-use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
@@ -169,10 +172,67 @@ fn buffers_are_given_back(mut daemon: Daemon) {
     daemon.check_idle();
 }
 
+/// A network that takes joined frames. All stations are adapters, so no frame comes to it.
+#[derive(Debug)]
+struct Joins;
+
+impl Uplink for Joins {
+    fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {
+        frames.clear();
+    }
+
+    fn room(&self, _source: [u8; 6]) -> usize {
+        usize::MAX
+    }
+
+    fn joins(&self) -> bool {
+        true
+    }
+}
+
+/// Each connection sends two segments in a frame, which may be the beginning of a long one.
+fn busy_connections_share_the_memory_for_a_frame() {
+    const BUSY: u16 = 40;
+    let daemon = Daemon::by_wire();
+    daemon.world.fabric.attach(Arc::new(Joins));
+    let [ga, gb] = &daemon.guests;
+    let mut pairs = Vec::new();
+    for nth in 0..BUSY {
+        let ends = [ga, gb].map(|guest| Endpoint::new(guest, Setup::default()));
+        for (own, peer) in [(0, gb), (1, ga)] {
+            let mut connection = stream::connection(own, peer.mac(), stream::MSS);
+            let port = match own {
+                0 => &mut connection.local_port,
+                _ => &mut connection.remote_port,
+            };
+            *port = (6000 + nth).into();
+            let end = &ends[own];
+            end.guest.take_through(end.qpn, attributes(peer.mac(), 0), &TO_RTS[..1]);
+            end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
+        }
+        daemon.settle();
+        pairs.push(ends);
+    }
+    daemon.rest();
+    let before = Region::new(ALLOCATOR);
+    for [a, b] in &mut pairs {
+        a.fill(0, &[9; 2000]);
+        a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 2000)]).to(b.buffer, b.key));
+    }
+    daemon.settle();
+    for [_, b] in &pairs {
+        assert!(b.bytes(0, 2000) == [9; 2000], "all has arrived");
+    }
+    let each = bytes(&before) / usize::from(BUSY);
+    println!("busy: {each} bytes");
+    assert!(each <= 16 << 10, "busy: {each} bytes");
+}
+
 /// One test, since all threads share the allocator.
 #[test]
 fn idle_connections_take_little_memory_and_no_time() {
     buffers_are_given_back(Daemon::by_wire());
     idle_connections_are_small(Daemon::new(World::alone()), "paired");
     idle_connections_are_small(Daemon::by_wire(), "by TCP");
+    busy_connections_share_the_memory_for_a_frame();
 }

@@ -54,8 +54,6 @@ pub struct Streaming {
     pub outstanding: Outstanding,
     /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
-    /// Memory for a frame.
-    pub buffer: Vec<u8>,
     /// True if there were turns since the connection was idle.
     used: bool,
     /// Maximum number of TCP payload bytes in a frame.
@@ -165,7 +163,6 @@ impl Streaming {
             path,
             outstanding: Outstanding::new(queue),
             outbox: Vec::new(),
-            buffer: Vec::new(),
             used: false,
             mss,
             life: Lifecycle::default(),
@@ -192,10 +189,9 @@ impl Streaming {
         self.mss.into()
     }
 
-    /// Returns the memory for a frame. The caller puts it back if it is not used.
-    pub fn take_buffer(&mut self) -> Vec<u8> {
+    /// Records that there was a turn, so that [`Self::idle`] has buffers to give back.
+    pub const fn mark_used(&mut self) {
         self.used = true;
-        std::mem::take(&mut self.buffer)
     }
 
     /// Returns whether another work request may be taken. More than a few at a time need a part of
@@ -226,7 +222,7 @@ impl Streaming {
         if self.outstanding.is_empty() {
             self.share.give_all_back();
         }
-        (self.buffer, self.outbox) = (Vec::new(), Vec::new());
+        self.outbox = Vec::new();
         self.used = false;
         None
     }

@@ -66,11 +66,11 @@ impl Joiner {
             self.count += 1;
             return None;
         }
-        let from = HEADROOM + self.len;
-        let data = self.bytes.get(from..from + next.len).map(<[u8]>::to_vec);
-        let done = self.finish(path, id);
-        if done.is_some() {
-            let data = data.unwrap_or_default();
+        let mut done = None;
+        if self.first.is_some() {
+            let from = HEADROOM + self.len;
+            let data = self.bytes.get(from..from + next.len).unwrap_or_default().to_vec();
+            done = self.finish(path, id);
             self.bytes.resize(HEADROOM, 0);
             self.bytes.extend_from_slice(&data);
         }

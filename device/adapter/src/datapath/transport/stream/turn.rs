@@ -305,11 +305,12 @@ impl<H: Host> Sending<'_, H> {
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<u64> {
         let joins = self.network.fabric.joins() && self.streaming.path.vlan.is_none();
-        let mut joiner = Joiner::new(self.streaming.take_buffer(), joins);
+        self.streaming.mark_used();
+        let mut joiner = Joiner::new(std::mem::take(&mut self.batch.frame), joins);
         let next = self.segments(now, &mut joiner);
-        let Streaming { path, id, outbox, buffer, .. } = &mut *self.streaming;
+        let Streaming { path, id, outbox, .. } = &mut *self.streaming;
         outbox.extend(joiner.finish(path, id));
-        *buffer = joiner.into_bytes();
+        self.batch.frame = joiner.into_bytes();
         next
     }
 
