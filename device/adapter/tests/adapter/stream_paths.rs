@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
-use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::ethernet::{Frame, Joint};
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_tcp::wire::checksum::Sum;
@@ -112,4 +112,35 @@ fn frames_are_not_longer_than_those_of_roce() {
     assert!(b.bytes(0, LEN) == data);
     let longest = *longest.borrow();
     assert!((4096..=FRAME_MAX).contains(&longest), "the longest frame has {longest} bytes");
+}
+
+#[test]
+fn each_segment_of_a_frame_that_is_dropped_is_counted() {
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, mut b) =
+        (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
+    let last = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&last);
+    cable.links[1].borrow_mut().rule(move |frame| {
+        *seen.borrow_mut() = frame.to_vec();
+        Fate::Pass
+    });
+    stream::connect_pair(&a, &b);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    let write = Wr::new(Opcode::Write, &[b.sge(0, 8)]).to(a.buffer, a.key);
+    assert_eq!(status(&cable.complete(&mut b, &write)), Status::Success);
+    let discards = || cable.ga.stats().rx_roce_discards.get();
+    let before = discards();
+    let frame = |fragment| {
+        let mut bytes = last.borrow().clone();
+        bytes[21] |= fragment;
+        bytes.resize(54 + 20_000, 0);
+        Frame::behind(bytes, 0, Some(Joint { headers: 54, segment: 9000 }))
+    };
+    // The segments are too long, or no whole ones.
+    assert!(cable.ga.adapter.offer(frame(0)).is_none());
+    assert_eq!(discards(), before + 3);
+    assert!(cable.ga.adapter.offer(frame(1)).is_none());
+    assert_eq!(discards(), before + 6);
 }

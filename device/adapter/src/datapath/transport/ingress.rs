@@ -56,16 +56,16 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
         if !objects.claims.has_between(vlan, local.ip(), remote.ip()) {
             return Some(frame);
         }
-        core.stats().step(Counter::RxRoceDiscards);
+        core.stats().add(Counter::RxRoceDiscards, frame.count() as u64);
         return None;
     }
     let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
         return Some(frame);
     };
     let worker = objects.qp(qpn).map(|qp| qp.worker);
-    let fits = frame.longest() <= FRAME_MAX;
+    let (fits, count) = (frame.longest() <= FRAME_MAX, frame.count());
     if !(fits && worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame))) {
-        core.stats().step(Counter::RxRoceDiscards);
+        core.stats().add(Counter::RxRoceDiscards, count as u64);
     }
     None
 }
