@@ -12,6 +12,10 @@ const INBOX: usize = 4096;
 /// Number of these that are reserved for senders that do not ask for room.
 const RESERVE: usize = INBOX / 2;
 
+/// The shortest data of segments that are joined to one frame, so that a frame has at most 256 of
+/// them and the turn in which it arrives stays short.
+pub const SEGMENT_MIN: usize = 256;
+
 /// How several frames with segments of TCP were joined to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joint {

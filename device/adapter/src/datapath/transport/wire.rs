@@ -9,7 +9,7 @@ use vrnic_roce::wire::Frame as RoceFrame;
 use super::{packets, stream};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
-use crate::host::Host;
+use crate::host::{Clock, Host};
 use crate::objects::qp::Qp;
 use crate::objects::qp::transitions::Change;
 use crate::slice::{Slice, cost};
@@ -26,10 +26,46 @@ pub(crate) fn arrive<H: Host>(
     frame: &Frame,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    slice.charge(cost::PACKET);
-    slice.charge_copy(frame.bytes().len() as u64);
+    charge(frame, slice);
     match RoceFrame::parse(frame.bytes()).transpose() {
         Some(parsed) => packets::arrive(network, frame, parsed, slice),
         None => stream::arrive(network, frame, slice),
+    }
+}
+
+/// Charges the time that a frame takes. Each segment of a joined frame takes that of a packet.
+fn charge<C: Clock>(frame: &Frame, slice: &Slice<'_, C>) {
+    slice.charge(cost::PACKET * frame.count() as u64);
+    slice.charge_copy(frame.bytes().len() as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::ethernet::{Joint, SEGMENT_MIN};
+    use crate::host::Lane;
+
+    /// Counts how often it is read.
+    #[derive(Debug, Default)]
+    struct Counting(Cell<u32>);
+
+    impl Clock for Counting {
+        fn now(&self) -> u64 {
+            self.0.set(self.0.get() + 1);
+            0
+        }
+    }
+
+    #[test]
+    fn each_segment_of_a_joined_frame_is_charged_as_a_packet() {
+        let joint = Some(Joint { headers: 54, segment: SEGMENT_MIN as u16 });
+        for (joint, readings) in [(None, 0), (joint, 1)] {
+            let clock = Counting::default();
+            let frame = Frame::behind(vec![0; 54 + 40 * SEGMENT_MIN], 0, joint);
+            charge(&frame, &Slice::new(&clock, Lane::worker(0)));
+            assert_eq!(clock.0.get(), readings, "{joint:?}");
+        }
     }
 }

@@ -5,14 +5,11 @@ use vrnic_tcp::connection::Transmit;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build, build_joined};
 use vrnic_tcp::wire::{Flags, Header};
 
-use crate::ethernet::{Frame, Joint};
+use crate::ethernet::{Frame, Joint, SEGMENT_MIN};
 
 /// Maximum number of data bytes of a joined frame: an IP packet of 65,535 bytes, less the longest
 /// headers.
 const DATA_MAX: usize = 65_535 - 40 - 60;
-/// The shortest data of a segment to which others are joined (Linux, `TCP_MIN_MSS`, without the
-/// longest options).
-const SHORTEST: usize = 48;
 
 /// Segments that are not in a frame yet.
 #[derive(Debug, Default)]
@@ -40,7 +37,7 @@ impl Joiner {
     /// Returns whether a segment of at most `most` bytes may become part of the frame.
     pub(super) fn has_room(&self, most: usize) -> bool {
         // A shorter segment is the last one, as is one with PSH or FIN.
-        let full = self.step.max(SHORTEST) * usize::from(self.count);
+        let full = self.step.max(SEGMENT_MIN) * usize::from(self.count);
         let open = self.joins && self.len == full && self.flags == Flags::ACK;
         self.count == 0 || open && self.len + most <= DATA_MAX
     }
@@ -191,7 +188,9 @@ mod tests {
         // A shorter one is the last, and a longer one is the first.
         assert_eq!(frames(true, &[full, full, (10, ACK), full, (1000, push), full]), [3, 2, 1]);
         assert_eq!(frames(true, &[(500, ACK), full, full]), [1, 2]);
-        assert_eq!(frames(true, &[(20, ACK), (20, ACK)]), [1, 1]);
+        // Too many short ones would fit.
+        assert_eq!(frames(true, &[(255, ACK); 2]), [1, 1]);
+        assert_eq!(frames(true, &[(256, ACK); 253]), [252, 1]);
         // Without data, and at the end.
         assert_eq!(frames(true, &[full, (0, ACK), full]), [1, 1, 1]);
         assert_eq!(frames(true, &[full, full, (0, ACK | Flags::FIN)]), [2, 1]);
