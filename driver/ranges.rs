@@ -14,8 +14,8 @@ use kernel::{
 
 use crate::hw::p2p::PeerMemory;
 
-/// The owner of a range that belongs to no queue pair, but is not free: its queue pair is being
-/// destroyed, or a process still has it mapped.
+/// The owner of a range that belongs to no queue pair, but is not free: it is about to be given to
+/// one, its queue pair is being destroyed, or a process still has it mapped.
 const HELD: u32 = NONE - 1;
 
 /// The queue pairs that have the ranges.
@@ -40,14 +40,23 @@ impl Ranges {
 
     /// Gives a free range to a queue pair, if there is one.
     pub(crate) fn take(&self, qpn: Qpn) -> Option<RangeNumber> {
-        let free =
-            |(_, owner): &(u32, &Atomic<u32>)| owner.cmpxchg(NONE, qpn.get(), Relaxed).is_ok();
-        (0..).zip(&self.owners).find(free).map(|(number, _)| number.into())
+        self.take_for(qpn.get())
     }
 
-    /// Gives a free range to the queue pair of a process, which may map it.
-    pub(crate) fn lease(self: &Arc<Self>, qpn: Qpn) -> Option<Lease> {
-        self.take(qpn).map(|range| Lease { ranges: self.clone(), range })
+    /// Takes a free range, if there is one, for a process, which may map it. No queue pair has it
+    /// before [`Self::grant`].
+    pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
+        self.take_for(HELD).map(|range| Lease { ranges: self.clone(), range })
+    }
+
+    /// Gives a range that is leased to the queue pair of a process.
+    pub(crate) fn grant(&self, range: RangeNumber, qpn: Qpn) {
+        self.set(range, qpn.get());
+    }
+
+    fn take_for(&self, owner: u32) -> Option<RangeNumber> {
+        let free = |(_, place): &(u32, &Atomic<u32>)| place.cmpxchg(NONE, owner, Relaxed).is_ok();
+        (0..).zip(&self.owners).find(free).map(|(number, _)| number.into())
     }
 
     /// Returns whether a range belongs to a queue pair.

@@ -48,19 +48,21 @@ pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs
     }
 }
 
+/// Gives a range to the queue pair of a process. The last step gives it, and cannot fail: the process
+/// knows the numbers of all ranges, so another thread of it may arm the range from then on.
 fn get(ctx: &Ctx<'_>, qp: &Qp, user: &User<'_, Verbs>) -> Result {
     if !matches!(qp.queues, Queues::User { .. }) {
         return Err(EINVAL);
     }
-    let lease = ctx.adapter.ranges().lease(qp.qpn).ok_or(ENOSPC)?;
+    let lease = ctx.adapter.ranges().lease().ok_or(ENOSPC)?;
     let range = lease.range();
     let area = ctx.adapter.range_area(range)?;
     let offset = range_mmap(range).ok_or(EINVAL)?;
     user.context.add_mapping_at(offset, area, KBox::new(lease, GFP_KERNEL)?)?;
     let answer = RangeResp { range, ..RangeResp::default() };
-    user.data.respond(&answer).inspect_err(|_| {
-        let _ = range_end::retire(ctx, qp.qpn, range, user, || Ok(()));
-    })
+    user.data.respond(&answer).inspect_err(|_| range_end::unmap(range, Some(user)))?;
+    ctx.adapter.ranges().grant(range, qp.qpn);
+    Ok(())
 }
 
 fn arm(ctx: &Ctx<'_>, qp: &Qp, dm: &Dm, request: &RangeReq) -> Result {
