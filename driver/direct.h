@@ -4,7 +4,8 @@
  * before another PCI device has moved their data, and leave by themselves when it has.
  *
  * The queue pairs are kernel clients' own, of a vrnic adapter: a function returns -EINVAL for any
- * other. They must not be destroyed during a call. All functions but vrnic_range_done() sleep.
+ * other. They must not be destroyed during a call. All functions sleep but vrnic_range_done() and
+ * vrnic_mark(), which return -EIO if the adapter has died: nothing is left then that could end.
  */
 #ifndef VRNIC_DIRECT_H
 #define VRNIC_DIRECT_H
@@ -81,6 +82,6 @@ int vrnic_range_put(struct ib_qp *qp, u32 range);
 int vrnic_range_arm(struct ib_qp *qp, u32 range, const struct vrnic_transfer *transfer);
 int vrnic_range_query(struct ib_qp *qp, u32 range, struct vrnic_range_state *state);
 /* The controller has moved all bytes of a range that is not counted. From any context. */
-void vrnic_range_done(struct ib_qp *qp, u32 range);
+int vrnic_range_done(struct ib_qp *qp, u32 range);
 
 #endif

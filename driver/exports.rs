@@ -133,13 +133,13 @@ unsafe extern "C" fn vrnic_mark(
 }
 
 /// Tells the adapter that the controller has moved all bytes of a range. Can be called in any
-/// context.
+/// context. Returns 0 or a negative error number.
 ///
 /// # Safety
 ///
 /// As for [`call`].
 #[no_mangle]
-unsafe extern "C" fn vrnic_range_done(qp: *mut bindings::ib_qp, range: u32) {
-    // SAFETY: the caller passes a live queue pair. Somebody else's range is left alone.
-    unsafe { call(qp, |ctx, qp| direct::done(ctx, qp, range.into()).map(|()| 0)) };
+unsafe extern "C" fn vrnic_range_done(qp: *mut bindings::ib_qp, range: u32) -> c_int {
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| direct::done(ctx, qp, range.into()).map(|()| 0)) }
 }

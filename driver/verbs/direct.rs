@@ -73,8 +73,13 @@ pub(crate) fn query(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<RangeR
 }
 
 /// The controller has moved all bytes of a range. Does not sleep.
+///
+/// # Errors
+///
+/// `EINVAL` if the queue pair does not have the range, `EIO` if the adapter has died.
 pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
     check(ctx, qp, range)?;
+    check_alive(ctx)?;
     ctx.adapter.set_range_done(range);
     Ok(())
 }
@@ -84,7 +89,7 @@ pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
 /// # Errors
 ///
 /// `EOPNOTSUPP` if the adapter has no AWAIT, `EINVAL` for the queue pair of a process and for a
-/// number that is out of bounds.
+/// number that is out of bounds, `EIO` if the adapter has died.
 pub(crate) fn mark(ctx: &Ctx<'_>, qp: &Qp, word: u32, mark: u32) -> Result {
     if !ctx.adapter.caps().has(DeviceFeatures::AWAIT) {
         return Err(EOPNOTSUPP);
@@ -92,8 +97,15 @@ pub(crate) fn mark(ctx: &Ctx<'_>, qp: &Qp, word: u32, mark: u32) -> Result {
     if word >= MARKS || mark & !MARK_FAILED == 0 {
         return Err(EINVAL);
     }
-    ctx.adapter.doorbells().mark(qp.kernel()?.doorbell(), word, mark);
+    let doorbell = qp.kernel()?.doorbell();
+    check_alive(ctx)?;
+    ctx.adapter.doorbells().mark(doorbell, word, mark);
     Ok(())
+}
+
+/// Fails if the adapter has died: an access to one that has stalled stops the machine for seconds.
+fn check_alive(ctx: &Ctx<'_>) -> Result {
+    if ctx.adapter.is_dead() { Err(EIO) } else { Ok(()) }
 }
 
 /// Fails unless the queue pair has the range.
