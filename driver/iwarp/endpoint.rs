@@ -382,15 +382,28 @@ impl Endpoint {
         })
     }
 
-    /// Asks the adapter how a connection is.
+    /// Asks the adapter how a connection is, and tells its owner.
     fn ask(&self, taken: &mut Taken<Self>) -> Result {
         let commands = &self.connections.commands;
         if !taken.has_ended() && taken.was_touched() {
             taken.take_rejection()?;
             commands.abort(taken.qpn)?;
         }
-        taken.follow(&*commands.query(taken.qpn)?);
-        Ok(())
+        taken.follow(&*commands.query(taken.qpn)?)
+    }
+
+    /// Ends a connection whose owner cannot be told how it is: the queue pair must not stay
+    /// connected when the owner is told that the connection has ended.
+    fn abandon_taken(&self, taken: &mut Taken<Self>, error: Error) {
+        // When the owner has got the last event another queue pair may have the number.
+        if taken.has_ended() {
+            return;
+        }
+        pr_debug!("a connection is given up: {error:?}\n");
+        if let Err(error) = self.connections.commands.abort(taken.qpn) {
+            pr_debug!("the adapter does not abort a connection: {error:?}\n");
+        }
+        taken.end();
     }
 }
 
@@ -415,8 +428,7 @@ impl WorkItem for Endpoint {
         }
         if let State::Taken(taken) = &mut *state {
             if let Err(error) = this.ask(taken) {
-                pr_debug!("a connection is given up: {error:?}\n");
-                taken.end();
+                this.abandon_taken(taken, error);
             }
         }
     }

@@ -83,10 +83,15 @@ impl<W: Watch> Taken<W> {
     }
 
     /// Tells its owner what has changed.
-    pub(super) fn follow(&mut self, status: &ConnectionStatus) {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory for the private data of a reply, which the owner is still
+    /// owed. The connection must be aborted then.
+    pub(super) fn follow(&mut self, status: &ConnectionStatus) -> Result {
         let stage = Stage::from_raw(status.stage).unwrap_or(Stage::Closed);
         if status.was_open != 0 || stage == Stage::Open {
-            self.open(status);
+            self.open(status)?;
         }
         if stage == Stage::Closing {
             self.disconnect();
@@ -97,6 +102,7 @@ impl<W: Watch> Taken<W> {
         if stage == Stage::Gone {
             self.socket = None;
         }
+        Ok(())
     }
 
     /// Tells its owner the last events of a connection that the driver ends.
@@ -104,22 +110,22 @@ impl<W: Watch> Taken<W> {
         self.close(Ending::Local, &ConnectionStatus::default());
     }
 
-    fn open(&mut self, status: &ConnectionStatus) {
+    fn open(&mut self, status: &ConnectionStatus) -> Result {
         let own = depths(status);
+        if let Owes::Reply { id, names } = &self.owes {
+            // The core copies the private data. If it cannot, the owner is not told of a connection
+            // without them: its peer has sent them for a reason.
+            id.report(&Event::Reply { status: Ok(()), names, own, private: private(status) })?;
+        }
         self.owes = match core::mem::replace(&mut self.owes, Owes::Nothing) {
-            Owes::Reply { id, names } => {
-                report(
-                    &id,
-                    &Event::Reply { status: Ok(()), names: &names, own, private: private(status) },
-                );
-                Owes::Close { id, disconnected: false }
-            }
+            Owes::Reply { id, .. } => Owes::Close { id, disconnected: false },
             Owes::Established { id } => {
                 report(&id, &Event::Established { own });
                 Owes::Close { id, disconnected: false }
             }
             owes => owes,
         };
+        Ok(())
     }
 
     fn disconnect(&mut self) {
@@ -139,7 +145,11 @@ impl<W: Watch> Taken<W> {
                 let private = if ending == Ending::Rejected { private(status) } else { &[] };
                 let own = Depths::default();
                 let status = Err(error(ending));
-                report(&id, &Event::Reply { status, names: &names, own, private });
+                let reply = |private| Event::Reply { status, names: &names, own, private };
+                // Without private data, which the core copies, it needs no memory.
+                if private.is_empty() || id.report(&reply(private)).is_err() {
+                    report(&id, &reply(&[]));
+                }
             }
             Owes::Established { id } => {
                 // The core wants to be told of both.
@@ -152,7 +162,8 @@ impl<W: Watch> Taken<W> {
     }
 }
 
-/// Tells the owner of an event. The core has memory for each that a connection can have.
+/// Tells the owner of an event without private data. The core has memory for each that a connection
+/// can have.
 fn report(id: &CmId, event: &Event<'_>) {
     if let Err(error) = id.report(event) {
         pr_err!("the connection manager does not take an event: {error:?}\n");
