@@ -84,39 +84,42 @@ static bool iwarp_is_wildcard(const struct sockaddr_storage *address)
 }
 
 /*
- * Binds a socket that connects. The connection manager has chosen the port without asking TCP,
- * where another socket may have it. TCP then chooses a port, unless the program must have named
- * this one, which it has if the system hands out others.
+ * Returns whether the connection manager may have chosen this port, which it does without asking
+ * TCP. A program must have named a port that the system does not hand out.
  */
-static int iwarp_bind_to_connect(struct socket *sock, const struct sockaddr_storage *local)
+static bool iwarp_port_may_change(const struct net_device *netdev,
+				  const struct sockaddr_storage *local)
 {
-	struct sockaddr_storage address = *local;
 	/* This is where IPv6 has its port, too. */
-	__be16 *port = &((struct sockaddr_in *)&address)->sin_port;
-	int err, low, high;
+	u16 port = ntohs(((const struct sockaddr_in *)local)->sin_port);
+	int low, high;
 
 	static_assert(offsetof(struct sockaddr_in, sin_port) ==
 		      offsetof(struct sockaddr_in6, sin6_port));
-	err = kernel_bind(sock, (void *)&address, iwarp_address_length(&address));
-	inet_get_local_port_range(sock_net(sock->sk), &low, &high);
-	if (err != -EADDRINUSE || ntohs(*port) < low || ntohs(*port) > high)
-		return err;
-	*port = 0;
-	return kernel_bind(sock, (void *)&address, iwarp_address_length(&address));
+	inet_get_local_port_range(dev_net(netdev), &low, &high);
+	return port >= low && port <= high;
 }
 
-struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
-					  const struct sockaddr_storage *local,
-					  const struct sockaddr_storage *remote, int tos)
+/* Begins to connect; if any_port is set, from a port from which TCP has no connection to remote. */
+static struct iwarp_socket *iwarp_socket_try(const struct net_device *netdev,
+					     const struct sockaddr_storage *local,
+					     const struct sockaddr_storage *remote, int tos,
+					     bool any_port)
 {
 	struct iwarp_socket *s = iwarp_socket_create(netdev, local->ss_family);
+	struct sockaddr_storage address = *local;
 	int err;
 
 	if (IS_ERR(s))
 		return s;
 	if (tos >= 0 && local->ss_family == AF_INET)
 		ip_sock_set_tos(s->sock->sk, tos);
-	err = iwarp_bind_to_connect(s->sock, local);
+	if (any_port) {
+		((struct sockaddr_in *)&address)->sin_port = 0;
+		/* As IP_BIND_ADDRESS_NO_PORT does: the port is chosen when remote is known. */
+		inet_set_bit(BIND_ADDRESS_NO_PORT, s->sock->sk);
+	}
+	err = kernel_bind(s->sock, (void *)&address, iwarp_address_length(&address));
 	if (!err)
 		err = kernel_connect(s->sock, (void *)remote, iwarp_address_length(remote),
 				     O_NONBLOCK);
@@ -124,6 +127,19 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 		iwarp_socket_free(s);
 		return ERR_PTR(err);
 	}
+	return s;
+}
+
+struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
+					  const struct sockaddr_storage *local,
+					  const struct sockaddr_storage *remote, int tos)
+{
+	struct iwarp_socket *s = iwarp_socket_try(netdev, local, remote, tos, false);
+
+	/* Another socket has the port, or has a connection from it to remote. */
+	if ((s == ERR_PTR(-EADDRINUSE) || s == ERR_PTR(-EADDRNOTAVAIL)) &&
+	    iwarp_port_may_change(netdev, local))
+		s = iwarp_socket_try(netdev, local, remote, tos, true);
 	return s;
 }
 

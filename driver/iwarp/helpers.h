@@ -48,8 +48,9 @@ struct iwarp_snapshot {
 
 /*
  * Begins to connect, in the network namespace of netdev. tos is the type of service, or negative
- * for the usual one. If TCP has another socket at the local port, and the port is one that the
- * system hands out, the connection gets another port.
+ * for the usual one. If TCP has another socket at the local port, or a connection from it to the
+ * remote address that has not ended, and the port is one that the system hands out, the connection
+ * gets another port.
  */
 struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 					  const struct sockaddr_storage *local,
