@@ -92,7 +92,7 @@ pub(crate) trait ConnectionEvents: Send + Sync {
     fn changed(&self, qpn: Qpn);
 
     /// The adapter has died, and reports no more changes. Called in any context.
-    fn died(&self);
+    fn died(self: Arc<Self>);
 
     /// The network card has got a VLAN, or has lost one. May sleep.
     fn vlans_changed(&self);
@@ -172,10 +172,10 @@ impl Listeners {
     }
 
     /// Calls `call` with the object that events of TCP connections are reported to.
-    pub(crate) fn tell_connections(&self, call: impl FnOnce(&dyn ConnectionEvents)) {
+    pub(crate) fn tell_connections(&self, call: impl FnOnce(&Arc<dyn ConnectionEvents>)) {
         let connections = self.connections.lock().clone();
         if let Some(connections) = connections {
-            call(&*connections);
+            call(&connections);
         }
     }
 

@@ -170,7 +170,7 @@ impl Liveness {
         if cause != Cause::Unbound {
             self.listeners.report(DeviceEvent::Fatal);
         }
-        self.listeners.tell_connections(|connections| connections.died());
+        self.listeners.tell_connections(|connections| connections.clone().died());
         let _ = self.after.queue.enqueue::<Arc<Self>, RESET>(self.clone());
     }
 

@@ -382,6 +382,43 @@ impl Endpoint {
         })
     }
 
+    /// Looks at it at once, or has the work item do so if somebody else has it, who may be waiting
+    /// for the adapter.
+    pub(super) fn look_or_enqueue(self: &Arc<Self>) {
+        match self.state.try_lock() {
+            Some(mut state) => self.look(&mut state),
+            None => self.enqueue(),
+        }
+    }
+
+    /// Follows its socket and the adapter.
+    fn look(self: &Arc<Self>, state: &mut State) {
+        if self.connections.is_over() {
+            self.end(state);
+        }
+        if let Err(error) = self.read(state) {
+            // What is left of it is closed.
+            if let State::Requesting(requesting) = core::mem::replace(state, State::Idle) {
+                requesting.listener.leave(self);
+            }
+            pr_debug!("a connection without a request is closed: {error:?}\n");
+        }
+        self.give_up(state);
+        if let Err(error) = self.open(state) {
+            self.fail(state, error);
+        }
+        // A dead adapter knows nothing, and each command would wait until it is quiet. `died` has
+        // the owner told.
+        if self.connections.commands.liveness.is_dead() {
+            return;
+        }
+        if let State::Taken(taken) = state {
+            if let Err(error) = self.ask(taken) {
+                self.abandon_taken(taken, error);
+            }
+        }
+    }
+
     /// Asks the adapter how a connection is, and tells its owner.
     fn ask(&self, taken: &mut Taken<Self>) -> Result {
         let commands = &self.connections.commands;
@@ -411,25 +448,6 @@ impl WorkItem for Endpoint {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let mut state = this.state.lock();
-        if this.connections.is_over() {
-            this.end(&mut state);
-        }
-        if let Err(error) = this.read(&mut state) {
-            // What is left of it is closed.
-            if let State::Requesting(requesting) = core::mem::replace(&mut *state, State::Idle) {
-                requesting.listener.leave(&this);
-            }
-            pr_debug!("a connection without a request is closed: {error:?}\n");
-        }
-        this.give_up(&mut state);
-        if let Err(error) = this.open(&mut state) {
-            this.fail(&mut state, error);
-        }
-        if let State::Taken(taken) = &mut *state {
-            if let Err(error) = this.ask(taken) {
-                this.abandon_taken(taken, error);
-            }
-        }
+        this.look(&mut this.state.lock());
     }
 }

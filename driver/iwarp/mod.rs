@@ -11,8 +11,8 @@
 //! | [`start`] | the start frames that pass through a socket |
 //! | [`commands`] | the admin commands |
 //!
-//! An endpoint has one work item, which alone follows its socket and the adapter. Calls of the core
-//! change it under the same lock.
+//! An endpoint has one work item, which follows its socket and the adapter; when all connections
+//! end, one work item for all of them does so. Calls of the core change it under the same lock.
 //!
 //! Locks are taken in this order: an endpoint's, its listener's, that of the commands. The tables
 //! of endpoints are never locked while another lock is taken.
@@ -25,12 +25,13 @@ mod taken;
 
 use abi::Qpn;
 use kernel::{
-    device, new_mutex,
+    device, impl_has_work, new_mutex, new_work,
     prelude::*,
     sync::{
         Arc, Mutex,
         atomic::{Acquire, Atomic, Relaxed, Release},
     },
+    workqueue::{Work, WorkItem},
 };
 
 use self::{
@@ -67,6 +68,21 @@ pub(crate) struct Connections {
     listeners: Mutex<KVec<Arc<Listener>>>,
     /// True if no more connections are made.
     over: Atomic<bool>,
+    /// Looks at all endpoints.
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Connections { self.work }
+}
+
+impl WorkItem for Connections {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.look_at_all();
+    }
 }
 
 impl Connections {
@@ -88,6 +104,7 @@ impl Connections {
                 next_offer: Atomic::new(1),
                 listeners <- new_mutex!(KVec::new(), "vrnic::iwarp::Connections"),
                 over: Atomic::new(false),
+                work <- new_work!("vrnic::iwarp::Connections"),
             }),
             GFP_KERNEL,
         )
@@ -101,7 +118,7 @@ impl Connections {
     /// Ends all connections, as the device goes. Their owners are told.
     pub(crate) fn end(&self) {
         self.over.store(true, Release);
-        self.wake_all();
+        self.look_at_all();
         self.queue.flush();
     }
 
@@ -119,10 +136,11 @@ impl Connections {
         self.queue.flush();
     }
 
-    fn wake_all(&self) {
+    /// Looks at all endpoints, one after the other.
+    fn look_at_all(&self) {
         let mut last = None;
         while let Some((qpn, endpoint)) = self.endpoints.next(last) {
-            endpoint.0.enqueue();
+            endpoint.0.look_or_enqueue();
             last = Some(qpn);
         }
     }
@@ -293,6 +311,23 @@ impl Drop for Owner {
     }
 }
 
+/// Connections that stay until an adapter has gone, whose interrupts may use them. On drop no work
+/// item has them any more: the queue must not be destroyed by one of its own.
+pub(crate) struct Kept(Arc<Connections>);
+
+impl Kept {
+    /// Keeps these connections.
+    pub(crate) fn new(connections: Arc<Connections>) -> Self {
+        Self(connections)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.queue.flush();
+    }
+}
+
 impl ConnectionEvents for Connections {
     fn changed(&self, qpn: Qpn) {
         if let Some(endpoint) = self.endpoints.get(qpn) {
@@ -300,8 +335,8 @@ impl ConnectionEvents for Connections {
         }
     }
 
-    fn died(&self) {
-        self.wake_all();
+    fn died(self: Arc<Self>) {
+        let _ = self.queue.enqueue(self.clone());
     }
 
     fn vlans_changed(&self) {

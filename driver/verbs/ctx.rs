@@ -12,7 +12,7 @@ use kernel::{
 
 use crate::{
     adapter::Adapter,
-    iwarp::{Connections, Owner},
+    iwarp::{Connections, Kept, Owner},
     rdma::attr::Protocol,
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct Ctx<'a> {
     pub(super) adapter: Adapter<'a>,
     /// The same connections. Dropped after `adapter`, whose interrupts may use them until it goes:
     /// the end of the last reference sleeps.
-    _connections: Option<Arc<Connections>>,
+    _connections: Option<Kept>,
     /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the
     /// adapter.
     held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
@@ -52,7 +52,7 @@ impl<'a> Ctx<'a> {
             }
             Protocol::Roce => None,
         };
-        let kept = connections.as_ref().map(|owner| owner.connections().clone());
+        let kept = connections.as_ref().map(|owner| Kept::new(owner.connections().clone()));
         Ok(Self { connections, adapter, _connections: kept, held })
     }
 
