@@ -25,7 +25,7 @@ use super::{
     taken::Taken,
 };
 use crate::rdma::{
-    iwcm::{Address, CmId, ConnParam, Depths, Event, Offer},
+    iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Connects, Offer},
     netdev::NetdevRef,
     socket::{Accepted, Progress, Snapshot, Socket, Watch},
 };
@@ -43,7 +43,7 @@ pub(super) trait Acceptor: Send + Sync {
     /// # Errors
     ///
     /// `ENOMEM` if too many wait for its owner, `ECONNABORTED` if it was ended.
-    fn report(&self, event: &Event<'_>) -> Result;
+    fn request(&self, request: &ConnRequest<'_>) -> Result;
 
     /// Notes that the request of an endpoint has come, or will not.
     fn leave(self: Arc<Self>, endpoint: &Endpoint);
@@ -99,7 +99,7 @@ struct Offered {
 struct Connecting {
     socket: Socket<Endpoint>,
     netdev: NetdevRef,
-    id: CmId,
+    id: CmId<Connects>,
     wishes: Wishes,
 }
 
@@ -198,7 +198,7 @@ impl Endpoint {
     pub(super) fn connect(
         self: &Arc<Self>,
         netdev: NetdevRef,
-        id: CmId,
+        id: CmId<Connects>,
         param: &ConnParam<'_>,
     ) -> Result {
         let wishes = Wishes::new(param, self.connections.max_depth)?;
@@ -219,7 +219,7 @@ impl Endpoint {
     pub(super) fn accept(
         self: &Arc<Self>,
         netdev: &NetdevRef,
-        id: CmId,
+        id: CmId<Accepts>,
         param: &ConnParam<'_>,
     ) -> Result {
         let wishes = Wishes::new(param, self.connections.max_depth)?;
@@ -281,15 +281,8 @@ impl Endpoint {
     fn fail(&self, state: &mut State, error: Error) {
         if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
             let id = connecting.id;
-            let event = Event::Reply {
-                status: Err(error),
-                names: &(id.local(), id.remote()),
-                own: Depths::default(),
-                private: &[],
-            };
-            if let Err(error) = id.report(&event) {
-                pr_err!("the connection manager does not take a reply: {error:?}\n");
-            }
+            let names = (id.local(), id.remote());
+            id.refuse(error, &names, &[]);
         }
     }
 
@@ -331,7 +324,7 @@ impl Endpoint {
         let offer = self.connections.add_offer(self)?;
         let (peer, private) = (parts.peer, parts.private);
         // The owner may answer at once, and then waits for the lock of the state.
-        let told = listener.report(&Event::Request { names: &names, offer, peer, private });
+        let told = listener.request(&ConnRequest { names: &names, offer, peer, private });
         if let Err(error) = told {
             let _ = self.connections.take_offer(offer);
             return Err(error);

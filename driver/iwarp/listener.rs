@@ -13,7 +13,7 @@ use super::{
     endpoint::{Acceptor, Endpoint},
 };
 use crate::rdma::{
-    iwcm::{CmId, Event, Identity},
+    iwcm::{CmId, ConnRequest, Identity, Listens},
     netdev::NetdevRef,
     socket::{Accepted, LOOPBACK, Socket, Watch},
 };
@@ -35,7 +35,7 @@ pub(super) struct Listener {
 /// The parts of a listener that has not been ended.
 struct Listening {
     netdev: NetdevRef,
-    id: CmId,
+    id: CmId<Listens>,
     backlog: i32,
     /// With the numbers of their network devices, in ascending order.
     sockets: KVec<(i32, Socket<Listener>)>,
@@ -60,7 +60,7 @@ impl Listener {
     pub(super) fn new(
         connections: &Arc<Connections>,
         netdev: NetdevRef,
-        id: CmId,
+        id: CmId<Listens>,
         backlog: i32,
     ) -> Result<Arc<Self>> {
         let identity = id.identity();
@@ -175,8 +175,8 @@ impl Listening {
 }
 
 impl Acceptor for Listener {
-    fn report(&self, event: &Event<'_>) -> Result {
-        self.state.lock().as_ref().ok_or(ECONNABORTED)?.id.report(event)
+    fn request(&self, request: &ConnRequest<'_>) -> Result {
+        self.state.lock().as_ref().ok_or(ECONNABORTED)?.id.request(request)
     }
 
     fn leave(self: Arc<Self>, endpoint: &Endpoint) {

@@ -43,7 +43,7 @@ use crate::{
     listeners::{ConnectionEvents, LinkTable, Listeners},
     quiesce::Liveness,
     rdma::{
-        iwcm::{CmId, ConnParam, Identity, Offer},
+        iwcm::{Accepts, CmId, ConnParam, Connects, Identity, Listens, Offer},
         netdev::NetdevRef,
     },
     workqueue::OwnQueue,
@@ -149,7 +149,7 @@ impl Connections {
     pub(crate) fn connect(
         self: &Arc<Self>,
         netdev: NetdevRef,
-        id: CmId,
+        id: CmId<Connects>,
         param: &ConnParam<'_>,
     ) -> Result {
         if self.is_over() {
@@ -165,7 +165,7 @@ impl Connections {
     pub(crate) fn accept(
         &self,
         netdev: &NetdevRef,
-        id: CmId,
+        id: CmId<Accepts>,
         offer: Offer,
         param: &ConnParam<'_>,
     ) -> Result {
@@ -182,7 +182,12 @@ impl Connections {
     }
 
     /// Listens.
-    pub(crate) fn listen(self: &Arc<Self>, netdev: NetdevRef, id: CmId, backlog: i32) -> Result {
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        netdev: NetdevRef,
+        id: CmId<Listens>,
+        backlog: i32,
+    ) -> Result {
         if self.is_over() {
             return Err(ENODEV);
         }

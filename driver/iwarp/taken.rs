@@ -9,18 +9,20 @@ use kernel::prelude::*;
 
 use super::start;
 use crate::rdma::{
-    iwcm::{Address, CmId, Depths, Event},
+    iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths},
     socket::{Snapshot, Socket, Watch},
 };
 
 /// The events that the owner of a connection is owed.
 enum Owes {
     /// The reply, and if that is a success, what follows an open connection.
-    Reply { id: CmId, names: KBox<(Address, Address)> },
+    Reply { id: CmId<Connects>, names: KBox<(Address, Address)> },
     /// That it is established, and what follows an open connection.
-    Established { id: CmId },
-    /// That it has ended, and before that, if it was not told, that the peer closes it.
-    Close { id: CmId, disconnected: bool },
+    Established { id: CmId<Accepts> },
+    /// That it has ended, and before that, if that is so, that the peer closes it.
+    Close { id: CmId<Connected> },
+    /// That it has ended. That the peer closes it was told.
+    LastClose { id: CmId<Closing> },
     /// None any more.
     Nothing,
 }
@@ -40,14 +42,19 @@ impl<W: Watch> Taken<W> {
         qpn: Qpn,
         socket: Socket<W>,
         snapshot: Snapshot,
-        id: CmId,
+        id: CmId<Connects>,
         names: KBox<(Address, Address)>,
     ) -> Self {
         Self { qpn, socket: Some(socket), snapshot, owes: Owes::Reply { id, names } }
     }
 
     /// A connection that was accepted. Its owner is owed an event when it is established.
-    pub(super) fn accepted(qpn: Qpn, socket: Socket<W>, snapshot: Snapshot, id: CmId) -> Self {
+    pub(super) fn accepted(
+        qpn: Qpn,
+        socket: Socket<W>,
+        snapshot: Snapshot,
+        id: CmId<Accepts>,
+    ) -> Self {
         Self { qpn, socket: Some(socket), snapshot, owes: Owes::Established { id } }
     }
 
@@ -111,28 +118,28 @@ impl<W: Watch> Taken<W> {
     }
 
     fn open(&mut self, status: &ConnectionStatus) -> Result {
-        let own = depths(status);
-        if let Owes::Reply { id, names } = &self.owes {
-            // The core copies the private data. If it cannot, the owner is not told of a connection
-            // without them: its peer has sent them for a reason.
-            id.report(&Event::Reply { status: Ok(()), names, own, private: private(status) })?;
-        }
+        let (own, mut result) = (depths(status), Ok(()));
         self.owes = match core::mem::replace(&mut self.owes, Owes::Nothing) {
-            Owes::Reply { id, .. } => Owes::Close { id, disconnected: false },
-            Owes::Established { id } => {
-                report(&id, &Event::Established { own });
-                Owes::Close { id, disconnected: false }
-            }
+            // If there is no memory for the private data, the owner is not told of a connection
+            // without them: its peer has sent them for a reason.
+            Owes::Reply { id, names } => match id.reply(&names, own, private(status)) {
+                Ok(id) => Owes::Close { id },
+                Err(id) => {
+                    result = Err(ENOMEM);
+                    Owes::Reply { id, names }
+                }
+            },
+            Owes::Established { id } => Owes::Close { id: id.establish(own) },
             owes => owes,
         };
-        Ok(())
+        result
     }
 
     fn disconnect(&mut self) {
-        if let Owes::Close { id, disconnected: disconnected @ false } = &mut self.owes {
-            report(id, &Event::Disconnect);
-            *disconnected = true;
-        }
+        self.owes = match core::mem::replace(&mut self.owes, Owes::Nothing) {
+            Owes::Close { id } => Owes::LastClose { id: id.disconnect() },
+            owes => owes,
+        };
     }
 
     fn close(&mut self, ending: Ending, status: &ConnectionStatus) {
@@ -143,30 +150,14 @@ impl<W: Watch> Taken<W> {
                     socket.give_back();
                 }
                 let private = if ending == Ending::Rejected { private(status) } else { &[] };
-                let own = Depths::default();
-                let status = Err(error(ending));
-                let reply = |private| Event::Reply { status, names: &names, own, private };
-                // Without private data, which the core copies, it needs no memory.
-                if private.is_empty() || id.report(&reply(private)).is_err() {
-                    report(&id, &reply(&[]));
-                }
+                id.refuse(error(ending), &names, private);
             }
-            Owes::Established { id } => {
-                // The core wants to be told of both.
-                report(&id, &Event::Established { own: depths(status) });
-                report(&id, &Event::Close);
-            }
-            Owes::Close { id, .. } => report(&id, &Event::Close),
+            // The core wants to be told of both.
+            Owes::Established { id } => id.establish(depths(status)).close(),
+            Owes::Close { id } => id.close(),
+            Owes::LastClose { id } => id.close(),
             Owes::Nothing => {}
         }
-    }
-}
-
-/// Tells the owner of an event without private data. The core has memory for each that a connection
-/// can have.
-fn report(id: &CmId, event: &Event<'_>) {
-    if let Err(error) = id.report(event) {
-        pr_err!("the connection manager does not take an event: {error:?}\n");
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! C header: `include/rdma/iw_cm.h`.
 
-use core::ptr::NonNull;
+use core::{marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
 
 use kernel::{error::to_result, prelude::*};
 
@@ -12,22 +12,23 @@ use super::{bindings, device::Device, event::QpLink, ops::Operations, qp::Qp};
 /// The operations by which the core's connection manager makes connections.
 ///
 /// All but `get_qp` and `rem_ref` may sleep. The core stops the whole machine for events that are
-/// not in order ([`Event`]).
+/// not in order; the types of identifiers ([`CmId`]) allow no others.
 pub(crate) trait IwOperations: Operations {
-    /// Connects. If this succeeds, exactly one [`Event::Reply`] must follow.
+    /// Connects. If this succeeds, exactly one call of [`CmId::reply`] or [`CmId::refuse`] must
+    /// follow, else none.
     fn connect(
         data: &Self::Data<'_>,
         device: &Device<Self>,
-        id: CmId,
+        id: CmId<Connects>,
         param: &ConnParam<'_>,
     ) -> Result;
 
-    /// Accepts the request with the number `offer` of an [`Event::Request`]. If this succeeds,
-    /// exactly one [`Event::Established`] must follow, else none.
+    /// Accepts the request with the number `offer` of a [`ConnRequest`]. If this succeeds, exactly
+    /// one call of [`CmId::establish`] must follow, else none.
     fn accept(
         data: &Self::Data<'_>,
         device: &Device<Self>,
-        id: CmId,
+        id: CmId<Accepts>,
         offer: Offer,
         param: &ConnParam<'_>,
     ) -> Result;
@@ -35,11 +36,11 @@ pub(crate) trait IwOperations: Operations {
     /// Rejects a request; no event follows.
     fn reject(data: &Self::Data<'_>, offer: Offer, private: &[u8]) -> Result;
 
-    /// Listens. Each request is an [`Event::Request`].
+    /// Listens. Each request is told by [`CmId::request`].
     fn create_listen(
         data: &Self::Data<'_>,
         device: &Device<Self>,
-        id: CmId,
+        id: CmId<Listens>,
         backlog: i32,
     ) -> Result;
 
@@ -57,7 +58,7 @@ pub(crate) trait IwOperations: Operations {
     fn rem_ref(qp: &Qp<Self>);
 }
 
-/// The number of a request that was told by an [`Event::Request`].
+/// The number of a request that was told by a [`ConnRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer(pub(crate) usize);
 
@@ -92,35 +93,128 @@ impl Address {
     }
 }
 
-/// A counted reference to an identifier of the connection manager: a connection or a listener.
+/// A state of an identifier: it listens, and requests may be told.
+pub(crate) enum Listens {}
+/// A state of an identifier: a connection is being made, whose owner is owed the reply.
+pub(crate) enum Connects {}
+/// A state of an identifier: a request was accepted, whose owner is owed that the connection is
+/// established.
+pub(crate) enum Accepts {}
+/// A state of an identifier: the connection is established, and its owner is owed its end.
+pub(crate) enum Connected {}
+/// A state of an identifier: its owner was told that the peer closes the connection, and is owed
+/// its end.
+pub(crate) enum Closing {}
+
+/// The states in which the core gives identifiers to the driver.
+pub(super) trait Given {}
+
+impl Given for Listens {}
+impl Given for Connects {}
+impl Given for Accepts {}
+
+/// A counted reference to an identifier of the connection manager, a connection or a listener, in
+/// the state `S`. Events that lead to another state take it away.
 ///
 /// # Invariants
 ///
 /// The pointer is that of an identifier, of which the type owns a reference.
-pub(crate) struct CmId(NonNull<bindings::iw_cm_id>);
+pub(crate) struct CmId<S> {
+    raw: NonNull<bindings::iw_cm_id>,
+    _state: PhantomData<S>,
+}
 
-// SAFETY: events may be reported and references given back by any thread.
-unsafe impl Send for CmId {}
-// SAFETY: the core's function for events takes the lock of the identifier; other fields do not
-// change while there is a connection or a listener.
-unsafe impl Sync for CmId {}
+// SAFETY: events may be reported and references given back by any thread. A state is no data.
+unsafe impl<S> Send for CmId<S> {}
+// SAFETY: the core's function for events takes the lock of the identifier; the fields that this
+// type reads do not change while there is a connection or a listener. A state is no data.
+unsafe impl<S> Sync for CmId<S> {}
 
-impl CmId {
+impl<S: Given> CmId<S> {
     /// Takes a reference.
     ///
     /// # Safety
     ///
-    /// `raw` must be an identifier that is alive during the call.
+    /// `raw` must be an identifier that is alive during the call, and that the core gives to the
+    /// operation of the state `S`.
     pub(super) unsafe fn new(raw: NonNull<bindings::iw_cm_id>) -> Self {
-        // SAFETY: the caller promises that the identifier is alive.
-        if let Some(add_ref) = unsafe { raw.as_ref() }.add_ref {
-            // SAFETY: the caller promises that the identifier is alive.
+        // SAFETY: the identifier is alive during the call, as the caller promises. The core has set
+        // the field when it made the identifier.
+        let add_ref = unsafe { (&raw const (*raw.as_ptr()).add_ref).read() };
+        if let Some(add_ref) = add_ref {
+            // SAFETY: the function is the core's, and the identifier is alive during the call, as
+            // the caller promises.
             unsafe { add_ref(raw.as_ptr()) };
         }
         // INVARIANT: the reference was taken just now.
-        Self(raw)
+        Self { raw, _state: PhantomData }
+    }
+}
+
+impl<S> CmId<S> {
+    fn as_ptr(&self) -> *mut bindings::iw_cm_id {
+        self.raw.as_ptr()
     }
 
+    /// Moves the reference to another state, which an event has led to.
+    fn into_state<T>(self) -> CmId<T> {
+        // INVARIANT: the reference is not given back here, so the new value owns it.
+        CmId { raw: ManuallyDrop::new(self).raw, _state: PhantomData }
+    }
+
+    /// Tells its owner of an event. Callable in any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory for private data, or too many requests wait to be taken.
+    fn report(&self, event: &Event<'_>) -> Result {
+        let mut raw = event.to_raw();
+        // SAFETY: the identifier is alive by the type's invariants. The core has set the field when
+        // it made the identifier.
+        let handler = unsafe { (&raw const (*self.as_ptr()).event_handler).read() };
+        // SAFETY: the handler is the core's, which copies the event and its private data; the
+        // identifier is alive by the type's invariants.
+        to_result(unsafe { handler.ok_or(EINVAL)?(self.as_ptr(), &mut raw) })
+    }
+
+    /// Tells its owner of an event without private data, for which the core has set memory aside.
+    fn tell(&self, event: &Event<'_>) {
+        if let Err(error) = self.report(event) {
+            pr_err!("the connection manager does not take an event: {error:?}\n");
+        }
+    }
+}
+
+impl<S> Drop for CmId<S> {
+    fn drop(&mut self) {
+        // SAFETY: the identifier is alive by the type's invariants. The core has set the field when
+        // it made the identifier.
+        let rem_ref = unsafe { (&raw const (*self.as_ptr()).rem_ref).read() };
+        if let Some(rem_ref) = rem_ref {
+            // SAFETY: the function is the core's, and gives back the reference that the type owns
+            // by its invariants.
+            unsafe { rem_ref(self.as_ptr()) };
+        }
+    }
+}
+
+impl<S: Given> CmId<S> {
+    /// Returns the address of the own end.
+    pub(crate) fn local(&self) -> Address {
+        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
+        // driver knows the identifier, and changes with the event that ends this state.
+        Address(unsafe { (&raw const (*self.as_ptr()).m_local_addr).read() })
+    }
+
+    /// Returns the address of the peer.
+    pub(crate) fn remote(&self) -> Address {
+        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
+        // driver knows the identifier, and changes with the event that ends this state.
+        Address(unsafe { (&raw const (*self.as_ptr()).m_remote_addr).read() })
+    }
+}
+
+impl CmId<Listens> {
     /// Returns the identity of an identifier.
     pub(super) fn identity_of(raw: *const bindings::iw_cm_id) -> Identity {
         Identity(raw.addr())
@@ -128,59 +222,94 @@ impl CmId {
 
     /// Returns its identity.
     pub(crate) fn identity(&self) -> Identity {
-        Self::identity_of(self.0.as_ptr())
-    }
-
-    /// Returns the address of the own end.
-    pub(crate) fn local(&self) -> Address {
-        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
-        // driver knows it.
-        Address(unsafe { (*self.0.as_ptr()).m_local_addr })
-    }
-
-    /// Returns the address of the peer.
-    pub(crate) fn remote(&self) -> Address {
-        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
-        // driver knows it.
-        Address(unsafe { (*self.0.as_ptr()).m_remote_addr })
-    }
-
-    /// Returns the type of service, if one was chosen.
-    pub(crate) fn tos(&self) -> Option<u8> {
-        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
-        // driver knows it.
-        let raw = unsafe { &*self.0.as_ptr() };
-        raw.tos_set().then_some(raw.tos)
+        Self::identity_of(self.as_ptr())
     }
 
     /// Returns whether a listener at an address of IPv6 shall not take connections of IPv4.
     pub(crate) fn v6only(&self) -> bool {
         // SAFETY: the identifier is alive by the type's invariants. The field is set before the
-        // driver knows it.
-        unsafe { &*self.0.as_ptr() }.afonly()
+        // driver knows the identifier, as are the others of its byte.
+        unsafe { bindings::iw_cm_id::afonly_raw(self.as_ptr()) }
     }
 
-    /// Tells its owner of an event. Callable in any context.
+    /// Tells its owner of a request.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` for a request of which the owner could not be told: too many wait to be taken.
-    pub(crate) fn report(&self, event: &Event<'_>) -> Result {
-        let mut raw = event.to_raw();
-        // SAFETY: the identifier is alive by the type's invariants. The field does not change.
-        let handler = unsafe { (*self.0.as_ptr()).event_handler }.ok_or(EINVAL)?;
-        // SAFETY: the handler is the core's, which copies the event and its private data.
-        to_result(unsafe { handler(self.0.as_ptr(), &mut raw) })
+    /// `ENOMEM` if the owner could not be told: too many requests wait to be taken, or there is no
+    /// memory for the private data.
+    pub(crate) fn request(&self, request: &ConnRequest<'_>) -> Result {
+        self.report(&Event::Request(request))
     }
 }
 
-impl Drop for CmId {
-    fn drop(&mut self) {
-        // SAFETY: the identifier is alive by the type's invariants. The field does not change.
-        if let Some(rem_ref) = unsafe { (*self.0.as_ptr()).rem_ref } {
-            // SAFETY: gives back the reference that the type owns by its invariants.
-            unsafe { rem_ref(self.0.as_ptr()) };
+impl CmId<Connects> {
+    /// Returns the type of service, if one was chosen.
+    pub(crate) fn tos(&self) -> Option<u8> {
+        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
+        // driver knows the identifier, as are the others of its byte.
+        let chosen = unsafe { bindings::iw_cm_id::tos_set_raw(self.as_ptr()) };
+        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
+        // driver knows the identifier.
+        let tos = unsafe { (&raw const (*self.as_ptr()).tos).read() };
+        chosen.then_some(tos)
+    }
+
+    /// Tells its owner that the connection is established: the addresses of both ends, the own one
+    /// first, the READs as agreed on, and the private data of the peer.
+    ///
+    /// # Errors
+    ///
+    /// Returns the identifier, whose owner is still owed the reply, if there is no memory for the
+    /// private data.
+    pub(crate) fn reply(
+        self,
+        names: &(Address, Address),
+        own: Depths,
+        private: &[u8],
+    ) -> Result<CmId<Connected>, Self> {
+        match self.report(&Event::Reply { status: Ok(()), names, own, private }) {
+            Ok(()) => Ok(self.into_state()),
+            Err(_) => Err(self),
         }
+    }
+
+    /// Tells its owner that the connection could not be made. The private data of the peer is left
+    /// out if there is no memory for it.
+    pub(crate) fn refuse(self, error: Error, names: &(Address, Address), private: &[u8]) {
+        let (status, own) = (Err(error), Depths::default());
+        let reply = |private| Event::Reply { status, names, own, private };
+        if private.is_empty() || self.report(&reply(private)).is_err() {
+            self.tell(&reply(&[]));
+        }
+    }
+}
+
+impl CmId<Accepts> {
+    /// Tells its owner that the connection is established, and the READs as agreed on.
+    pub(crate) fn establish(self, own: Depths) -> CmId<Connected> {
+        self.tell(&Event::Established { own });
+        self.into_state()
+    }
+}
+
+impl CmId<Connected> {
+    /// Tells its owner that the peer closes the connection.
+    pub(crate) fn disconnect(self) -> CmId<Closing> {
+        self.tell(&Event::Disconnect);
+        self.into_state()
+    }
+
+    /// Tells its owner that the connection has ended.
+    pub(crate) fn close(self) {
+        self.tell(&Event::Close);
+    }
+}
+
+impl CmId<Closing> {
+    /// Tells its owner that the connection has ended.
+    pub(crate) fn close(self) {
+        self.tell(&Event::Close);
     }
 }
 
@@ -233,42 +362,24 @@ pub(crate) struct Depths {
     pub(crate) ord: u8,
 }
 
-/// The events of a connection.
-///
-/// A connection that was made here gets one `Reply`; one that was accepted gets one `Established`.
-/// If the former is a success, and after the latter, one `Close` follows at the end, and before it
-/// one `Disconnect` at most. No other events may follow.
-pub(crate) enum Event<'a> {
-    /// A request has come; reported to the listener.
-    Request {
-        /// The own address and the peer's.
-        names: &'a (Address, Address),
-        /// The number that accepting or rejecting it names.
-        offer: Offer,
-        /// READs as the peer has them: the first number is of those that the peer serves.
-        peer: Depths,
-        /// The private data.
-        private: &'a [u8],
-    },
-    /// The connection that was made has been established, or not.
-    Reply {
-        /// The reason for which it was not.
-        status: Result,
-        /// The own address and the peer's.
-        names: &'a (Address, Address),
-        /// READs as agreed on.
-        own: Depths,
-        /// The private data of the peer.
-        private: &'a [u8],
-    },
-    /// The connection that was accepted is established.
-    Established {
-        /// READs as agreed on.
-        own: Depths,
-    },
-    /// The peer closes the connection.
+/// A request that has come to a listener.
+pub(crate) struct ConnRequest<'a> {
+    /// The own address and the peer's.
+    pub(crate) names: &'a (Address, Address),
+    /// The number that accepting or rejecting it names.
+    pub(crate) offer: Offer,
+    /// READs as the peer has them: the first number is of those that the peer serves.
+    pub(crate) peer: Depths,
+    /// The private data.
+    pub(crate) private: &'a [u8],
+}
+
+/// The events that the core knows (`struct iw_cm_event`); see the methods of [`CmId`].
+enum Event<'a> {
+    Request(&'a ConnRequest<'a>),
+    Reply { status: Result, names: &'a (Address, Address), own: Depths, private: &'a [u8] },
+    Established { own: Depths },
     Disconnect,
-    /// The connection has ended.
     Close,
 }
 
@@ -276,37 +387,44 @@ impl Event<'_> {
     fn to_raw(&self) -> bindings::iw_cm_event {
         // SAFETY: a plain C struct of pointers and numbers, for which zero is a valid value.
         let mut raw: bindings::iw_cm_event = unsafe { core::mem::zeroed() };
-        let private: &[u8] = match self {
-            Self::Request { private, .. } | Self::Reply { private, .. } => private,
-            _ => &[],
-        };
-        // The core copies so many bytes and does not write to them.
-        raw.private_data_len = u8::try_from(private.len()).unwrap_or(u8::MAX);
-        raw.private_data = private.as_ptr().cast_mut().cast();
-        if let Self::Request { names, .. } | Self::Reply { names, .. } = self {
-            raw.local_addr = names.0.0;
-            raw.remote_addr = names.1.0;
-        }
-        if let Self::Request { peer: depths, .. }
-        | Self::Reply { own: depths, .. }
-        | Self::Established { own: depths } = self
-        {
-            raw.ird = depths.ird;
-            raw.ord = depths.ord;
-        }
-        raw.event = match self {
-            Self::Request { offer, .. } => {
+        match *self {
+            Self::Request(&ConnRequest { names, offer, peer, private }) => {
+                raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST;
                 raw.provider_data = core::ptr::without_provenance_mut(offer.0);
-                bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST
+                set_names(&mut raw, names);
+                set_depths(&mut raw, peer);
+                set_private(&mut raw, private);
             }
-            Self::Reply { status, .. } => {
+            Self::Reply { status, names, own, private } => {
+                raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY;
                 raw.status = status.err().map_or(0, Error::to_errno);
-                bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY
+                set_names(&mut raw, names);
+                set_depths(&mut raw, own);
+                set_private(&mut raw, private);
             }
-            Self::Established { .. } => bindings::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED,
-            Self::Disconnect => bindings::iw_cm_event_type_IW_CM_EVENT_DISCONNECT,
-            Self::Close => bindings::iw_cm_event_type_IW_CM_EVENT_CLOSE,
-        };
+            Self::Established { own } => {
+                raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED;
+                set_depths(&mut raw, own);
+            }
+            Self::Disconnect => raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_DISCONNECT,
+            Self::Close => raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_CLOSE,
+        }
         raw
     }
+}
+
+fn set_names(raw: &mut bindings::iw_cm_event, names: &(Address, Address)) {
+    raw.local_addr = names.0.0;
+    raw.remote_addr = names.1.0;
+}
+
+fn set_depths(raw: &mut bindings::iw_cm_event, depths: Depths) {
+    raw.ird = depths.ird;
+    raw.ord = depths.ord;
+}
+
+/// The core copies the private data, and does not write to it.
+fn set_private(raw: &mut bindings::iw_cm_event, private: &[u8]) {
+    raw.private_data_len = u8::try_from(private.len()).unwrap_or(u8::MAX);
+    raw.private_data = private.as_ptr().cast_mut().cast();
 }

@@ -17,7 +17,7 @@ use crate::{
     rdma::{
         Device,
         event::QpLink,
-        iwcm::{CmId, ConnParam, Identity, IwOperations, Offer},
+        iwcm::{Accepts, CmId, ConnParam, Connects, Identity, IwOperations, Listens, Offer},
         netdev::NetdevRef,
         qp::Qp,
     },
@@ -78,14 +78,19 @@ fn connections<'a>(ctx: &'a Ctx<'_>) -> Result<&'a Arc<Connections>> {
 }
 
 impl IwOperations for Verbs {
-    fn connect(ctx: &Ctx<'_>, device: &Device<Self>, id: CmId, param: &ConnParam<'_>) -> Result {
+    fn connect(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        id: CmId<Connects>,
+        param: &ConnParam<'_>,
+    ) -> Result {
         connections(ctx)?.connect(netdev(device)?, id, param)
     }
 
     fn accept(
         ctx: &Ctx<'_>,
         device: &Device<Self>,
-        id: CmId,
+        id: CmId<Accepts>,
         offer: Offer,
         param: &ConnParam<'_>,
     ) -> Result {
@@ -96,7 +101,12 @@ impl IwOperations for Verbs {
         connections(ctx)?.reject(offer, private)
     }
 
-    fn create_listen(ctx: &Ctx<'_>, device: &Device<Self>, id: CmId, backlog: i32) -> Result {
+    fn create_listen(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        id: CmId<Listens>,
+        backlog: i32,
+    ) -> Result {
         connections(ctx)?.listen(netdev(device)?, id, backlog)
     }
 
