@@ -4,7 +4,10 @@
 //! A work request made here points to a request and to a list of segments, and is to be posted
 //! while both are there.
 
-use core::{mem::ManuallyDrop, ptr};
+use core::{
+    mem::{ManuallyDrop, offset_of},
+    ptr,
+};
 
 use kernel::{ffi::c_int, prelude::*, sync::Arc};
 
@@ -122,6 +125,11 @@ impl Op {
         })
     }
 }
+
+// The core takes the first field of these structs, by which a driver finds the whole.
+const _: () = assert!(offset_of!(bindings::ib_rdma_wr, wr) == 0);
+const _: () = assert!(offset_of!(bindings::ib_atomic_wr, wr) == 0);
+const _: () = assert!(offset_of!(bindings::ib_reg_wr, wr) == 0);
 
 /// A request of the send queue, as long as the core has it by its first field.
 pub(super) enum Wr {

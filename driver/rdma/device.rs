@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The RDMA device.
 
-use core::{cell::UnsafeCell, mem::offset_of, ptr::NonNull};
+use core::{alloc::Layout, cell::UnsafeCell, mem::offset_of, ptr::NonNull};
 
 use kernel::types::Opaque;
 
@@ -20,15 +20,20 @@ pub(crate) struct Device<T: Driver> {
 }
 
 impl<T: Driver> Device<T> {
+    /// The size that the core allocates.
+    pub(super) const SIZE: usize = {
+        assert!(offset_of!(Self, ib) == 0, "the core's struct must come first");
+        Layout::new::<Self>().pad_to_align().size()
+    };
+
     /// Borrows the device behind the core's pointer.
     ///
     /// # Safety
     ///
     /// `ptr` must point to the `ib_device` of a registered `Device<T>`, for `'a`.
     pub(super) unsafe fn from_raw<'a>(ptr: *mut bindings::ib_device) -> &'a Self {
-        const { assert!(offset_of!(Self, ib) == 0, "the core's struct must come first") };
-        // SAFETY: the caller promises that the pointer is that of a `Device<T>`, whose first field
-        // it points to.
+        // SAFETY: the caller passes the `ib_device` of a `Device<T>` that lives for `'a`: its first
+        // field (see `SIZE`).
         unsafe { &*ptr.cast() }
     }
 

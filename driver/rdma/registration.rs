@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The registration of RDMA devices.
 
-use core::{alloc::Layout, cell::UnsafeCell, ptr::NonNull};
+use core::{cell::UnsafeCell, ptr::NonNull};
 
 use kernel::{device, error::to_result, prelude::*, str::CStr};
 
@@ -48,9 +48,8 @@ impl<T: IwOperations> Drop for Allocated<T> {
 
 impl<T: IwOperations> Allocated<T> {
     fn new(parent: &device::Device<device::Bound>, config: &Config) -> Result<Self> {
-        let size = Layout::new::<Device<T>>().pad_to_align().size();
         // SAFETY: the size is that of a `Device<T>`, which begins with an `ib_device`.
-        let raw = unsafe { bindings::rdma_helper_alloc_device(size) };
+        let raw = unsafe { bindings::rdma_helper_alloc_device(Device::<T>::SIZE) };
         // INVARIANT: the core has allocated it just now.
         let this = Self(NonNull::new(raw.cast()).ok_or(ENOMEM)?);
         // SAFETY: the device was allocated above, and nobody else knows it.

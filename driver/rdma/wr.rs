@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests of kernel clients: linked lists of C structs.
 
-use core::{marker::PhantomData, slice};
+use core::{marker::PhantomData, mem::offset_of, slice};
 
 use kernel::prelude::*;
 
 use super::{ah::Ah, bindings, driver::Driver, mr::Registration, qp_attr::QpType};
+
+// The core passes the first field of these structs, by which the whole is found.
+const _: () = assert!(offset_of!(bindings::ib_ud_wr, wr) == 0);
+const _: () = assert!(offset_of!(bindings::ib_rdma_wr, wr) == 0);
+const _: () = assert!(offset_of!(bindings::ib_atomic_wr, wr) == 0);
+const _: () = assert!(offset_of!(bindings::ib_reg_wr, wr) == 0);
 
 /// A scatter/gather entry.
 ///
