@@ -167,14 +167,14 @@ impl<'a> Completions<'a> {
             // The field is big-endian: these bytes in memory.
             raw.ex.imm_data = ManuallyDrop::new(u32::from_ne_bytes(imm));
             // CAST: a flag of a small enum.
-            raw.wc_flags = bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
+            raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
         }
         if let Some(origin) = &wc.origin {
             origin.write_to(&mut raw);
         }
         if let Some(key) = wc.invalidated {
             raw.ex.invalidate_rkey = ManuallyDrop::new(key);
-            raw.wc_flags = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
+            raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
         }
         raw.src_qp = wc.src_qp;
         raw.port_num = wc.port;
