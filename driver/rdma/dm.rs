@@ -31,6 +31,11 @@ pub(crate) struct DmRegion {
 }
 
 /// Device memory as [`Dm::allocate`] makes it: the core's struct first, the driver's part behind.
+///
+/// # Invariants
+///
+/// It is in a box of its own, and known to the core by `core`, a valid `ib_dm`, from
+/// [`Dm::allocate`] to [`Dm::free`].
 #[repr(C)]
 pub(super) struct Dm<D> {
     core: Opaque<bindings::ib_dm>,
@@ -45,6 +50,7 @@ impl<D> Dm<D> {
         let driver = create()?;
         // SAFETY: a plain C struct, for which zero is a valid value; the core fills it in.
         let core = Opaque::new(unsafe { core::mem::zeroed() });
+        // INVARIANT: it is in a box of its own, which the core gets to know by this call's result.
         Ok(KBox::into_raw(KBox::write(memory, Self { core, driver })).cast())
     }
 

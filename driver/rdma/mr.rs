@@ -43,6 +43,11 @@ pub(crate) struct RegionChange<'a, T: Driver> {
 }
 
 /// A region as [`Mr::allocate`] makes it: the core's struct first, the driver's part last.
+///
+/// # Invariants
+///
+/// It is in a box of its own, and known to the core by `base.core` from [`Mr::allocate`] to
+/// [`Mr::free`].
 #[repr(C)]
 pub(super) struct Mr<D> {
     base: Base,
@@ -50,6 +55,11 @@ pub(super) struct Mr<D> {
 }
 
 /// The fields that all regions have, whatever the driver's part is.
+///
+/// # Invariants
+///
+/// `core` is a valid `ib_mr`, to which the core and the region's client write. `pages` does not
+/// change; it is there if and only if the region is one for fast registration.
 #[repr(C)]
 struct Base {
     core: Opaque<bindings::ib_mr>,
@@ -135,7 +145,9 @@ impl<D> Mr<D> {
         let mut core: bindings::ib_mr = unsafe { core::mem::zeroed() };
         core.lkey = new.lkey;
         core.rkey = new.rkey;
+        // INVARIANT: the struct is valid, as it is zeroed but for the keys.
         let base = Base { core: Opaque::new(core), pages: new.pages };
+        // INVARIANT: it is in a box of its own, which the core gets to know by this call's result.
         let mr = KBox::write(memory, Self { base, driver: new.driver });
         Ok(KBox::into_raw(mr).cast())
     }

@@ -100,6 +100,10 @@ impl<C, D> Deref for Object<C, D> {
 
 /// An object whose events the driver reports: the driver's part of it stands beside the link that
 /// they are reported through. Derefs to the driver's part.
+///
+/// # Invariants
+///
+/// The link is one to this very object. It is revoked before the driver's part is dropped.
 #[repr(transparent)]
 pub(crate) struct Linked<C, D>(Object<C, Parts<C, D>>);
 
@@ -128,9 +132,11 @@ impl<C, D> Linked<C, D> {
     ///
     /// # Safety
     ///
-    /// As for [`Object::init`].
+    /// `ptr` must point to a core object that was allocated with [`Self::SIZE`] and that only the
+    /// caller knows, and `link` must be one to it.
     pub(super) unsafe fn init(ptr: *mut C, link: Link<C>, driver: D) {
         // SAFETY: the caller passes an object of `SIZE` bytes that it alone knows.
+        // INVARIANT: the caller passes a link to this object.
         unsafe { Object::init(ptr, Parts { link, driver }) };
     }
 
@@ -138,7 +144,8 @@ impl<C, D> Linked<C, D> {
     ///
     /// # Safety
     ///
-    /// As for [`Object::destroy`].
+    /// `ptr` must point to the `C` of a `Linked<C, D>` that is initialised and whose link was
+    /// revoked, and nobody may use the object afterwards.
     pub(super) unsafe fn destroy(ptr: *mut C) {
         // SAFETY: the caller passes an object that is initialised, and does not use it afterwards.
         unsafe { Object::<C, Parts<C, D>>::destroy(ptr) };

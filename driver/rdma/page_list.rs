@@ -14,6 +14,10 @@ use kernel::{
 ///
 /// The client of a region does not change its list while the region is registered, and by one
 /// thread at a time.
+///
+/// # Invariants
+///
+/// `count` is not above the number of entries of `addresses`.
 pub(crate) struct PageList {
     addresses: Coherent<[u64]>,
     /// Pages in the list.
@@ -29,11 +33,13 @@ impl PageList {
     pub(crate) fn new(device: &device::Device<device::Bound>, max: u32) -> Result<Self> {
         // CAST: to the wider type.
         let addresses = Coherent::<u64>::zeroed_slice(device, max as usize, GFP_KERNEL)?;
+        // INVARIANT: any list has zero entries.
         Ok(Self { addresses, count: Atomic::new(0) })
     }
 
     /// Empties the list.
     pub(super) fn clear(&self) {
+        // INVARIANT: any list has zero entries.
         self.count.store(0, Relaxed);
     }
 
@@ -49,6 +55,7 @@ impl PageList {
             return Err(ENOMEM);
         }
         io_project!(self.addresses, [try: index]).write_val(page.to_le());
+        // INVARIANT: `count` was below the number of entries.
         self.count.store(count + 1, Relaxed);
         Ok(())
     }

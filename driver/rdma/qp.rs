@@ -16,6 +16,11 @@ use super::{
 };
 
 /// A queue pair; derefs to the driver's part.
+///
+/// # Invariants
+///
+/// The core has set the type and the completion queues of its struct, which do not change. It holds
+/// references to those completion queues that are not null; they are driver `T`'s.
 #[repr(transparent)]
 pub(crate) struct Qp<T: Driver>(Linked<bindings::ib_qp, T::Qp>);
 
@@ -28,6 +33,7 @@ impl<T: Driver> Qp<T> {
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
         // SAFETY: the caller passes a queue pair that is initialised: the first field of a
         // `Linked`, of which this is a transparent wrapper.
+        // INVARIANT: the core sets these fields before it has a queue pair created.
         unsafe { &*raw.cast() }
     }
 
@@ -38,25 +44,28 @@ impl<T: Driver> Qp<T> {
 
     /// Returns its type.
     pub(crate) fn kind(&self) -> QpType {
-        // SAFETY: the queue pair is alive, as it is borrowed; its type does not change.
+        // SAFETY: the queue pair is alive, as it is borrowed; by the type's invariants the field
+        // does not change.
         QpType(unsafe { (*self.0.as_raw()).qp_type })
     }
 
     /// Returns the completion queue of its send queue, if it has one.
     pub(crate) fn send_cq(&self) -> Option<&Cq<T>> {
-        // SAFETY: the queue pair is alive, as it is borrowed; the field does not change.
+        // SAFETY: the queue pair is alive, as it is borrowed; by the type's invariants the field
+        // does not change.
         let cq = unsafe { (*self.0.as_raw()).send_cq };
-        // SAFETY: a queue pair of driver `T` holds references to its completion queues, which are
-        // the same driver's.
+        // SAFETY: by the type's invariants it is null or a queue of driver `T` that is alive as
+        // long as the queue pair.
         unsafe { cq_from_raw::<T>(cq) }
     }
 
     /// Returns the completion queue of its receive queue, if it has one.
     pub(crate) fn recv_cq(&self) -> Option<&Cq<T>> {
-        // SAFETY: the queue pair is alive, as it is borrowed; the field does not change.
+        // SAFETY: the queue pair is alive, as it is borrowed; by the type's invariants the field
+        // does not change.
         let cq = unsafe { (*self.0.as_raw()).recv_cq };
-        // SAFETY: a queue pair of driver `T` holds references to its completion queues, which are
-        // the same driver's.
+        // SAFETY: by the type's invariants it is null or a queue of driver `T` that is alive as
+        // long as the queue pair.
         unsafe { cq_from_raw::<T>(cq) }
     }
 }
@@ -92,7 +101,7 @@ pub(crate) struct NewQp<D> {
 /// # Invariants
 ///
 /// The completion queues, the shared receive queue and the XRC domain in `raw` are null or live
-/// ones of driver `T`.
+/// ones of driver `T`, for `'a`.
 pub(crate) struct QpInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_qp_init_attr,
     /// To be kept by the handler of the device's events.
@@ -103,10 +112,11 @@ pub(crate) struct QpInit<'a, T: Driver> {
 impl<'a, T: Driver> QpInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queues, the shared receive queue and the XRC domain in `raw` must be live
-    /// ones of driver `T`.
+    /// The completion queues, the shared receive queue and the XRC domain in `raw` must be null or
+    /// live ones of driver `T`, for `'a`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_qp_init_attr, link: &'a QpLink) -> Self {
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes attributes whose objects are null or live ones of driver
+        // `T`.
         Self { raw, link, _driver: PhantomData }
     }
 

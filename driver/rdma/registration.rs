@@ -117,6 +117,10 @@ unsafe impl<T: IwOperations> Send for Inner<'_, T> {}
 unsafe impl<T: IwOperations> Sync for Inner<'_, T> {}
 
 /// A device that is not registered yet: it can be paired with Ethernet devices, but nobody uses it.
+///
+/// # Invariants
+///
+/// The device is not registered, and its data is set.
 pub(crate) struct Unregistered<'a, T: IwOperations>(Inner<'a, T>);
 
 impl<'a, T: IwOperations> Unregistered<'a, T> {
@@ -139,7 +143,8 @@ impl<'a, T: IwOperations> Unregistered<'a, T> {
         let raw = NonNull::new(device.as_raw()).ok_or(ENOMEM)?;
         // SAFETY: `Inner::drop` revokes the link before the device goes.
         let link = unsafe { DeviceLink::new(raw) }?;
-        // INVARIANT: the field was written above, and the device is new.
+        // INVARIANT: the field with the data was written above; the device is new, and not
+        // registered.
         Ok(Self(Inner { link, registered: false, _data: data, device }))
     }
 
@@ -153,6 +158,10 @@ impl<'a, T: IwOperations> Unregistered<'a, T> {
 ///
 /// On drop all events cease, user contexts are disassociated and all objects destroyed; then the
 /// data is dropped. As the lifetime is that of a bound parent, this happens before unbinding.
+///
+/// # Invariants
+///
+/// The device is registered.
 pub(crate) struct Registration<'a, T: IwOperations> {
     _inner: Inner<'a, T>,
 }

@@ -91,9 +91,9 @@ impl RawResEntry<'_> {
     ///
     /// # Safety
     ///
-    /// As for [`ResEntry::fill`].
+    /// `message` must be a message of the core that is being filled, and the caller's alone.
     pub(super) unsafe fn new(message: NonNull<bindings::sk_buff>) -> Self {
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes a message that is being filled, and its alone.
         Self { message, _message: PhantomData }
     }
 

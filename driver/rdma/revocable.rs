@@ -23,6 +23,10 @@ const POLL: Delta = Delta::from_micros(20);
 /// and revoking waits for calls under way; so when the destroying operation has returned, no
 /// handler uses the object any more. No lock is held during a call: a client's handler may use
 /// its object in any way, which may lead to further calls through the same link.
+///
+/// # Invariants
+///
+/// [`Link::revoke`] returns before the object goes.
 pub(crate) struct Link<C>(Arc<Inner<C>>);
 
 /// Tells one object of the core from another; see [`Link::identity`].

@@ -56,7 +56,7 @@ impl<'a, T: Driver> SrqInit<'a, T> {
     /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be
     /// live ones of driver `T`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes attributes whose objects are live ones of driver `T`.
         Self { raw, link, _driver: PhantomData }
     }
 

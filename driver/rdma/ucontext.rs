@@ -13,12 +13,20 @@ use super::{
 };
 
 /// The driver's part of a context and its mmap keys, behind `struct ib_ucontext`.
+///
+/// # Invariants
+///
+/// `keys` are keys of this context alone, and are removed before the context goes.
 pub(super) struct Parts<T: Driver> {
     keys: Pin<KBox<MmapKeys>>,
     driver: T::Ucontext,
 }
 
 /// An open context; derefs to the driver's part.
+///
+/// # Invariants
+///
+/// The core has opened the context: its table of mappings is set up.
 #[repr(transparent)]
 pub(crate) struct Ucontext<T: Driver>(Object<bindings::ib_ucontext, Parts<T>>);
 
@@ -40,7 +48,8 @@ impl<T: Driver> Ucontext<T> {
     ///
     /// `ENOMEM`.
     pub(crate) fn add_mapping(&self, area: IoArea) -> Result<u64> {
-        // SAFETY: the context is alive, and its keys are removed before it goes.
+        // SAFETY: the context is alive, as it is borrowed, and open. By the invariants of `Parts`
+        // its keys are removed before it goes.
         unsafe { self.0.keys.add(self.0.as_raw(), area) }
     }
 
@@ -56,7 +65,8 @@ impl<T: Driver> Ucontext<T> {
         area: IoArea,
         owner: KBox<dyn Send>,
     ) -> Result {
-        // SAFETY: the context is alive, and its keys are removed before it goes.
+        // SAFETY: the context is alive, as it is borrowed, and open. By the invariants of `Parts`
+        // its keys are removed before it goes.
         unsafe { self.0.keys.add_at(self.0.as_raw(), offset, area, owner) }
     }
 
@@ -97,7 +107,8 @@ impl<T: Driver> NewUcontext<'_, T> {
     /// `raw` must be the context that the core is opening, for the lifetime of the result.
     pub(super) unsafe fn new(raw: NonNull<bindings::ib_ucontext>) -> Result<Self> {
         let keys = KBox::pin_init(MmapKeys::new(), GFP_KERNEL)?;
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes the context that the core is opening, which the core has
+        // allocated with `Ucontext::SIZE`.
         Ok(Self { raw, keys, _driver: core::marker::PhantomData })
     }
 
@@ -117,6 +128,7 @@ impl<T: Driver> NewUcontext<'_, T> {
     pub(super) unsafe fn finish(self, driver: Result<T::Ucontext>) -> Result {
         match driver {
             Ok(driver) => {
+                // INVARIANT: keys were added for `raw` alone, and `dealloc_ucontext` removes them.
                 let parts = Parts::<T> { keys: self.keys, driver };
                 // SAFETY: by the type's invariants the core has allocated the context with
                 // `Ucontext::SIZE`, and only this call knows it yet.

@@ -25,7 +25,7 @@ impl<'a> Udata<'a> {
     ///
     /// `raw` must be null or the udata of the uverbs command under way, for `'a`.
     pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes the udata of the command under way, if it is not null.
         NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
     }
 

@@ -16,6 +16,11 @@ const _: () = assert!(offset_of!(bindings::ib_reg_wr, wr) == 0);
 /// A scatter/gather entry.
 ///
 /// C: `struct ib_sge`.
+///
+/// # Invariants
+///
+/// An entry of a valid request. If that is an inline one, then `addr` is the address of `length`
+/// bytes of the client's memory, which nobody writes to while the request is posted.
 #[repr(transparent)]
 pub(crate) struct Sge(bindings::ib_sge);
 
@@ -152,8 +157,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
             let length = sge.length() as usize;
             let room = out.get_mut(filled..).and_then(|rest| rest.get_mut(..length));
             let room = room.ok_or(EINVAL)?;
-            // SAFETY: by the type's invariants the request is valid: the addresses of an inline one
-            // are those of the client's memory.
+            // SAFETY: the request is an inline one. So by the invariants of `Sge` these are bytes
+            // of the client's memory that do not change.
             let data = unsafe { slice::from_raw_parts(sge.addr() as *const u8, length) };
             room.copy_from_slice(data);
             filled += length;
@@ -297,10 +302,12 @@ impl RecvWr {
 ///
 /// # Safety
 ///
-/// `list` must point to `count` entries that live for `'a`.
+/// If `count` is above zero, `list` must point to that many entries of a valid request, which live
+/// for `'a`.
 unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
     match usize::try_from(count) {
         // SAFETY: the caller promises that there are so many entries; `Sge` is transparent.
+        // INVARIANT: the caller promises that they are entries of a valid request.
         Ok(count) if count > 0 => unsafe { slice::from_raw_parts(list.cast(), count) },
         _ => &[],
     }
@@ -325,7 +332,7 @@ impl<T: Driver> SendWrs<'_, T> {
     /// `first` must be null or the head of a list that stays valid for `'a`, for a queue pair of
     /// type `kind` of driver `T`.
     pub(super) unsafe fn new(first: *const bindings::ib_send_wr, kind: QpType) -> Self {
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes null or the head of a list of valid requests.
         Self { next: first, last: first, kind, _call: PhantomData }
     }
 
@@ -347,6 +354,7 @@ impl<'a, T: Driver> Iterator for SendWrs<'a, T> {
         let raw = unsafe { &*self.last };
         // INVARIANT: null, or the next element of the same list; all are for the same queue pair.
         self.next = raw.next;
+        // INVARIANT: by the type's invariants it is a valid request for a queue pair of this type.
         Some(SendWr { raw, kind: self.kind, _driver: PhantomData })
     }
 }
@@ -367,7 +375,7 @@ impl RecvWrs<'_> {
     ///
     /// `first` must be null or the head of a list that stays valid for `'a`.
     pub(super) unsafe fn new(first: *const bindings::ib_recv_wr) -> Self {
-        // INVARIANT: the caller promises so.
+        // INVARIANT: the caller passes null or the head of a list of valid requests.
         Self { next: first, last: first, _call: PhantomData }
     }
 
@@ -388,6 +396,7 @@ impl<'a> Iterator for RecvWrs<'a> {
         // SAFETY: by the type's invariants this is an element of the list; the wrapper is
         // transparent.
         let wr = unsafe { &*self.last.cast::<RecvWr>() };
+        // INVARIANT: null, or the next element of the same list.
         self.next = wr.0.next;
         Some(wr)
     }
