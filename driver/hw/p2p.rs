@@ -33,11 +33,12 @@ pub(crate) struct PeerMemory {
     length: usize,
 }
 
-// SAFETY: the memory is a number of pages in a pool with a lock of its own; they are not accessed
-// by this type.
+// SAFETY: the memory is a number of pages in a pool with a lock of its own, which takes them back
+// from any thread; they are not accessed by this type.
 unsafe impl Send for PeerMemory {}
 
-// SAFETY: as above.
+// SAFETY: the memory is a number of pages in a pool with a lock of its own; they are not accessed
+// by this type, whose shared operations read fields that do not change.
 unsafe impl Sync for PeerMemory {}
 
 impl PeerMemory {

@@ -45,9 +45,10 @@ impl GidAttr {
 
     /// Returns the GID.
     pub(crate) fn gid(&self) -> Gid {
-        // SAFETY: by the type's invariants the entry is valid, and its GID does not change; all
-        // views of the union are bytes.
-        unsafe { *(*self.0.get()).gid.raw }
+        // SAFETY: by the type's invariants the entry is valid, and its GID does not change.
+        let gid = unsafe { &(*self.0.get()).gid };
+        // SAFETY: all views of the union are bytes.
+        unsafe { *gid.raw }
     }
 
     /// Returns whether packets of this entry are RoCE v2 (UDP).

@@ -32,6 +32,7 @@ impl<T: Operations> Qp<T> {
         // SAFETY: a device with a queue pair is registered.
         unsafe { device.with_data(|_, data| run(data, qp)) }
     }
+
     /// Runs `run` for a method of the driver's own, with the queue pair of a process and the
     /// payload of the method.
     ///

@@ -107,7 +107,7 @@ impl MmapKeys {
         context: *mut bindings::ib_ucontext,
         area: IoArea,
     ) -> Result<u64> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the context is alive until the keys are removed.
         unsafe { self.insert(context, area, None, 0..=u32::MAX) }
     }
 
@@ -116,7 +116,7 @@ impl MmapKeys {
     ///
     /// # Safety
     ///
-    /// As for [`Self::add`].
+    /// `context` must be alive until [`Self::remove_all`] has been called.
     pub(super) unsafe fn add_at(
         &self,
         context: *mut bindings::ib_ucontext,
@@ -125,13 +125,15 @@ impl MmapKeys {
         owner: KBox<dyn Send>,
     ) -> Result {
         let page = u32::try_from(offset >> PAGE_SHIFT)?;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the context is alive until the keys are removed.
         unsafe { self.insert(context, area, Some(owner), page..=page) }.map(|_| ())
     }
 
+    /// Adds a key for `area` whose offset is one of these pages.
+    ///
     /// # Safety
     ///
-    /// As for [`Self::add`].
+    /// `context` must be alive until [`Self::remove_all`] has been called.
     unsafe fn insert(
         &self,
         context: *mut bindings::ib_ucontext,
@@ -168,7 +170,7 @@ impl MmapKeys {
             drop(unsafe { KBox::from_raw(entry) });
             return Err(error);
         }
-        // SAFETY: `KBox::into_raw` is not null.
+        // SAFETY: the pointer was made by `KBox::into_raw` above, which gives none that are null.
         let entry = unsafe { NonNull::new_unchecked(entry) };
         // INVARIANT: the entry was inserted just now; the caller promises that the context is
         // alive.

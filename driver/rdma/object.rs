@@ -67,20 +67,26 @@ impl<C, D> Object<C, D> {
     /// the caller knows.
     pub(super) unsafe fn init(ptr: *mut C, driver: D) {
         let this = ptr.cast::<Self>();
-        // SAFETY: the caller passes an object of `SIZE` bytes, so the field is in bounds; the old
+        // SAFETY: the caller passes an object of `SIZE` bytes, so the field is in bounds; only its
+        // address is made.
+        let field = unsafe { &raw mut (*this).driver };
+        // SAFETY: the field is in bounds and aligned, and the caller alone knows the object. The old
         // content is uninitialised, so nothing is to be dropped.
-        unsafe { (&raw mut (*this).driver).write(MaybeUninit::new(driver)) };
+        unsafe { field.write(MaybeUninit::new(driver)) };
     }
 
     /// Drops the driver's part of an object that is going.
     ///
     /// # Safety
     ///
-    /// As for [`Self::from_raw`], and nobody may use the object afterwards.
+    /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and nobody
+    /// may use the object afterwards.
     pub(super) unsafe fn destroy(ptr: *mut C) {
         let this = ptr.cast::<Self>();
+        // SAFETY: the caller passes the first field of an object that nobody else uses.
+        let driver = unsafe { &mut (*this).driver };
         // SAFETY: the caller promises that the driver's part is initialised and no longer used.
-        unsafe { (*this).driver.assume_init_drop() };
+        unsafe { driver.assume_init_drop() };
     }
 
     /// Returns the core's struct.
@@ -93,7 +99,8 @@ impl<C, D> Deref for Object<C, D> {
     type Target = D;
 
     fn deref(&self) -> &D {
-        // SAFETY: initialised by the type's invariant.
+        // SAFETY: by the type's invariants the driver's part is initialised as long as there are
+        // references to the object.
         unsafe { self.driver.assume_init_ref() }
     }
 }
@@ -121,7 +128,7 @@ impl<C, D> Linked<C, D> {
     ///
     /// # Safety
     ///
-    /// As for [`Object::from_raw`].
+    /// `ptr` must point to the `C` of a `Linked<C, D>` that is initialised, and stay so for `'a`.
     pub(super) unsafe fn from_raw<'a>(ptr: *mut C) -> &'a Self {
         // SAFETY: the caller passes the `C` of an object that is initialised: its first field (see
         // `Object::SIZE`). The wrapper is transparent.

@@ -29,7 +29,7 @@ impl<T: Driver> Qp<T> {
 
     /// # Safety
     ///
-    /// As for [`Linked::from_raw`].
+    /// `raw` must be a queue pair of driver `T` that `create_qp` has set up, and stay so for `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
         // SAFETY: the caller passes a queue pair that is initialised: the first field of a
         // `Linked`, of which this is a transparent wrapper.

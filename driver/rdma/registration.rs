@@ -138,8 +138,10 @@ impl<'a, T: IwOperations> Unregistered<'a, T> {
         let device = Allocated::<T>::new(parent, config)?;
         let data: Pin<KBox<T::Data<'a>>> = KBox::pin_init(data, GFP_KERNEL)?;
         let pointer = UnsafeCell::new(NonNull::from(data.as_ref().get_ref()).cast());
-        // SAFETY: the device was allocated with room for the field, and nobody else knows it.
-        unsafe { (&raw mut (*device.0.as_ptr()).data).write(pointer) };
+        // SAFETY: the device was allocated with room for the field, whose address alone is made.
+        let field = unsafe { &raw mut (*device.0.as_ptr()).data };
+        // SAFETY: the field is in bounds and aligned, and nobody else knows the device.
+        unsafe { field.write(pointer) };
         let raw = NonNull::new(device.as_raw()).ok_or(ENOMEM)?;
         // SAFETY: `Inner::drop` revokes the link before the device goes.
         let link = unsafe { DeviceLink::new(raw) }?;

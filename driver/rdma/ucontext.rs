@@ -35,10 +35,12 @@ impl<T: Driver> Ucontext<T> {
 
     /// # Safety
     ///
-    /// As for [`Object::from_raw`].
+    /// `raw` must be a context of driver `T` that [`NewUcontext::finish`] has set up, and stay so
+    /// for `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_ucontext) -> &'a Self {
         // SAFETY: the caller passes a context that is initialised: the first field of an `Object`,
         // of which this is a transparent wrapper.
+        // INVARIANT: the core opens a context before it lets the driver set it up.
         unsafe { &*raw.cast() }
     }
 
@@ -146,7 +148,8 @@ impl<T: Driver> NewUcontext<'_, T> {
     ///
     /// # Safety
     ///
-    /// As for [`Object::destroy`].
+    /// `raw` must be a context of driver `T` that [`Self::finish`] has set up, and nobody may use it
+    /// afterwards.
     pub(super) unsafe fn destroy(raw: *mut bindings::ib_ucontext) {
         // SAFETY: the caller passes a context that is initialised, and does not use it afterwards.
         unsafe { Object::<_, Parts<T>>::destroy(raw) };

@@ -131,7 +131,8 @@ impl<'a, T: Driver> User<'a, T> {
     ///
     /// `raw` must be null or the payload of the method under way, of an open context of driver `T`.
     pub(crate) unsafe fn of_method(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // SAFETY: the caller promises so.
+        // SAFETY: the caller passes null, or the payload of the method under way, which is one of an
+        // open context of driver `T`.
         unsafe { Self::from_raw(raw) }
     }
 
@@ -139,7 +140,8 @@ impl<'a, T: Driver> User<'a, T> {
     ///
     /// # Safety
     ///
-    /// As for [`Udata::from_raw`] and [`Udata::ucontext`].
+    /// `raw` must be null or the udata of the uverbs command under way, for `'a`. The command must
+    /// be one of an open context of driver `T`.
     pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
         // SAFETY: the caller passes null or the udata of the command under way.
         let data = unsafe { Udata::from_raw(raw) }?;

@@ -87,8 +87,10 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a queue pair that `create_qp` has set up.
             let this = unsafe { Qp::<T>::from_raw(qp) };
-            // SAFETY: the core passes a valid GID, whose views are all bytes.
-            let gid = unsafe { *(*gid).raw };
+            // SAFETY: the core passes a valid GID, which does not change during the call.
+            let gid = unsafe { &*gid };
+            // SAFETY: all views of the union are bytes.
+            let gid = unsafe { *gid.raw };
             // SAFETY: the caller promises that this is an operation, of the queue pair's device.
             unsafe { Self::with_device_of(qp, |_, data| f(data, this, gid)) }?;
             Ok(0)

@@ -40,9 +40,10 @@ impl<T: Operations> VTable<T> {
         dm: *mut bindings::ib_dm,
         _bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        // SAFETY: the core passes what `alloc_dm` has made, and has set its user object, which
-        // knows its context.
-        let context = unsafe { (*(*dm).uobject).context };
+        // SAFETY: the core passes what `alloc_dm` has made, and has set its user object.
+        let object = unsafe { (*dm).uobject };
+        // SAFETY: the user object lives as long as the device memory, and knows its context.
+        let context = unsafe { (*object).context };
         // SAFETY: the context is one that `alloc_ucontext` has set up, and outlives its objects.
         let context = unsafe { Ucontext::<T>::from_raw(context) };
         // SAFETY: the core passes what `alloc_dm` has made.

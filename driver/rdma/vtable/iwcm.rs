@@ -53,9 +53,11 @@ impl<T: IwOperations> VTable<T> {
         // SAFETY: the core calls this as an operation of this device.
         let link = unsafe { Self::with(device, |_, data| T::get_qp(data, number)) };
         let take = |qp: NonNull<bindings::ib_qp>| {
-            // SAFETY: `with` keeps the queue pair alive. Its number is written last when it is
-            // created.
-            let created = unsafe { (&raw const (*qp.as_ptr()).qp_num).read_volatile() };
+            // SAFETY: `with` keeps the queue pair alive; only the field's address is made.
+            let field = unsafe { &raw const (*qp.as_ptr()).qp_num };
+            // SAFETY: the field is part of a queue pair that `with` keeps alive. It is written last
+            // when the queue pair is created, by one store.
+            let created = unsafe { field.read_volatile() };
             // SAFETY: one that has its number is initialised, and is alive during this closure.
             (created == number && T::add_ref(unsafe { Qp::<T>::from_raw(qp.as_ptr()) }))
                 .then_some(qp.as_ptr())

@@ -226,14 +226,16 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes the payload of the command, or null.
             unsafe { Udata::expect_none(udata) }?;
-            // SAFETY: the core has set the window's type and domain, and only this call knows it.
-            let raw = unsafe { &mut *mw };
-            let kind = MwType::from_raw(raw.type_).ok_or(EINVAL)?;
+            // SAFETY: the core passes a window whose type it has set.
+            let kind = MwType::from_raw(unsafe { (*mw).type_ }).ok_or(EINVAL)?;
+            // SAFETY: the core passes a window whose domain it has set.
+            let pd = unsafe { (*mw).pd };
             // SAFETY: the core names a domain that `alloc_pd` has set up.
-            let pd = unsafe { Pd::<T>::from_raw(raw.pd) };
+            let pd = unsafe { Pd::<T>::from_raw(pd) };
             // SAFETY: the core calls this as an operation of the window's device.
-            let new = unsafe { Self::with(raw.device, |_, data| T::alloc_mw(data, pd, kind)) }?;
-            raw.rkey = new.rkey;
+            let new = unsafe { Self::with_device_of(mw, |_, data| T::alloc_mw(data, pd, kind)) }?;
+            // SAFETY: the window is valid, and only this call knows it.
+            unsafe { (*mw).rkey = new.rkey };
             // SAFETY: the core has allocated the window with the size in the table, and only this
             // call knows it.
             unsafe { Object::init(mw, new.driver) };

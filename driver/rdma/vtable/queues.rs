@@ -52,7 +52,8 @@ impl<T: Operations> VTable<T> {
             };
             // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: revoked here on failure, else by `destroy_cq`.
+            // SAFETY: the link is revoked here on failure, else by `destroy_cq`: before the queue
+            // goes.
             let link = unsafe { CqLink::new(raw) }?;
             // SAFETY: the core passes attributes of its own.
             let attr = unsafe { &*attr };
@@ -71,10 +72,10 @@ impl<T: Operations> VTable<T> {
             };
             let granted = c_int::try_from(init.granted).unwrap_or(c_int::MAX);
             let driver = created.inspect_err(|_| link.revoke())?;
-            // SAFETY: only this call knows the queue.
+            // SAFETY: the queue is valid, and only this call knows it.
             unsafe { (*cq).cqe = granted };
             // SAFETY: the core has allocated the queue with the size in the table, and only this
-            // call knows it.
+            // call knows it. The link is one to this queue.
             unsafe { Cq::<T>::init(cq, link, driver) };
             Ok(0)
         })
@@ -108,9 +109,11 @@ impl<T: Operations> VTable<T> {
                 })
             }?;
             let granted = c_int::try_from(granted)?;
-            // SAFETY: the queue is valid. The number is for people, and other resizes may write it
-            // meanwhile.
-            unsafe { (&raw mut (*cq).cqe).write_volatile(granted) };
+            // SAFETY: the queue is valid; only the field's address is made.
+            let entries = unsafe { &raw mut (*cq).cqe };
+            // SAFETY: the field is part of a valid queue. Its value is shown to people alone, and
+            // other resizes may write it meanwhile.
+            unsafe { entries.write_volatile(granted) };
             Ok(0)
         })
     }
@@ -125,7 +128,8 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(cq, |_, data| T::destroy_cq(data, this)) }?;
             this.link().revoke();
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
+            // nobody uses it.
             unsafe { Cq::<T>::destroy(cq) };
             Ok(0)
         })
@@ -182,7 +186,8 @@ impl<T: Operations> VTable<T> {
             let raw = NonNull::new(qp).ok_or(EINVAL)?;
             // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: revoked here on failure, else by `destroy_qp`.
+            // SAFETY: the link is revoked here on failure, else by `destroy_qp`: before the queue
+            // pair goes.
             let link = unsafe { QpLink::new(raw) }?;
             // SAFETY: the core passes attributes of its own.
             let attr = unsafe { &mut *attr };
@@ -200,12 +205,14 @@ impl<T: Operations> VTable<T> {
             };
             let new = created.inspect_err(|_| link.revoke())?;
             // SAFETY: the core has allocated the queue pair with the size in the table, and only
-            // this call knows it.
+            // this call knows it. The link is one to this queue pair.
             unsafe { Linked::init(qp, link, new.driver) };
             // Last, as `iw_get_qp` looks for it.
             smp_mb(Write);
-            // SAFETY: only this call writes to the queue pair.
-            unsafe { (&raw mut (*qp).qp_num).write_volatile(new.number) };
+            // SAFETY: the queue pair is valid; only the field's address is made.
+            let number = unsafe { &raw mut (*qp).qp_num };
+            // SAFETY: the field is part of a valid queue pair, to which only this call writes.
+            unsafe { number.write_volatile(new.number) };
             Ok(0)
         })
     }
@@ -243,7 +250,7 @@ impl<T: Operations> VTable<T> {
             let query = unsafe { Self::with_device_of(qp, |_, data| T::query_qp(data, this)) }?;
             // SAFETY: the core passes a struct of its own, zeroed.
             let attr = unsafe { &mut *attr };
-            // SAFETY: the core passes another one, zeroed.
+            // SAFETY: the core passes a second struct of its own, zeroed.
             query.write_to(attr, unsafe { &mut *init });
             Ok(0)
         })
@@ -264,7 +271,8 @@ impl<T: Operations> VTable<T> {
                 Self::with_device_of(qp, |_, data| T::destroy_qp(data, this, user.as_ref()))
             }?;
             this.link().revoke();
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
+            // nobody uses it.
             unsafe { Linked::<_, T::Qp>::destroy(qp) };
             Ok(0)
         })

@@ -30,30 +30,33 @@ impl<T: Operations> VTable<T> {
             let raw = NonNull::new(srq).ok_or(EINVAL)?;
             // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: revoked here on failure, else by `destroy_srq`.
+            // SAFETY: the link is revoked here on failure, else by `destroy_srq`: before the queue
+            // goes.
             let link = unsafe { SrqLink::new(raw) }?;
             // SAFETY: the core passes attributes of its own.
             let attr = unsafe { &mut *attr };
             // SAFETY: completion queue and XRC domain in the attributes are this device's.
             let mut init = unsafe { SrqInit::new(attr, &link) };
-            // SAFETY: the core has set the queue's domain, type and device, and only this call
-            // knows it.
-            let ib = unsafe { &mut *srq };
+            // SAFETY: the core passes a queue whose domain it has set.
+            let pd = unsafe { (*srq).pd };
             // SAFETY: the core names a domain that `alloc_pd` has set up.
-            let pd = unsafe { Pd::<T>::from_raw(ib.pd) };
+            let pd = unsafe { Pd::<T>::from_raw(pd) };
             // SAFETY: the core calls this as an operation of the queue's device.
             let created = unsafe {
-                Self::with(ib.device, |device, data| {
+                Self::with_device_of(srq, |device, data| {
                     T::create_srq(data, device, pd, &mut init, user.as_ref())
                 })
             };
             let new = created.inspect_err(|_| link.revoke())?;
-            if ib.srq_type == bindings::ib_srq_type_IB_SRQT_XRC {
+            // SAFETY: the core passes a queue whose type it has set.
+            if unsafe { (*srq).srq_type } == bindings::ib_srq_type_IB_SRQT_XRC {
+                // SAFETY: the queue is valid, and only this call knows it.
+                let ext = unsafe { &mut (*srq).ext };
                 // SAFETY: the type says that this view of the union is valid.
-                unsafe { (*ib.ext.__bindgen_anon_1.xrc).srq_num = new.number };
+                unsafe { (*ext.__bindgen_anon_1.xrc).srq_num = new.number };
             }
             // SAFETY: the core has allocated the queue with the size in the table, and only this
-            // call knows it.
+            // call knows it. The link is one to this queue.
             unsafe { Srq::<T>::init(srq, link, new.driver) };
             Ok(0)
         })
@@ -103,7 +106,8 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(srq, |_, data| T::destroy_srq(data, this)) }?;
             this.link().revoke();
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
+            // nobody uses it.
             unsafe { Srq::<T>::destroy(srq) };
             Ok(0)
         })

@@ -122,7 +122,7 @@ impl<'a> Ranges<'a> {
                 // SAFETY: the connection keeps its queue pair.
                 (None, _) => unsafe { bindings::vrnic_range_put(qp, number) },
                 (Some(_), 0) => 0,
-                // SAFETY: as above.
+                // SAFETY: the connection keeps its queue pair. Any word and any mark may be given.
                 (Some(_), _) => unsafe { bindings::vrnic_mark(qp, number, mark, true) },
             };
             to_result(put)?;
