@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The functions of `direct.h`, for other modules of the kernel; `symbols.c` exports them.
 
-use abi::{
-    direct::{Await, MARK_FAILED, MARKS},
-    sq::Opcode,
-};
+use abi::direct::{Await, MARK_FAILED, MARKS};
 use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
@@ -16,10 +13,6 @@ use crate::{
     },
 };
 
-const _: () =
-    assert!(matches!(Opcode::Transfer.info().wr_opcode, Some(bindings::VRNIC_WR_TRANSFER)));
-
-const _: () = assert!(matches!(Opcode::Await.info().wr_opcode, Some(bindings::VRNIC_WR_AWAIT)));
 const _: () = assert!(MARKS == bindings::VRNIC_MARKS);
 const _: () = {
     let wanted = Await { word: 3, mark: 1, time_limit_ms: 7 };

@@ -18,12 +18,13 @@
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
+//! | [`direct_work`] | the work requests of `direct.h` |
 //! | [`methods`] | methods for the provider that the core does not have |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
-//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`],
-//! [`comp_vectors::cpuhp`], [`exports`], [`methods`], [`pairing`], [`probe`], [`recovery`] and
-//! [`workqueue`].
+//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::p2p`], [`hw::pci`], [`hw::uar`],
+//! [`comp_vectors::cpuhp`], [`direct_work`], [`exports`], [`methods`], [`pairing`], [`probe`],
+//! [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
 
@@ -35,6 +36,7 @@ mod adapter;
 mod bindings;
 mod comp_vectors;
 mod debugfs;
+mod direct_work;
 mod events;
 mod exports;
 mod health;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The types that a driver gives to an RDMA device.
 
+use super::wr::OwnWr;
+
 /// A driver: its parts of the core's objects.
 ///
 /// A creating operation returns the driver's part of an object, later operations see it through the
@@ -31,4 +33,7 @@ pub(crate) trait Driver: Sized + 'static {
     type Ah: Send + Sync;
     /// The driver's part of a memory window.
     type Mw: Send + Sync;
+
+    /// The work requests of kernel clients that verbs have no numbers for.
+    const OWN_WRS: &'static [OwnWr] = &[];
 }

@@ -16,7 +16,8 @@
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`srq`] | shared receive queues |
-//! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
+//! | [`qp`], [`qp_attr`] | queue pairs, their attributes |
+//! | [`wr`], [`recv_wr`] | work requests of kernel clients |
 //! | `lend` | queue pairs that other modules of the kernel name |
 //! | [`gid`] | GID table entries |
 //! | [`iwcm`], [`socket`] | the connection manager of iWARP devices, TCP sockets of the kernel |
@@ -51,6 +52,7 @@ pub(crate) mod ops;
 pub(crate) mod page_list;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;
+pub(crate) mod recv_wr;
 pub(crate) mod registration;
 pub(crate) mod restrack;
 mod revocable;

@@ -70,8 +70,8 @@ impl<C, D> Object<C, D> {
         // SAFETY: the caller passes an object of `SIZE` bytes, so the field is in bounds; only its
         // address is made.
         let field = unsafe { &raw mut (*this).driver };
-        // SAFETY: the field is in bounds and aligned, and the caller alone knows the object. The old
-        // content is uninitialised, so nothing is to be dropped.
+        // SAFETY: the field is in bounds and aligned, and the caller alone knows the object. The
+        // old content is uninitialised, so nothing is to be dropped.
         unsafe { field.write(MaybeUninit::new(driver)) };
     }
 
@@ -79,8 +79,8 @@ impl<C, D> Object<C, D> {
     ///
     /// # Safety
     ///
-    /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and nobody
-    /// may use the object afterwards.
+    /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and
+    /// nobody may use the object afterwards.
     pub(super) unsafe fn destroy(ptr: *mut C) {
         let this = ptr.cast::<Self>();
         // SAFETY: the caller passes the first field of an object that nobody else uses.

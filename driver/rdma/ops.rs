@@ -17,13 +17,14 @@ use super::{
     object::{Pd, Xrcd},
     qp::{NewQp, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    recv_wr::RecvWrs,
     restrack::{RawResEntry, ResEntry},
     srq::{NewSrq, Srq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
-    wr::{RecvWrs, SendWrs},
+    wr::SendWrs,
 };
 
 /// The operations of an RDMA device, under the names that C gives them.

@@ -131,8 +131,8 @@ impl<'a, T: Driver> User<'a, T> {
     ///
     /// `raw` must be null or the payload of the method under way, of an open context of driver `T`.
     pub(crate) unsafe fn of_method(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // SAFETY: the caller passes null, or the payload of the method under way, which is one of an
-        // open context of driver `T`.
+        // SAFETY: the caller passes null, or the payload of the method under way, which is one of
+        // an open context of driver `T`.
         unsafe { Self::from_raw(raw) }
     }
 

@@ -38,12 +38,11 @@ impl WcOpcode {
     pub(crate) const SEND: Self = Self(bindings::ib_wc_opcode_IB_WC_SEND);
     /// A fast registration.
     pub(crate) const REG_MR: Self = Self(bindings::ib_wc_opcode_IB_WC_REG_MR);
-    /// A TRANSFER of vrnic, which verbs have no number for (`direct.h`).
-    pub(crate) const TRANSFER: Self = Self(bindings::VRNIC_WC_TRANSFER);
     /// A receive.
     pub(crate) const RECV: Self = Self(bindings::ib_wc_opcode_IB_WC_RECV);
 
-    /// Returns the operation with this number, of `enum ib_uverbs_wc_opcode` or of a receive.
+    /// Returns the operation with this number: of `enum ib_uverbs_wc_opcode`, of a receive, or one
+    /// that the driver gives to requests of its own.
     pub(crate) const fn new(number: u32) -> Self {
         Self(number)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests of kernel clients: linked lists of C structs.
+//! Send work requests of kernel clients: linked lists of C structs.
 
 use core::{marker::PhantomData, mem::offset_of, slice};
 
@@ -55,7 +55,8 @@ pub(crate) struct Remote {
 pub(crate) enum Operands {
     /// A SEND has none.
     None,
-    /// The memory of the peer that a WRITE or READ names.
+    /// The memory of the peer that a WRITE or READ names. Of an operation of the driver's own, what
+    /// it has in this place.
     Remote(Remote),
     /// An atomic's.
     Atomic {
@@ -66,11 +67,41 @@ pub(crate) enum Operands {
         /// The new value of the word, or what is added to it.
         swap_or_add: u64,
     },
-    /// The key that is invalidated: the peer's, or of LOCAL_INV an own one. Of TRANSFER the number
-    /// of the range.
+    /// The key that is invalidated: the peer's, or of LOCAL_INV an own one. Of an operation of the
+    /// driver's own, what it has in this place.
     Key(u32),
     /// A fast registration.
     Registration(Registration),
+}
+
+/// A kind of send work request that verbs have no number for: the driver gives it one of those that
+/// the core reserves for drivers (`IB_WR_RESERVED1` and so on).
+///
+/// # Invariants
+///
+/// If `is_rdma`, the driver's kernel clients post requests of this opcode as `struct ib_rdma_wr`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnWr {
+    opcode: u32,
+    is_rdma: bool,
+}
+
+impl OwnWr {
+    /// Requests of this opcode have a word in `ex.invalidate_rkey`: [`Operands::Key`].
+    pub(crate) const fn with_key(opcode: u32) -> Self {
+        // INVARIANT: requires nothing of requests.
+        Self { opcode, is_rdma: false }
+    }
+
+    /// Requests of this opcode have a number of 64 bits and one of 32: [`Operands::Remote`].
+    ///
+    /// # Safety
+    ///
+    /// Kernel clients of the driver must be told to post them as `struct ib_rdma_wr`.
+    pub(crate) const unsafe fn with_remote(opcode: u32) -> Self {
+        // INVARIANT: the caller promises that clients are told so.
+        Self { opcode, is_rdma: true }
+    }
 }
 
 /// A send work request.
@@ -217,9 +248,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
             | bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM
             | bindings::ib_wr_opcode_IB_WR_RDMA_READ
             // It ends the key of its only segment. `invalidate_rkey` is not set in all of them.
-            | bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV
-            // Its mark and time limit.
-            | bindings::VRNIC_WR_AWAIT => Operands::Remote(self.remote()),
+            | bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV => Operands::Remote(self.remote()),
             bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
                 let wr = self.atomic();
                 let remote = Remote { addr: wr.remote_addr, rkey: wr.rkey };
@@ -231,18 +260,21 @@ impl<'a, T: Driver> SendWr<'a, T> {
                 Operands::Atomic { remote, compare: 0, swap_or_add: wr.compare_add }
             }
             bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV
-            | bindings::ib_wr_opcode_IB_WR_LOCAL_INV
-            | bindings::VRNIC_WR_TRANSFER => {
-                Operands::Key(self.invalidated())
-            }
+            | bindings::ib_wr_opcode_IB_WR_LOCAL_INV => Operands::Key(self.invalidated()),
             bindings::ib_wr_opcode_IB_WR_REG_MR => Operands::Registration(self.registration()?),
-            _ => return None,
+            number => {
+                let own = T::OWN_WRS.iter().find(|own| own.opcode == number)?;
+                match own.is_rdma {
+                    true => Operands::Remote(self.remote()),
+                    false => Operands::Key(self.invalidated()),
+                }
+            }
         })
     }
 
-    /// Returns the key that a request invalidates; only to be called for those.
+    /// Returns the key that a request invalidates, or what else it has in this place.
     fn invalidated(&self) -> u32 {
-        // SAFETY: `operands` calls this for opcodes for which this view of the union is valid.
+        // SAFETY: all views of the union are numbers of 32 bits.
         unsafe { *self.raw.ex.invalidate_rkey }
     }
 
@@ -261,7 +293,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
     fn remote(&self) -> Remote {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>();
         // SAFETY: `operands` calls this for opcodes whose request is the first field of an
-        // `ib_rdma_wr` by the type's invariants.
+        // `ib_rdma_wr`: by the type's invariants, or for one of the driver's own by those of
+        // `OwnWr`.
         let wr = unsafe { &*wr };
         Remote { addr: wr.remote_addr, rkey: wr.rkey }
     }
@@ -274,37 +307,13 @@ impl<'a, T: Driver> SendWr<'a, T> {
     }
 }
 
-/// A receive work request.
-///
-/// C: `struct ib_recv_wr`.
-///
-/// # Invariants
-///
-/// A valid request, with `num_sge` segments.
-#[repr(transparent)]
-pub(crate) struct RecvWr(bindings::ib_recv_wr);
-
-impl RecvWr {
-    /// Opaque; comes back in the completion.
-    pub(crate) fn wr_id(&self) -> u64 {
-        // SAFETY: both views of the union are 64 bits.
-        unsafe { *self.0.__bindgen_anon_1.wr_id }
-    }
-
-    /// Returns the segments.
-    pub(crate) fn sges(&self) -> &[Sge] {
-        // SAFETY: by the type's invariants there are `num_sge` entries.
-        unsafe { sges(self.0.sg_list, self.0.num_sge) }
-    }
-}
-
 /// Returns the entries of a request.
 ///
 /// # Safety
 ///
 /// If `count` is above zero, `list` must point to that many entries of a valid request, which live
 /// for `'a`.
-unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
+pub(super) unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
     match usize::try_from(count) {
         // SAFETY: the caller promises that there are so many entries; `Sge` is transparent.
         // INVARIANT: the caller promises that they are entries of a valid request.
@@ -356,48 +365,5 @@ impl<'a, T: Driver> Iterator for SendWrs<'a, T> {
         self.next = raw.next;
         // INVARIANT: by the type's invariants it is a valid request for a queue pair of this type.
         Some(SendWr { raw, kind: self.kind, _driver: PhantomData })
-    }
-}
-
-/// Receive work requests. The one that was taken last is the one that an error is about.
-///
-/// # Invariants
-///
-/// `next` is null or an element of a list that is valid for `'a`.
-pub(crate) struct RecvWrs<'a> {
-    next: *const bindings::ib_recv_wr,
-    last: *const bindings::ib_recv_wr,
-    _call: PhantomData<&'a bindings::ib_recv_wr>,
-}
-
-impl RecvWrs<'_> {
-    /// # Safety
-    ///
-    /// `first` must be null or the head of a list that stays valid for `'a`.
-    pub(super) unsafe fn new(first: *const bindings::ib_recv_wr) -> Self {
-        // INVARIANT: the caller passes null or the head of a list of valid requests.
-        Self { next: first, last: first, _call: PhantomData }
-    }
-
-    /// Returns the request that was taken last.
-    pub(super) fn taken(&self) -> *const bindings::ib_recv_wr {
-        self.last
-    }
-}
-
-impl<'a> Iterator for RecvWrs<'a> {
-    type Item = &'a RecvWr;
-
-    fn next(&mut self) -> Option<&'a RecvWr> {
-        if self.next.is_null() {
-            return None;
-        }
-        self.last = self.next;
-        // SAFETY: by the type's invariants this is an element of the list; the wrapper is
-        // transparent.
-        let wr = unsafe { &*self.last.cast::<RecvWr>() };
-        // INVARIANT: null, or the next element of the same list.
-        self.next = wr.0.next;
-        Some(wr)
     }
 }

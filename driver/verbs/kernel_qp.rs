@@ -13,10 +13,7 @@ use kernel::{
 use super::{Ctx, Verbs, post::WorkQueue, srq::KernelSrq};
 use crate::{
     hw::ring::Ring,
-    rdma::{
-        qp_attr::QpCap,
-        wr::{RecvWrs, SendWrs},
-    },
+    rdma::{qp_attr::QpCap, recv_wr::RecvWrs, wr::SendWrs},
 };
 
 /// The queues of a kernel client.

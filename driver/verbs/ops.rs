@@ -8,6 +8,7 @@ use super::{
     Ctx, Verbs, ah, context, cq, describe, device, dm, mcast, modify, mr, mw, pma, qp, rnic, srq,
     xrc,
 };
+use crate::direct_work;
 use crate::pairing::PORT;
 use crate::rdma::{
     self, Device, Driver, Operations,
@@ -22,13 +23,14 @@ use crate::rdma::{
     object::{Pd, Xrcd},
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    recv_wr::RecvWrs,
     restrack::{RawResEntry, ResEntry},
     srq::{NewSrq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
-    wr::{RecvWrs, SendWrs},
+    wr::{OwnWr, SendWrs},
 };
 
 impl Driver for Verbs {
@@ -43,6 +45,8 @@ impl Driver for Verbs {
     type Mr = mr::Mr;
     type Ah = ah::Ah;
     type Mw = mw::Mw;
+
+    const OWN_WRS: &'static [OwnWr] = direct_work::REQUESTS;
 }
 
 #[vtable]

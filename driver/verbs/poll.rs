@@ -24,6 +24,7 @@ use super::{
     consumer::{Consumer, Entries, NOBODY},
     kernel_qp::KernelQp,
 };
+use crate::direct_work;
 use crate::hw::{ring::Ring, uar::CqArm};
 use crate::pairing::PORT;
 use crate::rdma::{
@@ -226,7 +227,7 @@ fn completion(cqe: &Cqe) -> Wc {
 fn opcode(opcode: Opcode) -> WcOpcode {
     match opcode {
         Opcode::RegMr => WcOpcode::REG_MR,
-        other => other.wc_opcode().map_or(WcOpcode::TRANSFER, WcOpcode::new),
+        other => other.wc_opcode().map_or(direct_work::COMPLETION, WcOpcode::new),
     }
 }
 

@@ -21,7 +21,10 @@ use zerocopy::{IntoBytes, little_endian::U64};
 use super::{Verbs, mr::rights};
 use crate::hw::ring::{Ring, is_before};
 use crate::rdma::mr::Registration;
-use crate::rdma::wr::{Operands, RecvWr, RecvWrs, SendWr, SendWrs, Sge};
+use crate::rdma::{
+    recv_wr::{RecvWr, RecvWrs},
+    wr::{Operands, SendWr, SendWrs, Sge},
+};
 
 /// A work queue of a kernel client.
 #[pin_data]

@@ -22,10 +22,10 @@ use super::{
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
+    recv_wr::RecvWrs,
     srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery, SrqSize},
     udata::User,
     umem::{Umem, Use},
-    wr::RecvWrs,
 };
 
 /// The adapter's part of a shared receive queue.

@@ -12,9 +12,10 @@ use crate::rdma::{
     object::Linked,
     qp::{Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask},
+    recv_wr::RecvWrs,
     udata::User,
     wc::Completions,
-    wr::{RecvWrs, SendWrs},
+    wr::SendWrs,
 };
 
 impl<T: Operations> VTable<T> {

@@ -4,9 +4,9 @@
 use super::*;
 use crate::rdma::{
     event::SrqLink,
+    recv_wr::RecvWrs,
     srq::{Srq, SrqChange, SrqInit},
     udata::User,
-    wr::RecvWrs,
 };
 
 impl<T: Operations> VTable<T> {
