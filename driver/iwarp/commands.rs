@@ -17,12 +17,10 @@ use kernel::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::socket::Snapshot;
 use crate::{
     quiesce::Liveness,
-    rdma::{
-        iwcm::{ConnParam, Depths},
-        socket::Snapshot,
-    },
+    rdma::iwcm::{ConnParam, Depths},
 };
 
 /// The parameters of a connection that the adapter shall take over.

@@ -21,13 +21,13 @@ use kernel::{
 use super::{
     Connections,
     commands::{Opening, Wishes},
+    socket::{Accepted, Progress, Snapshot, Socket, Watch},
     start::{self, Request},
     taken::Taken,
 };
 use crate::rdma::{
     iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Connects, Offer},
     netdev::NetdevRef,
-    socket::{Accepted, Progress, Snapshot, Socket, Watch},
 };
 
 /// The time that an initiator has to send its request.

@@ -11,11 +11,11 @@ use kernel::{
 use super::{
     Connections,
     endpoint::{Acceptor, Endpoint},
+    socket::{Accepted, LOOPBACK, Socket, Watch},
 };
 use crate::rdma::{
     iwcm::{CmId, ConnRequest, Identity, Listens},
     netdev::NetdevRef,
-    socket::{Accepted, LOOPBACK, Socket, Watch},
 };
 
 /// Most connections of a listener whose request has not come. The others wait in the kernel.

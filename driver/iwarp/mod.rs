@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The connection manager of iWARP adapters: connections are made with sockets of the kernel, and
 //! the adapter takes them over before the start frames of MPA (the responder's reads the request).
-//! Safe code throughout.
+//! Safe code, but for [`socket`].
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | [`endpoint`] | one end of a connection, from the socket to the last event |
 //! | [`taken`] | a connection that the adapter has; the events that its owner is owed |
 //! | [`listener`] | listeners, and the connections that they accept |
+//! | [`socket`] | TCP sockets of the kernel, from which connections are taken over |
 //! | [`start`] | the start frames that pass through a socket |
 //! | [`commands`] | the admin commands |
 //!
@@ -20,6 +21,7 @@
 mod commands;
 mod endpoint;
 mod listener;
+mod socket;
 mod start;
 mod taken;
 

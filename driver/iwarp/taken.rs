@@ -7,11 +7,11 @@ use abi::{
 };
 use kernel::prelude::*;
 
-use super::start;
-use crate::rdma::{
-    iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths},
+use super::{
     socket::{Snapshot, Socket, Watch},
+    start,
 };
+use crate::rdma::iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths};
 
 /// The events that the owner of a connection is owed.
 enum Owes {

@@ -84,11 +84,11 @@ impl Default for Address {
 }
 
 impl Address {
-    pub(super) fn as_ptr(&self) -> *const bindings::__kernel_sockaddr_storage {
+    pub(crate) fn as_ptr(&self) -> *const bindings::__kernel_sockaddr_storage {
         &self.0
     }
 
-    pub(super) fn as_mut_ptr(&mut self) -> *mut bindings::__kernel_sockaddr_storage {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut bindings::__kernel_sockaddr_storage {
         &mut self.0
     }
 }

@@ -20,7 +20,7 @@
 //! | [`wr`], [`recv_wr`] | work requests of kernel clients |
 //! | `lend` | queue pairs that other modules of the kernel name |
 //! | [`gid`] | GID table entries |
-//! | [`iwcm`], [`socket`] | the connection manager of iWARP devices, TCP sockets of the kernel |
+//! | [`iwcm`] | the connection manager of iWARP devices |
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
 //! | [`netdev`] | the Ethernet devices that ports are paired with |
 //! | [`stats`], [`mad`], [`restrack`] | counters, management datagrams, `rdma resource show` |
@@ -56,7 +56,6 @@ pub(crate) mod recv_wr;
 pub(crate) mod registration;
 pub(crate) mod restrack;
 mod revocable;
-pub(crate) mod socket;
 pub(crate) mod srq;
 pub(crate) mod stats;
 pub(crate) mod ucontext;

@@ -13,7 +13,10 @@ use kernel::{
     types::ForeignOwnable,
 };
 
-use super::{bindings, iwcm::Address, netdev::NetdevRef};
+use crate::{
+    bindings,
+    rdma::{iwcm::Address, netdev::NetdevRef},
+};
 
 /// The state of a connection that was taken out of its socket; see the C struct's fields.
 pub(crate) type Snapshot = bindings::iwarp_snapshot;
