@@ -5,7 +5,7 @@ use abi::sq::Opcode;
 
 use crate::{
     bindings,
-    rdma::{wc::WcOpcode, wr::OwnWr},
+    rdma::{own_wr::OwnWr, wc::WcOpcode},
 };
 
 const _: () =

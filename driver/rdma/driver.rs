@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The types that a driver gives to an RDMA device.
 
-use super::wr::OwnWr;
+use super::own_wr::OwnWr;
 
 /// A driver: its parts of the core's objects.
 ///

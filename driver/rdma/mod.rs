@@ -18,6 +18,7 @@
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`] | queue pairs, their attributes |
 //! | [`wr`], [`recv_wr`] | work requests of kernel clients |
+//! | [`own_wr`] | send work requests that a driver has beside those of verbs |
 //! | `lend` | queue pairs that other modules of the kernel name |
 //! | [`gid`] | GID table entries |
 //! | [`iwcm`] | the connection manager of iWARP devices |
@@ -49,6 +50,7 @@ pub(crate) mod mw;
 pub(crate) mod netdev;
 pub(crate) mod object;
 pub(crate) mod ops;
+pub(crate) mod own_wr;
 pub(crate) mod page_list;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;

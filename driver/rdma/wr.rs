@@ -74,36 +74,6 @@ pub(crate) enum Operands {
     Registration(Registration),
 }
 
-/// A kind of send work request that verbs have no number for: the driver gives it one of those that
-/// the core reserves for drivers (`IB_WR_RESERVED1` and so on).
-///
-/// # Invariants
-///
-/// If `is_rdma`, the driver's kernel clients post requests of this opcode as `struct ib_rdma_wr`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnWr {
-    opcode: u32,
-    is_rdma: bool,
-}
-
-impl OwnWr {
-    /// Requests of this opcode have a word in `ex.invalidate_rkey`: [`Operands::Key`].
-    pub(crate) const fn with_key(opcode: u32) -> Self {
-        // INVARIANT: requires nothing of requests.
-        Self { opcode, is_rdma: false }
-    }
-
-    /// Requests of this opcode have a number of 64 bits and one of 32: [`Operands::Remote`].
-    ///
-    /// # Safety
-    ///
-    /// Kernel clients of the driver must be told to post them as `struct ib_rdma_wr`.
-    pub(crate) const unsafe fn with_remote(opcode: u32) -> Self {
-        // INVARIANT: the caller promises that clients are told so.
-        Self { opcode, is_rdma: true }
-    }
-}
-
 /// A send work request.
 ///
 /// C: `struct ib_send_wr`.
@@ -263,8 +233,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
             | bindings::ib_wr_opcode_IB_WR_LOCAL_INV => Operands::Key(self.invalidated()),
             bindings::ib_wr_opcode_IB_WR_REG_MR => Operands::Registration(self.registration()?),
             number => {
-                let own = T::OWN_WRS.iter().find(|own| own.opcode == number)?;
-                match own.is_rdma {
+                let own = T::OWN_WRS.iter().find(|own| own.opcode() == number)?;
+                match own.is_rdma() {
                     true => Operands::Remote(self.remote()),
                     false => Operands::Key(self.invalidated()),
                 }

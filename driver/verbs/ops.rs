@@ -21,6 +21,7 @@ use crate::rdma::{
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
     object::{Pd, Xrcd},
+    own_wr::OwnWr,
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
     recv_wr::RecvWrs,
@@ -30,7 +31,7 @@ use crate::rdma::{
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
-    wr::{OwnWr, SendWrs},
+    wr::SendWrs,
 };
 
 impl Driver for Verbs {
