@@ -28,11 +28,11 @@ use crate::{
     iwarp::Ending,
     listeners::Listeners,
     methods,
-    pairing::{Follow, Pairing},
+    pairing::{Follow, PORT, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
         attr::Protocol,
-        registration::{Config, Registration, Unregistered},
+        registration::{Config, Iwarp, Registration, Unregistered},
     },
     verbs::{Ctx, Verbs},
     workqueue::{OwnQueue, flush},
@@ -164,11 +164,12 @@ impl Recovery {
         let adapter = Adapter::new(self.pdev, self.device_memory, after_death)?;
         let (mac, port, protocol) = (adapter.mac(), adapter.port(), adapter.protocol());
         let config = Config {
-            protocol,
+            // Connections have sockets of the kernel, so their ports need no mapping.
+            iwarp: (protocol == Protocol::Iwarp).then(|| Iwarp::new(PORT, false)),
             node_guid: node_guid(mac),
             num_comp_vectors: u32::try_from(adapter.handlers().len())?,
             use_cq_dim: true,
-            methods: methods::list(),
+            methods: Some(methods::list()),
         };
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         let ctx = Ctx::new(adapter)?;

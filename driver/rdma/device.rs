@@ -3,7 +3,7 @@
 
 use core::{alloc::Layout, cell::UnsafeCell, mem::offset_of, ptr::NonNull};
 
-use kernel::types::Opaque;
+use kernel::{ffi::c_char, prelude::*, types::Opaque};
 
 use super::{bindings, driver::Driver, netdev::NetdevRef};
 
@@ -60,10 +60,43 @@ impl<T: Driver> Device<T> {
         f(self, data)
     }
 
-    /// Returns the Ethernet device that the port is paired with, if it is there.
+    /// Returns the Ethernet device that a port is paired with, if it is there.
     pub(crate) fn netdev(&self, port: u32) -> Option<NetdevRef> {
         // SAFETY: the device is alive, as it is borrowed.
         unsafe { NetdevRef::of_port(NonNull::new(self.as_raw())?, port) }
+    }
+}
+
+/// The changes to a device that an administrator asks for.
+///
+/// C: `struct ib_device_modify`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceChange {
+    /// GUID of the system image, first byte first.
+    pub(crate) sys_image_guid: Option<[u8; 8]>,
+    /// The description of the node.
+    pub(crate) node_desc: Option<[c_char; bindings::IB_DEVICE_NODE_DESC_MAX as usize]>,
+}
+
+impl DeviceChange {
+    /// From the C struct, of which `mask` (`enum ib_device_modify_flags`) names the fields that
+    /// mean something.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if it names others.
+    pub(super) fn from_raw(raw: &bindings::ib_device_modify, mask: i32) -> Result<Self> {
+        const GUID: u32 = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_SYS_IMAGE_GUID;
+        const DESCRIPTION: u32 = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC;
+        // CAST: a bit mask.
+        let mask = mask as u32;
+        if mask & !(GUID | DESCRIPTION) != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(Self {
+            sys_image_guid: (mask & GUID != 0).then(|| raw.sys_image_guid.to_ne_bytes()),
+            node_desc: (mask & DESCRIPTION != 0).then_some(raw.node_desc),
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable},
     cq::{Cq, CqInit, Moderation, Notify},
-    device::Device,
+    device::{Device, DeviceChange},
     dm::{DmRegion, DmRequest},
     driver::Driver,
     gid::{Gid, GidAttr},
@@ -30,8 +30,10 @@ use super::{
 /// The operations of an RDMA device, under the names that C gives them.
 ///
 /// Those of the first group are required: without them the core takes a device for one that kernel
-/// clients cannot use. All others are optional, and what belongs together is given together: a
-/// device that has shared receive queues has `create_srq` and what follows it.
+/// clients cannot use. All others are optional: the core finds null in their place. An operation
+/// that creates objects comes with those without which the core could not use or destroy them: a
+/// driver that has `create_srq` must have `destroy_srq` and `post_srq_recv`. It may still lack
+/// `modify_srq` and `query_srq`.
 ///
 /// Each operation gets the data of the [`Registration`](super::registration::Registration). Unless
 /// said otherwise it may sleep, and the core serialises creation and destruction of one object but
@@ -161,7 +163,13 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    // Device and port: firmware version, events, counters.
+    // Device and port: what an administrator changes, firmware version, events, counters.
+
+    /// Changes the device as an administrator asks. On success the abstraction stores a new
+    /// description of the node where the core looks for it.
+    fn modify_device(_data: &Self::Data<'_>, _change: &DeviceChange) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Writes the version of the firmware, up to 31 characters.
     fn get_dev_fw_str(_data: &Self::Data<'_>, _out: &mut dyn fmt::Write) -> fmt::Result {

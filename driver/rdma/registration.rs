@@ -1,27 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The registration of RDMA devices.
 
-use core::{cell::UnsafeCell, ptr::NonNull};
+use core::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull};
 
 use kernel::{device, error::to_result, prelude::*, str::CStr};
 
 use super::{
     attr::Protocol, bindings, device::Device, event::DeviceLink, iwcm::IwOperations,
-    netdev::NetdevRef, vtable::VTable,
+    netdev::NetdevRef, ops::Operations, vtable::VTable,
 };
 
 /// The properties that a device is allocated with.
-pub(crate) struct Config {
-    /// Its protocol.
-    pub(crate) protocol: Protocol,
+pub(crate) struct Config<T: Operations> {
+    /// What a device of iWARP has beside others; any other device is one of RoCE.
+    pub(crate) iwarp: Option<Iwarp<T>>,
     /// GUID of the node, first byte first.
     pub(crate) node_guid: [u8; 8],
     /// Number of completion vectors.
     pub(crate) num_comp_vectors: u32,
     /// True if the core tunes the moderation of kernel clients' queues (`lib/dim/rdma_dim.c`).
     pub(crate) use_cq_dim: bool,
-    /// The driver's own methods: the first element of a list that ends with an empty one.
-    pub(crate) methods: &'static bindings::uapi_definition,
+    /// The driver's own methods, if there are any: the first element of a list that ends with an
+    /// empty one.
+    pub(crate) methods: Option<&'static bindings::uapi_definition>,
+}
+
+impl<T: Operations> Config<T> {
+    fn protocol(&self) -> Protocol {
+        if self.iwarp.is_some() { Protocol::Iwarp } else { Protocol::Roce }
+    }
+}
+
+/// The properties that a device of iWARP has beside those of others. Drivers that have no such
+/// devices need no [`IwOperations`].
+pub(crate) struct Iwarp<T: Operations> {
+    manager: &'static bindings::ib_device_ops,
+    port: u32,
+    map_ports: bool,
+    _driver: PhantomData<T>,
+}
+
+impl<T: IwOperations> Iwarp<T> {
+    /// The device uses the Ethernet device of `port`. `map_ports` is true if its connections are
+    /// hidden from the kernel's TCP, so that their ports must be reserved by the port mapper
+    /// (`iwpmd`).
+    pub(crate) fn new(port: u32, map_ports: bool) -> Self {
+        let manager = const { &VTable::<T>::IWCM };
+        Self { manager, port, map_ports, _driver: PhantomData }
+    }
 }
 
 /// Returns the C struct of a device.
@@ -36,9 +62,9 @@ fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
 ///
 /// The pointer is that of `_ib_alloc_device`, and the device is not registered when this is
 /// dropped.
-struct Allocated<T: IwOperations>(NonNull<Device<T>>);
+struct Allocated<T: Operations>(NonNull<Device<T>>);
 
-impl<T: IwOperations> Drop for Allocated<T> {
+impl<T: Operations> Drop for Allocated<T> {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants the core has allocated the device, and it is not
         // registered.
@@ -46,38 +72,44 @@ impl<T: IwOperations> Drop for Allocated<T> {
     }
 }
 
-impl<T: IwOperations> Allocated<T> {
-    fn new(parent: &device::Device<device::Bound>, config: &Config) -> Result<Self> {
+impl<T: Operations> Allocated<T> {
+    fn new(parent: &device::Device<device::Bound>, config: &Config<T>) -> Result<Self> {
         // SAFETY: the size is that of a `Device<T>`, which begins with an `ib_device`.
         let raw = unsafe { bindings::rdma_helper_alloc_device(Device::<T>::SIZE) };
         // INVARIANT: the core has allocated it just now.
         let this = Self(NonNull::new(raw.cast()).ok_or(ENOMEM)?);
         // SAFETY: the device was allocated above, and nobody else knows it.
         let ib = unsafe { &mut *raw };
-        ib.node_type = match config.protocol {
+        ib.node_type = match config.protocol() {
             Protocol::Roce => bindings::RDMA_NODE_IB_CA as u8,
             Protocol::Iwarp => bindings::RDMA_NODE_RNIC as u8,
         };
-        // Connections of iWARP have real sockets, so their ports need no mapping.
-        ib.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
+        if config.iwarp.as_ref().is_some_and(|iwarp| !iwarp.map_ports) {
+            ib.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
+        }
         ib.node_guid = u64::from_ne_bytes(config.node_guid);
         ib.phys_port_cnt = T::PORTS;
         ib.num_comp_vectors = config.num_comp_vectors.try_into()?;
         ib.set_use_cq_dim(config.use_cq_dim.into());
         ib.ops.set_uverbs_robust_udata(1);
-        ib.driver_def = config.methods;
+        ib.driver_def = config.methods.map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: this view of the union is the device's own `struct device`, which the core has
         // initialised.
         unsafe { (*ib.__bindgen_anon_1.dev).parent = raw_device(parent) };
-        for tables in [VTable::<T>::COMMON, VTable::<T>::of_protocol(config.protocol)] {
+        let manager = config.iwarp.as_ref().map(|iwarp| iwarp.manager);
+        let of_protocol = VTable::<T>::of_protocol(config.protocol());
+        for tables in [VTable::<T>::COMMON, of_protocol, manager.as_slice()] {
             for table in tables {
                 // SAFETY: the device is not registered; the core copies the table.
                 unsafe { bindings::ib_set_device_ops(raw, *table) };
             }
         }
-        // Allocates the data of all ports, so that `set_netdev` need not.
-        // SAFETY: the device has a port 1 and its operations; null is no Ethernet device.
-        to_result(unsafe { bindings::ib_device_set_netdev(raw, core::ptr::null_mut(), 1) })?;
+        for port in 1..=T::PORTS {
+            let none = core::ptr::null_mut();
+            // The first call allocates the data of all ports, so that `set_netdev` need not.
+            // SAFETY: the device has this port and its operations; null is no Ethernet device.
+            to_result(unsafe { bindings::ib_device_set_netdev(raw, none, port) })?;
+        }
         Ok(this)
     }
 
@@ -91,15 +123,17 @@ impl<T: IwOperations> Allocated<T> {
 /// # Invariants
 ///
 /// `registered` says whether the device is registered. `Device::data` points to `_data`.
-struct Inner<'a, T: IwOperations> {
+struct Inner<'a, T: Operations> {
     link: DeviceLink,
     registered: bool,
+    /// The port of a device of iWARP.
+    iwarp_port: Option<u32>,
     // Dropped in this order: pinned memory in the data refers to the device.
     _data: Pin<KBox<T::Data<'a>>>,
     device: Allocated<T>,
 }
 
-impl<T: IwOperations> Drop for Inner<'_, T> {
+impl<T: Operations> Drop for Inner<'_, T> {
     fn drop(&mut self) {
         self.link.revoke();
         if self.registered {
@@ -112,18 +146,18 @@ impl<T: IwOperations> Drop for Inner<'_, T> {
 
 // SAFETY: the core allows its devices to be used and freed on any thread that may sleep; the data
 // is `Send`.
-unsafe impl<T: IwOperations> Send for Inner<'_, T> {}
+unsafe impl<T: Operations> Send for Inner<'_, T> {}
 // SAFETY: the one shared operation is a clone of `link`, which is `Sync`.
-unsafe impl<T: IwOperations> Sync for Inner<'_, T> {}
+unsafe impl<T: Operations> Sync for Inner<'_, T> {}
 
 /// A device that is not registered yet: it can be paired with Ethernet devices, but nobody uses it.
 ///
 /// # Invariants
 ///
 /// The device is not registered, and its data is set.
-pub(crate) struct Unregistered<'a, T: IwOperations>(Inner<'a, T>);
+pub(crate) struct Unregistered<'a, T: Operations>(Inner<'a, T>);
 
-impl<'a, T: IwOperations> Unregistered<'a, T> {
+impl<'a, T: Operations> Unregistered<'a, T> {
     /// Allocates a device below `parent`; `data` is what its operations work on.
     ///
     /// # Safety
@@ -132,7 +166,7 @@ impl<'a, T: IwOperations> Unregistered<'a, T> {
     /// leaked.
     pub(crate) unsafe fn new(
         parent: &'a device::Device<device::Bound>,
-        config: &Config,
+        config: &Config<T>,
         data: impl PinInit<T::Data<'a>, Error>,
     ) -> Result<Self> {
         let device = Allocated::<T>::new(parent, config)?;
@@ -147,7 +181,8 @@ impl<'a, T: IwOperations> Unregistered<'a, T> {
         let link = unsafe { DeviceLink::new(raw) }?;
         // INVARIANT: the field with the data was written above; the device is new, and not
         // registered.
-        Ok(Self(Inner { link, registered: false, _data: data, device }))
+        let iwarp_port = config.iwarp.as_ref().map(|iwarp| iwarp.port);
+        Ok(Self(Inner { link, registered: false, iwarp_port, _data: data, device }))
     }
 
     /// Returns a reference that events are reported through, and that outlives the device.
@@ -164,11 +199,11 @@ impl<'a, T: IwOperations> Unregistered<'a, T> {
 /// # Invariants
 ///
 /// The device is registered.
-pub(crate) struct Registration<'a, T: IwOperations> {
+pub(crate) struct Registration<'a, T: Operations> {
     _inner: Inner<'a, T>,
 }
 
-impl<'a, T: IwOperations> Registration<'a, T> {
+impl<'a, T: Operations> Registration<'a, T> {
     /// Registers a device below the parent that it was allocated for. In `name` a `%d` is replaced
     /// by a number.
     pub(crate) fn new(
@@ -178,10 +213,10 @@ impl<'a, T: IwOperations> Registration<'a, T> {
     ) -> Result<Self> {
         let Unregistered(mut inner) = device;
         let raw = inner.device.as_raw();
+        // The port mapper of iWARP wants to know it.
         // SAFETY: the device is alive.
-        if let Some(netdev) =
-            NonNull::new(raw).and_then(|raw| unsafe { NetdevRef::of_port(raw, 1) })
-        {
+        let of_port = |port| unsafe { NetdevRef::of_port(NonNull::new(raw)?, port) };
+        if let Some(netdev) = inner.iwarp_port.and_then(of_port) {
             // SAFETY: nobody else knows the device before it is registered.
             netdev.copy_name(unsafe { &mut (*raw).iw_ifname });
         }

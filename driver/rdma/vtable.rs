@@ -21,8 +21,7 @@ use kernel::{
 use super::{
     attr::Protocol,
     bindings,
-    device::Device,
-    iwcm::IwOperations,
+    device::{Device, DeviceChange},
     mmap,
     object::{Object, Pd},
     ops::Operations,
@@ -31,7 +30,9 @@ use super::{
     udata::Udata,
 };
 
-/// The entry of an operation that drivers may lack.
+/// The entry of an operation that drivers may lack. Operations without which the core could not use
+/// or destroy what another one creates depend on that one: a driver that has it and lacks them does
+/// not link.
 macro_rules! optional {
     ($has:ident => $operation:ident) => {
         if T::$has { Some(Self::$operation) } else { None }
@@ -78,16 +79,6 @@ macro_rules! core_objects {
 
 core_objects! { ib_ah ib_cq ib_dm ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
 
-impl<T: IwOperations> VTable<T> {
-    /// Returns the further tables of devices of this protocol.
-    pub(super) fn of_protocol(protocol: Protocol) -> &'static [&'static bindings::ib_device_ops] {
-        match protocol {
-            Protocol::Roce => const { &[&Self::ROCE, &Self::ADDRESS, &Self::XRCD] },
-            Protocol::Iwarp => const { &[&Self::IWARP, &Self::IWCM] },
-        }
-    }
-}
-
 impl<T: Operations> VTable<T> {
     /// The tables of devices of any protocol; the core takes from each what it has.
     pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] = &[
@@ -99,13 +90,22 @@ impl<T: Operations> VTable<T> {
         &Self::SRQ,
     ];
 
+    /// Returns the further tables of devices of this protocol, which an iWARP device's connection
+    /// manager completes.
+    pub(super) fn of_protocol(protocol: Protocol) -> &'static [&'static bindings::ib_device_ops] {
+        match protocol {
+            Protocol::Roce => const { &[&Self::ROCE, &Self::ADDRESS, &Self::XRCD] },
+            Protocol::Iwarp => const { &[&Self::IWARP] },
+        }
+    }
+
     /// Operations of the device and its ports, and of contexts.
     const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {
         owner: this_module::<T::OwnerModule>().as_ptr(),
         driver_id: T::DRIVER_ID,
         uverbs_abi_ver: T::UVERBS_ABI_VERSION,
         query_device: Some(Self::query_device),
-        modify_device: Some(Self::modify_device),
+        modify_device: optional!(HAS_MODIFY_DEVICE => modify_device),
         query_port: Some(Self::query_port),
         get_port_immutable: Some(Self::get_port_immutable),
         report_port_event: optional!(HAS_REPORT_PORT_EVENT => report_port_event),
@@ -172,22 +172,23 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    /// Sets the description of the node, which the core keeps and shows. Nothing else can be set.
     unsafe extern "C" fn modify_device(
         device: *mut bindings::ib_device,
         mask: c_int,
         change: *mut bindings::ib_device_modify,
     ) -> c_int {
         from_result(|| {
-            // CAST: a bit mask.
-            if mask as u32 != bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC as u32 {
-                return Err(EOPNOTSUPP);
+            // SAFETY: the core passes a struct of its caller's, which does not change.
+            let change = DeviceChange::from_raw(unsafe { &*change }, mask)?;
+            // SAFETY: the core calls this as an operation of this device.
+            unsafe { Self::with(device, |_, data| T::modify_device(data, &change)) }?;
+            if let Some(description) = change.node_desc {
+                // SAFETY: the device is valid; only the field's address is made.
+                let field = unsafe { &raw mut (*device).node_desc };
+                // SAFETY: the field is part of a valid device. The core alone reads it, byte by
+                // byte, so that one that is being changed does no harm.
+                unsafe { field.write(description) };
             }
-            // SAFETY: the core passes a struct of its own; the field is as long as the device's.
-            let to = unsafe { &raw mut (*device).node_desc };
-            // SAFETY: as above. The device is valid, and the core alone reads its description: byte
-            // by byte, so that one that is being changed does no harm.
-            unsafe { to.copy_from(&raw const (*change).node_desc, 1) };
             Ok(0)
         })
     }

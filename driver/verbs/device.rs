@@ -14,6 +14,7 @@ use super::{Ctx, Verbs};
 use crate::rdma::{
     Device,
     attr::{DeviceAttr, PortAttr, PortImmutable, Protocol},
+    device::DeviceChange,
     gid::{Gid, GidAttr},
     stats::StatDesc,
 };
@@ -97,6 +98,11 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         timestamp_mask: u64::MAX,
         core_clock_khz: CLOCK_KHZ,
     }
+}
+
+/// Allows all changes but those of the GUID of the system image, which is the adapter's.
+pub(super) fn modify(change: &DeviceChange) -> Result {
+    if change.sys_image_guid.is_some() { Err(EOPNOTSUPP) } else { Ok(()) }
 }
 
 pub(super) fn query_port(ctx: &Ctx<'_>, device: &Device<Verbs>, port: u32) -> PortAttr {

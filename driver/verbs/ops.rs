@@ -15,6 +15,7 @@ use crate::rdma::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable, Protocol},
     cq::{CqInit, Moderation, Notify},
+    device::DeviceChange,
     dm::{DmRegion, DmRequest},
     gid::{Gid, GidAttr},
     mad::{Mad, MadResult},
@@ -59,6 +60,10 @@ impl Operations for Verbs {
 
     fn query_device(ctx: &Ctx<'_>) -> Result<DeviceAttr> {
         Ok(device::query(ctx))
+    }
+
+    fn modify_device(_ctx: &Ctx<'_>, change: &DeviceChange) -> Result {
+        device::modify(change)
     }
 
     fn query_port(ctx: &Ctx<'_>, device: &Device<Self>, port: u32) -> Result<PortAttr> {

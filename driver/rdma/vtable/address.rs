@@ -18,7 +18,7 @@ impl<T: Operations> VTable<T> {
         query_ah: optional!(HAS_QUERY_AH => query_ah),
         destroy_ah: optional!(HAS_CREATE_AH => destroy_ah),
         attach_mcast: optional!(HAS_ATTACH_MCAST => attach_mcast),
-        detach_mcast: optional!(HAS_DETACH_MCAST => detach_mcast),
+        detach_mcast: optional!(HAS_ATTACH_MCAST => detach_mcast),
         ..EMPTY
     };
 

@@ -23,7 +23,7 @@ impl CoreObject for bindings::iw_cm_id {
 }
 
 impl<T: IwOperations> VTable<T> {
-    /// Operations of iWARP devices alone.
+    /// Operations of iWARP devices alone. The core needs all of them.
     pub(in crate::rdma) const IWCM: bindings::ib_device_ops = bindings::ib_device_ops {
         iw_add_ref: Some(Self::iw_add_ref),
         iw_rem_ref: Some(Self::iw_rem_ref),

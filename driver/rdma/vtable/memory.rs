@@ -23,7 +23,7 @@ impl<T: Operations> VTable<T> {
         map_mr_sg: optional!(HAS_ALLOC_MR => map_mr_sg),
         size_ib_mw: Mw::<T>::SIZE,
         alloc_mw: optional!(HAS_ALLOC_MW => alloc_mw),
-        dealloc_mw: optional!(HAS_DEALLOC_MW => dealloc_mw),
+        dealloc_mw: optional!(HAS_ALLOC_MW => dealloc_mw),
         ..EMPTY
     };
 

@@ -13,7 +13,7 @@ impl<T: Operations> VTable<T> {
         get_link_layer: optional!(HAS_GET_LINK_LAYER => get_link_layer),
         query_pkey: optional!(HAS_QUERY_PKEY => query_pkey),
         add_gid: optional!(HAS_ADD_GID => add_gid),
-        del_gid: optional!(HAS_DEL_GID => del_gid),
+        del_gid: optional!(HAS_ADD_GID => del_gid),
         process_mad: optional!(HAS_PROCESS_MAD => process_mad),
         ..EMPTY
     };

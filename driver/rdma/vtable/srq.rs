@@ -16,8 +16,8 @@ impl<T: Operations> VTable<T> {
         create_srq: optional!(HAS_CREATE_SRQ => create_srq),
         modify_srq: optional!(HAS_MODIFY_SRQ => modify_srq),
         query_srq: optional!(HAS_QUERY_SRQ => query_srq),
-        destroy_srq: optional!(HAS_DESTROY_SRQ => destroy_srq),
-        post_srq_recv: optional!(HAS_POST_SRQ_RECV => post_srq_recv),
+        destroy_srq: optional!(HAS_CREATE_SRQ => destroy_srq),
+        post_srq_recv: optional!(HAS_CREATE_SRQ => post_srq_recv),
         ..EMPTY
     };
 

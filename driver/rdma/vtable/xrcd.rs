@@ -9,7 +9,7 @@ impl<T: Operations> VTable<T> {
     pub(super) const XRCD: bindings::ib_device_ops = bindings::ib_device_ops {
         size_ib_xrcd: Xrcd::<T>::SIZE,
         alloc_xrcd: optional!(HAS_ALLOC_XRCD => alloc_xrcd),
-        dealloc_xrcd: optional!(HAS_DEALLOC_XRCD => dealloc_xrcd),
+        dealloc_xrcd: optional!(HAS_ALLOC_XRCD => dealloc_xrcd),
         ..EMPTY
     };
 
