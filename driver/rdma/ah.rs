@@ -86,8 +86,8 @@ impl AhAttr {
 pub(crate) struct AhValues {
     /// Destination GID.
     pub(crate) dgid: Gid,
-    /// Destination MAC.
-    pub(crate) dmac: [u8; 6],
+    /// Destination MAC, if this is an address on Ethernet.
+    pub(crate) dmac: Option<[u8; 6]>,
     /// Port that it is reached by.
     pub(crate) port: u32,
     /// Index of the source GID.
@@ -105,7 +105,11 @@ pub(crate) struct AhValues {
 impl AhValues {
     /// Fills the core's struct.
     pub(super) fn write_to(&self, out: &mut bindings::rdma_ah_attr) {
-        out.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+        out.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
+        if let Some(dmac) = self.dmac {
+            out.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+            out.__bindgen_anon_1.roce = ManuallyDrop::new(bindings::roce_ah_attr { dmac });
+        }
         // CAST: the flag is bit 0 of a byte.
         out.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
         out.port_num = self.port;
@@ -115,6 +119,5 @@ impl AhValues {
         out.grh.hop_limit = self.hop_limit;
         out.grh.traffic_class = self.traffic_class;
         out.grh.flow_label = self.flow_label;
-        out.__bindgen_anon_1.roce = ManuallyDrop::new(bindings::roce_ah_attr { dmac: self.dmac });
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Attributes of a device and of its port.
+//! Attributes of a device and of its ports.
 
 use super::bindings;
 
@@ -8,7 +8,7 @@ use super::bindings;
 pub(crate) enum Protocol {
     /// RoCE version 2.
     Roce,
-    /// iWARP. Such a device is registered only while its port is paired with an Ethernet device.
+    /// iWARP.
     Iwarp,
 }
 
@@ -41,6 +41,8 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_cq: u32,
     /// Entries of a completion queue.
     pub(crate) max_cqe: u32,
+    /// Completions that an event can wait for, and microseconds.
+    pub(crate) max_cq_moderation: (u16, u16),
     /// Shared receive queues, with work requests as a queue pair's.
     pub(crate) max_srq: u32,
     /// Memory regions.
@@ -53,6 +55,8 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_pd: u32,
     /// READs and atomics outstanding on a queue pair, either way.
     pub(crate) max_rd_atomic: u32,
+    /// True if the device's atomics are atomic against each other; else it has none.
+    pub(crate) atomics: bool,
     /// XRC domains; none: the device has no XRC.
     pub(crate) max_xrcd: u32,
     /// Address handles.
@@ -108,9 +112,9 @@ impl DeviceAttr {
         out.device_cap_flags = flags as u64;
         out.max_fast_reg_page_list_len = self.max_fast_reg_pages;
         out.max_pd = self.max_pd;
-        // The limits that the operation's arguments allow.
-        out.cq_caps.max_cq_moderation_count = u16::MAX;
-        out.cq_caps.max_cq_moderation_period = u16::MAX;
+        let (count, period) = self.max_cq_moderation;
+        out.cq_caps.max_cq_moderation_count = count;
+        out.cq_caps.max_cq_moderation_period = period;
         out.max_mcast_grp = self.max_mcast_groups;
         out.max_mcast_qp_attach = self.max_mcast_qps;
         out.max_total_mcast_qp_attach =
@@ -123,8 +127,11 @@ impl DeviceAttr {
         out.timestamp_mask = self.timestamp_mask;
         out.hca_core_clock = self.core_clock_khz;
         out.max_pkeys = self.max_pkeys;
-        // Atomics of this device are atomic against each other.
-        out.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_HCA;
+        out.atomic_cap = if self.atomics {
+            bindings::ib_atomic_cap_IB_ATOMIC_HCA
+        } else {
+            bindings::ib_atomic_cap_IB_ATOMIC_NONE
+        };
     }
 }
 
@@ -200,6 +207,8 @@ pub(crate) struct PortAttr {
     pub(crate) pkey_table_len: u16,
     /// Longest message in bytes.
     pub(crate) max_message: u32,
+    /// Number of virtual lanes.
+    pub(crate) max_vl_num: u8,
     /// Data rate in Mbit/s.
     pub(crate) mbps: u32,
 }
@@ -238,7 +247,7 @@ impl PortAttr {
         out.set_ip_gids(self.ip_gids.into());
         out.max_msg_sz = self.max_message;
         out.pkey_tbl_len = self.pkey_table_len;
-        out.max_vl_num = 1;
+        out.max_vl_num = self.max_vl_num;
         let (_, width, speed) =
             RATES.iter().rev().find(|rate| rate.0 <= self.mbps).unwrap_or(&RATES[0]);
         out.active_width = *width as u8;

@@ -82,6 +82,7 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_sge_rd: if roce { caps.max_sge.get() } else { 1 },
         max_cq: caps.max_cq.get(),
         max_cqe: caps.max_cqe.get(),
+        max_cq_moderation: (u16::MAX, u16::MAX),
         max_srq: caps.max_srq.get(),
         max_xrcd: caps.max_xrcd.get(),
         max_mr: caps.max_mr.get(),
@@ -89,6 +90,7 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_fast_reg_pages: caps.max_fast_reg_pages.get(),
         max_pd: caps.max_pd.get(),
         max_rd_atomic: caps.max_rd_atomic.get(),
+        atomics: true,
         // Address handles take memory only.
         max_ah: if roce { i32::MAX as u32 } else { 0 },
         max_pkeys: roce.into(),
@@ -118,6 +120,7 @@ pub(super) fn query_port(ctx: &Ctx<'_>, device: &Device<Verbs>, port: u32) -> Po
         ip_gids: roce,
         pkey_table_len: roce.into(),
         max_message: caps.max_message.get(),
+        max_vl_num: 1,
         mbps: caps.port_mbps.get(),
     }
 }

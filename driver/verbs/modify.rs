@@ -151,7 +151,7 @@ pub(super) fn encode_av(av: &AhAttr) -> Result<AddressVector> {
 pub(super) fn decode_av(av: &AddressVector) -> AhValues {
     AhValues {
         dgid: av.dgid,
-        dmac: av.dmac,
+        dmac: Some(av.dmac),
         port: PORT,
         sgid_index: u8::try_from(av.sgid_index.get()).unwrap_or(u8::MAX),
         sl: av.sl,
