@@ -1,5 +1,6 @@
 # Sets up and builds what the guests and the tests need.
 # shellcheck shell=bash
+. "$VRNIC_TOP/scripts/lib/checks.sh"
 
 # prepare_pair: sets up what is missing and builds what a pair of guests needs for perftest. The part of the build that
 # needs no tool root runs while that is made.
@@ -8,13 +9,10 @@ prepare_pair() {
 	[ -z "$VRNIC_PREBUILT" ] || return 0
 	"$VRNIC_TOP/scripts/setup" --host
 	fetch_crates
-	build_host &
+	background build_host
 	early=$!
-	# A set-up that fails ends the build, too.
-	trap 'kill "$early" 2>/dev/null || true' EXIT
 	"$VRNIC_TOP/scripts/setup"
-	wait "$early" || die "building the daemon or the harness failed; the errors are above"
-	trap - EXIT
+	finish "$early" "building the daemon or the harness failed; the errors are above"
 	build_driver
 }
 
@@ -28,7 +26,8 @@ prepare_all() {
 # those that this build does not use.
 fetch_crates() {
 	cargo fetch --quiet --locked --manifest-path "$VRNIC_TOP/Cargo.toml" --target x86_64-unknown-linux-gnu ||
-		die "cargo could not download the crates in Cargo.lock; check the network"
+		die "cargo could not fetch the crates that Cargo.lock names, and its message is above; a proxy is named by" \
+			"https_proxy, a mirror of crates.io in ${CARGO_HOME:-$HOME/.cargo}/config.toml"
 }
 
 # build_host: what runs on this machine.
@@ -47,14 +46,14 @@ build_guest() {
 build_driver() {
 	step "building the provider"
 	cargo_release -p vrnic-provider
-	build_module
+	locked "$VRNIC_BUILD/lock" build_module
 }
 
 # build_programs: what the tests run in guests.
 build_programs() {
 	step "building the tests' programs"
 	cargo_release -p vrnic-verify -p vrnic-stress
-	build_c
+	locked "$VRNIC_BUILD/lock" build_c
 }
 
 # cargo_release OPTION…: builds packages; a terminal is shown how many crates are done.
@@ -96,15 +95,19 @@ build_module() {
 # crate_copy NAME: a copy of that crate's source, of the version in Cargo.lock, where the tool root can see it.
 # Prints the copy's folder. Needs fetch_crates: cargo tells nothing of one crate while it lacks the source of another.
 crate_copy() {
-	local manifest folder
+	local manifest folder new
 	manifest=$(cargo metadata --format-version 1 --offline --locked \
 		--filter-platform x86_64-unknown-linux-gnu --manifest-path "$VRNIC_TOP/Cargo.toml" |
-		grep -oE "\"manifest_path\":\"[^\"]*/$1-2[^\"/]*/Cargo\.toml\"" | head -n 1 | cut -d'"' -f4)
+		grep -oE "\"manifest_path\":\"[^\"]*/$1-2[^\"/]*/Cargo\.toml\"" | cut -d'"' -f4) || true
+	manifest=${manifest%%$'\n'*}
 	[ -n "$manifest" ] || die "cargo does not know the crate $1; Cargo.lock must contain it"
 	folder=$VRNIC_BUILD/crates/$(basename "$(dirname "$manifest")")
 	if ! [ -e "$folder/Cargo.toml" ]; then
+		new=$folder.new
 		mkdir -p "$VRNIC_BUILD/crates"
-		cp -r "$(dirname "$manifest")" "$folder"
+		rm -rf "$new" "$folder"
+		cp -r "$(dirname "$manifest")" "$new"
+		mv "$new" "$folder"
 	fi
 	printf '%s\n' "$folder"
 }

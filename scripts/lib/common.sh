@@ -1,6 +1,8 @@
 # Shared by the scripts: paths, messages, and running commands inside the tool root.
 # shellcheck shell=bash
 set -euo pipefail
+# Commands in $(…) end at a failure, too.
+shopt -s inherit_errexit
 
 VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=../../qemu/versions.env
@@ -40,6 +42,12 @@ die() {
 	exit 1
 }
 
+# usage: prints the comment at the head of the script, and ends.
+usage() {
+	sed -n '2,/^[^#]/s/^# //p' "$0"
+	exit
+}
+
 # quietly LOG COMMAND…: runs the command with its output in LOG; on failure shows the log's end.
 quietly() {
 	local log=$1
@@ -48,6 +56,42 @@ quietly() {
 		tail -n 25 "$log" >&2
 		die "'$*' failed (whole log: $log)"
 	fi
+}
+
+# locked FILE COMMAND…: runs the command while no other script holds the lock of this file, and waits for that.
+locked() {
+	local file=$1
+	shift
+	mkdir -p "$(dirname "$file")"
+	(
+		flock -n 8 || { step "waiting for another script that builds the same"; flock 8; }
+		"$@"
+	) 8>"$file"
+}
+
+# background COMMAND…: starts the command, which ends with this script, however that ends. Its number is in $!.
+VRNIC_JOBS=()
+background() {
+	# With job control it has a process group, so that its children end with it.
+	set -m
+	"$@" </dev/null &
+	set +m
+	VRNIC_JOBS+=($!)
+	trap end_jobs EXIT
+}
+
+# end_jobs: ends what was started by `background`.
+end_jobs() {
+	local job
+	for job in "${VRNIC_JOBS[@]}"; do
+		kill -- "-$job" 2>/dev/null || true
+	done
+}
+
+# finish JOB SENTENCE: waits for what was started by `background`. If it has failed, the script ends with the sentence.
+finish() {
+	wait "$1" || die "$2"
+	VRNIC_JOBS=()
 }
 
 # in_root COMMAND…: runs a command in the tool root. The clone and the cache are seen there under their own

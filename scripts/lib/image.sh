@@ -22,6 +22,13 @@ image_tree() {
 	printf 'built from commit %s\n' "$(git -C "$VRNIC_TOP" rev-parse HEAD 2>/dev/null || echo unknown)" >"$tree/prebuilt"
 }
 
+# image_write TREE PATH FOLDER…: makes the tree with these folders, the image of it, and removes the tree.
+image_write() {
+	image_tree "$1" "${@:3}"
+	image_make "$1" "$2"
+	rm -rf "$1"
+}
+
 # image_make TREE PATH: a Debian with QEMU of the kernel's suite and the tree in /opt/vrnic, as a folder or a tar file.
 image_make() {
 	local mirror

@@ -50,10 +50,17 @@ toolroot_apt() {
 	quietly "$log/apt-update" in_root apt-get -q update
 }
 
+# newest_headers: prints the newest of the packages in standard input that are headers of the kernel's series.
+newest_headers() {
+	local series=${VRNIC_KERNEL_SERIES//./\\.}
+	# That there are none is no failure here.
+	{ grep -E "^linux-headers-$series\.[0-9]+\+deb[0-9]+-amd64\$" || true; } | sort -V | tail -n 1
+}
+
 toolroot_install() {
 	local log=$1 headers release
-	headers=$(in_root apt-cache pkgnames linux-headers- |
-		grep -E "^linux-headers-${VRNIC_KERNEL_SERIES//./\\.}\.[0-9]+\+deb[0-9]+-amd64\$" | sort -V | tail -n 1)
+	headers=$(in_root apt-cache pkgnames linux-headers-) || die "apt in the tool root does not list packages"
+	headers=$(newest_headers <<<"$headers")
 	[ -n "$headers" ] || die "$VRNIC_KERNEL_SUITE has no linux-headers-$VRNIC_KERNEL_SERIES.*-amd64 any more;" \
 		"set VRNIC_KERNEL_SERIES in qemu/versions.env to a series that it has (built with CONFIG_RUST)"
 	release=${headers#linux-headers-}
@@ -68,8 +75,8 @@ toolroot_install() {
 # Debian's headers lack the built Rust crates; they are made from the same source and config with the same
 # compiler, hence have the same symbols, and are put where Kbuild looks for them.
 toolroot_kernel() {
-	local log=$1 src=/usr/src/linux-source-$VRNIC_KERNEL_SERIES
-	local headers=$VRNIC_TOOLROOT/usr/src/linux-headers-$(kernel_release)
+	local log=$1 src=/usr/src/linux-source-$VRNIC_KERNEL_SERIES headers
+	headers=$VRNIC_TOOLROOT/usr/src/linux-headers-$(kernel_release)
 	in_root tar -C /usr/src -xf "$src.tar.xz"
 	in_root sh -c "xz -dc /usr/src/linux-config-$VRNIC_KERNEL_SERIES/config.amd64_none_amd64.xz >$src/.config"
 	quietly "$log/olddefconfig" in_root make -C "$src" olddefconfig

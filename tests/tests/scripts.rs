@@ -78,3 +78,97 @@ fn only_packages_of_vrnic_are_removed() -> Result<()> {
     ensure!(functions(&["into"], &text, folder.path())? == "other_1_all.deb\n");
     Ok(())
 }
+
+/// Runs the check of the machine with one of its commands replaced. Returns what it prints.
+fn machine(command: &str) -> Result<String> {
+    // Root and Rust are there, if the command does not say otherwise.
+    let there = "id() { echo 0; }; cargo() { :; }; rustc() { echo 'rustc 9.0.0 (x)'; }";
+    functions(
+        &["checks"],
+        &format!("{there}\n{command}\ncheck_machine; echo done"),
+        Path::new(NO_CACHE),
+    )
+}
+
+#[test]
+fn a_machine_that_lacks_something_is_told_so_in_a_sentence() -> Result<()> {
+    for (command, part) in [
+        ("uname() { echo aarch64; }", "for x86-64"),
+        ("id() { echo 1000; }", "need root; use sudo env"),
+        ("rustc() { echo 'rustc 1.85.0 (x)'; }", "Rust is 1.85.0, and vrnic needs 1.95 or later"),
+        ("command() { [ \"$2\" != apt-get ]; }", "need Debian 12 or later"),
+        ("command() { [ \"$2\" != cargo ]; }", "install Rust 1.95 or later"),
+    ] {
+        let text = machine(command)?;
+        ensure!(text.starts_with("error: ") && text.contains(part), "{command}: {text}");
+        ensure!(text.lines().count() == 1, "{command}: {text}");
+    }
+    for rustc in ["rustc 1.95.0 (x)", "rustc 1.100.0-nightly (x)"] {
+        let text = machine(&format!("rustc() {{ echo '{rustc}'; }}"))?;
+        ensure!(text == "done\n", "{rustc}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_suite_without_the_kernel_is_named() -> Result<()> {
+    let text = "in_root() { echo linux-headers-6.12.1+deb13-amd64; }\n\
+                VRNIC_KERNEL_SERIES=7.3; toolroot_install /dev/null";
+    let said = functions(&["toolroot"], text, Path::new(NO_CACHE))?;
+    ensure!(said.contains("has no linux-headers-7.3.*-amd64 any more"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn folders_of_the_cache_go_when_nobody_uses_them() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let text = "cd \"$VRNIC_CACHE\" && mkdir toolroot-new toolroot-used guest-old mine\n\
+                touch -d '40 days ago' toolroot-used guest-old mine\n\
+                cache_used toolroot-used absent; cache_tidy 2>/dev/null; ls";
+    let said = functions(&["cache"], text, folder.path())?;
+    ensure!(said == "mine\ntoolroot-new\ntoolroot-used\n", "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_runs_in_the_background_ends_with_its_script() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let text = "job() { sleep 60 & echo $! >\"$VRNIC_CACHE/job\"; wait; }\n\
+                background job; until [ -s \"$VRNIC_CACHE/job\" ]; do sleep 0.01; done; die ends";
+    ensure!(functions(&[], text, folder.path())? == "error: ends\n");
+    let job = fs::read_to_string(folder.path().join("job"))?;
+    let state = || fs::read_to_string(format!("/proc/{}/stat", job.trim())).unwrap_or_default();
+    // A process that was killed may be there for a moment, as a zombie (Z).
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !state().is_empty() && !state().contains(") Z ") {
+        ensure!(std::time::Instant::now() < end, "the child of the job goes on: {}", state());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+#[test]
+fn scripts_that_build_the_same_take_turns() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let text = "job() { echo in; sleep 0.3; echo out; }\n\
+                locked \"$VRNIC_CACHE/lock\" job 2>/dev/null & \
+                locked \"$VRNIC_CACHE/lock\" job 2>/dev/null; wait";
+    ensure!(functions(&[], text, folder.path())? == "in\nout\nin\nout\n");
+    Ok(())
+}
+
+#[test]
+fn help_and_unknown_options_need_no_set_up() -> Result<()> {
+    for name in ["setup", "package", "image", "deny"] {
+        for option in ["--help", "-h"] {
+            let (status, text) = script(name, &[option])?;
+            ensure!(text.lines().count() > 1, "{name}: {text}");
+            ensure!(status == Some(0) && !text.contains("error"), "{name}: {text}");
+        }
+        refuses(name, &["--unheard"], "unknown")?;
+    }
+    refuses("setup", &["--with", "minimal"], "needs packages")?;
+    refuses("setup", &["--with", "large", "fio"], "needs an image")?;
+    refuses("setup", &["--apps", "--force"], "takes one option")?;
+    Ok(())
+}

@@ -1,0 +1,20 @@
+# The age of folders in the cache. Those of earlier versions of vrnic, and images with packages that nobody uses any more,
+# go after a while.
+# shellcheck shell=bash
+
+# Days after its last use that a folder is kept.
+CACHE_DAYS=30
+
+# cache_used FOLDER…: notes that those that exist are in use.
+cache_used() { touch -c -- "$@"; }
+
+# cache_tidy: removes the folders that were not in use for long.
+cache_tidy() {
+	local folder
+	find "$VRNIC_CACHE" -mindepth 1 -maxdepth 1 -type d -mtime "+$CACHE_DAYS" \
+		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'siw-*' -o -name 'cargo-deny-*' \) |
+		while read -r folder; do
+			step "removing ${folder##*/} from the cache: it was not in use for $CACHE_DAYS days"
+			rm -rf "$folder"
+		done
+}

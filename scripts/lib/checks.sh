@@ -1,0 +1,25 @@
+# Checks of the machine, before anything is installed or built.
+# shellcheck shell=bash
+
+# check_machine: ends the script with one sentence if something is missing that the scripts do not install.
+check_machine() {
+	[ "$(uname -m)" = x86_64 ] || die "this machine is $(uname -m), and vrnic is for x86-64"
+	command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
+		die "apt-get was not found; the scripts need Debian 12 or later, and docs/ci.md has an image for other systems"
+	# sudo changes HOME and PATH, so the Rust of the user is named.
+	# shellcheck disable=SC2016 # text for the user's shell
+	[ "$(id -u)" = 0 ] || die 'the scripts make chroots, so they need root; use' \
+		'sudo env "PATH=$PATH" "RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup}" SCRIPT'
+	check_rust
+}
+
+# check_rust: ends the script if there is no Rust, or an older one than the crates need.
+check_rust() {
+	local needed found
+	needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$VRNIC_TOP/Cargo.toml")
+	command -v cargo >/dev/null && command -v rustc >/dev/null || die "cargo was not found in PATH ($PATH);" \
+		"install Rust $needed or later, for example with rustup, and keep PATH if you use sudo"
+	found=$(rustc --version | cut -d' ' -f2)
+	[ "$(printf '%s\n' "$needed" "${found%%-*}" | sort -V | head -n 1)" = "$needed" ] ||
+		die "Rust is $found, and vrnic needs $needed or later; update it, for example with rustup update"
+}
