@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::tcp::{Budget, Share};
+use crate::tcp::{Budget, Rest, Share};
 
 /// A ring of octets. Copies are released in the order in which they were made.
 #[derive(Debug)]
@@ -24,9 +24,10 @@ impl Pool {
         Self { octets: Vec::new(), room, head: 0, tail: 0, share: Share::default() }
     }
 
-    /// Takes memory from a budget, from now on. It must not have any yet.
+    /// Takes memory from a budget, from now on, and leaves a part of it to others, because messages
+    /// can do without copies. It must not have any yet.
     pub(super) fn use_budget(&mut self, budget: &Arc<Budget>) {
-        self.share = Share::of(budget);
+        self.share = Share::leaving(Rest::Quarter, budget);
     }
 
     /// Gives memory back if there are no copies.
