@@ -15,6 +15,9 @@ pub mod greeting;
 pub mod memory;
 pub mod ring;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -26,10 +29,10 @@ use thiserror::Error;
 
 use self::greeting::{Greeting, Refused};
 use self::memory::{CAPACITY, Memory};
-use self::ring::{Lie, Next, Receiver, Sender};
-use super::frame::Frame;
+use self::ring::{Lie, Next, PREFIX, Receiver, Sender};
+use super::frame::{FRAME_MIN, Frame};
 use super::line::{Change, Line, Log, TURN_BYTES};
-use super::queue::SendQueue;
+use super::queue::{OVERHEAD, SendQueue};
 use super::status::Reason;
 use crate::access::Peer;
 use crate::socket::{SocketFile, accept, dial};
@@ -37,8 +40,12 @@ use crate::socket::{SocketFile, accept, dial};
 /// Bytes after which the peer is shown the frames that were written, or the room that is free, so
 /// that both sides work at the same time.
 const STEP: usize = 64 << 10;
-/// Bytes of a ring.
-const RING: usize = CAPACITY as usize;
+/// What a ring full of frames counts at most, whatever their lengths are: as if all were of the
+/// shortest length.
+const RING: usize = {
+    let record = FRAME_MIN.next_multiple_of(PREFIX as usize) + PREFIX as usize;
+    CAPACITY as usize + CAPACITY as usize / record * OVERHEAD
+};
 /// Most wake-ups that are taken in one turn. A peer may send any number of them.
 const WAKE_UPS: usize = 16;
 /// Longest time from the connection to the peer's first message. A silent peer keeps others away
@@ -112,7 +119,8 @@ impl Trunk {
 }
 
 impl Connection {
-    /// Takes frames from the ring, up to so many bytes.
+    /// Takes frames from the ring, up to so many bytes. Each record counts with an overhead, also
+    /// one that is no frame, because it takes time however short it is.
     fn take(&mut self, limit: usize, frames: &mut Vec<Frame>, log: &Log<'_>) -> Result<(), Broken> {
         let Some(receiver) = &mut self.receiver else { return Ok(()) };
         let (mut taken, mut shown) = (0, 0);
@@ -120,12 +128,12 @@ impl Connection {
             match receiver.take()? {
                 Next::Nothing => break,
                 Next::Frame(bytes) => {
-                    taken += bytes.len();
+                    taken += bytes.len() + OVERHEAD;
                     // The ring has checked the length.
                     frames.extend(Frame::new(bytes));
                 }
                 Next::Malformed(len) => {
-                    taken += 1;
+                    taken += usize::try_from(len).unwrap_or(RING) + OVERHEAD;
                     log.dropped(Reason::Malformed, 1, |port| {
                         tracing::warn!(
                             port,
