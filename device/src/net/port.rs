@@ -7,6 +7,9 @@ use std::sync::Arc;
 use vrnic_adapter::ethernet;
 use vrnic_adapter::log_ratelimit::Limiter;
 
+#[cfg(test)]
+mod tests;
+
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
 use super::line::{Change, Line, Log};
@@ -286,9 +289,13 @@ impl Port {
         if frame.joint().is_none() || self.joins() && !frame.is_tagged() {
             return self.put(frame, account);
         }
-        let mut grown = false;
-        if let Err(error) = each_of(frame, |frame| grown |= self.put(frame, account)) {
-            self.log().dropped(Reason::Offload, 1, |port| {
+        let (mut grown, mut lost) = (false, frame.count());
+        let cut = each_of(frame, |frame| {
+            grown |= self.put(frame, account);
+            lost = lost.saturating_sub(1);
+        });
+        if let Err(error) = cut {
+            self.log().dropped(Reason::Offload, lost, |port| {
                 tracing::warn!(port, "a frame was dropped: {error}");
             });
         }
@@ -398,7 +405,7 @@ impl Port {
         let taken = self.setup.sink.as_ref();
         let taken = taken.is_some_and(|sink| sink.has_taken_over(frame.bytes()));
         if taken {
-            self.status.count_dropped(Reason::TakenOver, 1);
+            self.status.count_dropped(Reason::TakenOver, frame.count());
         }
         taken
     }
@@ -406,7 +413,7 @@ impl Port {
     /// Counts and logs a frame whose source is not a station of this port.
     pub fn forged(&self, frame: &Frame) {
         let source = frame.source();
-        self.log().dropped(Reason::Forged, 1, |port| {
+        self.log().dropped(Reason::Forged, frame.count(), |port| {
             tracing::warn!(
                 port,
                 "a frame was dropped: its source {source} is not an address of this port"

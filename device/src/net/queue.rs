@@ -89,10 +89,11 @@ impl SendQueue {
         self.sent = 0;
     }
 
-    /// Removes all frames. Returns how many there were.
+    /// Removes all frames. Returns how many there were, where a joined one counts as all those that
+    /// it stands for.
     pub fn clear(&mut self) -> usize {
-        let count = self.frames.len();
-        self.remove(count);
+        let count = self.frames().map(Frame::count).sum();
+        self.remove(self.frames.len());
         count
     }
 
@@ -135,6 +136,8 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use vrnic_adapter::ethernet::{self, Joint};
+
     use super::*;
 
     fn frame(len: usize) -> Frame {
@@ -177,5 +180,9 @@ mod tests {
         assert!(queue.push(frame(14), None));
         assert_eq!(queue.clear(), 3);
         assert_eq!(queue.bytes, 0);
+        let joint = Some(Joint { headers: 54, segment: 60 });
+        let joined = ethernet::Frame::behind(vec![0; 54 + 150], 0, joint);
+        assert!(queue.push(joined.try_into().expect("a frame"), None));
+        assert_eq!(queue.clear(), 3);
     }
 }

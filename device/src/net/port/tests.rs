@@ -1,0 +1,80 @@
+//! Tests that counters of a port count each segment of a joined frame.
+
+use vrnic_adapter::ethernet::Joint;
+
+use super::*;
+
+/// An adapter that has taken over all connections.
+struct TakesOver;
+
+impl FrameSink for TakesOver {
+    fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame> {
+        Some(frame)
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        true
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+/// A line that joins nothing.
+struct Plain;
+
+impl Line for Plain {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _frames: &mut Vec<Frame>, _log: &Log<'_>) -> Change {
+        Change::None
+    }
+
+    fn flush(&mut self, _queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self) {}
+}
+
+/// A frame of three segments that cannot be cut, because its headers are no headers.
+fn joined() -> Frame {
+    let joint = Some(Joint { headers: 54, segment: 300 });
+    let frame = ethernet::Frame::behind(vec![2; 54 + 700], 0, joint);
+    frame.try_into().expect("a frame")
+}
+
+#[test]
+fn each_segment_of_a_frame_that_is_dropped_is_counted() {
+    let setup = PortSetup {
+        name: "p".to_owned(),
+        kind: Kind::Trunk,
+        mac: None,
+        line: Some(Box::new(Plain)),
+        transit: false,
+        followed: false,
+        link: Box::new(|_| {}),
+        sink: Some(Box::new(TakesOver)),
+    };
+    let mut port = Port::new(setup, Arc::default());
+    assert!(port.has_taken_over(&joined()));
+    port.forged(&joined());
+    assert!(!port.send(joined(), None), "there is no link yet");
+    port.follow_link();
+    assert!(!port.send(joined(), None), "it cannot be cut");
+    let dropped = port.status().view().dropped;
+    for reason in ["taken_over", "forged", "no_link", "offload"] {
+        assert_eq!(dropped.get(reason), Some(&3), "{reason}");
+    }
+}
