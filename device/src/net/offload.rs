@@ -28,6 +28,10 @@ pub enum Incomplete {
         "it is to be cut into segments of an unknown kind; turn segmentation offload off (ethtool -K)"
     )]
     Segments,
+    /// It has to be cut, and the checksum of its IP header is wrong. The frames would have right
+    /// ones.
+    #[error("it is to be cut into segments, and the checksum of its IP header is wrong")]
+    Header,
     /// Its checksum would be outside of the frame.
     #[error("its checksum is outside of the frame")]
     Checksum,

@@ -135,9 +135,7 @@ impl Line for Packet {
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
         loop {
-            if !self.joins {
-                log.status.count_dropped(Reason::Offload, cut_first(queue));
-            }
+            log.status.count_dropped(Reason::Offload, cut_first(queue, self.joins));
             let Some(([count, entries], sent)) = send(socket, queue, self.joins) else {
                 return Ok(());
             };

@@ -166,9 +166,7 @@ impl Line for Tap {
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
         let Some(device) = &mut self.device else { return Ok(()) };
         loop {
-            if !device.joins {
-                log.status.count_dropped(Reason::Offload, cut_first(queue));
-            }
+            log.status.count_dropped(Reason::Offload, cut_first(queue, device.joins));
             let Some(([count, entries], sent)) = device.write(queue) else { return Ok(()) };
             match sent {
                 Ok(_) => {}

@@ -1,9 +1,9 @@
 //! Converts data that was read from the kernel to frames.
 
-use vrnic_adapter::ethernet::{self, Joint};
+use vrnic_adapter::ethernet::{self, Joint, SEGMENT_MIN};
 
 use super::cut::cut;
-use super::headers::{Headers, Protocol, SHORTEST};
+use super::headers::{Headers, Protocol};
 use crate::net::frame::{Frame, WrongLength};
 use crate::net::line::Log;
 use crate::net::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
@@ -45,17 +45,22 @@ pub fn take_joined(received: &mut Vec<u8>, frames: &mut Vec<Frame>, log: &Log<'_
 }
 
 /// Prepares a frame of joined segments behind its header, as one that an adapter has sent. Returns
-/// none if it is another frame.
+/// none if it is another frame, or one that does not stay joined.
 fn join(received: &mut [u8]) -> Option<Joint> {
     let (header, frame) = received.split_first_chunk_mut::<HEADER>()?;
-    let segment = Offload::from_bytes(*header).segment().filter(|segment| *segment >= SHORTEST)?;
+    let segment =
+        Offload::from_bytes(*header).segment().filter(|segment| *segment >= SEGMENT_MIN)?;
     let at = Headers::find(frame)?;
-    if at.protocol != Protocol::Tcp || at.data + segment >= frame.len() {
+    let long = at.data + segment < frame.len();
+    if at.protocol != Protocol::Tcp || !long || !at.is_ip_right(frame) {
         return None;
     }
     let joint = Joint { headers: at.data.try_into().ok()?, segment: segment.try_into().ok()? };
     // Some networks leave another checksum there, which was right before the segments were joined.
     at.set_len(frame, frame.len())?;
+    if let Some(id) = at.id(frame) {
+        at.set_id(frame, id)?;
+    }
     let pseudo = at.pseudo(frame, frame.len())?;
     at.set_checksum(frame, pseudo)?;
     Some(joint)

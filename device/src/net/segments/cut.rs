@@ -12,7 +12,8 @@ const MOST: usize = 256;
 /// the frames.
 ///
 /// # Errors
-/// Returns an error if it is neither UDP nor TCP, or would become too many frames.
+/// Returns an error if it is neither UDP nor TCP, its IP header has a wrong checksum, or it would
+/// become too many frames.
 pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Vec<u8>)) -> Result<(), Incomplete> {
     let at = Headers::find(frame).ok_or(Incomplete::Segments)?;
     let (headers, data) = frame.split_at_checked(at.data).ok_or(Incomplete::Segments)?;
@@ -22,6 +23,9 @@ pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Vec<u8>)) -> Resul
     };
     if many {
         return Err(Incomplete::Segments);
+    }
+    if !at.is_ip_right(headers) {
+        return Err(Incomplete::Header);
     }
     let pieces = data.chunks(segment.max(1));
     let last = pieces.len().saturating_sub(1);

@@ -163,6 +163,16 @@ impl Headers {
         put(headers, self.ip + 10, !fold(sum))
     }
 
+    /// Returns whether the checksum of the IP header is the one that [`Self::set_id`] writes. IPv6
+    /// has none.
+    #[must_use]
+    pub fn is_ip_right(self, headers: &[u8]) -> bool {
+        let (before, after) = (self.ip..self.ip + 10, self.ip + 12..self.transport);
+        let part = |part: Range<usize>| headers.get(part).map(sum);
+        let right = || Some(!fold(part(before)? + part(after)?));
+        !self.is_v4() || right().is_some_and(|right| word(headers, self.ip + 10) == Some(right))
+    }
+
     /// Returns the number of the first byte of a TCP segment.
     #[must_use]
     pub fn number(self, headers: &[u8]) -> Option<u32> {

@@ -29,30 +29,42 @@ pub struct Joined<'a> {
     frames: usize,
 }
 
-/// Cuts the first frame of a queue if it is a joined one. Returns the number of frames that are
-/// lost, because they cannot be cut.
-pub fn cut_first(queue: &mut SendQueue) -> usize {
-    let Some(first) = queue.frames().next().filter(|first| first.joint().is_some()) else {
-        return 0;
-    };
-    let (first, mut pieces) = (first.clone(), Vec::new());
-    let count = first.count();
-    let cut = each_of(first, |piece| pieces.push(piece));
-    let lost = if cut.is_err() { count - pieces.len().min(count) } else { 0 };
-    queue.replace_first(pieces);
+/// Cuts the first frame of a queue if it is a joined one that the line cannot pass. `joins` says
+/// whether the line passes joined frames. Returns the number of frames that are lost, because they
+/// cannot be cut.
+pub fn cut_first(queue: &mut SendQueue, joins: bool) -> usize {
+    let mut lost = 0;
+    // If all of a frame is lost, the next one is the first.
+    while let Some((first, joint)) = first_joined(queue) {
+        if joins && Joined::offload_of(first, joint).is_some() {
+            break;
+        }
+        let (first, mut pieces) = (first.clone(), Vec::new());
+        let count = first.count();
+        if each_of(first, |piece| pieces.push(piece)).is_err() {
+            lost += count.saturating_sub(pieces.len());
+        }
+        queue.replace_first(pieces);
+    }
     lost
 }
 
+fn first_joined(queue: &SendQueue) -> Option<(&Frame, Joint)> {
+    let first = queue.frames().next()?;
+    Some((first, first.joint()?))
+}
+
 impl<'a> Joined<'a> {
-    /// Returns the first frame of a queue, which may be a joined one. If `join` is true, joins
-    /// those frames behind it to it that the kernel can recover by cutting.
+    /// Returns the first frame of a queue, which may be a joined one that [`cut_first`] has left as
+    /// it is. If `join` is true, joins those frames behind it to it that the kernel can recover by
+    /// cutting. Returns none if no frame waits, or if the line cannot pass it.
     #[must_use]
     pub fn next(queue: &'a SendQueue, join: bool) -> Option<Self> {
         let mut frames = queue.frames();
         let first = frames.next()?;
         if let Some(joint) = first.joint() {
             let data = std::iter::once(first.bytes()).collect();
-            let offload = Self::offload_of(first, joint).unwrap_or_default().to_bytes();
+            let offload = Self::offload_of(first, joint)?.to_bytes();
             return Some(Self { offload, headers: ArrayVec::new(), data, frames: first.count() });
         }
         let run = if join { Self::run(first, frames) } else { None };
@@ -167,8 +179,8 @@ impl<'a> Same<'a> {
         joins.then_some(this)
     }
 
-    /// Returns whether the kernel would write a frame as it is: its lengths are right, and so is
-    /// its checksum, which a RoCE packet does not have.
+    /// Returns whether the kernel would write a frame as it is: its lengths are right, and so are
+    /// its checksums, of which a RoCE packet has only that of IPv4.
     fn is_whole(&self, frame: &[u8]) -> bool {
         let Self { at, .. } = self;
         let checked = match at.protocol {
@@ -180,7 +192,7 @@ impl<'a> Same<'a> {
                 at.flags(frame).is_some_and(|flags| flags & ALONE == 0) && at.is_right(frame)
             }
         };
-        at.fits(frame, frame.len()) && checked
+        at.fits(frame, frame.len()) && at.is_ip_right(frame) && checked
     }
 
     /// Returns whether a segment of TCP with these flags is the last one.
