@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The connection manager of iWARP devices.
+//! The connection manager of iWARP devices; its events are in [`event`].
 //!
 //! C header: `include/rdma/iw_cm.h`.
 
@@ -7,6 +7,10 @@ use core::{marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
 
 use kernel::{error::to_result, prelude::*};
 
+mod event;
+
+use self::event::Event;
+pub(crate) use self::event::{ConnRequest, Depths};
 use super::{bindings, device::Device, event::QpLink, ops::Operations, qp::Qp};
 
 /// The operations by which the core's connection manager makes connections.
@@ -107,7 +111,7 @@ pub(crate) enum Connected {}
 pub(crate) enum Closing {}
 
 /// The states in which the core gives identifiers to the driver.
-pub(super) trait Given {}
+pub(crate) trait Given {}
 
 impl Given for Listens {}
 impl Given for Connects {}
@@ -351,80 +355,4 @@ pub(super) unsafe fn private_data<'a>(data: *const u8, len: u16) -> &'a [u8] {
     }
     // SAFETY: the caller promises that there are so many bytes.
     unsafe { core::slice::from_raw_parts(data, len.into()) }
-}
-
-/// READs that both ends have agreed on, as events tell them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Depths {
-    /// Those that are served at a time.
-    pub(crate) ird: u8,
-    /// Those that are outstanding at a time.
-    pub(crate) ord: u8,
-}
-
-/// A request that has come to a listener.
-pub(crate) struct ConnRequest<'a> {
-    /// The own address and the peer's.
-    pub(crate) names: &'a (Address, Address),
-    /// The number that accepting or rejecting it names.
-    pub(crate) offer: Offer,
-    /// READs as the peer has them: the first number is of those that the peer serves.
-    pub(crate) peer: Depths,
-    /// The private data.
-    pub(crate) private: &'a [u8],
-}
-
-/// The events that the core knows (`struct iw_cm_event`); see the methods of [`CmId`].
-enum Event<'a> {
-    Request(&'a ConnRequest<'a>),
-    Reply { status: Result, names: &'a (Address, Address), own: Depths, private: &'a [u8] },
-    Established { own: Depths },
-    Disconnect,
-    Close,
-}
-
-impl Event<'_> {
-    fn to_raw(&self) -> bindings::iw_cm_event {
-        // SAFETY: a plain C struct of pointers and numbers, for which zero is a valid value.
-        let mut raw: bindings::iw_cm_event = unsafe { core::mem::zeroed() };
-        match *self {
-            Self::Request(&ConnRequest { names, offer, peer, private }) => {
-                raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST;
-                raw.provider_data = core::ptr::without_provenance_mut(offer.0);
-                set_names(&mut raw, names);
-                set_depths(&mut raw, peer);
-                set_private(&mut raw, private);
-            }
-            Self::Reply { status, names, own, private } => {
-                raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY;
-                raw.status = status.err().map_or(0, Error::to_errno);
-                set_names(&mut raw, names);
-                set_depths(&mut raw, own);
-                set_private(&mut raw, private);
-            }
-            Self::Established { own } => {
-                raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED;
-                set_depths(&mut raw, own);
-            }
-            Self::Disconnect => raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_DISCONNECT,
-            Self::Close => raw.event = bindings::iw_cm_event_type_IW_CM_EVENT_CLOSE,
-        }
-        raw
-    }
-}
-
-fn set_names(raw: &mut bindings::iw_cm_event, names: &(Address, Address)) {
-    raw.local_addr = names.0.0;
-    raw.remote_addr = names.1.0;
-}
-
-fn set_depths(raw: &mut bindings::iw_cm_event, depths: Depths) {
-    raw.ird = depths.ird;
-    raw.ord = depths.ord;
-}
-
-/// The core copies the private data, and does not write to it.
-fn set_private(raw: &mut bindings::iw_cm_event, private: &[u8]) {
-    raw.private_data_len = u8::try_from(private.len()).unwrap_or(u8::MAX);
-    raw.private_data = private.as_ptr().cast_mut().cast();
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The end of a connection that was accepted, until the adapter has it.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        atomic::{Acquire, Release},
+    },
+    time::{
+        Delta,
+        hrtimer::{ArcHrTimerHandle, HrTimerPointer},
+    },
+};
+
+use super::{Acceptor, Endpoint, State};
+use crate::{
+    iwarp::{
+        commands::Wishes,
+        socket::{Accepted, Socket},
+        start::Request,
+        taken::Taken,
+    },
+    rdma::{
+        iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Offer},
+        netdev::NetdevRef,
+    },
+};
+
+/// The time that an initiator has to send its request.
+const REQUEST_TIME: Delta = Delta::from_secs(5);
+/// The time in which the owner of a listener has to answer a request. No initiator waits so long.
+/// The core does not pass on the requests that it has not told when their listener ends.
+const ANSWER_TIME: Delta = Delta::from_secs(60);
+
+/// A connection that was accepted, and whose request has not come.
+pub(super) struct Requesting {
+    pub(super) socket: Socket<Endpoint>,
+    pub(super) listener: Arc<dyn Acceptor>,
+    pub(super) request: Request,
+    _timer: ArcHrTimerHandle<Endpoint>,
+}
+
+/// A connection that was accepted, whose request was told.
+pub(super) struct Offered {
+    pub(super) socket: Socket<Endpoint>,
+    pub(super) request: Request,
+    pub(super) offer: Offer,
+    _timer: ArcHrTimerHandle<Endpoint>,
+}
+
+impl Endpoint {
+    /// Reads the request of a connection that was accepted, when the work item runs.
+    pub(in crate::iwarp) fn serve(
+        self: &Arc<Self>,
+        accepted: Accepted,
+        listener: Arc<dyn Acceptor>,
+    ) -> Result {
+        let request = Request::new()?;
+        let socket = Socket::watch(accepted, self.clone());
+        let timer = self.clone().start(REQUEST_TIME);
+        *self.state.lock() =
+            State::Requesting(Requesting { socket, listener, request, _timer: timer });
+        Ok(())
+    }
+
+    /// Closes a connection whose request has not come.
+    pub(in crate::iwarp) fn abandon(&self) {
+        let old = {
+            let mut state = self.state.lock();
+            if !matches!(*state, State::Requesting(_)) {
+                return;
+            }
+            core::mem::replace(&mut *state, State::Idle)
+        };
+        drop(old);
+    }
+
+    /// Accepts the request that was offered. If this succeeds the events of an accepted connection
+    /// follow.
+    pub(in crate::iwarp) fn accept(
+        self: &Arc<Self>,
+        netdev: &NetdevRef,
+        id: CmId<Accepts>,
+        param: &ConnParam<'_>,
+    ) -> Result {
+        let wishes = Wishes::new(param, self.connections.max_depth)?;
+        let mut state = self.state.lock();
+        let State::Offered(offered) = core::mem::replace(&mut *state, State::Idle) else {
+            return Err(ECONNABORTED);
+        };
+        let Offered { socket, request, .. } = offered;
+        let snapshot = self.hand_over(&socket, netdev, &wishes.opening(Some(request.bytes())))?;
+        *state = State::Taken(Taken::accepted(wishes.qpn, socket, snapshot, id));
+        drop(state);
+        self.enqueue();
+        Ok(())
+    }
+
+    /// Rejects the request that was offered.
+    pub(in crate::iwarp) fn reject(&self, private: &[u8]) {
+        let state = core::mem::replace(&mut *self.state.lock(), State::Idle);
+        if let State::Offered(Offered { socket, request, .. }) = state {
+            // The socket, which is closed here, sends it before its end.
+            let _ = request.rejection(private).and_then(|reply| socket.write(&reply));
+        }
+    }
+
+    /// Reads what has come of the request; if it is complete, tells the listener's owner.
+    pub(super) fn read(self: &Arc<Self>, state: &mut State) -> Result {
+        let State::Requesting(requesting) = state else { return Ok(()) };
+        loop {
+            let missing = requesting.request.missing()?;
+            if missing.is_empty() {
+                break;
+            }
+            match requesting.socket.read(missing)? {
+                Some(count) => requesting.request.add(count),
+                None if self.late.load(Acquire) => return Err(ETIMEDOUT),
+                None => return Ok(()),
+            }
+        }
+        let names: KBox<(Address, Address)> = KBox::new(requesting.socket.names()?, GFP_KERNEL)?;
+        let State::Requesting(requesting) = core::mem::replace(state, State::Idle) else {
+            return Ok(());
+        };
+        let Requesting { socket, listener, request, _timer: timer } = requesting;
+        drop(timer);
+        listener.clone().leave(self);
+        let parts = request.parts(self.connections.max_depth)?;
+        let offer = self.connections.add_offer(self)?;
+        let (peer, private) = (parts.peer, parts.private);
+        // The owner may answer at once, and then waits for the lock of the state.
+        let told = listener.request(&ConnRequest { names: &names, offer, peer, private });
+        if let Err(error) = told {
+            let _ = self.connections.take_offer(offer);
+            return Err(error);
+        }
+        self.late.store(false, Release);
+        let timer = self.clone().start(ANSWER_TIME);
+        *state = State::Offered(Offered { socket, request, offer, _timer: timer });
+        Ok(())
+    }
+
+    /// Closes a connection whose request was not answered before its peer closed it, or in time.
+    pub(super) fn give_up(&self, state: &mut State) {
+        let State::Offered(offered) = &*state else { return };
+        if offered.socket.progress().is_err() || self.late.load(Acquire) {
+            let _ = self.connections.take_offer(offered.offer);
+            *state = State::Idle;
+        }
+    }
+}
