@@ -48,8 +48,8 @@ pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs
     }
 }
 
-/// Gives a range to the queue pair of a process. The last step gives it, and cannot fail: the process
-/// knows the numbers of all ranges, so another thread of it may arm the range from then on.
+/// Gives a range to the queue pair of a process. The last step gives it, and cannot fail: the
+/// process knows the numbers of all ranges, so another thread of it may arm the range from then on.
 fn get(ctx: &Ctx<'_>, qp: &Qp, user: &User<'_, Verbs>) -> Result {
     if !matches!(qp.queues, Queues::User { .. }) {
         return Err(EINVAL);
