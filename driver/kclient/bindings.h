@@ -8,5 +8,4 @@
 #include <rdma/rdma_cm.h>
 
 #include "../direct.h"
-#include "../tests/kdirect/helpers.h"
 #include "helpers.h"

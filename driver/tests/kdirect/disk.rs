@@ -8,7 +8,10 @@ use kernel::{
     prelude::*,
 };
 
-use crate::kclient::{bindings, connection::Connection, mapped::Mapped};
+use crate::{
+    bindings,
+    kclient::{self, connection::Connection, mapped::Mapped},
+};
 
 /// Bytes of a sector.
 pub(crate) const SECTOR: usize = 512;
@@ -18,7 +21,7 @@ pub(crate) const SECTOR: usize = 512;
 /// # Invariants
 ///
 /// The pointer is that of an open file of a block device, which this type owns.
-pub(crate) struct Disk(NonNull<bindings::file>);
+pub(crate) struct Disk(NonNull<kclient::bindings::file>);
 
 // SAFETY: files may be used and closed by any thread.
 unsafe impl Send for Disk {}

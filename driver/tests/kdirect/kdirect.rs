@@ -14,12 +14,14 @@
 //! | [`desk`] | what a connection of the server has: its ranges, packet memory and requests |
 //! | [`ranges`] | the address ranges of a connection, or the marks in their place |
 //! | [`disk`] | the disk |
+//! | [`bindings`] | the C functions that reach the disk |
 //!
 //! `unsafe` is confined to [`disk`], [`ranges`] and [`kclient`].
 
 use kclient;
 use kernel::{prelude::*, str::CStr};
 
+mod bindings;
 mod client;
 mod desk;
 mod disk;

@@ -18,7 +18,7 @@ const LOOK: Delta = Delta::from_micros(100);
 const PATIENCE: Delta = Delta::from_secs(5);
 
 /// The event that ends a transfer.
-pub(crate) type End = bindings::kdirect_end;
+pub(crate) type End = crate::bindings::kdirect_end;
 
 /// Ranges of a connection, which belong to it until they are put or the connection is dropped; or
 /// the words of its queue pair.
