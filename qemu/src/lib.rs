@@ -23,6 +23,7 @@
 //! | [`timing`] | how long such a command took, and what its adapter moved |
 //! | [`room`] | the memory that guests need and this machine has |
 //! | [`qmp`] | commands for a running QEMU |
+//! | [`help`] | the help of programs that scripts start, which tests compare with the scripts' |
 //! | [`progress`] | progress lines as the scripts write them |
 
 pub mod accel;
@@ -31,6 +32,7 @@ pub mod agent;
 pub mod console;
 pub mod daemon;
 pub mod guest;
+pub mod help;
 pub mod lab;
 pub mod mesh;
 pub mod modules;

@@ -159,13 +159,36 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny"] {
+    for name in ["setup", "package", "image", "deny", "run", "lab", "bench"] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
             ensure!(text.lines().count() > 1, "{name}: {text}");
             ensure!(status == Some(0) && !text.contains("error"), "{name}: {text}");
         }
         refuses(name, &["--unheard"], "unknown")?;
+    }
+    for (name, arguments, part) in [
+        ("run", &["--gests", "3"][..], "unknown option --gests"),
+        ("run", &["--guests=3", "rping"], "'rping' belongs to no option"),
+        ("run", &["--wire", "3"], "'3' belongs to no option"),
+        ("run", &["--p2p", "--guests"], "--guests needs a value"),
+        ("bench", &["--siw", "file"], "unknown option --siw"),
+        ("lab", &["--guests", "3", "true"], "'true' belongs to no option"),
+        ("lab", &["--guests", "3"], "the command for guest a is missing"),
+        ("lab", &["--guests", "3", "--"], "the command for guest a is missing"),
+        ("lab", &["--image", "large", "--", "true"], "there is no image 'large'"),
+        ("lab", &["--package", "-oDebug=1", "--", "true"], "not the name of a Debian package"),
+    ] {
+        refuses(name, arguments, part)?;
+    }
+    // These are right, so the set-up begins, and fails because it cannot make its cache.
+    for (name, arguments) in [
+        ("run", &["--guests", "3", "--p2p", "64", "--p2p", "--exec", "a b", "--wire"][..]),
+        ("lab", &["--memory=2G", "--peer", "a", "--timing", "--", "cmd", "--unheard", "x"]),
+        ("bench", &["--devices", "vrnic,siw", "--wire"]),
+    ] {
+        let (_, text) = script(name, arguments)?;
+        ensure!(!text.is_empty() && !text.contains("--help"), "{arguments:?}: {text}");
     }
     refuses("setup", &["--with", "minimal"], "needs packages")?;
     refuses("setup", &["--with", "large", "fio"], "needs an image")?;

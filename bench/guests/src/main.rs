@@ -47,6 +47,7 @@ const NATIVE_PATIENCE: Duration = Duration::from_secs(300);
 /// and siw in them; and, on the host, memcpy of the same blocks and a word relayed between threads.
 /// Prints Markdown. Other work on the machine spoils the figures.
 #[derive(Debug, Parser)]
+#[command(name = "scripts/bench", bin_name = "scripts/bench")]
 struct Args {
     /// Kinds of adapters to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "vrnic,rxe,siw")]
@@ -83,7 +84,7 @@ struct Args {
     wire: bool,
 
     /// Path of siw.ko for the guests' kernel; scripts/bench builds it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide = true)]
     siw: Option<PathBuf>,
 }
 
@@ -176,4 +177,16 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     let mixed = args.devices.contains(&Device::Mixed);
     let daemon = if mixed { vec!["--mpa-crc".to_owned(), "asked".to_owned()] } else { Vec::new() };
     Ok(Options { module, personality, files, daemon, apart: args.wire, ..Options::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn scripts_bench_knows_the_options() {
+        vrnic_qemu::help::check("bench", Args::command());
+    }
 }

@@ -26,7 +26,7 @@ const BROKEN: u8 = 125;
 /// those of all other guests, VRNIC_DEVICE the name of the RDMA device, VRNIC_NAME the guest's
 /// letter, VRNIC_OUTPUT a folder for files that --output keeps, VRNIC_ACCEL is kvm or tcg.
 #[derive(Debug, Parser)]
-#[command(name = "scripts/lab", after_long_help = EXAMPLE)]
+#[command(name = "scripts/lab", bin_name = "scripts/lab", after_long_help = EXAMPLE)]
 struct Args {
     /// Number of guests, which are named a, b, c and so on
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -173,7 +173,14 @@ fn mebibytes(text: &str) -> Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+
+    #[test]
+    fn scripts_lab_knows_the_options() {
+        vrnic_qemu::help::check("lab", Args::command());
+    }
 
     #[test]
     fn words_reach_the_program_as_they_are() {

@@ -25,6 +25,7 @@ use vrnic_qemu::room;
 /// Boots guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs
 /// perftest between the first two of them.
 #[derive(Debug, Parser)]
+#[command(name = "scripts/run", bin_name = "scripts/run")]
 struct Args {
     /// Number of guests, which are named a, b, c and so on. With more than two, ib_write_bw and
     /// rping also run between each two guests
@@ -252,5 +253,17 @@ impl Drop for RawTerminal {
             // Nothing can be done when the terminal is gone.
             let _gone = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn scripts_run_knows_the_options() {
+        vrnic_qemu::help::check("run", Args::command());
     }
 }
