@@ -8,7 +8,8 @@
 //! | [`pd`] | a device that stays while it is used; protection domains |
 //! | [`memory`] | memory that a device reads and writes whenever it likes |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
-//! | [`region`] | fast registration; the region of all memory |
+//! | [`region`] | fast registration |
+//! | [`all_memory`] | regions of all of the machine's memory |
 //! | [`remote`] | the place at the peer that an operation works on |
 //! | [`request`] | a posted request and its outcome |
 //! | [`work`] | work requests as the core takes them |
@@ -28,6 +29,7 @@
 /// The start of this crate's messages.
 const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";
 
+pub mod all_memory;
 pub mod background;
 #[path = "../bindings/mod.rs"]
 pub mod bindings;

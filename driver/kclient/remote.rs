@@ -4,9 +4,9 @@
 use kernel::{prelude::*, sync::Arc};
 
 use super::{
+    all_memory::AllMemory,
     mapped::{Mapped, Part},
     pd::Pd,
-    region::AllMemory,
 };
 
 /// The difference that makes a key that of another region.

@@ -14,7 +14,7 @@ use kernel::{
     types::Opaque,
 };
 
-use super::{mapped::Mapped, region::Region};
+use super::mapped::Mapped;
 use crate::bindings;
 
 /// The status of a completion (`enum ib_wc_status`).
@@ -100,6 +100,9 @@ impl Outcome {
     }
 }
 
+/// An object that the device may use for a request, and that the request keeps until it has ended.
+pub trait InUse: Send + Sync {}
+
 /// The objects that the device may use for a request until that has ended.
 #[derive(Default)]
 pub struct Kept {
@@ -108,7 +111,7 @@ pub struct Kept {
     /// The memory that it names at the peer, if that is of this machine.
     pub remote: Option<Arc<Mapped>>,
     /// The region that it registers.
-    pub region: Option<Arc<Region>>,
+    pub region: Option<Arc<dyn InUse>>,
 }
 
 enum State {
