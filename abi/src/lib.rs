@@ -9,7 +9,6 @@
 //! | [`regs`] | BAR0: trapped registers and the kick page |
 //! | [`uar`] | BAR2: doorbell pages and the memory of device-resident send queues |
 //! | [`doorbell`] | the addresses and words of doorbells |
-//! | `number` | types for numbers of objects and for addresses |
 //! | [`sq`], [`rq`] | work queue entries and the geometry of their rings |
 //! | [`cq`] | completion queue entries and statuses |
 //! | [`eq`] | event queue entries |
@@ -18,7 +17,8 @@
 //! | [`direct`] | the window of BAR0 for direct transfers, and its address ranges |
 //! | [`connection`] | TCP connections that the adapter takes over |
 //! | [`uverbs`] | private payloads between provider and kernel module |
-//! | `wire`, `number` | the macro that declares enums; types for numbers, keys and addresses |
+//! | `wire` | the macro that declares enums |
+//! | `number` | types for numbers of objects, for keys and for addresses |
 //!
 //! Conventions: all integers are little-endian, and all structs are packed without implicit
 //! padding, so that each derives zerocopy's traits. Reserved fields are written as zero; admin

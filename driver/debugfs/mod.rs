@@ -9,6 +9,13 @@
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
 //! | `ranges` | the address ranges of direct transfers that have an owner |
 //! | `tpt` | the table of keys |
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`vectors`] | the file `events` |
+//! | [`objects`] | the files that list the adapter's objects |
+//! | [`query`] | queries to the adapter about its objects (INSPECT) |
+//! | [`format`] | lines of names and values |
 
 use abi::admin::{
     CqRecord,

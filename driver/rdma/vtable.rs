@@ -6,6 +6,18 @@
 //! are called for registered devices of this driver; an object that they get is one that the
 //! creating operation of this table has set up, and nobody else uses one that is being created or
 //! that has been destroyed; pointers to attributes are valid during the call.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `port` | ports, of those operations that only one protocol has |
+//! | `address` | address handles and multicast groups |
+//! | `memory` | protection domains, regions and windows |
+//! | `queues` | completion queues and queue pairs |
+//! | `srq` | shared receive queues |
+//! | `xrcd` | XRC domains |
+//! | `dm` | device memory |
+//! | `restrack` | what `rdma resource show` asks drivers for |
+//! | `iwcm` | the connection manager of iWARP devices |
 
 use core::{marker::PhantomData, ptr::NonNull};
 

@@ -13,6 +13,18 @@
 //! Context 0 belongs to the kernel: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP belongs
 //! to the context named at its creation. Using objects of different contexts together gives
 //! [`Status::Permission`]. Destroying an object that others use gives [`Status::Busy`].
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `query` | capabilities of the device, its GID table and its port |
+//! | `memory` | regions and windows |
+//! | `queues` | event queues, completion queues and QPs |
+//! | `srq` | shared receive queues, and those of XRC |
+//! | `direct` | address ranges of direct transfers |
+//! | `stats` | the counters of an adapter |
+//! | `inspect` | records of objects, for debugging |
+//! | [`fields`] | names and forms of the fields of these records |
+//! | [`command`] | the commands as types |
 
 use core::mem::offset_of;
 use core::ops::Range;

@@ -1,4 +1,14 @@
 //! Shared by the tests; not every test uses all of it.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`world`] | two functions, in one daemon or in two, and the command `vrnic` |
+//! | [`joined`] | two daemons that are joined by an uplink |
+//! | [`switch`] | daemons whose switches have uplinks and ports |
+//! | [`trunk`] | another daemon's end of a trunk, as a hostile one would be |
+//! | [`ethernet`] | frames on the sockets of netdevs |
+//! | [`namespace`] | network namespaces, for tests with interfaces of the kernel |
+//! | [`capture`] | captures by `vrnic pcap`, and the packets in their files |
 #![allow(dead_code)]
 
 pub(crate) mod capture;

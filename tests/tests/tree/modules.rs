@@ -1,6 +1,7 @@
 //! The modules of a crate, and the modules that each of them uses. Code for tests is left out: it
 //! may use any module.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::files;
@@ -27,20 +28,37 @@ pub(crate) struct Declared {
     /// The value of a `path` attribute.
     path: Option<String>,
     /// True if it has no file of its own.
-    inline: bool,
+    pub(crate) inline: bool,
     pub(crate) test: bool,
 }
 
-/// Returns the root files of all crates and kernel modules.
+/// Returns the root files of all crates and kernel modules: the files that no other file declares
+/// as a module.
 pub(crate) fn roots() -> Vec<PathBuf> {
-    let kernel = |file: &Path| files::text(file).lines().any(|line| line.starts_with("module! {"));
-    let root = |file: &PathBuf| {
-        let named = file.ends_with("lib.rs") || file.ends_with("main.rs");
-        let bin = file.iter().any(|part| part == "bin");
-        named && (bin || file.parent().is_some_and(|folder| folder.ends_with("src")))
-            || file.starts_with("driver") && kernel(file)
+    let files = files::with_extension("rs");
+    let children = |file: &PathBuf| {
+        let declared = declared(&code(&files::text(file)));
+        let apart = declared.into_iter().filter(|child| !child.inline);
+        let folder = folder(file, &files);
+        apart.map(|child| place(&child, file, &folder).0).collect::<Vec<_>>()
     };
-    files::with_extension("rs").into_iter().filter(root).collect()
+    let declared: BTreeSet<_> = files.iter().flat_map(children).collect();
+    files.iter().filter(|file| named_root(file) || !declared.contains(*file)).cloned().collect()
+}
+
+/// Returns true if cargo takes a file for a root by its name. Such a file can be another crate's
+/// module besides.
+fn named_root(file: &Path) -> bool {
+    let named = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
+    named || file.file_name().is_some_and(|name| name == "main.rs")
+}
+
+/// Returns the folder with the modules that a file declares. Those of a root and of a `mod.rs` are
+/// beside it, those of other files in a folder of the file's name.
+fn folder(file: &Path, files: &[PathBuf]) -> PathBuf {
+    let below = file.with_extension("");
+    let own = !file.ends_with("mod.rs") && files.iter().any(|other| other.starts_with(&below));
+    if own { below } else { file.parent().expect("a folder").to_owned() }
 }
 
 impl Tree {
@@ -74,23 +92,25 @@ impl Tree {
 fn collect(file: &Path, folder: &Path, name: Name, found: &mut Vec<(Name, Vec<Vec<String>>)>) {
     let code = code(&files::text(file));
     for child in declared(&code).into_iter().filter(|child| !child.test && !child.inline) {
-        let (at, below) = match &child.path {
-            // A path is relative to the folder of the file that declares it.
-            Some(path) => {
-                let at = normal(&file.parent().expect("a folder").join(path));
-                let below = at.parent().expect("a folder").to_owned();
-                (at, below)
-            }
-            None => {
-                let below = folder.join(&child.name);
-                let flat = folder.join(format!("{}.rs", child.name));
-                (if files::top().join(&flat).exists() { flat } else { below.join("mod.rs") }, below)
-            }
-        };
+        let (at, below) = place(&child, file, folder);
         let name = [name.as_slice(), &[child.name]].concat();
         collect(&at, &below, name, found);
     }
     found.push((name, paths(&code)));
+}
+
+/// Returns the file of a module that `file` declares, and the folder with the files of the module's
+/// children. `folder` is the one with the files of `file`'s children.
+fn place(child: &Declared, file: &Path, folder: &Path) -> (PathBuf, PathBuf) {
+    if let Some(path) = &child.path {
+        // A path is relative to the folder of the file that declares it.
+        let at = normal(&file.parent().expect("a folder").join(path));
+        let below = at.parent().expect("a folder").to_owned();
+        return (at, below);
+    }
+    let below = folder.join(&child.name);
+    let flat = folder.join(format!("{}.rs", child.name));
+    (if files::top().join(&flat).exists() { flat } else { below.join("mod.rs") }, below)
 }
 
 /// Takes `..` out of a path.

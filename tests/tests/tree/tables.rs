@@ -6,6 +6,9 @@ use std::path::Path;
 use crate::files;
 use crate::modules::{code, declared};
 
+/// A file that declares so many modules with files of their own must have a table of them.
+const MODULES: usize = 3;
+
 /// Returns what is wrong with a file's table of modules.
 pub(crate) fn check(file: &Path) -> Vec<String> {
     let wrong = compare(&files::text(file));
@@ -13,20 +16,24 @@ pub(crate) fn check(file: &Path) -> Vec<String> {
 }
 
 fn compare(text: &str) -> Vec<String> {
-    let modules: BTreeSet<_> = declared(&code(text))
-        .into_iter()
-        .filter(|child| !child.test)
-        .map(|child| child.name)
-        .collect();
-    let Some(table) = table(text) else { return Vec::new() };
+    let declared: Vec<_> = declared(&code(text)).into_iter().filter(|child| !child.test).collect();
+    let files = declared.iter().filter(|child| !child.inline).count();
+    let modules: BTreeSet<_> = declared.into_iter().map(|child| child.name).collect();
+    let Some(rows) = table(text) else {
+        let wanted = files >= MODULES;
+        return wanted.then(|| "there is no table of modules".to_owned()).into_iter().collect();
+    };
+    let table: BTreeSet<_> = rows.iter().cloned().collect();
     let missing = modules.difference(&table).map(|name| format!("'{name}' is not in the table"));
     let unknown = table.difference(&modules).map(|name| format!("there is no module '{name}'"));
-    missing.chain(unknown).collect()
+    let twice = table.iter().filter(|name| rows.iter().filter(|row| row == name).count() > 1);
+    let twice = twice.map(|name| format!("'{name}' is in the table twice"));
+    missing.chain(unknown).chain(twice).collect()
 }
 
 /// Returns the names in the first column of the table of modules, if there is one in the file's own
 /// documentation.
-fn table(text: &str) -> Option<BTreeSet<String>> {
+fn table(text: &str) -> Option<Vec<String>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim);
     let mut rows = lines.skip_while(|line| !line.starts_with("| module |")).peekable();
     rows.peek()?;
@@ -45,5 +52,9 @@ fn tables_are_compared() {
     assert!(compare(&format!("{table}pub mod a;\nmod b;\n#[cfg(test)]\nmod tests;\n")).is_empty());
     let wrong = compare(&format!("{table}mod a;\nmod c;\n"));
     assert_eq!(wrong, ["'c' is not in the table", "there is no module 'b'"]);
-    assert!(compare("mod a;\n").is_empty());
+    let wrong =
+        compare("//! | module | what |\n//! | --- | --- |\n//! | `a` |\n//! | `a` |\nmod a;\n");
+    assert_eq!(wrong, ["'a' is in the table twice"]);
+    assert!(compare("mod a;\nmod b;\n").is_empty());
+    assert_eq!(compare("mod a;\nmod b;\nmod c;\n"), ["there is no table of modules"]);
 }

@@ -1,6 +1,61 @@
 //! Tests of the adapter through its programming interface: registers, admin commands, rings,
 //! doorbells. A software driver on memory of its own stands in for the guest, and the test moves
 //! the clock.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `host` | a host of tests: guest memory, BAR2, interrupts and a clock that the test moves |
+//! | `bus` | the test driver's bus to an adapter in this process |
+//! | `world` | adapters that reach each other, and two connected QPs on two of them |
+//! | `cable` | two daemons, with an adapter each, at the ends of a simulated cable |
+//! | `admin` | admin commands: statuses, ownership, limits, life of objects |
+//! | `regions` | regions: parameters, keys, page tables |
+//! | `rereg` | REREG_MR |
+//! | `one_touch` | regions that end at their first touch |
+//! | `commands` | regions that live as long as a command |
+//! | `keys` | work requests about keys |
+//! | `windows` | memory windows |
+//! | `tpt` | the table of keys, with random operations and with threads |
+//! | `states` | MODIFY_QP and QUERY_QP of single attributes |
+//! | `transitions` | MODIFY_QP compared with the table of the specification |
+//! | `transfer` | every operation, segments, sizes, both places of a send queue |
+//! | `reads` | READs that take longer than a turn |
+//! | `unreliable` | unreliable connections |
+//! | `datagrams` | datagram QPs, and the QP of the general services |
+//! | `multicast` | multicast groups |
+//! | `srq` | shared receive queues |
+//! | `xrc` | XRC |
+//! | `errors` | errors, and what each side learns of them |
+//! | `completions` | the credits of completion queues, and their resizing |
+//! | `events` | arming, event queues, interrupts |
+//! | `indices` | indices that make no sense, and users that never look at their queues |
+//! | `counters` | what moves each counter |
+//! | `inspect` | INSPECT |
+//! | `limits` | the limits of QUERY_DEVICE |
+//! | `port` | a port that the driver has closed |
+//! | `alone` | an adapter without any other |
+//! | `transports` | what an adapter of iWARP refuses |
+//! | `ends` | objects that end while workers use them |
+//! | `resets` | fatal errors and resets |
+//! | `faults` | panics in a turn of two adapters |
+//! | `hostile` | random commands, work requests and doorbells |
+//! | `slices` | how long an adapter holds its worker |
+//! | `threads` | two adapters with a worker thread each |
+//! | `packets` | messages as packets, over cables with faults |
+//! | `connections` | the identity of connections: QP numbers, ports, PSNs |
+//! | `streams` | messages in TCP connections, over cables with faults |
+//! | `stream_gaps` | bytes of a TCP connection that come behind a gap |
+//! | `stream_paths` | TCP connections over paths that carry less than the networks at their ends |
+//! | `stream_pairs` | TCP connections between adapters of one daemon |
+//! | `stream_pair_ends` | how such connections end |
+//! | `stream_acks` | completions of messages to peers that hold acknowledgements back |
+//! | `stream_ends` | how TCP connections open and end, as their drivers see it |
+//! | `direct` | direct transfers |
+//! | `direct_marks` | direct transfers whose end a controller tells by a mark |
+//! | `direct_ends` | direct transfers that end early |
+//! | `direct_hosts` | direct transfers for several hosts |
+//! | `direct_races` | direct transfers with threads, and with random operations |
+//! | `direct_streams` | direct transfers over TCP connections |
 #![forbid(unsafe_code)]
 
 mod admin;

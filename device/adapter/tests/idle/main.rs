@@ -1,5 +1,11 @@
 //! Ten thousand idle TCP connections (iWARP) of an adapter: little memory, no timers, no work. And
 //! the memory that busy ones take.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `host` | a host of tests: guest memory, BAR2, interrupts and a clock |
+//! | `bus` | the test driver's bus to an adapter in this process |
+//! | `world` | adapters that reach each other, and two connected QPs |
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "these tests need a part of it")]

@@ -4,6 +4,20 @@
 //! The code is that of the daemon (`device/src/worker/`), which finds loom's atomics in `sync`
 //! here, and a count of loom's in `event`; and that of the adapter. Nobody waits for a time in a
 //! model, so that a sleep that a doorbell does not end is seen as what it is.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `sync` | the atomics that the code of the daemon finds |
+//! | `event` | the count that a worker waits for |
+//! | `host` | a host whose doorbell page is modelled |
+//! | `bus` | the test driver's bus to an adapter in this process |
+//! | `engine` | what workers poll, from the daemon |
+//! | `sleep` | how a worker sleeps, from the daemon |
+//! | `waker` | the waker of a worker, from the daemon |
+//! | `attendance` | which thread runs the switch, from the daemon |
+//! | `wakers` | models of the waker alone |
+//! | `doorbells` | models of doorbells and an adapter with one worker |
+//! | `attending` | models of work for the switch while workers go to sleep |
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]
 

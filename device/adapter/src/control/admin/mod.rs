@@ -1,5 +1,17 @@
 //! The admin queue: reads commands, passes them to the module of their object, and writes
 //! completions.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `objects` | queries, the GID table, the port, contexts, UARs and PDs |
+//! | `memory` | regions and windows |
+//! | `queues` | EQs, CQs and QPs |
+//! | `modify` | MODIFY_QP and QUERY_QP |
+//! | `srq` | SRQs and XRC domains |
+//! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
+//! | `connection` | OPEN_CONNECTION and QUERY_CONNECTION |
+//! | `direct` | address ranges of direct transfers |
+//! | `inspect` | INSPECT |
 
 mod connection;
 mod direct;

@@ -4,6 +4,18 @@
 //! while it accesses the peer, the peer's [`Responder`]. No thread locks a requester while it holds
 //! a responder, so there is no cycle. Work that needs the other half of a QP (an error that flushes
 //! both queues) is done in the QP's own turn in [`crate::adapter::Adapter::poll`].
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `halves` | the state of the requester and of the responder |
+//! | [`transitions`] | the legal transitions between states, and their attributes |
+//! | `path` | the path to the peer, with the state of its transport |
+//! | [`ledger`] | work requests that were taken and whose completion has not been written |
+//! | [`outstanding`] | work requests that were taken off a send queue and are not completed |
+//! | [`remote`] | the halves of a QP whose peer is reached by packets |
+//! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
+//! | [`lifecycle`] | the stages of that connection, as its driver sees them |
+//! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
 mod halves;
