@@ -50,7 +50,7 @@ payloads! {
     QpResp: size_of::<QpResp>();
     RangeReq: size_of::<RangeReq>();
     RangeResp: size_of::<RangeResp>();
-    DmResp: size_of::<DmResp>();
+    DmResp: offset_of!(DmResp, mmap);
 }
 
 bitflags! {
@@ -116,6 +116,16 @@ pub const fn device_memory_mmap(handle: u32) -> Option<u64> {
     /// Bytes between one and the next.
     const EACH: u64 = crate::uar::DEVICE_MEMORY_MAX;
     if handle < 1 << 16 { Some((1 << 43) + handle as u64 * EACH) } else { None }
+}
+
+/// Returns one of the mmap offsets for device memory whose own offset ([`device_memory_mmap`]) is
+/// still that of a mapping of memory which was freed and had the same handle. [`DmResp::mmap`] tells
+/// which one it got. `None` beyond the last. They are between ranges and other device memory.
+#[must_use]
+pub const fn spare_memory_mmap(number: u32) -> Option<u64> {
+    /// Bytes between one and the next.
+    const EACH: u64 = crate::uar::DEVICE_MEMORY_MAX;
+    if number < 64 { Some((1 << 42) + (1 + number as u64) * EACH) } else { None }
 }
 
 /// Returns the mmap offset of an address range, a page; `None` if there is no such range. It is
@@ -347,8 +357,18 @@ pub struct RangeResp {
 pub struct DmResp {
     /// Bytes.
     pub length: U64,
+    /// mmap offset. Zero if the kernel module is older: then it is that of [`device_memory_mmap`].
+    pub mmap: U64,
 }
 
+/// The offsets of ranges and those of device memory do not overlap.
+const _: () = {
+    use crate::direct::{RANGE_LEN, RANGES};
+    use crate::uar::DEVICE_MEMORY_MAX;
+    assert!(RANGES as u64 * RANGE_LEN as u64 <= DEVICE_MEMORY_MAX);
+    assert!(matches!(spare_memory_mmap(63), Some(last) if last + DEVICE_MEMORY_MAX <= 1 << 43));
+};
+const _: () = assert!(size_of::<DmResp>() == 16);
 const _: () = assert!(size_of::<RangeReq>() == 24 && size_of::<RangeResp>() == 16);
 const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);

@@ -4,7 +4,7 @@
 use abi::{
     admin::{Pages, RegMr},
     qp::Access,
-    uverbs::{DmResp, device_memory_mmap},
+    uverbs::{DmResp, device_memory_mmap, spare_memory_mmap},
 };
 use kernel::{
     page::{PAGE_SHIFT, PAGE_SIZE},
@@ -21,6 +21,7 @@ use crate::{
     hw::p2p::PeerMemory,
     rdma::{
         dm::{DmRegion, DmRequest},
+        mmap::IoArea,
         mr::NewMr,
         ucontext::Ucontext,
         udata::User,
@@ -46,22 +47,41 @@ pub(super) fn alloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>, wanted: &DmRequest
     if wanted.length > ctx.adapter.device_memory() {
         return Err(ENOMEM);
     }
-    let mmap = device_memory_mmap(wanted.handle).ok_or(ENOSPC)?;
+    let own = device_memory_mmap(wanted.handle).ok_or(ENOSPC)?;
     let length = usize::try_from(wanted.length)?.next_multiple_of(PAGE_SIZE);
     let (memory, area) = ctx.adapter.take_device_memory(length)?;
     let memory = Arc::new(memory, GFP_KERNEL)?;
-    context.add_mapping_at(mmap, area, KBox::new(memory.clone(), GFP_KERNEL)?)?;
+    let mmap = add_mapping(context, own, area, &memory)?;
     Ok(Dm { memory, length: wanted.length, mmap })
+}
+
+/// Lets the process map device memory; returns the offset for that. It is not its `own` one if that
+/// is still taken: a handle is free before the last mapping of its memory has gone, which another
+/// process may have (`ibv_import_dm(3)`). Such a mapping keeps its memory and its offset.
+fn add_mapping(
+    context: &Ucontext<Verbs>,
+    own: u64,
+    area: IoArea,
+    memory: &Arc<PeerMemory>,
+) -> Result<u64> {
+    let spare = (0..).map_while(spare_memory_mmap);
+    for offset in Iterator::chain(core::iter::once(own), spare) {
+        let owner = KBox::new(memory.clone(), GFP_KERNEL)?;
+        if context.add_mapping_at(offset, area, owner).is_ok() {
+            return Ok(offset);
+        }
+    }
+    Err(ENOMEM)
 }
 
 pub(super) fn dealloc(context: &Ucontext<Verbs>, dm: &Dm) {
     context.remove_mapping(dm.mmap);
 }
 
-/// Tells a process that imports device memory how long it is.
+/// Tells a process how long device memory is that it imports, and where to map it.
 pub(crate) fn query(dm: &Dm, user: &User<'_, Verbs>) -> Result {
     user.data.no_request()?;
-    user.data.respond(&DmResp { length: dm.length.into() })
+    user.data.respond(&DmResp { length: dm.length.into(), mmap: dm.mmap.into() })
 }
 
 pub(super) fn register(ctx: &Ctx<'_>, pd: &Pd, dm: &Dm, region: &DmRegion) -> Result<NewMr<Mr>> {

@@ -88,6 +88,42 @@ static void misses(struct ibv_context *context, struct ibv_pd *pd)
 		ibv_unimport_pd(none);
 }
 
+/* Device memory that was freed while it was imported keeps its mapping. Other memory with its handle is not seen
+ * there, and can be had.
+ */
+static void stays(struct ibv_context *context)
+{
+	struct ibv_alloc_dm_attr attr = { .length = LENGTH };
+	unsigned char *data = malloc(LENGTH), *none = calloc(1, LENGTH);
+	struct ibv_dm *first = ibv_alloc_dm(context, &attr);
+	need(first != NULL, "ibv_alloc_dm");
+	uint32_t handle = first->handle;
+	struct ibv_dm *old = ibv_import_dm(context, handle);
+	need(old != NULL, "ibv_import_dm");
+	fill(data, LENGTH, 5);
+	expect(ibv_memcpy_to_dm(first, 0, data, LENGTH), 0, "ibv_memcpy_to_dm");
+	expect(ibv_free_dm(first), 0, "ibv_free_dm");
+
+	struct ibv_dm *second = ibv_alloc_dm(context, &attr);
+	need(second != NULL, "ibv_alloc_dm while memory that was freed is mapped");
+	need(second->handle == handle, "the same handle");
+	expect(ibv_memcpy_from_dm(data, second, 0, LENGTH), 0, "ibv_memcpy_from_dm");
+	need(memcmp(data, none, LENGTH) == 0, "memory without bytes of the other one");
+	fill(data, LENGTH, 6);
+	expect(ibv_memcpy_to_dm(second, 0, data, LENGTH), 0, "ibv_memcpy_to_dm");
+	expect(ibv_memcpy_from_dm(data, old, 0, LENGTH), 0, "ibv_memcpy_from_dm");
+	check(data, LENGTH, 5, "memory that was freed");
+	struct ibv_dm *again = ibv_import_dm(context, handle);
+	need(again != NULL, "ibv_import_dm");
+	expect(ibv_memcpy_from_dm(data, again, 0, LENGTH), 0, "ibv_memcpy_from_dm");
+	check(data, LENGTH, 6, "memory at another offset");
+	ibv_unimport_dm(again);
+	ibv_unimport_dm(old);
+	expect(ibv_free_dm(second), 0, "ibv_free_dm");
+	free(none);
+	free(data);
+}
+
 static void import(int socket)
 {
 	struct side side = { 0 };
@@ -153,6 +189,7 @@ int main(int count, char **arguments)
 		return 0;
 	}
 	side.context = open_device();
+	stays(side.context);
 	side.pd = ibv_alloc_pd(side.context);
 	need(side.pd != NULL, "ibv_alloc_pd");
 	side.memory = aligned_alloc(RANGE, LENGTH);

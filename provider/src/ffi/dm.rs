@@ -22,7 +22,7 @@ type Dm = Object<c::verbs_dm, Mapping>;
 const PAGE: usize = 4096;
 
 /// Held while memory is allocated or freed. A handle is free before the mapping of its memory has
-/// gone, and no other memory can have the offset that follows from it until then.
+/// gone, and other memory gets one of the few spare offsets until then.
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// `alloc_dm`.
@@ -54,15 +54,54 @@ unsafe fn try_alloc(
     check(unsafe { c::ibv_cmd_alloc_dm(context, attr, base, ptr::null_mut()) })?;
     // SAFETY: filled in just now.
     let handle = unsafe { (*base).handle };
-    let mapping = map(own, handle, length).inspect_err(|_| {
+    // SAFETY: by the caller's promise.
+    let mapping = unsafe { map_new(context, own, handle, length) }.inspect_err(|_| {
         // SAFETY: the kernel has just allocated it, and the program does not know it.
         unsafe { c::ibv_cmd_free_dm(base) };
     })?;
     Ok(complete(memory, mapping))
 }
 
-fn map(context: &Context, handle: u32, length: u32) -> Result<Mapping, Errno> {
-    let offset = device_memory_mmap(handle).ok_or(Errno::NOSPC)?;
+/// Maps memory that was just allocated.
+///
+/// # Safety
+/// `context` must be live.
+unsafe fn map_new(
+    context: *mut c::ibv_context,
+    own: &Context,
+    handle: u32,
+    length: u32,
+) -> Result<Mapping, Errno> {
+    match map(own, own_offset(handle)?, length) {
+        // Another process still maps memory that was freed and had this handle.
+        Err(Errno::INVAL) => {
+            // SAFETY: by the caller's promise.
+            let (offset, _) = unsafe { ask(context, handle) }?;
+            map(own, offset, length)
+        }
+        result => result,
+    }
+}
+
+/// Asks for the offset of device memory, and for its length.
+///
+/// # Safety
+/// `context` must be live.
+unsafe fn ask(context: *mut c::ibv_context, handle: u32) -> Result<(u64, u64), Errno> {
+    // SAFETY: by the caller's promise.
+    let answer = unsafe { ioctl::query_dm(context, handle) }?;
+    let offset = match answer.mmap.get() {
+        0 => own_offset(handle)?,
+        offset => offset,
+    };
+    Ok((offset, answer.length.get()))
+}
+
+fn own_offset(handle: u32) -> Result<u64, Errno> {
+    device_memory_mmap(handle).ok_or(Errno::NOSPC)
+}
+
+fn map(context: &Context, offset: u64, length: u32) -> Result<Mapping, Errno> {
     let mapping = context.map(offset, length)?;
     // A child would keep the offset, too.
     mapping.keep_from_children()?;
@@ -93,9 +132,9 @@ unsafe fn try_import(context: *mut c::ibv_context, handle: u32) -> Result<*mut c
     // SAFETY: by the caller's promise.
     let own = unsafe { Context::of(context) }?;
     // SAFETY: by the caller's promise.
-    let length = unsafe { ioctl::query_dm(context, handle) }?;
+    let (offset, length) = unsafe { ask(context, handle) }?;
     let length = length.checked_next_multiple_of(PAGE as u64).ok_or(Errno::NOMEM)?;
-    let mapping = map(own, handle, u32::try_from(length).map_err(|_| Errno::NOMEM)?)?;
+    let mapping = map(own, offset, u32::try_from(length).map_err(|_| Errno::NOMEM)?)?;
     let memory = Dm::begin()?;
     // SAFETY: ours, and the program does not know it yet.
     let private = unsafe { &mut *memory.base() };

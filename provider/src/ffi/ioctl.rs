@@ -155,11 +155,11 @@ pub(super) unsafe fn range(
     Ok(response)
 }
 
-/// Returns the length of device memory that another process has allocated.
+/// Returns the length of device memory, and the offset by which it is mapped.
 ///
 /// # Safety
 /// `context` must be live.
-pub(super) unsafe fn query_dm(context: *mut c::ibv_context, handle: u32) -> Result<u64, Errno> {
+pub(super) unsafe fn query_dm(context: *mut c::ibv_context, handle: u32) -> Result<DmResp, Errno> {
     let mut response = DmResp::default();
     let mut call = Call::new(c::UVERBS_OBJECT_DM, METHOD_QUERY_DM);
     call.object(ATTR_QUERY_DM, handle);
@@ -167,5 +167,5 @@ pub(super) unsafe fn query_dm(context: *mut c::ibv_context, handle: u32) -> Resu
     call.output(c::UVERBS_ATTR_UHW_OUT as u16, &mut response);
     // SAFETY: the context is live by the caller's promise, and the room is here.
     unsafe { call.run((*context).cmd_fd) }?;
-    Ok(response.length.get())
+    Ok(response)
 }
