@@ -119,8 +119,8 @@ pub const fn device_memory_mmap(handle: u32) -> Option<u64> {
 }
 
 /// Returns one of the mmap offsets for device memory whose own offset ([`device_memory_mmap`]) is
-/// still that of a mapping of memory which was freed and had the same handle. [`DmResp::mmap`] tells
-/// which one it got. `None` beyond the last. They are between ranges and other device memory.
+/// still that of a mapping of memory which was freed and had the same handle. [`DmResp::mmap`]
+/// tells which one it got. `None` beyond the last. They are between ranges and other device memory.
 #[must_use]
 pub const fn spare_memory_mmap(number: u32) -> Option<u64> {
     /// Bytes between one and the next.
