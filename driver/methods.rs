@@ -38,9 +38,11 @@ unsafe extern "C" fn vrnic_method_range(
     udata: *mut bindings::ib_udata,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: the caller promises that the device memory is one of this driver, or null.
+        // SAFETY: the core has found the device memory, if the method names any, among the objects
+        // of an open context of this driver, and keeps it until the method has returned.
         let dm = unsafe { dm::lend::<Verbs>(dm) };
-        // SAFETY: the caller promises that queue pair and payload are those of the method.
+        // SAFETY: the core has found the queue pair among the objects of an open context of this
+        // driver, keeps it until the method has returned, and passes the method's payload.
         unsafe {
             Qp::<Verbs>::lend_to_user(qp, udata, |ctx, qp, user| {
                 verbs::direct_user::run(ctx, qp, dm, user)
@@ -61,9 +63,11 @@ unsafe extern "C" fn vrnic_method_query_dm(
     udata: *mut bindings::ib_udata,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: the caller promises that the device memory is one of this driver.
+        // SAFETY: the core has found the device memory among the objects of an open context of this
+        // driver, and keeps it until the method has returned.
         let dm = unsafe { dm::lend::<Verbs>(dm) }.ok_or(EINVAL)?;
-        // SAFETY: the caller promises that the payload is that of the method.
+        // SAFETY: the payload is that of the method under way, which the core has called for an
+        // open context of this driver.
         let user = unsafe { User::<Verbs>::of_method(udata) }.ok_or(EINVAL)?;
         verbs::dm::query(dm, &user)?;
         Ok(0)
