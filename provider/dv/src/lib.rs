@@ -183,7 +183,7 @@ impl Vrnicdv {
     /// `device` must be a `struct ibv_device` of a list that is not freed.
     #[must_use]
     pub unsafe fn is_supported(&self, device: *mut c_void) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a device of a list that is not freed.
         unsafe { (self.is_supported)(device) }
     }
 
@@ -198,7 +198,8 @@ impl Vrnicdv {
         init_attr: *mut c_void,
         attr: &QpAttr,
     ) -> *mut c_void {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live protection domain and valid attributes. The plugin's
+        // function checks that they are its own.
         unsafe { (self.create_qp)(pd, init_attr, attr) }
     }
 
@@ -214,7 +215,8 @@ impl Vrnicdv {
         init_attr: *mut c_void,
         attr: &mut CqAttr,
     ) -> *mut c_void {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes an open context and valid attributes. The plugin's function
+        // checks that it is its own.
         unsafe { (self.create_cq)(context, init_attr, attr) }
     }
 
@@ -233,7 +235,8 @@ impl Vrnicdv {
         access: c_int,
         flags: MemFlags,
     ) -> *mut c_void {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live protection domain, and lets the device use the memory as
+        // the rights say.
         unsafe { (self.reg_mr)(pd, addr, len, access, flags) }
     }
 
@@ -251,7 +254,7 @@ impl Vrnicdv {
         bind: *mut c_void,
         flags: MemFlags,
     ) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair, a live window, and a valid binding.
         unsafe { (self.bind_mw)(qp, window, bind, flags) }
     }
 
@@ -262,7 +265,8 @@ impl Vrnicdv {
     /// inline data readable.
     #[must_use]
     pub unsafe fn post_command(&self, qp: *mut c_void, command: &Command) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair, arrays as long as said, and readable inline
+        // data.
         unsafe { (self.post_command)(qp, command) }
     }
 }

@@ -141,7 +141,7 @@ impl Transfers {
     /// `qp` must be a live `struct ibv_qp`.
     #[must_use]
     pub unsafe fn alloc_range(&self, qp: *mut c_void) -> Option<NonNull<Range>> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair.
         NonNull::new(unsafe { (self.alloc_range)(qp) })
     }
 
@@ -151,7 +151,8 @@ impl Transfers {
     /// `range` and its queue pair must be live. If this succeeds, `range` is never used again.
     #[must_use]
     pub unsafe fn free_range(&self, range: NonNull<Range>) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a range that is live, as is its queue pair, and that is not
+        // used again on success.
         unsafe { (self.free_range)(range.as_ptr()) }
     }
 
@@ -161,7 +162,7 @@ impl Transfers {
     /// `range`, its queue pair and the device memory must be live.
     #[must_use]
     pub unsafe fn arm_range(&self, range: NonNull<Range>, transfer: &Transfer) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live range, whose queue pair is live, and live device memory.
         unsafe { (self.arm_range)(range.as_ptr(), transfer) }
     }
 
@@ -174,7 +175,8 @@ impl Transfers {
     /// `range` and its queue pair must be live.
     pub unsafe fn query_range(&self, range: NonNull<Range>) -> Result<RangeState, c_int> {
         let mut state = RangeState::default();
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live range, whose queue pair is live; there is room for the
+        // state.
         match unsafe { (self.query_range)(range.as_ptr(), &raw mut state) } {
             0 => Ok(state),
             error => Err(error),
@@ -187,7 +189,7 @@ impl Transfers {
     /// `range` and its queue pair must be live.
     #[must_use]
     pub unsafe fn range_done(&self, range: NonNull<Range>) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live range, whose queue pair is live.
         unsafe { (self.range_done)(range.as_ptr()) }
     }
 
@@ -197,7 +199,7 @@ impl Transfers {
     /// `range` and its queue pair must be live.
     #[must_use]
     pub unsafe fn post_transfer(&self, range: NonNull<Range>, wr_id: u64, flags: u32) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live range, whose queue pair is live.
         unsafe { (self.post_transfer)(range.as_ptr(), wr_id, flags) }
     }
 
@@ -207,7 +209,7 @@ impl Transfers {
     /// `qp` must be a live `struct ibv_qp`.
     #[must_use]
     pub unsafe fn post_await(&self, qp: *mut c_void, wanted: &Await) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair; the description is borrowed, so it is valid.
         unsafe { (self.post_await)(qp, wanted) }
     }
 
@@ -217,7 +219,7 @@ impl Transfers {
     /// `qp` must be a live `struct ibv_qp`.
     #[must_use]
     pub unsafe fn mark(&self, qp: *mut c_void, word: u32, mark: u32, failed: bool) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair.
         unsafe { (self.mark)(qp, word, mark, failed) }
     }
 }

@@ -113,7 +113,8 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`; `&mut self` makes it the guard's only borrow.
+        // SAFETY: this guard holds the lock, and `&mut self` is its only borrow, so no other
+        // reference to the value exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -59,7 +59,7 @@ impl Mapping {
     /// The errors of mmap, such as `EINVAL` for an offset that the driver has not assigned.
     pub fn device(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: as for `anonymous`.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }

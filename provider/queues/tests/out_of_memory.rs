@@ -50,13 +50,13 @@ unsafe impl GlobalAlloc for Failing {
             (left, _) => LEFT.set(left - 1),
         }
         LIVE.set(LIVE.get() + 1);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes what the system's allocator demands.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         LIVE.set(LIVE.get() - 1);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes what the system's allocator demands.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -17,7 +17,7 @@ type Ah = Object<c::ibv_ah, AddressVector>;
 /// `ah` must be null or a handle of this plugin, live as long as the result is used.
 #[inline]
 pub(super) unsafe fn path<'a>(ah: *mut c::ibv_ah) -> Option<&'a AddressVector> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live handle of this plugin.
     unsafe { Ah::own(ah) }
 }
 

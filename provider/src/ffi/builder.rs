@@ -32,7 +32,8 @@ impl Builder {
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the send queue's lock guards the cell")]
     pub(super) unsafe fn state(&self) -> &mut State {
-        // SAFETY: by the caller's promise no other thread touches the cell.
+        // SAFETY: the caller's thread has the lock of the queue, so that no other thread touches
+        // the cell.
         unsafe { &mut *self.0.get() }
     }
 }

@@ -84,7 +84,7 @@ impl Context {
     /// # Safety
     /// `context` must be a context of this plugin, open as long as the result is used.
     pub(super) unsafe fn of<'a>(context: *mut c::ibv_context) -> Result<&'a Self, Errno> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes an open context of this plugin.
         let own = unsafe { ContextObject::own(outer(context)) };
         own.map(|own| &**own).ok_or(Errno::INVAL)
     }
@@ -172,7 +172,8 @@ pub(super) unsafe extern "C" fn free(context: *mut c::ibv_context) {
 /// # Safety
 /// `base` must come from `_verbs_init_and_alloc_context` and never be used again.
 unsafe fn release(base: *mut c::verbs_context) {
-    // SAFETY: as the caller says; our part goes first, as it needs the command file.
+    // SAFETY: the caller passes a context that nobody uses any more. Our part goes first, as it
+    // needs the command file.
     unsafe {
         ContextObject::set_own(base, None);
         c::verbs_uninit_context(base);

@@ -37,7 +37,7 @@ pub(super) struct Own {
 /// `cq` must be null or a queue of this plugin, live as long as the result is used.
 #[inline]
 pub(super) unsafe fn whole<'a>(cq: *mut c::ibv_cq) -> Option<&'a Own> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live queue of this plugin.
     unsafe { Cq::own(cq.cast()) }
 }
 
@@ -47,7 +47,7 @@ pub(super) unsafe fn whole<'a>(cq: *mut c::ibv_cq) -> Option<&'a Own> {
 /// The requirements of [`whole`] apply.
 #[inline]
 pub(super) unsafe fn own<'a>(cq: *mut c::ibv_cq) -> Option<&'a Shared<CompletionQueue>> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live queue of this plugin.
     unsafe { whole(cq) }.map(|own| &own.queue)
 }
 
@@ -90,7 +90,7 @@ pub(super) unsafe fn create_from(
     init: &CqInit<'_>,
     extras: CqExtras,
 ) -> Result<*mut c::ibv_cq, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context, which is one of this plugin.
     let context = unsafe { Context::of(raw_context) }?;
     let entries = match init {
         CqInit::Plain { entries, .. } => u32::try_from(*entries).map_err(|_| Errno::INVAL)?,
@@ -165,11 +165,11 @@ pub(super) unsafe extern "C" fn resize(cq: *mut c::ibv_cq, entries: c_int) -> c_
 /// # Safety
 /// `cq` must be a live queue of this plugin.
 unsafe fn try_resize(cq: *mut c::ibv_cq, entries: c_int) -> Result<(), Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue of this plugin, whose context is live too.
     let (queue, context) = unsafe { (own(cq).ok_or(Errno::INVAL)?, Context::of((*cq).context)?) };
     let wanted = u32::try_from(entries).map_err(|_| Errno::INVAL)?;
     let ring = CqRing::allocate(wanted, &context.limits)?;
-    // SAFETY: by the caller's promise; the ring lives as long as the queue.
+    // SAFETY: the caller passes a live queue, as long as which the ring lives.
     queue.resize(ring, |request| unsafe { commands::resize_cq(cq, entries, request) })
 }
 

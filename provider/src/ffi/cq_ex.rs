@@ -64,7 +64,7 @@ pub(super) unsafe fn try_create(
         Sharing::ANY
     };
     let extras = CqExtras { sharing, any_vector };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context and attributes whose objects are live.
     let cq = unsafe { cq::create_from(context, &CqInit::Extended(attr), extras) }?;
     let cq: *mut c::ibv_cq_ex = cq.cast();
     // SAFETY: just made, and nobody else knows it.
@@ -143,7 +143,7 @@ unsafe extern "C" fn end_poll(cq: *mut c::ibv_cq_ex) {
 /// # Safety
 /// `cq` must be live, and this thread polling it.
 unsafe fn current<T: Default>(cq: *mut c::ibv_cq_ex, read: impl FnOnce(&Completion) -> T) -> T {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue, which this thread polls.
     unsafe { cq::whole(cq.cast()).and_then(|own| own.polling.current()) }
         .map(read)
         .unwrap_or_default()

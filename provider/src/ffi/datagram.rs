@@ -18,7 +18,7 @@ pub(super) unsafe fn send_list(
     next: &mut *mut c::ibv_send_wr,
 ) -> Result<(), PostError> {
     let mut batch = queues.sends()?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
         check_flags(request.send_flags)?;
         let mut header = match request.opcode {
@@ -30,13 +30,15 @@ pub(super) unsafe fn send_list(
             // SAFETY: set for this opcode. In network order, which we keep.
             header.imm = unsafe { request.__bindgen_anon_1.imm_data }.to_ne_bytes();
         }
-        // SAFETY: set in requests to datagram queue pairs, by the caller's promise.
+        // SAFETY: the caller passes requests to datagram queue pairs, in which this field of the
+        // union is set.
         let to = unsafe { request.wr.ud };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes requests whose address handles are live.
         let av = unsafe { ah::path(to.ah) }.ok_or(PostError::Address)?;
         let to =
             DatagramSeg { av: *av, dest_qpn: to.remote_qpn.into(), qkey: to.remote_qkey.into() };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
+        // as said.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         if request.send_flags & c::IBV_SEND_INLINE == 0 {
             batch.push(header, Payload::Datagram(to, Data::Segments(segments)))?;

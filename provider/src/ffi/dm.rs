@@ -43,7 +43,7 @@ unsafe fn try_alloc(
     if attr.comp_mask != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context, which is one of this plugin.
     let own = unsafe { Context::of(context) }?;
     let length = attr.length.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
     let length = u32::try_from(length).map_err(|_| Errno::NOMEM)?;
@@ -54,7 +54,7 @@ unsafe fn try_alloc(
     check(unsafe { c::ibv_cmd_alloc_dm(context, attr, base, ptr::null_mut()) })?;
     // SAFETY: filled in just now.
     let handle = unsafe { (*base).handle };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context.
     let mapping = unsafe { map_new(context, own, handle, length) }.inspect_err(|_| {
         // SAFETY: the kernel has just allocated it, and the program does not know it.
         unsafe { c::ibv_cmd_free_dm(base) };
@@ -75,7 +75,7 @@ unsafe fn map_new(
     match map(own, own_offset(handle)?, length) {
         // Another process still maps memory that was freed and had this handle.
         Err(Errno::INVAL) => {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller passes a live context.
             let (offset, _) = unsafe { ask(context, handle) }?;
             map(own, offset, length)
         }
@@ -88,7 +88,7 @@ unsafe fn map_new(
 /// # Safety
 /// `context` must be live.
 unsafe fn ask(context: *mut c::ibv_context, handle: u32) -> Result<(u64, u64), Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context.
     let answer = unsafe { ioctl::query_dm(context, handle) }?;
     let offset = match answer.mmap.get() {
         0 => own_offset(handle)?,
@@ -129,9 +129,9 @@ pub(super) unsafe extern "C" fn import(
 /// # Safety
 /// `context` must be live.
 unsafe fn try_import(context: *mut c::ibv_context, handle: u32) -> Result<*mut c::ibv_dm, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context, which is one of this plugin.
     let own = unsafe { Context::of(context) }?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context.
     let (offset, length) = unsafe { ask(context, handle) }?;
     let length = length.checked_next_multiple_of(PAGE as u64).ok_or(Errno::NOMEM)?;
     let mapping = map(own, offset, u32::try_from(length).map_err(|_| Errno::NOMEM)?)?;
@@ -181,7 +181,7 @@ pub(super) unsafe extern "C" fn register(
 /// # Safety
 /// `memory` must be device memory of this plugin.
 unsafe fn place(memory: *mut c::ibv_dm, offset: u64, length: usize) -> Result<*mut u8, Errno> {
-    // SAFETY: by the caller's promise; the public struct is the first part of ours.
+    // SAFETY: the caller passes live device memory. The public struct is the first part of ours.
     let mapping = unsafe { Dm::own(memory.cast()) }.ok_or(Errno::INVAL)?;
     let offset = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
     mapping.bytes(offset, length).ok_or(Errno::INVAL)

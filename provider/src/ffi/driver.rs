@@ -141,7 +141,7 @@ fn context_ops() -> c::verbs_context_ops {
 pub(super) unsafe fn is_ours(device: *mut c::ibv_device) -> bool {
     // The public struct is the first part of the private one.
     let device: *mut c::verbs_device = device.cast();
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a device of libibverbs, and it is not null.
     !device.is_null() && std::ptr::eq(unsafe { (*device).ops }, &raw const DEVICE_OPS.0)
 }
 

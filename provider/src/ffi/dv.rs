@@ -44,7 +44,7 @@ const _: () = {
 /// `device` must be null or a device of libibverbs.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn vrnicdv_is_supported(device: *mut c::ibv_device) -> bool {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a device of libibverbs.
     unsafe { driver::is_ours(device) }
 }
 
@@ -58,7 +58,8 @@ pub(super) unsafe extern "C" fn vrnicdv_create_qp(
     init_attr: *mut c::ibv_qp_init_attr,
     attr: *const c::vrnicdv_qp_attr,
 ) -> *mut c::ibv_qp {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain and valid attributes, which nobody else
+    // uses meanwhile.
     pointer(unsafe { create_qp(pd, &mut *init_attr, &*attr) })
 }
 
@@ -69,10 +70,11 @@ unsafe fn create_qp(
     init_attr: &mut c::ibv_qp_init_attr,
     attr: &c::vrnicdv_qp_attr,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain, whose context is live too.
     unsafe { check_context((*pd).context) }?;
     let extras = extras(attr)?;
-    // SAFETY: by the caller's promise. ibv_create_qp does no more than to call us.
+    // SAFETY: the caller passes a live protection domain and attributes whose objects are live.
+    // ibv_create_qp does no more than to call this.
     unsafe { qp_create::try_create(pd, init_attr, extras) }
 }
 
@@ -102,7 +104,8 @@ pub(super) unsafe extern "C" fn vrnicdv_create_cq(
     init_attr: *mut c::ibv_cq_init_attr_ex,
     attr: *mut c::vrnicdv_cq_attr,
 ) -> *mut c::ibv_cq_ex {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context and valid attributes, which nobody else uses
+    // meanwhile.
     pointer(unsafe { create_cq(context, &mut *init_attr, &mut *attr) })
 }
 
@@ -113,14 +116,14 @@ unsafe fn create_cq(
     init_attr: &mut c::ibv_cq_init_attr_ex,
     attr: &mut c::vrnicdv_cq_attr,
 ) -> Result<*mut c::ibv_cq_ex, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context.
     unsafe { check_context(context) }?;
     let any_vector = attr.flags & c::VRNICDV_CQ_ANY_VECTOR != 0;
     if attr.flags & !c::VRNICDV_CQ_ANY_VECTOR != 0 || any_vector && init_attr.comp_vector != 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: by the caller's promise. The rest of what ibv_create_cq_ex does is in
-    // `verbs_init_cq`.
+    // SAFETY: the caller passes a live context and attributes whose objects are live. The rest of
+    // what ibv_create_cq_ex does is in `verbs_init_cq`.
     unsafe {
         let cq = cq_ex::try_create(context, init_attr, any_vector)?;
         c::verbs_init_cq(cq.cast(), context, init_attr.channel, init_attr.cq_context);
@@ -141,7 +144,8 @@ pub(super) unsafe extern "C" fn vrnicdv_reg_mr(
     access: c_int,
     mem_flags: u32,
 ) -> *mut c::ibv_mr {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain, and lets the device use the memory as the
+    // rights say.
     pointer(unsafe { reg_mr(pd, addr, length, access, mem_flags) })
 }
 
@@ -154,18 +158,18 @@ unsafe fn reg_mr(
     access: c_int,
     mem_flags: u32,
 ) -> Result<*mut c::ibv_mr, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain, whose context is live too.
     unsafe { check_context((*pd).context) }?;
     let mut flags = MrFlags::empty();
     flags.set(MrFlags::ONE_TOUCH, memory_flags(mem_flags)?.contains(MemFlags::ONE_TOUCH));
     // CAST: an address of this process, as the region's first address.
     let new = NewRegion { addr, length, iova: addr as u64, access, flags };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain.
     let raw = unsafe { mr::try_reg(pd, &new) }?;
     // SAFETY: just made, and nobody else knows it.
     let region = unsafe { &mut *raw };
     // The rest of what ibv_reg_mr does is to fill these fields.
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain.
     region.context = unsafe { (*pd).context };
     (region.pd, region.addr, region.length) = (pd, addr, length);
     Ok(raw)
@@ -182,10 +186,11 @@ pub(super) unsafe extern "C" fn vrnicdv_bind_mw(
     bind: *mut c::ibv_mw_bind,
     mem_flags: u32,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
     let bound = unsafe { check_context((*qp).context) }.and_then(|()| {
         let flags = memory_flags(mem_flags)?;
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair and window, and a valid binding whose region
+        // is null or live.
         unsafe { mw::try_bind(qp, &mut *window, &*bind, flags) }
     });
     status(bound)
@@ -200,26 +205,27 @@ pub(super) unsafe extern "C" fn vrnicdv_post_command(
     qp: *mut c::ibv_qp,
     command: *const c::vrnicdv_command,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair and a valid command, with arrays as long as said.
     status(unsafe { post_command(qp, &*command) })
 }
 
 /// # Safety
 /// The requirements of [`vrnicdv_post_command`] apply.
 unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Result<(), Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
     unsafe { check_context((*qp).context) }?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, which is one of this plugin.
     let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a command whose arrays are as long as said.
     let data = unsafe { segments(command.data, command.num_data) }?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a command whose arrays are as long as said.
     let message = unsafe { segments(command.message, command.num_message) }?;
     let inline: [&[u8]; 1];
     let message = match (command.send_flags & c::IBV_SEND_INLINE != 0, message) {
         (false, message) => Data::Segments(message),
         (true, [one]) => {
-            // SAFETY: inline data is readable, by the caller's promise.
+            // SAFETY: the caller passes inline data that is readable, and that nobody writes
+            // meanwhile.
             inline = [unsafe { request::inline_piece(one) }];
             Data::Inline(&inline)
         }
@@ -247,7 +253,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
 /// `list` must hold `count` segments that live for `'a`.
 unsafe fn segments<'a>(list: *mut c::ibv_sge, count: u32) -> Result<&'a [Sge], Errno> {
     let count = c_int::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a list of so many segments.
     unsafe { request::segments(list, count) }.map_err(request::errno)
 }
 
@@ -259,7 +265,7 @@ fn memory_flags(given: u32) -> Result<MemFlags, Errno> {
 /// # Safety
 /// `context` must be live.
 pub(super) unsafe fn check_context(context: *mut c::ibv_context) -> Result<(), Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context, whose device is libibverbs'.
     match unsafe { driver::is_ours((*context).device) } {
         true => Ok(()),
         false => Err(Errno::OPNOTSUPP),

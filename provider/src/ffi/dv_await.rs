@@ -26,7 +26,7 @@ pub(super) unsafe extern "C" fn vrnicdv_post_await(
     qp: *mut c::ibv_qp,
     wanted: *const c::vrnicdv_await,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair and a valid description.
     status(unsafe { post(qp, &*wanted) })
 }
 
@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn vrnicdv_post_await(
 /// The requirements of [`vrnicdv_post_await`] apply.
 unsafe fn post(qp: *mut c::ibv_qp, wanted: &c::vrnicdv_await) -> Result<(), Errno> {
     let &c::vrnicdv_await { wr_id, send_flags, word, mark, time_limit_ms } = wanted;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair of libibverbs.
     let queues = unsafe { queues(qp) }?;
     let (raddr, rkey) = Await { word, mark, time_limit_ms }.fields();
     let known = send_flags & !(c::IBV_SEND_SIGNALED | c::IBV_SEND_FENCE) == 0;
@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn vrnicdv_mark(
     mark: u32,
     failed: bool,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair of libibverbs.
     status(unsafe { queues(qp) }.and_then(|queues| {
         if mark == 0 || mark >= MARK_FAILED {
             return Err(Errno::INVAL);
@@ -73,10 +73,10 @@ pub(super) unsafe extern "C" fn vrnicdv_mark(
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 unsafe fn queues<'a>(qp: *mut c::ibv_qp) -> Result<&'a QueuePair, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
     unsafe { super::dv::check_context((*qp).context) }?;
-    // SAFETY: by the caller's promise, and it is one of this plugin.
+    // SAFETY: the caller passes a live queue pair, whose context is live, and one of this plugin.
     unsafe { Context::of((*qp).context) }?.needs(Features::AWAIT)?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, which is one of this plugin.
     unsafe { qp::own(qp) }.ok_or(Errno::INVAL)
 }

@@ -26,27 +26,28 @@ const _: () = assert!(RANGE_LEN == 4096 && MAPPED_LEN_MAX == 16 << 20);
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn vrnicdv_alloc_range(qp: *mut c::ibv_qp) -> *mut c::vrnicdv_range {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair of libibverbs.
     pointer(unsafe { alloc(qp) })
 }
 
 /// # Safety
 /// The requirements of [`vrnicdv_alloc_range`] apply.
 unsafe fn alloc(qp: *mut c::ibv_qp) -> Result<*mut c::vrnicdv_range, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
     unsafe { super::dv::check_context((*qp).context) }?;
-    // SAFETY: by the caller's promise, and it is one of this plugin.
+    // SAFETY: the caller passes a live queue pair, whose context is live, and one of this plugin.
     let context = unsafe { Context::of((*qp).context) }?;
     context.needs(Features::RANGES)?;
     let range = Range::begin()?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair of libibverbs.
     let number = unsafe { ask(qp, None, RangeOp::Get, RangeReq::default()) }?.range;
     let mapping = range_mmap(number).ok_or(Errno::IO).and_then(|at| context.map(at, RANGE_LEN));
     // A child would keep the range from others.
     let mapping = mapping.and_then(|mapping| mapping.keep_from_children().map(|()| mapping));
     let mapping = mapping.inspect_err(|_| {
         let request = RangeReq { range: number, ..RangeReq::default() };
-        // SAFETY: by the caller's promise. It is free when the queue pair goes, at the latest.
+        // SAFETY: the caller passes a live queue pair. The range is free when that goes, at the
+        // latest.
         let _free = unsafe { ask(qp, None, RangeOp::Put, request) };
     })?;
     // SAFETY: ours, and the program does not know it yet.
@@ -64,10 +65,11 @@ unsafe fn alloc(qp: *mut c::ibv_qp) -> Result<*mut c::vrnicdv_range, Errno> {
 /// queue pair must be live.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn vrnicdv_free_range(range: *mut c::vrnicdv_range) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live range, whose queue pair is live.
     let put = unsafe { run(range, RangeOp::Put) };
     if put.is_ok() {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a range that `vrnicdv_alloc_range` has made, and does not use
+        // it again after success.
         unsafe { Range::free(range) };
     }
     status(put.map(drop))
@@ -82,7 +84,8 @@ pub(super) unsafe extern "C" fn vrnicdv_arm_range(
     range: *mut c::vrnicdv_range,
     transfer: *const c::vrnicdv_transfer,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live range, whose queue pair is live, and a valid transfer with
+    // live device memory.
     status(unsafe { arm(&*range, &*transfer) })
 }
 
@@ -105,7 +108,7 @@ unsafe fn arm(range: &c::vrnicdv_range, transfer: &c::vrnicdv_transfer) -> Resul
         time_limit_ms: transfer.time_limit_ms.into(),
         ..RangeReq::default()
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a range whose queue pair is live, and live device memory.
     unsafe { ask(range.qp, Some(transfer.dm), RangeOp::Arm, request) }.map(drop)
 }
 
@@ -118,7 +121,7 @@ pub(super) unsafe extern "C" fn vrnicdv_query_range(
     range: *mut c::vrnicdv_range,
     state: *mut c::vrnicdv_range_state,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live range, whose queue pair is live.
     status(unsafe { run(range, RangeOp::Query) }.map(|found| {
         let found = c::vrnicdv_range_state {
             count: found.count.get(),
@@ -127,7 +130,7 @@ pub(super) unsafe extern "C" fn vrnicdv_query_range(
             failure: found.failure,
             ..c::vrnicdv_range_state::default()
         };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes room for the state.
         unsafe { state.write(found) };
     }))
 }
@@ -138,7 +141,7 @@ pub(super) unsafe extern "C" fn vrnicdv_query_range(
 /// `range` and its queue pair must be live.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn vrnicdv_range_done(range: *mut c::vrnicdv_range) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live range, whose queue pair is live.
     status(unsafe { run(range, RangeOp::Done) }.map(drop))
 }
 
@@ -152,7 +155,7 @@ pub(super) unsafe extern "C" fn vrnicdv_post_transfer(
     wr_id: u64,
     send_flags: u32,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live range, whose queue pair is live.
     status(unsafe { post(&*range, wr_id, send_flags) })
 }
 
@@ -162,7 +165,7 @@ unsafe fn post(range: &c::vrnicdv_range, wr_id: u64, send_flags: u32) -> Result<
     if send_flags & !(c::IBV_SEND_SIGNALED | c::IBV_SEND_FENCE) != 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a range whose queue pair is live, and one of this plugin.
     let queues = unsafe { qp::own(range.qp) }.ok_or(Errno::INVAL)?;
     let flags = request::send_flags(send_flags);
     let rkey = range.number;
@@ -176,10 +179,10 @@ unsafe fn post(range: &c::vrnicdv_range, wr_id: u64, send_flags: u32) -> Result<
 /// # Safety
 /// `range` and its queue pair must be live.
 unsafe fn run(range: *mut c::vrnicdv_range, op: RangeOp) -> Result<RangeResp, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live range.
     let range = unsafe { &*range };
     let request = RangeReq { range: range.number.into(), ..RangeReq::default() };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a range whose queue pair is live.
     unsafe { ask(range.qp, None, op, request) }
 }
 
@@ -193,6 +196,6 @@ unsafe fn ask(
 ) -> Result<RangeResp, Errno> {
     // CAST: the number of a small enum.
     let request = RangeReq { op: op as u8, ..request };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, and device memory that is live if there is any.
     unsafe { ioctl::range(qp, memory, &request) }
 }

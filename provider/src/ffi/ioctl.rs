@@ -116,7 +116,8 @@ pub(super) unsafe fn query_context(context: *mut c::verbs_context) -> Result<Con
     call.output(c::UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS as u16, &mut vectors);
     call.output(c::UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT as u16, &mut support);
     call.output(c::UVERBS_ATTR_UHW_OUT as u16, &mut response);
-    // SAFETY: the context is valid by the caller's promise, and the rooms are here.
+    // SAFETY: the caller passes a valid context, and the rooms for the answer are locals of this
+    // function.
     unsafe {
         let public = &raw mut (*context).context;
         call.run((*public).cmd_fd)?;
@@ -139,12 +140,12 @@ pub(super) unsafe fn range(
 ) -> Result<RangeResp, Errno> {
     let mut response = RangeResp::default();
     let mut call = Call::new(c::UVERBS_OBJECT_QP, METHOD_RANGE);
-    // SAFETY: live by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
     let (fd, handle) = unsafe { ((*(*qp).context).cmd_fd, (*qp).handle) };
     call.object(ATTR_RANGE_QP, handle);
     if let Some(memory) = memory {
-        // SAFETY: live by the caller's promise. The public struct is the first part of the private
-        // one.
+        // SAFETY: the caller passes live device memory. The public struct is the first part of the
+        // private one.
         call.object(ATTR_RANGE_DM, unsafe { (*memory.cast::<c::verbs_dm>()).handle });
     }
     // CAST: small numbers.
@@ -165,7 +166,8 @@ pub(super) unsafe fn query_dm(context: *mut c::ibv_context, handle: u32) -> Resu
     call.object(ATTR_QUERY_DM, handle);
     // CAST: a small number.
     call.output(c::UVERBS_ATTR_UHW_OUT as u16, &mut response);
-    // SAFETY: the context is live by the caller's promise, and the room is here.
+    // SAFETY: the caller passes a live context, and the room for the answer is a local of this
+    // function.
     unsafe { call.run((*context).cmd_fd) }?;
     Ok(response)
 }

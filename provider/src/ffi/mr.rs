@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn reg_mr(
     iova: u64,
     access: c_int,
 ) -> *mut c::ibv_mr {
-    // SAFETY: as the caller, libibverbs, promises.
+    // SAFETY: the caller is libibverbs, which passes a live protection domain.
     pointer(unsafe {
         try_reg(pd, &NewRegion { addr, length, iova, access, flags: MrFlags::empty() })
     })
@@ -36,7 +36,8 @@ pub(super) unsafe extern "C" fn reg_mr(
 /// `pd` must be live.
 pub(super) unsafe fn try_reg(pd: *mut c::ibv_pd, new: &NewRegion) -> Result<*mut c::ibv_mr, Errno> {
     if !new.flags.is_empty() {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live protection domain, whose context is live, and one of
+        // this plugin.
         unsafe { Context::of((*pd).context) }?.needs(Features::REGION_FLAGS)?;
     }
     let region = Mr::begin()?;

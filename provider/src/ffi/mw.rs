@@ -61,11 +61,11 @@ pub(super) unsafe fn try_bind(
     bind: &c::ibv_mw_bind,
     flags: MemFlags,
 ) -> Result<(), Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, which is one of this plugin.
     let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
     check_flags(bind.send_flags).map_err(errno)?;
     let rkey = next_key(window.rkey);
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a binding that names a live region, if any.
     let (header, segment) =
         unsafe { binding(bind.wr_id, send_flags(bind.send_flags), rkey, &bind.bind_info, flags) }?;
     let posted = queues.sends().and_then(|mut batch| batch.push(header, Payload::Bind(segment)));
@@ -85,7 +85,7 @@ pub(super) unsafe fn binding(
     info: &c::ibv_mw_bind_info,
     mem_flags: MemFlags,
 ) -> Result<(SendHeader, BindMwSeg), Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a binding whose region is null or live.
     let lkey = match unsafe { info.mr.as_ref() } {
         Some(region) => region.lkey,
         // Unbinding names no region.

@@ -39,7 +39,7 @@ impl<B, T> Object<B, T> {
         if object.is_null() {
             return None;
         }
-        // SAFETY: alive by the caller's promise. Only the field is borrowed, and nobody changes
+        // SAFETY: the caller passes a live object. Only the field is borrowed, and nobody changes
         // it any more.
         unsafe { (*object).own.as_ref() }
     }
@@ -50,7 +50,7 @@ impl<B, T> Object<B, T> {
     /// `base` must be the start of an allocation of this type, zeroed or complete, that no
     /// one else uses yet.
     pub(super) unsafe fn set_own(base: *mut B, own: Option<T>) {
-        // SAFETY: ours alone by the caller's promise.
+        // SAFETY: the caller passes an object that nobody else uses.
         unsafe { (*base.cast::<Self>()).own = own };
     }
 
@@ -73,7 +73,7 @@ impl<B, T> Object<B, T> {
         object: *mut C,
         command: unsafe extern "C" fn(*mut C) -> c_int,
     ) -> c_int {
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller passes a live object, and the command that destroys such objects.
         let result = check(unsafe { command(object) });
         if result.is_ok() {
             // SAFETY: given up by the caller, and made as `free` demands.

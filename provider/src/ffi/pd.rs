@@ -121,12 +121,12 @@ unsafe fn try_alloc_parent(
     if attr.comp_mask != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes attributes whose protection domain is live.
     let of = match unsafe { Pd::own(attr.pd) } {
         Some(Domain::Plain(users)) => users.clone(),
         Some(Domain::Parent { .. }) | None => return Err(Errno::INVAL),
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes attributes whose thread domain is null or live.
     let thread = unsafe { Td::own(attr.td) }.cloned();
     let parent = Pd::begin()?;
     // SAFETY: `parent` is ours and unknown to others, the other live.
@@ -142,7 +142,7 @@ unsafe fn try_alloc_parent(
 /// # Safety
 /// `pd` must be null or live.
 pub(super) unsafe fn sharing(pd: *mut c::ibv_pd) -> Sharing {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live protection domain.
     match unsafe { Pd::own(pd) } {
         // SAFETY: this is the user's promise for objects in a thread domain.
         Some(Domain::Parent { thread: Some(_), .. }) => unsafe { Sharing::one_thread() },

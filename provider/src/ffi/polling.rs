@@ -31,7 +31,7 @@ impl Polling {
     /// this state already.
     pub(super) unsafe fn start(&self, queue: &CompletionQueue) -> Option<&Completion> {
         let (series, current) = queue.series()?;
-        // SAFETY: only the lifetime changes; by the caller's promise the queue outlives the series.
+        // SAFETY: only the lifetime changes. The caller ends the series before the queue goes.
         let series = unsafe { std::mem::transmute::<Series<'_>, Series<'static>>(series) };
         // SAFETY: this thread has the lock of the queue, and so the cell.
         let state = unsafe { &mut *self.0.get() };
@@ -43,7 +43,7 @@ impl Polling {
     /// # Safety
     /// This thread must have begun, and hold no reference to the completion before.
     pub(super) unsafe fn next(&self) -> Option<&Completion> {
-        // SAFETY: by the caller's promise this thread has the lock, and so the cell.
+        // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         let state = unsafe { &mut *self.0.get() }.as_mut()?;
         state.current = state.series.take()?;
         Some(&state.current)
@@ -54,7 +54,7 @@ impl Polling {
     /// # Safety
     /// This thread must have begun.
     pub(super) unsafe fn current(&self) -> Option<&Completion> {
-        // SAFETY: by the caller's promise this thread has the lock, and so the cell.
+        // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         unsafe { &*self.0.get() }.as_ref().map(|state| &state.current)
     }
 
@@ -63,7 +63,7 @@ impl Polling {
     /// # Safety
     /// This thread must have begun.
     pub(super) unsafe fn end(&self) {
-        // SAFETY: by the caller's promise this thread has the lock, and so the cell.
+        // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         let state = unsafe { (*self.0.get()).take() };
         // The place must be empty before the lock is free.
         drop(state);

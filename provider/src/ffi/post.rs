@@ -42,19 +42,21 @@ pub(super) unsafe extern "C" fn post_send(
 /// `next` must be null or start a valid list.
 unsafe fn send_list(queues: &QueuePair, next: &mut *mut c::ibv_send_wr) -> Result<(), PostError> {
     let mut batch = queues.sends()?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
         check_flags(request.send_flags)?;
-        // SAFETY: by the caller's promise.
+        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
+        // as said.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
         match MESSAGES.get(request.opcode as usize) {
             Some(message) if !inline => {
-                // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+                // SAFETY: the caller passes requests in which the fields that the opcode calls for
+                // are set.
                 let header = unsafe { message.header(request) };
                 batch.push(header, Payload::Plain(Data::Segments(segments)))?;
             }
-            // SAFETY: by the caller's promise.
+            // SAFETY: the request is part of the caller's list, which is valid.
             _ => unsafe { push_rare(&mut batch, request, segments) }?,
         }
         *next = request.next;
@@ -74,10 +76,11 @@ unsafe fn push_rare(
     segments: &[Sge],
 ) -> Result<(), PostError> {
     if request.opcode == c::IBV_WR_BIND_MW {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the request is part of the caller's list, which is valid, and its opcode is that
+        // of a binding.
         return unsafe { push_binding(batch, request) };
     }
-    // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+    // SAFETY: the caller passes requests in which the fields that the opcode calls for are set.
     let (header, operands) = unsafe { translate(request) }?;
     let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
     let data = match operands {
@@ -103,10 +106,11 @@ unsafe fn push_binding(
     if request.send_flags & c::IBV_SEND_INLINE != 0 {
         return Err(PostError::Inline);
     }
-    // SAFETY: set, by the caller's promise.
+    // SAFETY: the caller passes a request to bind a window, in which this field of the union is
+    // set.
     let wanted = unsafe { request.__bindgen_anon_2.bind_mw };
     let (flags, info) = (send_flags(request.send_flags), &wanted.bind_info);
-    // SAFETY: by the caller's promise the region is live.
+    // SAFETY: the caller passes a request whose region is null or live.
     let bound = unsafe { mw::binding(request.wr_id, flags, wanted.rkey, info, MemFlags::empty()) };
     let (header, segment) = bound.map_err(|_| PostError::Segments)?;
     batch.push(header, Payload::Bind(segment))
@@ -133,9 +137,10 @@ pub(super) unsafe extern "C" fn post_recv(
 /// `next` must be null or start a valid list.
 unsafe fn recv_list(queues: &QueuePair, next: &mut *mut c::ibv_recv_wr) -> Result<(), PostError> {
     let mut batch = queues.recvs()?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
+        // as said.
         batch.push(request.wr_id, unsafe { segments(request.sg_list, request.num_sge) }?)?;
         *next = request.next;
     }

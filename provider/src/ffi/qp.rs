@@ -29,7 +29,7 @@ pub(super) struct Own {
 /// `qp` must be null or a queue pair of this plugin, live as long as the result is used.
 #[inline]
 pub(super) unsafe fn whole<'a>(qp: *mut c::ibv_qp) -> Option<&'a Own> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live queue pair of this plugin.
     unsafe { Qp::own(qp.cast()) }
 }
 
@@ -39,7 +39,7 @@ pub(super) unsafe fn whole<'a>(qp: *mut c::ibv_qp) -> Option<&'a Own> {
 /// The requirements of [`whole`] apply.
 #[inline]
 pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live queue pair of this plugin.
     unsafe { whole(qp) }.map(|own| &own.queues)
 }
 
@@ -48,7 +48,7 @@ pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
 /// # Safety
 /// `qp` must be live.
 unsafe fn is_iwarp(qp: *mut c::ibv_qp) -> bool {
-    // SAFETY: by the caller's promise; the context and the device of a live QP are live.
+    // SAFETY: the caller passes a live queue pair, whose context and device are live too.
     unsafe { (*(*(*qp).context).device).transport_type == c::IBV_TRANSPORT_IWARP }
 }
 

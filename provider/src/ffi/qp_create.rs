@@ -56,8 +56,8 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
     let operations = given(c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags);
     let (pd, kind) = (attr.pd, attr.qp_type);
     let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
-    // SAFETY: by the caller's promise. The extended struct begins as the plain one does, so
-    // libibverbs too passes it on.
+    // SAFETY: the caller passes attributes whose objects are live. The extended struct begins as
+    // the plain one does, so libibverbs too passes it on.
     let qp = unsafe { try_create(pd, &mut *plain, QpExtras::default()) }?;
     if let Some(operations) = operations
         // SAFETY: just made.
@@ -87,7 +87,7 @@ pub(super) unsafe fn try_create(
         _ => return Err(Errno::OPNOTSUPP),
     };
     let extras = QpExtras { header, ..extras };
-    // SAFETY: live by the caller's promise, and so is its context.
+    // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let context = unsafe { Context::of((*pd).context) }?;
     if extras.commands.is_some() {
         context.needs(Features::COMMANDS)?;
@@ -105,12 +105,13 @@ pub(super) unsafe fn try_create(
         max_inline: attr.cap.max_inline_data,
     };
     let layout = QpLayout::new(&cap, &context.limits, context.sq_policy, extras)?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain and attributes whose objects are live.
     let first = unsafe { create_with(context, pd, attr, &cap, layout) };
     match first {
         // The adapter's memory is used up; nobody insisted on it.
         Err(Errno::NOMEM) if layout.send_in_device && context.sq_policy == SqPolicy::Auto => {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller passes a live protection domain and attributes whose objects are
+            // live.
             unsafe { create_with(context, pd, attr, &cap, layout.in_guest()) }
         }
         result => result,
@@ -131,7 +132,7 @@ unsafe fn create_with(
     let base: *mut c::ibv_qp = qp.base().cast();
     // SAFETY: the objects are live, `qp` is ours.
     let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain and attributes whose objects are live.
     match unsafe { open(context, pd, attr, cap, rings, &response) } {
         Ok(queues) => Ok(qp.complete(Own { builder: Builder::default(), queues }).cast()),
         Err(error) => {
@@ -158,14 +159,14 @@ unsafe fn open(
         (true, len) => Some(context.map(response.sq_mmap.get(), len)?),
         (false, _) => None,
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes attributes whose queues are null or live.
     let send_cq = unsafe { cq::own(attr.send_cq) };
     let recv_cq = match rings.layout().extras.header {
         WqeHeader::Xrc => send_cq,
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes attributes whose queues are null or live.
         _ => unsafe { cq::own(attr.recv_cq) },
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes attributes whose shared receive queue is null or live.
     let srq = unsafe { srq::own(attr.srq) };
     let parts = QpParts {
         uar: context.uar(response.uar, response.uar_mmap.get())?,
@@ -174,7 +175,7 @@ unsafe fn open(
         recv_cq: recv_cq.ok_or(Errno::INVAL)?.clone(),
         srq: srq.cloned(),
         all_signaled: attr.sq_sig_all != 0,
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes null or a live protection domain.
         sharing: unsafe { pd::sharing(pd) },
     };
     QueuePair::new(rings, cap, response, parts)

@@ -48,7 +48,7 @@ pub(super) unsafe fn answer<T>(
 ) -> c_int {
     posted.map_or_else(
         |error| {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller passes a valid place for the refused request.
             unsafe { *bad = refused };
             status(Err(errno(error)))
         },
@@ -102,11 +102,13 @@ impl Message {
     pub(super) unsafe fn header(&self, request: &c::ibv_send_wr) -> SendHeader {
         let mut header = plain_header(request, self.opcode);
         if self.imm {
-            // SAFETY: set, by the caller's promise. In network order, which we keep.
+            // SAFETY: the caller passes a request in which the fields that its opcode calls for are
+            // set. Immediate data is in network order, and stays so.
             header.imm = unsafe { request.__bindgen_anon_1.imm_data }.to_ne_bytes();
         }
         if self.remote {
-            // SAFETY: set, by the caller's promise.
+            // SAFETY: the caller passes a request in which the fields that its opcode calls for are
+            // set.
             let rdma = unsafe { request.wr.rdma };
             (header.raddr, header.rkey) = (rdma.remote_addr, rdma.rkey);
         }
@@ -119,7 +121,7 @@ impl Message {
 /// # Safety
 /// The union fields that the opcode calls for must be set.
 pub(super) unsafe fn message_header(request: &c::ibv_send_wr) -> Option<SendHeader> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller has set the fields of the union that the opcode calls for.
     MESSAGES.get(request.opcode as usize).map(|message| unsafe { message.header(request) })
 }
 
@@ -168,7 +170,7 @@ pub(super) unsafe fn translate(
         number => Opcode::from_wr_opcode(number),
     };
     let opcode = opcode.ok_or(PostError::Opcode)?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller has set the fields of the union that the opcode calls for.
     let mut header = unsafe { Message::new(opcode).header(request) };
     let info = opcode.info();
     if info.invalidate || info.class == Class::Local {
@@ -178,7 +180,7 @@ pub(super) unsafe fn translate(
     if info.class != Class::Atomic {
         return Ok((header, None));
     }
-    // SAFETY: set, by the caller's promise.
+    // SAFETY: the caller passes a request in which the fields that its opcode calls for are set.
     let atomic = unsafe { request.wr.atomic };
     (header.raddr, header.rkey) = (atomic.remote_addr, atomic.rkey);
     let (swap_add, compare) = match opcode {
@@ -199,7 +201,8 @@ pub(super) unsafe fn segments<'a>(
 ) -> Result<&'a [Sge], PostError> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        // SAFETY: by the caller's promise; both types have the same layout (see above).
+        // SAFETY: the caller passes a list of so many segments, and both types have the same
+        // layout, which this file asserts.
         Ok(count) => Ok(unsafe { slice::from_raw_parts(list.cast(), count) }),
         Err(_) => Err(PostError::Segments),
     }
@@ -215,7 +218,8 @@ pub(super) unsafe fn inline_pieces<'a, 'b>(
 ) -> Result<&'b [&'a [u8]], PostError> {
     let used = pieces.get_mut(..segments.len()).ok_or(PostError::Segments)?;
     for (piece, segment) in used.iter_mut().zip(segments) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes segments that name readable memory, which nobody writes
+        // meanwhile.
         *piece = unsafe { inline_piece(segment) };
     }
     Ok(used)
@@ -231,6 +235,7 @@ pub(super) unsafe fn inline_piece<'a>(segment: &Sge) -> &'a [u8] {
         return &[];
     }
     let start = ptr::with_exposed_provenance(segment.addr.get() as usize);
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a segment that names readable memory, which nobody writes
+    // meanwhile.
     unsafe { slice::from_raw_parts(start, length) }
 }

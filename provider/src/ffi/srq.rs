@@ -27,7 +27,7 @@ type Srq = Object<c::verbs_srq, Shared<SharedRecvQueue>>;
 /// `srq` must be null or a queue of this plugin, live as long as the result is used.
 #[inline]
 pub(super) unsafe fn own<'a>(srq: *mut c::ibv_srq) -> Option<&'a Shared<SharedRecvQueue>> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a live queue of this plugin.
     unsafe { Srq::own(srq.cast()) }
 }
 
@@ -46,14 +46,14 @@ unsafe fn try_create(
     pd: *mut c::ibv_pd,
     attr: &mut c::ibv_srq_init_attr,
 ) -> Result<*mut c::ibv_srq, Errno> {
-    // SAFETY: live by the caller's promise, and so is its context.
+    // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let context = unsafe { Context::of((*pd).context) }?;
     let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &context.limits)?;
     let srq = Srq::begin()?;
     let base: *mut c::ibv_srq = srq.base().cast();
     // SAFETY: the objects are live, `srq` is ours.
     let response = unsafe { commands::create_srq(pd, base, attr, ring.request()) }?;
-    // SAFETY: live by the caller's promise.
+    // SAFETY: the caller passes a live protection domain.
     match unsafe { open(context, pd, None, ring, &response) } {
         Ok(queue) => Ok(srq.complete(queue).cast()),
         Err(error) => {
@@ -91,14 +91,15 @@ unsafe fn try_create_ex(
     if attr.comp_mask != OF_XRC {
         return Err(Errno::INVAL);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live context and attributes whose completion queue is null or
+    // live.
     let (own, cq) = unsafe { (Context::of(context), cq::own(attr.cq)) };
     let (own, cq) = (own?, cq.ok_or(Errno::INVAL)?);
     let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &own.limits)?;
     let srq = Srq::begin()?;
     // SAFETY: the objects are live, `srq` is ours.
     let response = unsafe { commands::create_srq_ex(context, srq.base(), attr, ring.request()) }?;
-    // SAFETY: live by the caller's promise.
+    // SAFETY: the caller passes a live protection domain.
     match unsafe { open(own, attr.pd, Some(cq.clone()), ring, &response) } {
         Ok(queue) => Ok(srq.complete(queue).cast()),
         Err(error) => {
@@ -132,7 +133,7 @@ unsafe fn open(
     response: &SrqResp,
 ) -> Result<Shared<SharedRecvQueue>, Errno> {
     let uar = context.uar(response.uar, response.uar_mmap.get())?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live protection domain.
     let sharing = unsafe { pd::sharing(pd) };
     Shared::new(SharedRecvQueue::new(ring, response, uar, sharing, cq)?)
 }
@@ -189,9 +190,10 @@ unsafe fn recv_list(
     next: &mut *mut c::ibv_recv_wr,
 ) -> Result<(), PostError> {
     let mut batch = queue.recvs();
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
+        // as said.
         batch.push(request.wr_id, unsafe { segments(request.sg_list, request.num_sge) }?)?;
         *next = request.next;
     }

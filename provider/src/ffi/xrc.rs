@@ -60,7 +60,8 @@ pub(super) unsafe fn create_target(
     let qp = Qp::begin()?;
     let mut command = c::ibv_create_qp::default();
     let mut response = c::ib_uverbs_create_qp_resp::default();
-    // SAFETY: by the caller's promise, `qp` is ours; command and response are as long as said.
+    // SAFETY: the caller passes live objects, and `qp` is ours; command and response are as long as
+    // said.
     check(unsafe {
         c::ibv_cmd_create_qp_ex(
             context,
@@ -112,16 +113,18 @@ pub(super) unsafe fn send_list(
     next: &mut *mut c::ibv_send_wr,
 ) -> Result<(), PostError> {
     let mut batch = queues.sends()?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
         check_flags(request.send_flags)?;
-        // SAFETY: set in requests to initiators, by the caller's promise.
+        // SAFETY: the caller passes requests to initiators, in which this field of the union is
+        // set.
         let srqn = unsafe { request.qp_type.xrc.remote_srqn };
         let to = XrcSeg { srqn: srqn.into(), ..XrcSeg::default() };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
+        // as said.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
-        // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+        // SAFETY: the caller passes requests in which the fields that the opcode calls for are set.
         match unsafe { message_header(request) } {
             Some(header) if inline => {
                 let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
@@ -132,7 +135,8 @@ pub(super) unsafe fn send_list(
             Some(header) => batch.push(header, Payload::Xrc(to, Data::Segments(segments)))?,
             None if inline => return Err(PostError::Inline),
             None => {
-                // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+                // SAFETY: the caller passes requests in which the fields that the opcode calls for
+                // are set.
                 let Ok((header, Some(operands))) = (unsafe { translate(request) }) else {
                     return Err(PostError::Unsupported);
                 };

@@ -45,8 +45,8 @@ pub(super) unsafe fn set_up(
         return Err(Errno::OPNOTSUPP);
     }
     let whole: *mut c::verbs_qp = qp.cast();
-    // SAFETY: ours alone, by the caller's promise; the union's larger member is the extended queue
-    // pair.
+    // SAFETY: the caller passes a queue pair that nobody else uses. The union's larger member is
+    // the extended queue pair.
     let ex = unsafe {
         (*whole).comp_mask |= c::VERBS_QP_EX;
         &mut (*whole).__bindgen_anon_1.qp_ex
@@ -74,9 +74,10 @@ pub(super) unsafe fn set_up(
 /// nobody may hold another reference to the state.
 #[inline]
 unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair.
     let own = unsafe { qp::whole(qp.cast()) }?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller's thread has the lock of the send queue, and nobody else holds a reference
+    // to the state.
     Some(unsafe { own.builder.state() })
 }
 

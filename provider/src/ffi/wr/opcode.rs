@@ -85,7 +85,8 @@ unsafe fn header(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> SendHeader {
     // SAFETY: live, and these fields are of the thread that builds.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     if let Err(error) = check_flags(flags)
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a live queue pair, whose send queue this thread has locked by
+        // `wr_start`.
         && let Some(state) = unsafe { state(qp) }
     {
         state.fail(errno(error));
@@ -99,40 +100,47 @@ unsafe fn header(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> SendHeader {
 /// The requirements of [`state`] apply.
 #[inline]
 unsafe fn begin(qp: *mut c::ibv_qp_ex, header: SendHeader, operands: Option<AtomicSeg>) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live queue pair, whose send queue this thread has locked by
+    // `wr_start`.
     if let Some(state) = unsafe { state(qp) } {
         state.begin(header, operands);
     }
 }
 
 unsafe extern "C" fn send(qp: *mut c::ibv_qp_ex) {
-    // SAFETY: `wr_start` comes first, here and in what follows.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, header(qp, Opcode::Send), None) }
 }
 
 unsafe extern "C" fn send_imm(qp: *mut c::ibv_qp_ex, imm: u32) {
-    // SAFETY: as for `send`. In network order, which we keep.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair. Immediate data is in network order, and stays so.
     unsafe { begin(qp, SendHeader { imm: imm.to_ne_bytes(), ..header(qp, Opcode::SendImm) }, None) }
 }
 
 unsafe extern "C" fn send_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, SendHeader { rkey, ..header(qp, Opcode::SendInv) }, None) }
 }
 
 unsafe extern "C" fn write(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::Write) }, None) }
 }
 
 unsafe extern "C" fn write_imm(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, imm: u32) {
     let imm = imm.to_ne_bytes();
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, SendHeader { imm, raddr, rkey, ..header(qp, Opcode::WriteImm) }, None) }
 }
 
 unsafe extern "C" fn read(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::Read) }, None) }
 }
 
@@ -144,20 +152,24 @@ unsafe extern "C" fn cmp_swp(
     swap: u64,
 ) {
     let operands = AtomicSeg { swap_add: swap.into(), compare: compare.into() };
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::CmpSwp) }, Some(operands)) }
 }
 
 unsafe extern "C" fn fetch_add(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, add: u64) {
     let operands = AtomicSeg { swap_add: add.into(), compare: 0.into() };
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::FetchAdd) }, Some(operands)) }
 }
 
 unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     let header = SendHeader { rkey, ..unsafe { header(qp, Opcode::LocalInv) } };
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     if let Some(state) = unsafe { state(qp) } {
         state.finish();
         state.push(header, Payload::Plain(Data::Segments(&[])));
@@ -170,9 +182,11 @@ unsafe extern "C" fn bind_mw(
     rkey: u32,
     info: *const c::ibv_mw_bind_info,
 ) {
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     let SendHeader { wr_id, flags, .. } = unsafe { header(qp, Opcode::BindMw) };
-    // SAFETY: as for `send`.
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
     let Some(state) = (unsafe { state(qp) }) else { return };
     // SAFETY: valid by libibverbs' promise, with a live region.
     let bound: Result<(SendHeader, BindMwSeg), Errno> =
