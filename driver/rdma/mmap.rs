@@ -49,6 +49,10 @@ impl IoArea {
 }
 
 /// A key in the core's table: the core's struct first.
+///
+/// # Invariants
+///
+/// It is in a box of its own, which the core gives back to [`free`].
 #[repr(C)]
 struct Entry {
     core: bindings::rdma_user_mmap_entry,
@@ -74,7 +78,7 @@ impl Owned {
     fn offset(&self) -> u64 {
         // SAFETY: the entry is alive by the type's invariants; the field does not change.
         let pgoff = unsafe { (*self.0.as_ptr()).core.start_pgoff };
-        // CAST: 64-bit kernels only have this device; an unsigned long fits.
+        // CAST: to a type that is at least as wide.
         (pgoff as u64) << PAGE_SHIFT
     }
 
@@ -214,14 +218,16 @@ pub(super) unsafe fn map(
     let entry = NonNull::new(entry.cast::<Entry>()).ok_or(EINVAL)?;
     // SAFETY: all keys of this driver's contexts are `Entry`s.
     let area = unsafe { entry.as_ref() }.area;
-    // CAST: physical page numbers fit an unsigned long on 64-bit kernels.
-    let pfn = (area.address >> PAGE_SHIFT) as usize;
-    // SAFETY: `context`, `vma` and `entry` are alive; the area is device memory of this driver.
-    let result = to_result(unsafe {
-        bindings::rdma_helper_mmap_uncached(context, vma, pfn, area.length, entry.cast().as_ptr())
+    let core = entry.cast().as_ptr();
+    let result = usize::try_from(area.address >> PAGE_SHIFT).map_err(Error::from).and_then(|pfn| {
+        // SAFETY: the caller promises that context and VMA are alive, and the reference keeps the
+        // entry. By the invariants of `IoArea` it is memory of the device, in whole pages.
+        to_result(unsafe {
+            bindings::rdma_helper_mmap_uncached(context, vma, pfn, area.length, core)
+        })
     });
     // SAFETY: the reference was taken above; the mapping has one of its own.
-    unsafe { bindings::rdma_user_mmap_entry_put(entry.cast().as_ptr()) };
+    unsafe { bindings::rdma_user_mmap_entry_put(core) };
     result
 }
 

@@ -125,7 +125,7 @@ pub(crate) trait Operations: Driver {
 
     // Ports of RoCE alone: link layer, partition keys, GID table, management datagrams.
 
-    /// Returns the link layer of a port.
+    /// Returns the link layer of a port. The core may ask before the device is registered.
     fn get_link_layer(_port: u32) -> LinkLayer {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -158,8 +158,8 @@ pub(crate) trait Operations: Driver {
 
     // Ports of iWARP alone.
 
-    /// Returns the one entry of the GID table of a port.
-    fn query_gid(_data: &Self::Data<'_>, _port: u32) -> Result<Gid> {
+    /// Returns an entry of the GID table of a port.
+    fn query_gid(_data: &Self::Data<'_>, _port: u32, _index: u32) -> Result<Gid> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

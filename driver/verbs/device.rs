@@ -152,10 +152,13 @@ fn gid_table_len(ctx: &Ctx<'_>) -> u32 {
     }
 }
 
-/// Returns the GID of an iWARP port: its MAC, followed by zeros.
-pub(super) fn query_gid(ctx: &Ctx<'_>) -> Gid {
+/// Returns the one GID of an iWARP port: its MAC, followed by zeros.
+pub(super) fn query_gid(ctx: &Ctx<'_>, index: u32) -> Result<Gid> {
+    if index != 0 {
+        return Err(EINVAL);
+    }
     let [a, b, c, d, e, f] = ctx.adapter.mac();
-    [a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    Ok([a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 }
 
 /// Returns an entry of the table of partition keys, of which RoCE has one: full member of the

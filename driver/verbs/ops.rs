@@ -82,8 +82,8 @@ impl Operations for Verbs {
         device::query_pkey(index)
     }
 
-    fn query_gid(ctx: &Ctx<'_>, _port: u32) -> Result<Gid> {
-        Ok(device::query_gid(ctx))
+    fn query_gid(ctx: &Ctx<'_>, _port: u32, index: u32) -> Result<Gid> {
+        device::query_gid(ctx, index)
     }
 
     /// Does nothing: the pairing reports such events, those of a port that opens when the adapter

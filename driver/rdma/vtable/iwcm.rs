@@ -73,7 +73,9 @@ impl<T: IwOperations> VTable<T> {
             // SAFETY: the core passes an identifier that is alive during the call.
             let counted = unsafe { CmId::new(NonNull::new(id).ok_or(EINVAL)?) };
             // SAFETY: the core passes parameters that are valid during the call.
-            let param = unsafe { ConnParam::from_raw(&*param) };
+            let param = unsafe { &*param };
+            // SAFETY: the private data of these parameters is valid during the call.
+            let param = unsafe { ConnParam::from_raw(param) };
             // SAFETY: the core calls this as an operation of the identifier's device.
             unsafe {
                 Self::with_device_of(id, |device, data| T::connect(data, device, counted, &param))
@@ -92,7 +94,9 @@ impl<T: IwOperations> VTable<T> {
             // SAFETY: the core passes an identifier that is alive during the call.
             let offer = unsafe { Self::offer(id) };
             // SAFETY: the core passes parameters that are valid during the call.
-            let param = unsafe { ConnParam::from_raw(&*param) };
+            let param = unsafe { &*param };
+            // SAFETY: the private data of these parameters is valid during the call.
+            let param = unsafe { ConnParam::from_raw(param) };
             // SAFETY: the core calls this as an operation of the identifier's device.
             unsafe {
                 Self::with_device_of(id, |device, data| {

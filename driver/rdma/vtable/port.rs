@@ -29,11 +29,9 @@ impl<T: Operations> VTable<T> {
         out: *mut bindings::ib_gid,
     ) -> c_int {
         from_result(|| {
-            if index != 0 {
-                return Err(EINVAL);
-            }
+            let index = u32::try_from(index)?;
             // SAFETY: the core calls this as an operation of this device.
-            let gid = unsafe { Self::with(device, |_, data| T::query_gid(data, port)) }?;
+            let gid = unsafe { Self::with(device, |_, data| T::query_gid(data, port, index)) }?;
             // SAFETY: the core passes a place of its own; all views of the union are bytes.
             unsafe { out.cast::<[u8; 16]>().write(gid) };
             Ok(0)
