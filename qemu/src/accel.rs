@@ -1,20 +1,28 @@
 //! Which accelerator guests run under.
 //!
 //! A /dev/kvm that opens is no proof: there are kinds of KVM on which a stock kernel does not boot.
-//! So a guest is booted under KVM, with a time limit; what comes of it is kept in the cache.
+//! So a guest is booted under KVM, with a time limit. What comes of it is kept in the cache until
+//! the machine boots again, or for an hour if the guest was only slow.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::bail;
 
 use crate::paths::Paths;
 use crate::process::Killed;
+use crate::progress::step;
 
 /// Time limit for the probing guest's first message; a real KVM needs a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it counts that no guest came up in time, because other work on the machine can be why.
+const SILENCE: Duration = Duration::from_secs(3600);
+/// That message.
+const REACHED: &str = "VFS: ";
 
 /// An accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,30 +34,27 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// The one that `VRNIC_ACCEL` forces, or the best that works.
+    /// The one that `VRNIC_ACCEL` forces, or the best that works. If that is not KVM, a line of
+    /// progress says why.
     ///
     /// # Errors
     /// When `VRNIC_ACCEL` is neither `kvm` nor `tcg`.
     pub fn choose(paths: &Paths) -> anyhow::Result<Self> {
+        static FOUND: OnceLock<Verdict> = OnceLock::new();
         match std::env::var("VRNIC_ACCEL").as_deref() {
             Ok("kvm") => return Ok(Self::Kvm),
             Ok("tcg") => return Ok(Self::Tcg),
             Ok(other) => bail!("VRNIC_ACCEL is '{other}'; it must be kvm or tcg"),
             Err(_) => {}
         }
-        if !Path::new("/dev/kvm").exists() {
-            return Ok(Self::Tcg);
-        }
-        let note = paths.guest.join("accel");
-        match fs::read_to_string(&note).as_deref() {
-            Ok("kvm") => return Ok(Self::Kvm),
-            Ok("tcg") => return Ok(Self::Tcg),
-            _ => {}
-        }
-        let accel = if probe(paths) { Self::Kvm } else { Self::Tcg };
-        // Only a later start would be slower without it.
-        let _kept = fs::write(note, accel.name());
-        Ok(accel)
+        let verdict = FOUND.get_or_init(|| {
+            let verdict = find(paths);
+            if let Verdict::Fails(why) | Verdict::Silent(why) = &verdict {
+                step(format!("KVM is not used: {why}"));
+            }
+            verdict
+        });
+        Ok(if *verdict == Verdict::Works { Self::Kvm } else { Self::Tcg })
     }
 
     /// Its name, as `VRNIC_ACCEL` has it.
@@ -71,9 +76,67 @@ impl Accel {
     }
 }
 
+/// What is known of KVM on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// A guest boots under it.
+    Works,
+    /// It does not, for this reason.
+    Fails(String),
+    /// No guest came up in time.
+    Silent(String),
+}
+
+/// Returns what the note of an earlier run says, or what a guest shows.
+fn find(paths: &Paths) -> Verdict {
+    // Rights are looked at each time, because they can change.
+    if let Err(error) = File::options().read(true).write(true).open("/dev/kvm") {
+        return Verdict::Fails(format!("/dev/kvm cannot be opened: {error}"));
+    }
+    // Another kernel comes with another boot.
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let (boot, now) = (boot.trim(), UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
+    let file = paths.guest.join("accel");
+    if let Some(verdict) = fs::read_to_string(&file).ok().and_then(|it| noted(&it, boot, now)) {
+        return verdict;
+    }
+    let verdict = probe(paths);
+    // Only a later start would be slower without it.
+    let _kept = fs::write(file, note(&verdict, boot, now));
+    verdict
+}
+
+/// Returns the note of a verdict: the boot of this machine, the time in seconds, the verdict.
+fn note(verdict: &Verdict, boot: &str, now: u64) -> String {
+    let text = match verdict {
+        Verdict::Works => "works",
+        Verdict::Fails(why) => &format!("fails {why}"),
+        Verdict::Silent(why) => &format!("silent {why}"),
+    };
+    format!("{boot} {now} {text}")
+}
+
+/// Returns the verdict of a note that still holds.
+fn noted(note: &str, boot: &str, now: u64) -> Option<Verdict> {
+    let (time, text) = note.strip_prefix(boot)?.strip_prefix(' ')?.split_once(' ')?;
+    let (kind, why) = text.split_once(' ').unwrap_or((text, ""));
+    match kind {
+        "works" => Some(Verdict::Works),
+        "fails" => Some(Verdict::Fails(why.to_owned())),
+        "silent" if now.saturating_sub(time.parse().ok()?) < SILENCE.as_secs() => {
+            Some(Verdict::Silent(why.to_owned()))
+        }
+        _ => None,
+    }
+}
+
 /// Returns whether a guest under KVM gets as far as looking for its root.
-fn probe(paths: &Paths) -> bool {
-    let Ok(log) = tempfile::NamedTempFile::new() else { return false };
+fn probe(paths: &Paths) -> Verdict {
+    let logs = tempfile::NamedTempFile::new().and_then(|log| Ok((log, tempfile::tempfile()?)));
+    let (log, errors) = match logs {
+        Ok(logs) => logs,
+        Err(error) => return Verdict::Silent(format!("no temporary file can be made: {error}")),
+    };
     let mut command = paths.qemu_command();
     command
         .args(Accel::Kvm.arguments())
@@ -82,23 +145,91 @@ fn probe(paths: &Paths) -> bool {
         .arg("-kernel")
         .arg(paths.kernel())
         .arg("-serial")
-        .arg(format!("file:{}", log.path().display()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    reaches(command, log.path(), "VFS: ")
+        .arg(format!("file:{}", log.path().display()));
+    reaches(command, log.path(), errors, PATIENCE)
 }
 
-fn reaches(command: Command, log: &Path, text: &str) -> bool {
-    let Ok(mut guest) = Killed::start(command) else { return false };
-    let end = Instant::now() + PATIENCE;
+/// Starts a guest, with `errors` as its standard error. Returns whether it writes [`REACHED`] to
+/// its log in time.
+fn reaches(mut command: Command, log: &Path, errors: File, patience: Duration) -> Verdict {
+    let started = errors.try_clone().and_then(|stderr| {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        Killed::start(command)
+    });
+    let mut guest = match started {
+        Ok(guest) => guest,
+        Err(error) => return Verdict::Silent(format!("QEMU cannot be started: {error}")),
+    };
+    let end = Instant::now() + patience;
     loop {
-        if fs::read(log).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text)) {
-            return true;
+        let alive = guest.alive();
+        if fs::read(log).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(REACHED)) {
+            return Verdict::Works;
         }
-        if Instant::now() > end || !guest.alive() {
-            return false;
+        if !alive {
+            return Verdict::Fails(format!("a guest under it ended at once{}", last_line(errors)));
+        }
+        if Instant::now() > end {
+            let seconds = patience.as_secs();
+            return Verdict::Silent(format!("no guest under it came up within {seconds} s"));
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Returns the last line of a file, after a colon, or nothing if there is none.
+fn last_line(mut file: File) -> String {
+    let mut text = String::new();
+    // Without a line the reason is only shorter.
+    let _read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    line.map(|line| format!(": {line}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found if a shell's script takes the guest's place.
+    fn verdict(script: &str, patience: Duration) -> std::io::Result<Verdict> {
+        let log = tempfile::NamedTempFile::new()?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).env("LOG", log.path());
+        Ok(reaches(command, log.path(), tempfile::tempfile()?, patience))
+    }
+
+    #[test]
+    fn a_guest_that_ends_tells_why() -> std::io::Result<()> {
+        let found = verdict("echo first >&2; echo no rights >&2; exit 1", PATIENCE)?;
+        assert_eq!(found, Verdict::Fails("a guest under it ended at once: no rights".into()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_guest_with_the_message_has_come_up() -> std::io::Result<()> {
+        let found = verdict("echo 'VFS: no root' >$LOG; exec sleep 60", PATIENCE)?;
+        assert_eq!(found, Verdict::Works);
+        Ok(())
+    }
+
+    #[test]
+    fn a_guest_that_takes_too_long_is_tried_again_later() -> std::io::Result<()> {
+        let found = verdict("exec sleep 60", Duration::from_millis(60))?;
+        assert!(matches!(found, Verdict::Silent(_)), "{found:?}");
+        let note = note(&found, "boot", 1000);
+        assert_eq!(noted(&note, "boot", 1100), Some(found));
+        assert_eq!(noted(&note, "boot", 1000 + SILENCE.as_secs()), None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_note_holds_until_the_machine_boots_again() {
+        for verdict in [Verdict::Works, Verdict::Fails("a reason: text".into())] {
+            let note = note(&verdict, "one", 1000);
+            assert_eq!(noted(&note, "one", 1_000_000), Some(verdict));
+            assert_eq!(noted(&note, "two", 1000), None);
+        }
+        // A note of an earlier version.
+        assert_eq!(noted("kvm", "one", 1000), None);
     }
 }

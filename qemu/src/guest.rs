@@ -292,37 +292,7 @@ impl Setup {
         add(&["-smp", &smp, "-m", &format!("{memory}M")]);
         add(&["-machine", "q35,memory-backend=ram"]);
         add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
-        let function = |adapter: &Adapter, bus: &str| {
-            let socket = path(&adapter.socket);
-            let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
-            format!(r#"{{"driver":"vfio-user-pci","bus":"{bus}","socket":{socket}}}"#)
-        };
-        if self.plugged {
-            // The room that the firmware is to leave free for the adapter's BARs.
-            add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=512M"]);
-        } else if self.disk.is_some() {
-            // A switch with the adapter and the disk, which so reach each other by themselves.
-            add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
-            add(&["-device", "x3130-upstream,id=switch,bus=root"]);
-            for (port, chassis) in [("left", "2"), ("right", "3")] {
-                let device = format!("xio3130-downstream,id={port},bus=switch,chassis={chassis}");
-                add(&["-device", &device]);
-            }
-            add(&["-device", &function(&self.adapter, "left")]);
-            let file = path(&self.disk_file());
-            let mut drive = "if=none,id=disk,format=raw,file.".to_owned();
-            if let Some(sector) = self.bad_sector {
-                drive += "driver=blkdebug,file.image.";
-                for (nth, event) in ["read_aio", "write_aio"].iter().enumerate() {
-                    let rule = format!("file.inject-error.{nth}");
-                    drive = format!("{rule}.event={event},{rule}.sector={sector},{drive}");
-                }
-            }
-            add(&["-drive", &format!("{drive}filename={file}")]);
-            add(&["-device", "nvme,drive=disk,serial=vrnic,bus=right"]);
-        } else {
-            add(&["-device", &function(&self.adapter, "pcie.0")]);
-        }
+        self.add_function(&mut add);
         // The first virtio device: the kernel numbers its ports /dev/vport0p*.
         add(&["-device", "virtio-serial-pci"]);
         for Adapter { name, mac, net, .. } in self.adapters() {
@@ -335,7 +305,7 @@ impl Setup {
             add(&["-device", &format!("virtio-net-pci,mac={},romfile=", self.adapter.mac)]);
         }
         for adapter in &self.more {
-            add(&["-device", &function(adapter, "pcie.0")]);
+            add(&["-device", &Self::function(adapter, "pcie.0")]);
         }
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
@@ -344,6 +314,47 @@ impl Setup {
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
         arguments
+    }
+
+    /// Adds the first adapter, or the place where it is plugged in later.
+    fn add_function(&self, add: &mut impl FnMut(&[&str])) {
+        if self.plugged {
+            // The room that the firmware is to leave free for the adapter's BARs.
+            add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=512M"]);
+        } else if self.disk.is_some() {
+            self.add_switch(add);
+        } else {
+            add(&["-device", &Self::function(&self.adapter, "pcie.0")]);
+        }
+    }
+
+    /// Adds a switch with the adapter and the disk, which so reach each other by themselves.
+    fn add_switch(&self, add: &mut impl FnMut(&[&str])) {
+        add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
+        add(&["-device", "x3130-upstream,id=switch,bus=root"]);
+        for (port, chassis) in [("left", "2"), ("right", "3")] {
+            let device = format!("xio3130-downstream,id={port},bus=switch,chassis={chassis}");
+            add(&["-device", &device]);
+        }
+        add(&["-device", &Self::function(&self.adapter, "left")]);
+        let file = self.disk_file().display().to_string();
+        let mut drive = "if=none,id=disk,format=raw,file.".to_owned();
+        if let Some(sector) = self.bad_sector {
+            drive += "driver=blkdebug,file.image.";
+            for (nth, event) in ["read_aio", "write_aio"].iter().enumerate() {
+                let rule = format!("file.inject-error.{nth}");
+                drive = format!("{rule}.event={event},{rule}.sector={sector},{drive}");
+            }
+        }
+        add(&["-drive", &format!("{drive}filename={file}")]);
+        add(&["-device", "nvme,drive=disk,serial=vrnic,bus=right"]);
+    }
+
+    /// QEMU's argument for an adapter on a bus.
+    fn function(adapter: &Adapter, bus: &str) -> String {
+        let socket = adapter.socket.display();
+        let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
+        format!(r#"{{"driver":"vfio-user-pci","bus":"{bus}","socket":{socket}}}"#)
     }
 
     fn file(&self, what: &str) -> PathBuf {

@@ -175,12 +175,15 @@ fn script(pair: &Pair, guest: &Guest, command: &str) -> String {
 pub fn collect(pair: &Pair, into: &Path) -> Result<()> {
     let told = || format!("cannot write to {}", into.display());
     fs::create_dir_all(into).with_context(told)?;
-    for guest in pair.guests() {
+    // The logs first: they are here, and a guest may be gone.
+    fs::write(into.join("report.txt"), pair.report()).with_context(told)?;
+    let copied = pair.guests().map(|guest| {
         let folder = into.join(&guest.setup().name);
         fs::create_dir_all(&folder).with_context(told)?;
-        unpack(guest, &folder)?;
-    }
-    fs::write(into.join("report.txt"), pair.report()).with_context(told)
+        unpack(guest, &folder)
+    });
+    // The files of all guests, also if one of them is gone.
+    copied.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// Unpacks an archive of the guest's files.

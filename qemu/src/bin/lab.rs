@@ -136,14 +136,20 @@ fn lab(args: Args) -> Result<i32> {
         peer: args.peer,
         limit: Duration::from_secs(args.timeout),
     };
-    let timing = args.timing.then(|| Timing::start(&pair)).transpose()?;
-    let code = run(&pair, &job)?;
+    let ran = timed(&pair, &job, args.timing);
+    // A failure needs the files and the logs most of all, and is told rather than one of copying.
+    let kept = args.output.map_or(Ok(()), |output| collect(&pair, &output));
+    let code = ran?;
+    kept.map(|()| code)
+}
+
+/// Runs the commands. Returns the status.
+fn timed(pair: &Pair, job: &Job, timing: bool) -> Result<i32> {
+    let timing = timing.then(|| Timing::start(pair)).transpose()?;
+    let code = run(pair, job)?;
     step(format!("the command ended with {code}"));
     if let Some(timing) = timing {
-        step(timing.end(&pair)?);
-    }
-    if let Some(output) = &args.output {
-        collect(&pair, output)?;
+        step(timing.end(pair)?);
     }
     Ok(code)
 }

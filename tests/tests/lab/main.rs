@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     script::main(vec![
         Trial::test("perftest_with_its_server_in_the_peer", || Ok(perftest()?)),
         Trial::test("the_status_of_a_command_that_fails", || Ok(failure()?)),
+        Trial::test("a_guest_that_is_gone_leaves_its_logs", || Ok(gone()?)),
         Trial::test("times_are_refused_without_kvm", || Ok(timing()?)),
         Trial::test("packages_have_names_of_packages", || Ok(names()?)),
         Trial::test("the_action_runs_perftest", || Ok(action::perftest()?)),
@@ -67,6 +68,23 @@ fn failure() -> Result<()> {
     let told = said(&ran);
     ensure!(ran.status.code() == Some(42), "not the command's status: {told}");
     ensure!(told.contains("ping data: rdma-ping-2"), "rping exchanged nothing: {told}");
+    Ok(())
+}
+
+/// When guest a ends under its command, the logs and the files of guest b come all the same.
+fn gone() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let kept = folder.path().join("kept");
+    let options = ["--memory", "512M", "--output", &kept.to_string_lossy()];
+    let peer = ["--peer", "echo kept >$VRNIC_OUTPUT/file"];
+    // The guest does not start again after that, but ends.
+    let command = ["--", "echo b >/proc/sysrq-trigger; sleep 600"];
+    let ran = lab(&[&options[..], &peer, &command].concat())?;
+    let told = said(&ran);
+    ensure!(ran.status.code() == Some(125), "{told}");
+    let report = fs::read_to_string(kept.join("report.txt"))?;
+    ensure!(report.contains("--- guest b"), "no logs: {report}");
+    ensure!(fs::read(kept.join("b/file"))? == b"kept\n", "no file: {told}");
     Ok(())
 }
 
