@@ -195,3 +195,39 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     refuses("setup", &["--apps", "--force"], "takes one option")?;
     Ok(())
 }
+
+#[test]
+fn packages_of_a_later_commit_are_an_upgrade() -> Result<()> {
+    let text = "SOURCE_DATE_EPOCH=1000000000 package_version; SOURCE_DATE_EPOCH=1000000001 package_version";
+    let said = functions(&["package"], text, Path::new(NO_CACHE))?;
+    let versions: Vec<_> = said.lines().collect();
+    let [first, second] = versions[..] else { panic!("not two versions: {said}") };
+    ensure!(first.contains("+git20010909014640."), "{first}");
+    let newer = Command::new("dpkg").args(["--compare-versions", first, "lt", second]).status();
+    match newer {
+        Ok(status) => ensure!(status.success(), "{second} is not later than {first}"),
+        Err(_) => eprintln!("skipped: there is no dpkg"),
+    }
+    Ok(())
+}
+
+#[test]
+fn the_size_of_a_package_is_that_of_its_files() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let text = "mkdir -p \"$VRNIC_CACHE\"/root/{DEBIAN,usr} && cd \"$VRNIC_CACHE/root\"\n\
+                echo >DEBIAN/control; head -c 1025 /dev/zero >usr/file; ln -s file usr/link\n\
+                installed_size \"$PWD\"";
+    // A folder, a file of two KiB, and a link.
+    ensure!(functions(&["package"], text, folder.path())? == "4\n");
+    Ok(())
+}
+
+#[test]
+fn a_module_for_another_kernel_says_so_when_it_is_installed() -> Result<()> {
+    let text = "depmod() { :; }; set -- configure; eval \"$(modules_postinst 7.3.0-other)\"";
+    let said = functions(&["package"], text, Path::new(NO_CACHE))?;
+    ensure!(said.contains("Start this machine with the kernel 7.3.0-other"), "{said}");
+    let text = text.replace("7.3.0-other", "$(uname -r)");
+    ensure!(functions(&["package"], &text, Path::new(NO_CACHE))?.is_empty());
+    Ok(())
+}

@@ -1,0 +1,30 @@
+# What scripts/package computes for packages.
+# shellcheck shell=bash
+
+# package_version: the version in Cargo.toml with the time and the hash of the commit, so that the packages of a later
+# commit are an upgrade. Needs SOURCE_DATE_EPOCH.
+package_version() {
+	local version hash
+	version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$VRNIC_TOP/Cargo.toml")
+	# As long in every clone, however many objects that has.
+	hash=$(git -C "$VRNIC_TOP" rev-parse --short=10 HEAD)
+	printf '%s+git%s.%s\n' "${version%%$'\n'*}" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)" "${hash:0:10}"
+}
+
+# installed_size ROOT: the size in KiB of what the package installs, as Debian's policy counts it: each file rounded up,
+# 1 for anything else. Unlike that of du it does not depend on the file system.
+installed_size() {
+	find "$1" -mindepth 1 -path "$1/DEBIAN" -prune -o -printf '%y %s\n' |
+		awk '{ sum += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print sum + 0 }'
+}
+
+# modules_postinst RELEASE: the commands of dpkg for a package with modules for this kernel.
+modules_postinst() {
+	cat <<-EOF
+		depmod $1
+		if [ "\$1" = configure ] && [ "\$(uname -r)" != $1 ]; then
+		    echo "vrnic.ko is for the kernel $1, and \$(uname -r) is running." >&2
+		    echo "Start this machine with the kernel $1 to use the adapter." >&2
+		fi
+	EOF
+}
