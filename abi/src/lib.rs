@@ -28,6 +28,7 @@
 //! one that the reader waits for, whatever an earlier round left in its place.
 //!
 //! The crate contains no logic except constant arithmetic on these formats.
+#![forbid(unsafe_code)]
 #![no_std]
 
 #[macro_use]

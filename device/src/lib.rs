@@ -25,6 +25,8 @@
 //! | [`socket`], [`access`] | listening socket files, and their permissions |
 //! | [`sys`] | scheduling of threads, memory of the process |
 //! | [`worker`] | the threads that run the adapters |
+//!
+//! `unsafe` is confined to [`eventfd`], [`memory`], [`net::interface`] and [`sys`].
 
 pub mod access;
 pub mod adapter;

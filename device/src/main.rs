@@ -1,4 +1,5 @@
 //! The vrnicd program.
+#![forbid(unsafe_code)]
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

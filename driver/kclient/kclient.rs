@@ -25,6 +25,8 @@
 //! until its completion has been taken, and a CQ the requests that were posted to its queue pairs,
 //! until no completion can come. What a device could still reach because something could not be
 //! destroyed is never freed.
+//!
+//! `unsafe` is in all modules but [`bindings`], [`remote`], [`server`] and [`work`].
 
 /// The start of this crate's messages.
 const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";

@@ -14,5 +14,7 @@
 //! that ask for inline data. `VRNIC_COMP_VECTOR=any` lets the driver choose the completion vector,
 //! and with it the processor, of completion queues whose program names vector 0; programs may ask
 //! for that themselves (`vrnicdv_create_cq`).
+//!
+//! `unsafe` is confined to `ffi`.
 
 mod ffi;

@@ -25,6 +25,8 @@
 //! | [`qmp`] | commands for a running QEMU |
 //! | [`help`] | the help of programs that scripts start, which tests compare with the scripts' |
 //! | [`progress`] | progress lines as the scripts write them |
+//!
+//! `unsafe` is confined to [`process`].
 
 pub mod accel;
 pub mod adapter;

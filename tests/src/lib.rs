@@ -56,7 +56,8 @@
 //! | `lab` | that `scripts/lab` runs a command in guests, and returns its status and files |
 //! | `system` | the packages in whole Debian systems |
 //! | `apps` | other people's programs |
-//! | `tree` | the source tree: lines, tables of modules, cycles; it needs no guest |
+//! | `tree` | the source tree: lines, tables of modules, cycles, `unsafe`; it needs no guest |
+#![forbid(unsafe_code)]
 
 pub mod burst;
 pub mod census;

@@ -12,6 +12,7 @@
 //! | [`json`] | the results as JSON |
 //! | [`markdown`] | the report |
 //! | [`chart`] | SVG charts |
+#![forbid(unsafe_code)]
 
 mod chart;
 mod goals;

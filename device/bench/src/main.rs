@@ -17,6 +17,7 @@
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
+#![forbid(unsafe_code)]
 
 mod direct;
 mod events;

@@ -1,6 +1,7 @@
 //! Models of races: code of the adapter and the daemon, unchanged, whose atomics and locks are
 //! loom's, which runs it in every order of its steps (docs/testing.md). Without `--cfg loom` there
 //! is nothing here.
+#![forbid(unsafe_code)]
 #![cfg(loom)]
 
 /// Runs `body` in all orders with at most so many preemptions, unless `LOOM_MAX_PREEMPTIONS` says

@@ -26,6 +26,7 @@
 //!
 //! An access to memory or registers that fails panics: a test has nothing to do with such an error
 //! but to show it. Commands return what the adapter says.
+#![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod admin_queue;

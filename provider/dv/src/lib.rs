@@ -9,6 +9,8 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`transfer`] | direct transfers: address ranges and marks |
+//!
+//! `unsafe` is confined to `crate` and [`transfer`].
 
 pub mod transfer;
 

@@ -5,9 +5,9 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`heap`] | allocations that may fail (unsafe code) |
-//! | [`mapping`] | memory shared with the adapter (unsafe code) |
-//! | [`lock`] | a spin lock (unsafe code) |
+//! | [`heap`] | allocations that may fail |
+//! | [`mapping`] | memory shared with the adapter |
+//! | [`lock`] | a spin lock |
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
 //! | [`layout`] | the rings that each kind of queue needs |
@@ -22,6 +22,8 @@
 //! | [`qp`] | the queue pair: both queues, their credits and doorbell |
 //!
 //! Locks: each queue has its own. A completion queue's lock is taken with no other held.
+//!
+//! `unsafe` is confined to [`heap`], [`lock`] and [`mapping`].
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("rings are little-endian and not byte-swapped here");

@@ -1,4 +1,5 @@
 //! The agent inside a guest: runs what the harness asks for and tells what came of it.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,5 @@
 //! Runs a command in guests that have adapters, for programs that are not ours.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
 //! Boots guests and runs perftest in them, or gives a shell in one.
+#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::fs;

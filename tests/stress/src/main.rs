@@ -17,8 +17,10 @@
 //! | [`renumber`] | queue pairs whose numbers are used again |
 //! | [`unknown`] | operations that the peer does not know |
 //! | [`loopback`] | a queue pair that is connected to itself |
-//! | [`child`] | child processes; has `unsafe` |
-//! | [`heap`] | a heap that runs out of memory; has `unsafe` |
+//! | [`child`] | child processes |
+//! | [`heap`] | a heap that runs out of memory |
+//!
+//! `unsafe` is confined to [`child`] and [`heap`].
 
 mod answer;
 mod child;

@@ -91,6 +91,7 @@ mod tests {
         let module = |(of, uses): &(&str, &[&str])| Module {
             name: name(of),
             uses: uses.iter().map(|used| name(used)).collect(),
+            has_unsafe: false,
         };
         Tree { modules: modules.iter().map(module).collect() }
     }

@@ -1,5 +1,6 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
-//! comments, the files that documents name, the tables of modules, and cycles between modules.
+//! comments, the files that documents name, the tables of modules, cycles between modules, and the
+//! modules with `unsafe`.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -9,6 +10,7 @@
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |
+//! | [`unsafety`] | modules with `unsafe`, compared with those that the root names |
 
 mod cycles;
 mod files;
@@ -16,6 +18,7 @@ mod lines;
 mod modules;
 mod paths;
 mod tables;
+mod unsafety;
 
 use std::path::PathBuf;
 
@@ -60,4 +63,11 @@ fn modules_form_no_cycle() {
         cycles.iter().map(|cycle| format!("{}: {cycle}", root.display())).collect::<Vec<_>>()
     };
     none_of(&roots.iter().flat_map(cycles).collect::<Vec<_>>(), "modules that use each other");
+}
+
+#[test]
+fn roots_name_their_modules_with_unsafe() {
+    let roots = modules::roots().into_iter().filter(|root| modules::is_product(root));
+    let wrong: Vec<_> = roots.flat_map(|root| unsafety::check(&root)).collect();
+    none_of(&wrong, "modules with `unsafe`");
 }

@@ -14,6 +14,8 @@ pub(crate) struct Module {
     pub(crate) name: Name,
     /// Modules of the same crate that it uses by paths that begin with `crate`, `super` or `self`.
     pub(crate) uses: Vec<Name>,
+    /// True if its own file has `unsafe` in code.
+    pub(crate) has_unsafe: bool,
 }
 
 /// A crate's modules.
@@ -46,8 +48,15 @@ pub(crate) fn roots() -> Vec<PathBuf> {
     files.iter().filter(|file| named_root(file) || !declared.contains(*file)).cloned().collect()
 }
 
-/// Returns true if cargo takes a file for a root by its name. Such a file can be another crate's
-/// module besides.
+/// Returns true for the root of a library, a program or a kernel module, and false for that of
+/// tests, of a build script and the like.
+pub(crate) fn is_product(root: &Path) -> bool {
+    let source = root.iter().any(|part| part == "src");
+    source || root.starts_with("driver")
+}
+
+/// Returns true if cargo takes a file for a root by its name. Such a file can also be a module of
+/// another crate.
 fn named_root(file: &Path) -> bool {
     let named = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
     named || file.file_name().is_some_and(|name| name == "main.rs")
@@ -67,11 +76,12 @@ impl Tree {
         let mut found = Vec::new();
         collect(root, root.parent().expect("a folder"), Vec::new(), &mut found);
         let names: Vec<_> = found.iter().map(|(name, _)| name.clone()).collect();
-        let modules = found.into_iter().map(|(name, paths)| {
+        let modules = found.into_iter().map(|(name, code)| {
+            let paths = paths(&code);
             let mut uses: Vec<_> = paths.iter().map(|path| resolve(&name, path, &names)).collect();
             uses.sort();
             uses.dedup();
-            Module { name, uses }
+            Module { name, uses, has_unsafe: has_unsafe(&code) }
         });
         Self { modules: modules.collect() }
     }
@@ -88,18 +98,19 @@ impl Tree {
     }
 }
 
-/// Reads a module and those below it. `folder` is where the files of its children are.
-fn collect(file: &Path, folder: &Path, name: Name, found: &mut Vec<(Name, Vec<Vec<String>>)>) {
+/// Reads the code of a module and of those below it. `folder` is where the files of its children
+/// are.
+fn collect(file: &Path, folder: &Path, name: Name, found: &mut Vec<(Name, String)>) {
     let code = code(&files::text(file));
     for child in declared(&code).into_iter().filter(|child| !child.test && !child.inline) {
         let (at, below) = place(&child, file, folder);
         let name = [name.as_slice(), &[child.name]].concat();
         collect(&at, &below, name, found);
     }
-    found.push((name, paths(&code)));
+    found.push((name, code));
 }
 
-/// Returns the file of a module that `file` declares, and the folder with the files of the module's
+/// Returns the file of a module that `file` declares, and the folder with the files of its
 /// children. `folder` is the one with the files of `file`'s children.
 fn place(child: &Declared, file: &Path, folder: &Path) -> (PathBuf, PathBuf) {
     if let Some(path) = &child.path {
@@ -232,6 +243,15 @@ fn group(
     }
 }
 
+/// Returns true if code has the keyword `unsafe`.
+fn has_unsafe(code: &str) -> bool {
+    code.match_indices("unsafe").any(|(at, word)| {
+        let before = code[..at].chars().next_back().unwrap_or(' ');
+        let behind = code[at + word.len()..].chars().next().unwrap_or(' ');
+        before.is_whitespace() | "([=>,{".contains(before) && behind.is_whitespace()
+    })
+}
+
 fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
@@ -281,4 +301,12 @@ fn declarations_are_found() {
     let names: Vec<_> = declared.iter().map(|child| (child.name.as_str(), child.test)).collect();
     assert_eq!(names, [("a", false), ("tests", true), ("b", false), ("c", false)]);
     assert_eq!(declared[2].path.as_deref(), Some("../x.rs"));
+}
+
+#[test]
+fn unsafe_code_is_found() {
+    assert!(has_unsafe(&code("fn a() {\n    let b = unsafe { c() };\n}\n")));
+    assert!(has_unsafe(&code("d(unsafe { c() });\nunsafe impl Send for E {}\n")));
+    let without = "#![forbid(unsafe_code)]\n/// This is unsafe code.\nfn f() {} // unsafe {}\n";
+    assert!(!has_unsafe(&code(without)));
 }

@@ -32,6 +32,8 @@
 //! | [`transfer`] | address ranges and marks of the vrnic adapter |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 //! | [`answer`] | commands whose answer cannot be written |
+//!
+//! `unsafe` is in all modules but [`model`] and [`prng`].
 
 // Fields and constants have the names of verbs.h.
 #![allow(missing_docs)]

@@ -10,6 +10,7 @@
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
 //! | [`top`] | what the adapters do, refreshed |
+#![forbid(unsafe_code)]
 
 mod change;
 mod client;
