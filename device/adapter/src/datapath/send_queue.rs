@@ -1,5 +1,6 @@
-//! The send queue of a QP of any type: its state, its next index, its flush.
+//! The send queue of a QP of any type: its state, its next entry, its flush.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,6 +34,31 @@ pub enum Turn {
     Failed,
     /// The QP has failed; its queues must be flushed. There is more work at this time.
     FailedUntil(u64),
+}
+
+/// An entry in progress: the work request, and the position of its bytes in the batch.
+pub(crate) struct Entry {
+    pub(crate) send: SendWqe,
+    pub(crate) place: Range<usize>,
+    /// Number of bytes that have been moved.
+    pub(crate) done: u64,
+}
+
+impl Entry {
+    /// A value for [`take`] to fill.
+    pub(crate) const EMPTY: Self = Self { send: SendWqe::EMPTY, place: 0..0, done: 0 };
+}
+
+/// The result of taking the next entry of a send queue.
+pub(crate) enum Taken {
+    /// There is one.
+    Entry,
+    /// None is posted.
+    Empty,
+    /// There is one that cannot be parsed.
+    Malformed(Malformed),
+    /// The queue is faulty, and the QP has failed.
+    Failed,
 }
 
 /// Returns the reason for which a QP does not execute its next entry now, or `None` if it does.
@@ -74,11 +100,73 @@ pub(crate) fn drained<H: Host>(core: &Core<H>, qp: &Qp<H>, requester: &mut Reque
     Turn::Idle
 }
 
-/// Records that an entry has been taken.
+/// Sets `entry` to the one in progress, or to the next posted one after checking it. If the queue
+/// is faulty, the reason is logged and the QP fails.
+#[inline(always)]
+pub(crate) fn take<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    entry: &mut Entry,
+) -> Taken {
+    if let Some(send) = requester.current.take() {
+        let place = batch.put(&requester.raw);
+        *entry = Entry { send, place, done: requester.done };
+    } else {
+        match take_posted(here, qp, requester, batch, entry) {
+            Ok(Taken::Entry) => {}
+            Ok(taken) => return taken,
+            Err(why) => {
+                fail(here.core, qp, why);
+                return Taken::Failed;
+            }
+        }
+        here.step(entry.send.opcode.info().begun);
+        requester.begin();
+    }
+    here.slice.charge(cost::REQUEST + cost::SEGMENT * entry.send.segments.count());
+    Taken::Entry
+}
+
+/// Sets `entry` to the next posted one after checking it, without counting it.
+///
+/// # Errors
+/// Returns a description of the error in the queue.
+#[inline(always)]
+fn take_posted<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    entry: &mut Entry,
+) -> Result<Taken, &'static str> {
+    let index = requester.ci;
+    let Some(place) = batch.take(here, qp, index)? else { return Ok(Taken::Empty) };
+    move_to(qp, requester, index.wrapping_add(1));
+    Ok(match entry.send.parse_into(qp.kind, batch.entry(&place), index) {
+        Ok(()) => {
+            (entry.place, entry.done) = (place, 0);
+            Taken::Entry
+        }
+        Err(malformed) => Taken::Malformed(malformed),
+    })
+}
+
+/// Makes the entry at this index the next one.
 #[inline]
-pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
-    requester.ci = requester.ci.wrapping_add(1);
-    qp.next_send.store(requester.ci, Ordering::Relaxed);
+pub(crate) fn move_to<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>, index: u32) {
+    requester.ci = index;
+    qp.next_send.store(index, Ordering::Relaxed);
+}
+
+/// Handles a faulty send queue.
+#[cold]
+fn fail<H: Host>(core: &Core<H>, qp: &Qp<H>, why: &str) {
+    core.warn(
+        |name| tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}"),
+    );
+    qp.failed(core, Kind::QpFatal);
 }
 
 /// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush
@@ -94,7 +182,7 @@ pub fn flush<H: Host>(
     let here = TurnContext::new(core, qp, slice);
     batch.clear();
     (requester.not_before, requester.ledger.resume_at) = (None, None);
-    let mut flushed = 0;
+    let (mut entry, mut flushed) = (Entry::EMPTY, 0);
     while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
         let (id, opcode) = if let Some(entry) = requester.ledger.pop() {
             let Completion { wr_id, wqe_index: index, opcode, .. } = entry.completion;
@@ -106,12 +194,10 @@ pub fn flush<H: Host>(
         } else if let Some(send) = requester.current.take() {
             (send.id(), send.completed())
         } else {
-            let index = requester.ci;
-            let Ok(Some(place)) = batch.take(&here, qp, index) else { break };
-            advance(qp, requester);
-            match SendWqe::parse(qp.kind, batch.entry(&place), index) {
-                Ok(send) => (send.id(), send.completed()),
-                Err(Malformed { wr_id, opcode, .. }) => (WqeId { wr_id, index }, opcode),
+            match take_posted(&here, qp, requester, batch, &mut entry) {
+                Ok(Taken::Entry) => (entry.send.id(), entry.send.completed()),
+                Ok(Taken::Malformed(Malformed { id, opcode, .. })) => (id, opcode),
+                _ => break,
             }
         };
         if opcode == cq::Opcode::Transfer {

@@ -112,8 +112,8 @@ pub struct SendWqe {
 /// The reason for which an entry was refused, with the fields of its completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Malformed {
-    /// The work request ID, from the WQE.
-    pub wr_id: u64,
+    /// The identifiers of the work request.
+    pub id: WqeId,
     /// The opcode of the completion.
     pub opcode: cq::Opcode,
     /// Status of the completion.
@@ -162,7 +162,7 @@ impl SendWqe {
     pub fn parse_into(&mut self, kind: Type, bytes: &[u8], index: u32) -> Result<(), Malformed> {
         let Ok((header, _)) = SqWqe::ref_from_prefix(bytes) else {
             return Err(Malformed {
-                wr_id: 0,
+                id: WqeId { wr_id: 0, index },
                 opcode: cq::Opcode::Send,
                 status: cq::Status::GeneralErr,
             });
@@ -170,7 +170,7 @@ impl SendWqe {
         let wr_id = header.wr_id.get();
         let opcode = Opcode::from_raw(header.opcode);
         let refuse = |status| Malformed {
-            wr_id,
+            id: WqeId { wr_id, index },
             opcode: opcode.map_or(cq::Opcode::Send, |opcode| opcode.info().completion),
             status,
         };

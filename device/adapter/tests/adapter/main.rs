@@ -107,6 +107,7 @@ mod transfer;
 mod transitions;
 mod transports;
 mod unreliable;
+mod warnings;
 mod windows;
 mod world;
 mod xrc;

@@ -6,9 +6,9 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, Opcode};
 
 use super::paired;
-use super::work::{Entry, Step, Work};
+use super::work::{Step, Work};
 use crate::datapath::refusal::Refusal;
-use crate::datapath::send_queue::Turn;
+use crate::datapath::send_queue::{Entry, Turn};
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::{packet_counters, stream};
 use crate::host::Host;

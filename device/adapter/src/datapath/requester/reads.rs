@@ -8,8 +8,8 @@
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::{Class, Flags, Opcode};
 
-use super::work::{Before, Entry, Step, Work};
-use crate::datapath::send_queue::Turn;
+use super::work::{Before, Step, Work};
+use crate::datapath::send_queue::{Entry, Turn};
 use crate::host::Host;
 use crate::objects::completion::WrError;
 use crate::objects::qp::ledger::OpenRead;

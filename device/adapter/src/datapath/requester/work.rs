@@ -1,21 +1,18 @@
 //! A turn of a connected QP: takes entries off its send queue and executes them.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 
 use super::paired;
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, rnr};
-use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
+use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, move_to, not_now, take};
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::peers::Network;
@@ -26,8 +23,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, WrError};
 use crate::objects::qp::{Ended, KeyWait, Keys, Pairing, Qp, Readers, Requester, Responder};
-use crate::requests::wqe::{Malformed, SendWqe, WqeId};
-use crate::slice::cost;
+use crate::requests::wqe::Malformed;
 use crate::stats::Counter;
 use crate::watch::Watcher;
 
@@ -56,14 +52,6 @@ pub(super) enum Step {
     Held,
 }
 
-/// An entry in progress: the work request, and the position of its bytes in the batch.
-pub(super) struct Entry {
-    pub(super) send: SendWqe,
-    pub(super) place: Range<usize>,
-    /// Number of bytes that have been moved.
-    pub(super) done: u64,
-}
-
 /// A QP in its turn.
 pub(super) struct Work<'a, H: Host> {
     pub(super) here: TurnContext<'a, H>,
@@ -85,14 +73,6 @@ pub(super) enum Before {
     Reads,
 }
 
-enum Taken {
-    Entry,
-    Empty,
-    /// It cannot be parsed. The error is reported when everything before it has ended.
-    Malformed,
-    Failed,
-}
-
 impl<H: Host> Work<'_, H> {
     /// Executes entries until the queue is empty or the turn is over. With `wait`, only continues
     /// outstanding READs.
@@ -103,15 +83,14 @@ impl<H: Host> Work<'_, H> {
     /// Takes entries and executes them.
     #[inline]
     pub(super) fn entries(&mut self) -> Turn {
-        let mut entry = Entry { send: SendWqe::EMPTY, place: 0..0, done: 0 };
+        let mut entry = Entry::EMPTY;
         for _ in 0..BATCH {
-            match self.take(&mut entry) {
+            match take(&self.here, self.qp, self.requester, self.batch, &mut entry) {
                 Taken::Entry => {}
                 Taken::Empty => return Turn::Idle,
-                Taken::Malformed => return Turn::More,
+                Taken::Malformed(malformed) => return self.malformed(&malformed),
                 Taken::Failed => return Turn::Failed,
             }
-            self.here.slice.charge(cost::REQUEST + cost::SEGMENT * entry.send.segments.count());
             let step = if self.requester.ledger.is_empty() {
                 self.execute(&entry, Before::Nothing)
             } else {
@@ -130,61 +109,22 @@ impl<H: Host> Work<'_, H> {
         Turn::More
     }
 
-    /// Sets `entry` to the one in progress, or to the next posted one after checking it.
-    #[inline(always)]
-    fn take(&mut self, entry: &mut Entry) -> Taken {
-        let requester = &mut *self.requester;
-        if let Some(send) = requester.current.take() {
-            let place = self.batch.put(&requester.raw);
-            *entry = Entry { send, place, done: requester.done };
-            return Taken::Entry;
+    /// Reports an entry that cannot be parsed. While READs before it are outstanding, it is put back
+    /// instead, and copied again in a later turn.
+    #[cold]
+    fn malformed(&mut self, malformed: &Malformed) -> Turn {
+        let Malformed { id, opcode, status } = *malformed;
+        if !self.requester.ledger.is_empty() {
+            move_to(self.qp, self.requester, id.index);
+            self.batch.clear();
+            return Turn::More;
         }
-        let index = requester.ci;
-        let place = match self.batch.take(&self.here, self.qp, index) {
-            Ok(Some(place)) => place,
-            Ok(None) => return Taken::Empty,
-            Err(why) => return self.broken_queue(why),
-        };
-        advance(self.qp, requester);
-        match entry.send.parse_into(self.qp.kind, self.batch.entry(&place), index) {
-            Ok(()) => {
-                (entry.place, entry.done) = (place, 0);
-                self.here.step(entry.send.opcode.info().begun);
-                requester.retries = requester.config.retry_cnt;
-                requester.rnr_retries = requester.config.rnr_retry;
-                requester.rnr_until = None;
-                requester.rnr_pause = 0;
-                requester.keys = None;
-                Taken::Entry
-            }
-            Err(_) if !requester.ledger.is_empty() => {
-                // It is taken and copied again in a later turn.
-                requester.ci = index;
-                self.qp.next_send.store(index, Ordering::Relaxed);
-                self.batch.clear();
-                Taken::Malformed
-            }
-            Err(malformed) => self.malformed(&malformed, index),
-        }
-    }
-
-    fn broken_queue(&self, why: &str) -> Taken {
-        let (core, qp) = (self.here.core, self.qp);
-        core.warn(|name| {
-            tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}")
-        });
-        qp.failed(core, Kind::QpFatal);
-        Taken::Failed
-    }
-
-    fn malformed(&self, malformed: &Malformed, index: u32) -> Taken {
-        let Malformed { wr_id, opcode, status } = *malformed;
-        let completion = Completion::of_send(self.qp.qpn, WqeId { wr_id, index }, opcode, status);
+        let completion = Completion::of_send(self.qp.qpn, id, opcode, status);
         self.qp.fail_send();
         // The CQ has already raised its own event for the overflow, and the send queue fails
         // anyway.
         let _overflow = self.here.complete(&self.qp.send_cq, &completion);
-        Taken::Failed
+        Turn::Failed
     }
 
     /// Keeps an entry for the next turn.

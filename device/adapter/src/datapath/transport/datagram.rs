@@ -4,7 +4,6 @@
 //! and a datagram that cannot be delivered is dropped without an error and counted at the sender
 //! (IBTA volume 1, 9.8). Only the sender's own faults are errors.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use vrnic_roce::wire;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::responder::outcome;
-use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
+use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced, place, received};
@@ -33,7 +32,7 @@ use crate::network_header::{self, NetworkHeader};
 use crate::objects::completion::{Completion, Origin, WrError};
 use crate::objects::multicast::{is_group, is_group_mac};
 use crate::objects::qp::{Peer, Progress, Qp, Requester};
-use crate::requests::wqe::{SendWqe, WqeId};
+use crate::requests::wqe::{Malformed, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -91,15 +90,18 @@ pub(crate) fn run<H: Host>(
     requester: &mut Requester<H>,
     batch: &mut Batch,
 ) -> Turn {
-    let mut route = None;
+    let (mut route, mut entry) = (None, Entry::EMPTY);
     for _ in 0..BATCH {
-        let (send, place) = match take(here, qp, requester, batch) {
-            Ok(entry) => entry,
-            Err(turn) => return turn,
-        };
-        let raw = batch.entry(&place);
-        here.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
-        let done = execute((network, here), (qp, requester), (&send, raw), &mut route);
+        match take(here, qp, requester, batch, &mut entry) {
+            Taken::Entry => {}
+            Taken::Empty => return Turn::Idle,
+            Taken::Malformed(Malformed { id, opcode, status }) => {
+                return fail(here, qp, &Completion::of_send(qp.qpn, id, opcode, status));
+            }
+            Taken::Failed => return Turn::Failed,
+        }
+        let raw = batch.entry(&entry.place);
+        let done = execute((network, here), (qp, requester), (&entry.send, raw), &mut route);
         if let Some(turn) = done.or_else(|| not_now(here.core, qp, requester)) {
             return turn;
         }
@@ -108,37 +110,6 @@ pub(crate) fn run<H: Host>(
         }
     }
     Turn::More
-}
-
-/// Returns the entry in progress, or the next posted one after checking it, and its place in the
-/// batch.
-fn take<H: Host>(
-    here: &TurnContext<'_, H>,
-    qp: &Arc<Qp<H>>,
-    requester: &mut Requester<H>,
-    batch: &mut Batch,
-) -> Result<(SendWqe, Range<usize>), Turn> {
-    if let Some(send) = requester.current.take() {
-        return Ok((send, batch.put(&requester.raw)));
-    }
-    let index = requester.ci;
-    let taken = batch.take(here, qp, index).map_err(|why| {
-        here.core.warn(|name| {
-            tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}")
-        });
-        qp.failed(here.core, Kind::QpFatal);
-        Turn::Failed
-    })?;
-    let place = taken.ok_or(Turn::Idle)?;
-    advance(qp, requester);
-    requester.progress = None;
-    let send = SendWqe::parse(qp.kind, batch.entry(&place), index).map_err(|malformed| {
-        let at = WqeId { wr_id: malformed.wr_id, index };
-        let status = malformed.status;
-        fail(here, qp, &Completion::of_send(qp.qpn, at, malformed.opcode, status))
-    })?;
-    here.step(Counter::TxSendReq);
-    Ok((send, place))
 }
 
 /// Executes an entry and writes its completion. Returns `None` if the next entry can be executed.

@@ -71,6 +71,17 @@ impl<H: Host> Requester<H> {
         u64::from(self.life) << 32 | u64::from(index)
     }
 
+    /// Prepares for an entry that has just been taken.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.retries = self.config.retry_cnt;
+        self.rnr_retries = self.config.rnr_retry;
+        self.rnr_until = None;
+        self.rnr_pause = 0;
+        self.keys = None;
+        self.progress = None;
+    }
+
     /// Stores the work request in progress, whose WQE is `raw`, for the next turn. `done` bytes of
     /// its message have been moved.
     pub fn keep(&mut self, send: &SendWqe, raw: &[u8], done: u64) {

@@ -8,7 +8,7 @@ use vrnic_abi::cq::Opcode;
 use super::SendRing;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
-use crate::requests::wqe::SendWqe;
+use crate::requests::wqe::{Malformed, SendWqe};
 
 /// Maximum number of outstanding work requests. The others stay in the guest's ring.
 pub const OUTSTANDING: u32 = 128;
@@ -37,6 +37,15 @@ pub struct Posted {
     pub command: Option<CarriedKey>,
     /// The end of the work request, if it has ended.
     pub end: Option<End>,
+}
+
+impl Posted {
+    /// Returns an entry that cannot be parsed. It fails when all before it have ended.
+    #[must_use]
+    pub fn malformed(&Malformed { id, opcode, status }: &Malformed) -> Self {
+        let send = SendWqe { wr_id: id.wr_id, index: id.index, ..SendWqe::EMPTY };
+        Self { send, opcode, command: None, end: Some(End::Failed(status.into())) }
+    }
 }
 
 /// A key in the message of a command.

@@ -1,16 +1,13 @@
 //! Takes work requests out of the send queue, and passes them to the engine.
 
-use std::ops::Range;
-
 use vrnic_abi::cq::Status;
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::Opcode;
 
 use super::message::request;
 use super::turn::{Next, Sending};
 use crate::datapath::memory_wr::{self, Settled};
-use crate::datapath::send_queue::{BATCH, Turn, advance};
+use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, take};
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -18,7 +15,6 @@ use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
 use crate::requests::wqe::SendWqe;
-use crate::slice::cost;
 
 /// The state of a work request that was taken.
 enum Begun {
@@ -33,6 +29,7 @@ enum Begun {
 impl<H: Host> Sending<'_, H> {
     /// Takes as many work requests as the engine has room for. Returns how the turn continues.
     pub(super) fn take(&mut self) -> Next {
+        let mut entry = Entry::EMPTY;
         for _ in 0..BATCH {
             if self.qp.state() != State::Rts && self.requester.current.is_none() {
                 return Next::GoOn { more: false };
@@ -40,16 +37,19 @@ impl<H: Host> Sending<'_, H> {
             if !self.sender.outstanding.has_room() || self.sender.outstanding.has_failed() {
                 return Next::GoOn { more: false };
             }
-            let (send, place) = match self.fetch() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => return Next::GoOn { more: false },
-                Err(turn) => return Next::End(turn),
-            };
-            self.here.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
-            match self.begin(&send, &place) {
+            match take(&self.here, self.qp, self.requester, self.batch, &mut entry) {
+                Taken::Entry => {}
+                Taken::Empty => return Next::GoOn { more: false },
+                Taken::Malformed(malformed) => {
+                    self.sender.outstanding.post(Posted::malformed(&malformed), &[]);
+                    return Next::GoOn { more: false };
+                }
+                Taken::Failed => return Next::End(Turn::Failed),
+            }
+            match self.begin(&entry) {
                 Begun::Posted => {}
                 Begun::Later => return Next::GoOn { more: false },
-                Begun::Readers => return Next::Readers(send.index),
+                Begun::Readers => return Next::Readers(entry.send.index),
             }
             if self.here.slice.is_over() {
                 break;
@@ -58,42 +58,8 @@ impl<H: Host> Sending<'_, H> {
         Next::GoOn { more: true }
     }
 
-    /// Returns the work request that waits for those before it, or the next posted one, and its
-    /// place in the batch. One that cannot be parsed fails when all before it have ended.
-    fn fetch(&mut self) -> Result<Option<(SendWqe, Range<usize>)>, Turn> {
-        if let Some(send) = self.requester.current.take() {
-            return Ok(Some((send, self.batch.put(&self.requester.raw))));
-        }
-        let (index, qp) = (self.requester.ci, self.qp);
-        let place = match self.batch.take(&self.here, qp, index) {
-            Ok(Some(place)) => place,
-            Ok(None) => return Ok(None),
-            Err(why) => {
-                self.here.core.warn(|name| {
-                    tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}")
-                });
-                qp.failed(self.here.core, Kind::QpFatal);
-                return Err(Turn::Failed);
-            }
-        };
-        advance(qp, self.requester);
-        match SendWqe::parse(qp.kind, self.batch.entry(&place), index) {
-            Ok(send) => {
-                self.here.step(send.opcode.info().begun);
-                Ok(Some((send, place)))
-            }
-            Err(malformed) => {
-                let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
-                let end = Some(End::Failed(malformed.status.into()));
-                let posted = Posted { send, opcode: malformed.opcode, command: None, end };
-                self.sender.outstanding.post(posted, &[]);
-                Ok(None)
-            }
-        }
-    }
-
     /// Executes a request that concerns a key, or passes a message to the engine.
-    fn begin(&mut self, send: &SendWqe, place: &Range<usize>) -> Begun {
+    fn begin(&mut self, Entry { send, place, .. }: &Entry) -> Begun {
         let Self { here, qp, requester, sender, batch, .. } = self;
         let raw = batch.entry(place);
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };

@@ -2,7 +2,6 @@
 
 use arrayvec::ArrayVec;
 use vrnic_abi::cq::Status;
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode, STRIDE_MAX};
 use vrnic_iwarp::rdmap::work::{Immediate, Work, WorkRequest};
@@ -10,22 +9,22 @@ use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 
 use super::pair::carries;
-use super::turn::{Sending, Taken};
+use super::turn::{Next, Sending};
 use crate::datapath::inbound::{Operation, Remote};
 use crate::datapath::memory_wr::{self, Settled};
-use crate::datapath::send_queue::{BATCH, advance};
+use crate::datapath::send_queue::{BATCH, Entry, Taken, take};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
-use crate::slice::cost;
 
 /// The bytes of an entry of a send queue.
 type Raw = ArrayVec<u8, { STRIDE_MAX as usize }>;
 
 impl<H: Host> Sending<'_, H> {
     /// Takes as many work requests as there is room for.
-    pub(super) fn take(&mut self) -> Taken {
+    pub(super) fn take(&mut self) -> Next {
+        let mut entry = Entry::EMPTY;
         for _ in 0..BATCH {
             let sends = match self.qp.state() {
                 State::Rts => true,
@@ -34,67 +33,47 @@ impl<H: Host> Sending<'_, H> {
             };
             let failed = self.streaming.outstanding.has_failed();
             if !sends || failed || !self.streaming.has_room() {
-                return Taken::Done;
+                return Next::Done;
             }
-            let (send, raw) = match self.fetch() {
-                Ok(entry) => entry,
-                Err(taken) => return taken,
-            };
-            if let Some(taken) = self.start(&send, &raw) {
-                return taken;
+            if let Some(next) = self.fetch(&mut entry) {
+                return next;
+            }
+            let raw: Raw = self.batch.entry(&entry.place).iter().copied().collect();
+            if let Some(next) = self.start(&entry.send, &raw) {
+                return next;
             }
             if self.slice.is_over() {
-                return Taken::More;
+                return Next::More;
             }
         }
-        Taken::More
+        Next::More
     }
 
-    /// Returns the work request that waits for those before it, or takes the next entry off the
-    /// send queue. Returns the reason if there is none.
-    fn fetch(&mut self) -> Result<(SendWqe, Raw), Taken> {
-        if let Some(send) = self.requester.current.take() {
-            return Ok((send, self.requester.raw.iter().copied().collect()));
-        }
-        let index = self.requester.ci;
+    /// Takes the next entry off the send queue. Returns why none follows now, or `None` if one has
+    /// been taken.
+    fn fetch(&mut self, entry: &mut Entry) -> Option<Next> {
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        let place = match self.batch.take(&here, self.qp, index) {
-            Ok(Some(place)) => place,
-            Ok(None) => return Err(Taken::Done),
-            Err(_why) => {
-                drop(here);
-                self.qp.failed(self.network.core(), Kind::QpFatal);
-                return Err(Taken::Failed);
+        match take(&here, self.qp, self.requester, self.batch, entry) {
+            Taken::Entry => None,
+            Taken::Empty => Some(Next::Done),
+            Taken::Malformed(malformed) => {
+                self.streaming.outstanding.post(Posted::malformed(&malformed), &[]);
+                Some(Next::Done)
             }
-        };
-        advance(self.qp, self.requester);
-        let raw: Raw = self.batch.entry(&place).iter().copied().collect();
-        match SendWqe::parse(self.qp.kind, &raw, index) {
-            Ok(send) => {
-                here.step(send.opcode.info().begun);
-                self.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
-                Ok((send, raw))
-            }
-            Err(malformed) => {
-                let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
-                let end = Some(End::Failed(malformed.status.into()));
-                let posted = Posted { send, opcode: malformed.opcode, command: None, end };
-                self.streaming.outstanding.post(posted, &[]);
-                Err(Taken::Done)
-            }
+            Taken::Failed => Some(Next::Failed),
         }
     }
 
     /// Executes a request that concerns a key, or passes a message to the stream. Returns the
     /// reason if no other work request may follow now.
-    pub(super) fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Taken> {
+    pub(super) fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Next> {
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.is_about_key() {
             // Requests before it may use a key that it invalidates. A registration invalidates no
             // such key.
             if send.opcode != Opcode::RegMr && !self.streaming.outstanding.is_empty() {
                 self.requester.keep(send, raw, 0);
-                return Some(Taken::Done);
+                return Some(Next::Done);
             }
             let here = TurnContext::new(self.network.core(), self.qp, self.slice);
             let settled = memory_wr::run(&here, self.qp, (send, raw));
@@ -102,7 +81,7 @@ impl<H: Host> Sending<'_, H> {
             posted.end = match settled {
                 Ok(Settled::Later) => {
                     self.requester.keep(send, raw, 0);
-                    return Some(Taken::Done);
+                    return Some(Next::Done);
                 }
                 Ok(Settled::Now) => Some(End::Done),
                 Ok(Settled::AfterReaders) => None,
@@ -111,7 +90,7 @@ impl<H: Host> Sending<'_, H> {
             self.streaming.outstanding.post(posted, raw);
             return settled
                 .is_ok_and(|settled| matches!(settled, Settled::AfterReaders))
-                .then_some(Taken::Readers(send.index));
+                .then_some(Next::Readers(send.index));
         }
         self.streaming.outstanding.post(posted, raw);
         let request = self.request(send);
@@ -121,7 +100,7 @@ impl<H: Host> Sending<'_, H> {
         }
         let end = End::Failed(Status::LocQpOpErr.into());
         self.streaming.outstanding.end(send.index.into(), end);
-        Some(Taken::Done)
+        Some(Next::Done)
     }
 
     /// Returns the work request for the stream, if the stream can execute it.

@@ -88,7 +88,7 @@ fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming, pairing: Pairing, tu
 }
 
 /// Why no more work requests are taken.
-pub(super) enum Taken {
+pub(super) enum Next {
     /// All that were posted, or for which there is room, have been taken.
     Done,
     /// The slice is over, and more may be posted.
@@ -161,15 +161,15 @@ impl<H: Host> Sending<'_, H> {
         if let Way::Later(at) = way {
             wait = at;
         }
-        match if matches!(way, Way::Tcp) { self.take() } else { Taken::Done } {
-            Taken::Done => {}
-            Taken::More => more = true,
-            Taken::Readers(index) => {
+        match if matches!(way, Way::Tcp) { self.take() } else { Next::Done } {
+            Next::Done => {}
+            Next::More => more = true,
+            Next::Readers(index) => {
                 self.network.core().wait_for_readers(self.slice);
                 self.streaming.outstanding.end(index.into(), End::Done);
                 more = true;
             }
-            Taken::Failed => return self.finish(),
+            Next::Failed => return self.finish(),
         }
         let nudge = self.streaming.nudge(now);
         let sent = self.transmit(now);
