@@ -98,24 +98,38 @@ pub fn end<H: Host>(
             received(there, responder, inbound, None)?;
         }
         Operation::Write(remote) => {
-            placed(there, inbound, remote, side);
+            placed(there, inbound.number, remote, side);
             if inbound.imm.is_some() {
                 received(there, responder, inbound, None)?;
             }
         }
         Operation::Read(remote)
         | Operation::FetchAdd { word: remote, .. }
-        | Operation::CompareSwap { word: remote, .. } => placed(there, inbound, remote, side),
+        | Operation::CompareSwap { word: remote, .. } => {
+            placed(there, inbound.number, remote, side)
+        }
     }
     Ok(None)
 }
 
-/// Executes an atomic operation that [`begin`] has accepted, on the word in `side`. Returns the old
-/// value of the word.
+/// Executes an atomic operation. Returns the old value of the word.
 ///
 /// # Errors
-/// Returns an error if the word is not in accessible memory.
-pub fn execute_atomic<H: Host>(
+/// Returns the reason for which the message is refused.
+pub fn atomic<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    inbound: &Inbound,
+) -> Result<u64, Refusal> {
+    let mut side = SgList::default();
+    begin(there, responder, inbound, &mut side)?;
+    let old = change_word(there, inbound, &side)?;
+    end(there, responder, inbound, &side)?;
+    Ok(old)
+}
+
+/// Changes the word in `side`. Returns its old value.
+fn change_word<H: Host>(
     there: &There<'_, H>,
     inbound: &Inbound,
     side: &SgList<'_>,
@@ -130,6 +144,48 @@ pub fn execute_atomic<H: Host>(
     old.map_err(|_| Refusal::Operational)
 }
 
+/// A part of the memory that a READ reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The memory.
+    pub remote: Remote,
+    /// Number of its bytes before the part.
+    pub at: u64,
+    /// The number of the READ.
+    pub message: u64,
+    /// True if the part is the last one.
+    pub last: bool,
+}
+
+/// Copies a part of the memory of a READ that [`begin`] has accepted earlier. The key is looked up
+/// again, because it may have been invalidated in the meantime.
+///
+/// # Errors
+/// Returns the reason for which the READ cannot continue.
+pub fn read_on<H: Host>(
+    there: &There<'_, H>,
+    responder: &Responder,
+    source: &Source,
+    into: &mut [u8],
+) -> Result<(), Refusal> {
+    let &Source { remote, at, message, last } = source;
+    // The memory is looked up to the end of the part.
+    let end = at.saturating_add(into.len() as u64);
+    let mut side = SgList::default();
+    look_up(
+        there,
+        responder,
+        &mut side,
+        &Wanted { remote, len: end, message },
+        Access::REMOTE_READ,
+    )?;
+    side.read::<H>(&there.turn.memory, at, into).map_err(|_| Refusal::Operational)?;
+    if last {
+        placed(there, message, remote, &side);
+    }
+    Ok(())
+}
+
 /// Reports the first message on a QP whose driver waits for one.
 #[cold]
 fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
@@ -141,7 +197,7 @@ fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
 
 /// Returns the peer's QP as a user of keys.
 #[inline]
-pub fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
+fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
     match &responder.xrc {
         Some(srq) if there.qp.kind == Type::XrcTgt => User { pdn: srq.pdn, qpn: there.qp.qpn },
         _ => there.qp.user(),
@@ -153,7 +209,7 @@ fn accepts_reads(responder: &Responder) -> Result<(), Refusal> {
     if responder.max_dest_rd_atomic == 0 { Err(Refusal::Invalid) } else { Ok(()) }
 }
 
-/// Adds the memory that a message refers to by a key.
+/// Adds the memory that a message refers to by a key, if the QP has this right.
 #[inline(always)]
 fn add_remote<'a, H: Host>(
     there: &'a There<'_, H>,
@@ -165,18 +221,38 @@ fn add_remote<'a, H: Host>(
     if !responder.access.0.contains(need) {
         return Err(Refusal::Invalid);
     }
-    let len = u32::try_from(inbound.length).map_err(|_| Refusal::Invalid)?;
+    let wanted = Wanted { remote, len: inbound.length, message: inbound.number };
+    look_up(there, responder, side, &wanted, need)
+}
+
+/// Memory that the message with this number refers to.
+struct Wanted {
+    remote: Remote,
+    len: u64,
+    message: u64,
+}
+
+/// Adds memory that a message refers to by a key, after the checks of the key.
+#[inline(always)]
+fn look_up<'a, H: Host>(
+    there: &'a There<'_, H>,
+    responder: &Responder,
+    side: &mut SgList<'a>,
+    &Wanted { remote, len, message }: &Wanted,
+    need: Access,
+) -> Result<(), Refusal> {
+    let len = u32::try_from(len).map_err(|_| Refusal::Invalid)?;
     let segment = Segment { addr: remote.addr, len, key: remote.key };
     let user = (&there.turn, user(there, responder));
-    side.add_remote(user, &segment, need, inbound.number).map_err(Refusal::Access)
+    side.add_remote(user, &segment, need, message).map_err(Refusal::Access)
 }
 
 /// Records that the last bytes of a message have been copied by a key that may be valid for one
 /// message only.
 #[inline]
-fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side: &SgList<'_>) {
+fn placed<H: Host>(there: &There<'_, H>, number: u64, remote: Remote, side: &SgList<'_>) {
     if side.one_touch() {
-        let message = Message { qpn: there.qp.qpn, number: inbound.number };
+        let message = Message { qpn: there.qp.qpn, number };
         // Nothing arrives out of order here, so the stream ends with the message.
         let _dead = there.turn.tpt.placed(remote.key, message, Some(0), 0);
     }

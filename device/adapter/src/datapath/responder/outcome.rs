@@ -55,6 +55,27 @@ pub fn received<H: Host>(
     complete(there, responder, &completion)
 }
 
+/// Waits until a key that a message has invalidated is no longer used, and completes the receive of
+/// the message. The caller holds no memory.
+///
+/// # Errors
+/// Returns an error if the receive CQ has no room. The QP has failed then.
+#[cold]
+pub fn received_after_readers<H: Host>(
+    core: &Arc<Core<H>>,
+    qp: &Arc<Qp<H>>,
+    responder: &mut Responder,
+    slice: &Slice<'_, H>,
+    inbound: &Inbound,
+    ended: Ended,
+) -> Result<(), Refusal> {
+    core.wait_for_readers(slice);
+    if let Ended::Command(key) = ended {
+        qp.tpt.finish_command(key);
+    }
+    received(&There::new(core, qp, slice), responder, inbound, Some(ended))
+}
+
 /// Writes the completion of a receive. If an event is due, the requester reports it later.
 ///
 /// # Errors

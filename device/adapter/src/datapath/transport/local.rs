@@ -191,14 +191,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let operation = Operation::of(self.send).ok_or(Stop::Local(Status::LocQpOpErr.into()))?;
         let inbound = self.inbound(operation);
         // The place of the result is checked first, because a change of the word cannot be undone.
-        let (mut target, mut side) = (SgList::default(), SgList::default());
+        let mut target = SgList::default();
         self.add_sink(&mut target)?;
-        let old = there.act(|| {
-            responder::begin(there, responder, &inbound, &mut side)?;
-            let old = responder::execute_atomic(there, &inbound, &side)?;
-            responder::end(there, responder, &inbound, &side)?;
-            Ok::<_, Refusal>(old)
-        })?;
+        let old = there.act(|| responder::atomic(there, responder, &inbound))?;
         let old = old.to_le_bytes();
         let mut result = SgList::default();
         result.set_inline(&old);

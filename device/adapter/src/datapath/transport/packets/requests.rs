@@ -157,7 +157,9 @@ impl<H: Host> Half<'_, H> {
             there.turn.add(Counter::RxBytes, payload.len() as u64);
             let operation = &message.inbound.operation;
             let ended = if operation.is_atomic() {
-                return atomic(&there, self.responder, &message.inbound).map(Some);
+                let old = responder::atomic(&there, self.responder, &message.inbound)?;
+                there.turn.step(operation.executed());
+                return Ok(Some(old));
             } else {
                 place(&there, self.responder, &message, payload)?
             };
@@ -167,21 +169,11 @@ impl<H: Host> Half<'_, H> {
             ended
         };
         if let Some(ended) = ended {
-            self.wait_for_readers(ended);
-            let there = There::new(self.core, self.qp, self.slice);
-            outcome::received(&there, self.responder, &message.inbound, Some(ended))?;
+            let Self { core, qp, responder, slice } = self;
+            let inbound = &message.inbound;
+            outcome::received_after_readers(core, qp, responder, slice, inbound, ended)?;
         }
         Ok(None)
-    }
-
-    /// Waits until a key that a message has invalidated is no longer used. The caller holds no
-    /// memory.
-    #[cold]
-    fn wait_for_readers(&self, ended: Ended) {
-        self.core.wait_for_readers(self.slice);
-        if let Ended::Command(key) = ended {
-            self.qp.tpt.finish_command(key);
-        }
     }
 }
 
@@ -209,19 +201,6 @@ fn place<H: Host>(
         return Ok(None);
     }
     responder::end(there, responder, inbound, &side)
-}
-
-fn atomic<H: Host>(
-    there: &There<'_, H>,
-    responder: &mut Responder,
-    inbound: &Inbound,
-) -> Result<u64, Refusal> {
-    let mut side = SgList::default();
-    responder::begin(there, responder, inbound, &mut side)?;
-    let old = responder::execute_atomic(there, inbound, &side)?;
-    responder::end(there, responder, inbound, &side)?;
-    there.turn.step(inbound.operation.executed());
-    Ok(old)
 }
 
 /// Returns the NAK for a refusal to read the bytes of a READ.

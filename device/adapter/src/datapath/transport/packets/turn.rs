@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{Access, State};
+use vrnic_abi::qp::State;
 use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
 use vrnic_roce::time::Time;
@@ -14,8 +14,9 @@ use vrnic_roce::wire::Body;
 
 use super::requests::read_nak;
 use super::{counts, frames};
+use crate::datapath::inbound::Remote;
 use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::{self, outcome};
+use crate::datapath::responder::{self, Source, outcome};
 use crate::datapath::send_queue::{Turn, drained};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -25,11 +26,10 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
 use crate::host::Host;
-use crate::memory::tpt::{Denied, Message};
+use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::{CarriedKey, End};
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp, Requester, Responder};
-use crate::requests::wqe::Segment;
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
@@ -316,8 +316,7 @@ fn answers<H: Host>(
     engine.has_reply()
 }
 
-/// Copies the bytes of a packet that answers a READ. The key is looked up again, because it may
-/// have been invalidated in the meantime.
+/// Copies the bytes of a packet that answers a READ.
 fn read<H: Host>(
     there: &There<'_, H>,
     responder: &Responder,
@@ -325,16 +324,11 @@ fn read<H: Host>(
     payload: &mut [u8],
 ) -> Result<(), Refusal> {
     let Some(read) = reply.read.filter(|read| read.length > 0) else { return Ok(()) };
-    let number = responder.message(read.number);
-    let segment = Segment { addr: read.addr, len: read.length, key: read.key.0.into() };
-    let user = (&there.turn, responder::user(there, responder));
-    let mut side = SgList::default();
-    side.add_remote(user, &segment, Access::REMOTE_READ, number).map_err(Refusal::Access)?;
-    side.read::<H>(&there.turn.memory, 0, payload).map_err(|_| Refusal::Operational)?;
-    let last = matches!(reply.body, Body::Response(response) if response.is_last());
-    if side.one_touch() && last {
-        let message = Message { qpn: there.qp.qpn, number };
-        let _dead = there.turn.tpt.placed(segment.key, message, Some(0), 0);
-    }
-    Ok(())
+    let source = Source {
+        remote: Remote { addr: read.addr, key: read.key.0.into() },
+        at: 0,
+        message: responder.message(read.number),
+        last: matches!(reply.body, Body::Response(response) if response.is_last()),
+    };
+    responder::read_on(there, responder, &source, payload)
 }

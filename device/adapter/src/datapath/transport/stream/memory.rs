@@ -14,7 +14,7 @@ use vrnic_iwarp::wire::rdmap::AtomicOp;
 use crate::datapath::inbound::{self, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::receives::{self, receive_ahead};
-use crate::datapath::responder::{self, outcome};
+use crate::datapath::responder::{self, Source, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
@@ -22,8 +22,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::Outstanding;
-use crate::objects::qp::{self, Qp, Responder};
-use crate::requests::wqe::Segment;
+use crate::objects::qp::{Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
@@ -39,7 +38,6 @@ pub(super) struct Reach<'a, H: Host> {
 impl<H: Host> Reach<'_, H> {
     /// Converts a message, or a segment of one, for the responder.
     fn inbound(&self, inbound: &Inbound) -> Result<inbound::Inbound, Refusal> {
-        let remote = |at: Tagged| Remote { addr: at.to, key: Key::new(at.stag.0) };
         let (at, len) = (u64::from(inbound.at), u64::from(inbound.len));
         // A tagged segment names the address of its own bytes.
         let (operation, from) = match inbound.operation {
@@ -130,7 +128,9 @@ impl<H: Host> Reach<'_, H> {
             }
             responder::end(&there, self.responder, &message, &side)?
         };
-        ended.map_or(Ok(()), |ended| self.end_key(&message, ended))
+        let Some(ended) = ended else { return Ok(()) };
+        let Self { core, qp, responder, slice, .. } = self;
+        outcome::received_after_readers(core, qp, responder, slice, &message, ended)
     }
 
     /// Places octets of a WRITE or of a SEND behind a gap in the stream. Returns whether it did. A
@@ -140,11 +140,10 @@ impl<H: Host> Reach<'_, H> {
         let mut side = SgList::default();
         let len = octets.len() as u64;
         let (found, from) = match early.destination {
-            Destination::Write(Tagged { stag, to: addr }) => {
-                let key = Key::new(stag.0);
-                let operation = inbound::Operation::Write(Remote { addr, key });
-                let message = self.message(operation, 0, len);
-                let begins = !there.turn.tpt.is_one_touch(key)
+            Destination::Write(place) => {
+                let place = remote(place);
+                let message = self.message(inbound::Operation::Write(place), 0, len);
+                let begins = !there.turn.tpt.is_one_touch(place.key)
                     && responder::begin(&there, self.responder, &message, &mut side).is_ok();
                 (begins, 0)
             }
@@ -169,10 +168,7 @@ impl<H: Host> Reach<'_, H> {
     fn try_atomic(&mut self, inbound: &Inbound) -> Result<u64, Refusal> {
         let message = self.inbound(inbound)?;
         let there = There::new(self.core, self.qp, self.slice);
-        let mut side = SgList::default();
-        responder::begin(&there, self.responder, &message, &mut side)?;
-        let old = responder::execute_atomic(&there, &message, &side)?;
-        responder::end(&there, self.responder, &message, &side)?;
+        let old = responder::atomic(&there, self.responder, &message)?;
         there.turn.step(message.operation.executed());
         Ok(old)
     }
@@ -184,18 +180,6 @@ impl<H: Host> Reach<'_, H> {
         let there = There::new(self.core, self.qp, self.slice);
         outcome::fail(&there, self.responder, refusal);
         refused(refusal)
-    }
-
-    /// Waits until a key that a message has invalidated is no longer used, and completes the
-    /// message.
-    #[cold]
-    fn end_key(&mut self, inbound: &inbound::Inbound, ended: qp::Ended) -> Result<(), Refusal> {
-        self.core.wait_for_readers(self.slice);
-        if let qp::Ended::Command(key) = ended {
-            self.qp.tpt.finish_command(key);
-        }
-        let there = There::new(self.core, self.qp, self.slice);
-        outcome::received(&there, self.responder, inbound, Some(ended))
     }
 }
 
@@ -224,15 +208,14 @@ impl<H: Host> Memory for Reach<'_, H> {
 
     fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone> {
         let there = There::new(self.core, self.qp, self.slice);
-        let number = self.responder.message(source.number);
-        let end = u64::from(at) + into.len() as u64;
-        // The source is looked up to the end of the bytes that are read.
-        let len = u32::try_from(end).map_err(|_| Gone)?;
-        let segment = Segment { addr: source.at.to, len, key: source.at.stag.0.into() };
-        let user = (&there.turn, responder::user(&there, self.responder));
-        let mut side = SgList::default();
-        side.add_remote(user, &segment, Access::REMOTE_READ, number).map_err(|_| Gone)?;
-        side.read::<H>(&there.turn.memory, at.into(), into).map_err(|_| Gone)?;
+        let part = Source {
+            remote: remote(source.at),
+            at: at.into(),
+            message: self.responder.message(source.number),
+            // The end of the answer is reported by itself.
+            last: false,
+        };
+        responder::read_on(&there, self.responder, &part, into).map_err(|_| Gone)?;
         self.slice.charge_copy(into.len() as u64);
         there.turn.moved(into.len() as u64);
         Ok(())
@@ -267,6 +250,11 @@ impl<H: Host> Memory for Reach<'_, H> {
     fn atomic(&mut self, inbound: &Inbound) -> Result<u64, Refused> {
         self.try_atomic(inbound).map_err(|refusal| self.refuse(refusal))
     }
+}
+
+/// Returns the memory that a tagged message refers to.
+const fn remote(at: Tagged) -> Remote {
+    Remote { addr: at.to, key: Key::new(at.stag.0) }
 }
 
 /// Returns the reason of a refusal that the stream reports to the peer.
