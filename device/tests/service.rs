@@ -45,6 +45,24 @@ fn the_units_are_sound_and_confine_the_daemon() {
     }
 }
 
+/// Both units have the same lines, apart from the names of a daemon's settings, folder and user.
+#[test]
+fn the_units_are_alike() {
+    let [one, template] = UNITS.map(|name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
+        fs::read_to_string(path).expect("a unit")
+    });
+    let named = template
+        .replace(" (%i)", "")
+        .replace("/%i.toml", "/vrnicd.toml")
+        .replace("vrnic-%i", "vrnic");
+    assert_eq!(named, one);
+    // The daemon comes back however often it ends, and when the host has its addresses.
+    for line in ["RestartSec=2", "StartLimitIntervalSec=0", "After=network-online.target"] {
+        assert!(one.lines().any(|found| found == line), "no {line}");
+    }
+}
+
 #[test]
 fn the_settings_of_the_service_are_valid() {
     // Not every machine has the group kvm.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -51,10 +51,12 @@ impl SharedKey {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, has another form, or is accessible to users
-    /// other than its owner, or if the processor lacks instructions.
+    /// other than its owner, or if the processor lacks instructions. A credential of systemd may be
+    /// owned by root, and readable by the daemon's user besides.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        if !is_private(file.metadata()?.permissions().mode(), path, credentials.as_deref()) {
             return Err(io::Error::other(
                 "users other than its owner have access to it (use chmod 600)",
             ));
@@ -226,9 +228,31 @@ impl ClientCertVerifier for SameKey {
     signatures_of_raw_keys!();
 }
 
+/// Returns whether only one user can read the file of a key. In the folder of systemd's credentials
+/// that is the service's user, whom a list of access rights admits. Such a list shows as rights of
+/// the group to read.
+fn is_private(mode: u32, path: &Path, credentials: Option<&Path>) -> bool {
+    let is_credential = credentials.is_some_and(|folder| path.parent() == Some(folder));
+    mode & if is_credential { 0o037 } else { 0o077 } == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_of_systemd_are_private() {
+        let folder = Path::new("/run/credentials/vrnicd.service");
+        let credential = folder.join("trunk.key");
+        assert!(is_private(0o100_440, &credential, Some(folder)));
+        assert!(!is_private(0o100_444, &credential, Some(folder)));
+        assert!(!is_private(0o100_460, &credential, Some(folder)));
+        assert!(!is_private(0o100_440, &credential, None));
+        for other in ["/etc/vrnic/trunk.key", "/run/credentials/vrnicd.service/../trunk.key"] {
+            assert!(!is_private(0o100_440, Path::new(other), Some(folder)), "{other}");
+            assert!(is_private(0o100_600, Path::new(other), Some(folder)), "{other}");
+        }
+    }
 
     #[test]
     fn seeds_have_64_digits() {
