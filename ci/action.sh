@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# The steps of ci/action.yml that are scripts: `ci/action.sh STEP`. The inputs are in the environment.
+set -euo pipefail
+
+folder=$(cd "$(dirname "$0")/.." && pwd)
+cache=${VRNIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vrnic}
+archive=$HOME/.cache/vrnic-action.tar
+
+# fail SENTENCE: ends the job with an error that the forge shows.
+fail() {
+	echo "::error::$*"
+	exit 1
+}
+
+# as_root COMMAND…: runs a command as root, with what Rust and the scripts have in their environment.
+as_root() {
+	local name keep=("PATH=$PATH" "HOME=$HOME")
+	[ "$(id -u)" != 0 ] || { "$@"; return; }
+	for name in CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN XDG_CACHE_HOME VRNIC_CACHE VRNIC_ACCEL http_proxy https_proxy; do
+		[ -z "${!name-}" ] || keep+=("$name=${!name}")
+	done
+	sudo -n env "${keep[@]}" "$@"
+}
+
+# kvm: lets the job use KVM where only root may, as on GitHub's machines.
+kvm() {
+	[ -e /dev/kvm ] && ! [ -w /dev/kvm ] && command -v udevadm >/dev/null && sudo -n true 2>/dev/null || return 0
+	echo 'KERNEL=="kvm", GROUP="kvm", MODE="0666", OPTIONS+="static_node=kvm"' |
+		sudo -n tee /etc/udev/rules.d/99-kvm.rules >/dev/null
+	sudo -n udevadm control --reload-rules
+	sudo -n udevadm trigger --name-match=kvm --settle
+}
+
+# key: names the cache by the recipes of what is in it. The function hashFiles takes files of the job's folder only.
+key() {
+	local sum
+	sum=$(cd "$folder" && cat qemu/versions.env scripts/setup scripts/lib/*.sh | sha256sum)
+	echo "key=vrnic-$(uname -m)-${sum:0:16}" >>"${GITHUB_OUTPUT:-/dev/stdout}"
+}
+
+# unpack: puts the cache of an earlier job in its place. It has files of root, which the forge's own cache would lose.
+unpack() {
+	[ -e "$archive" ] || return 0
+	mkdir -p "$(dirname "$cache")"
+	as_root mkdir -p "$cache"
+	as_root tar --numeric-owner -C "$cache" -xf "$archive"
+	# They are in use: the scripts remove old ones.
+	as_root find "$cache" -mindepth 1 -maxdepth 1 -exec touch {} +
+	rm -f "$archive"
+}
+
+# pack: puts the cache into an archive, which the forge keeps when the job has ended.
+pack() {
+	# There is nothing to keep it outside of a forge.
+	[ -n "${GITHUB_OUTPUT-}" ] && [ -d "$cache" ] || return 0
+	mkdir -p "$(dirname "$archive")"
+	as_root tar --numeric-owner -C "$cache" -cf - . >"$archive" || rm -f "$archive"
+}
+
+# container: sets `own` to a command like chown, and `lab` to the command that runs scripts/lab in the image, with the folders of the inputs under their own
+# paths. Docker and podman need an absolute path for that.
+container() {
+	local name engine=
+	for name in podman docker; do
+		[ -n "$engine" ] || ! command -v "$name" >/dev/null || engine=$name
+	done
+	[ -n "$engine" ] || fail "the input 'container' needs podman or docker, and this machine has neither"
+	# A job may have made or loaded the image by docker, on a machine that has both.
+	if docker image inspect "$CONTAINER" >/dev/null 2>&1; then engine=docker; fi
+	mkdir -p "$OUTPUT"
+	OUTPUT=$(realpath "$OUTPUT")
+	# Without the label of SELinux, which keeps containers from such folders.
+	lab=("$engine" run --rm --network none --security-opt label=disable --volume "$OUTPUT:$OUTPUT")
+	if [ -n "$COPY" ]; then
+		COPY=$(realpath "$COPY")
+		[ -d "$COPY" ] || fail "the input 'copy' is $COPY, which is not a folder"
+		lab+=(--volume "$COPY:$COPY:ro")
+	fi
+	[ -z "${VRNIC_ACCEL-}" ] || lab+=(--env "VRNIC_ACCEL=$VRNIC_ACCEL")
+	own=("${lab[@]}" --entrypoint chown "$CONTAINER")
+	[ ! -e /dev/kvm ] || lab+=(--device /dev/kvm)
+	lab+=(--entrypoint /opt/vrnic/scripts/lab "$CONTAINER")
+}
+
+# machine: sets the same for this machine, and `built` to what else the script writes.
+machine() {
+	[ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || fail "without the input 'container' the job needs root, or sudo" \
+		"without a password, because it makes chroots"
+	lab=(as_root "$folder/scripts/lab")
+	own=(as_root chown)
+	built=("$folder/build" "$folder/target" "${CARGO_HOME:-$HOME/.cargo}/registry")
+}
+
+# give_back PATH…: what root has written belongs to the user of the job, so that later steps can change and remove it.
+give_back() {
+	local path
+	for path in "$OUTPUT" "$@"; do
+		[ -n "$(find "$path" ! -user "$(id -u)" -print -quit 2>/dev/null)" ] || continue
+		"${own[@]}" -R "$(id -u):$(id -g)" "$path" || true
+	done
+}
+
+# lab: runs scripts/lab. Its status is that of the job.
+lab() {
+	local name lab=() own=() built=() options=() status=0
+	if [ -n "$CONTAINER" ]; then container; else machine; fi
+	for name in $PACKAGES; do options+=(--package "$name"); done
+	[ "$TIMING" != true ] || options+=(--timing)
+	"${lab[@]}" --guests "$GUESTS" ${MEMORY:+--memory "$MEMORY"} --image "$IMAGE" \
+		--personality "$PERSONALITY" --timeout "$TIMEOUT" --output "$OUTPUT" "${options[@]}" \
+		${COPY:+--copy "$COPY"} ${PEER:+--peer "$PEER"} -- "$COMMAND" || status=$?
+	give_back "${built[@]}"
+	exit "$status"
+}
+
+case ${1-} in
+kvm | key | unpack | lab | pack) "$1" ;;
+*) fail "ci/action.sh has no step '${1-}'" ;;
+esac
