@@ -55,7 +55,7 @@ fn beginning(with: &str) -> Result<Vec<String>> {
 const KNOWN: [&str; 7] = [
     "scripts/package",
     "scripts/run",
-    "vrnicd",
+    "mkdir -p /run/vrnic",
     "qemu-system-x86_64",
     "scripts/lab",
     "jobs:",
@@ -137,7 +137,8 @@ fn own_vm() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
     write_initramfs(&paths, &[], None, &path("initramfs"))?;
-    let (daemon, qemu) = (&beginning("vrnicd")?[0], &beginning("qemu-system-x86_64 …")?[0]);
+    let (daemon, qemu) =
+        (&beginning("mkdir -p /run/vrnic")?[0], &beginning("qemu-system-x86_64 …")?[0]);
     // The README leaves these arguments to the user: the kernel, a console, a port for commands.
     let accel = Accel::choose(&paths)?.arguments().join(" ");
     let more = format!(
@@ -154,7 +155,7 @@ fn own_vm() -> Result<()> {
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
     // The sockets are in a /run of their own, which goes with its processes.
     let script = format!(
-        "mount -t tmpfs tmpfs /run && mkdir /run/vrnic && PATH={bin}:$PATH
+        "mount -t tmpfs tmpfs /run && PATH={bin}:$PATH
          qemu-system-x86_64() {{ {qemu_program} \"$@\"; }}
          {daemon} &
          until [ -e /run/vrnic/a.sock ] && [ -e /run/vrnic/b.net ]; do kill -0 $!; sleep 0.1; done
