@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::{run, top};
+use vrnic_tests::script::{run, said, top};
 
 /// A folder in which nobody can make files, root included.
 const NO_CACHE: &str = "/proc/vrnic";
@@ -174,6 +174,7 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         ("run", &["--guests=3", "rping"], "'rping' belongs to no option"),
         ("run", &["--wire", "3"], "'3' belongs to no option"),
         ("run", &["--p2p", "--guests"], "--guests needs a value"),
+        ("run", &["--guests", "--wire"], "--guests needs a value"),
         ("bench", &["--siw", "file"], "unknown option --siw"),
         ("lab", &["--guests", "3", "true"], "'true' belongs to no option"),
         ("lab", &["--guests", "3"], "the command for guest a is missing"),
@@ -334,5 +335,19 @@ fn the_action_keeps_the_cache_with_its_owners() -> Result<()> {
     action(work, "key", &[], &forge)?;
     let key = fs::read_to_string(output)?;
     ensure!(key.starts_with("key=vrnic-") && key.lines().count() == 1, "{key}");
+    Ok(())
+}
+
+#[test]
+fn shellcheck_warns_of_nothing() -> Result<()> {
+    let files = "cd scripts; scripts=$(grep -l -d skip '^#!.*bash' ../scripts/* ../ci/ports/*)
+                 exec shellcheck -x -S warning -P SCRIPTDIR -P ../scripts $scripts lib/*.sh \
+                 ../ci/action.sh ../.ci/run ../packaging/dkms/dkms-build";
+    if run(Command::new("shellcheck").arg("--version")).is_err() {
+        eprintln!("skipped: there is no shellcheck");
+        return Ok(());
+    }
+    let ran = run(Command::new("bash").args(["-euc", files]).current_dir(top()?))?;
+    ensure!(ran.status.success(), "{}", said(&ran));
     Ok(())
 }
