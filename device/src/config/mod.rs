@@ -31,6 +31,7 @@ pub use self::function::FunctionConfig;
 use self::limit::{in_range, set_limit};
 pub use self::port::PortConfig;
 pub use self::settings::Settings;
+pub(crate) use self::settings::changed_at_restart;
 pub use self::uplink::UplinkConfig;
 use crate::access::Access;
 use crate::memory::dma::MapRules;
@@ -131,6 +132,17 @@ impl Config {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// Returns the numbers of objects that each function can have, without device memory.
+    fn object_limits(&self) -> Limits {
+        Limits { device_memory: 0, ..self.limits }
+    }
+
+    /// Returns the limit for the memory of each VMM in bytes, if it is not the usual one.
+    fn guest_memory(&self) -> Option<u64> {
+        let bytes = self.map_rules.bytes;
+        (bytes != MapRules::share(self.room).bytes).then_some(bytes)
     }
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use vrnic_abi::admin::Transport;
 
 use super::*;
@@ -114,6 +114,60 @@ fn crcs_are_set_on_the_command_line_or_in_the_file() {
     ] {
         let args = [&["-f", a], &args[..]].concat();
         assert_eq!(config(&args).expect("valid").mpa_crc, crc, "{args:?}");
+    }
+}
+
+#[test]
+fn help_names_the_defaults() {
+    let a = ["-f", "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock"];
+    let without = config(&a).expect("valid");
+    let (command, mut tried) = (Args::command(), Vec::new());
+    for option in command.get_arguments() {
+        let help =
+            option.get_help().map(ToString::to_string).unwrap_or_default().replace('\n', " ");
+        let default =
+            help.split_once("[default: ").and_then(|(_, rest)| rest.split([']', ';']).next());
+        let (Some(default), Some(name)) = (default, option.get_long()) else { continue };
+        if default.contains(' ') {
+            continue; // in words
+        }
+        let with = config(&[&a[..], &[&format!("--{name}"), default]].concat()).expect(name);
+        assert_eq!(with, without, "--{name} {default}");
+        tried.push(name);
+    }
+    let wanted = [
+        "fabric",
+        "mpa-crc",
+        "log",
+        "vectors",
+        "spin",
+        "nap",
+        "sleep",
+        "look",
+        "drain",
+        "device-memory",
+        "guest-memory",
+        "socket-mode",
+    ];
+    assert_eq!(tried, wanted);
+}
+
+#[test]
+fn changes_that_need_a_restart_are_named() {
+    let a = ["-f", "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock"];
+    let start = config(&a).expect("valid");
+    let b = ["-f", "name=b,mac=52:54:00:00:00:0b,socket=/run/b.sock"];
+    for (args, changed) in [
+        (vec![], vec![]),
+        (vec!["--log", "debug", "--port", "name=p,net=/run/p.net"], vec![]),
+        (vec!["--spin", "9", "--nap", "9"], vec!["spin", "nap"]),
+        (vec!["--limit", "qp=9"], vec!["limits"]),
+        (vec!["--device-memory", "2"], vec!["device-memory"]),
+        (vec!["--guest-memory", "9", "--socket-mode", "0600"], vec!["guest-memory", "socket-mode"]),
+        (b.to_vec(), vec![]),
+    ] {
+        let new = config(&[&a[..], &args].concat()).expect("valid");
+        assert_eq!(changed_at_restart(&start, &new), changed, "{args:?}");
     }
 }
 

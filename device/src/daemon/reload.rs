@@ -2,7 +2,7 @@
 //! that are missing are added. The log says what else has changed, and how it takes effect.
 
 use crate::config::ethernet::Ethernet;
-use crate::config::{Config, FunctionConfig, PortConfig, UplinkConfig};
+use crate::config::{Config, FunctionConfig, PortConfig, UplinkConfig, changed_at_restart};
 
 /// A function, a port or an uplink.
 trait Object: Clone + PartialEq {
@@ -81,22 +81,7 @@ fn lacking<T: Object>(has: &[T], old: &[T], new: &[T]) -> Vec<T> {
 /// Logs the settings that differ from those at the start and take effect when the daemon is started
 /// again.
 pub(super) fn log_fixed(start: &Config, new: &Config) {
-    let share = start.room == new.room && start.map_rules != new.map_rules;
-    let changed = [
-        ("fabric", start.ethernet.fabric != new.ethernet.fabric),
-        ("mpa-crc", start.mpa_crc != new.mpa_crc),
-        ("workers", start.workers != new.workers),
-        ("vectors", start.vectors != new.vectors),
-        ("spin, nap, sleep or look", start.idle != new.idle),
-        ("drain", start.drain != new.drain),
-        ("pin", start.pin != new.pin),
-        ("limit or device-memory", start.limits != new.limits),
-        ("guest-memory or allow-any-file", share),
-        ("control", start.control != new.control),
-        ("monitor", start.monitor != new.monitor),
-        ("socket-mode or socket-group", start.access != new.access),
-    ];
-    for (setting, _) in changed.iter().filter(|(_, changed)| *changed) {
+    for setting in changed_at_restart(start, new) {
         tracing::warn!("a change of {setting} takes effect when the daemon is started again");
     }
 }
