@@ -46,13 +46,8 @@ pub const INSPECT_LEN_MAX: u32 = 4096;
 impl Inspect {
     /// Returns parameters with these values.
     #[must_use]
-    pub const fn new(kind: Inspected, from: u32, addr: u64, len: u32) -> Self {
-        Self {
-            addr: GuestAddr::new(addr),
-            len: U32::new(len),
-            from: U32::new(from),
-            kind: kind as u8,
-        }
+    pub fn new(kind: Inspected, from: u32, addr: impl Into<GuestAddr>, len: u32) -> Self {
+        Self { addr: addr.into(), len: U32::new(len), from: U32::new(from), kind: kind as u8 }
     }
 }
 

@@ -277,8 +277,8 @@ pub struct Pages {
 impl Pages {
     /// Returns a description of pages with these values.
     #[must_use]
-    pub const fn new(table: u64, page_shift: u8, levels: u8) -> Self {
-        Self { table: GuestAddr::new(table), page_shift, levels, reserved: [0; 6] }
+    pub fn new(table: impl Into<GuestAddr>, page_shift: u8, levels: u8) -> Self {
+        Self { table: table.into(), page_shift, levels, reserved: [0; 6] }
     }
 }
 

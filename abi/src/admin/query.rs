@@ -21,8 +21,8 @@ pub struct QueryParams {
 impl QueryParams {
     /// Returns parameters for a buffer of `len` bytes at guest address `addr`.
     #[must_use]
-    pub const fn new(addr: u64, len: u32) -> Self {
-        Self { addr: GuestAddr::new(addr), len: U32::new(len) }
+    pub fn new(addr: impl Into<GuestAddr>, len: u32) -> Self {
+        Self { addr: addr.into(), len: U32::new(len) }
     }
 }
 

@@ -42,8 +42,8 @@ pub struct EqResult {
 impl EqResult {
     /// Returns a result with these values.
     #[must_use]
-    pub const fn new(eqn: u32, slot: u32) -> Self {
-        Self { eqn: Eqn::new(eqn), slot: SlotIndex::new(slot) }
+    pub const fn new(eqn: Eqn, slot: SlotIndex) -> Self {
+        Self { eqn, slot }
     }
 }
 
@@ -106,8 +106,8 @@ pub struct CqResult {
 impl CqResult {
     /// Returns a result with these values.
     #[must_use]
-    pub const fn new(cqn: u32, slot: u32) -> Self {
-        Self { cqn: Cqn::new(cqn), slot: SlotIndex::new(slot) }
+    pub const fn new(cqn: Cqn, slot: SlotIndex) -> Self {
+        Self { cqn, slot }
     }
 }
 
@@ -250,8 +250,8 @@ pub struct QpResult {
 impl QpResult {
     /// Returns a result with these values.
     #[must_use]
-    pub const fn new(qpn: u32, slot: u32, sq_offset: u64) -> Self {
-        Self { qpn: Qpn::new(qpn), slot: SlotIndex::new(slot), sq_offset: U64::new(sq_offset) }
+    pub const fn new(qpn: Qpn, slot: SlotIndex, sq_offset: u64) -> Self {
+        Self { qpn, slot, sq_offset: U64::new(sq_offset) }
     }
 }
 
@@ -270,8 +270,8 @@ pub struct ModifyQp {
 impl ModifyQp {
     /// Returns parameters with these values.
     #[must_use]
-    pub fn new(qpn: impl Into<Qpn>, mask: u32, attr_addr: u64) -> Self {
-        Self { attr_addr: GuestAddr::new(attr_addr), qpn: qpn.into(), mask: U32::new(mask) }
+    pub fn new(qpn: impl Into<Qpn>, mask: u32, attr_addr: impl Into<GuestAddr>) -> Self {
+        Self { attr_addr: attr_addr.into(), qpn: qpn.into(), mask: U32::new(mask) }
     }
 }
 
@@ -290,8 +290,8 @@ pub struct OpenConnection {
 impl OpenConnection {
     /// Returns parameters with these values.
     #[must_use]
-    pub fn new(qpn: impl Into<Qpn>, addr: u64) -> Self {
-        Self { addr: GuestAddr::new(addr), qpn: qpn.into(), reserved: U32::ZERO }
+    pub fn new(qpn: impl Into<Qpn>, addr: impl Into<GuestAddr>) -> Self {
+        Self { addr: addr.into(), qpn: qpn.into(), reserved: U32::ZERO }
     }
 }
 
@@ -308,8 +308,8 @@ pub struct QueryConnection {
 impl QueryConnection {
     /// Returns parameters with these values.
     #[must_use]
-    pub fn new(qpn: impl Into<Qpn>, addr: u64) -> Self {
-        Self { addr: GuestAddr::new(addr), qpn: qpn.into() }
+    pub fn new(qpn: impl Into<Qpn>, addr: impl Into<GuestAddr>) -> Self {
+        Self { addr: addr.into(), qpn: qpn.into() }
     }
 }
 
@@ -326,8 +326,8 @@ pub struct QueryQp {
 impl QueryQp {
     /// Returns parameters with these values.
     #[must_use]
-    pub fn new(qpn: impl Into<Qpn>, attr_addr: u64) -> Self {
-        Self { attr_addr: GuestAddr::new(attr_addr), qpn: qpn.into() }
+    pub fn new(qpn: impl Into<Qpn>, attr_addr: impl Into<GuestAddr>) -> Self {
+        Self { attr_addr: attr_addr.into(), qpn: qpn.into() }
     }
 }
 

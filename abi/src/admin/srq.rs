@@ -54,8 +54,8 @@ pub struct SrqResult {
 impl SrqResult {
     /// Returns a result with these values.
     #[must_use]
-    pub const fn new(srqn: u32, slot: u32) -> Self {
-        Self { srqn: Srqn::new(srqn), slot: SlotIndex::new(slot) }
+    pub const fn new(srqn: Srqn, slot: SlotIndex) -> Self {
+        Self { srqn, slot }
     }
 }
 

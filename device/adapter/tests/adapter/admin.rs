@@ -247,9 +247,9 @@ fn queue_parameters_out_of_range() {
     assert_eq!(cq(21, pages), bad(offset_of!(CreateCq, log_size)));
     assert_eq!(cq(255, pages), bad(offset_of!(CreateCq, log_size)));
     for malformed in [
-        Pages::new(pages.table.get(), 11, 0),
-        Pages::new(pages.table.get(), 31, 0),
-        Pages::new(pages.table.get(), 12, 3),
+        Pages::new(pages.table, 11, 0),
+        Pages::new(pages.table, 31, 0),
+        Pages::new(pages.table, 12, 3),
         Pages::new(pages.table.get() + 64, 12, 0),
     ] {
         assert_eq!(cq(4, malformed), bad(0));

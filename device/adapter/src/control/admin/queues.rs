@@ -47,7 +47,7 @@ pub(super) fn create_eq<H: Host>(adapter: &Adapter<H>, params: &CreateEq) -> Out
         return Err(Status::NoResource.into());
     };
     refresh_eqs(adapter);
-    Ok(EqResult::new(eq.eqn.get(), doorbell.slot().get()))
+    Ok(EqResult::new(eq.eqn, doorbell.slot()))
 }
 
 pub(super) fn destroy_eq<H: Host>(adapter: &Adapter<H>, &eqn: &Eqn) -> Outcome<()> {
@@ -88,7 +88,7 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     };
     hold(&eq.users);
     uar.assign(doorbell.slot(), Owner::Cq(Arc::clone(&cq)));
-    Ok(CqResult::new(cq.cqn.get(), doorbell.slot().get()))
+    Ok(CqResult::new(cq.cqn, doorbell.slot()))
 }
 
 /// Allocates a doorbell slot and zeroes its words. If worker numbers are given, spreads slots over
@@ -200,7 +200,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     }
     uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
     let sq_offset = device_sq.map_or(0, |range| range.start);
-    Ok(QpResult::new(qp.qpn.get(), doorbell.slot().get(), sq_offset))
+    Ok(QpResult::new(qp.qpn, doorbell.slot(), sq_offset))
 }
 
 /// The objects that a QP belongs to.
@@ -290,7 +290,7 @@ fn recv_ring<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Result<Option<
     {
         return Err(bad(offset_of!(CreateQp, rq_log_stride)));
     }
-    let pages = Pages::new(params.rq_table.get(), params.rq_page_shift, params.rq_levels);
+    let pages = Pages::new(params.rq_table, params.rq_page_shift, params.rq_levels);
     Ring::read(adapter.paging(), &pages, params.rq_log_size, params.rq_log_stride)
         .map(Some)
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, rq_table)))
@@ -326,7 +326,7 @@ fn send_ring<H: Host>(
         adapter.host().bar_zero(ring.range());
         return Ok(SendRing::Device(ring));
     }
-    let pages = Pages::new(params.sq_table.get(), params.sq_page_shift, params.sq_levels);
+    let pages = Pages::new(params.sq_table, params.sq_page_shift, params.sq_levels);
     Ring::read(adapter.paging(), &pages, log_size, log_stride)
         .map(SendRing::Guest)
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))

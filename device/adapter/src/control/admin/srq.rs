@@ -39,7 +39,7 @@ pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> O
             hold(&xrcd.users);
         }
     }
-    Ok(SrqResult::new(srq.srqn.get(), doorbell.slot().get()))
+    Ok(SrqResult::new(srq.srqn, doorbell.slot()))
 }
 
 /// Returns the CQ and the domain of an SRQ for XRC targets. Other SRQs have neither.
