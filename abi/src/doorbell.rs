@@ -5,7 +5,7 @@
 use core::mem::offset_of;
 
 use crate::uar::{
-    ARM_COUNT_SHIFT, ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, QpSlot, SLOT_END, SLOT_FIRST,
+    ARM_COUNT_SHIFT, ARMED_OFFSET, CqSlot, EqSlot, HEARTBEAT_OFFSET, QpSlot, SLOT_END, SLOT_FIRST,
     SLOT_LEN, SLOTS_PER_GROUP, SUMMARY_OFFSET, SrqSlot, UAR_LEN,
 };
 use crate::{SlotIndex, UarIndex};
@@ -14,6 +14,8 @@ use crate::{SlotIndex, UarIndex};
 pub const RQ_PI: u32 = offset_of!(QpSlot, rq_pi) as u32;
 /// Offset in a slot of [`SrqSlot::freed`].
 pub const SRQ_FREED: u32 = offset_of!(SrqSlot, freed) as u32;
+/// Offset in a slot of [`EqSlot::ci`].
+const EQ_CI: u32 = offset_of!(EqSlot, ci) as u32;
 /// Offset in a slot of [`CqSlot::seen`].
 pub const CQ_SEEN: u32 = offset_of!(CqSlot, seen) as u32;
 
@@ -228,11 +230,11 @@ impl Doorbell {
         self.word32(CQ_SEEN)
     }
 
-    /// Returns the address of [`crate::uar::EqSlot::ci`].
+    /// Returns the address of [`EqSlot::ci`].
     #[inline]
     #[must_use]
     pub const fn eq_ci(self) -> BarWord32 {
-        self.word32(0)
+        self.word32(EQ_CI)
     }
 
     const fn word32(self, at: u32) -> BarWord32 {

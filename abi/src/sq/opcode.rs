@@ -146,14 +146,6 @@ impl OpcodeInfo {
         false
     }
 
-    /// Returns whether the request refers to memory of the peer, by [`super::SqWqe::raddr`] and
-    /// [`super::SqWqe::rkey`].
-    #[inline]
-    #[must_use]
-    pub const fn has_remote(&self) -> bool {
-        matches!(self.class, Class::Write | Class::Read | Class::Atomic)
-    }
-
     /// Returns whether the data may be in the WQE itself.
     #[inline]
     #[must_use]

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_abi::uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_UNIT};
+use vrnic_adapter::adapter::WORKERS_MAX;
 use vrnic_adapter::limits::Limits;
 
 pub use self::error::ConfigError;
@@ -43,8 +44,6 @@ pub const FUNCTIONS_MAX: usize = 256;
 /// Number of functions for which a daemon with a control socket has room, unless it was started
 /// with more.
 const ROOM_TO_ADD: usize = 16;
-/// Maximum number of workers.
-pub const WORKERS_MAX: usize = 64;
 /// Time for which a daemon that ends waits for work requests that it has begun, if it is not set.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Number of CPUs for each worker, if the number of workers is not set.

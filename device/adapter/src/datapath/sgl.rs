@@ -143,7 +143,7 @@ impl<'a> SgList<'a> {
     }
 
     /// Returns whether one of the keys is valid for this message only. Its end must then be
-    /// reported to [`crate::memory::tpt::Tpt::placed`].
+    /// reported by [`crate::memory::tpt::Tpt::end_message`].
     #[inline]
     #[must_use]
     pub fn one_touch(&self) -> bool {

@@ -11,7 +11,7 @@
 //! | `admin` | admin commands: statuses, ownership, limits, life of objects |
 //! | `regions` | regions: parameters, keys, page tables |
 //! | `rereg` | REREG_MR |
-//! | `one_touch` | regions that end at their first touch |
+//! | `one_touch` | keys that are valid for one message |
 //! | `commands` | regions that live as long as a command |
 //! | `keys` | work requests about keys |
 //! | `windows` | memory windows |

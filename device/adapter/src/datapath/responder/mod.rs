@@ -253,8 +253,7 @@ fn look_up<'a, H: Host>(
 fn placed<H: Host>(there: &There<'_, H>, number: u64, remote: Remote, side: &SgList<'_>) {
     if side.one_touch() {
         let message = Message { qpn: there.qp.qpn, number };
-        // Nothing arrives out of order here, so the stream ends with the message.
-        let _dead = there.turn.tpt.placed(remote.key, message, Some(0), 0);
+        there.turn.tpt.end_message(remote.key, message);
     }
 }
 

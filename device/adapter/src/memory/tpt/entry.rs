@@ -7,7 +7,7 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Pdn, Qpn};
 
 use super::denied::Denied;
-use super::message::Touch;
+use super::message::Message;
 use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
@@ -276,7 +276,8 @@ pub(super) struct Cold {
     pub(super) table: Table,
     /// Maximum number of pages of a fast registration.
     pub(super) max_pages: u32,
-    pub(super) touch: Touch,
+    /// The message that has used the entry, if that is valid for one message.
+    pub(super) bound_to: Option<Message>,
 }
 
 /// The object behind an entry.

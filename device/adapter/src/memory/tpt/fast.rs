@@ -7,7 +7,6 @@ use vrnic_abi::{Key, Pdn};
 use super::Tpt;
 use super::denied::Denied;
 use super::entry::{ByteRange, Cold, Kind, Mr, Owner, User};
-use super::message::Touch;
 use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError};
@@ -116,7 +115,7 @@ impl Tpt {
             PagesError::Malformed | PagesError::TooMany => Denied::Bounds,
         })?;
         cold.key = key;
-        cold.touch = Touch::default();
+        cold.bound_to = None;
         slot.back.open();
         slot.entry.store(&Mr { table, ..wanted.mr });
         Ok(())

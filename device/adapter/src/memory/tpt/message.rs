@@ -11,11 +11,3 @@ pub struct Message {
     /// The number.
     pub number: u64,
 }
-
-/// The message that has used an entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Touch {
-    pub(super) by: Option<Message>,
-    /// The sequence number at which the message is complete, if it is known.
-    pub(super) end: Option<u32>,
-}

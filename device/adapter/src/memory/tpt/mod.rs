@@ -46,7 +46,6 @@ pub use self::entry::{ByteRange, Kind, Known, Mr, User};
 pub use self::fast::Registration;
 pub use self::message::Message;
 pub use self::regions::Refused;
-pub use self::touch::Placed;
 pub use self::windows::{Binding, Bound};
 #[cfg(doc)]
 use crate::host::Host;

@@ -8,7 +8,6 @@ use vrnic_abi::{Key, Pdn};
 use super::Tpt;
 use super::denied::Denied;
 use super::entry::{ByteRange, Cold, Entry, Kind, Mr, Owner, User};
-use super::message::Touch;
 use super::regions::Refused;
 
 /// Parameters of a binding.
@@ -103,7 +102,7 @@ impl Tpt {
         slot.entry.invalidate();
         self.release_region(&mut cold);
         cold.key = key;
-        cold.touch = Touch::default();
+        cold.bound_to = None;
         if let Some(new) = new {
             cold.region = Some(wanted.lkey.index());
             slot.entry.store(&new);

@@ -3,7 +3,7 @@
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Pdn, Qpn};
-use vrnic_adapter::memory::tpt::{Denied, Message, Placed, User};
+use vrnic_adapter::memory::tpt::{Denied, Message, User};
 
 const REMOTE: u32 = 0b1110;
 
@@ -36,7 +36,6 @@ pub(super) struct Known {
     pub(super) offset: u64,
     pub(super) one_touch: bool,
     touched: Option<Message>,
-    end: Option<u32>,
     /// Index of the region of a bound window.
     pub(super) region: Option<u32>,
 }
@@ -80,7 +79,6 @@ impl Known {
             offset: 0,
             one_touch: false,
             touched: None,
-            end: None,
             region: None,
         }
     }
@@ -94,7 +92,7 @@ impl Known {
         self.offset = said.addr % (1 << said.shift);
         (self.pages, self.shift) = (said.pages.clone(), said.shift);
         self.one_touch = said.one_touch;
-        (self.touched, self.end) = (None, None);
+        self.touched = None;
     }
 
     /// Guest address of the byte at `addr`.
@@ -173,29 +171,16 @@ impl Model {
         Ok(entry)
     }
 
-    pub(super) fn placed(
-        &mut self,
-        key: Key,
-        message: Message,
-        end: Option<u32>,
-        position: u32,
-    ) -> Placed {
+    pub(super) fn end_message(&mut self, key: Key, message: Message) -> bool {
         let found = self.find_mut(key);
         let Some(entry) = found.filter(|e| e.valid && e.key == key && e.touched == Some(message))
         else {
-            return Placed::Alive;
+            return false;
         };
-        entry.end = entry.end.or(end);
-        match entry.end {
-            None => Placed::Alive,
-            Some(end) if position < end => Placed::Waiting,
-            Some(_) => {
-                entry.valid = false;
-                entry.touched = None;
-                entry.region = None;
-                Placed::Dead
-            }
-        }
+        entry.valid = false;
+        entry.touched = None;
+        entry.region = None;
+        true
     }
 
     /// Removes a region, `true`, or window; its PD, or whether it is busy.

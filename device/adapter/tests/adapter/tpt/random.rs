@@ -233,14 +233,12 @@ impl Bench {
         assert_eq!(window.resolve(0, len), Some(run(entry.byte(addr), len)));
     }
 
-    fn placed(&mut self) {
+    fn end_message(&mut self) {
         let (key, user) = (self.key(), self.user());
         let message = Message { qpn: user.qpn, number: self.dice.below(3) };
-        let end = if self.dice.one_in(2) { Some(self.dice.below(4) as u32) } else { None };
-        let position = self.dice.below(5) as u32;
-        let got = self.tpt.placed(key, message, end, position);
-        assert_eq!(got, self.model.placed(key, message, end, position));
-        self.note("placed", got);
+        let got = self.tpt.end_message(key, message);
+        assert_eq!(got, self.model.end_message(key, message));
+        self.note("end of message", got);
     }
 
     fn register(&mut self) {
@@ -335,7 +333,7 @@ impl Bench {
             0..10 if !full => self.add(),
             0..15 => self.remove(),
             15..55 => self.access(),
-            55..62 => self.placed(),
+            55..62 => self.end_message(),
             62..74 => self.register(),
             74..80 => self.invalidate(),
             80..92 => self.bind(),
@@ -381,9 +379,6 @@ fn agrees_with_the_model() {
         "invalidate: Err(Stale)",
         "local: Ok(())",
         "local: Err(Kind)",
-        "placed: Alive",
-        "placed: Dead",
-        "placed: Waiting",
         "register: Ok(())",
         "register: Err(Foreign)",
         "register: Err(InUse)",
