@@ -27,7 +27,7 @@ use crate::registers::Registers;
 use crate::scheduling::worker_state::WorkerState;
 use crate::stats::{Counter, Counters};
 
-/// Maximum number of workers of an adapter; each polls doorbell groups of its own.
+/// Maximum number of workers of an adapter. Each polls doorbell groups of its own.
 pub const WORKERS_MAX: usize = 64;
 
 /// An adapter.
