@@ -15,9 +15,9 @@ use super::uplink::UplinkConfig;
 use crate::access::{SocketGroup, SocketMode};
 use crate::socket::Address;
 
-/// Declares the settings. The documentation of a row is the help of the option, and the row's name is
-/// the key in the file and the name of the option, unless attributes rename it. `at restart` marks a
-/// setting of which a running daemon takes no new value, and says where [`Config`] has it.
+/// Declares the settings. The documentation of a row is the help of the option, and the row's name
+/// is the key in the file and the name of the option, unless attributes rename it. `at restart`
+/// marks a setting of which a running daemon takes no new value, and says where [`Config`] has it.
 macro_rules! settings {
     ($(
         $(#[$about:meta])*
