@@ -15,6 +15,7 @@
 //! | `commands` | regions that live as long as a command |
 //! | `keys` | work requests about keys |
 //! | `windows` | memory windows |
+//! | `warnings` | warnings about a guest's queues |
 //! | `tpt` | the table of keys, with random operations and with threads |
 //! | `states` | MODIFY_QP and QUERY_QP of single attributes |
 //! | `transitions` | MODIFY_QP compared with the table of the specification |

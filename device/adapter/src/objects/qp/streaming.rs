@@ -28,8 +28,8 @@ const END_NS: u64 = 1_000_000_000;
 /// The memory that the messages of more than a few outstanding work requests need.
 const MESSAGES: usize = 96 << 10;
 
-/// Number of segments of the longest messages that are copied for a peer that holds acknowledgements
-/// back. Linux acknowledges longer ones at once.
+/// Number of segments of the longest messages that are copied for a peer that holds
+/// acknowledgements back. Linux acknowledges longer ones at once.
 const COPIED_SEGMENTS: usize = 2;
 
 /// Time between two probes of a peer that accepts no copied message.
