@@ -5,8 +5,19 @@ use std::path::Path;
 use crate::files;
 
 /// Folders of the root that names of files begin with.
-const FOLDERS: [&str; 9] =
-    ["abi", "bench", "device", "docs", "driver", "provider", "qemu", "scripts", "tests"];
+const FOLDERS: [&str; 11] = [
+    "abi",
+    "bench",
+    "ci",
+    "device",
+    "docs",
+    "driver",
+    "packaging",
+    "provider",
+    "qemu",
+    "scripts",
+    "tests",
+];
 
 /// Returns the files that a document names and that do not exist: names in backquotes, from the
 /// root of the tree on, and targets of links, from the document's folder on.
