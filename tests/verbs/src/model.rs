@@ -1,144 +1,62 @@
 //! Plain data that the suite, the agents and the verbs layer speak of: work requests, completions,
-//! attributes. Numbers are those of verbs.h; only what the suite names has a name here.
+//! attributes. Their numbers are those of verbs.h.
+
+mod numbers;
 
 use serde::{Deserialize, Serialize};
 
-/// Access rights (`enum ibv_access_flags`).
-pub mod access {
-    pub const LOCAL_WRITE: u32 = 1;
-    pub const REMOTE_WRITE: u32 = 2;
-    pub const REMOTE_READ: u32 = 4;
-    pub const REMOTE_ATOMIC: u32 = 8;
-    pub const MW_BIND: u32 = 16;
-    pub const ZERO_BASED: u32 = 32;
-    /// Everything a peer may be allowed to do, and local writes.
-    pub const ALL: u32 = 15;
-}
-
-/// Flags of a send work request (`enum ibv_send_flags`).
-pub mod flags {
-    pub const FENCE: u32 = 1;
-    pub const SIGNALED: u32 = 2;
-    pub const SOLICITED: u32 = 4;
-    pub const INLINE: u32 = 8;
-}
-
-/// Attributes that a modify names (`enum ibv_qp_attr_mask`).
-pub mod mask {
-    pub const STATE: u32 = 1;
-    pub const CUR_STATE: u32 = 1 << 1;
-    pub const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
-    pub const ACCESS_FLAGS: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const PORT: u32 = 1 << 5;
-    pub const QKEY: u32 = 1 << 6;
-    pub const AV: u32 = 1 << 7;
-    pub const PATH_MTU: u32 = 1 << 8;
-    pub const TIMEOUT: u32 = 1 << 9;
-    pub const RETRY_CNT: u32 = 1 << 10;
-    pub const RNR_RETRY: u32 = 1 << 11;
-    pub const RQ_PSN: u32 = 1 << 12;
-    pub const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
-    pub const ALT_PATH: u32 = 1 << 14;
-    pub const MIN_RNR_TIMER: u32 = 1 << 15;
-    pub const SQ_PSN: u32 = 1 << 16;
-    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    pub const PATH_MIG_STATE: u32 = 1 << 18;
-    pub const CAP: u32 = 1 << 19;
-    pub const DEST_QPN: u32 = 1 << 20;
-
-    /// Reset to Init.
-    pub const TO_INIT: u32 = STATE | PKEY_INDEX | PORT | ACCESS_FLAGS;
-    /// Init to RTR.
-    pub const TO_RTR: u32 =
-        STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
-    /// RTR to RTS.
-    pub const TO_RTS: u32 = STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
-}
+pub use self::numbers::{access, change, event, flags, mask, qp_type, wc_opcode};
+use crate::ffi;
 
 /// QP states (`enum ibv_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum State {
-    Reset = 0,
-    Init = 1,
-    Rtr = 2,
-    Rts = 3,
-    Sqd = 4,
-    Sqe = 5,
-    Err = 6,
-}
-
-/// QP types (`enum ibv_qp_type`).
-pub mod qp_type {
-    pub const RC: u32 = 2;
-    pub const UC: u32 = 3;
-    pub const UD: u32 = 4;
-    pub const RAW_PACKET: u32 = 8;
-    pub const XRC_SEND: u32 = 9;
+    Reset = ffi::IBV_QPS_RESET,
+    Init = ffi::IBV_QPS_INIT,
+    Rtr = ffi::IBV_QPS_RTR,
+    Rts = ffi::IBV_QPS_RTS,
+    Sqd = ffi::IBV_QPS_SQD,
+    Sqe = ffi::IBV_QPS_SQE,
+    Err = ffi::IBV_QPS_ERR,
 }
 
 /// Completion statuses (`enum ibv_wc_status`) that the suite expects somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
-    Success = 0,
-    LocLenErr = 1,
-    LocQpOpErr = 2,
-    LocProtErr = 4,
-    WrFlushErr = 5,
-    MwBindErr = 6,
-    RemInvReqErr = 9,
-    RemAccessErr = 10,
-    RemOpErr = 11,
-    RetryExcErr = 12,
-    RnrRetryExcErr = 13,
-    FatalErr = 19,
-}
-
-/// Completion opcodes (`enum ibv_wc_opcode`).
-pub mod wc_opcode {
-    pub const SEND: u32 = 0;
-    pub const RDMA_WRITE: u32 = 1;
-    pub const RDMA_READ: u32 = 2;
-    pub const COMP_SWAP: u32 = 3;
-    pub const FETCH_ADD: u32 = 4;
-    pub const BIND_MW: u32 = 5;
-    pub const LOCAL_INV: u32 = 6;
-    pub const RECV: u32 = 128;
-    pub const RECV_RDMA_WITH_IMM: u32 = 129;
-}
-
-/// Asynchronous events (`enum ibv_event_type`) that the suite expects somewhere.
-pub mod event {
-    pub const CQ_ERR: u32 = 0;
-    pub const QP_FATAL: u32 = 1;
-    pub const QP_REQ_ERR: u32 = 2;
-    pub const QP_ACCESS_ERR: u32 = 3;
-    pub const COMM_EST: u32 = 4;
-    pub const SQ_DRAINED: u32 = 5;
-    pub const SRQ_LIMIT_REACHED: u32 = 15;
-    pub const QP_LAST_WQE_REACHED: u32 = 16;
+    Success = ffi::IBV_WC_SUCCESS,
+    LocLenErr = ffi::IBV_WC_LOC_LEN_ERR,
+    LocQpOpErr = ffi::IBV_WC_LOC_QP_OP_ERR,
+    LocProtErr = ffi::IBV_WC_LOC_PROT_ERR,
+    WrFlushErr = ffi::IBV_WC_WR_FLUSH_ERR,
+    MwBindErr = ffi::IBV_WC_MW_BIND_ERR,
+    RemInvReqErr = ffi::IBV_WC_REM_INV_REQ_ERR,
+    RemAccessErr = ffi::IBV_WC_REM_ACCESS_ERR,
+    RemOpErr = ffi::IBV_WC_REM_OP_ERR,
+    RetryExcErr = ffi::IBV_WC_RETRY_EXC_ERR,
+    RnrRetryExcErr = ffi::IBV_WC_RNR_RETRY_EXC_ERR,
+    FatalErr = ffi::IBV_WC_FATAL_ERR,
 }
 
 /// Operations of a send queue (`enum ibv_wr_opcode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Op {
-    Write = 0,
-    WriteImm = 1,
+    Write = ffi::IBV_WR_RDMA_WRITE,
+    WriteImm = ffi::IBV_WR_RDMA_WRITE_WITH_IMM,
     #[default]
-    Send = 2,
-    SendImm = 3,
-    Read = 4,
-    CmpSwp = 5,
-    FetchAdd = 6,
+    Send = ffi::IBV_WR_SEND,
+    SendImm = ffi::IBV_WR_SEND_WITH_IMM,
+    Read = ffi::IBV_WR_RDMA_READ,
+    CmpSwp = ffi::IBV_WR_ATOMIC_CMP_AND_SWP,
+    FetchAdd = ffi::IBV_WR_ATOMIC_FETCH_AND_ADD,
     /// Invalidates this side's key `rkey`.
-    LocalInv = 7,
+    LocalInv = ffi::IBV_WR_LOCAL_INV,
     /// Invalidates the peer's key `rkey`.
-    SendInv = 9,
+    SendInv = ffi::IBV_WR_SEND_WITH_INV,
     /// Something that RC does not have.
-    Tso = 10,
+    Tso = ffi::IBV_WR_TSO,
 }
 
 impl Op {
@@ -161,7 +79,7 @@ impl Op {
             Self::CmpSwp => wc_opcode::COMP_SWAP,
             Self::FetchAdd => wc_opcode::FETCH_ADD,
             Self::LocalInv => wc_opcode::LOCAL_INV,
-            Self::Tso => 7,
+            Self::Tso => ffi::IBV_WC_TSO,
         }
     }
 
@@ -256,13 +174,6 @@ pub struct Change {
     pub addr: u64,
     pub length: u64,
     pub access: u32,
-}
-
-/// Bits of [`Change::what`].
-pub mod change {
-    pub const TRANSLATION: u32 = 1;
-    pub const PD: u32 = 2;
-    pub const ACCESS: u32 = 4;
 }
 
 /// A receive work request.
