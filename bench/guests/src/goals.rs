@@ -160,6 +160,14 @@ fn wire(results: &Results) -> Vec<Goal> {
 
 /// The goals for messages over iWARP.
 fn iwarp(results: &Results) -> Vec<Goal> {
+    let mut goals = iwarp_of_daemons(results);
+    goals.extend(iwarp_in_guests(results));
+    goals.extend(to_siw(results));
+    goals
+}
+
+/// The goals for iWARP that are measured without guests.
+fn iwarp_of_daemons(results: &Results) -> Vec<Goal> {
     use Aim::{AtLeast, AtMost};
     let figure = |name: &str| results.native.as_ref()?.figures.get(name).copied();
     let large = |way| figure(&format!("65536 B Write, iWARP, {way}, GB/s"));
@@ -167,12 +175,8 @@ fn iwarp(results: &Results) -> Vec<Goal> {
     let median = |transport| {
         figure(&format!("64 B WRITE, doorbell to CQE, one daemon, {transport}, median, µs"))
     };
-    let bandwidth = |device| results.bandwidth(device, Operation::Write, 64 << 10);
-    let large_rate = |device| bandwidth(device).map(|point| point.mib_s);
-    let rate = |device| results.bandwidth(device, Operation::Write, 8).map(|it| it.messages_s);
-    let latency = |device| results.latency(device, Operation::Write);
     let goal = |name, meaning, aim, value| Goal { name, meaning, aim, value };
-    let mut goals = vec![
+    vec![
         goal(None, "64 KiB WRITE over a trunk, GB/s", AtLeast(3.0), large("trunk")),
         goal(
             Some("iwarp_write64k_trunk_vs_tcp"),
@@ -198,6 +202,18 @@ fn iwarp(results: &Results) -> Vec<Goal> {
             AtMost(1.1),
             over(median("iWARP"), median("RoCE")),
         ),
+    ]
+}
+
+/// The goals for iWARP that are measured in guests.
+fn iwarp_in_guests(results: &Results) -> [Goal; 3] {
+    use Aim::{AtLeast, AtMost};
+    let bandwidth = |device| results.bandwidth(device, Operation::Write, 64 << 10);
+    let large_rate = |device| bandwidth(device).map(|point| point.mib_s);
+    let rate = |device| results.bandwidth(device, Operation::Write, 8).map(|it| it.messages_s);
+    let latency = |device| results.latency(device, Operation::Write);
+    let goal = |name, meaning, aim, value| Goal { name, meaning, aim, value };
+    [
         goal(
             Some("iwarp_guest_write64k_vs_siw"),
             "ib_write_bw at 64 KiB, vrnic with iWARP / siw",
@@ -216,9 +232,7 @@ fn iwarp(results: &Results) -> Vec<Goal> {
             AtMost(0.3),
             over(latency(Device::Iwarp), latency(Device::Siw)),
         ),
-    ];
-    goals.extend(to_siw(results));
-    goals
+    ]
 }
 
 /// The goals for an adapter whose peer is siw.
@@ -236,10 +250,17 @@ fn to_siw(results: &Results) -> [Goal; 3] {
     })
 }
 
+/// The goals for guests whose daemon copies messages.
 fn guests(results: &Results) -> Vec<Goal> {
-    use Aim::{AtLeast, AtMost};
+    let mut goals = guests_rates(results);
+    goals.extend(guests_latencies(results));
+    goals
+}
+
+fn guests_rates(results: &Results) -> Vec<Goal> {
+    use Aim::AtLeast;
     use Device::{Rxe, Siw, Vrnic};
-    use Operation::{Read, Send, Write};
+    use Operation::{Read, Write};
     let bytes = |device, operation, size| {
         results.bandwidth(device, operation, size).map(|point| point.mib_s)
     };
@@ -247,9 +268,6 @@ fn guests(results: &Results) -> Vec<Goal> {
         |operation, size| over(bytes(Vrnic, operation, size), results.memcpy(operation, size));
     let to_rxe = |operation, size| over(bytes(Vrnic, operation, size), bytes(Rxe, operation, size));
     let rate = |device| results.bandwidth(device, Write, 8).map(|point| point.messages_s);
-    let latency = |device, operation| results.latency(device, operation);
-    let to_relay = |operation| over(latency(Vrnic, operation), results.relay());
-    let to_siw = |operation| over(latency(Siw, operation), latency(Vrnic, operation));
     let least = |figure: &dyn Fn(Operation, u64) -> Option<f64>| {
         let all = [Write, Read].into_iter().flat_map(|o| LARGE.map(|size| figure(o, size)));
         all.reduce(|a, b| Some(a?.min(b?))).flatten()
@@ -292,6 +310,18 @@ fn guests(results: &Results) -> Vec<Goal> {
             AtLeast(10.0),
             over(rate(Vrnic), rate(Siw)),
         ),
+    ]
+}
+
+fn guests_latencies(results: &Results) -> Vec<Goal> {
+    use Aim::{AtLeast, AtMost};
+    use Device::{Siw, Vrnic};
+    use Operation::{Read, Send, Write};
+    let latency = |device, operation| results.latency(device, operation);
+    let to_relay = |operation| over(latency(Vrnic, operation), results.relay());
+    let to_siw = |operation| over(latency(Siw, operation), latency(Vrnic, operation));
+    let goal = |name, meaning, aim, value| Goal { name, meaning, aim, value };
+    vec![
         goal(
             Some("guest_write_lat8_vs_relay"),
             "ib_write_lat at 8 B, typical / the bare relay of three threads",

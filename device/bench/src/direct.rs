@@ -64,58 +64,96 @@ pub(crate) fn measure(
     messages(report, &rig, &mut pair, key, runs)?;
     let target = target(&rig.guests[1], pair.b.pdn)?;
     let guest = rig.guests[0].clone();
-    let mut controller = Controller { guest, memory, source: source()?, key, target, marks: 0 };
-    for len in MAPPED {
-        let (mut moved, mut copied) = (0f64, 0f64);
-        for _ in 0..runs.repeats {
-            moved = moved.max(controller.mapped(&mut pair, len, runs.span)? / 1e9);
-            copied = copied.max(yardstick::memcpy(len as usize, runs.span) / 1e9);
-        }
-        let kib = len >> 10;
-        report.figure(&format!("direct WRITE, mapped, {kib} KiB, GB/s"), moved);
-        report.figure(&format!("memcpy of {kib} KiB, GB/s"), copied);
-        report.figure(&format!("direct WRITE, mapped, {kib} KiB / memcpy"), moved / copied);
-    }
-    for len in MAPPED {
-        for depth in [1, 2, DEPTH].into_iter().filter(|depth| depth * len <= PACKETS) {
-            let (mut moved, mut copied, mut handed) = (0f64, 0f64, 0f64);
+    let controller = Controller { guest, memory, source: source()?, key, target, marks: 0 };
+    let mut bench = Bench { report, controller, pair, runs };
+    bench.mapped()?;
+    bench.marked()?;
+    bench.rung()?;
+    bench.counted()
+}
+
+/// The state that the measurements of a controller share.
+struct Bench<'a> {
+    report: &'a mut Report,
+    controller: Controller,
+    pair: Pair,
+    runs: Runs,
+}
+
+impl Bench<'_> {
+    /// Measures transfers of mapped memory, compared with memcpy.
+    fn mapped(&mut self) -> anyhow::Result<()> {
+        let Self { report, controller, pair, runs } = self;
+        for len in MAPPED {
+            let (mut moved, mut copied) = (0f64, 0f64);
             for _ in 0..runs.repeats {
-                moved = moved.max(controller.marked(&mut pair, len, depth, runs.span)? / 1e9);
+                moved = moved.max(controller.mapped(pair, len, runs.span)? / 1e9);
                 copied = copied.max(yardstick::memcpy(len as usize, runs.span) / 1e9);
-                let both = yardstick::memcpy_handed(len as usize, depth as usize, runs.span)?;
-                handed = handed.max(both / 1e9);
             }
-            let name = format!("direct WRITE, marked, {} KiB, depth {depth}", len >> 10);
+            let kib = len >> 10;
+            report.figure(&format!("direct WRITE, mapped, {kib} KiB, GB/s"), moved);
+            report.figure(&format!("memcpy of {kib} KiB, GB/s"), copied);
+            report.figure(&format!("direct WRITE, mapped, {kib} KiB / memcpy"), moved / copied);
+        }
+        Ok(())
+    }
+
+    /// Measures transfers whose end the controller tells by a mark, compared with memcpy.
+    fn marked(&mut self) -> anyhow::Result<()> {
+        let Self { report, controller, pair, runs } = self;
+        for len in MAPPED {
+            for depth in [1, 2, DEPTH].into_iter().filter(|depth| depth * len <= PACKETS) {
+                let (mut moved, mut copied, mut handed) = (0f64, 0f64, 0f64);
+                for _ in 0..runs.repeats {
+                    moved = moved.max(controller.marked(pair, len, depth, runs.span)? / 1e9);
+                    copied = copied.max(yardstick::memcpy(len as usize, runs.span) / 1e9);
+                    let both = yardstick::memcpy_handed(len as usize, depth as usize, runs.span)?;
+                    handed = handed.max(both / 1e9);
+                }
+                let name = format!("direct WRITE, marked, {} KiB, depth {depth}", len >> 10);
+                report.figure(&format!("{name}, GB/s"), moved);
+                report.figure(&format!("{name}, memcpy by two threads, GB/s"), handed);
+                report.figure(&format!("{name} / memcpy"), moved / copied);
+                report.figure(&format!("{name} / memcpy by two threads"), moved / handed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures transfers whose end the controller tells by a doorbell, compared with memcpy.
+    fn rung(&mut self) -> anyhow::Result<()> {
+        let Self { report, controller, pair, runs } = self;
+        for len in RUNG {
+            let (mut moved, mut copied, mut beside) = (0f64, 0f64, 0f64);
+            for _ in 0..runs.repeats {
+                moved = moved.max(controller.rung(pair, len, runs.span)? / 1e9);
+                copied = copied.max(yardstick::memcpy(len as usize, runs.span) / 1e9);
+                beside = beside.max(yardstick::memcpy_beside(len as usize, runs.span)? / 1e9);
+            }
+            let kib = len >> 10;
+            let name = format!("direct WRITE, the controller rings the doorbell, {kib} KiB");
             report.figure(&format!("{name}, GB/s"), moved);
-            report.figure(&format!("{name}, memcpy by two threads, GB/s"), handed);
+            report.figure(&format!("memcpy of {kib} KiB, GB/s"), copied);
+            report.figure(&format!("memcpy of {kib} KiB beside another, GB/s"), beside);
             report.figure(&format!("{name} / memcpy"), moved / copied);
-            report.figure(&format!("{name} / memcpy by two threads"), moved / handed);
+            report.figure(&format!("{name} / memcpy beside another"), moved / beside);
         }
+        Ok(())
     }
-    for len in RUNG {
-        let (mut moved, mut copied, mut beside) = (0f64, 0f64, 0f64);
-        for _ in 0..runs.repeats {
-            moved = moved.max(controller.rung(&mut pair, len, runs.span)? / 1e9);
-            copied = copied.max(yardstick::memcpy(len as usize, runs.span) / 1e9);
-            beside = beside.max(yardstick::memcpy_beside(len as usize, runs.span)? / 1e9);
+
+    /// Measures transfers whose end is counted, in stores of different lengths.
+    fn counted(&mut self) -> anyhow::Result<()> {
+        let Self { report, controller, pair, runs } = self;
+        for piece in [64, RANGE_LEN] {
+            let mut moved = 0f64;
+            for _ in 0..runs.repeats {
+                moved = moved.max(controller.counted(pair, piece, runs.span)? / 1e9);
+            }
+            let name = format!("direct WRITE, counted, 4 KiB in stores of {piece} B, GB/s");
+            report.figure(&name, moved);
         }
-        let kib = len >> 10;
-        let name = format!("direct WRITE, the controller rings the doorbell, {kib} KiB");
-        report.figure(&format!("{name}, GB/s"), moved);
-        report.figure(&format!("memcpy of {kib} KiB, GB/s"), copied);
-        report.figure(&format!("memcpy of {kib} KiB beside another, GB/s"), beside);
-        report.figure(&format!("{name} / memcpy"), moved / copied);
-        report.figure(&format!("{name} / memcpy beside another"), moved / beside);
+        Ok(())
     }
-    for piece in [64, RANGE_LEN] {
-        let mut moved = 0f64;
-        for _ in 0..runs.repeats {
-            moved = moved.max(controller.counted(&mut pair, piece, runs.span)? / 1e9);
-        }
-        let name = format!("direct WRITE, counted, 4 KiB in stores of {piece} B, GB/s");
-        report.figure(&name, moved);
-    }
-    Ok(())
 }
 
 /// Maps device memory, whose pages exist from then on.

@@ -131,24 +131,7 @@ fn main() -> anyhow::Result<()> {
     let rig = Rig::start(&daemon, 1, args.pin)?;
     let mut report = Report::default();
     let runs = Runs { repeats: args.repeats, span: Duration::from_millis(args.span) };
-    for (part, in_device) in [(Part::Guest, false), (Part::Device, true)] {
-        if args.wants(part) {
-            let mut pair = Pair::new(&rig, in_device);
-            let place = if in_device { "SQ in device" } else { "SQ in guest" };
-            small(&mut report, &rig, &mut pair, place, runs)?;
-        }
-    }
-    if args.wants(Part::Large) {
-        let mut pair = Pair::new(&rig, false);
-        large(&mut report, &rig, &mut pair, runs)?;
-        scattered(&mut report, &rig, &mut pair, runs)?;
-    }
-    if args.wants(Part::Idle) {
-        idle::measure(&mut report, &rig, args.idle_qps, runs)?;
-    }
-    if args.wants(Part::Keys) {
-        keys::measure(&mut report, &rig, runs)?;
-    }
+    two_functions(&mut report, &rig, &args, runs)?;
     drop(rig);
     if args.wants(Part::Sweep) {
         sweep::measure(&mut report, &daemon, runs)?;
@@ -181,6 +164,29 @@ fn main() -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report.json())?;
         std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Measures the parts with two functions of one daemon.
+fn two_functions(report: &mut Report, rig: &Rig, args: &Args, runs: Runs) -> anyhow::Result<()> {
+    for (part, in_device) in [(Part::Guest, false), (Part::Device, true)] {
+        if args.wants(part) {
+            let mut pair = Pair::new(rig, in_device);
+            let place = if in_device { "SQ in device" } else { "SQ in guest" };
+            small(report, rig, &mut pair, place, runs)?;
+        }
+    }
+    if args.wants(Part::Large) {
+        let mut pair = Pair::new(rig, false);
+        large(report, rig, &mut pair, runs)?;
+        scattered(report, rig, &mut pair, runs)?;
+    }
+    if args.wants(Part::Idle) {
+        idle::measure(report, rig, args.idle_qps, runs)?;
+    }
+    if args.wants(Part::Keys) {
+        keys::measure(report, rig, runs)?;
     }
     Ok(())
 }
