@@ -21,7 +21,7 @@ use crate::memory::pages::PageBudget;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
 use crate::objects::core::Core;
-use crate::objects::qp::{Path, Qp};
+use crate::objects::qp::Qp;
 use crate::port::Change;
 use crate::registers::Registers;
 use crate::scheduling::worker_state::WorkerState;
@@ -324,10 +324,7 @@ impl<H: Host> Adapter<H> {
         drop(responder);
         if let Some(peer) = self.fabric.find(mac, qpn) {
             let mut requester = peer.qp.requester.lock();
-            if matches!(&requester.path, Path::Local(known) if std::ptr::eq(&raw const *known.qp, qp))
-            {
-                requester.path = Path::Unknown;
-            }
+            requester.peer.take_if(|known| std::ptr::eq(&raw const *known.qp, qp));
         }
     }
 

@@ -94,7 +94,7 @@ fn streaming<H: Host>(
     adapter: &Adapter<H>,
     qp: &Qp<H>,
     connection: &Connection,
-) -> Result<Streaming, Failure> {
+) -> Result<Streaming<H>, Failure> {
     let role = Role::from_raw(connection.role).ok_or(bad(offset_of!(Connection, role)))?;
     let flags =
         ConnectionFlags::from_bits(connection.flags).ok_or(bad(offset_of!(Connection, flags)))?;

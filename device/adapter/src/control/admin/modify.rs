@@ -181,7 +181,8 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>) {
     // halves.
     let mut requester = qp.requester.lock();
     let attr = *qp.attr.lock();
-    requester.path.forget_peer();
+    // It is looked up again when the next message is sent.
+    requester.peer = None;
     requester.config = RequesterConfig {
         dmac: attr.av.dmac,
         dest_qpn: attr.dest_qpn,

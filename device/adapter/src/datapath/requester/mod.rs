@@ -5,10 +5,8 @@
 //! | `work` | a turn: taking and executing entries |
 //! | `outcome` | completions, retries and failures |
 //! | `reads` | READs that take more than a turn, and the entries that may pass them |
-//! | `paired` | QPs of iWARP whose messages are copied |
 
 mod outcome;
-mod paired;
 mod reads;
 mod work;
 
@@ -22,15 +20,15 @@ use vrnic_abi::eq::Kind;
 use self::work::Work;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
-use crate::datapath::transport::datagram;
-use crate::datapath::transport::packets;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::rules::Rules;
+use crate::datapath::transport::{datagram, packets, stream};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::{
-    Ended, KeyWait, Pairing, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
+    Ended, KeyWait, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
 };
 use crate::slice::{Slice, cost};
 
@@ -53,13 +51,18 @@ pub fn run<H: Host>(
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     match requester.path {
-        Path::Unknown | Path::Local(_) => by_memory(network, qp, requester, batch, allowance),
+        Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
-        Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
+        Path::Stream(_) => {
+            stream::run(network, qp, requester, batch, allowance, |requester, batch, rules| {
+                by_memory(network, qp, requester, batch, allowance, Some(rules))
+            })
+        }
     }
 }
 
-/// Executes entries of a QP on peers in this daemon.
+/// Executes entries of a QP on peers in this daemon. `rules` are those of its protocol, unless that
+/// is RoCE.
 #[inline]
 fn by_memory<H: Host>(
     network: Network<'_, H>,
@@ -67,6 +70,7 @@ fn by_memory<H: Host>(
     requester: &mut Requester<H>,
     batch: &mut Batch,
     allowance: &Allowance<'_, H>,
+    rules: Option<&dyn Rules<H>>,
 ) -> Turn {
     let (core, slice) = (network.core(), allowance.slice);
     for _ in 0..WAITS {
@@ -85,7 +89,7 @@ fn by_memory<H: Host>(
                 batch,
             );
         }
-        let turn = connected(network, qp, requester, batch, allowance, wait);
+        let turn = connected(network, qp, requester, batch, allowance, How { wait, rules });
         if !wait_for_readers(core, requester, slice) {
             return turn;
         }
@@ -96,14 +100,22 @@ fn by_memory<H: Host>(
     Turn::More
 }
 
-/// Executes entries of a connected QP. With `wait`, only continues outstanding READs.
+/// How the entries of a connected QP are executed.
+struct How<'a, H: Host> {
+    /// The reason for which only outstanding READs continue, if there is one.
+    wait: Option<Turn>,
+    /// The rules of the QP's protocol, unless that is RoCE.
+    rules: Option<&'a dyn Rules<H>>,
+}
+
+/// Executes entries of a connected QP.
 fn connected<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
     &Allowance { budget, slice }: &Allowance<'_, H>,
-    wait: Option<Turn>,
+    How { wait, rules }: How<'_, H>,
 ) -> Turn {
     let core = network.core();
     // Taken out of the requester for the turn, because other fields of it change during the turn.
@@ -112,10 +124,9 @@ fn connected<H: Host>(
     let met = there.is_some();
     let here = TurnContext::new(core, qp, slice);
     // Messages are reported in the form of RoCE.
-    let roce = requester.pairing == Pairing::Undecided;
-    let watcher = network.fabric.watch.of_messages().filter(|_| roce);
+    let watcher = network.fabric.watch.of_messages().filter(|_| rules.is_none());
     let watch = watcher.map(|watcher| (network, watcher));
-    let mut work = Work { here, qp, requester, batch, there, budget, watch };
+    let mut work = Work { here, qp, requester, batch, there, budget, watch, rules };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {
             Some((there, _)) => there.charge(panic),
@@ -127,9 +138,7 @@ fn connected<H: Host>(
     });
     drop(work);
     // A QP that is no longer the peer must not be kept alive by this reference.
-    if let Some(peer) = found.filter(|_| met) {
-        requester.path = Path::Local(peer);
-    }
+    requester.peer = found.filter(|_| met);
     turn
 }
 
@@ -162,16 +171,16 @@ fn wait_for_readers<H: Host>(
     let Some(keys) = &mut requester.keys else { return false };
     let KeyWait::Due(readers) = keys.wait else { return false };
     keys.wait = KeyWait::Over;
-    match (readers, &requester.path) {
+    match (readers, &requester.peer) {
         (Readers::Own, _) => core.host().drain(),
-        (Readers::Peer, Path::Local(peer)) => {
+        (Readers::Peer, Some(peer)) => {
             peer.core.host().drain();
             if let Some(Ended::Command(key)) = keys.ended {
                 peer.qp.tpt.finish_command(key);
             }
         }
         // A message of the peer is in use.
-        (Readers::Peer, _) => {}
+        (Readers::Peer, None) => {}
     }
     slice.charge(cost::readers(core.workers()));
     true
@@ -179,7 +188,7 @@ fn wait_for_readers<H: Host>(
 
 /// Takes the peer out of the requester, or looks it up.
 fn take_peer<H: Host>(network: Network<'_, H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
-    if let Path::Local(peer) = std::mem::take(&mut requester.path)
+    if let Some(peer) = requester.peer.take()
         && !peer.qp.dead.load(Ordering::Acquire)
     {
         return Some(peer);

@@ -5,16 +5,16 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, Opcode};
 
-use super::paired;
 use super::work::{Step, Work};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::{Entry, Turn};
 use crate::datapath::sgl::SgList;
-use crate::datapath::transport::{packet_counters, stream};
+use crate::datapath::transport::packet_counters;
+use crate::datapath::transport::rules::{Patience, RefusedMessage, Rules};
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, CompletionKey, WrError};
-use crate::objects::qp::{KeyWait, Keys, Pairing};
+use crate::objects::qp::{KeyWait, Keys};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
@@ -56,10 +56,10 @@ impl<H: Host> Work<'_, H> {
             Step::Retry if self.qp.kind == Type::Uc => self.lost(entry),
             Step::Lost => self.lost(entry),
             Step::Retry => self.retry(entry),
-            Step::NotReady(_) if self.requester.pairing != Pairing::Undecided => {
-                self.no_receive(entry)
-            }
-            Step::NotReady(delay) => self.not_ready(entry, delay),
+            Step::NotReady(delay) => match self.rules {
+                Some(rules) => self.no_receive(entry, rules),
+                None => self.not_ready(entry, delay),
+            },
             Step::Refused(denied) => self.refused(&entry.send, denied),
             Step::Readers(readers, ended) => {
                 let keys = self.requester.keys.unwrap_or_default();
@@ -76,7 +76,7 @@ impl<H: Host> Work<'_, H> {
     fn refused(&mut self, send: &SendWqe, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
         if !self.qp.reactive
-            && self.requester.pairing == Pairing::Undecided
+            && self.rules.is_none()
             && let Some((there, _)) = &self.there
             && there.qp.receives()
             && self.here.core.carries()
@@ -153,8 +153,9 @@ impl<H: Host> Work<'_, H> {
         self.wait(entry, until.min(now.saturating_add(pause)))
     }
 
-    /// Handles a missing receive at the other end of a connection for the message of a paired QP.
-    fn no_receive(&mut self, entry: &Entry) -> Option<Turn> {
+    /// Handles a peer without a receive by a protocol that has no RNR NAK.
+    fn no_receive(&mut self, entry: &Entry, rules: &dyn Rules<H>) -> Option<Turn> {
+        let Patience { limit, pause } = rules.patience();
         let now = self.here.host().now();
         let requester = &mut *self.requester;
         if requester.rnr_until.is_none()
@@ -162,17 +163,17 @@ impl<H: Host> Work<'_, H> {
         {
             there.turn.step(Counter::OutOfBuffer);
         }
-        let patience = now.saturating_add(stream::PATIENCE_NS);
-        if now <= *requester.rnr_until.get_or_insert(patience) {
-            requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, stream::LOOK_NS);
+        if now <= *requester.rnr_until.get_or_insert(now.saturating_add(limit)) {
+            requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, pause);
             let pause = requester.rnr_pause;
             return self.wait(entry, now.saturating_add(pause));
         }
         let (there, responder) = self.there.as_mut()?;
-        let ours = (&entry.send, &mut requester.pairing);
-        let theirs = (&*there, &mut **responder);
-        let status = paired::refused((&self.here, self.qp), theirs, ours, Refusal::NotReady);
-        self.complete(&entry.send, Err(status.into()))
+        let (here, qp, send) = (&self.here, &**self.qp, &entry.send);
+        let refusal = Refusal::NotReady;
+        let refused = RefusedMessage { here, qp, there, responder, send, refusal };
+        let status = rules.refused(refused);
+        self.complete(send, Err(status.into()))
     }
 
     fn wait(&mut self, entry: &Entry, until: u64) -> Option<Turn> {

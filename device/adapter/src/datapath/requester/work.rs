@@ -8,7 +8,6 @@ use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
 
-use super::paired;
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, rnr};
@@ -16,13 +15,14 @@ use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, move_to, not_now, t
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::{local_watch, packet_counters, stream};
+use crate::datapath::transport::rules::{RefusedMessage, Rules};
+use crate::datapath::transport::{local_watch, packet_counters};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, WrError};
-use crate::objects::qp::{Ended, KeyWait, Keys, Pairing, Qp, Readers, Requester, Responder};
+use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder};
 use crate::requests::wqe::Malformed;
 use crate::stats::Counter;
 use crate::watch::Watcher;
@@ -64,6 +64,8 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) budget: u64,
     /// The watcher, if it wants to see messages.
     pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
+    /// The rules of its protocol, unless that is RoCE.
+    pub(super) rules: Option<&'a dyn Rules<H>>,
 }
 
 /// The READs of the queue before an entry that are outstanding.
@@ -136,8 +138,7 @@ impl<H: Host> Work<'_, H> {
     /// QPs: it is executed again when the READs have ended.
     #[inline]
     pub(super) fn execute(&mut self, entry: &Entry, before: Before) -> Step {
-        let paired = self.requester.pairing != Pairing::Undecided;
-        if paired && !stream::carries(&entry.send) {
+        if self.rules.is_some_and(|rules| !rules.carries(&entry.send)) {
             return Step::Failed(Status::LocQpOpErr.into());
         }
         if entry.send.opcode.info().is_about_own_key()
@@ -199,13 +200,11 @@ impl<H: Host> Work<'_, H> {
                     let again = self.requester.rnr_until.is_some();
                     local_watch::stopped(network, watcher, &exchange, &stop, again, responder);
                 }
-                if let (true, Stop::Remote(refusal)) = (paired, &stop)
+                if let (Some(rules), &Stop::Remote(refusal)) = (self.rules, &stop)
                     && stop.is_failure()
                 {
-                    let ours = (send, &mut self.requester.pairing);
-                    let theirs = (&*there, &mut **responder);
-                    let status = paired::refused((here, qp), theirs, ours, *refusal);
-                    return Step::Failed(status.into());
+                    let refused = RefusedMessage { here, qp, there, responder, send, refusal };
+                    return Step::Failed(rules.refused(refused).into());
                 }
                 stopped(qp, there, responder, stop)
             }
@@ -225,7 +224,7 @@ impl<H: Host> Work<'_, H> {
             }
         }
         let ends_sink = send.opcode.info().invalidate_sink;
-        if ends_sink && self.requester.pairing == Pairing::Undecided {
+        if ends_sink && self.rules.is_none() {
             return Some(Step::Failed(Status::LocQpOpErr.into()));
         }
         if !send.is_about_key() && !ends_sink {

@@ -6,6 +6,7 @@
 //! | [`ingress`] | frames from the Ethernet, and their workers |
 //! | `flow` | the addresses of a frame that carries TCP |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
+//! | `rules` | the rules of other protocols for such messages |
 //! | `local_watch` | reports of such messages to the daemon's watcher |
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
@@ -27,5 +28,6 @@ pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;
+pub(crate) mod rules;
 pub(crate) mod stream;
 pub(crate) mod wire;

@@ -8,13 +8,14 @@ use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
-use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
 use super::ledger::{Ledger, store};
-use super::path::{Path, WeakPeer};
+use super::path::Path;
+use super::peer::Peer;
 use super::remote::Receiver;
+use super::streaming::StreamReceiver;
 use crate::host::Host;
 use crate::objects::srq::Srq;
 use crate::requests::wqe::{RecvWqe, SendWqe};
@@ -49,10 +50,8 @@ pub struct Requester<H: Host> {
     pub config: RequesterConfig,
     /// The path to the peer.
     pub path: Path<H>,
-    /// The path of its messages, if it has a TCP connection.
-    pub pairing: Pairing,
-    /// A weak reference to the QP at the other end of the connection, if the two are paired.
-    pub partner: Option<WeakPeer<H>>,
+    /// The QP to whose memory messages are copied, if it has been looked up. A turn takes it out.
+    pub peer: Option<Peer<H>>,
     /// True if the guest wants an event when the queue has drained.
     pub notify_drained: bool,
     /// Key operations of the entry in progress.
@@ -155,22 +154,6 @@ pub enum Readers {
     Peer,
 }
 
-/// The path of the messages that a QP with a TCP connection sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pairing {
-    /// It is decided when the connection has opened.
-    #[default]
-    Undecided,
-    /// They are sent through the connection.
-    Apart,
-    /// The other end is a QP of this daemon. Messages are copied to its memory, and the connection
-    /// only carries its own end.
-    Paired,
-    /// As [`Self::Paired`], but the other end has refused a message, and is about to report this
-    /// through the connection.
-    Refused,
-}
-
 /// Attributes of the sending half.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequesterConfig {
@@ -234,8 +217,8 @@ pub struct Responder {
     pub packets: Option<Box<Receiver>>,
     /// The receives that were taken early, if there were any.
     pub ahead: Option<Box<ReceivesAhead>>,
-    /// The reason for which a message of a paired QP was refused, until the connection reports it.
-    pub refused: Option<Cause>,
+    /// The state of the QP's connection in this half, if it has one.
+    pub stream: StreamReceiver,
     /// True if the guest has been told that the QP takes no more receives from its SRQ.
     pub last_told: bool,
     /// The time in nanoseconds until the next check for receives to flush, in the error state.
@@ -287,7 +270,7 @@ impl Default for Responder {
             event_due: false,
             packets: None,
             ahead: None,
-            refused: None,
+            stream: StreamReceiver::default(),
             life: LIVES.fetch_add(1, Ordering::Relaxed),
             last_told: false,
             flush_pause: 0,
@@ -309,9 +292,8 @@ impl<H: Host> Default for Requester<H> {
             rnr_pause: 0,
             not_before: None,
             config: RequesterConfig::default(),
-            path: Path::Unknown,
-            pairing: Pairing::Undecided,
-            partner: None,
+            path: Path::Memory,
+            peer: None,
             notify_drained: false,
             keys: None,
             progress: None,

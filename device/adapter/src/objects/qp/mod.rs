@@ -23,6 +23,7 @@ pub mod ledger;
 pub mod lifecycle;
 pub mod outstanding;
 mod path;
+mod peer;
 pub mod remote;
 pub mod streaming;
 pub mod transitions;
@@ -39,10 +40,10 @@ use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
 use vrnic_abi::{Key, Srqn};
 
 pub use self::halves::{
-    Ended, KeyWait, Keys, Pairing, Place, Progress, Readers, Requester, RequesterConfig, Responder,
-    Rights,
+    Ended, KeyWait, Keys, Place, Progress, Readers, Requester, RequesterConfig, Responder, Rights,
 };
-pub use self::path::{Path, Peer, WeakPeer};
+pub use self::path::Path;
+pub use self::peer::{Peer, WeakPeer};
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
+use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Budget, Connection, Gone, Nanos, Share, Source, StreamPos};
@@ -13,7 +14,9 @@ use vrnic_tcp::{Budget, Connection, Gone, Nanos, Share, Source, StreamPos};
 use super::SendRing;
 use super::lifecycle::Lifecycle;
 use super::outstanding::{FEW, Outstanding};
+use super::peer::WeakPeer;
 use crate::ethernet::Frame;
+use crate::host::Host;
 use crate::objects::claims::Claim;
 
 /// Time limit in nanoseconds for the peer's reply, and for the first message of an initiator.
@@ -41,9 +44,42 @@ const LINGER_NS: u64 = 10_000_000;
 /// Times from the opening of a connection to the nudges of a peer that has sent nothing.
 const NUDGES_NS: [u64; 3] = [20_000_000, 100_000_000, 500_000_000];
 
+/// The path of the messages that a QP with a connection sends.
+#[derive(Debug, Default)]
+pub enum Pairing<H: Host> {
+    /// It is decided when the connection has opened.
+    #[default]
+    Undecided,
+    /// They are sent through the connection.
+    Apart,
+    /// The other end is this QP. Messages are copied to its memory, and the connection only carries
+    /// its own end.
+    Paired(WeakPeer<H>),
+    /// As [`Self::Paired`], but the other end has refused a message, and is about to report this
+    /// through the connection.
+    Refused,
+}
+
+impl<H: Host> Pairing<H> {
+    /// Returns whether messages are copied.
+    #[inline]
+    #[must_use]
+    pub const fn is_paired(&self) -> bool {
+        matches!(self, Self::Paired(_))
+    }
+}
+
+/// The state of a connection in the receiving half of its QP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamReceiver {
+    /// The reason for which a message that was copied has been refused, until the connection
+    /// reports it.
+    pub refused: Option<Cause>,
+}
+
 /// The connection of a QP.
 #[derive(Debug)]
-pub struct Streaming {
+pub struct Streaming<H: Host> {
     /// The TCP engine.
     pub tcp: Connection,
     /// The stream of messages.
@@ -72,6 +108,8 @@ pub struct Streaming {
     pub waits_since: Option<Waits>,
     /// The nudges of the peer, if this end is the initiator.
     nudges: Option<Nudges>,
+    /// The path of the messages that it sends.
+    pub pairing: Pairing<H>,
     /// The time by which the two ends must be paired, after this one has opened.
     pub pair_by: Option<u64>,
     /// True if TCP has no work until a frame arrives, because the ends are paired.
@@ -138,7 +176,7 @@ pub struct Takeover<'a> {
     pub memory: &'a Arc<Budget>,
 }
 
-impl Streaming {
+impl<H: Host> Streaming<H> {
     /// Creates the connection of a QP.
     #[must_use]
     pub fn new(takeover: Takeover<'_>, queue: &SendRing, claim: Claim) -> Self {
@@ -172,6 +210,7 @@ impl Streaming {
             leaves: false,
             waits_since: None,
             nudges: matches!(role, Role::Initiator).then(Nudges::default),
+            pairing: Pairing::Undecided,
             pair_by: None,
             rests: false,
             idle_at: None,
@@ -278,8 +317,8 @@ impl Streaming {
         due(nudges.count)
     }
 
-    /// Records that messages are copied to the peer's memory, so the peer needs no nudges.
-    pub const fn paired(&mut self) {
+    /// Records that the peer needs no nudges, because messages are copied to its memory.
+    pub const fn needs_no_nudges(&mut self) {
         self.nudges = None;
     }
 

@@ -10,8 +10,8 @@ use vrnic_tcp::connection::State as TcpState;
 use super::turn::Sending;
 use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
-use crate::objects::qp::Pairing;
 use crate::objects::qp::outstanding::OUTSTANDING;
+use crate::objects::qp::streaming::Pairing;
 use crate::stats::Counter;
 
 impl<H: Host> Sending<'_, H> {
@@ -46,11 +46,11 @@ impl<H: Host> Sending<'_, H> {
     /// afterwards, while TCP continues until both ends have closed.
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
-        if let Some(cause) = self.qp.responder.lock().refused.take() {
+        if let Some(cause) = self.qp.responder.lock().stream.refused.take() {
             self.streaming.stream.refuse(cause);
         }
         // The peer reports through the connection why it has refused a message.
-        let told = self.requester.pairing == Pairing::Refused;
+        let told = matches!(self.streaming.pairing, Pairing::Refused);
         let runs = !told
             && matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
         if runs || self.streaming.life.ending() == Ending::Local {

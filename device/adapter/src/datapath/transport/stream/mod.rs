@@ -6,9 +6,10 @@
 //! | `memory` | the memory of the QP's guest, for the stream |
 //! | `arrivals` | delivery of a frame to a QP |
 //! | `joiner` | the frames of the segments of a turn |
-//! | `turn` | a turn of a QP: segments, completions |
+//! | `paired` | a turn of a QP, whose messages may be copied |
+//! | `turn` | the part of the connection in a turn: segments, completions |
 //! | `ending` | the end of a connection |
-//! | `pair` | messages between two QPs of this daemon, which are copied |
+//! | `pair` | the decision whether messages are copied, between two QPs of this daemon |
 //! | `take` | taking work requests off the send queue |
 
 mod arrivals;
@@ -16,9 +17,9 @@ mod ending;
 mod joiner;
 mod memory;
 mod pair;
+mod paired;
 mod take;
 mod turn;
 
 pub(crate) use arrivals::arrive;
-pub(crate) use pair::{carries, probe, rests, terminate};
-pub(crate) use turn::{LOOK_NS, PATIENCE_NS, run};
+pub(crate) use paired::run;

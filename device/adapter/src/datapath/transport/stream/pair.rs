@@ -25,8 +25,8 @@ use super::turn::{Sending, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
 use crate::objects::claims::{Tuple, vlan_of};
-use crate::objects::qp::streaming::Streaming;
-use crate::objects::qp::{Pairing, Path, Peer, Qp, Requester};
+use crate::objects::qp::streaming::{Pairing, Streaming};
+use crate::objects::qp::{Path, Peer, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 
 /// Time limit in nanoseconds for the other end to open the connection, too.
@@ -36,14 +36,14 @@ const LOOK_NS: u64 = 10_000;
 
 /// Returns whether the connection of a QP has no work until a frame arrives or it ends.
 #[inline]
-pub(crate) fn rests<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
+pub(super) fn rests<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
     matches!(&requester.path, Path::Stream(streaming) if streaming.rests)
         && qp.state() == State::Rts
 }
 
 /// Returns the cause of the Terminate for a message that is refused, and the status of the sender's
 /// work request.
-pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
+pub(super) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     let place = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
     let info = send.opcode.info();
     let operation = match info.class {
@@ -63,14 +63,14 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
 
 /// Returns whether a connection can carry a work request. It cannot carry commands, or immediate
 /// data of SENDs: in iWARP, immediate data is a message that takes a receive of its own.
-pub(crate) fn carries(send: &SendWqe) -> bool {
+pub(super) fn carries(send: &SendWqe) -> bool {
     let info = send.opcode.info();
     !info.command && (send.imm().is_none() || info.class == Class::Write)
 }
 
 /// Sends something to a peer that has not answered for long, so that TCP finds out whether it is
 /// gone. Returns whether there is something to send.
-pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
+pub(super) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
     let Path::Stream(streaming) = &mut requester.path else { return false };
     streaming.probe(now) && {
         streaming.rests = false;
@@ -81,9 +81,9 @@ pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
 impl<H: Host> Sending<'_, H> {
     /// Returns the path of the next work requests. It is decided once.
     pub(super) fn way(&mut self, now: Nanos) -> Way {
-        if self.requester.pairing == Pairing::Undecided {
+        if matches!(self.streaming.pairing, Pairing::Undecided) {
             match self.decide() {
-                Some(pairing) => self.requester.pairing = pairing,
+                Some(pairing) => self.streaming.pairing = pairing,
                 None if self.streaming.life.stage() == Stage::Opening => return Way::Later(None),
                 None => {
                     let until = now.0.saturating_add(PAIR_NS);
@@ -95,23 +95,20 @@ impl<H: Host> Sending<'_, H> {
                         let pause = LOOK_NS.max(waited / 2);
                         return Way::Later(Some(now.0.saturating_add(pause).min(until)));
                     }
-                    self.requester.pairing = Pairing::Apart;
+                    self.streaming.pairing = Pairing::Apart;
                 }
             }
         }
         let leaves = self.qp.state() == State::Sqd
             && self.requester.current.is_none()
             && self.requester.ledger.is_empty();
-        match self.requester.pairing {
-            // The rest of the posted requests is sent by TCP, followed by the end of the
-            // connection.
-            Pairing::Paired if !leaves => Way::Memory,
-            _ => Way::Tcp,
-        }
+        // When it leaves, the rest of the posted requests is sent by TCP, followed by the end of the
+        // connection.
+        if self.streaming.pairing.is_paired() && !leaves { Way::Memory } else { Way::Tcp }
     }
 
     /// Decides whether the two ends are paired. Returns `None` if that cannot be known yet.
-    fn decide(&mut self) -> Option<Pairing> {
+    fn decide(&mut self) -> Option<Pairing<H>> {
         let (fabric, to) = (self.network.fabric, self.streaming.path.to);
         let open = match self.streaming.life.stage() {
             Stage::Opening => false,
@@ -130,7 +127,7 @@ impl<H: Host> Sending<'_, H> {
         let mut theirs = peer.qp.requester.try_lock()?;
         let theirs = &mut *theirs;
         let Path::Stream(other) = &theirs.path else { return Some(Pairing::Apart) };
-        let decided = matches!(theirs.pairing, Pairing::Apart | Pairing::Refused);
+        let decided = matches!(other.pairing, Pairing::Apart | Pairing::Refused);
         if decided || !self.is_other_end(&peer, other) {
             return Some(Pairing::Apart);
         }
@@ -142,11 +139,11 @@ impl<H: Host> Sending<'_, H> {
             return None;
         }
         let ird = other.stream.agreement().map_or(0, |agreed| agreed.ird);
-        if theirs.pairing == Pairing::Undecided {
+        if matches!(other.pairing, Pairing::Undecided) {
             peer.qp.schedule(&peer.core);
         }
-        self.pair(peer.clone(), Psn::new(sent.0), ird);
-        Some(Pairing::Paired)
+        self.pair(&peer, Psn::new(sent.0), ird);
+        Some(Pairing::Paired(peer.downgrade()))
     }
 
     /// Returns the QP of this daemon that has the other end of the connection.
@@ -161,9 +158,9 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Returns whether `other` is the other end of the same connection.
-    fn is_other_end(&self, peer: &Peer<H>, other: &Streaming) -> bool {
+    fn is_other_end(&self, peer: &Peer<H>, other: &Streaming<H>) -> bool {
         let (own, theirs) = (&self.streaming.path, &other.path);
-        let runs = |streaming: &Streaming| {
+        let runs = |streaming: &Streaming<H>| {
             streaming.tcp.state() == TcpState::Established
                 && matches!(streaming.stream.state(), StreamState::Starting | StreamState::Rts)
         };
@@ -177,7 +174,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Makes the messages of this end go to the memory of the other one, which accepts as many
     /// READs and atomics as it has agreed to.
-    fn pair(&mut self, peer: Peer<H>, psn: Psn, ird: u16) {
+    fn pair(&mut self, peer: &Peer<H>, psn: Psn, ird: u16) {
         let core = self.network.core();
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         let reads = few(ird);
@@ -212,8 +209,7 @@ impl<H: Host> Sending<'_, H> {
         config.max_rd_atomic = attr.max_rd_atomic;
         config.first_psn = psn;
         drop(attr);
-        self.requester.partner = Some(peer.downgrade());
-        self.streaming.paired();
+        self.streaming.needs_no_nudges();
     }
 
     /// Stops to receive copied messages from the other end, because this end has finished.
@@ -228,7 +224,7 @@ impl<H: Host> Sending<'_, H> {
     pub(super) fn hand_back(&mut self) {
         let closed = self.streaming.tcp.state() == TcpState::CloseWait;
         let sends = |send: &SendWqe| !send.is_about_key() && send.opcode != Opcode::RegMr;
-        if !closed || self.requester.pairing != Pairing::Paired {
+        if !closed || !self.streaming.pairing.is_paired() {
             return;
         }
         if let Some(send) = self.requester.current.filter(sends) {

@@ -26,21 +26,21 @@ use crate::objects::completion::WrError;
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::streaming::{Counted, Streaming, Waits};
-use crate::objects::qp::{Pairing, Path, Qp, Requester};
+use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
 /// Maximum number of frames that a QP sends in one turn.
 const FRAMES: usize = 64;
 /// Maximum time in nanoseconds for which a SEND waits for a receive.
-pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
+pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 /// Time in nanoseconds between two checks for a receive.
-pub(crate) const LOOK_NS: u64 = 100_000;
+pub(super) const LOOK_NS: u64 = 100_000;
 /// Time in nanoseconds before a QP tries again when the network has no room for its frames.
 const PAUSE_NS: u64 = 10_000;
 
 /// Sends and completes work of a QP, up to the limits of `allowance`.
-pub(crate) fn run<H: Host>(
+pub(super) fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
@@ -61,19 +61,18 @@ pub(crate) fn run<H: Host>(
         }
         streaming.outbox.clear();
     }
-    let turn = rest(core, &mut streaming, requester.pairing, turn);
-    streaming.rests = requester.pairing == Pairing::Paired && turn == Turn::Idle;
+    let turn = rest(core, &mut streaming, turn);
+    streaming.rests = streaming.pairing.is_paired() && turn == Turn::Idle;
     requester.path = Path::Stream(streaming);
     turn
 }
 
 /// Lets a connection without work give its buffers back. Returns what is left of the turn.
-fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming, pairing: Pairing, turn: Turn) -> Turn {
+fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Turn {
     let ended = matches!(streaming.tcp.state(), TcpState::TimeWait | TcpState::Closed);
     match turn {
         Turn::Idle => {
-            let paired = pairing == Pairing::Paired;
-            let now = (!paired && !ended).then(|| core.host().now());
+            let now = (!streaming.pairing.is_paired() && !ended).then(|| core.host().now());
             streaming.idle(now).map_or(Turn::Idle, Turn::Wait)
         }
         _ if ended => {
@@ -114,7 +113,7 @@ pub(super) struct Sending<'a, H: Host> {
     pub(super) network: Network<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
-    pub(super) streaming: &'a mut Streaming,
+    pub(super) streaming: &'a mut Streaming<H>,
     pub(super) batch: &'a mut Batch,
     pub(super) slice: &'a Slice<'a, H>,
 }

@@ -1,0 +1,124 @@
+//! A turn of a QP with a connection, whose messages may be copied to the memory of the other end.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_iwarp::wire::terminate::Cause;
+
+use super::pair::{carries, probe, rests, terminate};
+use super::turn::{self, LOOK_NS, PATIENCE_NS};
+use crate::datapath::responder::outcome;
+use crate::datapath::send_queue::Turn;
+use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::rules::{Patience, RefusedMessage, Rules};
+use crate::datapath::turn::Allowance;
+use crate::datapath::wqe_fetch::Batch;
+use crate::host::Host;
+use crate::objects::qp::streaming::Pairing;
+use crate::objects::qp::{Path, Qp, Requester, WeakPeer};
+use crate::requests::wqe::SendWqe;
+
+/// Executes work requests of a QP with a TCP connection, through the connection or by `copy`, which
+/// copies messages to the requester's `peer` by the given rules.
+pub(crate) fn run<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    allowance: &Allowance<'_, H>,
+    copy: impl FnOnce(&mut Requester<H>, &mut Batch, &dyn Rules<H>) -> Turn,
+) -> Turn {
+    let turn = if rests(qp, requester) {
+        Turn::Idle
+    } else {
+        turn::run(network, qp, requester, batch, allowance)
+    };
+    if matches!(turn, Turn::Failed | Turn::FailedUntil(_)) {
+        return turn;
+    }
+    let Some(partner) = copies(qp, requester) else { return turn };
+    // An idle QP must not keep its partner alive, so it only has a strong reference in its turn.
+    requester.peer = partner.upgrade();
+    let paired = Paired::default();
+    let copied = copy(requester, batch, &paired);
+    requester.peer = None;
+    if paired.refused.get()
+        && let Path::Stream(streaming) = &mut requester.path
+    {
+        streaming.pairing = Pairing::Refused;
+    }
+    if qp.state() == State::Sqd && copies(qp, requester).is_none() {
+        // The connection sends the remaining posted requests, and closes.
+        return Turn::More;
+    }
+    let stalls = requester.current.is_some() && requester.rnr_until.is_none()
+        || requester.ledger.resume_at.is_some();
+    if let (true, Turn::Wait(_)) = (stalls, copied)
+        && probe(requester, network.core().host().now())
+    {
+        return Turn::More;
+    }
+    both(turn, copied)
+}
+
+/// Returns the QP to which the messages of a QP are copied. While it closes, the message in progress
+/// still is.
+fn copies<'a, H: Host>(qp: &Qp<H>, requester: &'a Requester<H>) -> Option<&'a WeakPeer<H>> {
+    let Path::Stream(streaming) = &requester.path else { return None };
+    let Pairing::Paired(partner) = &streaming.pairing else { return None };
+    let copies = match qp.state() {
+        State::Rts => true,
+        State::Sqd => requester.current.is_some() || !requester.ledger.is_empty(),
+        _ => false,
+    };
+    copies.then_some(partner)
+}
+
+/// Combines the results of the turns of the connection and of the messages.
+fn both(connection: Turn, messages: Turn) -> Turn {
+    match (connection, messages) {
+        // The connection ends in a separate turn.
+        (Turn::More, _) | (_, Turn::More | Turn::Failed | Turn::FailedUntil(_)) => Turn::More,
+        (Turn::Wait(first), Turn::Wait(second)) => Turn::Wait(first.min(second)),
+        (Turn::Wait(at), _) | (_, Turn::Wait(at)) => Turn::Wait(at),
+        _ => Turn::Idle,
+    }
+}
+
+/// The rules of iWARP.
+#[derive(Debug, Default)]
+struct Paired {
+    /// True if the other end has refused a message.
+    refused: Cell<bool>,
+}
+
+impl<H: Host> Rules<H> for Paired {
+    fn carries(&self, send: &SendWqe) -> bool {
+        carries(send)
+    }
+
+    fn patience(&self) -> Patience {
+        Patience { limit: PATIENCE_NS, pause: LOOK_NS }
+    }
+
+    /// Ends the connection with a Terminate of the other end.
+    #[cold]
+    fn refused(&self, message: RefusedMessage<'_, '_, H>) -> Status {
+        let RefusedMessage { here, qp, there, responder, send, refusal } = message;
+        let (cause, status) = terminate(send, refusal);
+        responder.stream.refused.get_or_insert(cause);
+        if matches!(cause, Cause::CatastrophicStream | Cause::NoBuffer) {
+            there.act(|| there.qp.failed(there.turn.core, Kind::QpFatal));
+        } else {
+            there.act(|| outcome::fail(there, responder, refusal));
+        }
+        if !send.opcode.info().has_response() {
+            qp.failed(here.core, Kind::QpFatal);
+        }
+        self.refused.set(true);
+        status
+    }
+}
