@@ -111,8 +111,8 @@ impl<H: Host> Work<'_, H> {
         Turn::More
     }
 
-    /// Reports an entry that cannot be parsed. While READs before it are outstanding, it is put back
-    /// instead, and copied again in a later turn.
+    /// Reports an entry that cannot be parsed. While READs before it are outstanding, it is put
+    /// back instead, and copied again in a later turn.
     #[cold]
     fn malformed(&mut self, malformed: &Malformed) -> Turn {
         let Malformed { id, opcode, status } = *malformed;

@@ -1,5 +1,5 @@
-//! The rules of a protocol other than RoCE for messages that are copied instead of travelling in its
-//! packets.
+//! The rules of a protocol other than RoCE for messages that are copied instead of travelling in
+//! its packets.
 
 use vrnic_abi::cq::Status;
 

@@ -64,8 +64,8 @@ pub(crate) fn run<H: Host>(
     both(turn, copied)
 }
 
-/// Returns the QP to which the messages of a QP are copied. While it closes, the message in progress
-/// still is.
+/// Returns the QP to which the messages of a QP are copied. While it closes, the message in
+/// progress still is.
 fn copies<'a, H: Host>(qp: &Qp<H>, requester: &'a Requester<H>) -> Option<&'a WeakPeer<H>> {
     let Path::Stream(streaming) = &requester.path else { return None };
     let Pairing::Paired(partner) = &streaming.pairing else { return None };
