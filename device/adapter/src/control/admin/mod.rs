@@ -220,17 +220,12 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
     Some(())
 }
 
+/// Executes a command.
 fn execute<H: Host>(
     adapter: &Arc<Adapter<H>>,
     submission: &Submission,
 ) -> Outcome<[u8; RESULT_LEN]> {
-    let opcode = Opcode::from_raw(submission.opcode.get()).ok_or(Status::BadOpcode)?;
-    if submission.flags.get() != 0 {
-        return Err(bad(0));
-    }
-    if adapter.transport() == Transport::Iwarp && is_of_roce(opcode) {
-        return Err(Status::Unsupported.into());
-    }
+    let opcode = opcode_of(submission, adapter.transport())?;
     /// Calls the handler of an opcode.
     macro_rules! dispatch {
         ($($name:ident => $handler:path,)+) => {
@@ -283,6 +278,18 @@ fn execute<H: Host>(
         EndRange => direct::end_range,
         QueryRange => direct::query_range,
     }
+}
+
+/// Returns the opcode of a command, if an adapter of this protocol has it.
+fn opcode_of(submission: &Submission, transport: Transport) -> Outcome<Opcode> {
+    let opcode = Opcode::from_raw(submission.opcode.get()).ok_or(Status::BadOpcode)?;
+    if submission.flags.get() != 0 {
+        return Err(bad(0));
+    }
+    if transport == Transport::Iwarp && is_of_roce(opcode) {
+        return Err(Status::Unsupported.into());
+    }
+    Ok(opcode)
 }
 
 /// Returns whether a command concerns GIDs, XRC or multicast, which iWARP does not have.

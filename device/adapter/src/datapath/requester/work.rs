@@ -147,66 +147,53 @@ impl<H: Host> Work<'_, H> {
             return step;
         }
         let Some((there, responder)) = &mut self.there else { return Step::Retry };
+        let up = self.here.core.carries() && there.turn.core.carries();
+        if !up || !there.qp.receives() {
+            return Step::Retry;
+        }
         let Entry { send, place, done } = entry;
-        let (here, qp) = (&self.here, &**self.qp);
-        if !here.core.carries() || !there.turn.core.carries() {
-            return Step::Retry;
-        }
-        if !there.qp.receives() {
-            return Step::Retry;
-        }
         let keys = self.requester.keys.unwrap_or_default();
-        let (from, to) = if keys.wait == KeyWait::Over {
-            // All bytes were moved before the wait, whatever the budget of this turn is.
-            (send.length, send.length)
-        } else {
-            (*done, send.length.min(done.saturating_add(self.budget)))
+        let waited = keys.wait == KeyWait::Over;
+        // All bytes were moved before the wait.
+        let from = if waited { send.length } else { *done };
+        let end = send.length.min(from.saturating_add(self.budget));
+        self.budget -= end - from;
+        let exchange = Exchange {
+            here: &self.here,
+            qp: self.qp,
+            send,
+            raw: self.batch.entry(place),
+            there,
+            from,
+            to: Cell::new(end),
+            message: self.requester.message(send.index),
+            max_rd_atomic: self.requester.config.max_rd_atomic,
+            keys,
         };
-        self.budget -= to - from;
-        let raw = self.batch.entry(place);
-        let max_rd_atomic = self.requester.config.max_rd_atomic;
-        let message = self.requester.message(send.index);
-        let end = to;
-        let to = Cell::new(end);
-        let exchange =
-            Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
-        let moved = if keys.wait == KeyWait::Over {
-            if responder.current.is_none() {
-                // It was flushed in the meantime.
-                return Step::Retry;
-            }
+        let moved = if !waited {
+            exchange.run(responder)
+        } else if responder.current.is_some() {
             exchange.arrive(responder).map(|()| None)
         } else {
-            exchange.run(responder)
+            // It was flushed in the meantime.
+            return Step::Retry;
         };
         let to = exchange.to.get();
         self.budget += end - to;
         match moved {
             Ok(None) if to < send.length => Step::Partly(to),
-            Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Ok(None) => {
-                if let Some((network, watcher)) = self.watch {
-                    local_watch::executed(network, watcher, &exchange, responder);
-                }
-                packet_counters::executed(here, &there.turn, send, self.requester.config.mtu);
-                if let Some(key) = send.ending_key(raw) {
-                    return end_sink(here, qp, key);
-                }
-                Step::Done { event_due: std::mem::take(&mut responder.event_due) }
+                let mtu = self.requester.config.mtu;
+                executed(&exchange, responder, self.watch, mtu)
             }
+            Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Err(stop) if before == Before::Reads && stop.is_failure() => Step::Behind,
             Err(stop) => {
                 if let Some((network, watcher)) = self.watch {
                     let again = self.requester.rnr_until.is_some();
                     local_watch::stopped(network, watcher, &exchange, &stop, again, responder);
                 }
-                if let (Some(rules), &Stop::Remote(refusal)) = (self.rules, &stop)
-                    && stop.is_failure()
-                {
-                    let refused = RefusedMessage { here, qp, there, responder, send, refusal };
-                    return Step::Failed(rules.refused(refused).into());
-                }
-                stopped(qp, there, responder, stop)
+                stopped(&exchange, responder, self.rules, stop)
             }
         }
     }
@@ -254,18 +241,43 @@ fn end_sink<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, key: Key) -> Step {
     }
 }
 
+/// Ends an entry all of whose bytes have been moved.
+#[inline(always)]
+fn executed<H: Host>(
+    exchange: &Exchange<'_, '_, H>,
+    responder: &mut Responder,
+    watch: Option<(Network<'_, H>, &dyn Watcher)>,
+    mtu: u8,
+) -> Step {
+    let &Exchange { here, qp, send, raw, there, .. } = exchange;
+    if let Some((network, watcher)) = watch {
+        local_watch::executed(network, watcher, exchange, responder);
+    }
+    packet_counters::executed(here, &there.turn, send, mtu);
+    if let Some(key) = send.ending_key(raw) {
+        return end_sink(here, qp, key);
+    }
+    Step::Done { event_due: std::mem::take(&mut responder.event_due) }
+}
+
 /// Converts the reason why an exchange stopped into the result for the entry and for the peer.
 #[cold]
 fn stopped<H: Host>(
-    qp: &Qp<H>,
-    there: &There<'_, H>,
+    exchange: &Exchange<'_, '_, H>,
     responder: &mut Responder,
+    rules: Option<&dyn Rules<H>>,
     stop: Stop,
 ) -> Step {
+    let &Exchange { here, qp, send, there, .. } = exchange;
+    let fails = stop.is_failure();
     let refusal = match stop {
         Stop::Local(error) => return Step::Failed(error),
         Stop::Remote(refusal) => refusal,
     };
+    if let Some(rules) = rules.filter(|_| fails) {
+        let refused = RefusedMessage { here, qp, there, responder, send, refusal };
+        return Step::Failed(rules.refused(refused).into());
+    }
     if refusal == Refusal::Unexpected {
         return Step::Retry;
     }

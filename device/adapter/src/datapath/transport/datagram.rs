@@ -246,33 +246,46 @@ fn deliver<H: Host>(
 ) -> Sent {
     let Route { to, target, sgid, vlan } = route;
     let way = Way { to, sgid, vlan: *vlan };
-    let leave = |path: &wire::Path| datagrams::send((network, here), qp, path, datagram);
-    let (found, outside) = match target {
+    let leave = |path: &wire::Path| sent(datagrams::send((network, here), qp, path, datagram));
+    match target {
         Target::One(peer) => {
             if let Some(watcher) = network.fabric.watch.of_messages() {
                 datagrams::show((network, watcher), (here, qp), to, datagram);
             }
-            return deliver_to(here, qp, datagram, (way, peer));
+            deliver_to(here, qp, datagram, (way, peer))
         }
         Target::Packets(path) => {
             let station = path.ethernet.destination;
-            if network.fabric.room(here.core.mac(), station) == 0 {
-                return Sent::Later;
-            }
-            return sent(leave(path));
+            let room = network.fabric.room(here.core.mac(), station);
+            if room > 0 { leave(path) } else { Sent::Later }
         }
-        Target::Group(found, outside) => (found, outside),
-    };
-    if let (None, Some(path)) = (&progress, outside)
-        && let Sent::Failed(error) = sent(leave(path))
-    {
-        return Sent::Failed(error);
+        Target::Group(found, outside) => {
+            if let (None, Some(path)) = (&progress, outside)
+                && let Sent::Failed(error) = leave(path)
+            {
+                return Sent::Failed(error);
+            }
+            let progress = progress.get_or_insert_with(|| fanout::begin(network.fabric));
+            deliver_to_group((network, here), (qp, datagram), way, (found, progress))
+        }
     }
-    let progress = progress.get_or_insert_with(|| fanout::begin(network.fabric));
+}
+
+/// Delivers a datagram to the members of its group in this daemon. `found` are those that come
+/// next, if they have been looked up.
+fn deliver_to_group<H: Host>(
+    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
+    (qp, datagram): (&Qp<H>, &Leaving<'_>),
+    way: Way<'_>,
+    (found, progress): (&mut Option<Box<Members<H>>>, &mut Progress),
+) -> Sent {
     while let Some(next) = progress.next {
         let members = match found.take().filter(|members| members.begin_at(next)) {
             Some(members) => members,
-            None => Members::find(network.fabric, &to.av.dgid, *vlan, next, here.slice).into(),
+            None => {
+                let group = &way.to.av.dgid;
+                Members::find(network.fabric, group, way.vlan, next, here.slice).into()
+            }
         };
         let mut failed = None;
         members.each(progress, here.slice, |member| {
