@@ -182,10 +182,7 @@ impl<H: Host> Work<'_, H> {
         self.budget += end - to;
         match moved {
             Ok(None) if to < send.length => Step::Partly(to),
-            Ok(None) => {
-                let mtu = self.requester.config.mtu;
-                executed(&exchange, responder, self.watch, mtu)
-            }
+            Ok(None) => executed(&exchange, responder, self.watch, self.requester.config.mtu),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Err(stop) if before == Before::Reads && stop.is_failure() => Step::Behind,
             Err(stop) => {
