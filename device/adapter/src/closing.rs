@@ -39,6 +39,6 @@ fn has_begun<H: Host>(qp: &Qp<H>) -> bool {
     }
     let mut requester = qp.requester.lock();
     requester.current.is_some()
-        || !requester.ledger.is_empty()
+        || !requester.open_reads.is_empty()
         || requester.path.outstanding().is_some_and(|outstanding| !outstanding.is_empty())
 }

@@ -75,7 +75,7 @@ pub(crate) fn not_now<H: Host>(
         State::Rts => {}
         State::Sqd if requester.current.is_some() => {}
         // No new entry is taken, and outstanding ones continue.
-        State::Sqd if !requester.ledger.is_empty() => return Some(Turn::More),
+        State::Sqd if !requester.open_reads.is_empty() => return Some(Turn::More),
         State::Sqd => return Some(drained(core, qp, requester)),
         State::Err | State::Sqe => return Some(Turn::Failed),
         _ => return Some(Turn::Idle),
@@ -181,10 +181,10 @@ pub fn flush<H: Host>(
     let requester = &mut *guard;
     let here = TurnContext::new(core, qp, slice);
     batch.clear();
-    (requester.not_before, requester.ledger.resume_at) = (None, None);
+    (requester.not_before, requester.open_reads.resume_at) = (None, None);
     let (mut entry, mut flushed) = (Entry::EMPTY, 0);
     while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
-        let (id, opcode) = if let Some(entry) = requester.ledger.pop() {
+        let (id, opcode) = if let Some(entry) = requester.open_reads.pop() {
             let Completion { wr_id, wqe_index: index, opcode, .. } = entry.completion;
             (WqeId { wr_id, index }, opcode)
         } else if let Some(Posted { send, opcode, .. }) =

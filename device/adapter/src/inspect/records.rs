@@ -140,9 +140,9 @@ fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
         (record.dest_qpn, record.dmac) = (NONE.into(), streaming.path.to);
     }
     let current = requester.current.as_ref().map(|send| (send, requester.done));
-    let read = requester.ledger.oldest_read().map(|read| (&read.send, read.done));
+    let read = requester.open_reads.oldest_read().map(|read| (&read.send, read.done));
     let waits = match read {
-        Some(_) => requester.ledger.resume_at,
+        Some(_) => requester.open_reads.resume_at,
         None => requester.not_before,
     };
     let oldest = read.or(current);

@@ -257,6 +257,6 @@ fn no_more_is_outstanding_than_the_queue_holds() {
             &Allowance { budget: 2, slice: &slice },
         );
         assert_ne!(turn, Turn::Idle);
-        assert!(qp.requester.lock().ledger.len() <= 16);
+        assert!(qp.requester.lock().open_reads.len() <= 16);
     }
 }

@@ -76,7 +76,7 @@ fn by_memory<H: Host>(
     for _ in 0..WAITS {
         let wait = not_now(core, qp, requester);
         if let Some(turn) = wait
-            && (requester.ledger.is_empty() || matches!(turn, Turn::Idle | Turn::Failed))
+            && (requester.open_reads.is_empty() || matches!(turn, Turn::Idle | Turn::Failed))
         {
             return turn;
         }

@@ -192,10 +192,10 @@ impl<H: Host> Work<'_, H> {
             // error.
             self.qp.fail_send();
         }
-        if !self.requester.ledger.is_empty() {
+        if !self.requester.open_reads.is_empty() {
             // Only successes are queued: a request behind a READ that fails is executed again after
             // the READ.
-            self.requester.ledger.push_done(self.completion(send), self.is_signaled(send));
+            self.requester.open_reads.push_done(self.completion(send), self.is_signaled(send));
             return None;
         }
         if result.is_err() || self.is_signaled(send) {

@@ -12,7 +12,7 @@ use super::work::{Before, Step, Work};
 use crate::datapath::send_queue::{Entry, Turn};
 use crate::host::Host;
 use crate::objects::completion::WrError;
-use crate::objects::qp::ledger::OpenRead;
+use crate::objects::qp::open_reads::OpenRead;
 
 impl<H: Host> Work<'_, H> {
     /// Makes a READ outstanding, whose bytes up to `done` have arrived.
@@ -20,7 +20,7 @@ impl<H: Host> Work<'_, H> {
     pub(super) fn open_read(&mut self, entry: &Entry, done: u64) -> Option<Turn> {
         let read = OpenRead::new(entry.send, self.batch.entry(&entry.place), done);
         let (completion, signaled) = (self.completion(&entry.send), self.is_signaled(&entry.send));
-        self.requester.ledger.push_read(completion, signaled, read);
+        self.requester.open_reads.push_read(completion, signaled, read);
         None
     }
 
@@ -41,8 +41,8 @@ impl<H: Host> Work<'_, H> {
         }
         match self.read_on() {
             Some(turn) => turn,
-            None if self.requester.ledger.is_empty() => Turn::More,
-            None => self.requester.ledger.resume_at.map_or(Turn::More, Turn::Wait),
+            None if self.requester.open_reads.is_empty() => Turn::More,
+            None => self.requester.open_reads.resume_at.map_or(Turn::More, Turn::Wait),
         }
     }
 
@@ -55,7 +55,7 @@ impl<H: Host> Work<'_, H> {
     /// Returns whether as many work requests are outstanding as the queue has entries. A correct
     /// guest waits for completions then.
     fn is_full(&self) -> bool {
-        self.requester.ledger.len() >= self.qp.sq.size() as usize
+        self.requester.open_reads.len() >= self.qp.sq.size() as usize
     }
 
     /// Executes an entry behind outstanding READs, if it may pass them. An entry that fails is
@@ -63,7 +63,7 @@ impl<H: Host> Work<'_, H> {
     #[cold]
     pub(super) fn execute_behind_reads(&mut self, entry: &Entry) -> Step {
         let send = &entry.send;
-        let reads = self.requester.ledger.reads();
+        let reads = self.requester.open_reads.reads();
         let most = usize::from(self.requester.config.max_rd_atomic);
         let is_read = send.opcode.info().class == Class::Read;
         let waits = match send.opcode.info().class {
@@ -89,39 +89,39 @@ impl<H: Host> Work<'_, H> {
     /// Continues the oldest READs until they have ended or the turn has moved its maximum. Returns
     /// `None` if the QP can continue.
     fn read_on(&mut self) -> Option<Turn> {
-        if let Some(at) = self.requester.ledger.resume_at {
+        if let Some(at) = self.requester.open_reads.resume_at {
             if self.here.host().now() < at {
                 return Some(Turn::Wait(at));
             }
-            self.requester.ledger.resume_at = None;
+            self.requester.open_reads.resume_at = None;
         }
         while !self.is_over()
-            && let Some(mut read) = self.requester.ledger.take_read()
+            && let Some(mut read) = self.requester.open_reads.take_read()
         {
             let place = self.batch.put(&read.raw);
             let entry = Entry { send: read.send, place, done: read.done };
             let keys = self.requester.keys.take();
             let step = self.execute(&entry, Before::Nothing);
             self.requester.keys = keys;
-            let ledger = &mut self.requester.ledger;
+            let open_reads = &mut self.requester.open_reads;
             match step {
                 Step::Partly(done) => {
                     read.done = done;
-                    ledger.put_back(read);
+                    open_reads.put_back(read);
                 }
-                Step::Done { .. } => ledger.settle(read.send.index, Status::Success, 0),
+                Step::Done { .. } => open_reads.settle(read.send.index, Status::Success, 0),
                 Step::Failed(WrError { status, vendor_err }) => {
-                    ledger.settle(read.send.index, status, vendor_err);
+                    open_reads.settle(read.send.index, status, vendor_err);
                 }
                 _ => {
-                    ledger.put_back(read);
+                    open_reads.put_back(read);
                     self.no_answer(entry.send.index);
                 }
             }
             if let Some(turn) = self.complete_settled() {
                 return Some(turn);
             }
-            if let Some(at) = self.requester.ledger.resume_at {
+            if let Some(at) = self.requester.open_reads.resume_at {
                 return Some(Turn::Wait(at));
             }
         }
@@ -131,17 +131,17 @@ impl<H: Host> Work<'_, H> {
     /// Handles a missing answer of the peer to the READ at this index.
     fn no_answer(&mut self, index: u32) {
         match self.next_try() {
-            Some(at) => self.requester.ledger.resume_at = Some(at),
+            Some(at) => self.requester.open_reads.resume_at = Some(at),
             None => {
-                let _failed = self.requester.ledger.take_read();
-                self.requester.ledger.settle(index, Status::RetryExcErr, 0);
+                let _failed = self.requester.open_reads.take_read();
+                self.requester.open_reads.settle(index, Status::RetryExcErr, 0);
             }
         }
     }
 
     /// Writes the completions of the oldest entries, if these have ended.
     fn complete_settled(&mut self) -> Option<Turn> {
-        while let Some(entry) = self.requester.ledger.pop_settled() {
+        while let Some(entry) = self.requester.open_reads.pop_settled() {
             let ok = entry.completion.status == Status::Success;
             if !ok {
                 // The state is set first, so that a program that sees the completion finds the QP

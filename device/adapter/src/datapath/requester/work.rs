@@ -79,7 +79,7 @@ impl<H: Host> Work<'_, H> {
     /// Executes entries until the queue is empty or the turn is over. With `wait`, only continues
     /// outstanding READs.
     pub(super) fn run(&mut self, wait: Option<Turn>) -> Turn {
-        if self.requester.ledger.is_empty() { self.entries() } else { self.beside_reads(wait) }
+        if self.requester.open_reads.is_empty() { self.entries() } else { self.beside_reads(wait) }
     }
 
     /// Takes entries and executes them.
@@ -93,7 +93,7 @@ impl<H: Host> Work<'_, H> {
                 Taken::Malformed(malformed) => return self.malformed(&malformed),
                 Taken::Failed => return Turn::Failed,
             }
-            let step = if self.requester.ledger.is_empty() {
+            let step = if self.requester.open_reads.is_empty() {
                 self.execute(&entry, Before::Nothing)
             } else {
                 self.execute_behind_reads(&entry)
@@ -116,7 +116,7 @@ impl<H: Host> Work<'_, H> {
     #[cold]
     fn malformed(&mut self, malformed: &Malformed) -> Turn {
         let Malformed { id, opcode, status } = *malformed;
-        if !self.requester.ledger.is_empty() {
+        if !self.requester.open_reads.is_empty() {
             move_to(self.qp, self.requester, id.index);
             self.batch.clear();
             return Turn::More;

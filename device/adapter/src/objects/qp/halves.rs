@@ -11,7 +11,7 @@ use vrnic_abi::sq::STRIDE_MAX;
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
-use super::ledger::{Ledger, store};
+use super::open_reads::{OpenReads, store};
 use super::path::Path;
 use super::peer::Peer;
 use super::remote::Receiver;
@@ -30,8 +30,9 @@ pub struct Requester<H: Host> {
     pub ci: u32,
     /// The entry in progress.
     pub current: Option<SendWqe>,
-    /// The entries before the current one whose completion has not been written.
-    pub ledger: Ledger,
+    /// The READs before the current entry that are not complete, and the entries behind them that
+    /// are.
+    pub open_reads: OpenReads,
     /// The bytes of the current entry.
     pub raw: [u8; STRIDE_MAX as usize],
     /// Number of bytes of its message that have been moved.
@@ -283,7 +284,7 @@ impl<H: Host> Default for Requester<H> {
         Self {
             ci: 0,
             current: None,
-            ledger: Ledger::default(),
+            open_reads: OpenReads::default(),
             raw: [0; STRIDE_MAX as usize],
             done: 0,
             retries: 0,

@@ -19,8 +19,8 @@
 
 mod ahead;
 mod halves;
-pub mod ledger;
 pub mod lifecycle;
+pub mod open_reads;
 pub mod outstanding;
 mod path;
 mod peer;

@@ -101,7 +101,7 @@ impl<H: Host> Sending<'_, H> {
         }
         let leaves = self.qp.state() == State::Sqd
             && self.requester.current.is_none()
-            && self.requester.ledger.is_empty();
+            && self.requester.open_reads.is_empty();
         // When it leaves, the rest of the posted requests is sent by TCP, followed by the end of
         // the connection.
         if self.streaming.pairing.is_paired() && !leaves { Way::Memory } else { Way::Tcp }

@@ -55,7 +55,7 @@ pub(crate) fn run<H: Host>(
         return Turn::More;
     }
     let stalls = requester.current.is_some() && requester.rnr_until.is_none()
-        || requester.ledger.resume_at.is_some();
+        || requester.open_reads.resume_at.is_some();
     if let (true, Turn::Wait(_)) = (stalls, copied)
         && probe(requester, network.core().host().now())
     {
@@ -71,7 +71,7 @@ fn copies<'a, H: Host>(qp: &Qp<H>, requester: &'a Requester<H>) -> Option<&'a We
     let Pairing::Paired(partner) = &streaming.pairing else { return None };
     let copies = match qp.state() {
         State::Rts => true,
-        State::Sqd => requester.current.is_some() || !requester.ledger.is_empty(),
+        State::Sqd => requester.current.is_some() || !requester.open_reads.is_empty(),
         _ => false,
     };
     copies.then_some(partner)

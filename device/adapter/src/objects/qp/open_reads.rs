@@ -1,10 +1,9 @@
-//! The ledger of a send queue: work requests that were taken and whose completion has not been
-//! written.
+//! The open READs of a send queue, whose bytes take more than a turn, and the work requests behind
+//! them that have been executed meanwhile.
 //!
-//! Most work requests are taken, executed and completed in one turn, and are never in the ledger. A
-//! READ whose bytes take more than a turn stays in the ledger while requests behind it are executed
-//! (IBTA volume 1, 10.8.3.3). Their completions also wait here, since completions are written in
-//! the order of the queue.
+//! Requests behind a READ may be executed before it is complete (IBTA volume 1, 10.8.3.3). Their
+//! completions wait here, since completions are written in the order of the queue. All other work
+//! requests of a QP whose messages are copied are taken, executed and completed in one turn.
 
 use std::collections::VecDeque;
 
@@ -14,19 +13,19 @@ use vrnic_abi::sq::STRIDE_MAX;
 use crate::objects::completion::Completion;
 use crate::requests::wqe::SendWqe;
 
-/// The outstanding work requests of a send queue, the oldest first.
+/// Open READs and the executed work requests behind them, the oldest first.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    entries: VecDeque<Outstanding>,
+pub struct OpenReads {
+    entries: VecDeque<Waiting>,
     /// The number of READs among them that are not complete.
     reads: usize,
     /// The time before which the READs do not continue, because the peer did not answer.
     pub resume_at: Option<u64>,
 }
 
-/// An outstanding work request.
+/// An open READ, or a work request that was executed behind one.
 #[derive(Debug)]
-pub struct Outstanding {
+pub struct Waiting {
     /// Its completion, with its status if no error occurs.
     pub completion: Completion,
     /// True if success is reported, too.
@@ -63,15 +62,15 @@ pub(super) fn store(place: &mut [u8; STRIDE_MAX as usize], raw: &[u8]) {
     }
 }
 
-impl Ledger {
-    /// Returns whether no work request is outstanding.
+impl OpenReads {
+    /// Returns whether there are none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns the number of outstanding work requests.
+    /// Returns the number of READs and of work requests behind them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -94,13 +93,13 @@ impl Ledger {
     #[cold]
     pub fn push_read(&mut self, completion: Completion, signaled: bool, read: OpenRead) {
         self.reads += 1;
-        self.entries.push_back(Outstanding { completion, signaled, read: Some(Box::new(read)) });
+        self.entries.push_back(Waiting { completion, signaled, read: Some(Box::new(read)) });
     }
 
     /// Appends a work request that was executed while others before it were not complete.
     #[cold]
     pub fn push_done(&mut self, completion: Completion, signaled: bool) {
-        self.entries.push_back(Outstanding { completion, signaled, read: None });
+        self.entries.push_back(Waiting { completion, signaled, read: None });
     }
 
     /// Takes the oldest incomplete READ out to continue it. The caller must call [`Self::put_back`]
@@ -122,7 +121,7 @@ impl Ledger {
     pub fn settle(&mut self, index: u32, status: Status, vendor_err: u32) {
         self.reads = self.reads.saturating_sub(1);
         let place = self.entries.iter_mut().find(|entry| entry.completion.wqe_index == index);
-        if let Some(Outstanding { completion, .. }) = place {
+        if let Some(Waiting { completion, .. }) = place {
             (completion.status, completion.vendor_err) = (status, vendor_err);
             if status != Status::Success {
                 completion.byte_len = 0;
@@ -131,13 +130,13 @@ impl Ledger {
     }
 
     /// Removes the oldest work request if it has ended, and returns it.
-    pub fn pop_settled(&mut self) -> Option<Outstanding> {
+    pub fn pop_settled(&mut self) -> Option<Waiting> {
         self.entries.pop_front_if(|entry| entry.read.is_none())
     }
 
     /// Removes the oldest work request of a queue that is flushed, even if it has not ended, and
     /// returns it.
-    pub fn pop(&mut self) -> Option<Outstanding> {
+    pub fn pop(&mut self) -> Option<Waiting> {
         let entry = self.entries.pop_front()?;
         if entry.read.is_some() {
             self.reads = self.reads.saturating_sub(1);
@@ -164,31 +163,32 @@ mod tests {
 
     #[test]
     fn completions_come_in_the_order_of_the_queue() {
-        let mut ledger = Ledger::default();
-        ledger.push_read(completion(1), true, read(1));
-        ledger.push_done(completion(2), true);
-        ledger.push_read(completion(3), true, read(3));
-        assert_eq!((ledger.len(), ledger.reads()), (3, 2));
-        assert!(ledger.pop_settled().is_none(), "the READ is open");
+        let mut open_reads = OpenReads::default();
+        open_reads.push_read(completion(1), true, read(1));
+        open_reads.push_done(completion(2), true);
+        open_reads.push_read(completion(3), true, read(3));
+        assert_eq!((open_reads.len(), open_reads.reads()), (3, 2));
+        assert!(open_reads.pop_settled().is_none(), "the READ is open");
 
-        let open = ledger.take_read().expect("a READ");
+        let open = open_reads.take_read().expect("a READ");
         assert_eq!(open.send.index, 1);
-        ledger.put_back(open);
-        let open = ledger.take_read().expect("a READ");
-        ledger.settle(open.send.index, Status::Success, 0);
-        let order: Vec<_> =
-            std::iter::from_fn(|| ledger.pop_settled()).map(|e| e.completion.wqe_index).collect();
-        assert_eq!((order, ledger.reads()), (vec![1, 2], 1));
-        assert_eq!(ledger.oldest_read().map(|read| read.send.index), Some(3));
+        open_reads.put_back(open);
+        let open = open_reads.take_read().expect("a READ");
+        open_reads.settle(open.send.index, Status::Success, 0);
+        let order: Vec<_> = std::iter::from_fn(|| open_reads.pop_settled())
+            .map(|e| e.completion.wqe_index)
+            .collect();
+        assert_eq!((order, open_reads.reads()), (vec![1, 2], 1));
+        assert_eq!(open_reads.oldest_read().map(|read| read.send.index), Some(3));
     }
 
     #[test]
     fn a_flush_takes_open_reads_too() {
-        let mut ledger = Ledger::default();
-        ledger.push_read(completion(1), false, read(1));
-        ledger.push_done(completion(2), false);
+        let mut open_reads = OpenReads::default();
+        open_reads.push_read(completion(1), false, read(1));
+        open_reads.push_done(completion(2), false);
         let order: Vec<_> =
-            std::iter::from_fn(|| ledger.pop()).map(|e| e.completion.wqe_index).collect();
-        assert_eq!((order, ledger.reads(), ledger.is_empty()), (vec![1, 2], 0, true));
+            std::iter::from_fn(|| open_reads.pop()).map(|e| e.completion.wqe_index).collect();
+        assert_eq!((order, open_reads.reads(), open_reads.is_empty()), (vec![1, 2], 0, true));
     }
 }
