@@ -7,6 +7,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its registers and entry points |
+//! | `reset` | the end of QPs, and the reset of an adapter |
 //! | `closing` | the end of an adapter whose daemon ends |
 //! | [`host`] | the interface to the host |
 //! | [`ethernet`] | frames to and from other daemons |
@@ -41,6 +42,7 @@ pub mod poll;
 mod port;
 pub mod registers;
 pub mod requests;
+mod reset;
 pub mod scheduling;
 pub mod slice;
 pub mod stats;
