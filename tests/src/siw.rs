@@ -19,6 +19,9 @@ pub fn file() -> Result<Option<(String, Vec<u8>)>> {
     Ok(Some((MODULE.to_owned(), module)))
 }
 
+/// Sizes of TCP's send buffers that are never full. With a full one, siw sends wrong FPDUs at times.
+const BUFFERS: &str = "16777216 16777216 67108864";
+
 /// Unloads the driver of a guest's adapter and creates siw on its network card, if it has none.
 pub fn create(guest: &Guest) -> Result<()> {
     if guest.agent().run("rdma dev show siw0", SHORT)?.ok() {
@@ -26,5 +29,6 @@ pub fn create(guest: &Guest) -> Result<()> {
     }
     guest.check("rmmod vrnic; modprobe rdma_ucm", SHORT)?;
     guest.check(&format!("insmod {MODULE}"), SHORT)?;
+    guest.check(&format!("echo {BUFFERS} >/proc/sys/net/ipv4/tcp_wmem"), SHORT)?;
     guest.check("rdma link add siw0 type siw netdev eth0", LONG).map(drop)
 }

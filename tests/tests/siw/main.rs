@@ -33,10 +33,8 @@ const LARGE: (&str, &str) = ("rping -V -C 10 -S 60000 -s", "rping -V -C 10 -S 60
 /// The same, and more of them.
 const LONG: (&str, &str) = ("rping -V -C 40 -S 60000 -s", "rping -V -C 40 -S 60000 -c -a");
 
-/// Tests of perftest, the same at both ends. Its client does not run on siw: it makes a second
-/// connection, for which its server listens anew, and crashes if siw says at once that nobody
-/// listens yet.
-const PERFTEST: [&str; 8] = [
+/// Tests of perftest, the same at both ends.
+const PERFTEST: [&str; 7] = [
     "ib_send_bw -R -F -n 200",
     "ib_write_bw -R -F -n 200",
     "ib_read_bw -R -F -n 200",
@@ -44,8 +42,9 @@ const PERFTEST: [&str; 8] = [
     "ib_write_lat -R -F -n 200",
     "ib_read_lat -R -F -n 200",
     "ib_write_bw -R -F -q 8 -n 50",
-    "ib_send_bw -R -F -e -n 200",
 ];
+/// With its client on siw, this one waits for an event for ever (docs/iwarp.md).
+const EVENTS: &str = "ib_send_bw -R -F -e -n 200";
 
 fn main() -> ExitCode {
     let files = match files() {
@@ -90,8 +89,9 @@ fn cases(server: Server) -> Vec<Case> {
         // Its server speaks first, but the adapter as a responder must wait for a message of siw,
         // which sends none by itself.
         tools.push(("ucmatose", "ucmatose -c 10 -C 5", "ucmatose -c 10 -C 5 -s"));
-        tools.extend(PERFTEST.map(|command| (command, command, command)));
+        tools.push((EVENTS, EVENTS, EVENTS));
     }
+    tools.extend(PERFTEST.map(|command| (command, command, command)));
     let tools = tools.into_iter().map(|(name, serve, call)| {
         Case::new(format!("{name} {way}"), move |pair: &mut Pair| run(pair, server, serve, call))
     });
