@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     let cases = vec![
         Case::new("a_system_without_the_packages", bare),
         Case::new("perftest_and_rping", traffic),
+        Case::new("a_module_that_dkms_built", packages::dkms),
         Case::new("a_guest_starts_again", power::starts),
         Case::new("a_guest_sleeps", power::sleeps),
         Case::new("the_service_under_systemd", service::service),

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::system::KIT;
-use vrnic_tests::talk::SHORT;
+use vrnic_tests::talk::{SHORT, works};
 
 /// Time limit of apt. Under TCG depmod alone takes minutes: it unpacks each module of the kernel.
 const APT: Duration = Duration::from_secs(600);
@@ -21,6 +21,18 @@ pub(crate) fn install(pair: &Pair) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The module that DKMS built from the package `vrnic-dkms` takes the place of the one that was
+/// built with the guests' image.
+pub(crate) fn dkms(pair: &mut Pair) -> Result<()> {
+    install(pair)?;
+    let guest = &pair.a;
+    guest.check(&format!("modprobe -r vrnic && insmod {KIT}/dkms/vrnic.ko"), SHORT)?;
+    ready(guest)?;
+    works(pair)?;
+    guest.check("rmmod vrnic && modprobe vrnic", SHORT)?;
+    ready(guest)
 }
 
 /// Installs a package from the first repository. Returns false if the guest has the package
