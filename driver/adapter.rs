@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
+//! The adapter as the verbs use it: [`Adapter::new`] brings it up, and dropping it resets it.
 
 use abi::{
     Cqn, Eqn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
@@ -52,7 +52,7 @@ const ASYNC: SlotIndex = SlotIndex::new(ASYNC_EQ_SLOT);
 
 /// A running adapter.
 pub(crate) struct Adapter<'a> {
-    // Dropped in this order: the adapter stops before its rings go.
+    // The fields are dropped in this order: the adapter stops before its rings are freed.
     liveness: QuiesceGuard,
     _health: ArcHrTimerHandle<Health>,
     _files: DebugFiles,
@@ -66,14 +66,14 @@ pub(crate) struct Adapter<'a> {
     regs: Arc<Registers>,
     caps: DeviceCaps,
     protocol: Protocol,
-    /// Bytes of device memory that the kernel gives out.
+    /// Bytes of device memory that the kernel can allocate.
     device_memory: u64,
     pdev: &'a pci::Device<device::Bound>,
 }
 
 impl<'a> Adapter<'a> {
-    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask. The kernel gives
-    /// out `device_memory` bytes of its device memory.
+    /// Brings the adapter up. The PCI device must be enabled, with a 64-bit DMA mask. The kernel
+    /// can allocate `device_memory` bytes of its device memory.
     pub(crate) fn new(
         pdev: &'a pci::Device<device::Bound>,
         device_memory: u64,
@@ -107,7 +107,7 @@ impl<'a> Adapter<'a> {
             liveness: liveness.clone(),
         };
         interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
-        // From here on a failure resets the adapter before the rings above go.
+        // From here on, a failure resets the adapter before the rings above are freed.
         let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
         let health = Health::start(doorbells.clone(), admin.clone(), liveness.clone())?;
@@ -162,7 +162,7 @@ impl<'a> Adapter<'a> {
         &self.inspector
     }
 
-    /// Returns the state of the adapter, shared with those that outlive this.
+    /// Returns the state of the adapter, which is shared with objects that live longer than this.
     pub(crate) fn liveness(&self) -> Arc<Liveness> {
         self.liveness.clone()
     }
@@ -329,7 +329,7 @@ impl<'a> Adapter<'a> {
     }
 }
 
-/// Asks the adapter what it can do.
+/// Queries the limits and features of the adapter.
 fn query(device: &device::Device<device::Bound>, liveness: &Liveness) -> Result<DeviceCaps> {
     let buffer = Coherent::<u8>::zeroed_slice(device, size_of::<DeviceCaps>(), GFP_KERNEL)?;
     let length = u32::try_from(buffer.size())?;
@@ -338,7 +338,7 @@ fn query(device: &device::Device<device::Bound>, liveness: &Liveness) -> Result<
 }
 
 /// Returns the number of completion vectors to ask for: one for each processor, but no more than
-/// the adapter has or the user wants.
+/// the adapter has or the module parameter allows.
 fn completion_vectors(regs: &Registers) -> u32 {
     let limit = match module_parameters::comp_vectors.value() {
         0 => u32::MAX,
@@ -357,7 +357,7 @@ fn set_handler(
     listeners: &Arc<Listeners>,
 ) -> Result<Descriptor> {
     let handler = Handler::new(id)?;
-    // The handler must be there before the first event.
+    // The handler must be registered before the first event.
     let handle = CompletionHandler {
         queue: queue.clone(),
         listeners: listeners.clone(),
@@ -369,7 +369,7 @@ fn set_handler(
     Ok(Descriptor { handler, eqn, line })
 }
 
-/// Hands an event queue to the adapter.
+/// Creates an event queue in the adapter.
 fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<Eqn> {
     // CAST: small constants.
     let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);

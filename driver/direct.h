@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Direct transfers for other modules of the kernel (docs/direct.md): RDMA operations that are posted
- * before another PCI device has moved their data, and leave by themselves when it has.
+ * before another PCI device has moved their data, and that the adapter executes when it has.
  *
  * The queue pairs are kernel clients' own, of a vrnic adapter: a function returns -EINVAL for any
  * other. They must not be destroyed during a call. All functions sleep but vrnic_range_done() and
@@ -38,13 +38,13 @@ static inline u64 vrnic_await_addr(u32 word, u32 time_limit_ms)
 }
 
 /*
- * The controller has moved all bytes for the AWAIT of this mark, which then ends, or it has failed, and
- * then AWAIT fails. Also if the AWAIT has not begun yet. From any context. -EOPNOTSUPP if the adapter
- * is older than AWAIT.
+ * Reports that the controller has moved all bytes for the AWAIT of this mark, which then ends, or that
+ * it has failed, and then AWAIT fails. The AWAIT need not have begun. Can be called in any context.
+ * Returns -EOPNOTSUPP if the adapter does not support AWAIT.
  */
 int vrnic_mark(struct ib_qp *qp, u32 word, u32 mark, bool failed);
 
-/* What a range is armed with. */
+/* The parameters that a range is armed with. */
 struct vrnic_transfer {
 	/* The bus address of the first byte in packet memory: any part of device memory (see
 	 * pci_p2pmem_virt_to_bus()) or of RAM. */
@@ -53,7 +53,7 @@ struct vrnic_transfer {
 	u32 length;
 	/* Milliseconds until the transfer fails if it is not complete, 1 to 60000. */
 	u32 time_limit_ms;
-	/* A WRITE takes the data away, else a READ brings it. */
+	/* True for a WRITE, which sends the data; false for a READ, which fetches it. */
 	bool write;
 	/* The controller uses the window in BAR0, and the adapter counts the bytes. Else it has the
 	 * address of the packet memory, and vrnic_range_done() tells when it has moved all bytes. */
@@ -72,16 +72,17 @@ struct vrnic_range_state {
 	u8 failure;
 };
 
-/* Returns the number of a free range, which is the queue pair's from then on, until it is put or the
- * queue pair is destroyed; -ENOSPC if there is none. */
+/* Returns the number of a free range, which belongs to the queue pair until it is put or the queue pair
+ * is destroyed; -ENOSPC if there is none. */
 int vrnic_range_get(struct ib_qp *qp);
-/* Ends the transfer of a range, which then belongs to nobody. Its TRANSFER, if there is one, fails.
- * On return nothing is moved into its packet memory by the window any more. */
+/* Ends the transfer of a range, which is free afterwards. Its TRANSFER, if there is one, fails. On
+ * return no more bytes are moved into its packet memory through the window. */
 int vrnic_range_put(struct ib_qp *qp, u32 range);
 /* Arms a range for one transfer; -EBUSY or -EINVAL if it takes part in one. */
 int vrnic_range_arm(struct ib_qp *qp, u32 range, const struct vrnic_transfer *transfer);
 int vrnic_range_query(struct ib_qp *qp, u32 range, struct vrnic_range_state *state);
-/* The controller has moved all bytes of a range that is not counted. From any context. */
+/* Reports that the controller has moved all bytes of a range that is not counted. Can be called in any
+ * context. */
 int vrnic_range_done(struct ib_qp *qp, u32 range);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The handlers of the adapter's interrupts: they take events from event queues and report them to
-//! the objects that they are about.
+//! the objects that the events concern.
 
 use abi::{Qpn, Srqn, eq::Kind};
 use kernel::{prelude::*, sync::Arc};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Watches the adapter's heartbeat: stores into its memory go on succeeding when it has died.
+//! Watches the adapter's heartbeat. This is necessary because stores into its memory still succeed
+//! when it has died.
 
 use abi::regs::HEARTBEAT_DEAD_MS;
 use kernel::{
@@ -23,9 +24,9 @@ use crate::{
     quiesce::{Cause, Liveness},
 };
 
-/// Time between two looks, in milliseconds.
+/// Time between two checks, in milliseconds.
 const PERIOD_MS: u32 = 500;
-/// Looks without a new heartbeat after which the adapter counts as dead.
+/// Number of checks without a new heartbeat after which the adapter is considered dead.
 const MAX_MISSES: u32 = HEARTBEAT_DEAD_MS.div_ceil(PERIOD_MS);
 
 /// The watch; ends when the handle of [`Health::start`] is dropped.
@@ -61,16 +62,19 @@ impl Health {
         Ok(health.start(period()))
     }
 
-    /// Returns whether the adapter has died, and how.
+    /// Checks the adapter. Returns the cause if it has died.
     fn look(&self) -> Option<Cause> {
         let Some(beat) = self.doorbells.heartbeat() else {
-            dev_err!(self.liveness.device(), "the adapter does not answer any more\n");
+            dev_err!(self.liveness.device(), "the adapter no longer answers\n");
             return Some(Cause::Gone);
         };
         let last = self.last.xchg(beat, Relaxed);
         // It counts from 1, and a reset clears it.
         if beat == 0 && last != 0 {
-            dev_err!(self.liveness.device(), "the adapter was reset by somebody else\n");
+            dev_err!(
+                self.liveness.device(),
+                "something other than this driver has reset the adapter\n"
+            );
             return Some(Cause::Reset);
         }
         let misses = if beat != last { 0 } else { self.misses.load(Relaxed) + 1 };

@@ -31,7 +31,7 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
         })
     }
 
-    /// Adds an object, in place of a forgotten one of the same number.
+    /// Adds an object. It replaces an earlier object of the same number.
     pub(crate) fn add(&self, number: N, link: L) -> Result {
         let node = RBTreeNode::new(number.into(), link, GFP_KERNEL)?;
         let old = self.links.lock().insert(node);
@@ -39,8 +39,8 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
         Ok(())
     }
 
-    /// Adds an object in place of `old`, or of none. Returns whether it did, which is not so if
-    /// another has the number.
+    /// Adds an object in place of `old`, or of none. Returns false, and changes nothing, if another
+    /// object has the number.
     pub(crate) fn replace(&self, number: N, old: Option<&L>, link: L) -> Result<bool> {
         let number = number.into();
         let node = RBTreeNode::new(number, link, GFP_KERNEL)?;
@@ -55,7 +55,7 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
         Ok(true)
     }
 
-    /// Removes an object, unless another has got its number since.
+    /// Removes an object, unless another object has got its number in the meantime.
     pub(crate) fn remove(&self, number: N, link: &L) {
         let number = number.into();
         let mut links = self.links.lock();
@@ -164,8 +164,7 @@ impl Listeners {
         }
     }
 
-    /// Sets the object that events of TCP connections are reported to, or that there is none any
-    /// more.
+    /// Sets or removes the object that events of TCP connections are reported to.
     pub(crate) fn set_connections(&self, connections: Option<Arc<dyn ConnectionEvents>>) {
         let old = core::mem::replace(&mut *self.connections.lock(), connections);
         drop(old);
@@ -204,7 +203,8 @@ impl Listeners {
         }
     }
 
-    /// Tells those who wait for it that nothing is taken from a shared receive queue any more.
+    /// Reports the event of the last WQE where it is due: the queue pair takes nothing from its
+    /// shared receive queue any more.
     pub(crate) fn report_last_wqes(&self) {
         let mut last = None;
         while let Some((number, link)) = self.qps.next(last) {

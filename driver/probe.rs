@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The PCI driver: from device to registered verbs and back.
+//! The PCI driver: probing a device up to the registration of its verbs, and unbinding.
 
 use core::marker::PhantomData;
 
@@ -82,8 +82,8 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     Ok(Bond { recovery, _bound: PhantomData })
 }
 
-/// Lets the kernel give out the device memory of the adapter; returns its length in bytes. If that
-/// cannot be, the adapter works without.
+/// Gives the device memory of the adapter to the kernel's allocator. Returns its length in bytes.
+/// If this fails, the adapter works without device memory.
 ///
 /// # Errors
 ///
@@ -97,7 +97,7 @@ fn offer_device_memory(pdev: &pci::Device<Bound>) -> Result<u64> {
     match p2p::offer(pdev, BAR_UAR, DEVICE_MEMORY_OFFSET, length.try_into()?) {
         Ok(()) => Ok(length),
         Err(error) => {
-            dev_warn!(pdev, "programs cannot have device memory: {error:?}\n");
+            dev_warn!(pdev, "device memory is not available to programs: {error:?}\n");
             Ok(0)
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The end of the adapter's liveness, by failure or by unbinding: alive → dead → quiet.
 //!
-//! An adapter that has died may only have stalled. When it goes on it may write to all memory
-//! that it ever was given, so none of that is freed before the adapter is *quiet*: it has
-//! answered to a reset, its bus mastering is off, or it is gone. Until then creation and
-//! destruction of objects wait in [`Liveness::execute`].
+//! An adapter that counts as dead may only have stalled. When it continues, it may write to all
+//! memory whose address it was ever given. So none of this memory is freed before the adapter is
+//! *quiet*: it has answered a reset, its bus mastering is off, or it was removed. Until then,
+//! creation and destruction of objects wait in [`Liveness::execute`].
 
 use abi::admin::Command;
 use kernel::{
@@ -35,11 +35,13 @@ const QUIET: u32 = 2;
 
 /// The time between two looks at a silent adapter's heartbeat.
 const POLL: Delta = Delta::from_millis(100);
-/// The time for which a silent adapter is left alone. A register access to one that has stalled
-/// freezes the whole machine for seconds, and a VMM may drop the adapter for it for good; but only
-/// such an access tells one that stalls from one that is gone.
+/// The time for which the registers of a silent adapter are not accessed. A register access to an
+/// adapter that has stalled stops the whole machine for seconds, and may make a VMM disconnect the
+/// adapter permanently. But only such an access distinguishes an adapter that stalls from one that
+/// was removed.
 const PATIENCE: Delta = Delta::from_secs(40);
-/// The number of tries to reset an adapter that neither resets nor is certainly gone.
+/// The number of attempts to reset an adapter that does not reset, and of which it is not certain
+/// that it was removed.
 const ROUNDS: u32 = 3;
 /// An access that fails in less time than this was not refused by an adapter that stalls.
 const AT_ONCE: Delta = Delta::from_secs(1);
@@ -66,11 +68,11 @@ pub(crate) trait Restart: Send + Sync {
     fn restart(self: Arc<Self>);
 }
 
-/// The means to go on when an adapter has died.
+/// The objects that are needed to continue when an adapter has died.
 #[derive(Clone)]
 pub(crate) struct AfterDeath {
-    /// The workqueue on which dead adapters are made quiet, and handlers called in their stead. The
-    /// work of `restart` may wait for that, so it needs another one.
+    /// The workqueue that makes dead adapters quiet, and calls handlers in their place. The work of
+    /// `restart` may wait for this queue, so it needs another one.
     pub(crate) queue: Arc<OwnQueue>,
     /// Called when an adapter that was not unbound is quiet.
     pub(crate) restart: Arc<dyn Restart>,
@@ -149,8 +151,8 @@ impl Liveness {
         self.state.load(Acquire) == QUIET
     }
 
-    /// Runs an admin command; see [`Admin::execute`]. If the adapter has died this returns when it
-    /// is quiet: what the command names may then be freed.
+    /// Runs an admin command; see [`Admin::execute`]. If the adapter has died, this returns when
+    /// the adapter is quiet, so that the caller may free the memory that the command names.
     pub(crate) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
         let result = self.admin.execute::<C>(params);
         if result.is_err() && self.is_dead() {
@@ -174,18 +176,18 @@ impl Liveness {
         let _ = self.after.queue.enqueue::<Arc<Self>, RESET>(self.clone());
     }
 
-    /// Stops the adapter for good; on return it touches no memory any more.
+    /// Stops the adapter permanently. On return it does not access memory any more.
     fn end(self: &Arc<Self>) {
         self.die(Cause::Unbound);
         self.quiet.wait_for_completion();
-        // The first starts the second, which nobody else does any more.
+        // The first work item starts the second one, and no other code starts it from now on.
         flush::<_, RESET>(self);
         flush::<_, HANDLERS>(self);
     }
 
-    /// Has handlers called in the place of an adapter that is quiet: those that wait for requests
-    /// that it has left undone. Callable in any context, within methods of the device too: one work
-    /// item calls them later.
+    /// Schedules the handlers that wait for requests which a quiet adapter has not executed. Can be
+    /// called in any context, also within methods of the device, because one work item calls the
+    /// handlers later.
     pub(crate) fn call_handlers(self: &Arc<Self>) {
         let _ = self.after.queue.enqueue::<Arc<Self>, HANDLERS>(self.clone());
     }
@@ -208,18 +210,18 @@ impl Liveness {
             }
             if error == ENODEV && start.elapsed() < AT_ONCE {
                 dev_warn!(self.device(), "the adapter is gone\n");
-                // The bus may answer in its place before the adapter itself has stopped.
+                // The bus may answer instead of the adapter before the adapter itself has stopped.
                 fsleep(AT_ONCE);
                 return;
             }
             dev_err!(self.device(), "the adapter does not reset: {error:?}\n");
             self.wait_for_sign();
         }
-        dev_err!(self.device(), "the adapter does not answer, and is taken for gone\n");
+        dev_err!(self.device(), "the adapter does not answer and is treated as removed\n");
     }
 
-    /// Waits until the heartbeat's word changes: it counts when the adapter goes on, and is
-    /// cleared by a reset. Gives up after [`PATIENCE`].
+    /// Waits until the heartbeat's word changes: it increases when the adapter continues, and a
+    /// reset clears it. Gives up after [`PATIENCE`].
     fn wait_for_sign(&self) {
         let Some(beat @ 1..) = self.doorbells.heartbeat() else { return };
         let start = Instant::<Monotonic>::now();
@@ -254,7 +256,7 @@ impl WorkItem<HANDLERS> for Liveness {
     }
 }
 
-/// Ends the adapter's liveness on drop, before what the adapter was given may go.
+/// Ends the adapter's liveness on drop, before the memory that the adapter uses may be freed.
 pub(crate) struct QuiesceGuard(Arc<Liveness>);
 
 impl QuiesceGuard {

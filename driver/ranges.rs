@@ -109,7 +109,7 @@ impl Ranges {
         held.ranges().for_each(|range| self.set(range, NONE));
     }
 
-    /// Lets go of the packet memory of a range that is held.
+    /// Frees the packet memory of a range that is held.
     pub(crate) fn forget_memory(&self, range: RangeNumber) {
         self.memory.lock().retain(|(of, _)| *of != range);
     }
@@ -159,7 +159,8 @@ impl Held {
 
 const _: () = assert!(RANGES <= u32::BITS);
 
-/// A range of a process. On drop nobody has it mapped any more, and it is free.
+/// A range of a process. It is dropped when no process has the range mapped any more, and the range
+/// is then free.
 pub(crate) struct Lease {
     ranges: Arc<Ranges>,
     range: RangeNumber,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Brings the adapter up, and up again when it has died: its RDMA device is unregistered, and the
-//! adapter is reset and registered anew.
+//! Brings the adapter up, and brings it up again when it has died: its RDMA device is unregistered,
+//! and the adapter is reset and registered again.
 //!
 //! Recovery does what unbinding and binding the driver would do, and under the same lock, that of
 //! the PCI device: so it excludes probing, unbinding, suspending, and resets by others. It only
@@ -8,7 +8,7 @@
 //!
 //! A device of iWARP is registered only while its port is paired with an Ethernet device: the core
 //! keeps references to that one until the RDMA device is unregistered. When the Ethernet device has
-//! gone, the adapter is brought up anew, as after its death.
+//! been removed, the adapter is brought up again, as after its death.
 
 use kernel::{
     device::Bound,
@@ -38,17 +38,17 @@ use crate::{
     workqueue::{OwnQueue, flush},
 };
 
-/// The number of tries before the adapter is left alone.
+/// The number of attempts before recovery is given up.
 const TRIES: u32 = 8;
 /// An adapter that dies sooner than this, less [`LEAVE`], did not come up.
 const STABLE: Delta = Delta::from_secs(15);
-/// The time that kernel clients have to let go of a dead device by themselves. Those that still use
-/// it when it is taken from them may end for good what they keep on others: nvme-rdma deletes its
-/// disks then, but else connects them again.
+/// The time that kernel clients have to release a dead device by themselves. Clients that still use
+/// it when it is unregistered may permanently end the objects that depend on it: nvme-rdma then
+/// deletes its disks, but otherwise connects them again.
 const LEAVE: Delta = Delta::from_secs(5);
 /// The time after the first try; it doubles with each.
 const PAUSE: Delta = Delta::from_millis(250);
-/// The time between two looks for a reason to wait no longer.
+/// The time between two checks for a reason to stop waiting.
 const POLL: Delta = Delta::from_millis(50);
 
 /// The work items: that which brings a dead adapter up again, and that which follows the pairing.
@@ -193,13 +193,16 @@ impl Recovery {
         if protocol == Protocol::Roce || up.pairing.is_paired() {
             up.register(self.pdev)?;
         } else {
-            dev_info!(self.pdev, "the RDMA device waits for the network card of the adapter\n");
+            dev_info!(
+                self.pdev,
+                "the RDMA device is not registered until the network card of the adapter appears\n"
+            );
         }
         Ok(up)
     }
 
-    /// Registers an RDMA device that has been paired, or begins anew with one whose pairing has
-    /// ended. To be called under the device's lock.
+    /// Registers an RDMA device that has been paired, or brings the adapter up again if the pairing
+    /// has ended. Must be called under the device's lock.
     fn follow_pairing(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let Some(up) = state.up.as_mut().filter(|up| !up.liveness.is_dead()) else { return };
@@ -212,14 +215,17 @@ impl Recovery {
             return;
         };
         if let Err(error) = result {
-            dev_warn!(self.pdev, "the RDMA device cannot follow its network card: {error:?}\n");
+            dev_warn!(
+                self.pdev,
+                "the RDMA device could not be changed after a change of its network card: {error:?}\n"
+            );
             state.up = None;
             self.clone().restart();
         }
     }
 
-    /// Tries once, under the device's lock. Gives the time after which to try again, if that is of
-    /// use.
+    /// Tries once, under the device's lock. Returns the time after which to try again, or `None` if
+    /// no further attempt is needed or allowed.
     fn step(self: &Arc<Self>) -> Option<Delta> {
         let mut state = self.state.lock();
         if self.has_ended() || state.up.as_ref().is_some_and(|up| !up.liveness.is_dead()) {
@@ -231,8 +237,8 @@ impl Recovery {
         if state.tries >= TRIES {
             dev_err!(
                 self.pdev,
-                "the adapter does not come up: given up after {TRIES} tries, until the driver is bound \
-                 anew\n"
+                "the adapter has not come up in {TRIES} tries; bind the driver again to make it try \
+                 again\n"
             );
             return None;
         }

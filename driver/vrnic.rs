@@ -5,12 +5,12 @@
 //! | --- | --- |
 //! | [`probe`] | the PCI driver: probing and unbinding |
 //! | [`recovery`] | brings the adapter up, and again when it has died; registers its verbs |
-//! | [`adapter`] | the adapter as one thing: bring-up, and what verbs need of it |
+//! | [`adapter`] | the adapter as a whole: its bring-up, and the functions that the verbs need |
 //! | [`hw`] | registers, doorbells, rings, admin queue, interrupts |
 //! | [`events`], [`listeners`] | handlers of interrupts; the objects that they report events to |
 //! | [`comp_vectors`] | completion vectors, their processors, and the choice among them |
 //! | [`health`] | watches the adapter's heartbeat |
-//! | [`quiesce`] | stops the adapter when it dies or is let go |
+//! | [`quiesce`] | stops the adapter when it dies or is released |
 //! | [`iwarp`] | connections of iWARP adapters, by sockets of the kernel |
 //! | [`pairing`] | keeps the port paired with the Ethernet device of its MAC |
 //! | [`workqueue`] | workqueues of the driver's own |

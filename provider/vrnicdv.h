@@ -112,7 +112,7 @@ int vrnicdv_post_command(struct ibv_qp *qp, const struct vrnicdv_command *comman
 /* A range of the adapter's window, for direct transfers (docs/direct.md). */
 struct vrnicdv_range {
 	struct ibv_qp *qp;
-	/* 4096 bytes, which the adapter sees each access to. */
+	/* 4096 bytes. The adapter sees each access to them. */
 	void *window;
 	uint32_t number;
 };
@@ -127,7 +127,7 @@ struct vrnicdv_range *vrnicdv_alloc_range(struct ibv_qp *qp);
 int vrnicdv_free_range(struct vrnicdv_range *range);
 
 enum vrnicdv_transfer_flags {
-	/* An RDMA WRITE takes the data away. Else a READ brings it. */
+	/* An RDMA WRITE sends the data. Without this flag, a READ fetches it. */
 	VRNICDV_TRANSFER_WRITE = 1 << 0,
 	/*
 	 * The data is moved in the device memory itself, and vrnicdv_range_done() tells that all of it has
@@ -136,7 +136,7 @@ enum vrnicdv_transfer_flags {
 	VRNICDV_TRANSFER_MAPPED = 1 << 1,
 };
 
-/* What a range is armed with. */
+/* The parameters that a range is armed with. */
 struct vrnicdv_transfer {
 	/* The packet memory: device memory of the queue pair's context, and the first byte in it. */
 	struct ibv_dm *dm;
@@ -189,19 +189,19 @@ struct vrnicdv_await {
 	uint32_t word;
 	/* The mark: from 1 to 0x7fffffff. The words of a new queue pair, or one that was reset, are zero. */
 	uint32_t mark;
-	/* Milliseconds from its begin until it fails, 1 to 60000. */
+	/* Milliseconds from its start until it fails, 1 to 60000. */
 	uint32_t time_limit_ms;
 };
 
 /*
- * Posts it; what is behind it in the queue waits. Its completion has the opcode IBV_WC_DRIVER1. Returns 0
- * or an errno.
+ * Posts this work request. Those behind it in the queue wait for it. Its completion has the opcode
+ * IBV_WC_DRIVER1. Returns 0 or an errno.
  */
 int vrnicdv_post_await(struct ibv_qp *qp, const struct vrnicdv_await *await);
 
 /*
- * Stores a mark in a word, by which the work request that awaits it ends, now or when it begins. It fails
- * if failed is true. Enters no kernel. Returns 0 or an errno.
+ * Stores a mark in a word. The work request that awaits it then ends, or ends as soon as it begins. It
+ * fails if failed is true. Does not enter the kernel. Returns 0 or an errno.
  */
 int vrnicdv_mark(struct ibv_qp *qp, uint32_t word, uint32_t mark, bool failed);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The C entities of the RDMA core, and a few of others that the kernel's own bindings lack,
-//! generated at build time from the headers of the kernel that the module is built for (see
+//! The C types and functions of the RDMA core, and a few others that the kernel's own bindings
+//! lack, generated at build time from the headers of the kernel that the module is built for (see
 //! Kbuild). Types that the kernel's own bindings have come from there.
 
 #![allow(

@@ -14,7 +14,7 @@ const HALF_LIFE_MS: i64 = 1000;
 pub(crate) enum Rule {
     /// The one with the fewest recent events.
     LeastLoaded,
-    /// One after the other.
+    /// Each handler in turn.
     RoundRobin,
 }
 
@@ -40,11 +40,12 @@ pub(crate) struct Candidate {
     pub(crate) events: u64,
     /// Completion queues bound to it.
     pub(crate) queues: u32,
-    /// True if a processor of its own is online; others are chosen if there is no such.
+    /// True if one of its own processors is online. Other handlers are chosen only if no handler
+    /// has such a processor.
     pub(crate) at_home: bool,
 }
 
-/// The memory that the rule has of a handler.
+/// The state that the rule keeps for a handler.
 #[derive(Clone, Copy, Default)]
 struct Load {
     /// Its events when they were last looked at.
@@ -87,8 +88,8 @@ impl Balance {
             })
             .map_or(0, |(_, id)| id);
         self.next = (chosen + 1) % count;
-        // The new queue will bring events, which the next choice must not overlook: as many as the
-        // queues there are bring on the average.
+        // The next choice must take into account that the new queue will cause events. It is
+        // expected to cause as many as the present queues do on average.
         let queues: u64 = candidates.map(|candidate| u64::from(candidate.queues)).sum();
         let recent: u64 = self.loads.iter().map(|load| load.recent).sum();
         if let Some(load) = self.loads.get_mut(chosen as usize) {
@@ -97,7 +98,7 @@ impl Balance {
         chosen
     }
 
-    /// Forgets what is long past, and adds what is new.
+    /// Reduces the loads by age, and adds the new events.
     fn refresh(&mut self, candidates: impl Iterator<Item = Candidate>) {
         let halvings = self.halved.elapsed().as_millis() / HALF_LIFE_MS;
         if halvings > 0 {

@@ -2,13 +2,15 @@
 //! Completion event handlers: one for each completion vector, each with an event queue and a
 //! processor of its own.
 //!
-//! They are set once, when the adapter is brought up. The array of their descriptors is what a
-//! completion queue is bound by: the *id* of a handler is its index, and the completion vector that
-//! programs name. With as many vectors as processors, handler *n* runs on processor *n*; with
-//! fewer, a processor's handler is its number modulo theirs.
+//! They are set once, when the adapter is brought up. A completion queue is bound to a handler by
+//! the handler's *id*, which is its index in the array of descriptors, and is also the completion
+//! vector that programs name. With as many vectors as processors, handler *n* runs on processor
+//! *n*; with fewer, the id of a processor's handler is the processor's number modulo the number of
+//! handlers.
 //!
-//! A handler stays bound to its queues for good; only its interrupt moves. It goes to the handler's
-//! own processor while that is online, else to another of the handler's processors, else to any.
+//! A handler stays bound to its queues until they are destroyed; only its interrupt moves. The
+//! interrupt goes to the handler's own processor while that is online, otherwise to another of the
+//! handler's processors, and otherwise to any processor.
 
 use abi::Eqn;
 use kernel::{
@@ -47,7 +49,7 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    /// Creates a handler that has seen nothing yet.
+    /// Creates the state of a handler that has had no events yet.
     pub(crate) fn new(id: u32) -> Result<Arc<Self>> {
         let handler = Self {
             id,
@@ -175,7 +177,8 @@ impl Handlers {
             Candidate {
                 events: handler.events(),
                 queues: handler.cqs.load(Relaxed),
-                // A vector whose processors are all offline is served on another vector's.
+                // The interrupt of a vector whose processors are all offline runs on another
+                // vector's processor.
                 at_home: handler.cpu().is_some_and(|cpu| self.of_cpu(cpu) == handler.id),
             }
         });

@@ -46,7 +46,7 @@ mod vectors;
 
 pub(crate) use self::vectors::Tree;
 
-/// The files; they are there until this is dropped.
+/// The files, which exist until this is dropped.
 pub(crate) struct DebugFiles {
     _events: Pin<KBox<File<Tree>>>,
     _admin: Pin<KBox<File<AdminState>>>,

@@ -2,9 +2,9 @@
 //! The debugfs files that list the adapter's objects: a line of names and values for each, in the
 //! order of their numbers.
 //!
-//! The position in such a file is the number of the object that comes next. A read asks the adapter
-//! for some objects and gives what fits, so nothing that grows with their number is held here, and
-//! objects may come and go meanwhile.
+//! The position in such a file is the number of the next object. A read asks the adapter for some
+//! objects and returns the lines that fit. So no memory grows with the number of objects, and
+//! objects may be created and destroyed in the meantime.
 
 use abi::admin::{NONE, fields::Record};
 use kernel::{
@@ -54,7 +54,7 @@ impl<R: Record> BinaryWriter for Listing<R> {
                     return Err(EIO);
                 }
                 full |= !self.append(&record, &mut text)?;
-                // The first that does not fit comes next.
+                // The first record that does not fit is the next one to return.
                 if !full {
                     from = record.number().saturating_add(1);
                 }

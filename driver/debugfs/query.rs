@@ -26,7 +26,8 @@ pub(crate) struct Inspector {
 }
 
 impl Inspector {
-    /// Asks an adapter that runs. To be dropped when it is quiet.
+    /// Creates a query for an adapter that runs. It must not be dropped before the adapter is
+    /// quiet.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         liveness: Arc<Liveness>,
@@ -39,12 +40,12 @@ impl Inspector {
         Ok(Arc::new(Self { liveness, answer }, GFP_KERNEL)?)
     }
 
-    /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the
-    /// number to go on from, or [`abi::admin::NONE`].
+    /// Passes objects from number `from` on to `each`, as many as one answer contains. Returns the
+    /// number to continue from, or [`abi::admin::NONE`].
     ///
     /// # Errors
     ///
-    /// `EIO` when the adapter does not get on.
+    /// `EIO` if the number to continue from does not increase.
     pub(crate) fn list<R: Record>(&self, from: u32, each: impl FnMut(R) -> Result) -> Result<u32> {
         match self.ask(from, INSPECT_LEN_MAX, each)? {
             next if next > from => Ok(next),

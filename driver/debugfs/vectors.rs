@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The debugfs file that shows which processor serves whom: handlers, their completion queues, the
-//! queue pairs that complete there, each with its events.
+//! The debugfs file that shows handlers with their processors, their completion queues, and the
+//! queue pairs that complete there, each with its number of events.
 
 use kernel::{debugfs::Writer, fmt, prelude::*, sync::Arc};
 

@@ -2,7 +2,7 @@
 //! The admin queue: typed commands, many outstanding, completed by interrupt.
 //!
 //! A command waits uninterruptibly for its completion, so that no memory that it names is freed
-//! under the adapter; [`Admin::kill`] ends all waits when the adapter has died.
+//! while the adapter may use it. [`Admin::kill`] ends all waits when the adapter has died.
 
 use abi::{
     admin::{Command, Completion, PARAMS_LEN, Status, Submission},
@@ -63,7 +63,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Makes the rings and names them to the adapter, which is in reset.
+    /// Creates the rings and writes their addresses to the adapter, which has been reset.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         regs: Arc<Registers>,
@@ -96,8 +96,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// The adapter's status as an error number; `EIO` when it is dead, at once: it may still use
-    /// the memory that the command names, see [`crate::quiesce`].
+    /// The adapter's status as an error number. `EIO`, without waiting, if the adapter is dead: it
+    /// may still use the memory that the command names (see [`crate::quiesce`]).
     pub(crate) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
         let mut submission = Submission {
             // CAST: the enum's number.
@@ -148,8 +148,8 @@ impl Admin {
         }
     }
 
-    /// Takes completions, so many at most; called by the interrupt handler. Returns how many there
-    /// were.
+    /// Takes completions, up to a maximum number; called by the interrupt handler. Returns their
+    /// number.
     pub(crate) fn take(&self, most: u32) -> Result<u32> {
         let mut state = self.state.lock();
         let first = state.ci;
@@ -166,7 +166,7 @@ impl Admin {
                 Some(slot @ Slot::Waiting(_)) => *slot = Slot::Done(completion),
                 _ => dev_warn!(
                     self.device,
-                    "the adapter has completed an unknown admin command {id}\n"
+                    "the adapter has completed admin command {id}, which is not outstanding\n"
                 ),
             }
         }
@@ -188,7 +188,7 @@ impl Admin {
         late
     }
 
-    /// Ends all waits, as the adapter has died; commands from now on fail.
+    /// Ends all waits because the adapter has died. All later commands fail.
     pub(crate) fn kill(&self) {
         self.state.lock().dead = true;
         self.changed.notify_all();

@@ -19,7 +19,8 @@ use super::{
     uar::Doorbells,
 };
 
-/// log2 of the entries: events of one object are folded, so this is no limit on objects.
+/// log2 of the number of entries. An object has at most one event in the queue, so this does not
+/// limit the number of objects.
 pub(crate) const LOG_SIZE: u8 = 9;
 
 /// An event queue.
@@ -71,8 +72,8 @@ impl EventQueue {
         self.state.lock().doorbell = doorbell;
     }
 
-    /// Takes the next event. Its entry is free again on return: from then on the adapter
-    /// reports that object anew.
+    /// Takes the next event. Its entry is free again on return: from then on, the adapter can
+    /// report the next event of that object.
     pub(crate) fn next(&self) -> Option<Eqe> {
         let mut state = self.state.lock();
         let offset = core::mem::offset_of!(Eqe, stamp) as u32;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! MSI-X vectors and their handlers.
 //!
-//! A handler takes a few events in the interrupt itself. What is left, and what comes meanwhile,
-//! its thread takes, beside which others get at the processor. So neither a storm nor programs that
-//! ask for events as fast as they get them keep a processor in an interrupt.
+//! A handler takes a few events in the interrupt itself. Its thread takes the remaining events, and
+//! those that arrive in the meantime, and leaves processor time to other tasks. So neither a storm
+//! of interrupts nor programs that request events as fast as they get them can keep a processor in
+//! an interrupt.
 
 use core::pin::Pin;
 
@@ -27,7 +28,7 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-/// The shortest time that a handler's thread leaves to others between two turns.
+/// The minimum time that a handler's thread sleeps between two turns.
 const PAUSE: Delta = Delta::from_micros(20);
 
 /// The context in which events are taken.
@@ -96,7 +97,7 @@ struct Vector<'a> {
     line: Arc<Line>,
     /// Its name in `/proc/interrupts`.
     name: CString,
-    /// The processor that the interrupt wants to be on, for whoever distributes interrupts
+    /// The preferred processor of the interrupt, for programs that distribute interrupts
     /// (`/proc/irq/*/affinity_hint`).
     hint: Option<CpumaskVar>,
     handler: KBox<dyn Handler>,
@@ -112,7 +113,8 @@ unsafe impl Send for Vector<'_> {}
 unsafe impl Sync for Vector<'_> {}
 
 impl Vector<'_> {
-    /// Takes some events, unless that is being done. Returns whether there may be more.
+    /// Takes some events, unless the interrupt or the thread is already doing so. Returns whether
+    /// there may be more.
     fn take(&self, turn: Turn) -> bool {
         if self.busy.xchg(true, Acquire) {
             return true;
@@ -122,7 +124,7 @@ impl Vector<'_> {
         more
     }
 
-    /// Takes all events, half of the time at most.
+    /// Takes all events, and uses at most half of the processor's time.
     fn take_all(&self) {
         let mut start = Instant::<Monotonic>::now();
         while self.take(Turn::Thread) {
@@ -228,7 +230,7 @@ impl<'a> Interrupts<'a> {
         self.vectors.len() - 1
     }
 
-    /// Registers the handler of a vector, which wants to be on the processor `cpu`. Its name in
+    /// Registers the handler of a vector, whose preferred processor is `cpu`. Its name in
     /// `/proc/interrupts` has `what` and the PCI address of the device.
     pub(crate) fn register(
         &mut self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Registers, rings and interrupts: the things that the driver shares with the hardware.
+//! Registers, rings and interrupts: the interface between the driver and the hardware.
 //!
 //! | module | what it does |
 //! | --- | --- |

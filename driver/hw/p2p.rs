@@ -10,8 +10,8 @@ use kernel::{device::Bound, error::to_result, pci, prelude::*, sync::aref::ARef}
 
 use crate::bindings;
 
-/// Lets the kernel give out `length` bytes at `offset` of a BAR, until the driver is unbound. They
-/// are a multiple of what the kernel adds memory in (2 MiB).
+/// Lets the kernel allocate from `length` bytes at `offset` of a BAR until the driver is unbound.
+/// The length must be a multiple of the unit in which the kernel adds memory (2 MiB).
 ///
 /// # Errors
 ///
@@ -21,7 +21,7 @@ pub(crate) fn offer(pdev: &pci::Device<Bound>, bar: u32, offset: u64, length: us
     to_result(unsafe { bindings::hw_p2p_offer(raw(pdev), bar.try_into()?, length, offset) })
 }
 
-/// Memory of what was offered; given back on drop.
+/// A part of the offered memory, which is given back on drop.
 ///
 /// # Invariants
 ///

@@ -37,17 +37,17 @@ impl Drop for DeviceLock<'_> {
     }
 }
 
-/// Turns bus mastering on. What the adapter was given before must have been taken from it by a
-/// reset: it may be a former kernel's, whose memory this one uses for something else.
+/// Turns bus mastering on. The adapter must have been reset before, because it may still have
+/// addresses that an earlier kernel gave it, and this kernel uses that memory for other purposes.
 pub(crate) fn start_dma(pdev: &pci::Device<Bound>) {
     let raw = core::ptr::from_ref(pdev).cast_mut().cast::<bindings::pci_dev>();
     // SAFETY: the wrapper is transparent, and its device alive.
     unsafe { bindings::pci_set_master(raw) };
 }
 
-/// Turns bus mastering off. Returns whether the function says that it is.
+/// Turns bus mastering off. Returns whether the command register confirms this.
 pub(crate) fn stop_dma(pdev: &pci::Device) -> bool {
-    /// Bits of the command register that no function sets: an answer with them is none.
+    /// Bits of the command register that no function sets: if they are set, nothing has answered.
     const RESERVED: u16 = 0xf800;
     const MASTER: u16 = bindings::PCI_COMMAND_MASTER as u16;
     let mut command = RESERVED;

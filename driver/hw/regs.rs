@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The registers (BAR0). Each access traps to the adapter: none lies on a data path.
+//! The registers (BAR0). Each access traps to the adapter, so the data path does not use them.
 
 use abi::{
     pci::{BAR_REGS, BAR_REGS_LEN},
@@ -15,13 +15,14 @@ use kernel::{
 
 const LENGTH: usize = BAR_REGS_LEN as usize;
 
-/// The value that is read when the adapter is not there.
+/// The value that a read returns if the adapter does not exist.
 const ABSENT: u32 = u32::MAX;
 
 /// The time between two looks at the state of the adapter.
 const POLL: Delta = Delta::from_millis(1);
-/// The longest time for that: reset and enabling take milliseconds. A look at an adapter that is
-/// stuck may take seconds by itself, so looks are not counted.
+/// The maximum time to wait for that: reset and enabling take milliseconds. A single register
+/// access to an adapter that hangs may take seconds, so the wait is limited by time and not by the
+/// number of accesses.
 const PATIENCE: Delta = Delta::from_secs(5);
 
 /// The register BAR.
@@ -84,7 +85,7 @@ impl Registers {
         [a, b, c, d, e, f]
     }
 
-    /// Destroys all objects; on return the adapter touches no memory and raises no interrupt.
+    /// Destroys all objects. On return the adapter does not access memory or raise interrupts.
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl Registers {
     pub(crate) fn reset(&self) -> Result {
         self.write(regs::CONTROL, Control::RESET.bits());
         self.wait(|status| !status.contains(Status::RESETTING))?;
-        // Reads that nothing answers may give zeros as well.
+        // Reads that nothing answers may also return zeros.
         if self.read(regs::MAGIC) != regs::MAGIC_VALUE {
             return Err(ENODEV);
         }
@@ -103,12 +104,16 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// `EIO` if the adapter does not like them, `ETIMEDOUT`, `ENODEV` when it has gone.
+    /// `EIO` if the adapter refuses them, `ETIMEDOUT`, `ENODEV` if the adapter no longer exists.
     pub(crate) fn enable(&self, pdev: &pci::Device<Bound>) -> Result {
         self.write(regs::CONTROL, Control::ENABLE.bits());
         self.wait(|status| status.intersects(Status::ENABLED | Status::FATAL))?;
         if self.status().contains(Status::FATAL) {
-            dev_err!(pdev, "the adapter refuses its rings: code {}\n", self.read(regs::FATAL_CODE));
+            dev_err!(
+                pdev,
+                "the adapter refused the addresses of its rings: code {}\n",
+                self.read(regs::FATAL_CODE)
+            );
             return Err(EIO);
         }
         Ok(())

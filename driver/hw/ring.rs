@@ -58,11 +58,11 @@ pub(crate) fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// log2 of the bytes of a piece: much longer ones are not always to be had. No entry is longer.
+/// log2 of the bytes of a piece: much longer pieces cannot always be allocated. No entry is longer.
 const PIECE_SHIFT: u8 = 16;
 
 impl Ring {
-    /// Creates a zeroed ring that is contiguous, so not a long one.
+    /// Creates a zeroed ring that is contiguous, and therefore cannot be long.
     pub(crate) fn new(device: &device::Device<device::Bound>, shape: RingShape) -> Result<Self> {
         Self::with(device, shape, shape.log_size + shape.log_stride)
     }
@@ -147,7 +147,7 @@ impl Ring {
         self.read_at(self.offset(index))
     }
 
-    /// Returns a copy of what stands `offset` bytes behind the start of the ring.
+    /// Returns a copy of the value at `offset` bytes from the start of the ring.
     pub(crate) fn read_at<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
         let (piece, start) = self.piece(offset)?;
         let bytes = io_project!(piece, [try: start..start + size_of::<T>()]);

@@ -48,7 +48,7 @@ impl Doorbells {
         Ok(Self { bar: bar.into_devres()?, regs })
     }
 
-    /// Returns the adapter's sign of liveness, or `None` when it has gone.
+    /// Returns the adapter's heartbeat counter, or `None` if the adapter no longer exists.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
         let beat = self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()?;
         // Reads that nothing answers give all ones.
@@ -56,7 +56,8 @@ impl Doorbells {
     }
 
     /// Tells all processes that the adapter is dead and accesses no memory any more. Their pages
-    /// are memory as this one is, and take the word whatever has become of the adapter.
+    /// are ordinary memory like this one, so the store succeeds whatever the state of the adapter
+    /// is.
     pub(crate) fn end_lives(&self) {
         let Some(bar) = self.bar.try_access() else { return };
         for uar in 1..UAR_COUNT {
@@ -102,7 +103,7 @@ impl Doorbells {
         self.bar.try_access()?.try_read32(offset).ok()
     }
 
-    /// Both queues of a queue pair start anew.
+    /// Resets the indices of both queues of a queue pair.
     pub(crate) fn reset_qp(&self, slot: SlotIndex) {
         self.with_slot(slot, |bar, offset| bar.try_write64(0, offset));
     }
@@ -139,7 +140,7 @@ impl Doorbells {
         }
     }
 
-    /// Tells the adapter that a slot has news, and wakes it if it sleeps.
+    /// Tells the adapter that a slot has changed, and wakes the adapter if it sleeps.
     fn ring(&self, bar: &Bar<'_, LENGTH>, slot: SlotIndex) -> Result {
         let summary = summary(bar);
         let bit = slot.summary_bit();

@@ -23,7 +23,7 @@ use crate::{
     rdma::iwcm::{ConnParam, Depths},
 };
 
-/// The parameters of a connection that the adapter shall take over.
+/// The parameters of a connection that is handed over to the adapter.
 pub(super) struct Opening<'a> {
     /// The queue pair.
     pub(super) qpn: Qpn,
@@ -37,7 +37,7 @@ pub(super) struct Opening<'a> {
     pub(super) request: Option<&'a [u8]>,
 }
 
-/// The wishes of the owner of a connection.
+/// The parameters that the owner of a connection has chosen.
 pub(super) struct Wishes {
     /// The queue pair.
     pub(super) qpn: Qpn,
@@ -97,7 +97,7 @@ impl Commands {
         }))
     }
 
-    /// Has the adapter take a connection over.
+    /// Hands a connection over to the adapter.
     pub(super) fn open(&self, opening: &Opening<'_>, snapshot: &Snapshot) -> Result {
         let connection = encode(opening, snapshot)?;
         let buffers = self.buffers.lock();
@@ -106,7 +106,7 @@ impl Commands {
         self.liveness.execute::<command::OpenConnection>(&params)
     }
 
-    /// Asks for the state of a connection.
+    /// Queries the state of a connection.
     pub(super) fn query(&self, qpn: Qpn) -> Result<KBox<ConnectionStatus>> {
         let buffers = self.buffers.lock();
         let params = QueryConnection::new(qpn, buffers.status.dma_address());

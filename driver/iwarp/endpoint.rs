@@ -30,7 +30,7 @@ use crate::rdma::{
     netdev::NetdevRef,
 };
 
-/// A listener, as the connections see it that it has accepted.
+/// The part of a listener that its accepted connections use.
 pub(super) trait Acceptor: Send + Sync {
     /// Tells its owner of a request.
     ///
@@ -39,7 +39,7 @@ pub(super) trait Acceptor: Send + Sync {
     /// `ENOMEM` if too many wait for its owner, `ECONNABORTED` if it was ended.
     fn request(&self, request: &ConnRequest<'_>) -> Result;
 
-    /// Notes that the request of an endpoint has come, or will not.
+    /// Records that the request of an endpoint has arrived, or will not arrive.
     fn leave(self: Arc<Self>, endpoint: &Endpoint);
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Endpoint {
 
 /// The states of an endpoint.
 enum State {
-    /// It has no socket, or none any more.
+    /// It does not have a socket yet, or no longer has one.
     Idle,
     /// It has no socket yet, and is about to connect.
     Reserved,
@@ -141,12 +141,13 @@ impl Endpoint {
         )
     }
 
-    /// Has the work item look at it. Callable in any context.
+    /// Schedules the work item, which checks the endpoint. Can be called in any context.
     pub(super) fn enqueue(self: &Arc<Self>) {
         let _ = self.connections.queue.enqueue(self.clone());
     }
 
-    /// Begins to connect, unless it was closed since it was made. The reply follows.
+    /// Starts to connect, unless the endpoint was closed after its creation. The reply is reported
+    /// later.
     pub(super) fn connect(
         self: &Arc<Self>,
         netdev: NetdevRef,
@@ -180,7 +181,7 @@ impl Endpoint {
         self.end(&mut self.state.lock());
     }
 
-    /// Tells its owner the last events, and lets go of the socket.
+    /// Reports the last events to its owner, and closes the socket.
     pub(super) fn release(&self) {
         let old = {
             let mut state = self.state.lock();
@@ -208,7 +209,7 @@ impl Endpoint {
         }
     }
 
-    /// Has the adapter take over the connection of a socket. If that fails the socket still has it.
+    /// Hands the connection of a socket over to the adapter. If that fails, the socket keeps it.
     fn hand_over(
         &self,
         socket: &Socket<Self>,
@@ -241,8 +242,8 @@ impl Endpoint {
     }
 
     /// Sends the request of a connection of the guest with itself to the kernel's other end. The
-    /// adapter has sent the same bytes, which reach nobody: it gets the other end when its owner
-    /// has accepted the request, and with it the number behind these bytes.
+    /// adapter has sent the same bytes, but they do not arrive. The adapter gets the other end when
+    /// its owner has accepted the request, with a sequence number behind these bytes.
     fn greet(&self, connecting: &Connecting) -> Result {
         let Wishes { qpn, depths, private } = &connecting.wishes;
         let greeted =
@@ -267,7 +268,7 @@ impl Endpoint {
             self.end(state);
         }
         if let Err(error) = self.read(state) {
-            // What is left of it is closed.
+            // The rest of the connection is closed.
             if let State::Requesting(requesting) = core::mem::replace(state, State::Idle) {
                 requesting.listener.leave(self);
             }

@@ -18,7 +18,8 @@ use crate::rdma::{
     netdev::NetdevRef,
 };
 
-/// Most connections of a listener whose request has not come. The others wait in the kernel.
+/// Maximum number of connections of a listener whose request has not arrived. Further ones wait in
+/// the kernel.
 const PENDING_MAX: usize = 64;
 
 /// A listener.
@@ -81,7 +82,7 @@ impl Listener {
         Ok(this)
     }
 
-    /// Has the work item look at it. Callable in any context.
+    /// Schedules the work item, which checks the listener. Can be called in any context.
     pub(super) fn enqueue(self: &Arc<Self>) {
         let _ = self.connections.queue.enqueue(self.clone());
     }
@@ -114,8 +115,9 @@ impl Listener {
         Ok(true)
     }
 
-    /// Takes one connection, if there is one and room for it, and makes its endpoint. That is among
-    /// the pending ones before it is told of anything: its request may come at once.
+    /// Accepts one connection, if there is one and room for it, and creates its endpoint. The
+    /// endpoint is in the list of pending ones before it gets any notification, because its request
+    /// may arrive at once.
     fn take(&self) -> Result<Option<(Accepted, Arc<Endpoint>)>> {
         let mut state = self.state.lock();
         let Some(listening) = &mut *state else { return Ok(None) };
@@ -130,9 +132,9 @@ impl Listener {
 }
 
 impl Listening {
-    /// Listens on the network devices that have come, and not any more on those that have gone. A
-    /// socket that the guest has ended (`ss -K`) is replaced. Another adapter's listener may have
-    /// the port of the loopback device.
+    /// Listens on network devices that have appeared, and stops listening on those that have been
+    /// removed. A socket that the guest has ended (`ss -K`) is replaced. Another adapter's listener
+    /// may have the port of the loopback device.
     fn follow(&mut self, listener: &Arc<Listener>) -> Result {
         let (mut result, mut sockets, mut last) = (Ok(()), KVec::new(), -1);
         let local = self.id.local();
@@ -153,7 +155,8 @@ impl Listening {
         result
     }
 
-    /// Follows, and logs if it cannot any more. Each connection that comes leads here.
+    /// Follows the network devices, and logs a message if it can no longer do so. This runs for
+    /// each connection that arrives.
     fn keep_up(&mut self, listener: &Arc<Listener>) {
         let followed = self.follow(listener);
         if let (Err(error), false) = (followed, self.incomplete) {
@@ -167,8 +170,8 @@ impl Listening {
         Socket::listen(&self.netdev, device, &local, v6only, self.backlog, listener.clone())
     }
 
-    /// Accepts one connection, if there is one. A socket that cannot, because the guest has ended
-    /// it or memory is short, keeps none from the others.
+    /// Accepts one connection, if there is one. If one socket cannot accept, because the guest has
+    /// ended it or memory is short, the connections of the other sockets are still accepted.
     fn next(&self) -> Option<Accepted> {
         self.sockets.iter().find_map(|(_, socket)| socket.accept().ok().flatten())
     }

@@ -6,7 +6,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`endpoint`] | one end of a connection, from the socket to the last event |
-//! | [`taken`] | a connection that the adapter has; the events that its owner is owed |
+//! | [`taken`] | a connection that the adapter has; the events that must still be reported to its owner |
 //! | [`listener`] | listeners, and the connections that they accept |
 //! | [`socket`] | TCP sockets of the kernel, from which connections are taken over |
 //! | [`start`] | the start frames that pass through a socket |
@@ -112,20 +112,20 @@ impl Connections {
         )
     }
 
-    /// Returns whether connections end: the device goes, or the adapter has died.
+    /// Returns whether connections end because the device is being removed or the adapter has died.
     fn is_over(&self) -> bool {
         self.over.load(Acquire) || self.commands.liveness.is_dead()
     }
 
-    /// Ends all connections, as the device goes. Their owners are told.
+    /// Ends all connections because the device is being removed. Their owners get events.
     pub(crate) fn end(&self) {
         self.over.store(true, Release);
         self.look_at_all();
         self.queue.flush();
     }
 
-    /// Lets go of what nobody has asked for, and waits for work items. To be called once, when the
-    /// device has gone.
+    /// Frees the endpoints that are left in the tables, and waits for work items. Must be called
+    /// once, after the device has been removed.
     pub(crate) fn clear(&self) {
         while let Some((offer, endpoint)) = self.offers.next(None) {
             self.offers.remove(offer, &endpoint);
@@ -218,8 +218,8 @@ impl Connections {
         }
     }
 
-    /// Takes the connection that was closed from a queue pair which is about to be destroyed. When
-    /// that is done another queue pair may have the number at once, and a connection.
+    /// Removes the closed connection of a queue pair that is about to be destroyed. After that,
+    /// another queue pair with a connection may get the number at once.
     pub(crate) fn detach(&self, qpn: Qpn) -> Detached {
         let endpoint = self.endpoints.get(qpn);
         if let Some(endpoint) = &endpoint {
@@ -238,13 +238,14 @@ impl Connections {
             // As in `forget`.
             old.0.release();
         }
-        // Not if another call has come first.
+        // Another call may have been first.
         let replaced = self.endpoints.replace(qpn, old.as_ref(), EndpointRef(endpoint.clone()))?;
         if replaced { Ok(()) } else { Err(EISCONN) }
     }
 
     fn forget(&self, qpn: Qpn, endpoint: &Arc<Endpoint>) {
-        // First: what is found in the table may be dropped in an interrupt.
+        // This must come first, because an object that is found in the table may be dropped in an
+        // interrupt.
         endpoint.release();
         self.endpoints.remove(qpn, &EndpointRef(endpoint.clone()));
     }
@@ -276,7 +277,8 @@ impl Drop for Detached {
     }
 }
 
-/// Ends connections on drop, before the device goes: the core waits for the last events of all.
+/// Ends connections on drop, before the device is removed, because the core waits for the last
+/// events of all of them.
 pub(crate) struct Ending(Arc<Connections>);
 
 impl Ending {

@@ -40,7 +40,7 @@ pub(crate) enum Progress {
     Established,
 }
 
-/// A socket of the kernel that nobody watches. It is closed on drop, which may sleep.
+/// A socket of the kernel without a watcher. It is closed on drop, which may sleep.
 ///
 /// # Invariants
 ///
@@ -76,10 +76,10 @@ impl Drop for Raw {
     }
 }
 
-/// A connection that was accepted, and that nobody watches yet.
+/// A connection that was accepted, and that has no watcher yet.
 pub(crate) struct Accepted(Raw);
 
-/// A socket of the kernel, whose changes a `T` is told of. It is closed on drop, which may sleep.
+/// A socket of the kernel that reports its changes to a `T`. It is closed on drop, which may sleep.
 ///
 /// # Invariants
 ///
@@ -165,7 +165,7 @@ impl<T: Watch> Socket<T> {
         unsafe { bindings::iwarp_socket_listens(self.as_ptr()) }
     }
 
-    /// Watches a connection. What has happened before is not told.
+    /// Watches a connection. Earlier changes are not reported.
     pub(crate) fn watch(accepted: Accepted, watcher: Arc<T>) -> Self {
         Self::watched(accepted.0, watcher)
     }
@@ -212,7 +212,7 @@ impl<T: Watch> Socket<T> {
         Ok(if status == 0 { Progress::Connecting } else { Progress::Established })
     }
 
-    /// Reads what is there, if anything is; gives the number of bytes.
+    /// Reads the bytes that have arrived, if any. Returns their number.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ const WORDS: usize = 4;
 const PEER_TO_PEER: u16 = 0x8000;
 /// Flags of the second word: that message may be a WRITE, or a READ.
 const FIRST: u16 = 0xc000;
-/// The bits of a word that are a number of READs. All of them set stand for no number.
+/// The bits of a word that contain a number of READs. If all of them are set, there is no number.
 const DEPTH: u16 = 0x3fff;
 /// Most bytes of private data that the core passes on.
 const PASSED_MAX: usize = u8::MAX as usize;
@@ -64,13 +64,13 @@ fn frame(key: &[u8], fixed: [u8; 2], words: &[u16], private: &[u8]) -> Result<KV
     Ok(frame)
 }
 
-/// A request, as far as it has come.
+/// A request, of which a part may still be missing.
 pub(super) struct Request {
     bytes: KBox<[u8; START_MAX]>,
     len: usize,
 }
 
-/// The parts of a request that the core is told.
+/// The parts of a request that are reported to the core.
 pub(super) struct Parts<'a> {
     /// READs as the peer has them.
     pub(super) peer: Depths,
@@ -79,7 +79,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Request {
-    /// Returns a request of which nothing has come.
+    /// Returns a request of which nothing has arrived.
     pub(super) fn new() -> Result<Self> {
         Ok(Self { bytes: KBox::new([0; START_MAX], GFP_KERNEL)?, len: 0 })
     }
@@ -97,18 +97,18 @@ impl Request {
         self.bytes.get_mut(self.len..end).ok_or(EPROTO)
     }
 
-    /// Notes that so many bytes of what was missing have come.
+    /// Records that this many of the missing bytes have arrived.
     pub(super) fn add(&mut self, count: usize) {
         self.len = self.bytes.len().min(self.len + count);
     }
 
-    /// Returns what has come.
+    /// Returns the bytes that have arrived.
     pub(super) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Returns the parts of a request that is complete. `most` is the number of READs that stands
-    /// for those that the peer does not name.
+    /// Returns the parts of a request that is complete. `most` is the number of READs to use if the
+    /// peer does not name one.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Header {
         Some(Self { has_key: begin == key, flags: *flags, revision: *revision, len })
     }
 
-    /// Checks the fields that decide about the rest; returns the bytes of private data.
+    /// Checks the fields that determine the rest. Returns the number of bytes of private data.
     fn check(&self) -> Result<usize> {
         let len = usize::from(self.len);
         match self.has_key && (1..=REVISION).contains(&self.revision) && len <= PRIVATE_MAX {

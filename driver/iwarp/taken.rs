@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection that the adapter has taken over, and the events that its owner is owed.
+//! A connection that the adapter has taken over, and the events that must still be reported to its
+//! owner.
 
 use abi::{
     Qpn,
@@ -13,11 +14,11 @@ use super::{
 };
 use crate::rdma::iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths};
 
-/// The events that the owner of a connection is owed.
+/// The events that must still be reported to the owner of a connection.
 enum Owes {
-    /// The reply, and if that is a success, what follows an open connection.
+    /// The reply and, if the reply is a success, the events that follow an open connection.
     Reply { id: CmId<Connects>, names: KBox<(Address, Address)> },
-    /// That it is established, and what follows an open connection.
+    /// The event that it is established, and the events that follow an open connection.
     Established { id: CmId<Accepts> },
     /// That it has ended, and before that, if that is so, that the peer closes it.
     Close { id: CmId<Connected> },
@@ -63,13 +64,13 @@ impl<W: Watch> Taken<W> {
         matches!(self.owes, Owes::Nothing)
     }
 
-    /// Returns whether the kernel has got a segment that was the adapter's to take.
+    /// Returns whether the kernel has received a segment that the adapter should have received.
     pub(super) fn was_touched(&self) -> bool {
         self.socket.as_ref().is_some_and(|socket| !socket.is_untouched(&self.snapshot))
     }
 
-    /// Tells its owner that a connection of the guest with itself was rejected, if the reply that
-    /// says so has come to the socket: the adapter had not got the other end.
+    /// Reports to its owner that a connection of the guest with itself was rejected, if the
+    /// rejection has arrived at the socket because the adapter did not have the other end.
     pub(super) fn take_rejection(&mut self) -> Result {
         let Some(socket) = self.socket.as_ref().filter(|_| self.snapshot.own) else {
             return Ok(());

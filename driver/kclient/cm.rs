@@ -23,13 +23,13 @@ const STEP_MS: u32 = 5000;
 pub enum Event {
     /// The address is known.
     AddressResolved = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED,
-    /// The way there is known.
+    /// The route is known.
     RouteResolved = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED,
     /// There is a connection.
     Established = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED,
 }
 
-/// Events that end a connection, or the hope of one.
+/// Events that end a connection, or an attempt to connect.
 const ENDS: [u32; 7] = [
     bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR,
     bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR,

@@ -42,7 +42,8 @@ impl Drop for Raw {
     }
 }
 
-/// The requests for which completions may come; dropped when none can any more.
+/// The requests for which completions may arrive. They are dropped when no completion can arrive
+/// any more.
 struct Requests(KVec<Arc<Request>>);
 
 impl Drop for Requests {
@@ -96,7 +97,7 @@ impl Cq {
         Ok(())
     }
 
-    /// Returns the place of requests that nobody waits for; their failure is logged.
+    /// Returns the place of requests for which no task waits. If one of them fails, this is logged.
     pub(super) fn silent(&self) -> &Request {
         &self.silent
     }

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`bindings`] | the C entities of the RDMA core, for what is not wrapped here |
 //! | [`pd`] | a device that stays while it is used; protection domains |
-//! | [`memory`] | memory that a device reads and writes whenever it likes |
+//! | [`memory`] | memory that a device may read and write at any time |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
 //! | [`region`] | fast registration |
 //! | [`all_memory`] | regions of all of the machine's memory |
@@ -20,11 +20,11 @@
 //! | [`server`] | a server in the background, which takes callers in turn |
 //! | [`background`] | workqueues for work in the background |
 //!
-//! No object is used after its end, because each keeps those that it needs: a [`qp::Qp`] its CQ
-//! and PD, all of them the [`pd::Device`]. A [`request::Request`] keeps the memory that it names
-//! until its completion has been taken, and a CQ the requests that were posted to its queue pairs,
-//! until no completion can come. What a device could still reach because something could not be
-//! destroyed is never freed.
+//! No object is used after its end, because each object keeps those that it needs: a [`qp::Qp`]
+//! keeps its CQ and PD, and all of them keep the [`pd::Device`]. A [`request::Request`] keeps the
+//! memory that it names until its completion has been taken. A CQ keeps the requests that were
+//! posted to its queue pairs until no completion can arrive. If an object cannot be destroyed, the
+//! memory that the device could still reach is never freed.
 //!
 //! `unsafe` is in all modules but [`bindings`], [`remote`], [`server`] and [`work`].
 

@@ -14,8 +14,8 @@ const OTHER_REGION: u32 = 0x100;
 
 /// An address under a key.
 ///
-/// Keys of all memory are never told as numbers, so that what they reach is memory that the request
-/// keeps.
+/// Keys of all memory are never available as numbers, so that requests with such a key can only
+/// access memory that they keep.
 #[derive(Clone)]
 pub struct Remote {
     address: u64,

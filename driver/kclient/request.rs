@@ -48,7 +48,7 @@ impl QpId {
 pub struct Outcome {
     /// Its status.
     pub status: Status,
-    /// The device's own word for an error.
+    /// The vendor error of the device.
     pub vendor: u32,
     /// Bytes received.
     pub length: u32,
@@ -119,7 +119,7 @@ enum State {
     Idle,
     /// Posted.
     Outstanding(Kept),
-    /// Ended; nobody has asked yet.
+    /// It has ended, and its outcome has not been taken.
     Ended(Kept, Outcome),
 }
 
@@ -168,7 +168,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a request is outstanding, or has ended and nobody has asked for its outcome.
+    /// `EBUSY` if a request is outstanding, or has ended and its outcome has not been taken.
     pub(super) fn begin(&self, kept: Kept) -> Result {
         let mut state = self.state.lock();
         if !matches!(*state, State::Idle) {
@@ -185,7 +185,7 @@ impl Request {
         drop(before);
     }
 
-    /// Returns whether it may be in the device's hands.
+    /// Returns whether the device may still use it.
     pub(super) fn is_outstanding(&self) -> bool {
         matches!(*self.state.lock(), State::Outstanding(_))
     }
@@ -241,7 +241,7 @@ impl Request {
             State::Outstanding(kept) => *state = State::Ended(kept, outcome),
             other => {
                 *state = other;
-                pr_err!("a request that nobody waits for completed with {:?}\n", outcome.status);
+                pr_err!("a request for which no task waits completed with {:?}\n", outcome.status);
             }
         }
         drop(state);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pairing of a port with the Ethernet device of the same adapter: the network card whose permanent
-//! address is the port's MAC. It may appear, go and come back at any time.
+//! address is the port's MAC. It may appear, be removed and return at any time.
 //!
-//! Other devices have that address, too: macvlan, ipvlan and their like inherit it, in any network
-//! namespace and for users without privilege. Only a network card is ever paired with, and only one
-//! at a time.
+//! Other devices have that address, too: macvlan, ipvlan and similar devices inherit it, and
+//! unprivileged users can create them in network namespaces. The port is paired only with a network
+//! card, and only with one at a time.
 //!
-//! Notifications come under the RTNL, for which the whole network configuration of the machine
-//! waits. So a work item tells the adapter, for which it may wait.
+//! Notifications are delivered under the RTNL, which blocks the whole network configuration of the
+//! machine. So a work item passes them on to the adapter, because it may wait for the adapter.
 
 use core::ptr::NonNull;
 
@@ -38,7 +38,7 @@ pub(crate) use port::Port;
 /// The number of the one port.
 pub(crate) const PORT: u32 = 1;
 
-/// Has the RDMA device of a port registered only while the port is paired.
+/// Keeps the RDMA device of a port registered only while the port is paired.
 pub(crate) trait Follow: Send + Sync {
     /// Starts to do so, in the background, after [`Pairing::is_paired`] or [`Pairing::has_ended`]
     /// has changed. Called under the RTNL.
@@ -66,12 +66,12 @@ struct Notifier {
     #[pin]
     work: Work<Self>,
     queue: Arc<OwnQueue>,
-    /// Told of the pairing and its end, if the port can be paired only once.
+    /// The object that is notified of the pairing and its end, if the port can be paired only once.
     follower: Option<Arc<dyn Follow>>,
     /// Set when such a port has lost its Ethernet device.
     ended: Atomic<bool>,
-    /// Set when the pairing ends, which is no news for the adapter: clients may still have to
-    /// disconnect.
+    /// Set when the pairing ends. This is not reported to the adapter, because clients may still
+    /// have to disconnect.
     ending: Atomic<bool>,
 }
 
@@ -92,7 +92,7 @@ unsafe impl Sync for Notifier {}
 struct News {
     /// The present state of the port.
     settings: Option<Settings>,
-    /// True if it was closed meanwhile, if only for a moment.
+    /// True if it was closed in the meantime, even if only briefly.
     closed: bool,
     /// True if the Ethernet device may have addresses that the core has not seen.
     addresses: bool,
@@ -101,7 +101,7 @@ struct News {
 impl Pairing {
     /// Starts pairing the port of an RDMA device, which has this MAC; an Ethernet device that is
     /// there already is found, and the adapter told of it, before this returns. With a `follower`
-    /// the port is paired once: it stays alone when its Ethernet device has gone.
+    /// the port is paired only once: after its Ethernet device has been removed, it stays unpaired.
     pub(crate) fn new(
         device: DeviceLink,
         mac: [u8; 6],
@@ -114,7 +114,7 @@ impl Pairing {
                     let block = bindings::notifier_block {
                         notifier_call: Some(Notifier::call),
                         next: core::ptr::null_mut(),
-                        // Before the core's own notifier, which asks for the pairing.
+                        // It must run before the core's own notifier, which queries the pairing.
                         priority: 1,
                     };
                     // SAFETY: `slot` is the memory of the block.
@@ -255,7 +255,8 @@ impl Notifier {
                 if is_paired => {}
             _ => return false,
         }
-        // Under the RTNL nobody waits for this reference, which `netdev` is another of.
+        // The caller holds the RTNL and `netdev`, another reference, so no thread waits for this
+        // one.
         drop(paired);
         self.note(addresses);
         true

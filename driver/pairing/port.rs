@@ -10,7 +10,7 @@ use kernel::{
 
 use crate::{hw::uar::Doorbells, listeners::Listeners, quiesce::Liveness, rdma::netdev::NetdevRef};
 
-/// The time between two looks of [`Port::wait_for_beat`].
+/// The time between two checks in [`Port::wait_for_beat`].
 const POLL: Delta = Delta::from_millis(10);
 
 /// The state of an Ethernet device that its port takes over.
@@ -49,7 +49,7 @@ impl Port {
         Self { liveness, doorbells, listeners }
     }
 
-    /// Tells the adapter of its settings. That may take as long as the adapter stalls.
+    /// Sends its settings to the adapter. If the adapter stalls, this waits until it continues.
     pub(super) fn set(&self, settings: &Settings) {
         self.wait_for_beat();
         let mtu = u8::try_from(settings.path_mtu.unwrap_or(0)).unwrap_or(u8::MAX);
@@ -63,7 +63,7 @@ impl Port {
         }
     }
 
-    /// Tells those who listen on VLANs of the Ethernet device that it has got one, or lost one.
+    /// Notifies listeners on VLANs of the Ethernet device that a VLAN was added or removed.
     pub(super) fn vlans_changed(&self) {
         self.listeners.tell_connections(|connections| connections.vlans_changed());
     }

@@ -66,7 +66,7 @@ pub(crate) trait IwOperations: Operations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer(pub(crate) usize);
 
-/// Tells one identifier from others that live at the same time.
+/// Distinguishes an identifier from others that exist at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(usize);
 
@@ -166,7 +166,7 @@ impl<S> CmId<S> {
         CmId { raw: ManuallyDrop::new(self).raw, _state: PhantomData }
     }
 
-    /// Tells its owner of an event. Callable in any context.
+    /// Reports an event to its owner. Can be called in any context.
     ///
     /// # Errors
     ///

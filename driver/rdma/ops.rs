@@ -27,7 +27,7 @@ use super::{
     wr::SendWrs,
 };
 
-/// The operations of an RDMA device, under the names that C gives them.
+/// The operations of an RDMA device, with the names of the C functions.
 ///
 /// Those of the first group are required: without them the core takes a device for one that kernel
 /// clients cannot use. All others are optional: the core finds null in their place. An operation
@@ -57,7 +57,7 @@ pub(crate) trait Operations: Driver {
     /// Returns the state of a port.
     fn query_port(data: &Self::Data<'_>, device: &Device<Self>, port: u32) -> Result<PortAttr>;
 
-    /// Returns what never changes of a port.
+    /// Returns the properties of a port that never change.
     fn get_port_immutable(data: &Self::Data<'_>, port: u32) -> Result<PortImmutable>;
 
     /// Creates a protection domain.
@@ -100,8 +100,8 @@ pub(crate) trait Operations: Driver {
     /// there, if [`Notify::report_missed`] asks for it.
     fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
 
-    /// Creates a queue pair. Only an XRC target has no protection domain; it is the kernel's,
-    /// whoever asked.
+    /// Creates a queue pair. Only an XRC target has no protection domain; it belongs to the kernel,
+    /// even if a process creates it.
     fn create_qp(
         data: &Self::Data<'_>,
         device: &Device<Self>,
@@ -302,7 +302,7 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Removes a window; on return nobody reaches memory by it.
+    /// Removes a window. On return no memory can be accessed by it.
     fn dealloc_mw(_data: &Self::Data<'_>, _mw: &Mw<Self>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -378,8 +378,8 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    // Additions of `rdma resource show` to the core's knowledge of an object: names and values, or
-    // (`-r`) the driver's own bytes.
+    // The driver's additions to the output of `rdma resource show` for an object: names and values,
+    // or (`-r`) bytes in a format of the driver.
 
     /// Adds names and values of a memory region to an entry.
     fn fill_res_mr_entry(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Entries of `rdma resource show`, to which drivers add what they know of an object: in words, or
-//! (`-r`) in bytes of its own.
+//! Entries of `rdma resource show`, to which drivers add their data about an object: as names and
+//! values, or (`-r`) as bytes in a format of the driver.
 
 use core::{marker::PhantomData, ptr::NonNull};
 
@@ -19,7 +19,7 @@ pub(crate) struct ResEntry<'a> {
 }
 
 impl ResEntry<'_> {
-    /// Lets `fill` add what the driver says to a message. The message is as it was if that fails.
+    /// Lets `fill` add the driver's data to a message. If that fails, the message is unchanged.
     ///
     /// # Safety
     ///
@@ -76,7 +76,7 @@ impl ResEntry<'_> {
     }
 }
 
-/// A netlink message to which an object goes as the driver's own bytes.
+/// A netlink message to which an object is added as bytes in a format of the driver.
 ///
 /// # Invariants
 ///
@@ -97,7 +97,7 @@ impl RawResEntry<'_> {
         Self { message, _message: PhantomData }
     }
 
-    /// Puts the bytes.
+    /// Adds the bytes.
     ///
     /// # Errors
     ///

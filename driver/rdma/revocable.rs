@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! References that may outlive their object: what an interrupt handler keeps.
+//! References that may outlive their object, for interrupt handlers.
 
 use core::ptr::NonNull;
 
@@ -111,8 +111,8 @@ impl<C> Link<C> {
         result
     }
 
-    /// As [`Self::with`], but never on two processors at a time, nor within itself: if `f` runs
-    /// already, its caller runs it once more.
+    /// Like [`Self::with`], but never on two processors at a time, and not recursively: if `f` is
+    /// already running, the thread that runs it calls it once more.
     pub(super) fn one_at_a_time(&self, f: impl Fn(NonNull<C>)) {
         if self.0.wanted.fetch_add(1, Full) != 0 {
             return;
@@ -142,12 +142,13 @@ impl<C> Link<C> {
         self.0.reports.fetch_add(1, Relaxed);
     }
 
-    /// Notes that the client waits to be told, or that it is due.
+    /// Records that the client waits for a notification, or that a notification is due.
     pub(super) fn arm(&self) {
         self.0.armed.store(true, Relaxed);
     }
 
-    /// Notes that the client is being told. Returns whether it waited, or was due.
+    /// Records that the client is being notified. Returns whether it waited for a notification, or
+    /// one was due.
     pub(super) fn disarm(&self) -> bool {
         self.0.armed.xchg(false, Full)
     }

@@ -29,12 +29,13 @@ impl<'a> Udata<'a> {
         NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
     }
 
-    /// Returns the request, of which `required` bytes must be there. The rest of an older
-    /// provider's is zero, and what a newer one has behind it must be.
+    /// Returns the request, which must have at least `required` bytes. Bytes that an older provider
+    /// does not send are zero, and bytes that a newer one sends behind them must be zero.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is too short, `EOPNOTSUPP` if it says more than this driver knows, `EFAULT`.
+    /// `EINVAL` if it is too short, `EOPNOTSUPP` if it has fields that this driver does not know,
+    /// `EFAULT`.
     pub(crate) fn request<T: FromBytes + IntoBytes>(&self, required: usize) -> Result<T> {
         let mut value = T::new_zeroed();
         // SAFETY: the udata is valid by the type's invariants, and `value` is `size_of::<T>()`
@@ -73,8 +74,8 @@ impl<'a> Udata<'a> {
         })
     }
 
-    /// Zeroes what room there is for an answer. A command that has one to give may do so first, so
-    /// that hardly anything is left that could fail when it has been carried out.
+    /// Zeroes the room for an answer. A command with an answer may call this first, so that hardly
+    /// anything can fail after the command has been executed.
     ///
     /// # Errors
     ///

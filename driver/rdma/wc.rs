@@ -59,7 +59,7 @@ pub(crate) struct Wc {
     pub(crate) status: WcStatus,
     /// The operation.
     pub(crate) opcode: WcOpcode,
-    /// The device's own word on an error.
+    /// The vendor error of the device.
     pub(crate) vendor_err: u32,
     /// Bytes received, read or swapped.
     pub(crate) byte_len: u32,

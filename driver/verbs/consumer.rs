@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The consuming side of a completion ring: finds new entries. It knows nothing of the kernel, so
-//! it is tested without one (`abi/tests/kernel_cq.rs`).
+//! The consuming side of a completion ring, which finds new entries. It does not depend on the
+//! kernel, so `abi/tests/kernel_cq.rs` can test it without one.
 
 /// The owner of an entry that is skipped: no queue pair has this number.
 pub(super) const NOBODY: u32 = u32::MAX;
@@ -56,9 +56,9 @@ impl Consumer {
         Ok(index)
     }
 
-    /// Disowns the entries of this queue pair that are there. To be called when the queue pair has
-    /// ended, and the adapter has written the last of them. Entries of a later queue pair with the
-    /// same number are not affected.
+    /// Marks the present entries of this queue pair as entries without an owner. To be called when
+    /// the queue pair has ended, and the adapter has written the last of them. Entries of a later
+    /// queue pair with the same number are not affected.
     pub(super) fn forget<E: Entries>(&self, ring: &E, owner: u32) -> Result<(), E::Error> {
         let mut index = self.index;
         while is_ready(ring, index)? {

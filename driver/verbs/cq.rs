@@ -190,10 +190,11 @@ pub(super) fn resize(
     user.data.clear()?;
     let result =
         ctx.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
-    // The adapter writes to the old one no more.
+    // The adapter no longer writes to the old ring.
     *current = umem;
     let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
-    // A process that has taken the room away meanwhile does not know where its queue goes on.
+    // If the process has unmapped the room for the answer in the meantime, it does not learn the
+    // position at which its queue continues.
     user.data.respond(&answer).inspect_err(|_| cq.link().report_error())?;
     Ok(1 << log_size)
 }

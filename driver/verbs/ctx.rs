@@ -35,8 +35,8 @@ pub(crate) struct Ctx<'a> {
     /// The same connections. Dropped after `adapter`, whose interrupts may use them until it goes:
     /// the end of the last reference sleeps.
     _connections: Option<Kept>,
-    /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the
-    /// adapter.
+    /// Memory of objects that the adapter refused to destroy. It is dropped after `adapter`, whose
+    /// drop resets the adapter.
     held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
@@ -71,7 +71,8 @@ impl<'a> Ctx<'a> {
         self.adapter.execute::<C>(params)
     }
 
-    /// Destroys an object of the adapter. A quiet adapter has none any more, so this succeeds.
+    /// Destroys an object of the adapter. A quiet adapter has no objects any more, so this then
+    /// succeeds.
     pub(super) fn destroy<C: Command>(&self, object: &C::Params) -> Result {
         match self.execute::<C>(object) {
             Err(error) if !self.adapter.is_quiet() => Err(error),

@@ -49,8 +49,8 @@ impl References {
         self.0.fetch_sub(1, Release);
     }
 
-    /// Allows no more references, and waits until all have been given back, for which it calls
-    /// `close` again and again: whoever has got a reference may be about to connect.
+    /// Allows no more references, and waits until all have been given back. It calls `close`
+    /// repeatedly, because a task that has a reference may be about to connect.
     pub(super) fn end(&self, close: impl Fn()) {
         self.0.fetch_add(ENDED, Full);
         loop {

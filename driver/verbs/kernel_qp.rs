@@ -89,7 +89,7 @@ impl KernelQp {
         result
     }
 
-    /// The queues start anew, as the adapter's have (state RESET).
+    /// Resets the indices of the queues, as the adapter has done (state RESET).
     pub(super) fn reset(&self, ctx: &Ctx<'_>) {
         self.send.reset();
         self.recv.reset();
@@ -97,8 +97,8 @@ impl KernelQp {
     }
 }
 
-/// After the death of the adapter requests are flushed when their completion queue is polled;
-/// what is posted then must lead to that. Before it is quiet they wait for [`crate::quiesce`].
+/// After the death of the adapter, requests are flushed when their completion queue is polled, so a
+/// post must cause such a poll. Until the adapter is quiet, they wait for [`crate::quiesce`].
 fn flush_soon(ctx: &Ctx<'_>) {
     if ctx.adapter.is_quiet() {
         ctx.adapter.call_handlers();

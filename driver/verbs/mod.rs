@@ -5,8 +5,8 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`ctx`] | the context of all operations; creation that undoes itself |
-//! | [`ops`] | the trait's methods: one line each, to the module of the object |
-//! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that tells the port's counters |
+//! | [`ops`] | the trait's methods, each of which calls the module of the object |
+//! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that reports the port's counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`dm`] | device memory |

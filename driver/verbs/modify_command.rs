@@ -20,7 +20,7 @@ pub(super) fn execute(ctx: &Ctx<'_>, qpn: Qpn, attr: &Attr, mask: AttrMask) -> R
 }
 
 /// Has the adapter take a new queue pair of iWARP to INIT. The connection manager gives the peer of
-/// an initiator no rights, and as with other RNICs the rights of regions alone matter.
+/// an initiator no rights. As with other RNICs, only the rights of regions matter.
 pub(super) fn initialize(ctx: &Ctx<'_>, qpn: Qpn) -> Result {
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let access = access.bits().into();

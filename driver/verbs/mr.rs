@@ -31,7 +31,7 @@ struct State {
     key: Key,
     /// Rights, for memory that takes the place of this.
     access: u32,
-    /// Unpinned when the adapter has forgotten the region.
+    /// It is unpinned after the adapter has removed the region.
     memory: Option<Umem>,
 }
 
@@ -43,7 +43,7 @@ impl Mr {
 
     /// Registers with the adapter.
     pub(super) fn new(ctx: &Ctx<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
-        // Before the command, after which there must be nothing that can fail.
+        // This comes before the command, because nothing may fail after it.
         let state = State { key: Key::default(), access: params.access.get(), memory };
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
         let key = ctx.execute::<command::RegMr>(params)?;
@@ -104,8 +104,8 @@ pub(super) fn reg_user(
     check(ctx, region)?;
     let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
     if let Some(udata) = udata {
-        // Before the command: from then on the process may use the key, and the adapter refuses to
-        // forget a region that a window is bound to.
+        // This comes before the command: after the command the process may use the key, and the
+        // adapter refuses to remove a region that a window is bound to.
         udata.clear()?;
     }
     register(ctx, pd, region, umem, flags)
@@ -171,7 +171,7 @@ pub(super) fn rereg(
     params.iova = region.iova.into();
     params.length = region.length.into();
     let key = ctx.execute::<command::ReregMr>(&params)?;
-    // The adapter has forgotten the old memory, which is unpinned here.
+    // The adapter no longer uses the old memory, which is unpinned here.
     *state = State { key, access, memory: Some(umem) };
     Ok(key.get())
 }

@@ -49,7 +49,7 @@ impl Feeder {
         self.send && self.queues.send.has_undone() || self.recv && self.queues.recv.has_undone()
     }
 
-    /// Completes with an error what an adapter that does nothing any more has left undone.
+    /// Completes the requests that a dead adapter has not executed, with an error.
     fn flush(&self, out: &mut Completions<'_>) {
         let queues = [
             (self.send, &self.queues.send, WcOpcode::SEND),
@@ -95,12 +95,12 @@ impl KernelCq {
         self.state.lock().doorbell = doorbell;
     }
 
-    /// Takes note of a queue pair, in place of a forgotten one of the same number.
+    /// Records a queue pair. It replaces an earlier one of the same number.
     pub(super) fn add(&self, qpn: Qpn, feeder: Feeder) -> Result {
         let qpn = qpn.get();
         let node = RBTreeNode::new(qpn, feeder, GFP_KERNEL)?;
         let mut state = self.state.lock();
-        // The forgotten one may have left completions.
+        // The earlier one may have left completions.
         state.consumer.forget(&self.ring, qpn)?;
         let old = state.feeders.insert(node);
         // Freed with the lock released.
@@ -129,7 +129,8 @@ impl KernelCq {
 
     /// Takes completions.
     pub(super) fn poll(&self, ctx: &Ctx<'_>, out: &mut Completions<'_>) -> Result {
-        // Before the ring is looked at, which the adapter writes to no more if it is.
+        // This is checked before the ring is read: if the adapter is quiet, it no longer writes to
+        // the ring.
         let is_quiet = ctx.adapter.is_quiet();
         let mut state = self.state.lock();
         let first = state.consumer.index;

@@ -60,7 +60,7 @@ impl WorkQueue {
         self.tail.store(index.wrapping_add(1), Relaxed);
     }
 
-    /// The queue starts anew.
+    /// Resets the indices of the queue.
     pub(super) fn reset(&self) {
         self.producer.lock().pi = 0;
         self.tail.store(0, Relaxed);
@@ -79,8 +79,8 @@ impl WorkQueue {
         }
     }
 
-    /// Takes it over that all entries below `freed` are free, if it says so of one that is
-    /// outstanding.
+    /// Records that all entries below `freed` are free, unless `freed` is outside of the range of
+    /// outstanding entries.
     fn reclaim(&self, pi: u32, freed: Option<u32>) {
         let tail = self.tail.load(Relaxed);
         if let Some(freed) = freed.filter(|freed| freed.wrapping_sub(tail) <= pi.wrapping_sub(tail))
@@ -90,8 +90,8 @@ impl WorkQueue {
     }
 
     /// Writes `wrs`, encoded by `encode`, up to the first that is refused. Then calls `ring_bell`
-    /// with the new producer index, if there is one. When the queue seems full `freed` may know
-    /// better: the index of the first entry that is not free.
+    /// with the new producer index, if there is one. If the queue seems full, `freed` returns the
+    /// newest index of the first entry that is not free.
     fn post<W>(
         &self,
         wrs: &mut impl Iterator<Item = W>,
@@ -133,8 +133,8 @@ impl WorkQueue {
         self.post(wrs, encode_recv, || None, ring_bell)
     }
 
-    /// As [`Self::recv`], of a shared queue; the adapter may know by `freed` of entries that no
-    /// completion has told of.
+    /// Like [`Self::recv`], for a shared queue. By `freed` the adapter may report free entries that
+    /// no completion has reported.
     pub(super) fn recv_shared(
         &self,
         wrs: &mut RecvWrs<'_>,
@@ -286,7 +286,7 @@ fn encode_op(wr: &SendWr<'_, Verbs>, head: &mut SqWqe) -> Result<Segment> {
 /// Returns the segment of a fast registration.
 fn encode_registration(registration: &Registration) -> Result<RegMrSeg> {
     let mut access = rights(registration.access)?;
-    // Clients of the kernel name the rights of peers alone.
+    // Clients of the kernel name only the rights of peers.
     if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
         access |= Access::LOCAL_WRITE;
     }

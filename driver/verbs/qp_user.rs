@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs of processes: the rings are theirs, we pin and describe them.
+//! Queue pairs of processes: the rings are in memory of the process, and the driver pins and
+//! describes them.
 
 use abi::{
     admin::{Pages, QpFlags, QpResult, command},

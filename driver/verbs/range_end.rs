@@ -7,8 +7,8 @@ use kernel::prelude::*;
 use super::{Ctx, Verbs};
 use crate::{ranges::Held, rdma::udata::User};
 
-/// Frees the ranges of a process whose queue pair has been destroyed, as soon as nobody has them
-/// mapped any more. Without a `user` its context goes, and the mappings with it.
+/// Frees the ranges of a process whose queue pair has been destroyed, as soon as no process has
+/// them mapped any more. Without a `user` its context goes, and the mappings with it.
 pub(super) fn release(ctx: &Ctx<'_>, held: &Held, user: Option<&User<'_, Verbs>>) {
     for range in held.ranges() {
         ctx.adapter.ranges().forget_memory(range);
@@ -17,7 +17,7 @@ pub(super) fn release(ctx: &Ctx<'_>, held: &Held, user: Option<&User<'_, Verbs>>
 }
 
 /// Takes a range from the queue pair of a process, if `end` succeeds, which checks the owner and
-/// ends the transfer. The range is free when nobody has it mapped any more.
+/// ends the transfer. The range is free when no process has it mapped any more.
 pub(super) fn retire(
     ctx: &Ctx<'_>,
     qpn: Qpn,

@@ -76,7 +76,7 @@ impl KernelSrq {
         self.queue.recv_shared(wrs, || bells.srq_freed(slot), |pi| bells.set_srq_pi(slot, pi))
     }
 
-    /// A completion tells that the entries up to and including `index` are free.
+    /// Records that a completion has shown that the entries up to and including `index` are free.
     pub(super) fn free(&self, index: u32) {
         self.queue.free_shared(index);
     }

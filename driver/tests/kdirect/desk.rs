@@ -93,7 +93,7 @@ impl<'a> Desk<'a> {
                 Err(ECONNRESET) => return self.ranges.put(),
                 received => received?,
             };
-            // A client that never pauses would otherwise keep a server that has to end.
+            // Otherwise a client that never pauses would prevent the end of the server.
             if self.stopping.load(Relaxed) {
                 return Err(ESHUTDOWN);
             }
@@ -101,7 +101,7 @@ impl<'a> Desk<'a> {
             self.await_ask()?;
             let length = ask.length.get() as usize;
             if length == 0 || length > MOST || length % SECTOR != 0 {
-                pr_err!("a peer asks for {length} bytes\n");
+                pr_err!("a peer has asked for {length} bytes, which is not allowed\n");
                 return Err(EINVAL);
             }
             self.outgoing.store(&Answer { sector: ask.sector })?;
@@ -207,7 +207,7 @@ impl<'a> Desk<'a> {
                 Err(ETIMEDOUT) => {}
                 Ok(outcome) => {
                     return outcome.success().inspect_err(|_| {
-                        pr_info!("the device's word for the error: {}\n", outcome.vendor);
+                        pr_info!("vendor error of the device: {}\n", outcome.vendor);
                     });
                 }
                 Err(error) => return Err(error),

@@ -65,7 +65,7 @@ impl Service for Server {
 fn answer_all(connection: &Connection, desk: &Desk, stopping: &Atomic<bool>) -> Result {
     connection.receive(&desk.receive, &desk.incoming, size_of::<Ask>())?;
     connection.id().connect(true)?;
-    // A client that never pauses would otherwise keep a device that is to go.
+    // Otherwise a client that never pauses would prevent the removal of the device.
     while !stopping.load(Relaxed) && !connection.id().has_ended() {
         connection.done(&desk.receive, PATIENCE)?;
         let ask: Ask = desk.incoming.load()?;

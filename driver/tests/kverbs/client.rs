@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The core's client: devices that come and go.
+//! The client of the core, which is called when devices are added and removed.
 
 use core::{mem, ptr::NonNull};
 
@@ -57,8 +57,8 @@ unsafe extern "C" fn add(raw: *mut bindings::ib_device) -> c_int {
     })
 }
 
-/// Tests a device, and packs what is left for `remove`. Else nothing uses the device on return, or
-/// will soon.
+/// Tests a device, and returns data for `remove` if a test waits. Otherwise the device is no longer
+/// used on return, or soon after it.
 fn attach(device: Arc<Attached>, gone: &Arc<Gone>) -> Result<Option<KBox<Held>>> {
     let Some(doomed) = run::come(device.clone())? else { return Ok(None) };
     Ok(Some(KBox::new(Held { doomed, device, gone: gone.clone() }, GFP_KERNEL)?))

@@ -54,7 +54,7 @@ fn receives(side: &Side, count: usize) -> Result<KVec<Arc<Request>>> {
     Ok(requests)
 }
 
-/// Requests that were outstanding are flushed without anybody's asking.
+/// Outstanding requests are flushed although no task polls for them.
 fn await_flush(requests: &[Arc<Request>]) -> Result {
     let what = "receive outstanding at death";
     let mut last = None;

@@ -121,7 +121,8 @@ impl Test {
         Ok(())
     }
 
-    /// Connects them anew through the reset state, by which errors end; nothing may be outstanding.
+    /// Connects them again through the reset state, which ends errors. No request may be
+    /// outstanding.
     pub(crate) fn reconnect(&self) -> Result {
         states::reset(&self.a.qp)?;
         states::reset(&self.b.qp)?;

@@ -18,7 +18,7 @@ pub const MARKS: u32 = abi::direct::MARKS;
 pub struct Range {
     /// The queue pair, a `struct ibv_qp`.
     pub qp: *mut c_void,
-    /// 4,096 bytes, which the adapter sees each access to.
+    /// 4,096 bytes. The adapter sees each access to them.
     pub window: *mut c_void,
     /// Its number.
     pub number: u32,
@@ -29,9 +29,9 @@ bitflags! {
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct TransferFlags: u32 {
-        /// An RDMA WRITE takes the data away. Otherwise a READ brings it.
+        /// An RDMA WRITE sends the data. Without this flag, a READ fetches it.
         const WRITE = 1 << 0;
-        /// The data is moved in the device memory itself, and [`Transfers::range_done`] tells the
+        /// The data is moved in the device memory itself, and [`Transfers::range_done`] reports the
         /// end. Otherwise it is moved in the window, and the adapter counts the bytes.
         const MAPPED = 1 << 1;
     }
@@ -81,7 +81,7 @@ pub struct Await {
     pub word: u32,
     /// The mark: from 1 to 0x7fffffff.
     pub mark: u32,
-    /// Milliseconds from its begin until it fails, 1 to 60,000.
+    /// Milliseconds from its start until it fails, 1 to 60,000.
     pub time_limit_ms: u32,
 }
 
@@ -183,7 +183,7 @@ impl Transfers {
         }
     }
 
-    /// All bytes of a mapped transfer have been moved. Returns zero or an errno.
+    /// Reports that all bytes of a mapped transfer have been moved. Returns zero or an errno.
     ///
     /// # Safety
     /// `range` and its queue pair must be live.

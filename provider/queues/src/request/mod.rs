@@ -35,26 +35,26 @@ pub enum PostError {
     #[error("the queue pair has no such queue")]
     NoQueue,
     /// Posting is not allowed in this state (IBTA volume 1, 10.3.1).
-    #[error("the queue pair is in a state that takes no such request")]
+    #[error("the queue pair does not accept such requests in its present state")]
     State,
     /// There are more segments than the queue was created for, or an atomic does not have exactly
     /// one.
-    #[error("wrong number of segments")]
+    #[error("the number of segments is wrong")]
     Segments,
     /// There is more inline data than the queue was created for, or the operation cannot have any.
-    #[error("inline data too long or not allowed")]
+    #[error("the inline data is too long or not allowed")]
     Inline,
     /// A datagram has no address handle.
-    #[error("no address handle")]
+    #[error("the address handle is missing")]
     Address,
     /// The adapter does not have this operation.
-    #[error("operation not supported")]
+    #[error("the operation is not supported")]
     Unsupported,
     /// No operation of this adapter has this flag.
-    #[error("flag not known")]
+    #[error("a flag is not known")]
     Flags,
     /// The operation does not exist.
-    #[error("no such operation")]
+    #[error("the operation does not exist")]
     Opcode,
 }
 
