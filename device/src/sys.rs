@@ -26,7 +26,9 @@ pub fn keep_memory() {
         // SAFETY: the call has no pointers, and changes only when memory is taken and given back.
         // Any thread may make it at any time.
         if unsafe { libc::mallopt(what, value) } == 0 {
-            tracing::warn!("the allocator refuses a setting; many packets take more time");
+            tracing::warn!(
+                "the memory allocator refused a setting; packets may take more time at high rates"
+            );
         }
     }
 }

@@ -46,7 +46,7 @@ impl VfioHost {
     /// Panics if a test has asked for this. Does nothing in the program.
     #[cfg(test)]
     fn spring(&self) {
-        assert!(!self.trap.load(Ordering::SeqCst), "a fault on purpose");
+        assert!(!self.trap.load(Ordering::SeqCst), "an injected fault");
     }
 
     #[cfg(not(test))]

@@ -40,7 +40,7 @@ fn busy(args: &[&str]) -> (Daemon, [Endpoint; 2]) {
 fn requests_that_have_begun_end_and_no_others_begin() {
     let (mut daemon, [mut a, mut b]) = busy(&["--drain", "15000"]);
     daemon.signal(Signal::TERM);
-    daemon.wait_for_log("no more work requests begin");
+    daemon.wait_for_log("the daemon starts no more work requests");
     a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 64)]).id(2));
     std::thread::sleep(Duration::from_millis(300));
     daemon.check();

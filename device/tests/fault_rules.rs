@@ -1,4 +1,4 @@
-//! Faults on purpose: rules are applied to packets of functions.
+//! Fault injection: rules are applied to packets of functions.
 
 mod common;
 
@@ -162,7 +162,7 @@ fn packets_that_wait_leave_when_the_rules_are_cleared() {
     world.rule("delay by=1000s");
     a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
     wait::until("a packet that waits", || {
-        world.said("fault list").contains("1 packets wait").then_some(())
+        world.said("fault list").contains("1 packets are delayed").then_some(())
     });
     assert!(a.send_cq.poll().is_none());
     world.said("fault clear");
@@ -192,7 +192,7 @@ fn packets_that_find_no_room_to_wait_are_dropped_and_counted() {
     let line = format!("vrnic_fault_overflowed_packets_total {overflowed}\n");
     assert!(metrics.contains(&line), "{metrics}");
     world.said("fault clear");
-    assert!(world.said("fault list").contains("\n0 packets wait;"));
+    assert!(world.said("fault list").contains("\n0 packets are delayed;"));
     data_is_right(&mut world.connected(|_| {}), 8);
     world.check();
 }

@@ -1,4 +1,4 @@
-//! Faults on purpose in connections of iWARP: rules are applied to TCP segments.
+//! Fault injection in connections of iWARP: rules are applied to TCP segments.
 
 mod common;
 

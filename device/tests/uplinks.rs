@@ -362,7 +362,7 @@ fn a_third_daemon_waits_for_its_turn() {
     listening.wait_for_log("link up port=\"up\"");
     let port = ("--port", "name=g,net=@g");
     let third = folder.daemon(0, &[("--uplink", "name=up,connect=@t"), port]);
-    third.wait_for_log("may already have another peer");
+    third.wait_for_log("may already be connected to another peer");
     std::thread::sleep(Duration::from_secs(3));
     for log in [third.log(), listening.log()] {
         let told = |line: &&str| line.contains("another peer") || line.contains("turned away");

@@ -144,12 +144,13 @@ impl<H: Host> Adapter<H> {
         self.demands_crcs.load(Ordering::Relaxed)
     }
 
-    /// Sets that. Connections that are open keep what both ends have agreed on.
+    /// Sets whether messages of iWARP must have CRCs. Open connections keep the setting that both
+    /// ends have agreed on.
     pub fn demand_crcs(&self, demand: bool) {
         self.demands_crcs.store(demand, Ordering::Relaxed);
     }
 
-    /// Returns what is needed to read a page table.
+    /// Returns the objects that are needed to read a page table.
     pub(crate) fn paging(&self) -> (&H, &Arc<PageBudget>) {
         (self.host(), &self.objects.page_budget)
     }

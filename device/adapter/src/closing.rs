@@ -1,5 +1,5 @@
-//! The end of an adapter whose daemon ends: work requests that have begun end, no new ones begin,
-//! and at last the driver is told.
+//! The end of an adapter whose daemon ends: work requests that were started are finished, no new
+//! ones are started, and finally the driver is told.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::objects::qp::Qp;
 
 impl<H: Host> Adapter<H> {
-    /// Begins no more work requests, for good: those that are posted stay in their queues.
+    /// Stops starting work requests, permanently. Those that are posted stay in their queues.
     pub fn close(&self) {
         self.core().close();
     }

@@ -1,4 +1,4 @@
-//! Rules for faults of packets: they are dropped, delayed, doubled, overtaken or changed.
+//! Rules for fault injection: packets are dropped, delayed, duplicated, reordered or corrupted.
 //!
 //! Packets are those of RoCE, and TCP segments of iWARP. A rule selects packets by function, QP,
 //! opcode and sequence number, and hits some of them: by

@@ -31,7 +31,7 @@ use crate::rule::{Action, Chance, Crc, Filter, Rule};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// There is no action.
-    #[error("a rule begins with drop, delay, duplicate, reorder or corrupt")]
+    #[error("a rule must begin with drop, delay, duplicate, reorder or corrupt")]
     NoAction,
     /// The first word is not an action.
     #[error("{0:?} is not an action: use drop, delay, duplicate, reorder or corrupt")]

@@ -128,7 +128,7 @@ fn memory_for_qps_is_bounded() {
 #[test]
 fn errors_say_what_is_wrong() {
     let cases = [
-        ("", "a rule begins with drop, delay, duplicate, reorder or corrupt"),
+        ("", "a rule must begin with drop, delay, duplicate, reorder or corrupt"),
         ("lose qp=1", "\"lose\" is not an action: use drop, delay, duplicate, reorder or corrupt"),
         ("drop 17", "\"17\" is not of the form name=value"),
         ("drop qp=1 qp=2", "qp is given twice"),

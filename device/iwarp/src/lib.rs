@@ -1,10 +1,10 @@
 //! iWARP without input and output: MPA, DDP and RDMAP above a byte stream.
 //!
-//! Octets of the stream and work requests are parameters, and plain data is returned, so a seed
-//! repeats a run exactly. The crate uses no sockets and no clock, and does not depend on the
-//! adapter; it accesses memory through a trait. It does not store the octets that it sends: lost
-//! ones are built again from the work requests. All input is untrusted: it is checked before it has
-//! an effect. If it is not valid, the stream ends with a Terminate that names the cause.
+//! Octets of the stream and work requests are parameters, and plain data is returned, so a run can
+//! be repeated exactly from its seed. The crate uses no sockets and no clock, and does not depend
+//! on the adapter; it accesses memory through a trait. It does not store the octets that it sends:
+//! lost ones are built again from the work requests. All input is untrusted: it is checked before
+//! it has an effect. If it is not valid, the stream ends with a Terminate that names the cause.
 //!
 //! | module | contents |
 //! | --- | --- |

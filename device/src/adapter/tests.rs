@@ -124,7 +124,7 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
     rig.fails_in("the link", |rig| rig.hosted.set_link(true));
     // The VMM's own reset helps, too, and the count of sleeping workers is right.
     rig.enable();
-    rig.hosted.failure.set("a fault on purpose");
+    rig.hosted.failure.set("an injected fault");
     rig.device.reset();
     rig.device.write(RegionId::Config, 4, &[0x06, 0]);
     rig.enable();
@@ -133,7 +133,8 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
     assert_eq!(rig.hosted.adapter.host().bar_load32(UarIndex::new(0).armed()), 1);
 }
 
-/// The switch leaves a note and does no work of the adapter's, whatever state that is in.
+/// The switch only records a request and does no work for the adapter, whatever the adapter's state
+/// is.
 #[test]
 fn the_switch_only_leaves_a_note() {
     let (hosted, _nobody_listens) = hosted("t", [2, 0, 0, 0, 0, 2]);
@@ -152,7 +153,7 @@ fn the_switch_only_leaves_a_note() {
 fn no_reset_of_a_failure_comes_after_that_of_the_vmm() {
     let mut rig = Rig::new();
     for round in 0..300 {
-        rig.hosted.failure.set("a fault on purpose");
+        rig.hosted.failure.set("an injected fault");
         rig.device.reset();
         rig.device.write(RegionId::Config, 4, &[0x06, 0]);
         rig.enable();

@@ -77,7 +77,7 @@ pub enum ConfigError {
         max: u64,
     },
     /// An odd number of MiB of device memory.
-    #[error("{0} MiB of device memory cannot be had: the number must be even")]
+    #[error("the size of the device memory is {0} MiB, but it must be an even number")]
     DeviceMemory(u64),
     /// A limit that does not exist.
     #[error("there is no limit '{0}'; the limits are contexts, pd, cq, srq, qp and mr")]

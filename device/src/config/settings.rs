@@ -69,7 +69,7 @@ settings! {
 
     /// Add an uplink, which connects the switch to another daemon or to a network of the host.
     /// name=NAME,listen=PATH or name=NAME,connect=PATH makes a trunk to another daemon, which uses
-    /// the other of the two with the same path. tls-listen=ADDRESS:PORT or
+    /// the other one of these two settings with the same path. tls-listen=ADDRESS:PORT or
     /// tls-connect=ADDRESS:PORT, with key=FILE, makes a trunk to a daemon on another host.
     /// tap=INTERFACE or fd=N uses a TAP device, by its name or by a descriptor that the daemon
     /// inherits. packet=INTERFACE uses the network of an interface of the host. With transit=yes,
@@ -81,13 +81,13 @@ settings! {
     uplinks: Vec<UplinkConfig>;
 
     /// Choose how functions of this daemon reach each other: by copying from memory to memory, or
-    /// by packets, as functions of different daemons do, which is slower but can be captured and
-    /// disturbed like a network [default: copy]
+    /// by packets, as functions of different daemons do. Packets are slower, but faults can be
+    /// injected into them as on a network [default: copy]
     #[arg(long, value_enum, value_name = "WAY", env = "VRNIC_FABRIC", hide_env_values = true)]
     fabric: Option<Fabric>, at restart { ethernet.fabric };
 
     /// Choose when messages of iWARP have checksums (CRC-32C): always, or only if the peer asks for
-    /// them. Without them, TCP's weaker checksum alone finds damaged messages [default: always]
+    /// them. Without them, only TCP's weaker checksum detects damaged messages [default: always]
     #[arg(long, value_enum, value_name = "WHEN")]
     mpa_crc: Option<MpaCrc>, at restart { mpa_crc };
 
@@ -102,8 +102,8 @@ settings! {
     workers: Option<usize>, at restart { workers };
 
     /// Number of MSI-X vectors of each function. The first is for admin commands and asynchronous
-    /// events, the others are completion vectors. In a guest with more CPUs, several share a vector
-    /// [default: 65]
+    /// events, the others are completion vectors. In a guest with more CPUs, several CPUs share a
+    /// vector [default: 65]
     #[arg(long, value_name = "N")]
     vectors: Option<u16>, at restart { vectors };
 
@@ -126,7 +126,7 @@ settings! {
     #[arg(long, value_name = "MS")]
     look: Option<u64>, at restart { idle.look };
 
-    /// Longest time for which a daemon that ends waits for work requests that it has begun, in ms;
+    /// Longest time that the daemon waits at its end for work requests that it has started, in ms;
     /// 0 means not to wait [default: 2000]
     #[arg(long, value_name = "MS")]
     drain: Option<u64>, at restart { drain };
@@ -152,8 +152,8 @@ settings! {
     #[arg(long, value_name = "GIB")]
     guest_memory: Option<u64>, at restart { guest_memory() };
 
-    /// Accept guest memory from files on any file system, not only memfds and files on tmpfs or
-    /// hugetlbfs. A slow file system then delays all guests that share a worker
+    /// Accept guest memory from files on any file system, and not only from memfds and files on
+    /// tmpfs or hugetlbfs. A slow file system can then delay all guests that share a worker
     #[arg(long)]
     allow_any_file: bool, at restart { map_rules.any_file };
 
@@ -163,8 +163,7 @@ settings! {
     monitor: Option<Address>, at restart { monitor };
 
     /// Listen at this socket file for changes: `vrnic function`, `vrnic port` and `vrnic uplink`
-    /// add and remove what the options of these names describe. Only the daemon's own user can
-    /// connect
+    /// add and remove functions, ports and uplinks. Only the daemon's own user can connect
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>, at restart { control };
 

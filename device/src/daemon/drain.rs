@@ -22,10 +22,10 @@ pub(super) fn drain(
     mut is_urgent: impl FnMut() -> bool,
 ) {
     adapters.iter().for_each(|hosted| hosted.close());
-    tracing::info!("no more work requests begin");
+    tracing::info!("the daemon starts no more work requests");
     let busy = || adapters.iter().map(|hosted| hosted.busy_qps()).sum();
     match wait(busy, limit, &mut is_urgent) {
-        Wait::Over => tracing::info!("all work requests that had begun have ended"),
+        Wait::Over => tracing::info!("all work requests that had been started have ended"),
         Wait::Late(busy) => {
             tracing::warn!("work requests of {busy} queue pairs have not ended within {limit:?}");
         }

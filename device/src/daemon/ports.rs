@@ -74,7 +74,7 @@ pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<Po
 /// Returns the port of an uplink.
 pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result<PortSetup> {
     let (kind, line) = line(&settings.way, access)
-        .with_context(|| format!("uplink {} cannot be made", settings.name))?;
+        .with_context(|| format!("cannot create uplink {}", settings.name))?;
     Ok(PortSetup {
         name: settings.name.clone(),
         kind,

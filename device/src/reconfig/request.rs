@@ -35,7 +35,7 @@ pub enum Request {
     },
     /// Returns the functions.
     ListFunctions,
-    /// Adds a rule for faults of packets, as text.
+    /// Adds a rule for fault injection, as text.
     AddFault(String),
     /// Removes the rule with this number, or all.
     ClearFaults(Option<u32>),

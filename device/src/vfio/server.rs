@@ -190,7 +190,7 @@ impl Listening {
         limiter.warn(now_ns(), || match end {
             Ok(End::Closed) if was_open => tracing::info!(function = name, "VMM disconnected"),
             Ok(end) if was_open => tracing::warn!(function = name, "VMM lost: {end}"),
-            Ok(end) => tracing::info!(function = name, %client, "a client left before it agreed on a version: {end}"),
+            Ok(end) => tracing::info!(function = name, %client, "a client disconnected before it agreed on a version: {end}"),
             Err(_) => tracing::error!(function = name, "the connection was closed because its thread panicked, which is a bug of vrnicd"),
         });
     }

@@ -1,4 +1,4 @@
-//! Memory for the buffers of several connections, of which each takes what it needs.
+//! A shared amount of memory for the buffers of several connections.
 //!
 //! A buffer grows only if at least as much as it then has is left for all others. Buffers that a
 //! peer can fill leave a part of the budget to other buffers ([`Rest`]), because many connections
@@ -90,7 +90,7 @@ impl Share {
         self.used
     }
 
-    /// Takes bytes. Returns whether the share may have so many.
+    /// Takes bytes. Returns whether the budget allows this many.
     #[must_use]
     pub fn take(&mut self, bytes: usize) -> bool {
         let wanted = self.used.saturating_add(bytes);
@@ -107,7 +107,8 @@ impl Share {
         true
     }
 
-    /// Takes more, so that the share has `bytes` bytes. Returns whether it may have so many.
+    /// Takes more, so that the share has `bytes` bytes. Returns whether the budget allows this
+    /// many.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.used);
@@ -128,7 +129,7 @@ impl Share {
         self.give_back(self.used);
     }
 
-    /// Takes a block, whose bytes are anything.
+    /// Takes a block, whose contents are not defined.
     pub(crate) fn take_block(&mut self) -> Option<Block> {
         if !self.take(BLOCK) {
             return None;

@@ -24,8 +24,8 @@ pub struct TimestampState {
     pub recent: u32,
 }
 
-/// The state of an established connection at the takeover. At that time nothing is unacknowledged,
-/// and no received byte is unread.
+/// The state of an established connection at the takeover. At that time all bytes that were sent
+/// have been acknowledged, and all bytes that were received have been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The number of the next byte to send, which is position 0 of that direction.

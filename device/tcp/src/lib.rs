@@ -1,11 +1,12 @@
 //! TCP without input and output: an engine for connections that the adapter owns.
 //!
 //! A connection is taken over from a kernel after its handshake. Segments, time and the bytes of
-//! the stream are parameters, and segments are results, so a seed repeats a run exactly. The crate
-//! uses no sockets, no clock and no guest memory, and does not depend on the adapter. It does not
-//! store the bytes that it sends: a [`Source`] provides them again for each transmission. Received
-//! bytes go to a [`Sink`]. All input is untrusted: it is checked before it has an effect, and is
-//! then dropped with a counted reason ([`Discard`]) or answered as the RFCs demand.
+//! the stream are parameters, and segments are results, so a run can be repeated exactly from its
+//! seed. The crate uses no sockets, no clock and no guest memory, and does not depend on the
+//! adapter. It does not store the bytes that it sends: a [`Source`] provides them again for each
+//! transmission. Received bytes go to a [`Sink`]. All input is untrusted: it is checked before it
+//! has an effect, and is then dropped with a counted reason ([`Discard`]) or answered as the RFCs
+//! demand.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! An adapter without any other: its QPs reach each other and themselves, and nobody else.
+//! A single adapter: its QPs reach only each other and themselves.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};

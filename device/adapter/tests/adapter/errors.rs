@@ -1,4 +1,4 @@
-//! Errors, and what each side learns of them (docs/adapter.md, section 9).
+//! Errors, and how they are reported to each side (docs/adapter.md, section 9).
 
 use std::sync::atomic::Ordering;
 

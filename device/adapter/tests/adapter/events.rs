@@ -155,8 +155,8 @@ fn a_full_event_queue_holds_events_back() {
     }
 }
 
-/// An event after another that the guest has not read yet raises no interrupt: whoever reads one
-/// looks at the next. When all are read, the next event does.
+/// An event after another that the guest has not read yet raises no interrupt: a guest that reads
+/// one looks at the next. When all are read, the next event does.
 #[test]
 fn events_behind_unread_ones_raise_no_interrupt() {
     let guest = crate::world::guest();

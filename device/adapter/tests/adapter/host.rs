@@ -112,7 +112,7 @@ impl TestHost {
         self.0.timed.store(true, Ordering::Release);
     }
 
-    /// From now on memory is fifty times as slow, as pages are that nobody has used yet.
+    /// From now on, memory is fifty times as slow, like pages that have never been used.
     pub(crate) fn slow_memory(&self) {
         self.0.delay.store(50, Ordering::Release);
     }
@@ -189,7 +189,7 @@ impl TestHost {
         }
         let hit = |(start, stop, how): &(u64, u64, Bar)| {
             let inside = *start < end && addr < *stop;
-            assert!(!inside || *how != Bar::Panics, "a fault on purpose");
+            assert!(!inside || *how != Bar::Panics, "an injected fault");
             inside && (write || *how == Bar::Unmapped)
         };
         if self.0.barred.read().iter().any(hit) { Err(fault) } else { Ok(offset) }

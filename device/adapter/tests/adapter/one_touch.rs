@@ -77,9 +77,9 @@ fn one_touch() {
     }
 }
 
-/// A key that a message has touched, but not ended, stays that message's when the QPs begin anew
-/// and count their messages from the start. By a copy: over packets, nothing of a message whose
-/// first bytes cannot be read reaches the peer.
+/// A key that a message has touched, but not ended, still belongs to that message when the QPs
+/// begin again and count their messages from the start. By a copy: over packets, nothing of a
+/// message whose first bytes cannot be read reaches the peer.
 #[test]
 fn one_touch_outlives_a_reset() {
     let mut p = Pair::local(Setup::default(), |_| {});

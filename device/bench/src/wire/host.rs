@@ -126,7 +126,7 @@ impl Link {
 /// Loses one in a hundred received packets.
 const LOSE: &str = "iptables -A INPUT -m statistic --mode random --probability 0.01 -j DROP";
 
-/// Returns whether packets can be lost on purpose, or prints why not.
+/// Returns whether losses of packets can be simulated, or prints why not.
 fn may_lose(host: &Namespace) -> bool {
     let undo = LOSE.replace("-A", "-D");
     let able = host.try_run(&format!("{LOSE} && {undo}"));

@@ -1,4 +1,4 @@
-//! Rules for faults of packets.
+//! Rules for fault injection.
 
 use std::path::Path;
 
@@ -24,13 +24,13 @@ pub(crate) enum Fault {
         #[arg(required = true, value_name = "WORD")]
         rule: Vec<String>,
     },
-    /// List the rules, with the packets that they have looked at and hit
+    /// List the rules, with the numbers of packets that each has looked at (seen) and hit
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Remove all rules, and send the packets that wait at once
+    /// Remove all rules, and send the packets that they delay at once
     Clear {
         /// Remove only the rule with this number
         rule: Option<u32>,
@@ -67,7 +67,9 @@ fn list(faults: &FaultsView, json: bool) -> anyhow::Result<()> {
     finish(json, &serde_json::to_value(faults)?, &table)?;
     if !json && faults.waiting + faults.overflowed > 0 {
         let FaultsView { waiting, overflowed, .. } = faults;
-        println!("{waiting} packets wait; {overflowed} were dropped because too many waited");
+        println!(
+            "{waiting} packets are delayed; {overflowed} were dropped because too many were delayed"
+        );
     }
     Ok(())
 }

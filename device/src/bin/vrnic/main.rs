@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | [`change`] | functions, ports and uplinks of a running daemon |
 //! | [`client`] | requests to the daemon |
-//! | [`fault`] | rules for faults of packets |
+//! | [`fault`] | rules for fault injection |
 //! | [`manual`] | manual pages and completions for shells |
 //! | [`pcap`], [`files`] | captures, and the files that they are written to |
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
-//! | [`top`] | what the adapters do, refreshed |
+//! | [`top`] | rates of the adapters, refreshed |
 #![forbid(unsafe_code)]
 
 mod change;
@@ -49,17 +49,17 @@ struct Args {
 enum Command {
     /// Show adapters, queues, keys or counters
     Show {
-        /// Kind of object
+        /// Kind of the objects
         kind: Kind,
-        /// Show this function only
+        /// Show only this function
         #[arg(short, long)]
         function: Option<String>,
         /// Print JSON: an array with an entry for each function, which has its name and its objects
         #[arg(long)]
         json: bool,
     },
-    /// Show the rates of all functions, and refresh them. On a terminal, keys lead to the queue
-    /// pairs of a function, and to one of them. Otherwise a table is printed each time
+    /// Show the rates of all functions, and refresh them. On a terminal, Enter opens the queue
+    /// pairs of a function, and then a single queue pair. Otherwise each refresh prints a table
     Top {
         /// Seconds between two refreshes
         #[arg(short, long, default_value_t = 1.0, value_parser = top::parse_interval)]
@@ -79,7 +79,7 @@ enum Command {
     /// Add, remove or list uplinks
     #[command(subcommand)]
     Uplink(change::Uplink),
-    /// Add, list or clear rules for faults of packets
+    /// Add, list or clear rules for fault injection
     #[command(subcommand)]
     Fault(fault::Fault),
     /// Write the traffic of a function, a port or an uplink to a file that Wireshark reads

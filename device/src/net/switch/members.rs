@@ -92,7 +92,7 @@ impl Switch {
         let watched =
             door.map(|door| epoll::modify(&self.epoll, door, Token::Door(id).data(), flags));
         if let Some(Err(error)) = watched {
-            tracing::error!(%error, "clients may wait in vain: epoll cannot change the events of a listening socket");
+            tracing::error!(%error, "new clients may not be accepted: epoll cannot change the events of a listening socket");
         }
     }
 

@@ -198,7 +198,7 @@ impl Line for TlsTrunk {
             Ok(Received::End) => {
                 let peer = connection.peer();
                 self.tell(Trouble::Ended, log, |port| {
-                    tracing::warn!(port, %peer, "the peer has disconnected during the handshake; it may have another peer, or another key");
+                    tracing::warn!(port, %peer, "the peer has disconnected during the handshake; it may already be connected to another peer, or have another key");
                 });
                 Change::Gone
             }

@@ -89,7 +89,7 @@ enum Broken {
     #[error(transparent)]
     Lie(#[from] Lie),
     /// A message is no wake-up.
-    #[error("the peer sent a message of {0} bytes, and wake-ups have one")]
+    #[error("the peer sent a message of {0} bytes instead of a wake-up of one byte")]
     Message(usize),
     /// The kernel returned an error.
     #[error("the socket of the trunk failed: {0}")]
@@ -311,7 +311,7 @@ impl Line for Trunk {
             log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
         } else if !std::mem::replace(told, true) {
             log.line(|port| {
-                tracing::warn!(port, peer = %connection.peer, "the peer disconnected before it sent the first message of the trunk protocol; it may already have another peer");
+                tracing::warn!(port, peer = %connection.peer, "the peer disconnected before it sent the first message of the trunk protocol; it may already be connected to another peer");
             });
         }
         Change::Gone

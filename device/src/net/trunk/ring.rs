@@ -36,7 +36,7 @@ pub enum Lie {
         to: u64,
     },
     /// A frame ends behind the last one.
-    #[error("the peer has announced a frame of {0} bytes, and sent less")]
+    #[error("the peer has announced a frame of {0} bytes, but has sent fewer bytes")]
     Length(u64),
     /// The memory has disappeared.
     #[error("the peer's shared memory has disappeared")]

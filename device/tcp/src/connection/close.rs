@@ -128,8 +128,9 @@ impl Ending {
         }
     }
 
-    /// Handles a reset by the peer. It is no error if both directions were closed, because a peer
-    /// that has forgotten the connection answers late segments with a reset (RFC 9293, 3.10.7.4).
+    /// Handles a reset by the peer. It is not an error if both directions were closed, because a
+    /// peer that no longer has the connection answers late segments with a reset (RFC 9293,
+    /// 3.10.7.4).
     pub(super) fn peer_reset(&mut self) {
         self.finish(if self.state() == State::TimeWait { End::Closed } else { End::Reset });
     }

@@ -124,7 +124,8 @@ impl<H: Host> Fabric<H> {
         }
     }
 
-    /// Returns whether joined frames are welcome. A watcher gets each frame by itself.
+    /// Returns whether joined frames can be sent. If there is a watcher, each segment is sent as a
+    /// frame of its own.
     pub(crate) fn joins(&self) -> bool {
         self.uplink.get().is_some_and(|uplink| uplink.joins()) && self.watch.of_frames().is_none()
     }
