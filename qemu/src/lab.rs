@@ -145,7 +145,10 @@ fn wait_for_listener(guest: &Guest, ended: impl Fn() -> bool) -> Result<()> {
         thread::sleep(LOOK);
     }
     if !ended() {
-        step(format!("guest {}: the command listens nowhere so far", guest.setup().name));
+        step(format!(
+            "guest {}: the command does not listen on a port yet; the command of guest a starts anyway",
+            guest.setup().name
+        ));
     }
     Ok(())
 }
@@ -166,9 +169,9 @@ fn script(pair: &Pair, guest: &Guest, command: &str) -> String {
     )
 }
 
-/// Copies what the commands have put into `$VRNIC_OUTPUT` into the folder `into`, with a folder for
-/// each guest, and writes the logs of the daemon and of the kernels to `report.txt`. Only regular
-/// files and folders are copied.
+/// Copies the contents of `$VRNIC_OUTPUT` into the folder `into`, with a folder for each guest, and
+/// writes the logs of the daemon and of the kernels to `report.txt`. Only regular files and folders
+/// are copied.
 ///
 /// # Errors
 /// When a guest is gone, or files cannot be written here.

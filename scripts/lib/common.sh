@@ -8,7 +8,7 @@ VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=../../qemu/versions.env
 . "$VRNIC_TOP/qemu/versions.env"
 
-# In an image of scripts/image all is there: nothing is installed or built, and QEMU is the system's.
+# An image of scripts/image contains everything: nothing is installed or built, and the system's QEMU is used.
 VRNIC_PREBUILT=
 if [ -e "$VRNIC_TOP/prebuilt" ]; then
 	VRNIC_PREBUILT=yes
@@ -21,7 +21,7 @@ VRNIC_TOOLROOT=$VRNIC_CACHE/toolroot-$VRNIC_KEY
 [ -z "$VRNIC_PREBUILT" ] || VRNIC_TOOLROOT=/
 VRNIC_GUEST=$VRNIC_CACHE/guest-$VRNIC_KEY
 VRNIC_GUEST_APPS=$VRNIC_CACHE/guest-apps-$VRNIC_KEY
-# These two are made anew when their recipes change, and nothing else with them.
+# These two are made again when their recipes change. Nothing else is made again with them.
 VRNIC_MODULES=$VRNIC_GUEST-modules-$(cksum <"$VRNIC_TOP/scripts/lib/modules.sh" | cut -d" " -f1)
 VRNIC_SYSTEM=$VRNIC_CACHE/system-$VRNIC_KEY-$(cksum <"$VRNIC_TOP/scripts/lib/system.sh" | cut -d" " -f1)
 VRNIC_BUILD=$VRNIC_TOP/build
@@ -33,10 +33,10 @@ export VRNIC_RDMA_CORE_SRC VRNIC_VERBS_INCLUDE VRNIC_VERBS_LIB
 # Seconds in messages count from the start of the outermost script.
 export VRNIC_STARTED=${VRNIC_STARTED:-$EPOCHSECONDS}
 
-# step TEXT: tells what goes on, with the seconds since the start.
+# step TEXT: prints a progress message, with the seconds since the start.
 step() { printf '[%4ds] %s\n' $((EPOCHSECONDS - VRNIC_STARTED)) "$*" >&2; }
 
-# die TEXT: says what failed and what to do, and ends.
+# die TEXT: prints an error message, which says what failed and what to do, and ends the script.
 die() {
 	printf 'error: %s\n' "$*" >&2
 	exit 1

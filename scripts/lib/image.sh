@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # image_tree TREE FOLDER…: what these two scripts need of the clone, as it is in the image, with these folders of
-# guests' images. The file `prebuilt` tells the scripts that all is there.
+# guests' images. The file `prebuilt` tells the scripts that nothing has to be built.
 image_tree() {
 	local tree=$1 binaries=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release file
 	shift

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 
 # The module 8021q and those that it needs; the dummy device, and devices that are made on top of a network card;
-# modules that lose packets on purpose, both outgoing and incoming ones; the driver of NVMe controllers; those
-# that let ss end sockets.
+# modules that drop outgoing and incoming packets to simulate losses; the driver of NVMe controllers; those that let ss
+# end sockets.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
@@ -12,7 +12,7 @@ EXTRA_MODULES=(
 	net/ipv4/inet_diag net/ipv4/tcp_diag
 )
 
-# modules_make: unpacks them from the kernel's package into the folder $VRNIC_MODULES, a file NAME.ko for each.
+# modules_make: unpacks these modules from the kernel's package into the folder $VRNIC_MODULES, as a file NAME.ko each.
 modules_make() {
 	local log=$VRNIC_CACHE/log dir=$VRNIC_MODULES.new release module file
 	release=$(kernel_release)

@@ -18,7 +18,7 @@
 //! | [`nfs`] | files of one guest that another one mounts, by NFS over RDMA |
 //! | [`siw`] | the kernel's software iWARP in place of a guest's adapter |
 //! | [`rails`] | one of several devices of a guest |
-//! | [`rules`] | rules of the daemon for faults of packets |
+//! | [`rules`] | rules of the daemon for fault injection |
 //! | [`script`] | the scripts of the repository |
 //! | [`storage`] | a disk of one guest that the other uses |
 //!

@@ -1,4 +1,4 @@
-//! Rules of the daemon for faults of packets, which are added by its control socket.
+//! Rules of the daemon for fault injection, which are added through its control socket.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

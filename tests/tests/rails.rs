@@ -255,7 +255,8 @@ fn names(pair: &mut Pair) -> Result<()> {
         let text = pair.a.check("dmesg", SHORT)?;
         let told = |what| text.lines().any(|line| line.contains(&pci) && line.contains(what));
         ensure!(
-            told("the adapter was reset by somebody else") && told("the adapter is up again"),
+            told("something other than this driver has reset the adapter")
+                && told("the adapter is up again"),
             "vrnic{rail} is {pci}, but: {text}"
         );
         ensure!(!text.contains(&another), "vrnic{rail} is {pci}, but: {text}");

@@ -279,5 +279,5 @@ fn status(status: u32) -> String {
 
 /// The words of the log about this cause of a failed TRANSFER.
 fn cause(vendor: u32) -> String {
-    format!("the device's word for the error: {vendor}\n")
+    format!("vendor error of the device: {vendor}\n")
 }

@@ -5,7 +5,7 @@ use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::talk::{SHORT, settles};
 
-/// Modules for VLANs, and modules that lose packets on purpose.
+/// Modules for VLANs, and modules that drop packets to simulate losses.
 pub(crate) const MODULES: [&str; 9] =
     ["llc", "stp", "garp", "mrp", "8021q", "sch_netem", "sch_ingress", "cls_matchall", "act_gact"];
 const VLAN: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];

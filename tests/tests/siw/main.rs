@@ -4,7 +4,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`ends`] | the guest that runs the server |
-//! | [`network`] | faults on purpose |
+//! | [`network`] | fault injection |
 
 mod ends;
 mod network;

@@ -7,7 +7,7 @@ use vrnic_qemu::pair::Pair;
 use vrnic_tests::rules::{fault, hits};
 use vrnic_tests::talk::SHORT;
 
-/// The module of the kernel that loses packets on purpose.
+/// The kernel module that drops packets to simulate losses.
 pub(crate) const MODULES: [&str; 1] = ["sch_netem"];
 
 /// Rules of the daemon for what the adapter sends.
