@@ -12,13 +12,10 @@ use vrnic_testdriver::memory::BASE;
 use vrnic_testdriver::qp::{ALL, REGION, Setup};
 use vrnic_testdriver::wr::Wr;
 
-use crate::bus::Endpoint;
 use crate::host::{Bar, RAM_LEN};
 use crate::world::{Pair, by_packets};
 
-const MS: u64 = 1_000_000;
-/// RNR timer code 14.
-const RNR_14: u64 = 1_280_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// Posts `wr` and a request behind it on A, a receive on B; checks the statuses on A, that A is in
 /// the error state, and returns the events and receive statuses of B.
@@ -171,7 +168,7 @@ fn remote_memory() {
     }
 }
 
-fn write(p: &Pair) -> Wr {
+pub(crate) fn write(p: &Pair) -> Wr {
     Wr::new(Opcode::Write, &[p.a.sge(0, 8)])
 }
 
@@ -240,132 +237,6 @@ fn malformed_receive_fails_its_own_side() {
     let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
     let (_, statuses) = fail_with(&mut p, &wr, Status::RemOpErr);
     assert_eq!(statuses, [Status::LocQpOpErr]);
-}
-
-/// One retry is enough: a receive that comes while the timer runs is found before its end. By a
-/// copy, because over packets the requester does not look before the end.
-#[test]
-fn receiver_not_ready_is_waited_for() {
-    let mut p = Pair::local(Setup::default(), |attr| {
-        (attr.min_rnr_timer, attr.rnr_retry) = (14, 1);
-    });
-    p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
-    let mut looks = 0;
-    while p.world.clock.load(Ordering::Relaxed) < RNR_14 / 2 {
-        let deadline = p.ga.adapter.poll(0).deadline.expect("a deadline");
-        p.world.clock.store(deadline, Ordering::Relaxed);
-        looks += 1;
-    }
-    assert!(looks < 12, "the pauses grow");
-    assert!(p.sent().is_none());
-    p.b.post_recv(1, &[p.b.sge(0, 8)]);
-    p.world.clock.store(RNR_14 - 1, Ordering::Relaxed);
-    p.settle();
-    assert_eq!(status(&p.sent().expect("completion")), Status::Success);
-    assert_eq!(status(&p.received().expect("receive")), Status::Success);
-    assert_eq!(p.gb.stats().send_rnr_err.get(), 1);
-    assert_eq!(p.ga.stats().rnr_nak_retry_err.get(), 1);
-}
-
-#[test]
-fn rnr_retries_end() {
-    for opcode in [Opcode::Send, Opcode::WriteImm] {
-        let mut p = Pair::with(Setup::default(), |attr| {
-            (attr.min_rnr_timer, attr.rnr_retry) = (14, 2);
-        });
-        p.run(&Wr::new(opcode, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
-        for _ in 0..2 {
-            assert!(p.sent().is_none());
-            p.world.advance(RNR_14);
-            p.settle();
-        }
-        assert_eq!(status(&p.sent().expect("completion")), Status::RnrRetryExcErr);
-        assert_eq!(p.a.state(), State::Err);
-        // The receiver is not at fault.
-        assert_eq!(p.b.state(), State::Rts);
-        assert_eq!(p.gb.drain_events(), []);
-    }
-}
-
-#[test]
-fn rnr_retry_seven_never_ends() {
-    let mut p = Pair::with(Setup::default(), |attr| {
-        (attr.min_rnr_timer, attr.rnr_retry) = (1, 7);
-    });
-    p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
-    for _ in 0..1000 {
-        p.world.advance(10_000);
-        p.settle();
-    }
-    assert!(p.sent().is_none());
-    p.b.post_recv(1, &[p.b.sge(0, 8)]);
-    p.world.advance(10_000);
-    p.settle();
-    assert_eq!(status(&p.sent().expect("completion")), Status::Success);
-}
-
-#[test]
-fn a_peer_that_does_not_answer() {
-    type Break = fn(&mut Pair);
-    let breaks: [Break; 5] = [
-        |p| p.b.set_state(State::Reset),
-        |p| p.b.set_state(State::Err),
-        |p| p.gb.adapter.reset(),
-        |p| p.gb.adapter.set_link(false),
-        |p| assert!(p.gb.on_object(vrnic_abi::admin::Opcode::DestroyQp, p.b.qpn).is_ok()),
-    ];
-    for (at, unplug) in breaks.iter().enumerate() {
-        let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 3));
-        p.b.post_recv(1, &[p.b.sge(0, 8)]);
-        let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
-        assert_eq!(status(&cqe), Status::Success);
-        unplug(&mut p);
-        p.run(&Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
-        for _ in 0..3 {
-            assert!(p.sent().is_none(), "case {at}: too early");
-            p.world.advance(4096 << 10);
-            p.settle();
-        }
-        p.world.last_timeout(&[&p.ga, &p.gb], 4096 << 10);
-        let cqe = p.sent().expect("completion");
-        assert_eq!(status(&cqe), Status::RetryExcErr, "case {at}");
-        assert_eq!(p.a.state(), State::Err);
-        assert_eq!(p.ga.stats().retry_exceeded_err.get(), 1);
-    }
-}
-
-#[test]
-fn a_qp_answers_its_own_peer_only() {
-    // Another QP of A that claims to be connected to B gets no answer.
-    let mut p = Pair::new();
-    let mut thief = Endpoint::new(&p.ga, Setup::default());
-    thief.connect(p.gb.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
-    p.b.post_recv(1, &[p.b.sge(0, 8)]);
-    thief.post_send(&Wr::new(Opcode::Send, &[thief.sge(0, 8)]));
-    p.settle();
-    p.world.last_timeout(&[&p.ga, &p.gb], 1000 * MS);
-    let cqe = thief.send_cq.poll().expect("completion");
-    assert_eq!(status(&cqe), Status::RetryExcErr);
-    // A packet says which address it comes from, but not which QP; this one has the right PSN.
-    assert_eq!(p.received().is_some(), by_packets());
-}
-
-#[test]
-fn without_a_timeout_the_requester_waits_for_ever() {
-    let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (0, 1));
-    p.gb.adapter.set_link(false);
-    p.run(&write(&p).to(p.b.buffer, p.b.key));
-    for _ in 0..100 {
-        p.world.advance(1000 * MS);
-        p.settle();
-    }
-    assert!(p.sent().is_none());
-    p.gb.adapter.set_link(true);
-    p.world.advance(1000 * MS);
-    p.settle();
-    // A packet that is lost is not sent again.
-    let expected = (!by_packets()).then_some(Status::Success);
-    assert_eq!(p.sent().map(|cqe| status(&cqe)), expected);
 }
 
 #[test]

@@ -26,6 +26,7 @@
 //! | `multicast` | multicast groups |
 //! | `srq` | shared receive queues |
 //! | `xrc` | XRC |
+//! | `retries` | requests that are tried again |
 //! | `errors` | errors, and what each side learns of them |
 //! | `completions` | the credits of completion queues, and their resizing |
 //! | `events` | arming, event queues, interrupts |
@@ -45,12 +46,15 @@
 //! | `packets` | messages as packets, over cables with faults |
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
 //! | `streams` | messages in TCP connections, over cables with faults |
+//! | `stream_receives` | receives that come late, and those of SRQs |
+//! | `stream_keys` | keys of messages in TCP connections |
 //! | `stream_gaps` | bytes of a TCP connection that come behind a gap |
 //! | `stream_paths` | TCP connections over paths that carry less than the networks at their ends |
 //! | `stream_pairs` | TCP connections between adapters of one daemon |
 //! | `stream_pair_ends` | how such connections end |
 //! | `stream_acks` | completions of messages to peers that hold acknowledgements back |
-//! | `stream_ends` | how TCP connections open and end, as their drivers see it |
+//! | `stream_starts` | how TCP connections begin, as their drivers see it |
+//! | `stream_ends` | how they end |
 //! | `direct` | direct transfers |
 //! | `direct_marks` | direct transfers whose end a controller tells by a mark |
 //! | `direct_ends` | direct transfers that end early |
@@ -92,15 +96,19 @@ mod reads;
 mod regions;
 mod rereg;
 mod resets;
+mod retries;
 mod slices;
 mod srq;
 mod states;
 mod stream_acks;
 mod stream_ends;
 mod stream_gaps;
+mod stream_keys;
 mod stream_pair_ends;
 mod stream_pairs;
 mod stream_paths;
+mod stream_receives;
+mod stream_starts;
 mod streams;
 mod threads;
 mod tpt;

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::mem::offset_of;
 use std::rc::Rc;
 
-use vrnic_abi::admin::{self, MrFlags, Pages, RegMr, command};
+use vrnic_abi::admin::{self};
 use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::qp::{State, Type};
+use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_simlink::{Fate, Faults};
@@ -16,25 +16,23 @@ use vrnic_tcp::Share;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
-use vrnic_testdriver::srq::LOG_SHARED;
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
-use vrnic_testdriver::wr::{Wr, sge};
+use vrnic_testdriver::wr::Wr;
 
-use crate::bus::{Endpoint, SharedQueue};
+use crate::bus::Endpoint;
 use crate::cable::Cable;
-use crate::keys::{alloc_mr, reg, reg_seg};
 use crate::stream_pairs::expect_immediate;
 
 /// Sizes around those of segments.
 const SIZES: [usize; 8] = [0, 1, 63, 1441, 1442, 1443, 65_536, 100_001];
 
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
 }
 
 /// Two endpoints with a connection.
-fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
+pub(crate) fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     let setup = Setup::default();
     let (a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
     stream::connect_pair(&a, &b);
@@ -43,7 +41,7 @@ fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
 }
 
 /// Waits for the completion of a receive.
-fn received(cable: &Cable, on: &mut Endpoint) -> Cqe {
+pub(crate) fn received(cable: &Cable, on: &mut Endpoint) -> Cqe {
     let mut found = None;
     cable.run_until(|| {
         found = found.or_else(|| on.recv_cq.poll());
@@ -203,110 +201,6 @@ fn buffers_are_used_again_at_the_completion() {
     assert!(cable.ga.stats().tcp_retrans_segs.get() > 10);
 }
 
-/// A READ can end the key of its sink, which must be its only one.
-#[test]
-fn reads_invalidate_the_key_of_their_sink() {
-    let cable = Cable::new(9, Faults::default());
-    let setup = Setup { kernel: true, ..Setup::default() };
-    let (mut a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
-    stream::connect_pair(&a, &b);
-    let key = alloc_mr(&cable.ga, a.pdn, 1);
-    let register = reg(key, 0x5000, &reg_seg(&cable.ga, &[a.buffer], 4096, ALL));
-    let data = pattern(3000, 1);
-    b.fill(0, &data);
-    let read = |opcode| Wr::new(opcode, &[sge(0x5000, 3000, key)]).to(b.buffer, b.key);
-    for _ in 0..3 {
-        assert_eq!(status(&cable.complete(&mut a, &register)), Status::Success);
-        a.fill(0, &[0; 3000]);
-        for opcode in [Opcode::Read, Opcode::ReadInv] {
-            let cqe = cable.complete(&mut a, &read(opcode));
-            assert_eq!((status(&cqe), cqe.byte_len.get()), (Status::Success, 3000));
-        }
-        assert_eq!(a.bytes(0, 3000), data);
-    }
-    let ended = cable.complete(&mut a, &read(Opcode::Read));
-    assert_eq!(status(&ended), Status::LocProtErr);
-}
-
-/// A READ fails if it has another number of sinks than one, or if the key of its sink cannot end.
-#[test]
-fn reads_invalidate_no_other_keys() {
-    for (sinks, failure) in
-        [(2, Status::LocQpOpErr), (0, Status::LocQpOpErr), (1, Status::MwBindErr)]
-    {
-        let cable = Cable::new(10, Faults::default());
-        let (mut a, b) = connected(&cable);
-        let sinks: Vec<_> = (0..sinks).map(|_| a.sge(0, 8)).collect();
-        let read = Wr::new(Opcode::ReadInv, &sinks).to(b.buffer, b.key);
-        assert_eq!(status(&cable.complete(&mut a, &read)), failure);
-    }
-}
-
-/// Connects two endpoints over ports of their own.
-fn connect_at(a: &Endpoint, b: &Endpoint, port: u16) {
-    for (number, end, peer) in [(0, a, b), (1, b, a)] {
-        let mac = peer.guest.mac();
-        end.guest.take_through(end.qpn, attributes(mac, 0), &TO_RTS[..1]);
-        let mut connection = stream::connection(number, mac, 1448);
-        let ports = [port, 7000];
-        (connection.local_port, connection.remote_port) =
-            (ports[number].into(), ports[1 - number].into());
-        end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
-    }
-}
-
-/// QPs that share receives, of which there are too few most of the time.
-fn share_receives(faults: Faults) {
-    const QPS: u16 = 4;
-    const EACH: u64 = 100;
-    let cable = Cable::new(11, faults);
-    let base = Endpoint::new(&cable.gb, Setup::default());
-    let mut srq = SharedQueue::new(&base);
-    let mut ends = Vec::new();
-    for nth in 0..QPS {
-        let a = Endpoint::new(&cable.ga, Setup::default());
-        let b = base.sibling(Type::Rc, srq.srqn);
-        connect_at(&a, &b, 8000 + nth);
-        ends.push((a, b, 0, 0));
-    }
-    let mut posted = 1 << LOG_SHARED;
-    (0..posted).for_each(|id| srq.post(id, &[base.sge(0, 4096)]));
-    for _ in 0..20_000 {
-        for (a, b, sent, got) in &mut ends {
-            while *sent < EACH.min(*got + 16) {
-                a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 4096)]));
-                *sent += 1;
-            }
-            while let Some(cqe) = b.recv_cq.poll() {
-                assert_eq!(status(&cqe), Status::Success);
-                *got += 1;
-                srq.post(posted, &[base.sge(0, 4096)]);
-                posted += 1;
-            }
-            while let Some(cqe) = a.send_cq.poll() {
-                assert_eq!(status(&cqe), Status::Success);
-            }
-        }
-        if ends.iter().all(|(.., got)| *got == EACH) {
-            return;
-        }
-        let until = cable.now() + 50_000;
-        cable.run_until(|| cable.now() > until);
-    }
-    let arrived: Vec<_> = ends.iter().map(|(.., got)| *got).collect();
-    panic!("{arrived:?} messages of {EACH} each have arrived");
-}
-
-#[test]
-fn shared_receives_that_come_late_are_used_by_all() {
-    share_receives(Faults::default());
-}
-
-#[test]
-fn shared_receives_are_used_by_all_over_a_bad_cable() {
-    share_receives(Faults::all(10_000));
-}
-
 #[test]
 fn faults_of_a_connection_are_counted() {
     let cable = Cable::new(8, Faults::default());
@@ -334,40 +228,6 @@ fn a_refused_message_ends_the_connection_at_both_ends() {
     assert_eq!((a.state(), b.state()), (State::Err, State::Err));
     assert_eq!(status(&received(&cable, &mut b)), Status::WrFlushErr);
     assert!(b.bytes(0, 5000).iter().all(|byte| *byte == 0));
-}
-
-#[test]
-fn a_key_for_one_message_serves_one_read_whose_answer_is_sent_again() {
-    let cable = Cable::new(8, Faults::all(20_000));
-    let (mut a, b) = connected(&cable);
-    let params = RegMr {
-        flags: MrFlags::ONE_TOUCH.bits().into(),
-        ..RegMr::new(b.pdn, ALL, b.buffer, 1 << 20, Pages::new(b.buffer, 12, 0))
-    };
-    let key = b.guest.command::<command::RegMr>(&params).expect("a key").get();
-    let data = pattern(300_000, 1);
-    b.fill(0, &data);
-    let read = Wr::new(Opcode::Read, &[a.sge(0, 300_000)]).to(b.buffer, key);
-    assert_eq!(status(&cable.complete(&mut a, &read)), Status::Success);
-    assert_eq!(a.bytes(0, 300_000), data);
-    assert_eq!(status(&cable.complete(&mut a, &read)), Status::RemAccessErr);
-}
-
-#[test]
-fn a_send_waits_for_a_receive_for_a_while() {
-    let cable = Cable::new(6, Faults::default());
-    let (mut a, mut b) = connected(&cable);
-    a.fill(0, b"late");
-    let send = Wr::new(Opcode::Send, &[a.sge(0, 4)]);
-    a.post_send(&send);
-    let start = cable.now();
-    cable.run_until(|| cable.now() > start + 20_000_000);
-    b.post_recv(1, &[b.sge(0, 100)]);
-    assert_eq!(status(&received(&cable, &mut b)), Status::Success);
-    assert_eq!(b.bytes(0, 4), *b"late");
-    // The next one gets none.
-    a.post_send(&send);
-    cable.run_until(|| a.state() == State::Err && b.state() == State::Err);
 }
 
 #[test]
@@ -441,37 +301,6 @@ fn a_malformed_request_is_refused() {
     assert_eq!(refused.1 as usize, offset_of!(Connection, private_len));
     assert_eq!(end.state(), State::Init);
     end.guest.open_connection(end.qpn, &good).expect("it is right");
-}
-
-/// SENDs of which each waits for its receive, and of which more are under way than may wait.
-#[test]
-fn receives_that_come_late_cost_no_more_than_their_delay() {
-    const DELAY: u64 = 20_000_000;
-    const SENDS: usize = 100;
-    let cable = Cable::new(9, Faults::default());
-    let (mut a, mut b) = connected(&cable);
-    let start = cable.now();
-    let (mut posted, mut done, mut received, mut next) = (0, 0, 0, start);
-    while received < SENDS {
-        while posted < SENDS && posted - done < 12 {
-            a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 400_000)]));
-            posted += 1;
-        }
-        if cable.now() >= next {
-            b.post_recv(7, &[b.sge(0, 400_000)]);
-            next = cable.now() + DELAY;
-        }
-        let until = next.min(cable.now() + DELAY / 20);
-        cable.run_until(|| cable.now() >= until);
-        for done_now in std::iter::from_fn(|| a.send_cq.poll()) {
-            assert_eq!(status(&done_now), Status::Success);
-            done += 1;
-        }
-        received += std::iter::from_fn(|| b.recv_cq.poll()).count();
-    }
-    // More than the wait of a second for which one SEND is kept.
-    assert!(cable.now() - start < (SENDS as u64 + 5) * DELAY);
-    assert_eq!(a.guest.stats().tcp_timeouts.get(), 0);
 }
 
 /// The frames with data that this end of a cable sends from now on.
