@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::pulse::{Pinged, Pulse};
 use crate::roster::Roster;
-use crate::vfio::doorman::Doorman;
+use crate::vfio::busy_socket::BusySocket;
 
 /// Half of the period that drivers may rely on, which leaves room for a loaded host.
 const PERIOD: Duration = Duration::from_millis(vrnic_abi::regs::HEARTBEAT_PERIOD_MS as u64 / 2);
@@ -37,11 +37,14 @@ impl Pinged for Ticks {
 }
 
 impl Housekeeping {
-    /// Starts the thread. Other threads hold the lock of `doormen` for short times only.
+    /// Starts the thread. Other threads hold the lock of `busy_sockets` for short times only.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.
-    pub fn start(adapters: Arc<Roster>, doormen: Arc<Mutex<Vec<Doorman>>>) -> io::Result<Self> {
+    pub fn start(
+        adapters: Arc<Roster>,
+        busy_sockets: Arc<Mutex<Vec<BusySocket>>>,
+    ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let ticks = Arc::new(Ticks::default());
         let answers = Arc::clone(&ticks);
@@ -52,7 +55,7 @@ impl Housekeeping {
                 answers.0.answer(answers.0.asked());
                 adapters.all().iter().for_each(|hosted| hosted.beat());
                 if tick.is_multiple_of(2) {
-                    doormen.lock().iter_mut().for_each(Doorman::look);
+                    busy_sockets.lock().iter_mut().for_each(BusySocket::look);
                 }
             }
         };

@@ -17,7 +17,7 @@ use crate::memory::dma::MapRules;
 use crate::net::handle::SwitchHandle;
 use crate::roster::Roster;
 use crate::socket::SocketFile;
-use crate::vfio::doorman::Doorman;
+use crate::vfio::busy_socket::BusySocket;
 use crate::vfio::server::ServerThread;
 use crate::vfio_host::VfioHost;
 use crate::worker::engine::Engine;
@@ -45,7 +45,7 @@ pub(super) struct Maker {
     pub(super) engines: Vec<Arc<Engines>>,
     pub(super) switch: SwitchHandle,
     pub(super) roster: Arc<Roster>,
-    pub(super) doormen: Arc<Mutex<Vec<Doorman>>>,
+    pub(super) busy_sockets: Arc<Mutex<Vec<BusySocket>>>,
 }
 
 impl Function {
@@ -84,7 +84,7 @@ impl Maker {
         let parts = self.parts(&hosted);
         let device = Box::new(AdapterDevice::new(&hosted));
         let server = ServerThread::start(name, socket, device);
-        let (server, doorman) = match server {
+        let (server, busy_socket) = match server {
             Ok(server) => server,
             Err(error) => {
                 self.forget(settings, &parts);
@@ -92,7 +92,7 @@ impl Maker {
                     .with_context(|| format!("cannot start the server of function {name}"));
             }
         };
-        self.doormen.lock().push(doorman);
+        self.busy_sockets.lock().push(busy_socket);
         self.roster.add(&hosted);
         self.limit_mtu(&hosted);
         Ok(Function { settings: settings.clone(), hosted, server, parts, _control: control })
@@ -160,7 +160,7 @@ impl Maker {
     /// Removes a function. A connected VMM is disconnected, which resets the adapter.
     pub(super) fn end(&self, function: Function) {
         let Function { settings, hosted, server, parts, .. } = function;
-        self.doormen.lock().retain(|doorman| doorman.name() != settings.name);
+        self.busy_sockets.lock().retain(|busy_socket| busy_socket.name() != settings.name);
         server.end();
         self.forget(&settings, &parts);
         self.roster.remove(&hosted);

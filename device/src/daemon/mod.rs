@@ -73,7 +73,7 @@ impl Daemon {
         let workers = workers(config).context("cannot create workers")?;
         let attendant = switch.attendant(workers.len());
         workers.iter().for_each(|worker| worker.engines.add(Arc::clone(&attendant)));
-        let doormen = Arc::default();
+        let busy_sockets = Arc::default();
         let fabric = fabric(config, &switch);
         let faults = Arc::new(Faults::new(&fabric));
         let captures = Arc::clone(switch.handle().captures());
@@ -88,7 +88,7 @@ impl Daemon {
             engines: workers.iter().map(|worker| Arc::clone(&worker.engines)).collect(),
             switch: switch.handle().clone(),
             roster: Arc::clone(&roster),
-            doormen: Arc::clone(&doormen),
+            busy_sockets: Arc::clone(&busy_sockets),
         };
         let (adapters, ports) = (Arc::clone(&roster), switch.handle().clone());
         let watched = Watched { adapters, switch: ports, faults: Arc::clone(&faults) };
@@ -97,7 +97,7 @@ impl Daemon {
         let monitor = config.monitor.as_ref();
         let monitor = monitor.map(|at| Monitor::start(at, &config.access, watched)).transpose();
         let monitor = monitor.context("cannot start the monitor")?;
-        let housekeeping = Housekeeping::start(Arc::clone(&roster), doormen);
+        let housekeeping = Housekeeping::start(Arc::clone(&roster), busy_sockets);
         let housekeeping = housekeeping.context("cannot start the housekeeping thread")?;
         let reconfig = config.control.as_ref().map(|path| {
             let running = Arc::clone(&running);

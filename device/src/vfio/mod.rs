@@ -12,10 +12,10 @@
 //! | [`session`] | execution of messages, without sockets |
 //! | [`stream`] | receiving and sending of whole messages |
 //! | [`server`] | the thread that serves one VMM after another |
-//! | [`doorman`] | turns away clients of a busy socket |
+//! | [`busy_socket`] | turns away clients of a busy socket |
 
+pub mod busy_socket;
 pub mod device;
-pub mod doorman;
 pub mod refusal;
 pub mod regions;
 pub mod request;

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vrnic_adapter::log_ratelimit::Limiter;
 
+use super::busy_socket::BusySocket;
 use super::device::Device;
-use super::doorman::Doorman;
 use super::session::Session;
 use super::stream::{End, Stream};
 use crate::access::Peer;
@@ -55,7 +55,7 @@ impl ServerThread {
         name: &str,
         socket: SocketFile,
         device: Box<dyn Device>,
-    ) -> io::Result<(Self, Doorman)> {
+    ) -> io::Result<(Self, BusySocket)> {
         let stop = Stop {
             asked: AtomicBool::new(false),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -65,7 +65,7 @@ impl ServerThread {
         let socket = Arc::new(socket);
         let busy = Arc::new(AtomicBool::new(false));
         let listener = socket.listener().try_clone()?;
-        let doorman = Doorman::new(name, &socket, &busy);
+        let busy_socket = BusySocket::new(name, &socket, &busy);
         let session = Listening {
             name: name.to_owned(),
             listener,
@@ -77,7 +77,7 @@ impl ServerThread {
         let thread = std::thread::Builder::new()
             .name(format!("vfio-{name}"))
             .spawn(move || session.serve())?;
-        Ok((Self { name: name.to_owned(), stop, thread: Some(thread), socket, busy }, doorman))
+        Ok((Self { name: name.to_owned(), stop, thread: Some(thread), socket, busy }, busy_socket))
     }
 
     /// Returns the path of the socket.

@@ -11,17 +11,17 @@ use crate::socket::{SocketFile, accept};
 /// Number of checks for which a waiting client is kept before it is turned away.
 const PATIENCE: u32 = 10;
 
-/// Turns away clients of a busy socket.
+/// The socket of a function. Its clients are turned away while the adapter has a VMM.
 #[derive(Debug)]
-pub struct Doorman {
+pub struct BusySocket {
     name: String,
     socket: Arc<SocketFile>,
     busy: Arc<AtomicBool>,
     waited: u32,
 }
 
-impl Doorman {
-    /// Creates a doorman that watches `socket` while `busy` is true.
+impl BusySocket {
+    /// Watches `socket` while `busy` is true.
     #[must_use]
     pub fn new(name: &str, socket: &Arc<SocketFile>, busy: &Arc<AtomicBool>) -> Self {
         let (socket, busy) = (Arc::clone(socket), Arc::clone(busy));
