@@ -14,7 +14,7 @@
 //! | [`wr`] | send work requests |
 //! | [`qp`] | parameters and attributes of QPs |
 //! | [`endpoint`] | a QP, ready to be connected, with a PD, a region and CQs |
-//! | [`crowd`] | many idle QPs with TCP connections |
+//! | [`idle_qps`] | many idle QPs with TCP connections |
 //! | [`stream`] | TCP connections for endpoints |
 //! | [`namespace`] | network namespaces of the kernel |
 //! | [`vxlan`] | hosts, which are namespaces, that VXLAN joins |
@@ -34,12 +34,12 @@ pub mod admin_queue;
 pub mod arming;
 pub mod bus;
 pub mod cq;
-pub mod crowd;
 #[cfg(feature = "vfio-user")]
 pub mod daemon;
 pub mod endpoint;
 pub mod eq;
 pub mod guest;
+pub mod idle_qps;
 pub mod memory;
 pub mod namespace;
 pub mod qp;

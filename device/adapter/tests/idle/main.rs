@@ -27,7 +27,7 @@ use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::crowd::Crowd;
+use vrnic_testdriver::idle_qps::IdleQps;
 use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
@@ -97,14 +97,14 @@ impl Daemon {
     }
 
     /// Connects so many QPs with the allocator's count of each connection's end.
-    fn crowd(&self, count: u16) -> ([Crowd<'_, InProcess>; 2], usize) {
-        let mut crowds = self.ends.each_ref().map(Crowd::new);
+    fn idle_qps(&self, count: u16) -> ([IdleQps<'_, InProcess>; 2], usize) {
+        let mut idle_qps = self.ends.each_ref().map(IdleQps::new);
         let before = Region::new(ALLOCATOR);
-        let [a, b] = &mut crowds;
-        Crowd::connect([a, b], count, || self.settle()).expect("connections");
+        let [a, b] = &mut idle_qps;
+        IdleQps::connect([a, b], count, || self.settle()).expect("connections");
         self.rest();
         let each = bytes(&before) / (2 * usize::from(count));
-        (crowds, each)
+        (idle_qps, each)
     }
 
     /// Checks that no adapter does anything while time passes.
@@ -149,15 +149,15 @@ fn write_both_ways(daemon: &mut Daemon, connects: bool, len: u32) {
 }
 
 fn idle_connections_are_small(daemon: Daemon, name: &str) {
-    let (crowds, each) = daemon.crowd(COUNT);
+    let (idle_qps, each) = daemon.idle_qps(COUNT);
     println!("{name}: {each} bytes");
     assert!(each <= LIMIT, "{name}: {each} bytes");
     for guest in &daemon.guests {
         assert_eq!(guest.adapter.connection_memory().free(), CONNECTION_MEMORY);
     }
     daemon.check_idle();
-    for crowd in crowds {
-        crowd.destroy().expect("DESTROY_QP");
+    for set in idle_qps {
+        set.destroy().expect("DESTROY_QP");
     }
 }
 

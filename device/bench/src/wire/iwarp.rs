@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::bus::Bus;
-use vrnic_testdriver::crowd::Crowd;
+use vrnic_testdriver::idle_qps::IdleQps;
 
 use super::host::{self, Messages};
 use super::{LARGE, Load, SEGMENT, Trunk, large, measure_pair};
@@ -81,18 +81,18 @@ pub(crate) fn idle(
             alone = alone.max(busy(&mut pair)?);
             std::thread::sleep(REST);
             let before = rig.memory()?;
-            let mut crowds = [Crowd::new(&bases.a), Crowd::new(&bases.b)];
-            let [a, b] = &mut crowds;
+            let mut idle_qps = [IdleQps::new(&bases.a), IdleQps::new(&bases.b)];
+            let [a, b] = &mut idle_qps;
             let taken = takeovers([a, b], count)?;
             if round == 0 {
                 std::thread::sleep(REST);
-                crowds.iter().for_each(Crowd::take_events);
+                idle_qps.iter().for_each(IdleQps::take_events);
                 grown = rig.memory()?.saturating_sub(before);
                 times = taken;
             }
             among = among.max(busy(&mut pair)?);
-            for crowd in crowds {
-                crowd.destroy()?;
+            for set in idle_qps {
+                set.destroy()?;
             }
         }
         let kind = format!("among {count} idle connections, {name}");
@@ -110,10 +110,10 @@ pub(crate) fn idle(
 }
 
 /// Connects QPs. Returns the mean times of each tenth of the connections in microseconds.
-fn takeovers<B: Bus>(crowds: [&mut Crowd<'_, B>; 2], count: u16) -> anyhow::Result<Vec<f64>> {
+fn takeovers<B: Bus>(idle_qps: [&mut IdleQps<'_, B>; 2], count: u16) -> anyhow::Result<Vec<f64>> {
     let part = u32::from(count).div_ceil(10).max(1);
     let (mut since, mut nth, mut times) = (Instant::now(), 0, Vec::new());
-    Crowd::connect(crowds, count, || {
+    IdleQps::connect(idle_qps, count, || {
         nth += 1;
         if nth % part == 0 {
             times.push(since.elapsed().as_secs_f64() * 1e6 / f64::from(part));

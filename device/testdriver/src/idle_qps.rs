@@ -19,7 +19,7 @@ const PORT: u16 = 10_000;
 const LOG_WQES: u8 = 8;
 
 /// QPs with the PD and the CQs of an endpoint.
-pub struct Crowd<'a, B> {
+pub struct IdleQps<'a, B> {
     base: &'a Endpoint<B>,
     ring: u64,
     page: u64,
@@ -29,7 +29,7 @@ pub struct Crowd<'a, B> {
     free: u32,
 }
 
-impl<'a, B: Bus> Crowd<'a, B> {
+impl<'a, B: Bus> IdleQps<'a, B> {
     /// Prepares the rings.
     #[must_use]
     pub fn new(base: &'a Endpoint<B>) -> Self {
@@ -38,16 +38,16 @@ impl<'a, B: Bus> Crowd<'a, B> {
         Self { base, ring, page, qps: Vec::new(), uars: Vec::new(), free: 0 }
     }
 
-    /// Connects QPs of two crowds, and calls `between` after each connection.
+    /// Connects QPs of two sets, and calls `between` after each connection.
     ///
     /// # Errors
     /// When an adapter refuses.
     pub fn connect(
-        crowds: [&mut Self; 2],
+        sets: [&mut Self; 2],
         count: u16,
         mut between: impl FnMut(),
     ) -> Result<(), Refused> {
-        let macs = crowds.each_ref().map(|crowd| crowd.base.guest.mac());
+        let macs = sets.each_ref().map(|set| set.base.guest.mac());
         for nth in 0..count {
             for own in 0..2 {
                 let mut connection = stream::connection(own, macs[1 - own], stream::MSS);
@@ -56,10 +56,10 @@ impl<'a, B: Bus> Crowd<'a, B> {
                     _ => &mut connection.remote_port,
                 };
                 *port = (PORT + nth).into();
-                crowds[own].add(&connection, macs[1 - own])?;
+                sets[own].add(&connection, macs[1 - own])?;
             }
             between();
-            crowds.iter().for_each(|crowd| crowd.take_events());
+            sets.iter().for_each(|set| set.take_events());
         }
         Ok(())
     }
