@@ -53,7 +53,7 @@ impl<H: Host> Adapter<H> {
             ("groups", objects.groups.count() as u64),
             ("sq_bytes", objects.sq_memory.lock().used()),
             ("ring_pages", objects.page_budget.used().saturating_sub(self.tpt().charged())),
-            ("region_words", self.tpt().att().used()),
+            ("region_words", self.tpt().mtt().used()),
         ]
     }
 }

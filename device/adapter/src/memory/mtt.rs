@@ -64,13 +64,13 @@ pub mod segments {
 
 /// The table.
 #[derive(Debug)]
-pub struct Att {
+pub struct Mtt {
     lines: Arena,
     lists: Arena,
     segments: Arena,
 }
 
-impl Att {
+impl Mtt {
     /// Creates a table whose blocks count against `budget`. Blocks that were charged stay charged
     /// as long as the table exists.
     #[must_use]
@@ -257,7 +257,7 @@ impl Att {
     pub fn walk(&self, table: &Table, offset: u64, len: u64) -> Walk<'_> {
         let within = if table.depth == 0 { offset } else { offset & ((1 << table.shift) - 1) };
         let next = offset >> table.shift;
-        Walk { att: self, table: *table, next, list: [].iter(), within, left: len }
+        Walk { mtt: self, table: *table, next, list: [].iter(), within, left: len }
     }
 
     /// Returns the words from page `index` on in the block of this page.
@@ -319,7 +319,7 @@ impl Att {
 /// An iteration over the contiguous runs of a table.
 #[derive(Debug)]
 pub struct Walk<'a> {
-    att: &'a Att,
+    mtt: &'a Mtt,
     table: Table,
     /// The index of the next page.
     next: u64,
@@ -368,7 +368,7 @@ impl Walk<'_> {
     /// Looks up the list with the next page.
     #[cold]
     fn enter(&mut self) -> Option<&AtomicU64> {
-        self.list = self.att.list(&self.table, self.next)?.iter();
+        self.list = self.mtt.list(&self.table, self.next)?.iter();
         self.list.next()
     }
 }
@@ -394,42 +394,42 @@ mod tests {
 
     #[test]
     fn commands_leave_keys_to_others() {
-        let att = Att::new(&Arc::default());
-        let store = || att.store_segments(std::iter::empty(), true);
+        let mtt = Mtt::new(&Arc::default());
+        let store = || mtt.store_segments(std::iter::empty(), true);
         assert_eq!(std::iter::from_fn(|| store().ok()).count() as u64, MAX_COMMANDS);
         assert_eq!(store(), Err(PagesError::TooMany));
     }
 
     #[test]
     fn all_depths_resolve_and_give_back() {
-        let att = Att::new(&Arc::default());
+        let mtt = Mtt::new(&Arc::default());
         for (count, depth) in
             [(1, 1), (8, 1), (9, 2), (512, 2), (513, 3), (1 << 18, 3), ((1 << 18) + 1, 4)]
         {
             assert_eq!(depth_of(count), Some(depth));
-            let table = Table { shift: 12, depth, root: att.block(depth).expect("room") };
+            let table = Table { shift: 12, depth, root: mtt.block(depth).expect("room") };
             // Pairs of neighbours: a run ends behind each second page.
             let page = |index: u64| GuestAddr::new((index / 2 * 5 + index % 2) << 12);
-            (0..count).for_each(|index| att.store(&table, index, page(index)).expect("room"));
+            (0..count).for_each(|index| mtt.store(&table, index, page(index)).expect("room"));
             for index in [0, count / 2, count - 1] {
                 let pages = if index % 2 == 0 && index + 1 < count { 2 } else { 1 };
                 let expected = Run { addr: page(index).wrapping_add(5), len: (pages << 12) - 5 };
-                assert_eq!(att.resolve(&table, (index << 12) + 5, 1 << 20), Some(expected));
+                assert_eq!(mtt.resolve(&table, (index << 12) + 5, 1 << 20), Some(expected));
             }
-            assert_eq!(att.resolve(&table, count << 12, 1), None);
-            let mut walk = att.walk(&table, 5, count << 12);
+            assert_eq!(mtt.resolve(&table, count << 12, 1), None);
+            let mut walk = mtt.walk(&table, 5, count << 12);
             let mut done = 5;
             while let Some(run) = walk.run() {
-                assert_eq!(run, att.resolve(&table, done, count << 12).expect("a run"));
+                assert_eq!(run, mtt.resolve(&table, done, count << 12).expect("a run"));
                 done += run.len;
             }
             assert_eq!(done, count << 12);
-            assert_eq!(att.store(&table, 0, GuestAddr::new(1 << 11)), Err(PagesError::Malformed));
-            att.free(&table);
+            assert_eq!(mtt.store(&table, 0, GuestAddr::new(1 << 11)), Err(PagesError::Malformed));
+            mtt.free(&table);
         }
         // Everything was given back, and came back empty.
-        assert_eq!(att.used(), 0);
-        let list = att.block(2).expect("room");
-        assert!((0..512).all(|at| att.lists.load(list, at) == Some(0)));
+        assert_eq!(mtt.used(), 0);
+        let list = mtt.block(2).expect("room");
+        assert!((0..512).all(|at| mtt.lists.load(list, at) == Some(0)));
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
             Offsets { pages: offset_of!(RegMr, pages), length: offset_of!(RegMr, length) };
         let mr = translate(adapter, mr, pages, range, offsets)?;
         if flags.contains(MrFlags::PRESENT) {
-            present(adapter, &mr).inspect_err(|_| adapter.tpt().att().free(&mr.table))?;
+            present(adapter, &mr).inspect_err(|_| adapter.tpt().mtt().free(&mr.table))?;
         }
         Ok(mr)
     };
@@ -107,7 +107,7 @@ fn translate<H: Host>(
     let offset = iova & ((1 << shift) - 1);
     let tpt = adapter.tpt();
     let table = tpt
-        .att()
+        .mtt()
         .load(adapter.host(), pages, offset, length)
         .map_err(|error| pages_failure(error, offsets.pages))?;
     let iova = if mr.access.contains(Access::ZERO_BASED) { 0 } else { iova };
@@ -117,7 +117,7 @@ fn translate<H: Host>(
 /// Checks that all pages of a region are memory.
 fn present<H: Host>(adapter: &Adapter<H>, mr: &Mr) -> Result<(), Failure> {
     let (held, tpt) = (adapter.host().hold(Lane::SHARED), adapter.tpt());
-    let mut walk = tpt.att().walk(&mr.table, mr.offset, mr.length);
+    let mut walk = tpt.mtt().walk(&mr.table, mr.offset, mr.length);
     let mut left = mr.length;
     while left > 0 {
         let run = walk.run().ok_or(Status::BadAddress)?;
@@ -166,7 +166,7 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
     let drain = || adapter.host().drain();
     let key = if what.contains(Rereg::TRANSLATION) {
         let replaced = tpt.replace(params.key, new, drain);
-        replaced.inspect_err(|_| tpt.att().free(&new.table))?
+        replaced.inspect_err(|_| tpt.mtt().free(&new.table))?
     } else {
         tpt.amend(params.key, new, drain)?
     };

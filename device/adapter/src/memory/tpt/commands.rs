@@ -56,7 +56,7 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.left > 0 {
-            let Some(segment) = self.tpt.att.segment(&self.table, self.at) else {
+            let Some(segment) = self.tpt.mtt.segment(&self.table, self.at) else {
                 return Some(Err(Denied::Bounds));
             };
             self.at += 1;
@@ -72,7 +72,7 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
                 return Some(Err(Denied::Bounds));
             };
             let window = if self.table.depth == segments::PHYSICAL {
-                Ok(Window::physical(GuestAddr::new(addr), &self.tpt.att))
+                Ok(Window::physical(GuestAddr::new(addr), &self.tpt.mtt))
             } else {
                 let range = ByteRange { addr, len };
                 self.tpt.check(self.held, (segment.key, self.pdn), range, self.need)
@@ -108,9 +108,9 @@ impl Tpt {
                 self.check(held, (key, user.pdn), range, local(access)).map(|_| ())
             })?;
         }
-        let table = self.att.store_segments(data, physical).map_err(|_| Denied::Full)?;
+        let table = self.mtt.store_segments(data, physical).map_err(|_| Denied::Full)?;
         let Some(index) = self.take_index() else {
-            self.att.free(&table);
+            self.mtt.free(&table);
             return Err(Denied::Full);
         };
         let key = self.new_key(index);

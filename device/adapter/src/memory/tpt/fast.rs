@@ -67,9 +67,9 @@ impl Tpt {
     /// Adds an invalid region for registrations of up to `max_pages` pages. Returns `None` if the
     /// table or the room for pages is full.
     pub fn insert_fast(&self, pdn: Pdn, max_pages: u32) -> Option<Key> {
-        let table = self.att.reserve(u64::from(max_pages)).ok()?;
+        let table = self.mtt.reserve(u64::from(max_pages)).ok()?;
         let Some(index) = self.take_index() else {
-            self.att.free(&table);
+            self.mtt.free(&table);
             return None;
         };
         let key = self.new_key(index);
@@ -109,7 +109,7 @@ impl Tpt {
         if wanted.list.count > cold.max_pages.into() {
             return Err(Denied::Bounds);
         }
-        let filled = self.att.refill(memory, &cold.table, wanted.shift, wanted.list);
+        let filled = self.mtt.refill(memory, &cold.table, wanted.shift, wanted.list);
         let table = filled.map_err(|error| match error {
             PagesError::Unreachable(_) => Denied::Memory,
             PagesError::Malformed | PagesError::TooMany => Denied::Bounds,

@@ -50,7 +50,7 @@ pub use self::windows::{Binding, Bound};
 #[cfg(doc)]
 use crate::host::Host;
 use crate::limits::MAX_MR;
-use crate::memory::mtt::{Att, Table, Walk};
+use crate::memory::mtt::{Mtt, Table, Walk};
 use crate::memory::pages::{Charge, PageBudget, Run};
 use crate::sync::Mutex;
 
@@ -63,21 +63,21 @@ pub struct Window<'a> {
     table: Table,
     offset: u64,
     one_touch: bool,
-    att: &'a Att,
+    mtt: &'a Mtt,
     held: PhantomData<&'a ()>,
 }
 
 impl<'a> Window<'a> {
     /// Returns a window of guest memory from `addr` on, without a key.
-    fn physical(addr: GuestAddr, att: &'a Att) -> Self {
-        Self { table: Table::run(addr), offset: 0, one_touch: false, att, held: PhantomData }
+    fn physical(addr: GuestAddr, mtt: &'a Mtt) -> Self {
+        Self { table: Table::run(addr), offset: 0, one_touch: false, mtt, held: PhantomData }
     }
 
     /// Returns the contiguous memory from byte `at` of the window on, up to `len` bytes.
     #[inline]
     #[must_use]
     pub fn resolve(&self, at: u64, len: u64) -> Option<Run> {
-        self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
+        self.mtt.resolve(&self.table, self.offset.checked_add(at)?, len)
     }
 
     /// Iterates over `len` bytes of the window from byte `at` on. Returns `None` if they wrap
@@ -85,7 +85,7 @@ impl<'a> Window<'a> {
     #[inline]
     #[must_use]
     pub fn walk(&self, at: u64, len: u64) -> Option<Walk<'a>> {
-        Some(self.att.walk(&self.table, self.offset.checked_add(at)?, len))
+        Some(self.mtt.walk(&self.table, self.offset.checked_add(at)?, len))
     }
 
     /// Returns whether [`Tpt::placed`] must be called when the message has been placed.
@@ -100,7 +100,7 @@ impl<'a> Window<'a> {
 #[derive(Debug)]
 pub struct Tpt {
     chunks: Box<[OnceLock<Chunk>]>,
-    att: Att,
+    mtt: Mtt,
     free: Mutex<Free>,
     /// The maximum index.
     limit: u32,
@@ -155,8 +155,8 @@ impl Tpt {
         let chunks = (0..=limit as usize / CHUNK).map(|_| OnceLock::new()).collect();
         // Index 0 stays unused: a zero key is never valid.
         let free = Mutex::new(Free { fresh: 1, ..Free::default() });
-        let (att, budget) = (Att::new(budget), Arc::clone(budget));
-        Self { chunks, att, free, limit, budget, before: Box::default() }
+        let (mtt, budget) = (Mtt::new(budget), Arc::clone(budget));
+        Self { chunks, mtt, free, limit, budget, before: Box::default() }
     }
 
     /// Returns an empty table to replace this one. The memory of this one is freed when it is no
@@ -176,7 +176,7 @@ impl Tpt {
     #[must_use]
     pub fn charged(&self) -> u64 {
         let chunks = self.free.lock().charges.len() as u64;
-        chunks * Chunk::WORDS + self.att.charged()
+        chunks * Chunk::WORDS + self.mtt.charged()
     }
 
     #[inline(always)]
@@ -194,8 +194,8 @@ impl Tpt {
 
     /// Returns the page tables of its regions.
     #[must_use]
-    pub fn att(&self) -> &Att {
-        &self.att
+    pub fn mtt(&self) -> &Mtt {
+        &self.mtt
     }
 
     /// Returns the number of indices in use: regions and windows, valid or not, and commands.
@@ -282,7 +282,7 @@ impl Tpt {
             if cold.owner != Owner::Leaving {
                 return;
             }
-            self.att.free(&cold.table);
+            self.mtt.free(&cold.table);
             *cold = Cold { instance: cold.instance, ..Cold::default() };
             slot.back.shut();
         }
@@ -308,7 +308,7 @@ impl Tpt {
         }
         let offset = mr.check(key, User { pdn, qpn: Qpn::default() }, range, need)?;
         let Mr { table, .. } = mr;
-        Ok(Window { table, offset, one_touch: false, att: &self.att, held: PhantomData })
+        Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
 
     /// Returns whether a key is valid and for one message only.
@@ -339,6 +339,6 @@ impl Tpt {
             let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
             Self::touch(slot, key, Message { qpn: user.qpn, number: message })?;
         }
-        Ok(Window { table, offset, one_touch, att: &self.att, held: PhantomData })
+        Ok(Window { table, offset, one_touch, mtt: &self.mtt, held: PhantomData })
     }
 }

@@ -146,7 +146,7 @@ impl Tpt {
             cold.table
         };
         drain();
-        self.att.free(&old);
+        self.mtt.free(&old);
         let key = self.new_key(key.index());
         self.install(Mr { key, ..new });
         Ok(key)

@@ -133,7 +133,7 @@ fn huge_regions() {
         (0..count).for_each(|nth| store(lists + nth * 8, page(shift, nth)));
         let pages = Pages::new(BASE, shift, levels);
         let make = |key| {
-            let table = tpt.att().load(&host, &pages, 0, LEN).expect("pages");
+            let table = tpt.mtt().load(&host, &pages, 0, LEN).expect("pages");
             let mr = region(key, PDN, Access::empty(), (0, LEN), 0);
             Ok::<_, ()>(Mr { table, ..mr })
         };

@@ -149,7 +149,7 @@ impl Bench {
         let pages = Pages::new(LIST, said.shift, 1);
         let offset = said.addr % (1 << said.shift);
         let make = |key| {
-            let table = self.tpt.att().load(&self.host, &pages, offset, said.len).expect("pages");
+            let table = self.tpt.mtt().load(&self.host, &pages, offset, said.len).expect("pages");
             let access = Access::from_bits_retain(said.access);
             let iova = if access.contains(Access::ZERO_BASED) { 0 } else { said.addr };
             let Said { len: length, one_touch, .. } = said;
