@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::census::Census;
+use crate::object_counts::ObjectCounts;
 use crate::talk::{SHORT, said, serve, stop};
 
 /// Port of `vrnic-verify serve`.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues
 /// lie. Nothing that they made is left afterwards, in the guests' kernels or in the adapters.
 pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
-    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     between(&pair.b, &pair.a, &format!("--sq {sq} {selection}"))?;
     // Agents end by themselves when their client has gone.
     let end = Instant::now() + SHORT;

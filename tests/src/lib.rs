@@ -7,7 +7,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`burst`] | many completion events at once |
-//! | [`census`] | counts of objects in use: equal counts before and after show that nothing is left |
+//! | [`object_counts`] | counts of objects in use: equal counts before and after show that nothing is left |
 //! | [`harness`] | the pair that a binary's cases share, and how cases are run and reported |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
@@ -60,13 +60,13 @@
 #![forbid(unsafe_code)]
 
 pub mod burst;
-pub mod census;
 pub mod conformance;
 pub mod events;
 pub mod harness;
 pub mod health;
 pub mod kverbs;
 pub mod nfs;
+pub mod object_counts;
 pub mod rails;
 pub mod rules;
 pub mod script;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::census::Census;
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{
     Ends, LONG, SHORT, hears_fatal, held, netdev_up, said, settles, stop, stop_all, watch, works,
 };
@@ -72,7 +72,7 @@ fn handles(pair: &mut Pair) -> Result<()> {
 fn objects(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     group(guest, "hca_handle=max hca_object=300")?;
-    let before = Census::take(pair, guest)?;
+    let before = ObjectCounts::take(pair, guest)?;
     let hoard = guest.agent().start(&grouped("vrnic-stress hold --objects 200 >/tmp/hold"))?;
     held(guest, 200, 30)?;
     let now = current(guest)?;

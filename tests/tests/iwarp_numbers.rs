@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::census::Census;
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{LONG, SHORT, listens, stop};
 
 fn main() -> ExitCode {
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 
 /// The end of a queue pair does not take the range of another one that has got its number.
 fn ranges(pair: &Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let said = pair.a.check("exec vrnic_renumber 20", LONG)?;
     eprintln!("{}", said.trim());
     ensure!(said.starts_with("ok "), "{said}");
@@ -31,7 +31,7 @@ fn ranges(pair: &Pair) -> Result<()> {
 
 /// The end of a queue pair does not end the connection of another one that has got its number.
 fn again(pair: &Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
     listens(&pair.b)?;
     let call = format!("modprobe rdma_ucm; exec vrnic-stress renumber {}", pair.b.ip());

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
-use vrnic_tests::census::Census;
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{LONG, PCI, SHORT, listens, stop};
 
 fn main() -> ExitCode {
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 /// each connection what that asks for.
 fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
     let guests = [&pair.a, &pair.b];
-    let before = [Census::take(pair, guests[0])?, Census::take(pair, guests[1])?];
+    let before = [ObjectCounts::take(pair, guests[0])?, ObjectCounts::take(pair, guests[1])?];
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
     listens(&pair.b)?;
     let call =
@@ -51,7 +51,7 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
 /// long as there are any.
 fn listeners(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let before = Census::take(pair, guest)?;
+    let before = ObjectCounts::take(pair, guest)?;
     let call = format!("modprobe rdma_ucm; exec vrnic-stress listen {}", guest.ip());
     let said = guest.check(&call, LONG)?;
     ensure!(said.starts_with("ok "), "{said}");

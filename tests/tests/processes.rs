@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::census::Census;
 use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{
     Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, stop, works,
 };
@@ -51,9 +51,9 @@ fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
 
 /// A process with thousands of objects, all of which are seen, is killed: all go.
 fn thousands(pair: &mut Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 4000)?;
-    let full = Census::take(pair, &pair.a)?;
+    let full = ObjectCounts::take(pair, &pair.a)?;
     println!("a process holds {:?}, {} pages pinned", full.adapters, full.pinned - before.pinned);
     for (kind, least) in [
         ("contexts", 1),
@@ -81,7 +81,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     // Memory that the kernel and the daemon allocate at the first use stays allocated.
     pair.a.check("vrnic-stress kill --processes 3 --seed 99", SHORT)?;
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let slab = "awk '/^SUnreclaim/ { print $2 }' /proc/meminfo";
     let kib = || -> Result<i64> { Ok(pair.a.check(slab, SHORT)?.trim().parse()?) };
     let slab_before = kib()?;
@@ -98,7 +98,7 @@ fn connections(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("modprobe rdma_ucm", SHORT)?;
     }
-    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     // rping ends when a client does in the middle of a connection's making.
     let server = pair.b.agent().start("while true; do rping -s -P >/dev/null 2>&1; done")?;
     listens(&pair.b)?;
@@ -121,7 +121,7 @@ fn connections(pair: &mut Pair) -> Result<()> {
 
 /// Processes that fork while they use the device; see `vrnic-stress fork`.
 fn forks(pair: &mut Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let system = pair.a.check("rdma system show", SHORT)?;
     ensure!(system.contains("copy-on-fork on"), "not told to programs: {system}");
     let text = pair.a.check("vrnic-stress fork", LONG)?;
@@ -132,7 +132,7 @@ fn forks(pair: &mut Pair) -> Result<()> {
 /// A killed process has a child, which has inherited the context: that ends with the last who holds
 /// it.
 fn orphan(pair: &mut Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     pair.a.check(
         "vrnic-stress hold --objects 300 --child >/tmp/hold 2>&1 </dev/null & sleep 0.1",
         SHORT,
@@ -146,7 +146,7 @@ fn orphan(pair: &mut Pair) -> Result<()> {
         pair.a.check(&script, SHORT)
     };
     ensure!(end("-o")?.trim() == "1", "not one process is left");
-    let between = Census::take(pair, &pair.a)?;
+    let between = ObjectCounts::take(pair, &pair.a)?;
     ensure!(
         between.of("qps") > before.of("qps"),
         "gone while a child has the context: {between:?}"
@@ -158,7 +158,7 @@ fn orphan(pair: &mut Pair) -> Result<()> {
 /// The adapter goes from under a process with thousands of objects and traffic on them, which can
 /// end, and the next adapter has as few as the first had.
 fn removal(pair: &mut Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 3000)?;
     pair.a
         .check(&format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"), LONG)?;
@@ -191,18 +191,18 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
 /// Each call of a process that finds too little memory fails, and the process holds no more
 /// afterwards than one whose calls all succeed.
 fn starved(pair: &mut Pair) -> Result<()> {
-    let held = |options: &str| -> Result<Census> {
+    let held = |options: &str| -> Result<ObjectCounts> {
         let program = format!("exec vrnic-stress starve {options} >/tmp/starve 2>&1");
         let program = pair.a.agent().start(&program)?;
         let made = settles(&pair.a, "grep -q '^done' /tmp/starve", 60);
         let text = pair.a.check("cat /tmp/starve", SHORT)?;
         made.with_context(|| format!("not all calls were made: {text}"))?;
         println!("{text}");
-        let census = Census::take(pair, &pair.a)?;
+        let counts = ObjectCounts::take(pair, &pair.a)?;
         stop(program)?;
-        Ok(census)
+        Ok(counts)
     };
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let (plenty, little) = (held("--plenty")?, held("")?);
     ensure!(plenty == little, "with memory {plenty:#?}\nwithout {little:#?}");
     before.unchanged(pair, &pair.a)

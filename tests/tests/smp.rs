@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::census::Census;
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{LONG, SHORT, said, serve, works};
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn vectors(pair: &mut Pair) -> Result<()> {
 /// Threads of one process with queues of their own, with shared ones, and making objects; see
 /// `vrnic-stress threads`.
 fn threads(pair: &mut Pair) -> Result<()> {
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     for sq in ["guest", "device"] {
         let text = pair.a.check(&format!("VRNIC_SQ={sq} vrnic-stress threads"), LONG)?;
         ensure!(text.trim() == "ok 24 threads", "send queues in {sq} memory: {text}");
@@ -69,7 +69,7 @@ fn programs(pair: &mut Pair) -> Result<()> {
         "ib_atomic_bw -F -n 2000",
         "ibv_rc_pingpong -g 1 -c -n 500",
     ];
-    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     let mut running = Vec::new();
     for (port, program) in (19000..).zip(PROGRAMS) {
         let (server, client) = if port % 2 == 0 { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
@@ -100,7 +100,7 @@ fn handlers(pair: &mut Pair) -> Result<()> {
 /// Processes end on both processors at the same time.
 fn killed(pair: &mut Pair) -> Result<()> {
     pair.a.check("vrnic-stress kill --processes 3", SHORT)?;
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     let fate = pair.a.check("vrnic-stress kill --processes 100 --at-once 5 --life 400", LONG)?;
     println!("{}", fate.trim());
     before.unchanged(pair, &pair.a)

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::census::Census;
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{LONG, SHORT, settles, stop, works};
 
 use super::ranges::no_ranges;
@@ -15,7 +15,7 @@ const CASES: [&str; 8] =
 
 /// Counts both guests' objects, runs something, and checks that nothing is left of it.
 fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
-    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     run()?;
     no_ranges(&pair.a)?;
     let left = number(&pair.a, "available")?;

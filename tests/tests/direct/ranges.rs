@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::census::Census;
+use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::talk::{LONG, SHORT, counter, said, settles, works};
 
 use super::{MEMORY, number};
@@ -29,7 +29,7 @@ const DISK: &str = "$(ls /dev/nvme?n1)";
 /// The server's kernel client, with the counts of both guests before it was loaded.
 struct Server<'a> {
     pair: &'a Pair,
-    before: [Census; 2],
+    before: [ObjectCounts; 2],
 }
 
 impl<'a> Server<'a> {
@@ -39,7 +39,7 @@ impl<'a> Server<'a> {
 
     fn load_with(pair: &'a Pair, parameters: &str) -> Result<Self> {
         modules::load_nvme(&pair.a)?;
-        let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+        let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
         let load = format!(
             "set -e; dmesg -C; n=$(cat /sys/class/block/nvme?n1/dev); \
              insmod /vrnic/vrnic_kdirect.ko disk=$(( (${{n%:*}} << 20) + ${{n#*:}} )) {parameters}"

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::census::Census;
 use vrnic_tests::conformance::between;
 use vrnic_tests::harness::Case;
+use vrnic_tests::object_counts::ObjectCounts;
 
 use crate::both_ways;
 use crate::ends::Way;
@@ -63,7 +63,7 @@ fn conforms(pair: &Pair, way: Way, selection: &str, mtu: u32) -> Result<()> {
     for case in UNFIT.iter().filter(|(of, _)| *of == way).flat_map(|(_, cases)| *cases) {
         options += &format!(" --skip {case}");
     }
-    let before = Census::take(pair, &pair.a)?;
+    let before = ObjectCounts::take(pair, &pair.a)?;
     between(server, client, &options)?;
     before.unchanged(pair, &pair.a).context("something is left")
 }

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Counts of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Census {
+pub struct ObjectCounts {
     /// Counts of the kernel's RDMA core: `rdma resource show` without the number of the device.
     pub core: String,
     /// Lines of the driver's tree of events: processors, CQs, QPs.
@@ -29,7 +29,7 @@ pub struct Census {
     pub adapters: BTreeMap<String, u64>,
 }
 
-impl Census {
+impl ObjectCounts {
     /// Counts, as soon as that gives the same twice: a worker of the daemon, which may have to wait
     /// for a processor, is the last to let go of a queue and its memory.
     pub fn take(pair: &Pair, guest: &Guest) -> Result<Self> {
