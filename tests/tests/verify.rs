@@ -37,7 +37,7 @@ const GROUPS: &[&str] = &[
     "multicast",
     "attributes",
     "memlock",
-    "notices",
+    "async_events",
     "counters",
     "lifecycle",
     "isolation",

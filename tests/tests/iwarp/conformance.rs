@@ -22,7 +22,7 @@ const GROUPS: [&str; 21] = [
     "regions",
     "windows",
     "attributes",
-    "notices",
+    "async_events",
     "srq",
     "stress",
     "isolation",

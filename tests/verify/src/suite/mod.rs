@@ -13,7 +13,7 @@
 //! | [`attributes`] | attributes of the device and the port |
 //! | [`limits`] | as many objects as promised |
 //! | [`memlock`] | the limit of locked memory |
-//! | [`notices`] | asynchronous events |
+//! | [`async_events`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
@@ -44,6 +44,7 @@
 //! starts again; any P_Key index is taken; a QP listens to QPs it is not connected to; misaligned
 //! atomics are refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
 
+mod async_events;
 mod atomics;
 mod attributes;
 mod connections;
@@ -66,7 +67,6 @@ mod limits;
 mod local_errors;
 mod loopback;
 mod memlock;
-mod notices;
 mod order;
 mod queues;
 mod regions;
@@ -141,7 +141,7 @@ pub(crate) fn cases() -> Vec<Case> {
         transfer::cases(),
         datagrams::cases(),
         attributes::cases(),
-        notices::cases(),
+        async_events::cases(),
         limits::cases(),
         memlock::cases(),
         srq::cases(),

@@ -11,10 +11,10 @@ const QUIET_MS: u64 = 300;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("notices/communication_established", established),
-        Case::new("notices/none_when_ready_to_send", not_established),
-        Case::new("notices/qp_fatal", fatal),
-        Case::new("notices/none_in_ordinary_work", ordinary),
+        Case::new("async_events/communication_established", established),
+        Case::new("async_events/none_when_ready_to_send", not_established),
+        Case::new("async_events/qp_fatal", fatal),
+        Case::new("async_events/none_in_ordinary_work", ordinary),
     ]
 }
 
