@@ -10,7 +10,8 @@
 //! | `halves` | the state of the requester and of the responder |
 //! | [`transitions`] | the legal transitions between states, and their attributes |
 //! | `path` | the path to the peer, with the state of its transport |
-//! | [`ledger`] | work requests that were taken and whose completion has not been written |
+//! | `peer` | references to QPs of this daemon |
+//! | [`open_reads`] | READs that take more than a turn, and the work requests behind them |
 //! | [`outstanding`] | work requests that were taken off a send queue and are not completed |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
