@@ -35,8 +35,8 @@ const CHALLENGES: u32 = 100;
 /// The period in which these answers are counted.
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Number of late acknowledgements after which the peer seems to hold them back. A single one may be
-/// late because the network has lost the first.
+/// Number of late acknowledgements after which the peer seems to hold them back. A single one may
+/// be late because the network has lost another one.
 const DELAYED: u32 = 2;
 
 /// The counters of a connection.
