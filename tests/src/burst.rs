@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use vrnic_qemu::pair::Pair;
 
+use crate::commands::{said, serve, settles, stop, works};
 use crate::events::tree;
-use crate::talk::{said, serve, settles, stop, works};
 
 /// Queues that get an event each while the guest stands still.
 const MANY: u16 = 40;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
+use crate::commands::{SHORT, said, serve, stop};
 use crate::object_counts::ObjectCounts;
-use crate::talk::{SHORT, said, serve, stop};
 
 /// Port of `vrnic-verify serve`.
 const PORT: u16 = 7471;

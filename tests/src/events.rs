@@ -6,7 +6,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::{LONG, SHORT, said, serve, stop_all};
+use crate::commands::{LONG, SHORT, said, serve, stop_all};
 
 /// Interrupts of each completion vector, by processor.
 #[derive(Clone, Debug, PartialEq, Eq)]

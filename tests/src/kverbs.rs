@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 
-use crate::talk::{LONG, PCI, SHORT, recovers, registration};
+use crate::commands::{LONG, PCI, SHORT, recovers, registration};
 
 /// Loads it, which runs its tests; each of these devices must pass. Then removes it again.
 pub fn passes(guest: &Guest, devices: &[String]) -> Result<()> {

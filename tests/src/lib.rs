@@ -11,7 +11,7 @@
 //! | [`harness`] | the pair that a binary's cases share, and how cases are run and reported |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
-//! | [`talk`] | commands in guests: a server in one and a client in the other, and the results of both |
+//! | [`commands`] | commands in guests: a server in one and a client in the other, and the results of both |
 //! | [`events`] | the handlers of completion events in a guest |
 //! | [`kverbs`] | the driver's own kernel client, which tests the devices of its guest |
 //! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
@@ -60,6 +60,7 @@
 #![forbid(unsafe_code)]
 
 pub mod burst;
+pub mod commands;
 pub mod conformance;
 pub mod events;
 pub mod harness;
@@ -73,4 +74,3 @@ pub mod script;
 pub mod shell;
 pub mod siw;
 pub mod storage;
-pub mod talk;

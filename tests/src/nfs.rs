@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 
-use crate::talk::{LONG, counter};
+use crate::commands::{LONG, counter};
 
 /// A memory file system, served by the kernel's NFS server over RDMA alone.
 const EXPORT: &str = "

@@ -10,7 +10,7 @@ use serde_json::Value;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::SHORT;
+use crate::commands::SHORT;
 
 /// Number of counts.
 const LOOKS: u32 = 15;

@@ -10,7 +10,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::{Ends, LONG, SHORT, settles, stop_all};
+use crate::commands::{Ends, LONG, SHORT, settles, stop_all};
 
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use vrnic_qemu::guest::Guest;
 
-use crate::talk::{LONG, SHORT};
+use crate::commands::{LONG, SHORT};
 
 /// Path of siw.ko in the guests.
 const MODULE: &str = "/vrnic/siw.ko";

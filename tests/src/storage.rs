@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::{LONG, SHORT};
+use crate::commands::{LONG, SHORT};
 
 /// MiB of the disk.
 pub const DISK: u32 = 96;

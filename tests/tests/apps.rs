@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{Ends, LONG, SHORT, counter};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::nfs;
-use vrnic_tests::talk::{Ends, LONG, SHORT, counter};
 
 fn main() -> ExitCode {
     let cases = vec![

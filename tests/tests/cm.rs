@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
 
 fn main() -> ExitCode {
     let cases = vec![

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::harness::{self, Case};
-use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     Ends, LONG, SHORT, hears_fatal, held, netdev_up, said, settles, stop, stop_all, watch, works,
 };
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
 
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";

@@ -9,9 +9,9 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::burst;
+use vrnic_tests::commands::{LONG, SHORT, reload, said, stop, stop_all, works};
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, reload, said, stop, stop_all, works};
 
 /// Processors of each guest.
 const CPUS: u32 = 4;
@@ -175,7 +175,7 @@ fn no_such_vector(pair: &mut Pair) -> Result<()> {
 /// Guest b has no such vector.
 fn refused(pair: &Pair, vector: u32, port: u16) -> Result<()> {
     let server = format!("ib_send_bw -e -X {vector} -p {port}");
-    let server = vrnic_tests::talk::serve(&pair.b, &server, port)?;
+    let server = vrnic_tests::commands::serve(&pair.b, &server, port)?;
     // The program makes its queues when its client is there.
     let client = pair.a.agent().start(&format!("exec ib_send_bw -e -p {port} {}", pair.b.ip()))?;
     let output = server.wait(SHORT)?;

@@ -11,11 +11,11 @@ use vrnic_abi::uar::HEARTBEAT_OFFSET;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::harness::{self, Case};
-use vrnic_tests::health;
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     SHORT, hears_fatal, recovers, registration, said, settles, stop, transfer, watch, works,
 };
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::health;
 
 /// Control port of the transfers.
 const PORT: u16 = 18800;

@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Host, Options, Pair};
 use vrnic_testdriver::vxlan::Vxlan;
+use vrnic_tests::commands::{SHORT, both, connect};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{SHORT, both, connect};
 
 const HOSTS: u8 = 3;
 /// Messages of a run of perftest.

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
+use vrnic_tests::commands::{PCI, SHORT, recovers, registration, works};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{PCI, SHORT, recovers, registration, works};
 
 fn main() -> ExitCode {
     let cases = vec![

@@ -10,9 +10,9 @@ use vrnic_abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{LONG, SHORT, settles, stop, stop_all, transfer, works};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, settles, stop, stop_all, transfer, works};
 use zerocopy::FromBytes;
 
 /// The driver's folder in debugfs, as shell words.

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{LONG, SHORT, connect, listens, settles, stop};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, connect, listens, settles, stop};
 
 /// What the server runs. The client runs the same and `-s ADDRESS`.
 const TALKERS: [&str; 4] =

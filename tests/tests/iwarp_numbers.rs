@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{LONG, SHORT, listens, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{LONG, SHORT, listens, stop};
 
 fn main() -> ExitCode {
     let daemon = ["--limit", "qp=3"].map(str::to_owned).to_vec();

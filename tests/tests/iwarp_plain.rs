@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::connect;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::siw;
-use vrnic_tests::talk::connect;
 
 /// A server, and a client that has the server's address behind it.
 const TOOLS: [(&str, &str); 4] = [

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
+use vrnic_tests::commands::{LONG, PCI, SHORT, listens, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{LONG, PCI, SHORT, listens, stop};
 
 fn main() -> ExitCode {
     let cases = vec![

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{SHORT, said, stop, works};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{SHORT, said, stop, works};
 
 /// Arguments of the daemon.
 const LIMITS: [(&str, u32); 5] = [("pd", 40), ("cq", 60), ("srq", 30), ("qp", 50), ("mr", 70)];

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
 use vrnic_qemu::perftest::Case as Run;
+use vrnic_tests::commands::{
+    LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, reload, said, serve,
+    settles, stop, stop_all, transfer, watch, works,
+};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
-use vrnic_tests::talk::{
-    LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, reload, said, serve,
-    settles, stop, stop_all, transfer, watch, works,
-};
 
 fn main() -> ExitCode {
     let cases = vec![

@@ -7,11 +7,11 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::commands::{LONG, PCI, SHORT, counter, recovers, registration, works};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage::{
     DISK, attach, attach_in_turn, detach, with_shared_receives, write_and_read,
 };
-use vrnic_tests::talk::{LONG, PCI, SHORT, counter, recovers, registration, works};
 
 fn main() -> ExitCode {
     let cases = vec![

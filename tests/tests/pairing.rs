@@ -10,11 +10,11 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     LONG, SHORT, counter, link_is, netdev_up, pingpong, receives, reload, said, settles, stop,
     works,
 };
+use vrnic_tests::harness::{self, Case};
 
 /// Modules of the devices that inherit addresses, and of one to make them on.
 const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];

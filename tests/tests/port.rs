@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     COUNTERS, LONG, PCI, SHORT, counter, describes, hears_fatal, link_is, netdev_up, pingpong,
     receives, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
+use vrnic_tests::conformance::run;
+use vrnic_tests::harness::{self, Case};
 
 /// The folder of the RDMA device in sysfs.
 const DEVICE: &str = "/sys/class/infiniband/*";

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::harness::{self, Case};
-use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, stop, works,
 };
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
 /// and daemon.

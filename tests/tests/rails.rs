@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::commands::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
 use vrnic_tests::rails::{Rail, Session};
-use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
 
 /// Adapters of each guest.
 const RAILS: u8 = 2;

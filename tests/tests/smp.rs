@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{LONG, SHORT, said, serve, works};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
 use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{LONG, SHORT, said, serve, works};
 
 fn main() -> ExitCode {
     let mut cases = vec![

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{PINGPONG, SHORT, both, link_is, netdev_up, settles, stop, works};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{PINGPONG, SHORT, both, link_is, netdev_up, settles, stop, works};
 
 fn main() -> ExitCode {
     let cases = vec![

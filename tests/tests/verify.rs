@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{LONG, SHORT, said};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, said};
 
 /// The groups of cases; a case checks that there are no others.
 const GROUPS: &[&str] = &[

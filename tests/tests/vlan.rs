@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{LONG, SHORT, connect, said, settles, works};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, connect, said, settles, works};
 
 /// 8021q, and what it needs.
 const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];

@@ -15,9 +15,9 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::commands::{LONG, PCI, SHORT, works};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage;
-use vrnic_tests::talk::{LONG, PCI, SHORT, works};
 
 /// MiB of a disk.
 const DISK: u32 = 64;

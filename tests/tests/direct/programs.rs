@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::{LONG, SHORT, settles, stop, works};
 use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{LONG, SHORT, settles, stop, works};
 
 use super::ranges::no_ranges;
 use super::{MEMORY, number};

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::{LONG, SHORT, counter, said, settles, works};
 use vrnic_tests::object_counts::ObjectCounts;
-use vrnic_tests::talk::{LONG, SHORT, counter, said, settles, works};
 
 use super::{MEMORY, number};
 

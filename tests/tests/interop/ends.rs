@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Result;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::talk::{SHORT, settles};
+use vrnic_tests::commands::{SHORT, settles};
 
 /// Direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::{LONG, SHORT, connect, said, settles};
 use vrnic_tests::harness::Case;
-use vrnic_tests::talk::{LONG, SHORT, connect, said, settles};
 
 use crate::both_ways;
 use crate::ends::Way;

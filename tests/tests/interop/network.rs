@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::talk::{SHORT, settles};
+use vrnic_tests::commands::{SHORT, settles};
 
 /// Modules for VLANs, and modules that drop packets to simulate losses.
 pub(crate) const MODULES: [&str; 9] =

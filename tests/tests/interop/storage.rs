@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::counter;
 use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, detach, write_and_read};
-use vrnic_tests::talk::counter;
 
 use crate::both_ways;
 use crate::ends::Way;

@@ -21,12 +21,12 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
-use vrnic_tests::harness::{self, Case};
-use vrnic_tests::rules;
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     LONG, PCI, SHORT, connect, describes, hears_fatal, listens, netdev_up, recovers, registration,
     reload, said, settles, stop, watch,
 };
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::rules;
 
 fn main() -> ExitCode {
     let apart = std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire");

@@ -4,10 +4,10 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::harness::Case;
-use vrnic_tests::talk::{
+use vrnic_tests::commands::{
     Ends, LONG, SHORT, connect, listens, netdev_up, registration, settles, stop,
 };
+use vrnic_tests::harness::Case;
 
 /// 8021q, and what it needs.
 pub(crate) const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];

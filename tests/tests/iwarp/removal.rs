@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
+use vrnic_tests::commands::{PCI, SHORT, connect, listens, said, settles, stop};
 use vrnic_tests::harness::Case;
-use vrnic_tests::talk::{PCI, SHORT, connect, listens, said, settles, stop};
 
 use super::{empty, transfers};
 

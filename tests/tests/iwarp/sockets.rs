@@ -6,8 +6,8 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::{SHORT, listens, settles, stop};
 use vrnic_tests::harness::Case;
-use vrnic_tests::talk::{SHORT, listens, settles, stop};
 
 use super::{empty, transfers};
 

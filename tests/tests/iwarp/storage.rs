@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::{LONG, SHORT, counter};
 use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, attach_in_turn, detach, with_shared_receives, write_and_read};
-use vrnic_tests::talk::{LONG, SHORT, counter};
 
 use super::empty;
 

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::connect;
 use vrnic_tests::siw;
-use vrnic_tests::talk::connect;
 
 /// The guest that runs the server.
 #[derive(Clone, Copy)]

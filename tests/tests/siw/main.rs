@@ -15,11 +15,11 @@ use anyhow::{Context, Result};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{SHORT, listens, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::rules;
 use vrnic_tests::siw;
 use vrnic_tests::storage::{attach, detach, write_and_read};
-use vrnic_tests::talk::{SHORT, listens, stop};
 
 use ends::{Server, run};
 

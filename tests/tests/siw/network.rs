@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
+use vrnic_tests::commands::SHORT;
 use vrnic_tests::rules::{fault, hits};
-use vrnic_tests::talk::SHORT;
 
 /// The kernel module that drops packets to simulate losses.
 pub(crate) const MODULES: [&str; 1] = ["sch_netem"];

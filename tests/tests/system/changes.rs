@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::talk::{LONG, SHORT, listens, receives, settles, stop, works};
+use vrnic_tests::commands::{LONG, SHORT, listens, receives, settles, stop, works};
 
 use crate::packages::{apt, choose, install, need};
 

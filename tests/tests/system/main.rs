@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{SHORT, both, connect, settles, works};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::talk::{SHORT, both, connect, settles, works};
 
 use packages::install;
 

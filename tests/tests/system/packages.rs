@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::system::KIT;
-use vrnic_tests::talk::{SHORT, works};
+use vrnic_tests::commands::{SHORT, works};
 
 /// Time limit of apt. Under TCG depmod alone takes minutes: it unpacks each module of the kernel.
 const APT: Duration = Duration::from_secs(600);

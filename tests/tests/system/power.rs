@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::talk::{SHORT, works};
+use vrnic_tests::commands::{SHORT, works};
 
 use crate::packages::install;
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::talk::{SHORT, settles};
+use vrnic_tests::commands::{SHORT, settles};
 
 use crate::packages::{apt, need};
 
