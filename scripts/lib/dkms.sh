@@ -25,7 +25,7 @@ dkms_make() {
 		apt-get -q -y install vrnic-dkms || { cat /var/lib/dkms/vrnic/*/build/make.log; exit 1; }
 		dkms status -m vrnic -k "$3" | grep -w installed
 		test -e "/var/lib/vrnic-dkms/$3/rust/libkernel.rmeta"
-		module=$(modinfo -k "$3" -n vrnic)
+		module=$(ls /lib/modules/"$3"/updates/dkms/vrnic.ko*)
 		case $module in
 		*.xz) xz -dc "$module" >"$2" ;;
 		*) cp "$module" "$2" ;;
