@@ -199,11 +199,11 @@ type Lie = (&'static str, fn(&mut Peer));
 #[test]
 fn a_peer_that_lies_loses_its_trunk() {
     let lies: [Lie; 11] = [
-        ("a frame of 72 bytes, and", |peer| peer.send_with_length(72, &[0; 64])),
-        ("a frame of 1048576 bytes, and", |peer| peer.send_with_length(CAPACITY, &[0; 64])),
+        ("a frame of 72 bytes, but", |peer| peer.send_with_length(72, &[0; 64])),
+        ("a frame of 1048576 bytes, but", |peer| peer.send_with_length(CAPACITY, &[0; 64])),
         ("of 18446744073709551615", |peer| peer.send_with_length(u64::MAX, &[0; 64])),
         ("of 18446744073709551600", |peer| peer.send_with_length(u64::MAX - 15, &[0; 64])),
-        ("a frame of 0 bytes, and", |peer| peer.publish(peer.head + 7)),
+        ("a frame of 0 bytes, but", |peer| peer.publish(peer.head + 7)),
         ("went from 72 to 0", |peer| peer.publish(0)),
         ("went from 72 to 1048656", |peer| peer.publish(peer.head + CAPACITY + 8)),
         ("a message of 2 bytes", |peer| peer.message(&[0; 2])),
@@ -301,9 +301,9 @@ fn greetings_need_one_descriptor_of_sealed_memory() {
     let loose = memory(LEN, SealFlags::GROW | SealFlags::SEAL);
     let read_only = memory(LEN, seals() | SealFlags::WRITE);
     for (files, log) in [
-        (vec![], "and has none"),
-        (vec![&good, &good], "and has more"),
-        (vec![&good; 16], "and has more"),
+        (vec![], "but has none"),
+        (vec![&good, &good], "but has more"),
+        (vec![&good; 16], "but has more"),
         (vec![&plain], "is not sealed"),
         (vec![&loose], "is not sealed"),
         (vec![&short], "has 1048576 bytes instead of 1052672"),

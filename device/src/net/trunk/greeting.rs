@@ -37,9 +37,7 @@ pub enum Refused {
     #[error("it does not speak this version of the trunk protocol")]
     Version,
     /// There is not one descriptor with the message.
-    #[error(
-        "its greeting must come with one descriptor of shared memory, but came with {0} descriptors"
-    )]
+    #[error("its greeting must come with one descriptor of shared memory, but has {0}")]
     Descriptors(&'static str),
     /// The descriptor cannot be used.
     #[error(transparent)]
