@@ -158,19 +158,23 @@ impl Headers {
     /// Writes the identification of IPv4 and then the checksum of its header.
     pub fn set_id(self, headers: &mut [u8], id: u16) -> Option<()> {
         put(headers, self.ip + 4, id)?;
-        put(headers, self.ip + 10, 0)?;
-        let sum = sum(headers.get(self.ip..self.transport)?);
-        put(headers, self.ip + 10, !fold(sum))
+        let checksum = self.ip_checksum(headers)?;
+        put(headers, self.ip + 10, checksum)
+    }
+
+    /// Computes the checksum of the header of IPv4, whatever checksum the header has.
+    fn ip_checksum(self, headers: &[u8]) -> Option<u16> {
+        let before = headers.get(self.ip..self.ip + 10)?;
+        let after = headers.get(self.ip + 12..self.transport)?;
+        Some(!fold(sum(before) + sum(after)))
     }
 
     /// Returns whether the checksum of the IP header is the one that [`Self::set_id`] writes. IPv6
     /// has none.
     #[must_use]
     pub fn is_ip_right(self, headers: &[u8]) -> bool {
-        let (before, after) = (self.ip..self.ip + 10, self.ip + 12..self.transport);
-        let part = |part: Range<usize>| headers.get(part).map(sum);
-        let right = || Some(!fold(part(before)? + part(after)?));
-        !self.is_v4() || right().is_some_and(|right| word(headers, self.ip + 10) == Some(right))
+        let has = word(headers, self.ip + 10);
+        !self.is_v4() || has.is_some() && has == self.ip_checksum(headers)
     }
 
     /// Returns the number of the first byte of a TCP segment.
