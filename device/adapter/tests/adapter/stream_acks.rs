@@ -9,15 +9,14 @@ use vrnic_adapter::ethernet::Frame;
 use vrnic_iwarp::crc;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
+use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
-use crate::stream_ends::first_segment;
+use crate::stream_ends::{self, MS, connected, first_segment, open};
 
-const MS: u64 = 1_000_000;
 /// Offset of the numbers of READs in a start frame. The first bit of the first number is the
 /// peer-to-peer model, the first two bits of the second number are the first messages.
 const NUMBERS: usize = 20;
@@ -37,11 +36,10 @@ fn empty_write() -> Vec<u8> {
 /// sends one all the same.
 fn foreign(cable: &Cable) -> Endpoint {
     let end = Endpoint::new(&cable.gb, Setup::default());
-    end.guest.take_through(end.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
-    let mut connection = stream::connection(1, cable.ga.mac(), stream::MSS);
-    connection.request[NUMBERS] &= 0x7f;
-    connection.request[NUMBERS + 2] &= 0x3f;
-    end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
+    open(&end, 1, cable.ga.mac(), |connection| {
+        connection.request[NUMBERS] &= 0x7f;
+        connection.request[NUMBERS + 2] &= 0x3f;
+    });
     let frame = first_segment(cable, 0, &empty_write());
     assert!(cable.gb.adapter.offer(Frame::new(frame)).is_none());
     end
@@ -61,8 +59,7 @@ fn lose(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
 
 /// Lets some time pass. Returns the completion of a work request, if there is one.
 fn pass(cable: &Cable, on: &mut Endpoint, time: u64) -> Option<Status> {
-    let end = cable.now() + time;
-    cable.run_until(|| cable.now() >= end);
+    stream_ends::pass(cable, time);
     on.send_cq.poll().map(|cqe| status(&cqe))
 }
 
@@ -103,9 +100,7 @@ fn a_long_message_to_a_foreign_peer_waits_for_its_acknowledgement() {
 #[test]
 fn a_peer_that_holds_acknowledgements_back_is_noticed() {
     let cable = Cable::new(1, Faults::default());
-    let (mut a, mut b) =
-        (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
-    stream::connect_pair(&a, &b);
+    let (mut a, mut b) = connected(&cable);
     cable.settle();
     for nth in 0..4 {
         a.post_recv(nth, &[a.sge(0, 100)]);
@@ -126,9 +121,7 @@ fn a_peer_that_holds_acknowledgements_back_is_noticed() {
 #[test]
 fn a_message_to_an_adapter_waits_for_its_acknowledgement() {
     let cable = Cable::new(1, Faults::default());
-    let (a, mut b) =
-        (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
-    stream::connect_pair(&a, &b);
+    let (_a, mut b) = connected(&cable);
     cable.settle();
     lose(&cable);
     send(&mut b, 100);

@@ -21,21 +21,16 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, SharedQueue};
 use crate::cable::Cable;
+use crate::stream_ends::pass;
+use crate::streams;
 
 /// Nanoseconds after which all that is not lost has arrived.
 const SOON: u64 = 300_000;
 
 fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
-    let setup = Setup::default();
-    let (a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
-    stream::connect_pair(&a, &b);
+    let ends = streams::connected(cable);
     pass(cable, 5_000_000);
-    (a, b)
-}
-
-fn pass(cable: &Cable, time: u64) {
-    let end = cable.now() + time;
-    cable.run_until(|| cable.now() >= end);
+    ends
 }
 
 /// Loses the frame from A with data that is `nth` from now on, as often as it is sent, until the

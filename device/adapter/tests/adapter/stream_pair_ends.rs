@@ -14,7 +14,8 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
-use crate::stream_pairs::{Daemon, MS, ending, stage};
+use crate::stream_ends::{MS, ending, stage};
+use crate::stream_pairs::Daemon;
 
 /// What both drivers and programs see of the end of a connection.
 struct Seen {

@@ -4,22 +4,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vrnic_abi::connection::{Connection, Ending, Stage};
-use vrnic_abi::cq::{self, Cqe, Status};
+use vrnic_abi::connection::{Ending, Stage};
+use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
+use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::bus::{Endpoint, Guest};
 use crate::keys::{alloc_mr, reg, reg_seg};
+use crate::stream_ends::{MS, ending, open, stage};
+use crate::streams::{expect_immediate, pattern};
 use crate::world::World;
-
-pub(crate) const MS: u64 = 1_000_000;
 
 /// Counts the frames that adapters send.
 #[derive(Debug, Default)]
@@ -105,28 +105,6 @@ impl Daemon {
     }
 }
 
-pub(crate) fn stage(end: &Endpoint) -> Stage {
-    let queried = end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION");
-    Stage::from_raw(queried.stage).expect("a stage")
-}
-
-pub(crate) fn ending(end: &Endpoint) -> Ending {
-    let queried = end.guest.query_connection(end.qpn).expect("QUERY_CONNECTION");
-    Ending::from_raw(queried.ending).expect("an ending")
-}
-
-/// Gives an endpoint its end of a connection, changed by `tune`.
-fn open(end: &Endpoint, number: usize, peer: [u8; 6], tune: impl Fn(&mut Connection)) {
-    end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
-    let mut connection = stream::connection(number, peer, stream::MSS);
-    tune(&mut connection);
-    end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
-}
-
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
-}
-
 /// A READ can end the key of its sink when its data has come, however many turns that takes.
 #[test]
 fn reads_invalidate_the_key_of_their_sink() {
@@ -171,12 +149,6 @@ fn reads_invalidate_no_other_keys() {
     let (mut a, b) = daemon.connected();
     let read = Wr::new(Opcode::ReadInv, &[a.sge(0, 8)]).to(b.buffer, b.key);
     assert_eq!(daemon.complete(&mut a, &read), Status::MwBindErr);
-}
-
-/// Checks the completion of the receive of `news` behind a WRITE of `len` bytes.
-pub(crate) fn expect_immediate(got: &Cqe, len: usize) {
-    assert_eq!((status(got), got.byte_len.get()), (Status::Success, len as u32));
-    assert_eq!((got.opcode, got.imm), (cq::Opcode::RecvWriteImm as u8, *b"news"));
 }
 
 /// Every operation, in both directions, without a frame.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use vrnic_abi::admin::{self};
 use vrnic_abi::connection::{Connection, ConnectionFlags, Role};
-use vrnic_abi::cq::{Cqe, Status};
+use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::limits::CONNECTION_MEMORY;
@@ -22,7 +22,6 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
-use crate::stream_pairs::expect_immediate;
 
 /// Sizes around those of segments.
 const SIZES: [usize; 8] = [0, 1, 63, 1441, 1442, 1443, 65_536, 100_001];
@@ -38,6 +37,12 @@ pub(crate) fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     stream::connect_pair(&a, &b);
     assert_eq!((a.state(), b.state()), (State::Rts, State::Rts));
     (a, b)
+}
+
+/// Checks the completion of the receive of `news` behind a WRITE of `len` bytes.
+pub(crate) fn expect_immediate(got: &Cqe, len: usize) {
+    assert_eq!((status(got), got.byte_len.get()), (Status::Success, len as u32));
+    assert_eq!((got.opcode, got.imm), (cq::Opcode::RecvWriteImm as u8, *b"news"));
 }
 
 /// Waits for the completion of a receive.
