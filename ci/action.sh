@@ -57,8 +57,8 @@ pack() {
 	as_root tar --numeric-owner -C "$cache" -cf - . >"$archive" || rm -f "$archive"
 }
 
-# container: sets `own` to a command like chown, and `lab` to the command that runs scripts/lab in the image, with the folders of the inputs under their own
-# paths. Docker and podman need an absolute path for that.
+# container: sets `own` to a command like chown, and `lab` to the command that runs scripts/lab in the image, with the
+# folders of the inputs under their own paths. Docker and podman need an absolute path for that.
 container() {
 	local name engine=
 	for name in podman docker; do

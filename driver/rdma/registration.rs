@@ -12,7 +12,8 @@ use super::{
 
 /// The properties that a device is allocated with.
 pub(crate) struct Config<T: Operations> {
-    /// What a device of iWARP has beside others; any other device is one of RoCE.
+    /// The operations and attributes that only an iWARP device has. A device without them is a RoCE
+    /// device.
     pub(crate) iwarp: Option<Iwarp<T>>,
     /// GUID of the node, first byte first.
     pub(crate) node_guid: [u8; 8],

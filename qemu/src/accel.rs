@@ -19,7 +19,8 @@ use crate::progress::step;
 
 /// Time limit for the probing guest's first message; a real KVM needs a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it counts that no guest came up in time, because other work on the machine can be why.
+/// The time for which a verdict holds if no guest came up in time. Other work on the machine can be
+/// the reason, so KVM is tried again later.
 const SILENCE: Duration = Duration::from_secs(3600);
 /// That message.
 const REACHED: &str = "VFS: ";
@@ -76,7 +77,7 @@ impl Accel {
     }
 }
 
-/// What is known of KVM on this machine.
+/// The result of a test of KVM on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     /// A guest boots under it.
@@ -190,7 +191,7 @@ fn last_line(mut file: File) -> String {
 mod tests {
     use super::*;
 
-    /// What is found if a shell's script takes the guest's place.
+    /// Returns the verdict if a shell script runs in place of the guest.
     fn verdict(script: &str, patience: Duration) -> std::io::Result<Verdict> {
         let log = tempfile::NamedTempFile::new()?;
         let mut command = Command::new("/bin/sh");

@@ -1,6 +1,7 @@
-//! What scripts say before they install or build something. They run with a cache that cannot be
-//! made, so one that goes on to its set-up fails, and changes nothing on this machine. The steps of
-//! the action run with programs of the test in place of sudo and podman.
+//! Tests of the messages that scripts print before they install or build anything. The scripts run
+//! with a path for their cache at which no folder can be made. So a script that reaches its set-up
+//! fails, and changes nothing on this machine. For the steps of the action, the test provides
+//! programs that replace sudo and podman.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -217,7 +218,7 @@ fn packages_of_a_later_commit_are_an_upgrade() -> Result<()> {
 #[test]
 fn the_size_of_a_package_is_that_of_its_files() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let text = "mkdir -p \"$VRNIC_CACHE\"/root/{DEBIAN,usr} && cd \"$VRNIC_CACHE/root\"\n\
+    let text = "mkdir -p \"$VRNIC_CACHE\"/package/{DEBIAN,usr} && cd \"$VRNIC_CACHE/package\"\n\
                 echo >DEBIAN/control; head -c 1025 /dev/zero >usr/file; ln -s file usr/link\n\
                 installed_size \"$PWD\"";
     // A folder, a file of two KiB, and a link.

@@ -42,7 +42,7 @@ const PERFTEST: [&str; 6] = [
     "ib_read_lat -R -F -n 200",
     "ib_write_bw -R -F -q 8 -n 50",
 ];
-/// The same, with the server on siw only (docs/iwarp.md).
+/// Tests of perftest that run only with their server on siw. The reasons are in docs/iwarp.md.
 const SERVED_BY_SIW: [&str; 2] = ["ib_write_lat -R -F -n 200", "ib_send_bw -R -F -e -n 200"];
 
 fn main() -> ExitCode {

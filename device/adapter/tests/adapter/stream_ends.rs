@@ -1,4 +1,4 @@
-//! How TCP connections of QPs end, as their drivers see it.
+//! Tests of the end of TCP connections of QPs, from the view of their drivers.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::connection::{Connection, ConnectionStatus, Ending, Stage};

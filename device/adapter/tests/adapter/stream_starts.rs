@@ -1,4 +1,4 @@
-//! How TCP connections of QPs begin, as their drivers see it.
+//! Tests of the start of TCP connections of QPs, from the view of their drivers.
 
 use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::cq::Status;

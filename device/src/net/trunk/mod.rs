@@ -40,8 +40,8 @@ use crate::socket::{SocketFile, accept, dial};
 /// Bytes after which the peer is shown the frames that were written, or the room that is free, so
 /// that both sides work at the same time.
 const STEP: usize = 64 << 10;
-/// What a ring full of frames counts at most, whatever their lengths are: as if all were of the
-/// shortest length.
+/// The largest number of bytes that a full ring can count as in a turn, which is that of a ring
+/// with frames of the shortest length.
 const RING: usize = {
     let record = FRAME_MIN.next_multiple_of(PREFIX as usize) + PREFIX as usize;
     CAPACITY as usize + CAPACITY as usize / record * OVERHEAD

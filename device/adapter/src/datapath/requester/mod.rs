@@ -100,7 +100,7 @@ fn by_memory<H: Host>(
     Turn::More
 }
 
-/// How the entries of a connected QP are executed.
+/// The conditions under which the entries of a connected QP are executed.
 struct How<'a, H: Host> {
     /// The reason for which only outstanding READs continue, if there is one.
     wait: Option<Turn>,

@@ -22,7 +22,7 @@ pub(crate) trait Rules<H: Host> {
     fn refused(&self, message: RefusedMessage<'_, '_, H>) -> Status;
 }
 
-/// How long a message waits for a receive of the peer.
+/// The times for which a message waits for a receive of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// The time limit in nanoseconds.
