@@ -8,12 +8,9 @@ use vrnic_adapter::log_ratelimit::Limiter;
 use super::frame::Frame;
 use super::queue::SendQueue;
 use super::status::{PortStatus, Reason};
+use super::turn::Turn;
 use crate::access::Peer;
 use crate::worker::pool::now_ns;
-
-/// Maximum number of bytes that are read from a line in one turn, so that no line delays the
-/// others.
-pub const TURN_BYTES: usize = 256 << 10;
 
 /// The changes that a call has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,18 +91,18 @@ pub trait Line: Send {
     }
 
     /// Reads what has arrived, as [`Self::receive`] does, without a look at the descriptor.
-    fn poll(&mut self, _frames: &mut Vec<Frame>, _log: &Log<'_>) -> Change {
+    fn poll(&mut self, _frames: &mut Vec<Frame>, _turn: &mut Turn, _log: &Log<'_>) -> Change {
         Change::None
     }
 
-    /// Reads what has arrived, up to [`TURN_BYTES`], and appends the frames.
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change;
+    /// Reads what has arrived until the turn is over, and appends the frames.
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change;
 
-    /// Sends as much of the queue as the line accepts.
+    /// Sends as much of the queue as the line accepts, until the turn is over.
     ///
     /// # Errors
     /// Returns an error if the line cannot be used any more.
-    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()>;
+    fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn, log: &Log<'_>) -> io::Result<()>;
 
     /// Closes the descriptor that frames pass through.
     fn close(&mut self);

@@ -10,6 +10,7 @@
 //! | [`status`] | state and counters of a port |
 //! | [`account`] | the bytes of an adapter that wait at uplinks |
 //! | [`queue`] | frames that wait to leave by a port |
+//! | [`turn`] | the bound of what the switch does at once |
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`trunk`] | the line to another daemon |
@@ -52,3 +53,4 @@ pub mod tap;
 pub mod thread;
 pub mod tls;
 pub mod trunk;
+pub mod turn;

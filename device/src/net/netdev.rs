@@ -6,11 +6,15 @@ use std::os::unix::net::UnixStream;
 
 use super::frame::Frame;
 use super::framing::{Decoder, Next};
-use super::line::{Change, Line, Log, TURN_BYTES};
+use super::line::{Change, Line, Log};
 use super::queue::SendQueue;
 use super::status::Reason;
+use super::turn::Turn;
 use crate::access::Peer;
 use crate::socket::{SocketFile, accept};
+
+/// Number of bytes that are read by one system call. They may be 455 frames of the shortest length.
+const READ: usize = 8 << 10;
 
 /// The line to a netdev.
 pub struct Netdev {
@@ -70,13 +74,12 @@ impl Line for Netdev {
         Ok(Change::Connected)
     }
 
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change {
         let Some(Connection { stream, decoder, .. }) = &mut self.connection else {
             return Change::None;
         };
-        let mut buffer = [0; 32 << 10];
-        let mut budget = TURN_BYTES;
-        while budget > 0 {
+        let mut buffer = [0; READ];
+        while !turn.is_over() {
             let len = match stream.read(&mut buffer) {
                 Ok(0) => {
                     let place = if decoder.in_frame() { " in the middle of a frame" } else { "" };
@@ -93,21 +96,25 @@ impl Line for Netdev {
                     return Change::Gone;
                 }
             };
-            budget = budget.saturating_sub(len);
+            let before = frames.len();
             decoder.feed(buffer.get(..len).unwrap_or_default());
             if decode(decoder, frames, log) == Change::Gone {
                 return Change::Gone;
             }
+            turn.spend(1 + frames.len() - before, len);
         }
         Change::None
     }
 
-    fn flush(&mut self, queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+    fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn, _log: &Log<'_>) -> io::Result<()> {
         let Some(Connection { stream, .. }) = &mut self.connection else { return Ok(()) };
-        while !queue.is_empty() {
+        while !queue.is_empty() && !turn.is_over() {
             let written = stream.write_vectored(&queue.stream());
             match written {
-                Ok(len) => queue.written(len),
+                Ok(len) => {
+                    queue.written(len);
+                    turn.spend(1, len);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

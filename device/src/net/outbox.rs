@@ -2,7 +2,7 @@
 //! worker that runs the switch takes them in batches. They enter the switch by the port of their
 //! adapter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +22,14 @@ use crate::worker::pool::now_ns;
 
 /// Maximum number of bytes of an adapter that wait for the switch.
 const ROOM: usize = 4 << 20;
-/// Maximum number of adapters whose frames are taken at once, so that a turn is short.
-const LANES: usize = 8;
+/// Number of frames that are taken of an adapter before it is the turn of the next one.
+const BATCH: usize = 64;
 
 /// The frames of all adapters.
 pub struct Outbox {
     lanes: RwLock<HashMap<MacAddr, Arc<Lane>>>,
     /// The lanes in which frames wait.
-    ready: Mutex<Vec<Arc<Lane>>>,
+    ready: Mutex<VecDeque<Arc<Lane>>>,
     bell: Arc<Event>,
     attendance: Arc<Attendance>,
     /// True if a port passes joined frames on.
@@ -47,10 +47,17 @@ struct Lane {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    frames: Vec<ethernet::Frame>,
+    frames: VecDeque<ethernet::Frame>,
     bytes: usize,
     /// Number of frames, where a joined one counts as all those that it stands for.
     count: usize,
+    /// True while the switch forwards the first frames.
+    taken: bool,
+}
+
+/// Returns the bytes that a frame counts as.
+fn size(frame: &ethernet::Frame) -> usize {
+    frame.bytes().len() + OVERHEAD
 }
 
 impl Outbox {
@@ -78,29 +85,37 @@ impl Outbox {
         self.lanes.write().remove(&mac);
     }
 
-    /// Takes the frames of some adapters: `each` receives the port, the account and the frames of
-    /// each of them. Posts again if frames of others wait. Returns whether any frames waited.
-    pub fn take(&self, mut each: impl FnMut(PortId, &Arc<Account>, Vec<ethernet::Frame>)) -> bool {
+    /// Takes frames of the adapters in turn: `each` receives the port, the account, and in `space`
+    /// the next frames of one of them. It removes those that it forwards, and returns whether it
+    /// wants more. The rest stays in order. Posts again if frames wait at the end. Returns whether
+    /// any frames waited.
+    pub fn take(
+        &self,
+        space: &mut VecDeque<ethernet::Frame>,
+        mut each: impl FnMut(PortId, &Arc<Account>, &mut VecDeque<ethernet::Frame>) -> bool,
+    ) -> bool {
         if !self.attendance.has_work() {
             return false;
         }
         self.attendance.take();
-        let mut ready = self.ready.lock();
-        let first = LANES.min(ready.len());
-        let lanes: Vec<Arc<Lane>> = ready.drain(..first).collect();
-        let left = !ready.is_empty();
-        drop(ready);
-        for lane in &lanes {
-            let waiting = std::mem::take(&mut *lane.waiting.lock());
-            for frame in &waiting.frames {
-                lane.status.received.count(frame.count(), frame.total());
+        let (mut any, mut more) = (false, true);
+        while more && let Some(lane) = self.pop_ready() {
+            any = true;
+            lane.take(space);
+            more = each(lane.port, &lane.account, space);
+            if lane.put_back(space) {
+                self.ready.lock().push_back(lane);
             }
-            each(lane.port, &lane.account, waiting.frames);
         }
+        let left = !self.ready.lock().is_empty();
         if left && self.attendance.post() {
             self.bell.step();
         }
-        !lanes.is_empty()
+        any
+    }
+
+    fn pop_ready(&self) -> Option<Arc<Lane>> {
+        self.ready.lock().pop_front()
     }
 }
 
@@ -111,25 +126,49 @@ impl fmt::Debug for Outbox {
 }
 
 impl Lane {
-    /// Takes frames while there is room. Returns whether no frame waited before.
+    /// Takes frames while there is room. Returns whether the lane has to be announced as ready.
     fn put(&self, frames: &mut Vec<ethernet::Frame>) -> bool {
         let mut waiting = self.waiting.lock();
-        let was_empty = waiting.frames.is_empty();
+        let was_idle = waiting.frames.is_empty() && !waiting.taken;
         let mut lost = 0;
         for frame in frames.drain(..) {
-            let len = frame.bytes().len() + OVERHEAD;
+            let len = size(&frame);
             if waiting.bytes + len > ROOM {
                 lost += frame.count();
                 continue;
             }
             waiting.bytes += len;
             waiting.count += frame.count();
-            waiting.frames.push(frame);
+            waiting.frames.push_back(frame);
         }
         if lost > 0 {
             self.status.count_dropped(Reason::Outbox, lost);
         }
-        was_empty && !waiting.frames.is_empty()
+        was_idle && !waiting.frames.is_empty()
+    }
+
+    /// Moves the first frames to `space`, which is empty.
+    fn take(&self, space: &mut VecDeque<ethernet::Frame>) {
+        let mut waiting = self.waiting.lock();
+        waiting.taken = true;
+        let batch = BATCH.min(waiting.frames.len());
+        space.extend(waiting.frames.drain(..batch));
+        for frame in space.iter() {
+            waiting.bytes -= size(frame);
+            waiting.count -= frame.count();
+        }
+    }
+
+    /// Takes frames back that were not forwarded. Returns whether any frames wait now.
+    fn put_back(&self, space: &mut VecDeque<ethernet::Frame>) -> bool {
+        let mut waiting = self.waiting.lock();
+        waiting.taken = false;
+        while let Some(frame) = space.pop_back() {
+            waiting.bytes += size(&frame);
+            waiting.count += frame.count();
+            waiting.frames.push_front(frame);
+        }
+        !waiting.frames.is_empty()
     }
 }
 
@@ -139,7 +178,7 @@ impl Uplink for Outbox {
         let Some(lane) = lane else { return frames.clear() };
         if lane.put(frames) {
             let mut ready = self.ready.lock();
-            ready.push(lane);
+            ready.push_back(lane);
             let first = ready.len() == 1;
             drop(ready);
             if first && self.attendance.post() {
@@ -182,6 +221,17 @@ mod tests {
         (0..count).map(|_| ethernet::Frame::new(vec![0; len])).collect()
     }
 
+    /// Takes all frames in turns of this many frames, and returns the port of each.
+    fn take(outbox: &Outbox, most: usize) -> Vec<PortId> {
+        let mut ports = Vec::new();
+        outbox.take(&mut VecDeque::new(), |port, _, frames| {
+            let room = most - ports.len();
+            ports.extend(frames.drain(..room.min(frames.len())).map(|_| port));
+            ports.len() < most
+        });
+        ports
+    }
+
     #[test]
     fn the_bell_rings_once_for_all_that_waits() {
         let (outbox, bell, _) = outbox();
@@ -192,10 +242,8 @@ mod tests {
         }
         assert!(bell.wait(Duration::ZERO));
         bell.take();
-        let mut taken = Vec::new();
-        outbox.take(|port, _, frames| taken.push((port, frames.len())));
-        assert_eq!(taken, [(7, 15)]);
-        outbox.take(|_, _, _| panic!("nothing is left"));
+        assert_eq!(take(&outbox, 99), [7; 15]);
+        assert!(take(&outbox, 99).is_empty(), "nothing is left");
         outbox.send(MAC, &mut frames(1, 60));
         assert!(bell.wait(Duration::ZERO), "the next frame rings again");
     }
@@ -207,7 +255,11 @@ mod tests {
         outbox.add(MacAddr(OTHER), 8, status);
         outbox.send(MAC, &mut frames(1, 60));
         let mut charge = None;
-        assert!(outbox.take(|_, account, _| charge = Some(account.charge(LIMIT))));
+        assert!(outbox.take(&mut VecDeque::new(), |_, account, frames| {
+            frames.clear();
+            charge = Some(account.charge(LIMIT));
+            true
+        }));
         assert_eq!(outbox.room(MAC), 0);
         assert!(outbox.room(OTHER) > 100);
         drop((charge, bell));
@@ -215,24 +267,56 @@ mod tests {
     }
 
     #[test]
-    fn the_frames_of_many_adapters_are_taken_in_several_turns() {
+    fn adapters_with_many_frames_take_turns_and_keep_their_order() {
         let (outbox, bell, status) = outbox();
-        let macs = (0..20).map(|nth| [2, 0, 0, 0, 1, nth]);
+        let macs = [[2, 0, 0, 0, 1, 0], [2, 0, 0, 0, 1, 1]];
+        for (mac, port) in macs.into_iter().zip(20..) {
+            outbox.add(MacAddr(mac), port, Arc::clone(&status));
+        }
+        const EACH: usize = 5 * BATCH;
+        let mut numbers = (0..).map(|n: u64| ethernet::Frame::new(n.to_be_bytes().to_vec()));
         for mac in macs {
-            outbox.add(MacAddr(mac), 9, Arc::clone(&status));
-            outbox.send(mac, &mut frames(1, 60));
+            outbox.send(mac, &mut numbers.by_ref().take(EACH).collect());
         }
-        let mut turns = Vec::new();
-        loop {
+        let (mut taken, mut ports) = (Vec::new(), Vec::new());
+        while taken.len() < 2 * EACH {
+            assert!(bell.wait(Duration::ZERO), "frames wait, and the bell is silent");
             bell.take();
-            let mut taken = 0;
-            if !outbox.take(|_, _, frames| taken += frames.len()) {
-                break;
-            }
-            turns.push(taken);
-            assert_eq!(bell.wait(Duration::ZERO), turns.iter().sum::<usize>() < 20);
+            // Some frames of each batch are left.
+            outbox.take(&mut VecDeque::new(), |port, _, frames| {
+                ports.push(port);
+                taken.extend(frames.drain(..frames.len().min(BATCH - 1)));
+                false
+            });
         }
-        assert_eq!(turns, [8, 8, 4]);
+        assert_eq!(ports.get(..4), Some(&[20, 21, 20, 21][..]));
+        assert!(!bell.wait(Duration::ZERO), "the bell rings, and no frame waits");
+        let mut sorted = taken.clone();
+        sorted.sort_by_key(|frame| frame.bytes().to_vec());
+        let of = |first: bool| {
+            move |frame: &&ethernet::Frame| {
+                (frame.bytes() < (EACH as u64).to_be_bytes().as_slice()) == first
+            }
+        };
+        for first in [true, false] {
+            assert!(taken.iter().filter(of(first)).eq(sorted.iter().filter(of(first))));
+        }
+        sorted.dedup();
+        assert_eq!(sorted.len(), 2 * EACH);
+    }
+
+    #[test]
+    fn a_frame_that_comes_while_others_are_forwarded_is_not_forgotten() {
+        let (outbox, bell, _) = outbox();
+        outbox.send(MAC, &mut frames(1, 60));
+        bell.take();
+        outbox.take(&mut VecDeque::new(), |_, _, frames| {
+            frames.clear();
+            outbox.send(MAC, &mut self::frames(1, 60));
+            false
+        });
+        assert!(bell.wait(Duration::ZERO));
+        assert_eq!(take(&outbox, 99), [7]);
     }
 
     #[test]
@@ -240,11 +324,9 @@ mod tests {
         let (outbox, _, status) = outbox();
         let most = ROOM / (4096 + OVERHEAD);
         outbox.send(MAC, &mut frames(most + 3, 4096));
-        let mut taken = 0;
-        outbox.take(|_, _, frames| taken += frames.len());
-        assert_eq!(taken, most);
+        assert_eq!(take(&outbox, 2 * most).len(), most);
         assert_eq!(status.view().dropped.get("outbox"), Some(&3));
         outbox.send([2; 6], &mut frames(1, 60));
-        outbox.take(|_, _, _| panic!("nobody has this address"));
+        assert!(take(&outbox, 99).is_empty(), "nobody has this address");
     }
 }

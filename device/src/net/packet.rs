@@ -11,12 +11,13 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::frame::{FRAME_MAX, Frame};
 use super::interface::{Interfaces, State, open_packet};
-use super::line::{Change, Line, Log, TURN_BYTES};
+use super::line::{Change, Line, Log};
 use super::offload::{HEADER, VlanTag};
 use super::queue::SendQueue;
 use super::segments::arrival::take;
 use super::segments::join::{Joined, cut_first};
 use super::status::Reason;
+use super::turn::Turn;
 
 /// Length of `struct tpacket_auxdata` (linux/if_packet.h).
 const AUXDATA: usize = 20;
@@ -107,13 +108,12 @@ impl Line for Packet {
         }
     }
 
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change {
         let Self { socket: Some(socket), buffer, .. } = self else { return Change::None };
-        let mut budget = TURN_BYTES;
-        while budget > 0 {
+        while !turn.is_over() {
             match receive(socket, buffer) {
                 Ok(received) => {
-                    budget = budget.saturating_sub(received.len);
+                    turn.spend(1, received.len);
                     let bytes = buffer.get(..received.len).unwrap_or_default();
                     take(bytes, received.tag, frames, log);
                 }
@@ -132,9 +132,9 @@ impl Line for Packet {
         Change::None
     }
 
-    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
+    fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn, log: &Log<'_>) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        loop {
+        while !turn.is_over() {
             log.status.count_dropped(Reason::Offload, cut_first(queue, self.joins));
             let Some(([count, entries], sent)) = send(socket, queue, self.joins) else {
                 return Ok(());
@@ -162,7 +162,9 @@ impl Line for Packet {
                 Err(error) => return Err(error.into()),
             }
             queue.remove(entries);
+            turn.spend(count, 0);
         }
+        Ok(())
     }
 
     fn close(&mut self) {

@@ -1,5 +1,6 @@
 //! A switch port: its line, the adapter behind it, and what waits to be sent.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::path_mtu::PathMtu;
 use super::queue::{OVERHEAD, SendQueue};
 use super::segments::cut::each_of;
 use super::status::{Kind, PortStatus, Reason};
+use super::turn::Turn;
 use crate::capture::Captures;
 
 /// Most bytes that wait for a netdev; further frames are dropped, as a switch does with a full
@@ -71,6 +73,8 @@ pub struct Port {
     status: Arc<PortStatus>,
     captures: Arc<Captures>,
     queue: SendQueue,
+    /// Frames that have arrived by the line, and that the switch had no time to forward.
+    rest: VecDeque<Frame>,
     limiter: Limiter,
     /// True if frames can pass by the line, or the port has no line.
     up: bool,
@@ -106,6 +110,7 @@ impl Port {
             captures,
             setup,
             queue: SendQueue::new(room),
+            rest: VecDeque::new(),
             limiter: Limiter::default(),
             up,
             carrier: false,
@@ -236,28 +241,43 @@ impl Port {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let backed_up = self.is_backed_up();
-        self.setup.line.as_ref().is_some_and(|line| line.is_ready(backed_up))
+        self.has_rest() || self.setup.line.as_ref().is_some_and(|line| line.is_ready(backed_up))
     }
 
     /// Prepares for waiting until epoll tells of the line. Returns false if it is ready already.
     #[must_use]
     pub fn wait(&self) -> bool {
         let backed_up = self.is_backed_up();
-        self.setup.line.as_ref().is_none_or(|line| line.wait(backed_up))
+        let waits = self.setup.line.as_ref().is_none_or(|line| line.wait(backed_up));
+        waits && !self.has_rest()
     }
 
-    /// Reads what has arrived, up to a limit, and appends the frames. `told` says whether epoll has
-    /// told of an event.
+    /// Returns whether frames have arrived that must be forwarded before the next ones are read.
+    #[must_use]
+    pub fn has_rest(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Returns the first of these frames.
+    pub fn take_rest(&mut self) -> Option<Frame> {
+        self.rest.pop_front()
+    }
+
+    /// Reads what has arrived, until a turn is over. `told` says whether epoll has told of an event.
     pub fn receive(&mut self, told: bool, frames: &mut Vec<Frame>) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
             return Change::None;
         };
-        let before = frames.len();
-        let log = Log::new(status, limiter);
-        let change = if told { line.receive(frames, &log) } else { line.poll(frames, &log) };
-        for frame in frames.iter().skip(before) {
+        let (log, mut turn) = (Log::new(status, limiter), Turn::begin());
+        let change = if told {
+            line.receive(frames, &mut turn, &log)
+        } else {
+            line.poll(frames, &mut turn, &log)
+        };
+        for frame in frames.drain(..) {
             status.received.count(frame.count(), frame.total());
-            record(&self.captures, status.name(), frame);
+            record(&self.captures, status.name(), &frame);
+            self.rest.push_back(frame);
         }
         self.follow_link();
         change
@@ -337,14 +357,14 @@ impl Port {
         back.and_then(|frame| Frame::try_from(frame).ok())
     }
 
-    /// Writes as much of the queue as the line takes.
+    /// Writes as much of the queue as the line takes, until a turn is over.
     pub fn flush(&mut self) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, queue, limiter, .. } = self
         else {
             return Change::None;
         };
         let log = Log::new(status, limiter);
-        match line.flush(queue, &log) {
+        match line.flush(queue, &mut Turn::begin(), &log) {
             Ok(()) => Change::None,
             Err(error) => {
                 log.line(|port| tracing::warn!(port, %error, "the link is lost: writing failed"));

@@ -3,11 +3,12 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`forward`] | frames from their origin to the queues of ports |
 //! | [`members`] | ports as they come, connect, disconnect, and go |
 //! | [`polled`] | lines whose frames are in shared memory |
 //! | [`upkeep`] | what is done from time to time |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -18,27 +19,33 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
 
-use super::account::Account;
 use super::frame::Frame;
 use super::handle::Shared;
 use super::line::Change;
 use super::path_mtu::PathMtu;
 use super::port::Port;
-use super::table::{MacTable, PortId, Route, Verdict};
+use super::table::{MacTable, PortId};
+use super::turn::{TIME, Turn};
+use crate::worker::pool::now_ns;
 use upkeep::{AGE_PERIOD, TICK};
 
+mod forward;
 mod members;
 mod polled;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 /// Maximum time for which no frames are read from uplinks because an adapter has no room.
 pub const HOLD: Duration = Duration::from_millis(300);
-/// Number of frames of an adapter after which the queues of ports are flushed.
-const CHUNK: usize = 64;
 /// Maximum number of events that are taken at once.
 pub(super) const EVENTS: usize = 64;
 /// Maximum number of events that a worker handles in one turn, which must be short.
 const WORKER_EVENTS: usize = 4;
+/// The pause before a worker serves a guest's network card again, as a multiple of the time that it
+/// has taken. So network cards get at most a quarter of a worker's time. The switch's thread, which
+/// runs the switch while adapters send nothing, makes no such pause.
+const NETDEV_PAUSE: u64 = 3;
 /// Number of turns of workers in a row without a look at epoll, while frames come without it.
 const BLIND_TURNS: u32 = 7;
 /// Token of the event that wakes the thread.
@@ -71,14 +78,6 @@ impl Token {
     }
 }
 
-/// The origin of a frame.
-#[derive(Clone, Copy)]
-struct Entry<'a> {
-    port: PortId,
-    /// The account of the adapter that has sent the frame.
-    account: Option<&'a Arc<Account>>,
-}
-
 /// The state of the switch.
 pub(super) struct Switch {
     epoll: Arc<OwnedFd>,
@@ -99,8 +98,18 @@ pub(super) struct Switch {
     ticked: Instant,
     /// Ports whose queues have grown since they were last flushed.
     grown: Vec<PortId>,
-    /// Frames that have arrived by a port and must be forwarded.
+    /// Space for the frames that a port has just received.
     arrived: Vec<Frame>,
+    /// Space for frames of an adapter that are taken out of the outbox.
+    sent: VecDeque<ethernet::Frame>,
+    /// Number of frames that were queued at ports since the queues were last flushed.
+    queued: usize,
+    /// The ports, except polled ones, with frames that the last turn had no time for.
+    unfinished: Vec<PortId>,
+    /// The time in nanoseconds from which on workers serve network cards of guests again.
+    netdevs_from: u64,
+    /// Counts turns of polled lines, so that they take turns in being the first.
+    polls: usize,
     /// The time since which no frames are read from uplinks because an adapter has no room.
     held: Option<Instant>,
     /// The line whose events are being handled.
@@ -143,6 +152,11 @@ impl Switch {
             ticked: now,
             grown: Vec::new(),
             arrived: Vec::new(),
+            sent: VecDeque::new(),
+            queued: 0,
+            unfinished: Vec::new(),
+            netdevs_from: 0,
+            polls: 0,
             held: None,
             serving: None,
             lost: false,
@@ -161,15 +175,18 @@ impl Switch {
         self.run_commands();
         self.forward_outbox();
         let reads = self.may_read_uplinks();
+        for id in std::mem::take(&mut self.unfinished) {
+            self.serve_wire(id, EventFlags::empty(), reads, &mut Turn::begin());
+        }
         // Connections come before listening sockets: a netdev that has disconnected makes room for
         // the next one.
         let tokens = || events.iter().filter_map(|event| Some((Token::of(event)?, event.flags)));
         for (token, flags) in tokens() {
             if let Token::Wire(id) = token {
-                self.serve_wire(id, flags, reads);
+                self.serve_wire(id, flags, reads, &mut Turn::begin());
             }
         }
-        self.serve_polled(reads);
+        self.serve_polled(reads, &mut Turn::begin());
         for (token, _) in tokens() {
             if let Token::Door(id) = token {
                 self.serve_door(id);
@@ -181,17 +198,22 @@ impl Switch {
         if self.ports.values().any(Port::wants_ticks) { TICK } else { AGE_PERIOD }
     }
 
-    /// Forwards the frames that adapters have sent and those that have arrived, without waiting.
+    /// Forwards frames that adapters have sent and frames that have arrived, without waiting. Does
+    /// at most three turns of work: for the outbox, for polled lines, and for the other lines.
     pub(super) fn serve_wires(&mut self) -> Served {
         let sent = self.forward_outbox();
         let reads = self.may_read_uplinks();
-        let mut any = sent | self.serve_polled(reads);
+        let mut any = sent | self.serve_polled(reads, &mut Turn::begin());
         // A look costs as much as several frames.
         if any && !self.polled.is_empty() && self.blind < BLIND_TURNS {
             self.blind += 1;
             return Served { any, sent, for_thread: self.lost };
         }
         self.blind = 0;
+        let mut turn = Turn::begin();
+        for id in std::mem::take(&mut self.unfinished) {
+            any |= self.attend_wire(id, EventFlags::empty(), reads, &mut turn);
+        }
         // Lines with events take turns, because epoll moves those that it has returned behind the
         // others.
         let mut space = [const { MaybeUninit::<Event>::uninit() }; WORKER_EVENTS];
@@ -203,7 +225,7 @@ impl Switch {
                 Some(Token::Wire(id)) if self.ports.get(&id).is_some_and(Port::needs_thread) => {
                     for_thread = true;
                 }
-                Some(Token::Wire(id)) => any |= self.serve_wire(id, event.flags, reads),
+                Some(Token::Wire(id)) => any |= self.attend_wire(id, event.flags, reads, &mut turn),
                 Some(Token::Door(_)) => for_thread = true,
                 // The switch's thread handles this event.
                 None => {}
@@ -212,37 +234,16 @@ impl Switch {
         Served { any, sent, for_thread: for_thread || self.lost }
     }
 
-    /// Forwards the frames of adapters. Returns whether any frames waited.
-    fn forward_outbox(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
-        shared.outbox.take(|port, account, frames| {
-            self.forward_all(Entry { port, account: Some(account) }, frames);
-        })
-    }
-
-    /// Forwards the frames of an adapter.
-    fn forward_all(&mut self, from: Entry<'_>, frames: Vec<ethernet::Frame>) {
-        // The port may have been removed since the frames were sent.
-        if !self.ports.contains_key(&from.port) {
-            return;
-        }
-        let now = Instant::now();
-        for (count, frame) in (1..).zip(frames) {
-            // The frames of an adapter are never too short. If one were, it would be dropped.
-            if let Ok(frame) = Frame::try_from(frame) {
-                self.forward(from, frame, now);
-            }
-            if count % CHUNK == 0 {
-                self.flush_grown();
-            }
-        }
-        self.flush_grown();
-    }
-
     /// Forwards frames that have arrived, and sends waiting frames if the line has room. Without
-    /// flags, the line is polled. Returns whether a frame arrived.
-    fn serve_wire(&mut self, id: PortId, flags: EventFlags, reads_uplinks: bool) -> bool {
-        let now = Instant::now();
+    /// flags, the line is polled. Frames that the turn has no time for stay at the port. Returns
+    /// whether a frame was forwarded.
+    fn serve_wire(
+        &mut self,
+        id: PortId,
+        flags: EventFlags,
+        reads_uplinks: bool,
+        turn: &mut Turn,
+    ) -> bool {
         let Some(port) = self.ports.get_mut(&id) else { return false };
         self.serving = Some(id);
         let reads = reads_uplinks || !port.is_uplink();
@@ -250,22 +251,48 @@ impl Switch {
             self.grown.push(id);
         }
         let mut change = Change::None;
-        let mut frames = std::mem::take(&mut self.arrived);
         let told = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
-        if reads && (told || flags.is_empty()) {
-            change = port.receive(told, &mut frames);
+        if reads && !port.has_rest() && (told || flags.is_empty()) {
+            change = port.receive(told, &mut self.arrived);
+            turn.look();
         }
-        let any = !frames.is_empty();
-        for frame in frames.drain(..) {
-            self.forward(Entry { port: id, account: None }, frame, now);
-        }
-        self.arrived = frames;
+        let any = reads && self.forward_rest(id, change == Change::Gone, turn);
         self.follow(id, change);
         if flags.contains(EventFlags::OUT) || self.ports.get(&id).is_some_and(Port::is_ready) {
             self.flush(id);
         }
         self.flush_grown();
         self.serving = None;
+        any
+    }
+
+    /// Does the same in a worker, if the turn is not over. A guest's network card has to wait if
+    /// network cards have had their share of the worker's time ([`NETDEV_PAUSE`]). Returns whether
+    /// a frame was forwarded, or waits for the next turn.
+    fn attend_wire(
+        &mut self,
+        id: PortId,
+        flags: EventFlags,
+        reads_uplinks: bool,
+        turn: &mut Turn,
+    ) -> bool {
+        let Some(port) = self.ports.get(&id) else { return false };
+        let (is_netdev, has_rest, start) = (!port.is_uplink(), port.has_rest(), now_ns());
+        let paused = is_netdev && start < self.netdevs_from;
+        if paused || turn.is_over() {
+            // Epoll reports other lines again.
+            if has_rest && !self.unfinished.contains(&id) {
+                self.unfinished.push(id);
+            }
+            return !paused;
+        }
+        let any = self.serve_wire(id, flags, reads_uplinks, turn);
+        if is_netdev {
+            let end = now_ns();
+            // The worker may have been interrupted.
+            let spent = end.saturating_sub(start).min(2 * TIME);
+            self.netdevs_from = end + NETDEV_PAUSE * spent;
+        }
         any
     }
 
@@ -301,77 +328,5 @@ impl Switch {
     /// Returns whether frames wait to be read until an adapter has room.
     pub(super) const fn is_held(&self) -> bool {
         self.held.is_some()
-    }
-
-    /// Learns the source address of a frame, and queues the frame at its destination ports.
-    fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant) {
-        if self.table.learn(frame.source(), from.port, now) == Verdict::Forged {
-            if let Some(port) = self.ports.get(&from.port) {
-                port.forged(&frame);
-            }
-            return;
-        }
-        let by_line = from.account.is_none();
-        if by_line && self.ports.get(&from.port).is_some_and(|port| port.has_taken_over(&frame)) {
-            return;
-        }
-        match self.table.route(frame.destination(), from.port) {
-            Route::Filter => {}
-            Route::Port(to) => self.pass(from, to, frame),
-            Route::Flood => {
-                let others: Vec<PortId> =
-                    self.ports.keys().copied().filter(|to| *to != from.port).collect();
-                for to in others {
-                    self.pass(from, to, frame.clone());
-                }
-            }
-        }
-    }
-
-    /// Queues a frame at a port, if it may go there.
-    fn pass(&mut self, from: Entry<'_>, to: PortId, frame: Frame) {
-        let pair = self.ports.get(&from.port).zip(self.ports.get(&to));
-        if !pair.is_some_and(|(from, to)| from.may_pass_to(to)) {
-            return;
-        }
-        if let Some(port) = self.ports.get_mut(&to)
-            && port.send(frame, from.account)
-            && self.grown.last() != Some(&to)
-        {
-            self.grown.push(to);
-        }
-    }
-
-    /// Sends the frames that have been queued since the last call.
-    fn flush_grown(&mut self) {
-        let mut grown = std::mem::take(&mut self.grown);
-        for id in grown.drain(..) {
-            let Some(port) = self.ports.get(&id) else { continue };
-            // If epoll watches a port for room, it has none now.
-            if port.is_backed_up() && !port.watched_out {
-                self.flush(id);
-            }
-        }
-        self.grown = grown;
-    }
-
-    /// Sends the queued frames of a port. If some remain, watches the port for room.
-    fn flush(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        if port.flush() == Change::Gone {
-            self.disconnect(id);
-            return;
-        }
-        let backed_up = port.is_backed_up();
-        let Some(wire) = port.wire() else { return };
-        if port.watched_out == backed_up || port.is_polled() {
-            return;
-        }
-        let mut flags = EventFlags::IN;
-        flags.set(EventFlags::OUT, backed_up);
-        if let Err(error) = epoll::modify(&self.epoll, wire, Token::Wire(id).data(), flags) {
-            tracing::error!(%error, "frames may be delayed: epoll cannot change the events of a port");
-        }
-        port.watched_out = backed_up;
     }
 }

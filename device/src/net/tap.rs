@@ -11,12 +11,13 @@ use rustix::io::Errno;
 
 use super::frame::{FRAME_MAX, Frame};
 use super::interface::{Interfaces, State, attach_tap, attached_tap, inherited, offload_tap};
-use super::line::{Change, Line, Log, TURN_BYTES};
+use super::line::{Change, Line, Log};
 use super::offload::HEADER;
 use super::queue::SendQueue;
 use super::segments::arrival::{append, take_joined};
 use super::segments::join::{Joined, cut_first};
 use super::status::Reason;
+use super::turn::Turn;
 
 /// The file of all TAP devices.
 const DEVICE: &str = "/dev/net/tun";
@@ -134,16 +135,15 @@ impl Line for Tap {
         change
     }
 
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change {
         let Self { device: Some(device), buffer, name, .. } = self else { return Change::None };
-        let mut budget = TURN_BYTES;
-        while budget > 0 {
+        while !turn.is_over() {
             // A joined frame takes the buffer with it.
             buffer.clear();
             buffer.reserve_exact(HEADER + FRAME_MAX + 1);
             match rustix::io::read(&device.file, spare_capacity(buffer)) {
                 Ok(len) => {
-                    budget = budget.saturating_sub(len);
+                    turn.spend(1, len);
                     if device.headers {
                         take_joined(buffer, frames, log);
                     } else {
@@ -163,9 +163,9 @@ impl Line for Tap {
         Change::None
     }
 
-    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
+    fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn, log: &Log<'_>) -> io::Result<()> {
         let Some(device) = &mut self.device else { return Ok(()) };
-        loop {
+        while !turn.is_over() {
             log.status.count_dropped(Reason::Offload, cut_first(queue, device.joins));
             let Some(([count, entries], sent)) = device.write(queue) else { return Ok(()) };
             match sent {
@@ -190,7 +190,9 @@ impl Line for Tap {
                 Err(error) => return Err(error.into()),
             }
             queue.remove(entries);
+            turn.spend(count, 0);
         }
+        Ok(())
     }
 
     fn close(&mut self) {

@@ -130,6 +130,7 @@ mod tests {
     use crate::net::port::PortSetup;
     use crate::net::queue::SendQueue;
     use crate::net::status::Kind;
+    use crate::net::turn::Turn;
 
     /// A line that panics when a frame arrives.
     struct Faulty(Option<UnixDatagram>);
@@ -151,11 +152,21 @@ mod tests {
             Change::None
         }
 
-        fn receive(&mut self, _frames: &mut Vec<Frame>, _log: &Log<'_>) -> Change {
+        fn receive(
+            &mut self,
+            _frames: &mut Vec<Frame>,
+            _turn: &mut Turn,
+            _log: &Log<'_>,
+        ) -> Change {
             panic!("a fault");
         }
 
-        fn flush(&mut self, _queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+        fn flush(
+            &mut self,
+            _queue: &mut SendQueue,
+            _turn: &mut Turn,
+            _log: &Log<'_>,
+        ) -> io::Result<()> {
             Ok(())
         }
 

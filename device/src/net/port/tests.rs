@@ -37,11 +37,16 @@ impl Line for Plain {
         true
     }
 
-    fn receive(&mut self, _frames: &mut Vec<Frame>, _log: &Log<'_>) -> Change {
+    fn receive(&mut self, _frames: &mut Vec<Frame>, _turn: &mut Turn, _log: &Log<'_>) -> Change {
         Change::None
     }
 
-    fn flush(&mut self, _queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+    fn flush(
+        &mut self,
+        _queue: &mut SendQueue,
+        _turn: &mut Turn,
+        _log: &Log<'_>,
+    ) -> io::Result<()> {
         Ok(())
     }
 

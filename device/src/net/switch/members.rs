@@ -29,7 +29,7 @@ impl Switch {
     }
 
     /// Adds a port, and connects its line if it can be connected at once.
-    fn add(&mut self, setup: PortSetup) -> io::Result<()> {
+    pub(super) fn add(&mut self, setup: PortSetup) -> io::Result<()> {
         let id = self.next;
         let mut port = Port::new(setup, Arc::clone(&self.shared.captures));
         if let Some(door) = port.door() {

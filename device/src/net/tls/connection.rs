@@ -12,9 +12,10 @@ use rustix::net::sockopt::{
 
 use crate::net::frame::Frame;
 use crate::net::framing::{Decoder, Next};
-use crate::net::line::{Log, TURN_BYTES};
+use crate::net::line::Log;
 use crate::net::queue::SendQueue;
 use crate::net::status::Reason;
+use crate::net::turn::Turn;
 
 /// The first bytes in each direction, which name the protocol and its version.
 pub const HELLO: &[u8] = b"vrnic trunk 1\n";
@@ -23,9 +24,9 @@ pub const HELLO: &[u8] = b"vrnic trunk 1\n";
 /// this time.
 const GREETING: Duration = Duration::from_secs(3);
 /// Maximum number of bytes that are read from the socket by one system call.
-const READ: usize = 64 << 10;
+const READ: usize = 16 << 10;
 /// Maximum number of bytes that TLS buffers for the socket.
-const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 64 << 10;
 /// Time after which a connection is closed when the peer acknowledges nothing.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -154,27 +155,32 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection is lost.
-    pub fn flush(&mut self, queue: &mut SendQueue) -> io::Result<()> {
+    pub fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn) -> io::Result<()> {
         if !self.is_greeted() {
             return Ok(());
         }
         while self.advance()? {
             queue.written(std::mem::take(&mut self.unsent));
-            if queue.is_empty() {
+            if queue.is_empty() || turn.is_over() {
                 break;
             }
             self.unsent = self.tls.writer().write_vectored(&queue.stream())?;
+            turn.spend(1, self.unsent);
         }
         Ok(())
     }
 
-    /// Reads what has arrived, up to a limit, and appends the frames.
+    /// Reads what has arrived until the turn is over, and appends the frames.
     ///
     /// # Errors
     /// When the connection is lost, or the peer does not have the key or violates the protocol.
-    pub fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
-        let mut budget = TURN_BYTES;
-        while budget > 0 {
+    pub fn receive(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        turn: &mut Turn,
+        log: &Log<'_>,
+    ) -> io::Result<Received> {
+        while !turn.is_over() {
             let len = match self.socket.read(&mut self.received) {
                 Ok(0) => return Ok(Received::End),
                 Ok(len) => len,
@@ -182,11 +188,11 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            budget = budget.saturating_sub(len);
             // TLS takes 4 KiB at once, so it does not read from the socket itself.
-            let received = std::mem::take(&mut self.received);
+            let (received, before) = (std::mem::take(&mut self.received), frames.len());
             let result = self.decrypt(received.get(..len).unwrap_or_default(), frames, log);
             self.received = received;
+            turn.spend(1 + frames.len() - before, len);
             if result? == Received::End {
                 return Ok(Received::End);
             }

@@ -26,6 +26,7 @@ use self::key::SharedKey;
 use super::frame::Frame;
 use super::line::{Change, Line, Log};
 use super::queue::SendQueue;
+use super::turn::Turn;
 
 /// Time for which clients at the address of a client without a handshake are turned away.
 const LATE_PAUSE: Duration = Duration::from_secs(4);
@@ -181,10 +182,10 @@ impl Line for TlsTrunk {
         }
     }
 
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change {
         let Some(connection) = &mut self.connection else { return Change::None };
         let was_up = connection.is_greeted();
-        match connection.receive(frames, log) {
+        match connection.receive(frames, turn, log) {
             Ok(Received::Open) => {
                 if connection.is_greeted() {
                     self.told.clear();
@@ -212,8 +213,8 @@ impl Line for TlsTrunk {
         }
     }
 
-    fn flush(&mut self, queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
-        self.connection.as_mut().map_or(Ok(()), |connection| connection.flush(queue))
+    fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn, _log: &Log<'_>) -> io::Result<()> {
+        self.connection.as_mut().map_or(Ok(()), |connection| connection.flush(queue, turn))
     }
 
     fn close(&mut self) {

@@ -28,24 +28,19 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use thiserror::Error;
 
 use self::greeting::{Greeting, Refused};
-use self::memory::{CAPACITY, Memory};
-use self::ring::{Lie, Next, PREFIX, Receiver, Sender};
-use super::frame::{FRAME_MIN, Frame};
-use super::line::{Change, Line, Log, TURN_BYTES};
-use super::queue::{OVERHEAD, SendQueue};
+use self::memory::Memory;
+use self::ring::{Lie, Next, Receiver, Sender};
+use super::frame::Frame;
+use super::line::{Change, Line, Log};
+use super::queue::SendQueue;
 use super::status::Reason;
+use super::turn::Turn;
 use crate::access::Peer;
 use crate::socket::{SocketFile, accept, dial};
 
 /// Bytes after which the peer is shown the frames that were written, or the room that is free, so
 /// that both sides work at the same time.
 const STEP: usize = 64 << 10;
-/// The largest number of bytes that a full ring can count as in a turn, which is that of a ring
-/// with frames of the shortest length.
-const RING: usize = {
-    let record = FRAME_MIN.next_multiple_of(PREFIX as usize) + PREFIX as usize;
-    CAPACITY as usize + CAPACITY as usize / record * OVERHEAD
-};
 /// Most wake-ups that are taken in one turn. A peer may send any number of them.
 const WAKE_UPS: usize = 16;
 /// Longest time from the connection to the peer's first message. A silent peer keeps others away
@@ -119,21 +114,27 @@ impl Trunk {
 }
 
 impl Connection {
-    /// Takes frames from the ring, up to so many bytes. Each record counts with an overhead, also
-    /// one that is no frame, because it takes time however short it is.
-    fn take(&mut self, limit: usize, frames: &mut Vec<Frame>, log: &Log<'_>) -> Result<(), Broken> {
+    /// Takes frames from the ring until the turn is over. Each record counts as a frame, also one
+    /// that is none.
+    fn take(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        turn: &mut Turn,
+        log: &Log<'_>,
+    ) -> Result<(), Broken> {
         let Some(receiver) = &mut self.receiver else { return Ok(()) };
         let (mut taken, mut shown) = (0, 0);
-        while taken < limit {
+        while !turn.is_over() {
             match receiver.take()? {
                 Next::Nothing => break,
                 Next::Frame(bytes) => {
-                    taken += bytes.len() + OVERHEAD;
+                    taken += bytes.len();
+                    turn.spend(1, bytes.len());
                     // The ring has checked the length.
                     frames.extend(Frame::new(bytes));
                 }
                 Next::Malformed(len) => {
-                    taken += usize::try_from(len).unwrap_or(RING) + OVERHEAD;
+                    turn.spend(1, 0);
                     log.dropped(Reason::Malformed, 1, |port| {
                         tracing::warn!(
                             port,
@@ -170,8 +171,14 @@ impl Connection {
         Ok(true)
     }
 
-    /// Handles an event of the socket. Returns false at its end.
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Result<bool, Broken> {
+    /// Handles an event of the socket. Returns false at its end, after all that the peer has sent
+    /// was taken.
+    fn receive(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        turn: &mut Turn,
+        log: &Log<'_>,
+    ) -> Result<bool, Broken> {
         if self.receiver.is_none() {
             match greeting::receive(&self.socket)? {
                 Greeting::Memory(memory) => self.receiver = Some(Receiver::new(memory)),
@@ -181,13 +188,13 @@ impl Connection {
             return Ok(true);
         }
         let open = self.take_wake_ups()?;
-        // At the end, all that the peer has sent is taken.
-        self.take(if open { TURN_BYTES } else { RING }, frames, log)?;
-        Ok(open)
+        self.take(frames, turn, log)?;
+        // At the end, epoll reports the socket again in the next turn.
+        Ok(open || self.receiver.as_ref().is_some_and(Receiver::has_frames))
     }
 
-    /// Writes frames of the queue into the ring while there is room.
-    fn send(&mut self, queue: &mut SendQueue) -> Result<(), Broken> {
+    /// Writes frames of the queue into the ring while there is room, until the turn is over.
+    fn send(&mut self, queue: &mut SendQueue, turn: &mut Turn) -> Result<(), Broken> {
         loop {
             let (mut count, mut bytes, mut room) = (0, 0, true);
             for frame in queue.frames() {
@@ -202,10 +209,11 @@ impl Connection {
                 bytes += frame.bytes().len();
             }
             queue.remove(count);
+            turn.spend(count, bytes);
             if self.sender.publish() {
                 wake(&self.socket)?;
             }
-            if !room || queue.is_empty() {
+            if !room || queue.is_empty() || turn.is_over() {
                 return Ok(());
             }
         }
@@ -296,10 +304,10 @@ impl Line for Trunk {
         }
     }
 
-    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change {
         let Self { connection: Some(connection), told, .. } = self else { return Change::None };
         let known = connection.receiver.is_some();
-        let ended = match connection.receive(frames, log) {
+        let ended = match connection.receive(frames, turn, log) {
             Ok(open) => !open,
             Err(error) => return broken(connection.peer, &error, log),
         };
@@ -336,17 +344,17 @@ impl Line for Trunk {
         })
     }
 
-    fn poll(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+    fn poll(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, log: &Log<'_>) -> Change {
         let Some(connection) = &mut self.connection else { return Change::None };
-        match connection.take(TURN_BYTES, frames, log) {
+        match connection.take(frames, turn, log) {
             Ok(()) => Change::None,
             Err(error) => broken(connection.peer, &error, log),
         }
     }
 
-    fn flush(&mut self, queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+    fn flush(&mut self, queue: &mut SendQueue, turn: &mut Turn, _log: &Log<'_>) -> io::Result<()> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        connection.send(queue).map_err(io::Error::other)
+        connection.send(queue, turn).map_err(io::Error::other)
     }
 
     fn close(&mut self) {

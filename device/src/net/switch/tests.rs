@@ -1,0 +1,206 @@
+//! Tests of the turns of a worker that runs the switch.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vrnic_adapter::ethernet::Uplink;
+
+use super::*;
+use crate::net::frame::Frame;
+use crate::net::handle::SwitchHandle;
+use crate::net::line::{Line, Log};
+use crate::net::mac::MacAddr;
+use crate::net::port::{FrameSink, PortSetup};
+use crate::net::queue::SendQueue;
+use crate::net::status::Kind;
+use crate::net::turn::FRAMES;
+
+const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+/// An adapter that takes all frames, each in a certain time.
+#[derive(Clone, Default)]
+struct Taker {
+    frames: Arc<Mutex<Vec<ethernet::Frame>>>,
+    pause: Duration,
+}
+
+impl Taker {
+    fn count(&self) -> usize {
+        self.frames.lock().len()
+    }
+}
+
+impl FrameSink for Taker {
+    fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame> {
+        let start = Instant::now();
+        while start.elapsed() < self.pause {
+            std::hint::spin_loop();
+        }
+        self.frames.lock().push(frame);
+        None
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+/// A line on which as many frames arrive as the switch reads.
+struct Flood {
+    wire: OwnedFd,
+    frame: Frame,
+}
+
+impl Line for Flood {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wire.as_fd())
+    }
+
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, _log: &Log<'_>) -> Change {
+        while !turn.is_over() {
+            frames.push(self.frame.clone());
+            turn.spend(1, 60);
+        }
+        Change::None
+    }
+
+    fn flush(&mut self, queue: &mut SendQueue, _turn: &mut Turn, _log: &Log<'_>) -> io::Result<()> {
+        queue.clear();
+        Ok(())
+    }
+
+    fn close(&mut self) {}
+}
+
+fn frame(to: MacAddr, from: MacAddr, number: usize) -> Vec<u8> {
+    [&to.0[..], &from.0, &number.to_be_bytes(), &[0; 40]].concat()
+}
+
+/// A switch, and access to its outbox.
+fn switch() -> (Switch, SwitchHandle) {
+    let (handle, shared) = SwitchHandle::new().expect("a switch");
+    // A worker is awake.
+    shared.attendance.begin();
+    (Switch::new(shared, Box::new(|_| ())).expect("a switch"), handle)
+}
+
+fn function(name: &str, mac: MacAddr, taker: &Taker) -> PortSetup {
+    PortSetup {
+        name: name.to_owned(),
+        kind: Kind::Function,
+        mac: Some(mac),
+        line: None,
+        transit: false,
+        followed: false,
+        link: Box::new(|_| ()),
+        sink: Some(Box::new(taker.clone())),
+    }
+}
+
+/// A line whose descriptor is always readable.
+fn flood(to: MacAddr, from: MacAddr) -> Box<Flood> {
+    let (wire, peer) = std::io::pipe().expect("a pipe");
+    drop(peer);
+    let frame = Frame::new(frame(to, from, 0)).expect("a frame");
+    Box::new(Flood { wire: wire.into(), frame })
+}
+
+/// Sends numbered frames from one adapter to another until the outbox has no room.
+fn fill(handle: &SwitchHandle, from: MacAddr, to: MacAddr) -> usize {
+    let all = 0..40_000;
+    let mut frames = all.map(|n| ethernet::Frame::new(frame(to, from, n))).collect();
+    handle.outbox().send(from.0, &mut frames);
+    let dropped = |port: crate::net::status::PortView| port.dropped.get("outbox").copied();
+    let lost: u64 = handle.ports().into_iter().filter_map(dropped).sum();
+    assert!(lost > 0, "the outbox is not full");
+    40_000 - usize::try_from(lost).expect("small")
+}
+
+#[test]
+fn a_full_outbox_is_forwarded_in_short_turns_and_in_order() {
+    let (mut switch, handle) = switch();
+    let taker = Taker::default();
+    switch.add(function("a", A, &Taker::default())).expect("a port");
+    switch.add(function("b", B, &taker)).expect("a port");
+    let count = fill(&handle, A, B);
+    let mut before = 0;
+    while before < count {
+        let served = switch.serve_wires();
+        let after = taker.count();
+        assert!(served.sent, "frames wait, and the switch does not see them");
+        assert!((1..=FRAMES).contains(&(after - before)), "{} frames in a turn", after - before);
+        before = after;
+    }
+    assert!(!switch.serve_wires().any);
+    for (number, taken) in taker.frames.lock().iter().enumerate() {
+        assert_eq!(taken.bytes(), frame(B, A, number), "frame {number}");
+    }
+}
+
+#[test]
+fn frames_that_take_long_end_a_turn_early() {
+    let (mut switch, handle) = switch();
+    let taker = Taker { pause: Duration::from_nanos(TIME / 2), ..Taker::default() };
+    switch.add(function("a", A, &Taker::default())).expect("a port");
+    switch.add(function("b", B, &taker)).expect("a port");
+    fill(&handle, A, B);
+    switch.serve_wires();
+    assert!((1..=8).contains(&taker.count()), "{} frames in a turn", taker.count());
+}
+
+#[test]
+fn what_a_line_has_delivered_is_forwarded_before_more_is_read() {
+    let (mut switch, handle) = switch();
+    let taker = Taker { pause: Duration::from_micros(1), ..Taker::default() };
+    switch.add(function("b", B, &taker)).expect("a port");
+    let line = flood(B, A);
+    switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
+    let mut turns = 0;
+    while taker.count() < 10 * FRAMES {
+        let before = taker.count();
+        assert!(switch.serve_wires().any);
+        turns += 1;
+        assert!(taker.count() - before <= FRAMES);
+        let arrived = handle.ports().iter().map(|port| port.received_frames).max();
+        let waiting = arrived.expect("a port") - taker.count() as u64;
+        assert!(waiting <= FRAMES as u64, "{waiting} frames wait");
+    }
+    assert!(turns > 10);
+}
+
+fn uplink() -> PortSetup {
+    PortSetup { mac: None, sink: None, ..function("up", A, &Taker::default()) }
+}
+
+#[test]
+fn network_cards_get_a_quarter_of_a_worker_s_time() {
+    let (mut switch, _handle) = switch();
+    let pause = Duration::from_micros(2);
+    let taker = Taker { pause, ..Taker::default() };
+    switch.add(function("b", B, &taker)).expect("a port");
+    let line = flood(B, A);
+    let netdev = PortSetup { line: Some(line), ..function("a", A, &Taker::default()) };
+    switch.add(netdev).expect("a port");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(100) {
+        switch.serve_wires();
+    }
+    let (count, elapsed) = (u32::try_from(taker.count()).expect("small"), start.elapsed());
+    assert!(count > 100, "{count} frames");
+    assert!(pause * count < elapsed * 3 / 10, "{count} frames in {elapsed:?}");
+}
