@@ -82,10 +82,12 @@ pub struct Control {
     pub heartbeat: U64,
     /// Zero.
     pub pad2: [u8; 48],
-    /// Written by the guest: not zero from the time at which a context maps its first UAR until the
-    /// adapter, dead or reset, no longer accesses memory of the context. A reset zeroes it together
-    /// with all doorbells. The driver zeroes it when it finds the adapter dead. When the device
-    /// goes away, the kernel shows zeroes in its place.
+    /// Written by the guest: a random number that is not zero, the context's token, from the time
+    /// at which the context maps its first UAR until the adapter, dead or reset, no longer accesses
+    /// memory of the context. A reset zeroes it together with all doorbells. The driver zeroes it
+    /// when it finds the adapter dead. When the device goes away, the kernel puts a page of zeroes
+    /// in its place, which all mappings of the context then share. So any other value than the
+    /// token means that the adapter is dead.
     pub life: U32,
     /// Zero.
     pub pad3: [u8; 60],

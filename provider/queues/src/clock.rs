@@ -9,6 +9,7 @@ use vrnic_abi as abi;
 
 use abi::regs::{CLOCK_HI, CLOCK_LO, KICK};
 
+use crate::doorbell::{Life, Uar};
 use crate::heap::Shared;
 use crate::mapping::Mapping;
 
@@ -28,6 +29,7 @@ const TRIES: u32 = 4;
 #[derive(Debug)]
 pub struct Clock {
     page: Shared<Mapping>,
+    life: Life,
     sample: Mutex<Option<Sample>>,
 }
 
@@ -51,17 +53,28 @@ impl Sample {
 }
 
 impl Clock {
-    /// Returns the clock on the kick page of a context.
+    /// Returns the clock on the kick page of a context that has this UAR.
     #[must_use]
-    pub fn new(page: Shared<Mapping>) -> Self {
-        Self { page, sample: Mutex::new(None) }
+    pub fn new(page: Shared<Mapping>, uar: &Uar) -> Self {
+        Self { page, life: uar.life().clone(), sample: Mutex::new(None) }
     }
 
     /// Returns the time now, in nanoseconds.
     ///
     /// # Errors
-    /// `EIO` when the adapter does not answer.
+    /// `EIO` when the adapter is dead or does not answer.
     pub fn now(&self) -> Result<u64, Errno> {
+        if self.life.has_ended() {
+            return Err(Errno::IO);
+        }
+        let now = self.read()?;
+        // If the device was removed meanwhile, the kernel has put an ordinary page in the place of
+        // the registers. It does so after the adapter's death.
+        if self.life.has_ended() { Err(Errno::IO) } else { Ok(now) }
+    }
+
+    /// Reads the registers.
+    fn read(&self) -> Result<u64, Errno> {
         let read = |register: u32| self.page.read_register(register - KICK).ok_or(Errno::IO);
         let mut high = read(CLOCK_HI)?;
         for _ in 0..TRIES {
@@ -124,11 +137,22 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::doorbell::tests::{end_life, uar};
 
     fn clock(now: u64) -> Clock {
         let page = Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory");
         page.words()[(CLOCK_LO - KICK) as usize / 8].store(now, Ordering::Relaxed);
-        Clock::new(page)
+        Clock::new(page, &uar(1))
+    }
+
+    #[test]
+    fn the_clock_of_a_dead_adapter_is_not_read() {
+        let uar = uar(1);
+        let page = Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory");
+        let clock = Clock::new(page, &uar);
+        assert_eq!(clock.now(), Ok(0));
+        end_life(&uar);
+        assert_eq!(clock.now(), Err(Errno::IO));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Doorbells, which tell the adapter of posted requests. The protocol is that of [`abi::uar`].
 
-use std::sync::atomic::Ordering;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
@@ -26,26 +27,57 @@ pub struct Uar {
     kick: Shared<Mapping>,
 }
 
-/// The word in the first UAR of a context that is zero after the adapter has died
-/// ([`abi::uar::Control::life`]).
+/// Shows whether the adapter of a context is dead: by a word in the first UAR of the context
+/// ([`abi::uar::Control::life`]), which contains the context's token until the adapter dies.
 ///
 /// That UAR is mapped before the context has any queue, and no queue is created on a dead adapter.
 /// So the word was set before the adapter died, for any reason, and is zero afterwards.
+///
+/// When the device goes away, the kernel replaces all pages of all mappings of a context by one
+/// ordinary page (`rdma_umap_fault` in `drivers/infiniband/core/uverbs_main.c`). This page is zero
+/// at first. From then on, a store to any mapping, such as a doorbell or an entry of a send queue,
+/// may also change the word. So the token is random, and death is remembered.
 #[derive(Clone, Debug)]
-pub(crate) struct Life(Word32);
+pub(crate) struct Life {
+    word: Word32,
+    state: Shared<LifeState>,
+}
+
+#[derive(Debug)]
+struct LifeState {
+    /// The value of the word while the adapter is alive: random, and not zero.
+    token: u32,
+    /// Set when the word was first seen to have another value.
+    ended: AtomicBool,
+}
 
 impl Life {
     /// Sets the word, in the memory of a context's first UAR.
-    fn begin(memory: &Shared<Mapping>) -> Option<Self> {
-        let word = Word32::new(memory, LIFE_OFFSET)?;
-        word.store(1, Ordering::Release);
-        Some(Self(word))
+    ///
+    /// # Errors
+    /// `EIO` if the memory has no such word; `ENOMEM`.
+    fn begin(memory: &Shared<Mapping>) -> Result<Self, Errno> {
+        let word = Word32::new(memory, LIFE_OFFSET).ok_or(Errno::IO)?;
+        // CAST: the lower half of a random number.
+        let token = (RandomState::new().hash_one(LIFE_OFFSET) as u32).max(1);
+        word.store(token, Ordering::Release);
+        Ok(Self { word, state: Shared::new(LifeState { token, ended: AtomicBool::new(false) })? })
     }
 
     /// Returns whether the adapter is dead, and accesses no memory any more.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
+        let LifeState { token, ended } = &*self.state;
+        if self.word.load(Ordering::Acquire) == *token && !ended.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.end();
+        true
+    }
+
+    #[cold]
+    fn end(&self) {
+        self.state.ended.store(true, Ordering::Relaxed);
     }
 }
 
@@ -66,7 +98,7 @@ impl Uar {
         let memory = Shared::new(memory)?;
         let summary = Word64::new(&memory, SUMMARY_OFFSET).ok_or(Errno::IO)?;
         let armed = Word32::new(&memory, ARMED_OFFSET).ok_or(Errno::IO)?;
-        let life = life.or_else(|| Life::begin(&memory)).ok_or(Errno::IO)?;
+        let life = life.map_or_else(|| Life::begin(&memory), Ok)?;
         Ok(Self { index, memory, summary, armed, life, kick })
     }
 
@@ -85,6 +117,11 @@ impl Uar {
     #[cold]
     fn wake(&self) {
         self.kick.write_register(self.index.get());
+    }
+
+    /// Returns the state of the adapter, which all UARs of a context share.
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
     }
 }
 
@@ -276,6 +313,7 @@ pub(crate) mod tests {
     use abi::uar::{SLOT_END, SLOT_FIRST};
 
     use super::*;
+    use crate::mapping::tests::replace_by_one_page;
 
     fn page() -> Shared<Mapping> {
         Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory")
@@ -287,9 +325,14 @@ pub(crate) mod tests {
         Shared::new(Uar::new(index.into(), memory, None, page()).expect("valid")).expect("memory")
     }
 
+    /// Returns the memory of a UAR.
+    pub(crate) fn memory(uar: &Uar) -> &Shared<Mapping> {
+        &uar.memory
+    }
+
     /// The adapter is dead.
     pub(crate) fn end_life(uar: &Uar) {
-        uar.life.0.store(0, Ordering::Release);
+        uar.life.word.store(0, Ordering::Release);
     }
 
     /// Takes the summary, as the adapter does.
@@ -388,12 +431,33 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn no_doorbell_brings_a_removed_adapter_back_to_life() {
+        let uar = uar(9);
+        assert!(!uar.life.has_ended());
+        replace_by_one_page(&[uar.memory.words(), uar.kick.words()]);
+        // The words of this slot have the offset of the life word in their page.
+        QpDoorbell::new(uar.clone(), 66.into()).expect("valid").post_sends(1);
+        assert_ne!(uar.life.word.load(Ordering::Relaxed), 0);
+        assert!(uar.life.has_ended());
+        // It stays dead whatever is stored.
+        uar.life.word.store(uar.life.state.token, Ordering::Relaxed);
+        assert!(uar.life.has_ended());
+    }
+
+    #[test]
+    fn tokens_differ() {
+        let tokens = [uar(1), uar(2)].map(|uar| uar.life.state.token);
+        assert_ne!(tokens[0], tokens[1]);
+        assert!(!tokens.contains(&0));
+    }
+
+    #[test]
     fn a_uar_is_mapped_once() {
         let table = UarTable::new(page());
         let first = table.get(4.into(), || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         let again = table.get(4.into(), || panic!("mapped twice")).expect("known");
         assert!(first.is_same(&again));
-        // The first tells of the adapter's life for all.
+        // The word in the first one is for all.
         let second = table.get(6.into(), || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         assert!(!second.life.has_ended());
         end_life(&first);

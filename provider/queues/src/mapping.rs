@@ -274,10 +274,29 @@ pub fn store_fence() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
     use super::*;
+
+    /// Replaces each page of these mappings by the same page of zeroes, as the kernel does with the
+    /// mappings of a context when the device goes away.
+    pub(crate) fn replace_by_one_page(areas: &[&[AtomicU64]]) {
+        let page = memfd_create("page", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&page, 4096).expect("memory");
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        for area in areas {
+            for offset in (0..size_of_val(*area)).step_by(4096) {
+                let at = area.as_ptr().wrapping_byte_add(offset).cast_mut().cast();
+                // SAFETY: whole pages of a mapping of the caller, which is borrowed, so that it
+                // stays mapped; all accesses to it are atomic.
+                let mapped = unsafe { mmap(at, 4096, prot, flags | MapFlags::FIXED, &page, 0) };
+                assert_eq!(mapped.expect("mapped"), at);
+            }
+        }
+    }
 
     fn shared(len: usize) -> Shared<Mapping> {
         Shared::new(Mapping::anonymous(len).expect("mmap")).expect("memory")

@@ -86,6 +86,12 @@ impl Ring {
         self.mask.trailing_ones() as u8
     }
 
+    /// Returns the memory of all entries.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> Words {
+        self.words.clone()
+    }
+
     /// Returns the words of the entry with this index.
     #[must_use]
     #[inline]

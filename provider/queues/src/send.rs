@@ -182,6 +182,11 @@ impl SendQueue {
     pub(crate) fn flags_at(&self, index: u32) -> u8 {
         self.ring.entry(index)[1].load(Ordering::Relaxed).to_ne_bytes()[1]
     }
+
+    /// Returns the memory of all entries.
+    pub(crate) fn memory(&self) -> crate::mapping::Words {
+        self.ring.memory()
+    }
 }
 
 #[cfg(test)]

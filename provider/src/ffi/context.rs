@@ -66,17 +66,18 @@ impl Context {
         };
         let kick = response.kick_mmap.get();
         let kick = Shared::new(map(fd, kick, abi::regs::KICK_LEN)?)?;
-        let context = Self {
+        let uars = UarTable::new(kick.clone());
+        let first =
+            uars.get(response.uar, || map(fd, response.uar_mmap.get(), abi::uar::UAR_LEN))?;
+        Ok(Self {
             fd,
-            uars: UarTable::new(kick.clone()),
-            clock: Clock::new(kick),
+            uars,
+            clock: Clock::new(kick, &first),
             limits: Limits::from(response),
             sq_policy: policy(SQ_VARIABLE, "guest, device, auto"),
             vector_policy,
             features,
-        };
-        context.uar(response.uar, response.uar_mmap.get())?;
-        Ok(context)
+        })
     }
 
     /// Returns the plugin's part of a context; `EINVAL` if the context is not open.

@@ -5,8 +5,9 @@ use abi::sq::Opcode;
 use super::*;
 use crate::cq::Notify;
 use crate::cq::tests::{complete, queue, send_cqe};
-use crate::doorbell::tests::{end_life, slot_words, take_summary};
+use crate::doorbell::tests::{end_life, memory, slot_words, take_summary};
 use crate::layout::{Limits, QpExtras, QpLayout};
+use crate::mapping::tests::replace_by_one_page;
 use crate::policy::SqPolicy;
 use crate::request::{Data, Payload, SendHeader};
 
@@ -196,6 +197,20 @@ fn a_dead_adapters_requests_are_flushed_in_order() {
         assert_eq!(post(&bench.qp, 9), Err(PostError::Full));
         let later: Vec<_> = (0..4).map(|wr_id| (wr_id, false, FLUSHED)).collect();
         assert_eq!(polled(&bench.cq), later);
+    }
+}
+
+/// The third entry of the send queue has the offset of the life word in its page.
+#[test]
+fn requests_posted_after_the_device_has_gone_are_flushed() {
+    let bench = bench(SqPolicy::Device, false);
+    bench.qp.entered(State::Rts);
+    let entries = bench.qp.send.as_ref().expect("has one").lock().memory();
+    replace_by_one_page(&[memory(&bench.uar).words(), &entries]);
+    for _ in 0..3 {
+        post(&bench.qp, 4).expect("room");
+        let flushed: Vec<_> = (0..4).map(|wr_id| (wr_id, false, FLUSHED)).collect();
+        assert_eq!(polled(&bench.cq), flushed);
     }
 }
 
