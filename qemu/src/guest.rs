@@ -46,6 +46,8 @@ pub struct Setup {
     pub disk: Option<u32>,
     /// A sector of that disk that can be neither read nor written, if it has one.
     pub bad_sector: Option<u32>,
+    /// More parameters of its kernel.
+    pub kernel: String,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
     /// The initramfs or the disk that it boots from.
@@ -94,7 +96,7 @@ impl Guest {
         command
             .args(accel.arguments())
             .args(setup.arguments())
-            .args(setup.root.arguments(paths, &setup.name))
+            .args(setup.root.arguments(paths, &setup.name, &setup.kernel))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);

@@ -68,6 +68,8 @@ pub struct Options {
     pub system: bool,
     /// True if to load vrnic.ko and wait for the RDMA devices.
     pub module: bool,
+    /// More parameters of the guests' kernels.
+    pub kernel: String,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
     /// A folder of this machine whose contents the guests have in [`TREE`], and whole systems in
@@ -93,6 +95,7 @@ impl Default for Options {
             plugged: false,
             system: false,
             module: true,
+            kernel: String::new(),
             files: Vec::new(),
             tree: None,
             daemon: Vec::new(),
@@ -320,6 +323,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
         twins: options.twins,
         disk: options.disk,
         bad_sector: options.bad_sector,
+        kernel: options.kernel.clone(),
         root,
         dir,
     }

@@ -18,14 +18,14 @@ pub enum Root {
 
 impl Root {
     /// Returns QEMU's arguments for it: the kernel and what belongs to it. The guest's hostname is
-    /// `name`.
-    pub(crate) fn arguments(&self, paths: &Paths, name: &str) -> Vec<String> {
+    /// `name`; `more` are more parameters of its kernel.
+    pub(crate) fn arguments(&self, paths: &Paths, name: &str, more: &str) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
         // On a busy host an emulated timer may miss the moments in which the kernel tests whether
         // it and the time stamp counter work. Without the latter a program's clock is a device, and
         // perftest gives no figures when that answers late (of its runs between two loaded guests
         // one in five; with the counter none of 72).
-        let kernel = "console=ttyS0 quiet no_timer_check tsc=reliable";
+        let kernel = format!("console=ttyS0 quiet no_timer_check tsc=reliable {more}");
         match self {
             // The root may take all memory, and not only half of what the packed initramfs leaves:
             // so guests with 512 MiB boot.
@@ -41,7 +41,7 @@ impl Root {
                 ),
             ]
             .into(),
-            Self::Disk(system) => system.arguments(kernel, name),
+            Self::Disk(system) => system.arguments(&kernel, name),
         }
     }
 

@@ -82,6 +82,11 @@ struct Args {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "64")]
     p2p: Option<u32>,
 
+    /// Give the guests' kernels more parameters, such as 'init_on_alloc=0 slub_debug=FZP', by which
+    /// a kernel finds accesses to memory that is not allocated
+    #[arg(long, value_name = "PARAMETERS", default_value = "")]
+    kernel: String,
+
     /// Do not load vrnic.ko
     #[arg(long)]
     no_module: bool,
@@ -122,6 +127,7 @@ fn main() -> Result<ExitCode> {
         personality: args.personality,
         apart: args.wire,
         module: !args.no_module,
+        kernel: args.kernel.clone(),
         files,
         disk: args.p2p,
         ..Options::default()
