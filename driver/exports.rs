@@ -24,7 +24,8 @@ const _: () = {
 ///
 /// # Safety
 ///
-/// `qp` must be a queue pair that is alive during the call.
+/// `qp` must be a queue pair that the core has created or opened, and that is not destroyed or
+/// closed during the call.
 unsafe fn call(
     qp: *mut bindings::ib_qp,
     run: impl FnOnce(&Ctx<'_>, &Qp<Verbs>) -> Result<c_int>,

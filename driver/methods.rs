@@ -41,8 +41,9 @@ unsafe extern "C" fn vrnic_method_range(
         // SAFETY: the core has found the device memory, if the method names any, among the objects
         // of an open context of this driver, and keeps it until the method has returned.
         let dm = unsafe { dm::lend::<Verbs>(dm) };
-        // SAFETY: the core has found the queue pair among the objects of an open context of this
-        // driver, keeps it until the method has returned, and passes the method's payload.
+        // SAFETY: the core has found the queue pair, or the opened handle of one, among the objects
+        // of an open context of this driver, keeps it until the method has returned, and passes the
+        // method's payload.
         unsafe {
             Qp::<Verbs>::lend_to_user(qp, udata, |ctx, qp, user| {
                 verbs::direct_user::run(ctx, qp, dm, user)

@@ -10,11 +10,12 @@ impl<T: Operations> Qp<T> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is not one of this driver.
+    /// `EINVAL` if it is not one of this driver, or is an XRC target.
     ///
     /// # Safety
     ///
-    /// `raw` must be a queue pair that is alive during the call.
+    /// `raw` must be a queue pair that the core has created or opened, of any driver, and that is
+    /// not destroyed or closed during the call.
     pub(crate) unsafe fn lend<R>(
         raw: *mut bindings::ib_qp,
         run: impl FnOnce(&T::Data<'_>, &Self) -> Result<R>,
@@ -27,8 +28,8 @@ impl<T: Operations> Qp<T> {
         }
         // SAFETY: the device is one of this module, whose devices are all `Device<T>`.
         let device = unsafe { Device::<T>::from_raw(device) };
-        // SAFETY: `create_qp` has set up the queue pair.
-        let qp = unsafe { Self::from_raw(raw) };
+        // SAFETY: the caller passes a live queue pair, whose device is one of this driver.
+        let qp = unsafe { Self::from_handle(raw) }?;
         // SAFETY: a device with a queue pair is registered.
         unsafe { device.with_data(|_, data| run(data, qp)) }
     }
@@ -38,12 +39,12 @@ impl<T: Operations> Qp<T> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` without a payload.
+    /// As [`Self::lend`]; `EINVAL` without a payload.
     ///
     /// # Safety
     ///
-    /// `raw` must be a queue pair of this driver that is alive during the call, `udata` the payload
-    /// of a method that an open context of this driver carries out.
+    /// `raw` must be as for [`Self::lend`], `udata` the payload of a method that an open context of
+    /// this driver carries out.
     pub(crate) unsafe fn lend_to_user(
         raw: *mut bindings::ib_qp,
         udata: *mut bindings::ib_udata,
@@ -51,7 +52,7 @@ impl<T: Operations> Qp<T> {
     ) -> Result {
         // SAFETY: the caller passes the payload of the method under way.
         let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
-        // SAFETY: the caller passes a live queue pair of this driver.
+        // SAFETY: the caller passes a queue pair as `lend` wants it.
         unsafe { Self::lend(raw, |data, qp| run(data, qp, &user)) }
     }
 }

@@ -37,6 +37,34 @@ impl<T: Driver> Qp<T> {
         unsafe { &*raw.cast() }
     }
 
+    /// Returns the queue pair of a handle. For an XRC target the core gives out handles that are
+    /// structs of their own, without a driver's part: to the process or client that creates it, and
+    /// to each that opens it (`__ib_open_qp` in `drivers/infiniband/core/verbs.c`). Its own
+    /// functions pass on the queue pair behind them (`real_qp`) where a target has that operation.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an XRC target.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a queue pair of a device of driver `T` that the core has created or opened for
+    /// a process or a client, and stay so for `'a`.
+    pub(super) unsafe fn from_handle<'a>(raw: *mut bindings::ib_qp) -> Result<&'a Self> {
+        // SAFETY: the caller passes a live queue pair. The core has set the field before it gave
+        // the handle out, and does not change it.
+        let real = unsafe { (*raw).real_qp };
+        // SAFETY: the caller passes a live queue pair. The core has set the field before it gave
+        // the handle out, and does not change it.
+        let kind = QpType(unsafe { (*raw).qp_type });
+        if real != raw || kind == QpType::XRC_TGT {
+            return Err(EINVAL);
+        }
+        // SAFETY: it is its own real queue pair: one that the core has allocated for the device,
+        // and given out after `create_qp` had set it up.
+        Ok(unsafe { Self::from_raw(raw) })
+    }
+
     /// Returns the link that its events are reported through.
     pub(crate) fn link(&self) -> &QpLink {
         self.0.link()

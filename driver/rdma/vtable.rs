@@ -5,7 +5,9 @@
 //! All trampolines rely on what the core promises to the functions of `struct ib_device_ops`: they
 //! are called for registered devices of this driver; an object that they get is one that the
 //! creating operation of this table has set up, and nobody else uses one that is being created or
-//! that has been destroyed; pointers to attributes are valid during the call.
+//! that has been destroyed; pointers to attributes are valid during the call. Where a client's
+//! handle of a queue pair comes without a look by the core, it may be one of an XRC target, which
+//! the driver has not set up: see [`Qp::from_handle`](super::qp::Qp::from_handle).
 //!
 //! | module | what it holds |
 //! | --- | --- |

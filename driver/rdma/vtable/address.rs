@@ -85,7 +85,8 @@ impl<T: Operations> VTable<T> {
         f: fn(&T::Data<'_>, &Qp<T>, Gid) -> Result,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            // SAFETY: the core passes a datagram queue pair that `create_qp` has set up; it refuses
+            // handles of other types.
             let this = unsafe { Qp::<T>::from_raw(qp) };
             // SAFETY: the core passes a valid GID, which does not change during the call.
             let gid = unsafe { &*gid };

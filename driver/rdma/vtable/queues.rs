@@ -304,8 +304,10 @@ impl<T: Operations> VTable<T> {
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a queue pair that `create_qp` has set up.
-            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: the client passes its handle of a queue pair of this device, which is alive.
+            let this = unsafe { Qp::<T>::from_handle(qp) };
+            // SAFETY: the client passes a place of its own.
+            let this = this.inspect_err(|_| unsafe { *bad = first })?;
             // SAFETY: the client passes a list that is valid during the call.
             let mut wrs = unsafe { RecvWrs::new(first) };
             // SAFETY: the core calls this as an operation of the queue pair's device.

@@ -1,8 +1,9 @@
 //! Address ranges and marks for direct transfers, of the vrnic adapter.
 
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
+pub use vrnic_abi::direct::RANGES;
 use vrnicdv::transfer::{self, Await, RangeState, Transfer, TransferFlags, Transfers};
 
 use super::check;
@@ -25,6 +26,14 @@ impl Range {
         // SAFETY: the handle is live.
         let raw = unsafe { functions()?.alloc_range(qp.raw().cast()) };
         raw.map(|raw| Self { raw }).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// Returns one that no call has given out: the functions of the plugin ask the kernel for range
+    /// `number` of this QP.
+    pub fn forged(qp: &Qp, number: u32) -> Self {
+        let range = transfer::Range { qp: qp.raw().cast(), window: ptr::null_mut(), number };
+        // The plugin frees only what the kernel has taken back.
+        Self { raw: NonNull::from(Box::leak(Box::new(range))) }
     }
 
     /// Arms it for `length` bytes of device memory.

@@ -65,6 +65,20 @@ calls! { Direct:
         Ok(self.ranges.add(range))
     }
 
+    /// Arms an address range that was not taken for this QP, asks for its state, reports its end
+    /// and gives it back. Answers the errno of each.
+    fn misuse_range(&mut self, qp: u32, number: u32, dm: u32) -> io::Result<Vec<Option<i32>>> {
+        let (range, memory) = (Range::forged(self.qps.get(qp)?, number), self.dms.get(dm)?);
+        let results = [
+            range.arm(memory, (0, 1), 1000, (true, true)),
+            range.state().map(drop),
+            range.done(),
+            range.destroy().map_err(|(_, error)| error),
+        ];
+        let errno = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());
+        Ok(results.map(errno).into())
+    }
+
     /// Gives an address range back.
     fn free_range(&mut self, range: u32) -> io::Result<()> {
         self.ranges.destroy(range, Range::destroy)

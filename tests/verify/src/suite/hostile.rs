@@ -6,9 +6,11 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
-use super::fixture::{End, Env, Link, Options, Region, Side};
+use super::fixture::{End, Env, Link, Options, Region, Side, expect_errno};
+use crate::rpc::client::Agent;
 use crate::rpc::vrnic::{RegMrFaulting, Target};
 use vrnic_verbs::model::{Op, Status};
+use vrnic_verbs::transfer::RANGES;
 
 /// Time to write garbage, in milliseconds.
 const DURATION_MS: u64 = 2_000;
@@ -22,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("hostile/plausible_entries", plausible),
         Case::new("hostile/region_whose_answer_faults", faulting_region),
         Case::new("hostile/resized_cq_whose_answer_faults", faulting_resize),
+        Case::new("hostile/ranges_of_xrc_targets", ranges_of_targets),
     ]
 }
 
@@ -126,4 +129,29 @@ fn faulting_resize(env: &Env) -> Result<()> {
     let errno = agent.resize_cq_faulting(cq, buffer, LOG_SIZE)?;
     ensure!(errno == Some(Errno::FAULT.raw_os_error()), "the command failed with {errno:?}");
     link.prove()
+}
+
+/// The kernel's handle of an XRC target is not the driver's own struct. No operation of address
+/// ranges takes it for one, whether the process has created or opened the target.
+fn ranges_of_targets(env: &Env) -> Result<()> {
+    let (agent, other) = (&env.a.agent, &env.another_a()?.agent);
+    let xrcd = open_domain(agent)?;
+    let target = agent.create_target(xrcd)?;
+    let opened = agent.open_target(xrcd, target.qpn)?;
+    let elsewhere = other.open_target(open_domain(other)?, target.qpn)?;
+    for (agent, qp) in [(agent, target.qp), (agent, opened.qp), (other, elsewhere.qp)] {
+        let dm = agent.alloc_dm(4096, 0)?;
+        expect_errno("taking a range", agent.alloc_range(qp), Errno::INVAL)?;
+        for number in [0, 1, RANGES - 1] {
+            let errnos = agent.misuse_range(qp, number, dm)?;
+            ensure!(errnos == [Some(Errno::INVAL.raw_os_error()); 4], "{number}: {errnos:?}");
+        }
+    }
+    Link::new(env, &Options::default())?.prove()
+}
+
+/// Returns the XRC domain of a file that all processes can open.
+fn open_domain(agent: &Agent) -> Result<u32> {
+    const CREATE: i32 = 0o100;
+    Ok(agent.open_xrcd(Some("/proc/self/exe".to_owned()), CREATE)?)
 }

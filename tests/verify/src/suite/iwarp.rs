@@ -18,6 +18,7 @@ const LACKS: &[(&str, &str)] = &[
     ("datagram", RELIABLE),
     ("multicast/", RELIABLE),
     ("xrc/", RELIABLE),
+    ("xrc_targets", RELIABLE),
     ("counters/malformed_request", RELIABLE),
     ("counters/lost_unreliable_messages", RELIABLE),
     ("attributes/device", INFINIBAND),
