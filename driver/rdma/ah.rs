@@ -103,7 +103,7 @@ pub(crate) struct AhValues {
 }
 
 impl AhValues {
-    /// Fills the core's struct.
+    /// Fills the core's struct, which starts zeroed.
     pub(super) fn write_to(&self, out: &mut bindings::rdma_ah_attr) {
         out.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
         if let Some(dmac) = self.dmac {

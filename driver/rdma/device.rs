@@ -85,7 +85,15 @@ impl DeviceChange {
     /// # Errors
     ///
     /// `EOPNOTSUPP` if it names others.
-    pub(super) fn from_raw(raw: &bindings::ib_device_modify, mask: i32) -> Result<Self> {
+    ///
+    /// # Safety
+    ///
+    /// `raw` must point to a struct that does not change during the call, and whose fields that
+    /// `mask` names are initialised.
+    pub(super) unsafe fn from_raw(
+        raw: *const bindings::ib_device_modify,
+        mask: i32,
+    ) -> Result<Self> {
         const GUID: u32 = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_SYS_IMAGE_GUID;
         const DESCRIPTION: u32 = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC;
         // CAST: a bit mask.
@@ -94,8 +102,11 @@ impl DeviceChange {
             return Err(EOPNOTSUPP);
         }
         Ok(Self {
-            sys_image_guid: (mask & GUID != 0).then(|| raw.sys_image_guid.to_ne_bytes()),
-            node_desc: (mask & DESCRIPTION != 0).then_some(raw.node_desc),
+            // SAFETY: the caller passes a struct in which this is initialised if the mask names it.
+            sys_image_guid: (mask & GUID != 0)
+                .then(|| unsafe { (*raw).sys_image_guid }.to_ne_bytes()),
+            // SAFETY: the caller passes a struct in which this is initialised if the mask names it.
+            node_desc: (mask & DESCRIPTION != 0).then(|| unsafe { (*raw).node_desc }),
         })
     }
 }

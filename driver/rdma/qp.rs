@@ -77,6 +77,19 @@ impl<T: Driver> Qp<T> {
         QpType(unsafe { (*self.0.as_raw()).qp_type })
     }
 
+    /// Fills in the attributes of its creation that the core knows.
+    pub(super) fn describe(&self, init: &mut bindings::ib_qp_init_attr) {
+        macro_rules! copy {
+            ($($to:ident: $from:ident),*) => {$(
+                // SAFETY: the queue pair is alive, as it is borrowed. The core sets this field when
+                // it creates the queue pair; the port changes only while nothing else is called
+                // for it.
+                init.$to = unsafe { (&raw const (*self.0.as_raw()).$from).read() };
+            )*};
+        }
+        copy!(qp_type: qp_type, send_cq: send_cq, recv_cq: recv_cq, srq: srq, port_num: port);
+    }
+
     /// Returns the completion queue of its send queue, if it has one.
     pub(crate) fn send_cq(&self) -> Option<&Cq<T>> {
         // SAFETY: the queue pair is alive, as it is borrowed; by the type's invariants the field

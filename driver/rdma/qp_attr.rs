@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Attributes of queue pairs.
 
-use kernel::{prelude::*, types::Opaque};
+use core::{marker::PhantomData, ptr::NonNull};
+
+use kernel::prelude::*;
 
 use super::{
     ah::{AhAttr, AhValues},
@@ -115,77 +117,102 @@ pub(crate) fn transition_is_ok(from: QpState, to: QpState, kind: QpType, mask: Q
     unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.0, mask.0) }
 }
 
-/// Attributes to set; only those that the mask names mean something.
+/// Attributes to set.
 ///
-/// C: `struct ib_qp_attr`.
+/// C: `struct ib_qp_attr`. Callers leave fields that they do not name uninitialised
+/// (`iwcm_modify_qp_err` in `drivers/infiniband/core/iwcm.c`), so no other field is read.
 ///
 /// # Invariants
 ///
-/// Valid attributes that do not change.
-#[repr(transparent)]
-pub(crate) struct QpAttr(Opaque<bindings::ib_qp_attr>);
+/// `raw` is a struct that does not change during `'a`, and whose fields that `mask` names are
+/// initialised.
+pub(crate) struct QpAttr<'a> {
+    raw: NonNull<bindings::ib_qp_attr>,
+    mask: QpAttrMask,
+    _call: PhantomData<&'a bindings::ib_qp_attr>,
+}
 
-impl QpAttr {
+/// Reads a field of a [`QpAttr`], or returns the default of its type if the mask does not name it.
+macro_rules! field {
+    ($attr:ident, $name:ident: $field:ident) => {
+        if $attr.mask.0 & bindings::$name != 0 {
+            // SAFETY: by the type's invariants the struct does not change, and the field is
+            // initialised, as the mask names it.
+            unsafe { (&raw const (*$attr.raw.as_ptr()).$field).read() }
+        } else {
+            Default::default()
+        }
+    };
+}
+
+impl<'a> QpAttr<'a> {
     /// # Safety
     ///
-    /// `raw` must point to valid attributes that do not change during `'a`.
-    pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_qp_attr) -> &'a Self {
-        // SAFETY: the caller passes valid attributes; the wrapper is transparent.
-        // INVARIANT: they are valid.
-        unsafe { &*raw.cast() }
+    /// `raw` must point to a struct that does not change during `'a`, and whose fields that `mask`
+    /// names are initialised.
+    pub(super) unsafe fn new(raw: NonNull<bindings::ib_qp_attr>, mask: QpAttrMask) -> Self {
+        // INVARIANT: the caller passes a struct that does not change and is initialised so far.
+        Self { raw, mask, _call: PhantomData }
     }
 
-    fn raw(&self) -> &bindings::ib_qp_attr {
-        // SAFETY: by the type's invariants the attributes are valid and do not change.
-        unsafe { &*self.0.get() }
-    }
-
-    /// Returns the state to go to.
+    /// Returns the state to go to, which the mask must name.
     ///
     /// # Errors
     ///
     /// `EINVAL` for no state.
     pub(crate) fn state(&self) -> Result<QpState> {
-        QpState::try_from(self.raw().qp_state)
+        QpState::try_from(field!(self, ib_qp_attr_mask_IB_QP_STATE: qp_state))
     }
 
-    /// Returns the state that the caller believes the queue pair is in.
+    /// Returns the state that the caller believes the queue pair is in. The mask must name it.
     ///
     /// # Errors
     ///
     /// `EINVAL` for no state.
     pub(crate) fn cur_state(&self) -> Result<QpState> {
-        QpState::try_from(self.raw().cur_qp_state)
+        QpState::try_from(field!(self, ib_qp_attr_mask_IB_QP_CUR_STATE: cur_qp_state))
     }
 
-    /// Returns the destination.
-    pub(crate) fn av(&self) -> &AhAttr {
-        // SAFETY: part of these attributes, which are valid and do not change by the type's
-        // invariants.
-        unsafe { AhAttr::from_raw(&self.raw().ah_attr) }
+    /// Returns the destination, if the mask names it.
+    pub(crate) fn av(&self) -> Option<&'a AhAttr> {
+        if !self.mask.contains(QpAttrMask::AV) {
+            return None;
+        }
+        // SAFETY: by the type's invariants the struct is alive; only the field's address is made.
+        let av = unsafe { &raw const (*self.raw.as_ptr()).ah_attr };
+        // SAFETY: by the type's invariants the field is initialised, as the mask names it, and does
+        // not change during `'a`.
+        Some(unsafe { AhAttr::from_raw(av) })
     }
 
-    /// Returns the numbers among the attributes.
+    /// Returns the numbers among the attributes; those that the mask does not name are zero.
     pub(crate) fn values(&self) -> QpValues {
-        let raw = self.raw();
+        let access: i32 = field!(self, ib_qp_attr_mask_IB_QP_ACCESS_FLAGS: qp_access_flags);
+        let notify: u8 =
+            field!(self, ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify);
         QpValues {
-            path_mtu: raw.path_mtu,
-            path_mig_state: raw.path_mig_state,
-            access: raw.qp_access_flags as u32,
-            qkey: raw.qkey,
-            rq_psn: raw.rq_psn,
-            sq_psn: raw.sq_psn,
-            dest_qpn: raw.dest_qp_num,
-            port: raw.port_num,
-            pkey_index: raw.pkey_index,
-            en_sqd_async_notify: raw.en_sqd_async_notify != 0,
-            sq_draining: raw.sq_draining != 0,
-            max_rd_atomic: raw.max_rd_atomic,
-            max_dest_rd_atomic: raw.max_dest_rd_atomic,
-            min_rnr_timer: raw.min_rnr_timer,
-            timeout: raw.timeout,
-            retry_cnt: raw.retry_cnt,
-            rnr_retry: raw.rnr_retry,
+            path_mtu: field!(self, ib_qp_attr_mask_IB_QP_PATH_MTU: path_mtu),
+            path_mig_state: field!(self, ib_qp_attr_mask_IB_QP_PATH_MIG_STATE: path_mig_state),
+            // CAST: a bit mask.
+            access: access as u32,
+            qkey: field!(self, ib_qp_attr_mask_IB_QP_QKEY: qkey),
+            rq_psn: field!(self, ib_qp_attr_mask_IB_QP_RQ_PSN: rq_psn),
+            sq_psn: field!(self, ib_qp_attr_mask_IB_QP_SQ_PSN: sq_psn),
+            dest_qpn: field!(self, ib_qp_attr_mask_IB_QP_DEST_QPN: dest_qp_num),
+            port: field!(self, ib_qp_attr_mask_IB_QP_PORT: port_num),
+            pkey_index: field!(self, ib_qp_attr_mask_IB_QP_PKEY_INDEX: pkey_index),
+            en_sqd_async_notify: notify != 0,
+            // Only queries have it.
+            sq_draining: false,
+            max_rd_atomic: field!(self, ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC: max_rd_atomic),
+            max_dest_rd_atomic: field!(
+                self,
+                ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic
+            ),
+            min_rnr_timer: field!(self, ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER: min_rnr_timer),
+            timeout: field!(self, ib_qp_attr_mask_IB_QP_TIMEOUT: timeout),
+            retry_cnt: field!(self, ib_qp_attr_mask_IB_QP_RETRY_CNT: retry_cnt),
+            rnr_retry: field!(self, ib_qp_attr_mask_IB_QP_RNR_RETRY: rnr_retry),
         }
     }
 }
@@ -282,7 +309,7 @@ pub(crate) struct QpQuery {
 }
 
 impl QpQuery {
-    /// Fills the core's structs.
+    /// Fills the core's structs, which start zeroed.
     pub(super) fn write_to(
         &self,
         attr: &mut bindings::ib_qp_attr,

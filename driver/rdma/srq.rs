@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Shared receive queues.
 
-use core::marker::PhantomData;
+use core::{marker::PhantomData, ptr::NonNull};
 
 use kernel::prelude::*;
 
@@ -39,24 +39,28 @@ pub(crate) struct NewSrq<D> {
 
 /// The attributes of a new queue.
 ///
+/// C: `struct ib_srq_init_attr`, of which the core leaves what the type has no use for
+/// uninitialised (`__uverbs_create_xsrq` in `drivers/infiniband/core/uverbs_cmd.c`).
+///
 /// # Invariants
 ///
-/// The completion queue and the XRC domain in `raw` are live ones of driver `T` where its type
-/// calls for them.
+/// `raw` is this call's alone for `'a`. Type and sizes in it are initialised, and where the type
+/// calls for them, completion queue and XRC domain are live ones of driver `T`.
 pub(crate) struct SrqInit<'a, T: Driver> {
-    raw: &'a mut bindings::ib_srq_init_attr,
+    raw: NonNull<bindings::ib_srq_init_attr>,
     /// To be kept by the handler of the device's events.
     pub(crate) link: &'a SrqLink,
-    _driver: PhantomData<T>,
+    _driver: PhantomData<(&'a mut bindings::ib_srq_init_attr, T)>,
 }
 
 impl<'a, T: Driver> SrqInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be
-    /// live ones of driver `T`.
-    pub(super) unsafe fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
-        // INVARIANT: the caller passes attributes whose objects are live ones of driver `T`.
+    /// `raw` must be the caller's alone for `'a`. Type and sizes in it must be initialised, and
+    /// where the type calls for them, completion queue and XRC domain must be live ones of driver
+    /// `T`.
+    pub(super) unsafe fn new(raw: NonNull<bindings::ib_srq_init_attr>, link: &'a SrqLink) -> Self {
+        // INVARIANT: the caller passes attributes of its own, with the objects of their type.
         Self { raw, link, _driver: PhantomData }
     }
 
@@ -66,12 +70,16 @@ impl<'a, T: Driver> SrqInit<'a, T> {
     ///
     /// `EOPNOTSUPP` for a kind that this abstraction does not know.
     pub(crate) fn kind(&self) -> Result<SrqKind<'a, T>> {
-        match self.raw.srq_type {
+        let raw = self.raw.as_ptr();
+        // SAFETY: by the type's invariants the field is initialised.
+        match unsafe { (*raw).srq_type } {
             bindings::ib_srq_type_IB_SRQT_BASIC => Ok(SrqKind::Basic),
             bindings::ib_srq_type_IB_SRQT_XRC => {
-                // SAFETY: the type says that this view of the union is valid.
-                let xrcd = unsafe { self.raw.ext.__bindgen_anon_1.xrc.xrcd };
-                let cq = self.raw.ext.cq;
+                // SAFETY: by the type's invariants the domain is there with this type, which also
+                // says that this view of the union is valid.
+                let xrcd = unsafe { (*raw).ext.__bindgen_anon_1.xrc.xrcd };
+                // SAFETY: by the type's invariants the queue is there with this type.
+                let cq = unsafe { (*raw).ext.cq };
                 if xrcd.is_null() || cq.is_null() {
                     return Err(EINVAL);
                 }
@@ -86,13 +94,19 @@ impl<'a, T: Driver> SrqInit<'a, T> {
 
     /// Returns the sizes that it must have.
     pub(crate) fn size(&self) -> SrqSize {
-        SrqSize { max_wr: self.raw.attr.max_wr, max_sge: self.raw.attr.max_sge }
+        // SAFETY: by the type's invariants the field is initialised.
+        let max_wr = unsafe { (*self.raw.as_ptr()).attr.max_wr };
+        // SAFETY: by the type's invariants the field is initialised.
+        let max_sge = unsafe { (*self.raw.as_ptr()).attr.max_sge };
+        SrqSize { max_wr, max_sge }
     }
 
     /// Reports the sizes that it gets.
     pub(crate) fn set_size(&mut self, size: SrqSize) {
-        self.raw.attr.max_wr = size.max_wr;
-        self.raw.attr.max_sge = size.max_sge;
+        // SAFETY: by the type's invariants the struct is this call's alone.
+        unsafe { (*self.raw.as_ptr()).attr.max_wr = size.max_wr };
+        // SAFETY: by the type's invariants the struct is this call's alone.
+        unsafe { (*self.raw.as_ptr()).attr.max_sge = size.max_sge };
     }
 }
 
@@ -116,11 +130,20 @@ pub(crate) struct SrqChange {
 
 impl SrqChange {
     /// From attributes and `enum ib_srq_attr_mask`.
-    pub(super) fn from_raw(attr: &bindings::ib_srq_attr, mask: u32) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// `attr` must point to a struct that does not change during the call, and whose fields that
+    /// `mask` names are initialised.
+    pub(super) unsafe fn from_raw(attr: *const bindings::ib_srq_attr, mask: u32) -> Self {
         let wants = |bit: u32| mask & bit != 0;
         Self {
-            max_wr: wants(bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR).then_some(attr.max_wr),
-            limit: wants(bindings::ib_srq_attr_mask_IB_SRQ_LIMIT).then_some(attr.srq_limit),
+            // SAFETY: the caller passes a struct in which this is initialised if the mask names it.
+            max_wr: wants(bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR)
+                .then(|| unsafe { (*attr).max_wr }),
+            // SAFETY: the caller passes a struct in which this is initialised if the mask names it.
+            limit: wants(bindings::ib_srq_attr_mask_IB_SRQ_LIMIT)
+                .then(|| unsafe { (*attr).srq_limit }),
         }
     }
 }
@@ -135,10 +158,9 @@ pub(crate) struct SrqQuery {
 }
 
 impl SrqQuery {
-    /// Fills the core's struct.
-    pub(super) fn write_to(&self, out: &mut bindings::ib_srq_attr) {
-        out.max_wr = self.size.max_wr;
-        out.max_sge = self.size.max_sge;
-        out.srq_limit = self.limit;
+    /// Returns the core's struct.
+    pub(super) fn to_raw(self) -> bindings::ib_srq_attr {
+        let SrqSize { max_wr, max_sge } = self.size;
+        bindings::ib_srq_attr { max_wr, max_sge, srq_limit: self.limit }
     }
 }

@@ -180,7 +180,8 @@ impl<T: Operations> VTable<T> {
             let attr = unsafe { Self::with(device, |_, data| T::query_device(data)) }?;
             // SAFETY: the device is valid; its GUID does not change.
             let guid = unsafe { (*device).node_guid };
-            // SAFETY: the core passes a struct of its own, zeroed.
+            // SAFETY: the core passes a struct of its own that it has zeroed (`setup_device`,
+            // `ib_uverbs_ex_query_device`).
             attr.write_to(unsafe { &mut *out }, guid);
             Ok(0)
         })
@@ -192,8 +193,9 @@ impl<T: Operations> VTable<T> {
         change: *mut bindings::ib_device_modify,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a struct of its caller's, which does not change.
-            let change = DeviceChange::from_raw(unsafe { &*change }, mask)?;
+            // SAFETY: the core passes a struct that does not change, and whose fields that the mask
+            // names its caller has set.
+            let change = unsafe { DeviceChange::from_raw(change, mask) }?;
             // SAFETY: the core calls this as an operation of this device.
             unsafe { Self::with(device, |_, data| T::modify_device(data, &change)) }?;
             if let Some(description) = change.node_desc {
@@ -216,7 +218,8 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core calls this as an operation of this device.
             let attr =
                 unsafe { Self::with(device, |device, data| T::query_port(data, device, port)) }?;
-            // SAFETY: the core passes a struct of its own, zeroed.
+            // SAFETY: the core passes a struct of its caller's that it has zeroed
+            // (`__ib_query_port`, `iw_query_port`).
             attr.write_to(unsafe { &mut *out });
             Ok(0)
         })
@@ -239,7 +242,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core calls this as an operation of this device.
             let port = unsafe { Self::with(device, |_, data| T::get_port_immutable(data, port)) }?;
-            // SAFETY: the core passes a struct of its own.
+            // SAFETY: the core passes a struct of its own, which `alloc_port_data` has zeroed.
             port.write_to(unsafe { &mut *out });
             Ok(0)
         })

@@ -33,8 +33,8 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
         return Err(EINVAL);
     }
     let mut encoded = encode(&attr.values(), from, to);
-    if mask.contains(QpAttrMask::AV) {
-        encoded.av = encode_av(attr.av())?;
+    if let Some(av) = attr.av() {
+        encoded.av = encode_av(av)?;
     }
     change(ctx, qp, &encoded, AttrMask::from_bits(mask.bits()).ok_or(EOPNOTSUPP)?, to)?;
     *state = to;

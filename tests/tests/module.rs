@@ -11,13 +11,19 @@ use vrnic_tests::commands::{
     LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, reload, said, serve,
     settles, stop, stop_all, transfer, watch, works,
 };
+use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
 
+/// Parameters by which the kernels of this suite do not zero what they allocate, but fill it with a
+/// pattern, look at its surroundings, and notice who uses what was freed.
+const DEBUGGED: &str = "init_on_alloc=0 slub_debug=FZP";
+
 fn main() -> ExitCode {
     let cases = vec![
+        Case::new("verbs_with_poisoned_memory", poisoned),
         Case::new("20_rounds_of_rmmod_and_insmod", rounds),
         Case::new("kernel_client_on_kernel_rings", kernel_client),
         Case::new("kernel_client_outlives_the_adapter", kernel_client_drains),
@@ -36,7 +42,18 @@ fn main() -> ExitCode {
         Case::ruinous("sleep_and_resume", sleeps),
     ];
     let daemon = vec!["--log".to_owned(), "debug".to_owned()];
-    harness::main(Options { daemon, ..Options::default() }, cases)
+    let kernel = DEBUGGED.to_owned();
+    harness::main(Options { daemon, kernel, ..Options::default() }, cases)
+}
+
+/// Verbs that answer with structs of the kernel, and those that take handles of objects: neither
+/// shows or uses what the kernel's memory had before, nor what lies beside an object.
+fn poisoned(pair: &mut Pair) -> Result<()> {
+    for guest in pair.guests() {
+        let given = guest.check("cat /proc/cmdline", SHORT)?;
+        ensure!(given.contains(DEBUGGED), "the kernel's parameters are {given}");
+    }
+    run(pair, "--only attributes/ --only hostile/ranges --only xrc/ --only srq/", "device")
 }
 
 /// 20 times; every fifth time the device is used.

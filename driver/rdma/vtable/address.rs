@@ -51,7 +51,10 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         // SAFETY: the core passes a handle that `create_ah` has set up.
         let this = unsafe { Ah::<T>::from_raw(ah) };
+        // Callers may leave the struct uninitialised.
         // SAFETY: the core passes a struct of the caller's.
+        unsafe { out.write_bytes(0, 1) };
+        // SAFETY: the struct is the caller's, and was zeroed above, which is valid for it.
         T::query_ah(this).write_to(unsafe { &mut *out });
         0
     }

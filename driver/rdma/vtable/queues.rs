@@ -230,10 +230,12 @@ impl<T: Operations> VTable<T> {
             let mask = QpAttrMask::from_raw(mask)?;
             // SAFETY: the core passes a queue pair that `create_qp` has set up.
             let this = unsafe { Qp::<T>::from_raw(qp) };
-            // SAFETY: the core passes attributes that are valid and constant during the call.
-            let attr = unsafe { QpAttr::from_raw(attr) };
+            let attr = NonNull::new(attr).ok_or(EINVAL)?;
+            // SAFETY: the core passes attributes that are constant during the call, and whose
+            // fields that the mask names the caller has set.
+            let attr = unsafe { QpAttr::new(attr, mask) };
             // SAFETY: the core calls this as an operation of the queue pair's device.
-            unsafe { Self::with_device_of(qp, |_, data| T::modify_qp(data, this, attr, mask)) }?;
+            unsafe { Self::with_device_of(qp, |_, data| T::modify_qp(data, this, &attr, mask)) }?;
             Ok(0)
         })
     }
@@ -249,10 +251,18 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Qp::<T>::from_raw(qp) };
             // SAFETY: the core calls this as an operation of the queue pair's device.
             let query = unsafe { Self::with_device_of(qp, |_, data| T::query_qp(data, this)) }?;
-            // SAFETY: the core passes a struct of its own, zeroed.
+            // Callers leave both structs uninitialised (`ib_uverbs_query_qp` in `uverbs_cmd.c`),
+            // and may pass all of their fields on to processes.
+            // SAFETY: the caller passes a struct of its own.
+            unsafe { attr.write_bytes(0, 1) };
+            // SAFETY: the caller passes a second struct of its own.
+            unsafe { init.write_bytes(0, 1) };
+            // SAFETY: the struct is the caller's, and was zeroed above, which is valid for it.
             let attr = unsafe { &mut *attr };
-            // SAFETY: the core passes a second struct of its own, zeroed.
-            query.write_to(attr, unsafe { &mut *init });
+            // SAFETY: the struct is the caller's, and was zeroed above, which is valid for it.
+            let init = unsafe { &mut *init };
+            query.write_to(attr, init);
+            this.describe(init);
             Ok(0)
         })
     }
@@ -285,8 +295,10 @@ impl<T: Operations> VTable<T> {
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a queue pair that `create_qp` has set up.
-            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: the client passes its handle of a queue pair of this device, which is alive.
+            let this = unsafe { Qp::<T>::from_handle(qp) };
+            // SAFETY: the client passes a place of its own.
+            let this = this.inspect_err(|_| unsafe { *bad = first })?;
             // SAFETY: the client passes a list for this queue pair that is valid during the call.
             let mut wrs = unsafe { SendWrs::new(first, this.kind()) };
             // SAFETY: the core calls this as an operation of the queue pair's device.

@@ -33,9 +33,9 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the link is revoked here on failure, else by `destroy_srq`: before the queue
             // goes.
             let link = unsafe { SrqLink::new(raw) }?;
-            // SAFETY: the core passes attributes of its own.
-            let attr = unsafe { &mut *attr };
-            // SAFETY: completion queue and XRC domain in the attributes are this device's.
+            let attr = NonNull::new(attr).ok_or(EINVAL)?;
+            // SAFETY: the core passes attributes of its caller's, of which it has used type, sizes
+            // and what else belongs to the type; completion queue and XRC domain are this device's.
             let mut init = unsafe { SrqInit::new(attr, &link) };
             // SAFETY: the core passes a queue whose domain it has set.
             let pd = unsafe { (*srq).pd };
@@ -73,8 +73,9 @@ impl<T: Operations> VTable<T> {
             unsafe { Udata::expect_none(udata) }?;
             // SAFETY: the core passes a queue that `create_srq` has set up.
             let this = unsafe { Srq::<T>::from_raw(srq) };
-            // SAFETY: the core passes attributes of its own.
-            let change = SrqChange::from_raw(unsafe { &*attr }, mask);
+            // SAFETY: the core passes attributes that are constant during the call, and whose
+            // fields that the mask names its caller has set.
+            let change = unsafe { SrqChange::from_raw(attr, mask) };
             // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(srq, |_, data| T::modify_srq(data, this, change)) }?;
             Ok(0)
@@ -90,8 +91,8 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Srq::<T>::from_raw(srq) };
             // SAFETY: the core calls this as an operation of the queue's device.
             let query = unsafe { Self::with_device_of(srq, |_, data| T::query_srq(data, this)) }?;
-            // SAFETY: the core passes attributes of its own.
-            query.write_to(unsafe { &mut *attr });
+            // SAFETY: the core passes a place of its caller's, which may be uninitialised.
+            unsafe { attr.write(query.to_raw()) };
             Ok(0)
         })
     }

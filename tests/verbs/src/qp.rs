@@ -164,6 +164,40 @@ impl Qp {
     }
 }
 
+impl Qp {
+    /// Reads the attributes that no device on Ethernet without path migration has: the alternate
+    /// path, and the attributes of a path that belong to InfiniBand.
+    pub fn query_absent(&self) -> io::Result<Vec<u64>> {
+        // SAFETY: all-zero is valid for both structs of integers and null pointers.
+        let (mut raw, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) =
+            unsafe { mem::zeroed() };
+        // SAFETY: the handle is live and the call fills both structs.
+        check(unsafe { ffi::ibv_query_qp(self.raw(), &raw mut raw, ALL, &raw mut init) })?;
+        let (path, other) = (&raw.ah_attr, &raw.alt_ah_attr);
+        let mut found: Vec<u64> = vec![
+            path.dlid.into(),
+            path.src_path_bits.into(),
+            path.static_rate.into(),
+            raw.alt_pkey_index.into(),
+            raw.alt_port_num.into(),
+            raw.alt_timeout.into(),
+            other.grh.flow_label.into(),
+            other.grh.sgid_index.into(),
+            other.grh.hop_limit.into(),
+            other.grh.traffic_class.into(),
+            other.dlid.into(),
+            other.sl.into(),
+            other.src_path_bits.into(),
+            other.static_rate.into(),
+            other.is_global.into(),
+            other.port_num.into(),
+        ];
+        // SAFETY: every bit pattern is a valid raw GID.
+        found.extend(unsafe { other.grh.dgid.raw }.map(u64::from));
+        Ok(found)
+    }
+}
+
 fn granted(cap: &ffi::ibv_qp_cap) -> QpCap {
     QpCap {
         send_wr: cap.max_send_wr,

@@ -36,6 +36,11 @@ calls! { QueuePairs:
         self.qps.get(qp)?.query()
     }
 
+    /// Reads the attributes of a QP that the device does not have.
+    fn query_qp_absent(&mut self, qp: u32) -> io::Result<Vec<u64>> {
+        self.qps.get(qp)?.query_absent()
+    }
+
     /// Destroys a QP.
     fn destroy_qp(&mut self, qp: u32) -> io::Result<()> {
         self.qps.destroy(qp, Qp::destroy)

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::fixture::{Env, Options, expect_errno, one_of};
+use super::fixture::{Env, Link, Options, Side, expect_errno, one_of};
 use crate::rpc::values::CreateQp;
 use vrnic_verbs::model::{access, qp_type};
 
@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("attributes/gids", gids),
         Case::new("attributes/pkeys", pkeys),
         Case::new("attributes/what_is_not_there", unsupported),
+        Case::new("attributes/absent_ones_of_queue_pairs", absent),
     ]
 }
 
@@ -128,4 +129,19 @@ fn unsupported(env: &Env) -> Result<()> {
     let rights = access::ALL | ON_DEMAND;
     let on_demand = agent.reg_mr(pd, buffer.addr, 4096, rights);
     expect_errno("memory on demand", on_demand, Errno::OPNOTSUPP).context("paging on demand")
+}
+
+/// The attributes that the device does not have are zero, and not what the kernel's memory had
+/// before. Each query gets other memory of the kernel.
+fn absent(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let reset = Side::new(&env.a, &Options::default())?;
+    let link = Link::new(env, &Options::default())?;
+    for qp in [reset.qp, link.a.qp] {
+        for round in 0..50 {
+            let found = agent.query_qp_absent(qp)?;
+            ensure!(found.iter().all(|value| *value == 0), "query {round}: {found:x?}");
+        }
+    }
+    Ok(())
 }
