@@ -25,6 +25,8 @@ mod held;
 mod message;
 pub mod replies;
 mod resources;
+#[cfg(test)]
+mod tests;
 pub mod unreliable;
 
 use std::mem;
@@ -271,6 +273,7 @@ impl Responder {
         self.counters.executed += 1;
         self.message = next;
         self.expected = psn.plus(count);
+        self.resources.age(self.expected);
         self.held.forget(psn.next(), count - 1);
         if begins {
             self.numbers = self.numbers.next();

@@ -73,11 +73,8 @@ impl Resources {
         (request, old): (Request, Option<u64>),
         numbers: Numbers,
     ) {
-        if self.entries.len() >= self.capacity
-            && let Some(oldest) = self.entries.pop_front()
-        {
-            self.answered = self.answered.saturating_sub(1);
-            self.repeats -= usize::from(oldest.again.is_some());
+        if self.entries.len() >= self.capacity {
+            self.forget_oldest();
         }
         let answer = match (request, old) {
             (Request::Read(reth), _) => Answer::Memory(reth),
@@ -85,6 +82,24 @@ impl Resources {
         };
         let span = Span { first, count };
         self.entries.push_back(Resource { span, answer, number: numbers.current(), again: None });
+    }
+
+    /// Removes the oldest request.
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.entries.pop_front() else { return };
+        self.answered = self.answered.saturating_sub(1);
+        self.repeats -= usize::from(oldest.again.is_some());
+    }
+
+    /// Removes answered requests that are so old that their numbers are no longer behind
+    /// `expected`, the number of the next request. A duplicate of them can no longer be
+    /// distinguished from a new request.
+    pub(super) fn age(&mut self, expected: Psn) {
+        while self.answered > 0
+            && self.entries.front().is_some_and(|oldest| !oldest.span.last().is_before(expected))
+        {
+            self.forget_oldest();
+        }
     }
 
     /// Returns the oldest one whose answer is pending, for the first time or again, and its
@@ -151,13 +166,13 @@ impl Resources {
 
     /// Returns whether a request behind `psn` has an answer of its own.
     pub(super) fn has_behind(&self, psn: Psn) -> bool {
-        self.entries.back().is_some_and(|resource| psn.is_before(resource.span.first))
+        self.entries.back().is_some_and(|resource| psn.is_before(resource.span.last()))
     }
 
     /// Answers a READ again from packet `psn` on, if `reth` is its remainder from there. Returns
     /// whether it is.
     pub(super) fn repeat_read(&mut self, psn: Psn, reth: Reth, mtu: Mtu) -> bool {
-        let found = self.entries.iter().position(|resource| resource.span.contains(psn));
+        let found = self.entries.iter().rposition(|resource| resource.span.contains(psn));
         let Some((at, resource)) = found.and_then(|at| Some((at, *self.entries.get(at)?))) else {
             return false;
         };
@@ -181,7 +196,7 @@ impl Resources {
             resource.span.first == psn
                 && matches!(resource.answer, Answer::Value(original, _) if original == request)
         };
-        let Some(at) = self.entries.iter().position(same) else { return false };
+        let Some(at) = self.entries.iter().rposition(same) else { return false };
         self.repeat(at, psn);
         true
     }
