@@ -92,7 +92,6 @@ fn daemon(host: &Namespace, number: usize, uplink: &str) -> Daemon {
 
 fn guest(daemon: &Daemon, number: usize, address: [u8; 16]) -> Guest {
     let guest = daemon.ready_guest(number);
-    guest.give_address();
     let gid = SetGid::set(1, address, guest.mac(), NO_VLAN);
     guest.command::<command::SetGid>(&gid).expect("SET_GID");
     guest

@@ -63,7 +63,6 @@ impl Pair {
         }
         let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
         for (guest, last) in guests.iter().zip(1..) {
-            guest.give_address();
             let gid = SetGid::set(1, v4(last), guest.mac(), NO_VLAN);
             guest.command::<command::SetGid>(&gid).expect("SET_GID");
         }

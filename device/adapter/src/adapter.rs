@@ -240,7 +240,7 @@ impl<H: Host> Adapter<H> {
     /// Returns the maximum packet payload of the port, as `enum ib_mtu`.
     #[must_use]
     pub fn mtu(&self) -> u8 {
-        self.core.port.mtu()
+        self.core.mtu()
     }
 
     /// Sets the maximum packet payload. The caller has checked that it is a valid value.

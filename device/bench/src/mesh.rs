@@ -137,9 +137,7 @@ impl Mesh {
         }
         let guest = |index: usize| {
             let daemon = daemons.get(index / share).context("a daemon")?;
-            let guest = daemon.ready_guest_with(index, Arc::new(Ram::new(RAM)));
-            guest.give_address();
-            Ok(guest)
+            Ok(daemon.ready_guest_with(index, Arc::new(Ram::new(RAM))))
         };
         let guests = (0..functions).map(guest).collect::<anyhow::Result<_>>()?;
         Ok(Self { daemons, guests, _folder: folder })

@@ -61,8 +61,6 @@ impl Rig {
     }
 
     fn of(guests: [Guest; 2], daemons: Vec<Daemon>) -> anyhow::Result<Self> {
-        // Packets need addresses.
-        guests.iter().for_each(|guest| guest.give_address());
         let workers = daemons.iter().map(first_worker).collect::<anyhow::Result<_>>()?;
         Ok(Self { guests, daemons, workers })
     }

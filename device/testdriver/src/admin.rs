@@ -47,12 +47,16 @@ impl<B: Bus> Guest<B> {
         })
     }
 
-    /// Gives the port its link-local address, which [`crate::qp::attributes`] are for.
+    /// Gives the port its link-local address, which [`crate::qp::attributes`] are for. Ports of
+    /// iWARP have no GIDs.
     #[track_caller]
-    pub fn give_address(&self) {
+    pub(crate) fn give_address(&self) {
         let mac = self.mac();
         let gid = SetGid::set(0, link_local(mac), mac, NO_VLAN);
-        self.command::<command::SetGid>(&gid).expect("SET_GID");
+        match self.command::<command::SetGid>(&gid) {
+            Ok(()) | Err(Refused(Status::Unsupported, _)) => {}
+            Err(refused) => panic!("SET_GID: {refused:?}"),
+        }
     }
 
     #[track_caller]

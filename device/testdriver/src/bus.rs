@@ -21,10 +21,4 @@ pub trait Bus: Send + Sync + 'static {
 
     /// Lets the adapter access memory and interrupt, where a PCI command register decides that.
     fn enable_dma(&self) {}
-
-    /// Returns whether the adapters of the daemon reach each other by packets, which need an
-    /// address of the port.
-    fn by_packets(&self) -> bool {
-        false
-    }
 }

@@ -55,7 +55,7 @@ impl<B: Bus> Guest<B> {
     }
 
     /// Resets the adapter, gives it rings in fresh memory, and enables it. Gives the port its
-    /// address if the path needs one.
+    /// address.
     pub fn bring_up(&self) {
         assert_eq!(self.register(regs::MAGIC), regs::MAGIC_VALUE, "magic number");
         assert_eq!(self.register(regs::VERSION), vrnic_abi::ABI_VERSION, "version");
@@ -72,9 +72,7 @@ impl<B: Bus> Guest<B> {
         self.wait_status("ENABLED", |status| status.intersects(Status::ENABLED | Status::FATAL));
         let fatal = self.register(regs::FATAL_CODE);
         assert!(self.status().contains(Status::ENABLED), "not enabled, fatal code {fatal}");
-        if self.0.bus.by_packets() {
-            self.give_address();
-        }
+        self.give_address();
     }
 
     /// Resets by register and waits for the end.

@@ -165,11 +165,6 @@ impl Bus for Vfio {
     fn enable_dma(&self) {
         self.write_config(COMMAND, &COMMAND_ON);
     }
-
-    /// The daemon is started with the same environment, and has the same variable.
-    fn by_packets(&self) -> bool {
-        std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire")
-    }
 }
 
 /// Returns an eventfd for each vector.

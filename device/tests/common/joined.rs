@@ -29,7 +29,6 @@ impl Joined {
         });
         daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
         let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
-        guests.iter().for_each(|guest| guest.give_address());
         Self { daemons, guests, folder }
     }
 

@@ -53,7 +53,6 @@ impl World {
     }
 
     pub(crate) fn ready(folder: Folder, daemons: Vec<Daemon>, guests: [Guest; 2]) -> Self {
-        guests.iter().for_each(|guest| guest.give_address());
         wait::until("control socket", || folder.path("control").exists().then_some(()));
         Self { folder, daemons, guests }
     }

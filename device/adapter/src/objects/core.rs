@@ -117,10 +117,17 @@ impl<H: Host> Core<H> {
         self.port.carries()
     }
 
+    /// Returns the maximum packet payload of the port, as `enum ib_mtu`.
+    #[inline]
+    #[must_use]
+    pub fn mtu(&self) -> u8 {
+        self.port.mtu()
+    }
+
     /// Returns the maximum packet payload of the port in bytes.
     #[must_use]
     pub fn mtu_bytes(&self) -> u64 {
-        128 << self.port.mtu()
+        128 << self.mtu()
     }
 
     /// Returns whether a driver has enabled the adapter.

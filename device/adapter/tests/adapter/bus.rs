@@ -24,7 +24,6 @@ pub(crate) type SharedQueue = srq::SharedQueue<InProcess>;
 pub(crate) struct InProcess {
     pub(crate) adapter: Arc<Adapter<TestHost>>,
     pub(crate) host: TestHost,
-    by_packets: bool,
 }
 
 impl InProcess {
@@ -39,8 +38,7 @@ impl InProcess {
         let (name, mac) = (format!("f{number}"), [2, 0, 0, 0, 0, number]);
         let adapter = Adapter::new(&name, mac, host.clone(), fabric, workers, limits);
         adapter.set_link(true);
-        let by_packets = fabric.needs_packets(mac);
-        let guest = Guest::new(Self { adapter, host, by_packets });
+        let guest = Guest::new(Self { adapter, host });
         guest.bring_up();
         guest
     }
@@ -68,8 +66,5 @@ impl Bus for InProcess {
         if self.adapter.write_register(offset, value) {
             self.adapter.control();
         }
-    }
-    fn by_packets(&self) -> bool {
-        self.by_packets
     }
 }

@@ -63,9 +63,6 @@ impl Cable {
         world.fabric.attach(Arc::new(plugs[0].clone()));
         other.fabric.attach(Arc::new(plugs[1].clone()));
         let (ga, gb) = (world.guest(1), other.guest(2));
-        for guest in [&ga, &gb] {
-            guest.give_address();
-        }
         Self { world, ga, gb, plugs, links: [link(seed), link(seed ^ 0x5555)] }
     }
 

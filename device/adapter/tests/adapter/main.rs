@@ -34,6 +34,7 @@
 //! | `counters` | what moves each counter |
 //! | `inspect` | INSPECT |
 //! | `limits` | the limits of QUERY_DEVICE |
+//! | `mistakes` | mistakes in attributes, by every path of messages |
 //! | `port` | a port that the driver has closed |
 //! | `alone` | an adapter without any other |
 //! | `transports` | what an adapter of iWARP refuses |
@@ -88,6 +89,7 @@ mod indices;
 mod inspect;
 mod keys;
 mod limits;
+mod mistakes;
 mod multicast;
 mod one_touch;
 mod packets;

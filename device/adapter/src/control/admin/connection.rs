@@ -63,7 +63,8 @@ pub(super) fn open_connection<H: Host>(
         attr.max_rd_atomic = u8::try_from(connection.ord.get()).unwrap_or(u8::MAX);
         attr.max_dest_rd_atomic = u8::try_from(connection.ird.get()).unwrap_or(u8::MAX);
     }
-    configure(&qp);
+    // The connection has the addresses of TCP.
+    configure(&qp, None);
     qp.requester.lock().path = Path::Stream(Box::new(streaming));
     if !qp.change_state(State::Init, State::Rts) {
         return Err(Status::BadState.into());

@@ -14,7 +14,7 @@ use crate::datapath::transport::wire;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::qp::transitions::{self, Change};
-use crate::objects::qp::{Qp, RequesterConfig, Rights};
+use crate::objects::qp::{Qp, RequesterConfig, Rights, Route};
 
 pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -> Outcome<()> {
     let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
@@ -125,7 +125,8 @@ fn apply<H: Host>(
         _ => {}
     }
     merge(&mut qp.attr.lock(), new, mask);
-    configure(qp);
+    let addressed = mask.contains(AttrMask::AV).then(|| wire::route(adapter.network(), &new.av));
+    configure(qp, addressed.unwrap_or_else(|| qp.requester.lock().config.route));
     let attr = *qp.attr.lock();
     wire::connect(adapter.network(), qp, &attr, change);
     if change.from != change.to {
@@ -175,8 +176,8 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
     }
 }
 
-/// Copies the attributes to the requester and the responder.
-pub(super) fn configure<H: Host>(qp: &Qp<H>) {
+/// Copies the attributes to the requester and the responder. `route` is the route to the peer.
+pub(super) fn configure<H: Host>(qp: &Qp<H>, route: Option<Route>) {
     // Held until the end, because the other end of a TCP connection also sets attributes of both
     // halves.
     let mut requester = qp.requester.lock();
@@ -186,6 +187,7 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>) {
     requester.config = RequesterConfig {
         dmac: attr.av.dmac,
         dest_qpn: attr.dest_qpn,
+        route,
         mtu: attr.path_mtu,
         timeout: attr.timeout,
         retry_cnt: attr.retry_cnt,
@@ -201,7 +203,9 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>) {
     responder.qkey = attr.qkey.get();
     responder.source_qpn = attr.dest_qpn;
     responder.source_mac = attr.av.dmac;
+    responder.route = route.map(|route| route.reversed());
     responder.first_psn = Psn::new(attr.rq_psn.get());
+    responder.mtu = attr.path_mtu;
     if let Some(receiver) = &mut responder.packets {
         receiver.set_min_rnr_timer(attr.min_rnr_timer);
     }

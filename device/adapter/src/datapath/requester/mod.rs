@@ -2,10 +2,12 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | `differences` | attributes that must be the same at both ends, but are not |
 //! | `work` | a turn: taking and executing entries |
 //! | `outcome` | completions, retries and failures |
 //! | `reads` | READs that take more than a turn, and the entries that may pass them |
 
+mod differences;
 mod outcome;
 mod reads;
 mod work;
@@ -16,7 +18,9 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Type;
 
+use self::differences::Differences;
 use self::work::Work;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
@@ -120,13 +124,23 @@ fn connected<H: Host>(
     let core = network.core();
     // Taken out of the requester for the turn, because other fields of it change during the turn.
     let found = take_peer(network, requester);
-    let there = found.as_ref().and_then(|peer| meet(core, qp, requester, peer, slice));
+    let there =
+        found.as_ref().and_then(|peer| meet((core, qp, requester), peer, rules.is_some(), slice));
+    let differences = match &there {
+        // Both ends of a TCP connection have the attributes that they have agreed on.
+        Some((there, responder)) if rules.is_none() => {
+            Differences::between((core, requester), (there.turn.core, responder))
+        }
+        _ => None,
+    };
     let met = there.is_some();
     let here = TurnContext::new(core, qp, slice);
     // Messages are reported in the form of RoCE.
     let watcher = network.fabric.watch.of_messages().filter(|_| rules.is_none());
     let watch = watcher.map(|watcher| (network, watcher));
-    let mut work = Work { here, qp, requester, batch, there, budget, watch, rules };
+    let examines = rules.is_some() || differences.is_some();
+    let mut work =
+        Work { here, qp, requester, batch, there, budget, watch, rules, differences, examines };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {
             Some((there, _)) => there.charge(panic),
@@ -144,20 +158,21 @@ fn connected<H: Host>(
 
 /// Locks the receiving half of the QP that was found if it is the peer. The number may have been
 /// reused for another connection or an unrelated QP. Only for the peer is its adapter's memory
-/// held.
+/// held. `by_stream` is true for the ends of a TCP connection, which have its addresses.
 #[inline(always)]
 fn meet<'a, H: Host>(
-    core: &Core<H>,
-    qp: &Qp<H>,
-    requester: &Requester<H>,
+    (core, qp, requester): (&Core<H>, &Qp<H>, &Requester<H>),
     peer: &'a Peer<H>,
+    by_stream: bool,
     slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
-    let responder = peer.qp.responder.lock();
+    let (responder, config) = (peer.qp.responder.lock(), &requester.config);
     let is_peer = peer.qp.kind == qp.peer_kind
         && responder.source_qpn == qp.qpn
         && responder.source_mac == core.mac()
-        && responder.first_psn == requester.config.first_psn;
+        && (by_stream || responder.route.is_some() && responder.route == config.route)
+        // A message of an unreliable connection may begin with any PSN (IBTA volume 1, 9.8.2.2).
+        && (qp.kind == Type::Uc || responder.first_psn == config.first_psn);
     is_peer.then(|| (There::new(&peer.core, &peer.qp, slice), responder))
 }
 

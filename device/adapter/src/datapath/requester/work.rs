@@ -8,6 +8,7 @@ use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
 
+use super::differences::{Differences, Fault};
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, rnr};
@@ -66,6 +67,10 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
     /// The rules of its protocol, unless that is RoCE.
     pub(super) rules: Option<&'a dyn Rules<H>>,
+    /// Attributes in which the QP and its peer differ, although they must not.
+    pub(super) differences: Option<Differences>,
+    /// True if there are such rules or differences, so that each entry must be examined.
+    pub(super) examines: bool,
 }
 
 /// The READs of the queue before an entry that are outstanding.
@@ -138,9 +143,30 @@ impl<H: Host> Work<'_, H> {
     /// QPs: it is executed again when the READs have ended.
     #[inline]
     pub(super) fn execute(&mut self, entry: &Entry, before: Before) -> Step {
+        if self.examines {
+            self.examine(entry, before)
+        } else {
+            self.run_entry(entry, before, None)
+        }
+    }
+
+    /// Executes an entry after checking what its protocol, or a difference from the peer, means for
+    /// it.
+    #[inline(never)]
+    fn examine(&mut self, entry: &Entry, before: Before) -> Step {
         if self.rules.is_some_and(|rules| !rules.carries(&entry.send)) {
             return Step::Failed(Status::LocQpOpErr.into());
         }
+        let fault = self.differences.and_then(|differences| {
+            let own = (self.here.host(), &**self.qp);
+            differences.fault(own, self.requester, &entry.send)
+        });
+        self.run_entry(entry, before, fault)
+    }
+
+    /// Executes an entry that has this fault, if any.
+    #[inline(always)]
+    fn run_entry(&mut self, entry: &Entry, before: Before, fault: Option<Fault>) -> Step {
         if entry.send.opcode.info().is_about_own_key()
             && let Some(step) = self.about_keys(entry)
         {
@@ -148,7 +174,7 @@ impl<H: Host> Work<'_, H> {
         }
         let Some((there, responder)) = &mut self.there else { return Step::Retry };
         let up = self.here.core.carries() && there.turn.core.carries();
-        if !up || !there.qp.receives() {
+        if !up || !there.qp.receives() || fault == Some(Fault::Lost) {
             return Step::Retry;
         }
         let Entry { send, place, done } = entry;
@@ -156,7 +182,8 @@ impl<H: Host> Work<'_, H> {
         let waited = keys.wait == KeyWait::Over;
         // All bytes were moved before the wait.
         let from = if waited { send.length } else { *done };
-        let end = send.length.min(from.saturating_add(self.budget));
+        let budget = fault.map_or(self.budget, |fault| fault.budget(self.budget));
+        let end = send.length.min(from.saturating_add(budget));
         self.budget -= end - from;
         let exchange = Exchange {
             here: &self.here,
@@ -170,7 +197,9 @@ impl<H: Host> Work<'_, H> {
             max_rd_atomic: self.requester.config.max_rd_atomic,
             keys,
         };
-        let moved = if !waited {
+        let moved = if fault == Some(Fault::Refused) {
+            Err(exchange.refused_as_invalid())
+        } else if !waited {
             exchange.run(responder)
         } else if responder.current.is_some() {
             exchange.arrive(responder).map(|()| None)
@@ -181,6 +210,10 @@ impl<H: Host> Work<'_, H> {
         let to = exchange.to.get();
         self.budget += end - to;
         match moved {
+            Ok(None) if fault == Some(Fault::AnswerLost) => Step::Retry,
+            Ok(None) if fault == Some(Fault::AnswerLength) => {
+                Step::Failed(Status::LocLenErr.into())
+            }
             Ok(None) if to < send.length => Step::Partly(to),
             Ok(None) => executed(&exchange, responder, self.watch, self.requester.config.mtu),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),

@@ -102,6 +102,19 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         }
     }
 
+    /// Returns the reason why the work request stops if the peer refuses it as invalid: the
+    /// refusal, or else an error of the requester's own memory, which is checked before.
+    pub(crate) fn refused_as_invalid(&self) -> Stop {
+        let mut side = SgList::default();
+        let own = if self.send.opcode.info().has_response() {
+            self.add_sink(&mut side)
+        } else {
+            let source = side.add_source((self.here, self.qp.pdn), self.send, self.raw);
+            source.map_err(Stop::denied)
+        };
+        own.err().unwrap_or(Stop::Remote(Refusal::Invalid))
+    }
+
     /// Completes the peer's receive of a message that has invalidated a key.
     ///
     /// # Errors

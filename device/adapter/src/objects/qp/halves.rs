@@ -14,7 +14,9 @@ use super::ahead::ReceivesAhead;
 use super::open_reads::{OpenReads, store};
 use super::path::Path;
 use super::peer::Peer;
+use super::posted_reads::PostedReads;
 use super::remote::Receiver;
+use super::route::Route;
 use super::streaming::StreamReceiver;
 use crate::host::Host;
 use crate::objects::srq::Srq;
@@ -59,6 +61,8 @@ pub struct Requester<H: Host> {
     pub keys: Option<Keys>,
     /// The progress of the current datagram, if it is to a group.
     pub progress: Option<Progress>,
+    /// The READs that were posted together.
+    pub posted_reads: PostedReads,
     /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
@@ -162,6 +166,8 @@ pub struct RequesterConfig {
     pub dmac: [u8; 6],
     /// The peer's QP.
     pub dest_qpn: Qpn,
+    /// The route to the peer, if the addresses are usable.
+    pub route: Option<Route>,
     /// Path MTU, as `enum ib_mtu`.
     pub mtu: u8,
     /// ACK timeout code.
@@ -204,8 +210,12 @@ pub struct Responder {
     pub source_qpn: Qpn,
     /// The only station from which messages are accepted.
     pub source_mac: [u8; 6],
+    /// The only route from which messages are accepted, if the addresses are usable.
+    pub route: Option<Route>,
     /// The only PSN that is accepted in the first message.
     pub first_psn: Psn,
+    /// Path MTU, as `enum ib_mtu`.
+    pub mtu: u8,
     /// True if the first message has been reported.
     pub established: bool,
     /// True if the receive CQ has an event due. It is reported after the sender's completion has
@@ -266,7 +276,9 @@ impl Default for Responder {
             qkey: 0,
             source_qpn: Qpn::default(),
             source_mac: [0; 6],
+            route: None,
             first_psn: Psn::default(),
+            mtu: 0,
             established: false,
             event_due: false,
             packets: None,
@@ -298,6 +310,7 @@ impl<H: Host> Default for Requester<H> {
             notify_drained: false,
             keys: None,
             progress: None,
+            posted_reads: PostedReads::default(),
             life: LIVES.fetch_add(1, Ordering::Relaxed),
         }
     }

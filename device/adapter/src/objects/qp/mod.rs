@@ -10,9 +10,11 @@
 //! | `halves` | the state of the requester and of the responder |
 //! | [`transitions`] | the legal transitions between states, and their attributes |
 //! | `path` | the path to the peer, with the state of its transport |
+//! | `route` | the addresses of the packets of a connection |
 //! | `peer` | references to QPs of this daemon |
 //! | [`open_reads`] | READs that take more than a turn, and the work requests behind them |
 //! | [`outstanding`] | work requests that were taken off a send queue and are not completed |
+//! | [`posted_reads`] | READs that were posted together |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
@@ -25,7 +27,9 @@ pub mod open_reads;
 pub mod outstanding;
 mod path;
 mod peer;
+pub mod posted_reads;
 pub mod remote;
+mod route;
 pub mod streaming;
 pub mod transitions;
 
@@ -45,6 +49,7 @@ pub use self::halves::{
 };
 pub use self::path::Path;
 pub use self::peer::{Peer, WeakPeer};
+pub use self::route::Route;
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
@@ -264,6 +269,23 @@ impl<H: Host> Qp<H> {
             SendRing::Guest(_) => host.bar_load32(self.doorbell.sq_pi()) != next,
             SendRing::Device(ring) => host.bar_load32(ring.stamp(next)) == vrnic_abi::stamp(next),
             SendRing::None => false,
+        }
+    }
+
+    /// Returns the index of the first entry of the send queue that is not posted, or of a later one
+    /// than `most` entries behind `index`, the index of a posted entry.
+    #[must_use]
+    pub fn posted_end(&self, host: &H, index: u32, most: u32) -> u32 {
+        let end = |posted| index.wrapping_add(posted);
+        match &self.sq {
+            SendRing::Guest(_) => {
+                end(host.bar_load32(self.doorbell.sq_pi()).wrapping_sub(index).min(most))
+            }
+            SendRing::Device(ring) => {
+                let posted = |at: &u32| host.bar_load32(ring.stamp(*at)) == vrnic_abi::stamp(*at);
+                end((0..most).take_while(|nth| posted(&end(*nth))).fold(0, |count, _| count + 1))
+            }
+            SendRing::None => index,
         }
     }
 

@@ -43,6 +43,9 @@ fn deliver<H: Host>(
     if !core.carries() {
         return Err(Discard::State);
     }
+    if packet.payload.len() as u64 > core.mtu_bytes() {
+        return Err(Discard::PayloadLength);
+    }
     if packet.head.destination == Qpn::MULTICAST {
         datagrams::receive_by_group(network, &Received { frame, parsed, packet }, slice)?;
         return Ok(None);

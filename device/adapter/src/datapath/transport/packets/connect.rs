@@ -23,7 +23,7 @@ use crate::objects::Objects;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::transitions::Change;
-use crate::objects::qp::{Path, Qp};
+use crate::objects::qp::{Path, Qp, Route};
 
 /// Maximum number of packets that a requester may have outstanding.
 const WINDOW: u32 = 128;
@@ -91,6 +91,14 @@ pub(crate) struct Ends {
     pub(crate) peer: vrnic_abi::Qpn,
 }
 
+/// Returns the route to the address of a vector, or `None` if its addresses have different
+/// families, or if the source does not exist.
+pub(crate) fn route<H: Host>(objects: &Objects<H>, av: &AddressVector) -> Option<Route> {
+    let source = objects.gid(av.sgid_index.get())?;
+    let addresses = Addresses::from_gids(source.gid, av.dgid)?;
+    Some(Route { addresses, vlan: source.vlan.get() })
+}
+
 /// Returns the headers of packets between two QPs for an address vector, or `None` if its addresses
 /// have different families, or if the source does not exist.
 pub(crate) fn path<H: Host>(
@@ -98,8 +106,8 @@ pub(crate) fn path<H: Host>(
     av: &AddressVector,
     Ends { own, peer }: Ends,
 ) -> Option<wire::Path> {
-    let source = objects.gid(av.sgid_index.get())?;
-    let vlan = Some(source.vlan.get()).filter(|vlan| *vlan != NO_VLAN);
+    let Route { addresses, vlan } = route(objects, av)?;
+    let vlan = Some(vlan).filter(|vlan| *vlan != NO_VLAN);
     let priority = u16::from(av.sl & 7) << 13;
     let flow_label = av.flow_label.get() & 0x000f_ffff;
     let unmarked = av.traffic_class & ECN == 0;
@@ -110,7 +118,7 @@ pub(crate) fn path<H: Host>(
             vlan: vlan.map(|vlan| vlan & 0x0fff | priority),
         },
         network: IpHeader {
-            addresses: Addresses::from_gids(source.gid, av.dgid)?,
+            addresses,
             traffic_class: av.traffic_class | if unmarked { ECN_CAPABLE } else { 0 },
             hop_limit: av.hop_limit.max(1),
             flow_label,

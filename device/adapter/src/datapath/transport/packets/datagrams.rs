@@ -176,9 +176,6 @@ fn bring<H: Host>(
     let there = There::new(network.core(), qp, slice);
     let mut responder = qp.responder.lock();
     let Incoming { source, imm, solicited, bytes } = datagram::accept(packet, responder.qkey)?;
-    if bytes.len() as u64 > network.core().mtu_bytes() {
-        return Err(Discard::PayloadLength);
-    }
     let header = network_header(frame.network_header);
     let mut payload = SgList::default();
     payload.set_inline(bytes);

@@ -200,6 +200,9 @@ impl<H: Host> Sending<'_, H> {
         let Self { here, qp, sender, .. } = self;
         let mut outbox = std::mem::take(&mut sender.outbox);
         let length = transmit.range.end.saturating_sub(transmit.range.start) as usize;
+        if is_too_long(here, length) {
+            return Ok(());
+        }
         let parts = frames::Parts {
             path: &sender.way.path,
             head: &transmit.head,
@@ -295,6 +298,9 @@ fn answers<H: Host>(
     for _ in 0..FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
+        if is_too_long(&there.turn, length) {
+            continue;
+        }
         let (head, body) = (&reply.head, &reply.body);
         let parts = frames::Parts { path: &way.path, head, body, length };
         let built = frames::add(outbox, &parts, |payload| read(&there, responder, &reply, payload));
@@ -314,6 +320,17 @@ fn answers<H: Host>(
     }
     counts::of_responder(&there.turn, counted, engine.counters());
     engine.has_reply()
+}
+
+/// Returns whether the port, whose MTU may have been lowered since the QP was connected, does not
+/// carry a packet with a payload of this length. Counts the packet if it is lost.
+#[inline]
+fn is_too_long<H: Host>(turn: &TurnContext<'_, H>, length: usize) -> bool {
+    let lost = length as u64 > turn.core.mtu_bytes();
+    if lost {
+        turn.step(Counter::TxRoceDiscards);
+    }
+    lost
 }
 
 /// Copies the bytes of a packet that answers a READ.

@@ -1,0 +1,396 @@
+//! The rows of the table.
+
+use vrnic_abi::admin::{SetGid, SetPort, command};
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{Access, Attr, State, Type};
+use vrnic_abi::sq::{Flags, Opcode, Sge};
+use vrnic_testdriver::qp::{ALL, PSN, link_local};
+use vrnic_testdriver::wr::Wr;
+
+use super::rig::Rig;
+use super::table::{ARRIVES, Expected, INVALID, Mistake, NO_ACCESS, PASSES, SILENT, WRONG_ANSWER};
+use crate::bus::Guest;
+
+/// No mistake: a SEND of 64 KiB over a reliable connection.
+const NONE: Mistake = Mistake {
+    what: "nothing",
+    kind: Type::Rc,
+    own: |_| {},
+    peer: |_| {},
+    later: |_| {},
+    requests: |rig| vec![send(rig, 65_536)],
+    one_by_one: false,
+    outcome: ARRIVES,
+    by_packets: None,
+};
+
+fn source(rig: &Rig, length: u32) -> [Sge; 1] {
+    [rig.a.sge(0, length)]
+}
+
+fn send(rig: &Rig, length: u32) -> Wr {
+    Wr::new(Opcode::Send, &source(rig, length))
+}
+
+fn remote(rig: &Rig, opcode: Opcode, length: u32) -> Wr {
+    Wr::new(opcode, &source(rig, length)).to(rig.b.buffer, rig.b.key)
+}
+
+fn read(rig: &Rig, length: u32) -> Wr {
+    remote(rig, Opcode::Read, length)
+}
+
+fn write(rig: &Rig, length: u32) -> Wr {
+    remote(rig, Opcode::Write, length)
+}
+
+fn add(rig: &Rig) -> Wr {
+    remote(rig, Opcode::FetchAdd, 8).atomic(1, 0)
+}
+
+fn mtu_256(attr: &mut Attr) {
+    attr.path_mtu = 1;
+}
+
+fn mtu_1024(attr: &mut Attr) {
+    attr.path_mtu = 3;
+}
+
+/// A has a path MTU of 256, B of 1024.
+const SHORT: Mistake = Mistake { own: mtu_256, peer: mtu_1024, outcome: INVALID, ..NONE };
+/// A has a path MTU of 1024, B of 256.
+const LONG: Mistake = Mistake { own: mtu_1024, peer: mtu_256, outcome: INVALID, ..NONE };
+/// A may have 16 READs outstanding, B has resources for one.
+const FEW: Mistake = Mistake { peer: |attr| attr.max_dest_rd_atomic = 1, ..NONE };
+
+/// Sets the port's MTU as the driver does when that of its network card changes.
+fn lower(guest: &Guest) {
+    guest.command::<command::SetPort>(&SetPort::new(1, true)).expect("SET_PORT");
+}
+
+/// The rows.
+pub(crate) const TABLE: &[Mistake] = &[
+    NONE,
+    // Path MTU. What fits into one packet of either length passes.
+    Mistake { what: "path MTU of 256 against 1024, SEND of 64 KiB", ..SHORT },
+    Mistake { what: "path MTU of 1024 against 256, SEND of 64 KiB", ..LONG },
+    Mistake {
+        what: "path MTU of 256 against 1024, WRITE of 257 bytes",
+        requests: |rig| vec![write(rig, 257)],
+        ..SHORT
+    },
+    Mistake {
+        what: "path MTU of 1024 against 256, WRITE of 257 bytes",
+        requests: |rig| vec![write(rig, 257)],
+        ..LONG
+    },
+    Mistake {
+        what: "path MTU of 256 against 1024, SEND of 256 bytes",
+        requests: |rig| vec![send(rig, 256)],
+        outcome: ARRIVES,
+        ..SHORT
+    },
+    Mistake {
+        what: "path MTU of 1024 against 256, SEND of 256 bytes",
+        requests: |rig| vec![send(rig, 256)],
+        outcome: ARRIVES,
+        ..LONG
+    },
+    Mistake {
+        what: "path MTU of 256 against 1024, READ of 64 KiB",
+        requests: |rig| vec![read(rig, 65_536)],
+        outcome: WRONG_ANSWER,
+        ..SHORT
+    },
+    Mistake {
+        what: "path MTU of 1024 against 256, READ of 300 bytes",
+        requests: |rig| vec![read(rig, 300)],
+        outcome: WRONG_ANSWER,
+        ..LONG
+    },
+    Mistake {
+        what: "path MTU of 1024 against 256, READ of 256 bytes, atomic",
+        requests: |rig| vec![read(rig, 256), add(rig)],
+        outcome: Expected { sent: &[Status::Success; 2], ..PASSES },
+        ..LONG
+    },
+    Mistake {
+        what: "path MTU of 256 against 1024, READ of 64 KiB by a bad key",
+        requests: |rig| vec![read(rig, 65_536).to(rig.b.buffer, rig.b.key ^ 1)],
+        outcome: NO_ACCESS,
+        ..SHORT
+    },
+    Mistake {
+        what: "path MTU of 256 against 1024, SEND of 64 KiB from memory without a key",
+        requests: |rig| {
+            vec![Wr::new(Opcode::Send, &[Sge { lkey: 0.into(), ..rig.a.sge(0, 65_536) }])]
+        },
+        outcome: Expected { sent: &[Status::LocProtErr], own: State::Err, ..PASSES },
+        ..SHORT
+    },
+    Mistake {
+        what: "path MTU of 256 against 1024, SEND of 64 KiB by UC",
+        kind: Type::Uc,
+        outcome: PASSES,
+        ..SHORT
+    },
+    Mistake {
+        what: "path MTU of 256 against 1024, SEND of 256 bytes by UC",
+        kind: Type::Uc,
+        requests: |rig| vec![send(rig, 256)],
+        outcome: ARRIVES,
+        ..SHORT
+    },
+    // READs and atomics at a time.
+    Mistake {
+        what: "3 READs at once to a peer with resources for 1",
+        requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
+        outcome: Expected {
+            sent: &[Status::Success, Status::RemInvReqErr, Status::WrFlushErr],
+            ..INVALID
+        },
+        ..FEW
+    },
+    Mistake {
+        what: "a READ, a WRITE and an atomic at once to a peer with resources for 1",
+        requests: |rig| vec![read(rig, 100), write(rig, 8), add(rig)],
+        outcome: Expected {
+            sent: &[Status::Success, Status::Success, Status::RemInvReqErr],
+            ..INVALID
+        },
+        ..FEW
+    },
+    Mistake {
+        what: "3 READs one after the other to a peer with resources for 1",
+        requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
+        one_by_one: true,
+        outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
+        ..FEW
+    },
+    Mistake {
+        what: "3 fenced READs at once to a peer with resources for 1",
+        requests: |rig| vec![read(rig, 100).flags(Flags::SIGNALED | Flags::FENCE); 3],
+        outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
+        ..FEW
+    },
+    Mistake {
+        what: "3 READs at once to a peer with resources for 1, by a requester that keeps to it",
+        own: |attr| attr.max_rd_atomic = 1,
+        requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
+        outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
+        ..FEW
+    },
+    Mistake {
+        what: "a READ to a peer without resources",
+        peer: |attr| attr.max_dest_rd_atomic = 0,
+        requests: |rig| vec![read(rig, 100)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "a READ of a requester that may have none outstanding",
+        own: |attr| attr.max_rd_atomic = 0,
+        requests: |rig| vec![read(rig, 100)],
+        outcome: Expected { sent: &[Status::LocQpOpErr], own: State::Err, ..PASSES },
+        ..NONE
+    },
+    // PSNs.
+    Mistake {
+        what: "a first PSN after the one that the peer expects",
+        own: |attr| attr.sq_psn = (PSN + 1).into(),
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "a first PSN before the one that the peer expects",
+        own: |attr| attr.sq_psn = (PSN - 1).into(),
+        requests: |rig| vec![send(rig, 8)],
+        outcome: SILENT,
+        // The packet counts as one that was executed before: it is acknowledged, and the message is
+        // lost (IBTA volume 1, 9.7.5.1.2). The copy reports the mistake instead.
+        by_packets: Some(PASSES),
+        ..NONE
+    },
+    Mistake {
+        what: "a first PSN after the one that the peer expects, by UC",
+        kind: Type::Uc,
+        own: |attr| attr.sq_psn = (PSN + 1).into(),
+        ..NONE
+    },
+    // Addresses and QP numbers.
+    Mistake {
+        what: "the GID of another port as destination",
+        own: |attr| attr.av.dgid = link_local([2, 0, 0, 0, 0, 9]),
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "a peer that expects the GID of another port",
+        peer: |attr| attr.av.dgid = link_local([2, 0, 0, 0, 0, 9]),
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "a QP number that does not exist",
+        own: |attr| attr.dest_qpn = 0xabcde.into(),
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "a peer that is connected to another QP of the same port",
+        peer: |attr| attr.dest_qpn = 0xabcde.into(),
+        outcome: SILENT,
+        // Packets do not say which QP has sent them, so the message arrives. The acknowledgement
+        // goes to the other QP.
+        by_packets: Some(Expected { received: &[Status::Success], ..SILENT }),
+        ..NONE
+    },
+    Mistake {
+        what: "hop limit 0",
+        // The packets stay in their subnet (IBTA volume 1, 8.3.6), and leave with a limit of 1,
+        // because no host sends a packet with a limit of 0 (RFC 1122, 3.2.1.7).
+        own: |attr| attr.av.hop_limit = 0,
+        peer: |attr| attr.av.hop_limit = 0,
+        ..NONE
+    },
+    Mistake {
+        what: "a source GID that is removed while the QP uses it",
+        // The kernel keeps the GID of a device until the last QP with it ends, so that hardware
+        // goes on as well (drivers/infiniband/core/cache.c).
+        later: |rig| {
+            for guest in [&rig.ga, &rig.gb] {
+                guest.command::<command::SetGid>(&SetGid::clear(0)).expect("SET_GID");
+            }
+        },
+        ..NONE
+    },
+    // The MTU of a port is lowered under a connection: packets that are too long for it are lost.
+    Mistake {
+        what: "lowered MTU of the own port, SEND of 64 KiB",
+        later: |rig| lower(&rig.ga),
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "lowered MTU of the peer's port, WRITE of 257 bytes",
+        later: |rig| lower(&rig.gb),
+        requests: |rig| vec![write(rig, 257)],
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "lowered MTU of the peer's port, READ of 257 bytes",
+        later: |rig| lower(&rig.gb),
+        requests: |rig| vec![read(rig, 257)],
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "lowered MTU of the own port, READ of 257 bytes",
+        later: |rig| lower(&rig.ga),
+        requests: |rig| vec![read(rig, 257)],
+        outcome: SILENT,
+        ..NONE
+    },
+    Mistake {
+        what: "lowered MTU of both ports, SEND and READ of 256 bytes",
+        later: |rig| [&rig.ga, &rig.gb].into_iter().for_each(lower),
+        requests: |rig| vec![send(rig, 256), read(rig, 256)],
+        outcome: Expected { sent: &[Status::Success; 2], ..ARRIVES },
+        ..NONE
+    },
+    Mistake {
+        what: "lowered MTU of the own port, SEND of 64 KiB by UC",
+        kind: Type::Uc,
+        later: |rig| lower(&rig.ga),
+        outcome: PASSES,
+        ..NONE
+    },
+    // States.
+    Mistake {
+        what: "a peer in the state Reset",
+        later: |rig| rig.b.set_state(State::Reset),
+        outcome: Expected { peer: State::Reset, ..SILENT },
+        ..NONE
+    },
+    Mistake {
+        what: "a peer in the state Error",
+        later: |rig| rig.b.set_state(State::Err),
+        outcome: Expected { received: &[Status::WrFlushErr], peer: State::Err, ..SILENT },
+        ..NONE
+    },
+    // Rights, keys, alignment.
+    Mistake {
+        what: "a WRITE to a QP that does not allow it",
+        peer: |attr| attr.access = (ALL & !Access::REMOTE_WRITE.bits()).into(),
+        requests: |rig| vec![write(rig, 8)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "an empty WRITE to a QP that does not allow it",
+        peer: |attr| attr.access = (ALL & !Access::REMOTE_WRITE.bits()).into(),
+        requests: |rig| vec![write(rig, 0)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "a READ from a QP that does not allow it",
+        peer: |attr| attr.access = (ALL & !Access::REMOTE_READ.bits()).into(),
+        requests: |rig| vec![read(rig, 8)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "an atomic on a QP that does not allow it",
+        peer: |attr| attr.access = (ALL & !Access::REMOTE_ATOMIC.bits()).into(),
+        requests: |rig| vec![add(rig)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "an atomic on a word that is not aligned",
+        requests: |rig| vec![add(rig).to(rig.b.buffer + 4, rig.b.key)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "an atomic on a word that is not aligned, by a bad key",
+        requests: |rig| vec![add(rig).to(rig.b.buffer + 4, rig.b.key ^ 1)],
+        outcome: INVALID,
+        ..NONE
+    },
+    Mistake {
+        what: "a WRITE by a bad key",
+        requests: |rig| vec![write(rig, 8).to(rig.b.buffer, rig.b.key ^ 1)],
+        outcome: NO_ACCESS,
+        ..NONE
+    },
+    Mistake {
+        what: "empty messages by bad keys",
+        requests: |rig| {
+            let nowhere = [Sge { lkey: 99.into(), ..rig.a.sge(0, 0) }];
+            let read = Wr::new(Opcode::Read, &nowhere).to(7, 99);
+            vec![Wr::new(Opcode::Write, &nowhere).to(7, 99), read]
+        },
+        outcome: Expected { sent: &[Status::Success; 2], ..PASSES },
+        ..NONE
+    },
+    // Receives.
+    Mistake {
+        what: "a SEND that is longer than the receive",
+        requests: |rig| vec![send(rig, 100_001)],
+        outcome: Expected { received: &[Status::LocLenErr], event: None, ..INVALID },
+        ..NONE
+    },
+    Mistake {
+        what: "two SENDs to one receive",
+        requests: |rig| vec![send(rig, 8), send(rig, 8)],
+        outcome: Expected {
+            sent: &[Status::Success, Status::RnrRetryExcErr],
+            own: State::Err,
+            ..ARRIVES
+        },
+        ..NONE
+    },
+];

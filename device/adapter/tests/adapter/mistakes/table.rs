@@ -1,0 +1,91 @@
+//! Mistakes, and their outcomes.
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_testdriver::wr::Wr;
+
+use super::rig::{Rig, Way};
+
+/// A mistake, and what it leads to.
+#[derive(Clone, Copy)]
+pub(crate) struct Mistake {
+    pub(crate) what: &'static str,
+    /// The type of both QPs.
+    pub(crate) kind: Type,
+    /// Changes the attributes of A, which sends.
+    pub(crate) own: fn(&mut Attr),
+    /// Changes the attributes of B.
+    pub(crate) peer: fn(&mut Attr),
+    /// Changes something when the QPs are connected, and B has posted a receive of 100,000 bytes.
+    pub(crate) later: fn(&mut Rig),
+    /// The work requests of A.
+    pub(crate) requests: fn(&Rig) -> Vec<Wr>,
+    /// True if each is posted after the end of the one before it.
+    pub(crate) one_by_one: bool,
+    /// The outcome, which is the same by every path,
+    pub(crate) outcome: Expected,
+    /// except by packets, if this says so. A comment in the row says why.
+    pub(crate) by_packets: Option<Expected>,
+}
+
+/// What the ends see.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The statuses of A's work requests.
+    pub(crate) sent: Vec<Status>,
+    /// The state of A.
+    pub(crate) own: State,
+    /// The statuses of B's receives.
+    pub(crate) received: Vec<Status>,
+    /// The state of B.
+    pub(crate) peer: State,
+    /// The first event of B.
+    pub(crate) event: Option<Kind>,
+}
+
+/// An [`Outcome`] in a constant.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected {
+    pub(crate) sent: &'static [Status],
+    pub(crate) own: State,
+    pub(crate) received: &'static [Status],
+    pub(crate) peer: State,
+    pub(crate) event: Option<Kind>,
+}
+
+impl Mistake {
+    /// Returns the outcome by a path.
+    pub(crate) fn expected(&self, way: Way) -> Outcome {
+        let by_packets = self.by_packets.filter(|_| way != Way::Copy);
+        let Expected { sent, own, received, peer, event } = by_packets.unwrap_or(self.outcome);
+        Outcome { sent: sent.to_vec(), own, received: received.to_vec(), peer, event }
+    }
+}
+
+/// Nothing is wrong.
+pub(crate) const PASSES: Expected = Expected {
+    sent: &[Status::Success],
+    own: State::Rts,
+    received: &[],
+    peer: State::Rts,
+    event: None,
+};
+pub(crate) const ARRIVES: Expected = Expected { received: &[Status::Success], ..PASSES };
+/// Nobody answers, and B notices nothing.
+pub(crate) const SILENT: Expected =
+    Expected { sent: &[Status::RetryExcErr], own: State::Err, ..PASSES };
+/// B refuses the request as invalid.
+pub(crate) const INVALID: Expected = Expected {
+    sent: &[Status::RemInvReqErr],
+    own: State::Err,
+    received: &[Status::WrFlushErr],
+    peer: State::Err,
+    event: Some(Kind::QpRequestError),
+};
+/// B refuses access to its memory.
+pub(crate) const NO_ACCESS: Expected =
+    Expected { sent: &[Status::RemAccessErr], event: Some(Kind::QpAccessError), ..INVALID };
+/// The answer to a READ does not have the length that A expects, of which B learns nothing.
+pub(crate) const WRONG_ANSWER: Expected =
+    Expected { sent: &[Status::LocLenErr], own: State::Err, ..PASSES };
