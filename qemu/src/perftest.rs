@@ -116,14 +116,21 @@ pub const SET: &[Case] = &[
 ];
 
 /// The set of adapters of iWARP, whose QPs only the RDMA connection manager connects.
+///
+/// Over iWARP, `ib_send_bw` sends no message without a credit, and its server grants credits by
+/// RDMA WRITEs, which raise no event. A client that waits for events (`-e`) and has used all its
+/// credits sleeps for ever if the WRITE comes too late. With `-b` both ends grant credits, and the
+/// event for its own WRITE, or for a message of the peer, wakes an end after the peer's credit has
+/// come.
 pub const IWARP_SET: &[Case] = &[
     case(PING, "-V -C 100"),
     case(PING, "-V -C 20 -S 60000"),
     case("ib_send_bw", "-R -a -n 100"),
     case("ib_send_bw", "-R -b -s 65536 -n 200"),
     case("ib_send_bw", "-R -q 8 -s 65536 -n 100"),
-    case("ib_send_bw", "-R -e -s 65536 -n 200"),
+    case("ib_send_bw", "-R -b -e -s 65536 -n 200"),
     case("ib_send_lat", "-R -n 200"),
+    case("ib_send_lat", "-R -e -n 200"),
     case("ib_write_bw", "-R -a -n 100"),
     case("ib_write_bw", "-R -b -s 65536 -n 200"),
     case("ib_write_bw", "-R -q 8 -s 65536 -n 100"),
@@ -348,5 +355,14 @@ mod tests {
                      2       500          1.00           9.00         2.50              2.60             0.10            3.00                    4.00\n";
         assert_eq!(figure(table), Some(Figure::Latency { bytes: 2, typical: 2.5 }));
         assert_eq!(figure("Couldn't connect\n"), None);
+    }
+
+    #[test]
+    fn no_sender_over_iwarp_waits_for_a_credit_that_raises_no_event() {
+        let has = |case: &Case, option| case.options.split(' ').any(|word| word == option);
+        let sends = IWARP_SET.iter().filter(|case| case.tool == "ib_send_bw");
+        let mut with_events = sends.filter(|case| has(case, "-e")).peekable();
+        assert!(with_events.peek().is_some());
+        assert!(with_events.all(|case| has(case, "-b")));
     }
 }
