@@ -1,8 +1,8 @@
 //! Which accelerator guests run under.
 //!
 //! A /dev/kvm that opens is no proof: there are kinds of KVM on which a stock kernel does not boot.
-//! So a guest is booted under KVM, with a time limit. What comes of it is kept in the cache until
-//! the machine boots again, or for an hour if the guest was only slow.
+//! So a guest is booted under KVM, with a time limit. What comes of it is kept in the cache, for
+//! all images of guests, until the machine boots again, or for an hour if the guest was only slow.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -94,10 +94,16 @@ fn find(paths: &Paths) -> Verdict {
     if let Err(error) = File::options().read(true).write(true).open("/dev/kvm") {
         return Verdict::Fails(format!("/dev/kvm cannot be opened: {error}"));
     }
+    remembered(paths, probe)
+}
+
+/// Returns what the note of an earlier run says, whatever image its guests had. Without one, it
+/// calls `probe` and keeps its verdict.
+fn remembered(paths: &Paths, probe: impl FnOnce(&Paths) -> Verdict) -> Verdict {
     // Another kernel comes with another boot.
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let (boot, now) = (boot.trim(), UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
-    let file = paths.guest.join("accel");
+    let file = paths.cache.join("accel");
     if let Some(verdict) = fs::read_to_string(&file).ok().and_then(|it| noted(&it, boot, now)) {
         return verdict;
     }
@@ -220,6 +226,24 @@ mod tests {
         let note = note(&found, "boot", 1000);
         assert_eq!(noted(&note, "boot", 1100), Some(found));
         assert_eq!(noted(&note, "boot", 1000 + SILENCE.as_secs()), None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_machine_is_probed_once_for_all_images() -> std::io::Result<()> {
+        let cache = tempfile::tempdir()?;
+        let paths = |image: &str| Paths {
+            cache: cache.path().to_owned(),
+            guest: cache.path().join(image),
+            ..Paths::default()
+        };
+        for image in ["guest-plain", "guest-apps"] {
+            fs::create_dir(cache.path().join(image))?;
+        }
+        let reason = Verdict::Fails("a reason".into());
+        assert_eq!(remembered(&paths("guest-plain"), |_| reason.clone()), reason);
+        let again = remembered(&paths("guest-apps"), |_| panic!("another image was probed"));
+        assert_eq!(again, reason);
         Ok(())
     }
 

@@ -7,8 +7,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 /// Places of the cached roots and of what was built.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Paths {
+    /// What is kept for later runs on this machine.
+    pub cache: PathBuf,
     /// The tool root: QEMU and its firmware.
     pub toolroot: PathBuf,
     /// The guests' kernel and base image.
@@ -37,6 +39,7 @@ impl Paths {
         let top = var("VRNIC_TOP")?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
         let paths = Self {
+            cache: var("VRNIC_CACHE")?,
             toolroot: var("VRNIC_TOOLROOT")?,
             guest: var("VRNIC_GUEST")?,
             modules: var("VRNIC_MODULES")?,
