@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`heap`] | allocations that may fail |
 //! | [`mapping`] | memory shared with the adapter |
+//! | [`device_memory`] | memory of the adapter |
 //! | [`lock`] | a spin lock |
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
@@ -31,6 +32,7 @@ compile_error!("rings are little-endian and not byte-swapped here");
 pub mod clock;
 pub mod completion;
 pub mod cq;
+pub mod device_memory;
 pub mod doorbell;
 pub mod heap;
 pub mod layout;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::device_memory_mmap;
+use vrnic_queues::device_memory::DeviceMemory;
 use vrnic_queues::mapping::Mapping;
 
 use super::bindings as c;
@@ -16,7 +17,7 @@ use super::mr::Mr;
 use super::object::{NewObject, Object};
 use super::{check, ioctl, pointer, status};
 
-type Dm = Object<c::verbs_dm, Mapping>;
+type Dm = Object<c::verbs_dm, DeviceMemory>;
 
 /// The mapping has whole pages.
 const PAGE: usize = 4096;
@@ -45,8 +46,7 @@ unsafe fn try_alloc(
     }
     // SAFETY: the caller passes a live context, which is one of this plugin.
     let own = unsafe { Context::of(context) }?;
-    let length = attr.length.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
-    let length = u32::try_from(length).map_err(|_| Errno::NOMEM)?;
+    let pages = pages(attr.length)?;
     let memory = Dm::begin()?;
     let _alone = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     let base = memory.base();
@@ -55,11 +55,17 @@ unsafe fn try_alloc(
     // SAFETY: filled in just now.
     let handle = unsafe { (*base).handle };
     // SAFETY: the caller passes a live context.
-    let mapping = unsafe { map_new(context, own, handle, length) }.inspect_err(|_| {
+    let mapping = unsafe { map_new(context, own, handle, pages) }.inspect_err(|_| {
         // SAFETY: the kernel has just allocated it, and the program does not know it.
         unsafe { c::ibv_cmd_free_dm(base) };
     })?;
-    Ok(complete(memory, mapping))
+    Ok(complete(memory, DeviceMemory::new(mapping, attr.length)))
+}
+
+/// Returns the length of the pages that contain `length` bytes.
+fn pages(length: usize) -> Result<u32, Errno> {
+    let pages = length.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
+    u32::try_from(pages).map_err(|_| Errno::NOMEM)
 }
 
 /// Maps memory that was just allocated.
@@ -108,13 +114,13 @@ fn map(context: &Context, offset: u64, length: u32) -> Result<Mapping, Errno> {
     Ok(mapping)
 }
 
-fn complete(memory: NewObject<c::verbs_dm, Mapping>, mapping: Mapping) -> *mut c::ibv_dm {
+fn complete(memory: NewObject<c::verbs_dm, DeviceMemory>, own: DeviceMemory) -> *mut c::ibv_dm {
     // SAFETY: ours, and the program does not know it yet.
     let public = unsafe { &mut (*memory.base()).dm };
     public.memcpy_to_dm = Some(copy_to);
     public.memcpy_from_dm = Some(copy_from);
     // The public struct is the first part of the private one.
-    memory.complete(mapping).cast()
+    memory.complete(own).cast()
 }
 
 /// `import_dm`.
@@ -133,14 +139,14 @@ unsafe fn try_import(context: *mut c::ibv_context, handle: u32) -> Result<*mut c
     let own = unsafe { Context::of(context) }?;
     // SAFETY: the caller passes a live context.
     let (offset, length) = unsafe { ask(context, handle) }?;
-    let length = length.checked_next_multiple_of(PAGE as u64).ok_or(Errno::NOMEM)?;
-    let mapping = map(own, offset, u32::try_from(length).map_err(|_| Errno::NOMEM)?)?;
+    let length = usize::try_from(length).map_err(|_| Errno::NOMEM)?;
+    let mapping = map(own, offset, pages(length)?)?;
     let memory = Dm::begin()?;
     // SAFETY: ours, and the program does not know it yet.
     let private = unsafe { &mut *memory.base() };
     (private.dm.context, private.handle) = (context, handle);
     private.dm.handle = handle;
-    Ok(complete(memory, mapping))
+    Ok(complete(memory, DeviceMemory::new(mapping, length)))
 }
 
 /// `unimport_dm`.
@@ -178,13 +184,14 @@ pub(super) unsafe extern "C" fn register(
 
 /// Returns the place of `length` bytes at `offset`.
 ///
+/// # Errors
+/// `EINVAL` if these are not whole words of the memory.
+///
 /// # Safety
 /// `memory` must be device memory of this plugin.
 unsafe fn place(memory: *mut c::ibv_dm, offset: u64, length: usize) -> Result<*mut u8, Errno> {
     // SAFETY: the caller passes live device memory. The public struct is the first part of ours.
-    let mapping = unsafe { Dm::own(memory.cast()) }.ok_or(Errno::INVAL)?;
-    let offset = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
-    mapping.bytes(offset, length).ok_or(Errno::INVAL)
+    unsafe { Dm::own(memory.cast()) }.ok_or(Errno::INVAL)?.words(offset, length)
 }
 
 /// `memcpy_to_dm`.

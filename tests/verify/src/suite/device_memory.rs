@@ -1,5 +1,7 @@
 //! Memory of the device: source and sink of operations, its bounds, and its end.
 
+use std::ops::Range;
+
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
@@ -44,19 +46,30 @@ impl<'a> Memory<'a> {
         Sge { addr, length: length as u32, lkey: self.lkey }
     }
 
+    /// Returns the words of the memory that contain a part of the region: the offset of the first
+    /// one, their bytes, and the place of the part among these. Copies have whole words.
+    fn words(&self, at: u64, length: usize) -> Result<(u64, Vec<u8>, Range<usize>)> {
+        let start = self.offset + at;
+        let first = start & !3;
+        let before = (start - first) as usize;
+        let all = (before + length).next_multiple_of(4);
+        let bytes = self.side.end.agent.read_dm(self.dm, first, all as u64)?;
+        Ok((first, bytes, before..before + length))
+    }
+
     /// Fills a part of the region.
     fn fill(&self, at: u64, length: usize, seed: u64) -> Result<()> {
-        let mut bytes = vec![0; length];
-        generate(seed, 0, &mut bytes);
-        Ok(self.side.end.agent.write_dm(self.dm, self.offset + at, bytes)?)
+        let (first, mut bytes, part) = self.words(at, length)?;
+        generate(seed, 0, &mut bytes[part]);
+        Ok(self.side.end.agent.write_dm(self.dm, first, bytes)?)
     }
 
     /// Compares a part of the region.
     fn check(&self, at: u64, length: usize, seed: u64) -> Result<()> {
         let mut want = vec![0; length];
         generate(seed, 0, &mut want);
-        let got = self.side.end.agent.read_dm(self.dm, self.offset + at, length as u64)?;
-        ensure!(got == want, "device memory at {at:#x}+{length:#x} differs");
+        let (_, bytes, part) = self.words(at, length)?;
+        ensure!(bytes[part] == want, "device memory at {at:#x}+{length:#x} differs");
         Ok(())
     }
 
@@ -119,14 +132,20 @@ fn bounds(env: &Env) -> Result<()> {
     expect_errno("a region beyond the end", register(4000, 1001, ALL), Errno::INVAL)?;
     expect_errno("a region that wraps", register(8, u64::MAX - 4, ALL), Errno::INVAL)?;
     expect_errno("one not from zero on", register(0, 8, access::ALL), Errno::INVAL)?;
-    // The mapping has whole pages, the memory has not.
-    agent.write_dm(far.dm, 4999, vec![1])?;
-    expect_errno(
-        "a copy beyond the mapping",
-        agent.write_dm(far.dm, 8190, vec![1; 3]),
-        Errno::INVAL,
-    )?;
-    expect_errno("a copy from beyond it", agent.read_dm(far.dm, u64::MAX, 1), Errno::INVAL)?;
+    agent.write_dm(far.dm, 4996, vec![1; 4])?;
+    // The mapping has whole pages, the memory has not. Copies have whole words.
+    for (what, offset, length) in [
+        ("a copy beyond the end", 4996, 8),
+        ("one from the end on", 5000, 4),
+        ("one beyond the mapping", 8192, 4),
+        ("one that wraps", u64::MAX - 3, 8),
+        ("one of half a word", 8, 2),
+        ("one across two words", 2, 4),
+    ] {
+        let bytes = vec![1; length];
+        expect_errno(what, agent.write_dm(far.dm, offset, bytes), Errno::INVAL)?;
+        expect_errno(what, agent.read_dm(far.dm, offset, length as u64), Errno::INVAL)?;
+    }
     // A page of the memory is behind the region's last byte, which the peer does not reach.
     let near = a.region(8, 0)?;
     a.run(Side::request(Op::Write, 1, &[near.sge()]).at(4993, far.rkey), Status::RemAccessErr)?;
