@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::plan::{Device, Operation};
+use crate::plan::{Device, LARGE, Operation};
 use crate::results::Results;
 
 /// The range that a figure should be in.
@@ -35,9 +35,6 @@ impl Goal {
         })
     }
 }
-
-/// Sizes at which the guests' bandwidth is aimed at, in bytes.
-const LARGE: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
 
 /// Returns all goals, in the order of tables.
 pub(crate) fn goals(results: &Results) -> Vec<Goal> {

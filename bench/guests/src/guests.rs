@@ -12,7 +12,7 @@ use vrnic_qemu::perftest::{Case, Figure, PATIENCE};
 use vrnic_qemu::progress::step;
 
 use crate::host;
-use crate::plan::{Device, LATENCY_BYTES, OPERATIONS};
+use crate::plan::{Device, LATENCY_BYTES, Operation, Test};
 use crate::results::{Bandwidth, Failure, Latency, Results};
 
 /// Path of siw.ko in the guests.
@@ -67,13 +67,12 @@ impl Effort {
     }
 }
 
-/// Makes `device` in both guests, measures it with messages of `sizes` bytes and removes it. A test
-/// that fails is noted among the results. What the host can do is measured between the tests of the
-/// first device.
+/// Makes `device` in both guests, runs `tests` with it and removes it. A test that fails is noted
+/// among the results. What the host can do is measured between the tests of the first device.
 pub(crate) fn measure(
     pair: &Pair,
     device: Device,
-    sizes: &[u64],
+    tests: &[Test],
     effort: Effort,
     results: &mut Results,
 ) -> anyhow::Result<()> {
@@ -83,33 +82,54 @@ pub(crate) fn measure(
     } else {
         both(pair, &add(device))?;
     }
-    let first = results.relay.is_empty();
-    if first {
+    if results.relay.is_empty() {
         results.relay = host::relays();
     }
-    for operation in OPERATIONS {
-        let case = device.latency(operation);
-        if let Some(Figure::Latency { typical, .. }) = run(pair, device, &case, effort, results)? {
-            let latency = Latency { device, operation, bytes: LATENCY_BYTES, typical_us: typical };
-            results.latency.push(latency);
-        }
-    }
-    for operation in OPERATIONS {
-        for &bytes in sizes {
-            if first {
-                results.memcpy.push(host::memcpy(operation, bytes));
-            }
-            let case = device.bandwidth(operation, bytes);
-            let effort = effort.for_messages(device, bytes);
-            if let Some(Figure::Bandwidth { average, rate, .. }) =
-                run(pair, device, &case, effort, results)?
-            {
-                let point = Bandwidth::new(device, operation, bytes, average, rate);
-                results.bandwidth.push(point);
+    for &test in tests {
+        match test {
+            Test::Latency(operation) => latency(pair, device, operation, effort, results)?,
+            Test::Bandwidth(operation, bytes) => {
+                if results.memcpy(operation, bytes).is_none() {
+                    results.memcpy.push(host::memcpy(operation, bytes));
+                }
+                let effort = effort.for_messages(device, bytes);
+                bandwidth(pair, device, (operation, bytes), effort, results)?;
             }
         }
     }
     both(pair, remove(device))
+}
+
+/// Measures the latency of an operation.
+fn latency(
+    pair: &Pair,
+    device: Device,
+    operation: Operation,
+    effort: Effort,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let figure = run(pair, device, &device.latency(operation), effort, results)?;
+    if let Some(Figure::Latency { typical, .. }) = figure {
+        let latency = Latency { device, operation, bytes: LATENCY_BYTES, typical_us: typical };
+        results.latency.push(latency);
+    }
+    Ok(())
+}
+
+/// Measures the bandwidth of an operation with messages of this many bytes.
+fn bandwidth(
+    pair: &Pair,
+    device: Device,
+    (operation, bytes): (Operation, u64),
+    effort: Effort,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let figure = run(pair, device, &device.bandwidth(operation, bytes), effort, results)?;
+    if let Some(Figure::Bandwidth { average, rate, .. }) = figure {
+        let point = Bandwidth::new(device, operation, bytes, average, rate);
+        results.bandwidth.push(point);
+    }
+    Ok(())
 }
 
 /// Returns the best figure of several tries; others on the machine can only make one worse.

@@ -51,6 +51,39 @@ pub(crate) const SIZES: [u64; 9] =
 /// Size of latency tests in bytes.
 pub(crate) const LATENCY_BYTES: u64 = 8;
 
+/// Sizes in bytes at which large messages are compared.
+pub(crate) const LARGE: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
+
+/// A test of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    /// The latency of an operation.
+    Latency(Operation),
+    /// The bandwidth of an operation with messages of this many bytes.
+    Bandwidth(Operation, u64),
+}
+
+impl Test {
+    /// Returns all tests of a device with messages of these sizes.
+    pub(crate) fn all(sizes: &[u64]) -> Vec<Self> {
+        let latencies = OPERATIONS.map(Self::Latency);
+        let rates = OPERATIONS.into_iter().flat_map(|operation| {
+            sizes.iter().map(move |&bytes| Self::Bandwidth(operation, bytes))
+        });
+        latencies.into_iter().chain(rates).collect()
+    }
+
+    /// Returns whether a ratio needs its figure.
+    pub(crate) fn is_quoted(self) -> bool {
+        match self {
+            Self::Latency(_) => true,
+            Self::Bandwidth(Operation::Write, bytes) => bytes == 8 || LARGE.contains(&bytes),
+            Self::Bandwidth(Operation::Read, bytes) => LARGE.contains(&bytes),
+            Self::Bandwidth(Operation::Send, bytes) => bytes == LARGE[0],
+        }
+    }
+}
+
 impl Device {
     /// Returns whether it is our adapter in both guests.
     pub(crate) fn is_ours(self) -> bool {

@@ -75,7 +75,7 @@ struct Args {
     /// Number of events of queues that are armed at random
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
-    /// Measure only these parts
+    /// Measure only these parts [default: those that take less than a minute each]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
 }
@@ -99,21 +99,30 @@ enum Part {
     Events,
     /// Device memory, and transfers of a controller beside the adapter; only if selected
     Direct,
-    /// The longest waits beside hostile guests
+    /// The longest waits beside hostile guests; only if selected
     Gap,
     /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
-    /// Messages of iWARP: between queue pairs of one daemon, beside RoCE, and of two daemons
+    /// Messages of iWARP: between queue pairs of one daemon, beside RoCE, and of two daemons; only
+    /// if selected
     Iwarp,
     /// The part of iwarp with TAP devices; only if selected
     Tap,
-    /// Messages that travel as packets
+    /// Messages that travel as packets; only if selected
     Wire,
+}
+
+impl Part {
+    /// Returns whether it is measured without being selected. The others take minutes.
+    fn is_default(self) -> bool {
+        use Part::{Device, Events, Guest, Idle, Keys, Large, Sweep};
+        matches!(self, Guest | Device | Large | Idle | Keys | Sweep | Events)
+    }
 }
 
 impl Args {
     fn wants(&self, part: Part) -> bool {
-        self.only.is_empty() || self.only.contains(&part)
+        if self.only.is_empty() { part.is_default() } else { self.only.contains(&part) }
     }
 }
 
@@ -142,10 +151,10 @@ fn main() -> anyhow::Result<()> {
     if args.wants(Part::Gap) {
         gap::measure(&mut report, &daemon, (args.repeats, args.pin))?;
     }
-    if args.only.contains(&Part::Direct) {
+    if args.wants(Part::Direct) {
         direct::measure(&mut report, &daemon, args.pin, runs)?;
     }
-    if args.only.contains(&Part::Mesh) {
+    if args.wants(Part::Mesh) {
         mesh::measure(&mut report, &daemon, args.functions)?;
     }
     if args.wants(Part::Iwarp) {
@@ -154,7 +163,7 @@ fn main() -> anyhow::Result<()> {
         wire::iwarp::idle(&mut report, &daemon, idle, runs)?;
         wire::iwarp::between(&mut report, &daemon, runs)?;
     }
-    if args.only.contains(&Part::Tap) {
+    if args.wants(Part::Tap) {
         wire::iwarp::host(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Wire) {

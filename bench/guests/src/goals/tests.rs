@@ -1,8 +1,9 @@
 //! The tests of the ratios.
 
 use super::*;
-use crate::results::Bandwidth;
+use crate::plan::{SIZES, Test};
 use crate::results::tests::sample;
+use crate::results::{Bandwidth, Latency};
 
 fn value(goals: &[Goal], name: &str) -> Option<f64> {
     goals.iter().find(|goal| goal.name == Some(name)).and_then(|goal| goal.value)
@@ -88,4 +89,37 @@ fn the_least_of_several_needs_all_of_them() {
         }
     }
     assert_eq!(least(goals(&results)), Some(Some(0.7)));
+}
+
+/// Adds a figure of each test of each device that is measured first.
+fn measure_quoted(results: &mut Results, devices: &[Device]) {
+    for &device in devices {
+        for test in Test::all(&SIZES).into_iter().filter(|test| test.is_quoted()) {
+            match test {
+                Test::Latency(operation) => {
+                    let latency = Latency { device, operation, bytes: 8, typical_us: 2.0 };
+                    results.latency.push(latency);
+                }
+                Test::Bandwidth(operation, bytes) => {
+                    results.bandwidth.push(Bandwidth::new(device, operation, bytes, 10.0, 0.1));
+                    let memcpy = crate::host::Memcpy { operation, bytes, mib_s: 20.0 };
+                    results.memcpy.push(memcpy);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tests_that_come_first_are_all_that_the_ratios_in_guests_need() {
+    use Device::{Iwarp, Mixed, Rxe, Siw, Vrnic};
+    let relay = crate::host::Relay { gear: "spin".into(), half_round_us: 1.0 };
+    let mut results = Results { relay: vec![relay], ..Results::default() };
+    measure_quoted(&mut results, &[Vrnic, Rxe, Siw]);
+    assert!(guests(&results).iter().all(|goal| goal.value.is_some()));
+    let wire = wire(&results).into_iter().filter(|goal| goal.meaning.starts_with("ib_"));
+    assert!(wire.map(|goal| goal.value).all(|value| value.is_some()));
+    measure_quoted(&mut results, &[Iwarp, Mixed]);
+    let iwarp = iwarp_in_guests(&results).into_iter().chain(to_siw(&results));
+    assert!(iwarp.map(|goal| goal.value).all(|value| value.is_some()));
 }
