@@ -7,8 +7,9 @@ use crate::net::port::Port;
 use crate::net::turn::Turn;
 
 impl Switch {
-    /// Forwards the frames of polled lines until the turn is over, and sends waiting frames to those
-    /// with room. Another line is the first one each time. Returns whether there was or is a frame.
+    /// Forwards the frames of polled lines until the turn is over, and sends waiting frames to
+    /// those with room. Another line is the first one each time. Returns whether there was or is a
+    /// frame.
     pub(super) fn serve_polled(&mut self, reads_uplinks: bool, turn: &mut Turn) -> bool {
         let mut any = false;
         self.polls = self.polls.wrapping_add(1);
