@@ -13,7 +13,7 @@ use crate::doorbell::{Life, Uar};
 use crate::heap::Shared;
 use crate::mapping::Mapping;
 
-/// The time in nanoseconds for which a sample of the two clocks is used. A clock that NTP adjusts
+/// The age in nanoseconds up to which a sample of the two clocks is used. A clock that NTP adjusts
 /// by 500 parts in a million, which is the maximum, deviates by 25 microseconds after this time.
 /// The clock of a guest under TCG, whose time stamp counter may be calibrated wrongly by a percent,
 /// deviates by half a millisecond.
@@ -33,22 +33,24 @@ pub struct Clock {
     sample: Mutex<Option<Sample>>,
 }
 
-/// The two clocks at the same time, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
+/// The two clocks at the same time, in nanoseconds. With it a time of the adapter is converted
+/// without an access to the adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
     adapter: u64,
     day: u64,
 }
 
 impl Sample {
-    /// Returns the time of day at a time of the adapter, which may be earlier.
-    fn at(&self, timestamp: u64) -> u64 {
+    /// Returns the time of day of a timestamp, in nanoseconds since 1970.
+    #[must_use]
+    pub fn time_of_day(&self, timestamp: u64) -> u64 {
         self.day.wrapping_add(timestamp.wrapping_sub(self.adapter))
     }
 
-    /// Returns whether the sample may be used for that time.
-    fn serves(&self, timestamp: u64) -> bool {
-        timestamp.abs_diff(self.adapter) <= KEEPS_NS
+    /// Returns whether the sample may still be used at this time of day.
+    fn serves(&self, day: u64) -> bool {
+        day.abs_diff(self.day) <= KEEPS_NS
     }
 }
 
@@ -89,16 +91,17 @@ impl Clock {
         Err(Errno::IO)
     }
 
-    /// Returns the time of day of a timestamp, in nanoseconds since 1970.
-    pub fn time_of_day(&self, timestamp: u64) -> u64 {
+    /// Returns a sample of both clocks that is at most [`KEEPS_NS`] old. `None` if the adapter has
+    /// never answered. If it no longer answers, the sample is older. Do not call this with a lock
+    /// of a queue: a new sample takes several trapped accesses.
+    pub fn sample(&self) -> Option<Sample> {
         let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
-        if !sample.is_some_and(|sample| sample.serves(timestamp))
+        if !sample.is_some_and(|sample| sample.serves(time_of_day()))
             && let Ok(new) = self.look()
         {
             *sample = Some(new);
         }
-        // Without any answer of the adapter, the time is unknown.
-        sample.map_or(0, |sample| sample.at(timestamp))
+        *sample
     }
 
     /// Reads both clocks, several times if need be, and returns the sample that took the least
@@ -135,6 +138,7 @@ fn time_of_day() -> u64 {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     use super::*;
     use crate::doorbell::tests::{end_life, uar};
@@ -161,22 +165,50 @@ mod tests {
         assert_eq!(clock(u64::MAX).now(), Err(Errno::IO));
     }
 
+    /// Sets the time of an adapter.
+    fn set(clock: &Clock, now: u64) {
+        clock.page.words()[(CLOCK_LO - KICK) as usize / 8].store(now, Ordering::Relaxed);
+    }
+
     #[test]
     fn times_of_day_follow_the_adapter() {
         let clock = clock(5_000_000_000);
         let before = time_of_day();
-        let at = clock.time_of_day(5_000_000_000);
+        let sample = clock.sample().expect("an answer");
+        let at = sample.time_of_day(5_000_000_000);
         assert!((before..=time_of_day()).contains(&at));
-        // The same sample serves for what is near, earlier and later.
-        assert_eq!(clock.time_of_day(5_000_000_777), at + 777);
-        assert_eq!(clock.time_of_day(4_999_999_000), at - 1000);
-        // Not for what is far.
-        let far = clock.time_of_day(6_000_000_001);
-        assert!(far >= at + 1_000_000_001);
+        assert_eq!(sample.time_of_day(5_000_000_777), at + 777);
+        assert_eq!(sample.time_of_day(4_999_999_000), at - 1000);
+    }
+
+    #[test]
+    fn timestamps_of_any_age_are_converted_without_the_adapter() {
+        let clock = clock(5_000_000_000);
+        let sample = clock.sample().expect("an answer");
+        let at = sample.time_of_day(5_000_000_000);
+        set(&clock, u64::MAX);
+        assert_eq!(sample.time_of_day(1_000_000_000), at - 4_000_000_000);
+        assert_eq!(sample.time_of_day(9_000_000_000), at + 4_000_000_000);
+    }
+
+    #[test]
+    fn a_sample_is_used_for_a_short_time() {
+        let clock = clock(5_000_000_000);
+        let first = clock.sample().expect("an answer");
+        // Whatever this thread waits for, the sample is either young or it is replaced.
+        std::thread::sleep(Duration::from_nanos(KEEPS_NS + 1));
+        set(&clock, 6_000_000_000);
+        let second = clock.sample().expect("an answer");
+        assert_eq!((first.adapter, second.adapter), (5_000_000_000, 6_000_000_000));
+        assert!(second.serves(second.day + KEEPS_NS) && !second.serves(second.day + KEEPS_NS + 1));
+        // An adapter that no longer answers leaves the last one.
+        set(&clock, u64::MAX);
+        std::thread::sleep(Duration::from_nanos(KEEPS_NS + 1));
+        assert_eq!(clock.sample(), Some(second));
     }
 
     #[test]
     fn an_adapter_that_is_gone_tells_no_time() {
-        assert_eq!(clock(u64::MAX).time_of_day(77), 0);
+        assert_eq!(clock(u64::MAX).sample(), None);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 
+use vrnic_queues::clock::Sample;
 use vrnic_queues::completion::Completion;
 use vrnic_queues::cq::{CompletionQueue, Series};
 
@@ -15,6 +16,8 @@ pub(super) struct Polling(UnsafeCell<Option<State>>);
 struct State {
     series: Series<'static>,
     current: Completion,
+    /// For programs that read times of day.
+    clocks: Option<Sample>,
 }
 
 // SAFETY: the cell is touched by the thread alone that holds the queue's lock, by libibverbs' rule
@@ -24,18 +27,22 @@ unsafe impl Sync for Polling {}
 unsafe impl Send for Polling {}
 
 impl Polling {
-    /// Begins to poll; returns the first completion.
+    /// Begins to poll; returns the first completion. `clocks` converts the times of completions.
     ///
     /// # Safety
     /// The queue must live, at its place, until [`Self::end`]. This thread must not be polling by
     /// this state already.
-    pub(super) unsafe fn start(&self, queue: &CompletionQueue) -> Option<&Completion> {
+    pub(super) unsafe fn start(
+        &self,
+        queue: &CompletionQueue,
+        clocks: Option<Sample>,
+    ) -> Option<&Completion> {
         let (series, current) = queue.series()?;
         // SAFETY: only the lifetime changes. The caller ends the series before the queue goes.
         let series = unsafe { std::mem::transmute::<Series<'_>, Series<'static>>(series) };
         // SAFETY: this thread has the lock of the queue, and so the cell.
         let state = unsafe { &mut *self.0.get() };
-        Some(&state.insert(State { series, current }).current)
+        Some(&state.insert(State { series, current, clocks }).current)
     }
 
     /// Returns the next completion.
@@ -56,6 +63,19 @@ impl Polling {
     pub(super) unsafe fn current(&self) -> Option<&Completion> {
         // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         unsafe { &*self.0.get() }.as_ref().map(|state| &state.current)
+    }
+
+    /// Returns the time of day of the current completion, in nanoseconds since 1970, or 0 if it is
+    /// unknown.
+    ///
+    /// # Safety
+    /// This thread must have begun.
+    pub(super) unsafe fn time_of_day(&self) -> u64 {
+        // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
+        let state = unsafe { &*self.0.get() }.as_ref();
+        state
+            .and_then(|state| Some(state.clocks?.time_of_day(state.current.timestamp)))
+            .unwrap_or(0)
     }
 
     /// Ends polling.
