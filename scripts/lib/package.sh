@@ -28,3 +28,27 @@ modules_postinst() {
 		fi
 	EOF
 }
+
+# library_depends RELEASE: the libibverbs that the plugin depends on. The plugin uses the private interface of exactly one
+# release of rdma-core and refuses any other, so the package must not be installed beside another. Debian's own
+# revisions of that release are taken.
+library_depends() { printf 'libibverbs1 (>= %s), libibverbs1 (<< %s.~)\n' "$1" "$1"; }
+
+# daemon_postinst: the commands of dpkg after the daemon is installed.
+daemon_postinst() {
+	cat <<-'EOF'
+		if command -v systemd-sysusers >/dev/null; then systemd-sysusers vrnicd.conf; fi
+		if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+	EOF
+}
+
+# daemon_prerm: the commands of dpkg before the daemon is removed. A service that cannot be stopped, for example because
+# it takes too long, does not keep the package from being removed.
+daemon_prerm() {
+	cat <<-'EOF'
+		if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+		    systemctl stop vrnicd.service "vrnicd@*.service" || true
+		    systemctl disable vrnicd.service vrnicd@.service || true
+		fi
+	EOF
+}

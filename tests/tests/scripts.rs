@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use vrnic_tests::script::{run, said, top};
 
 /// A folder in which nobody can make files, root included.
@@ -350,5 +350,46 @@ fn shellcheck_warns_of_nothing() -> Result<()> {
     }
     let ran = run(Command::new("bash").args(["-euc", files]).current_dir(top()?))?;
     ensure!(ran.status.success(), "{}", said(&ran));
+    Ok(())
+}
+
+/// The plugin refuses every other release (`RELEASES` in provider/build.rs), so its package must
+/// not be installed beside one.
+#[test]
+fn the_plugin_depends_on_the_release_that_it_knows() -> Result<()> {
+    let build = fs::read_to_string(top()?.join("provider/build.rs"))?;
+    let text =
+        ". qemu/versions.env; echo \"$VRNIC_RDMA_CORE\"; library_depends \"$VRNIC_RDMA_CORE\"";
+    let said = functions(&["package"], text, Path::new(NO_CACHE))?;
+    let (release, depends) = said.trim().split_once('\n').context("two lines")?;
+    ensure!(build.contains(&format!("RELEASES: [&str; 1] = [\"{release}\"];")), "{release}");
+    let bounds: Vec<_> = depends.split(['(', ')']).filter(|part| part.contains(release)).collect();
+    ensure!(bounds.len() == 2, "{depends}");
+    let takes = |version: &str| {
+        bounds.iter().try_fold(true, |all, bound| {
+            let (operator, limit) = bound.split_once(' ').context("an operator")?;
+            let compare = ["--compare-versions", version, operator, limit];
+            let status = Command::new("dpkg").args(compare).status()?;
+            anyhow::Ok(all && status.success())
+        })
+    };
+    for version in [format!("{release}-1"), format!("{release}-1+deb13u2")] {
+        ensure!(takes(&version)?, "{version} is not taken");
+    }
+    for version in ["56.0-1".into(), format!("{release}.1-1"), "56.2-1".into(), "57.0-1".into()] {
+        ensure!(!takes(&version)?, "{version} is taken");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_service_that_does_not_stop_keeps_no_package() -> Result<()> {
+    // As dpkg runs it, on a machine with systemd.
+    let text = "daemon_prerm | sed 's|-d /run/systemd/system|-d /|' >\"$VRNIC_CACHE/prerm\"\n\
+                systemctl() { echo \"systemctl $1\"; false; }\n\
+                set -- remove; . \"$VRNIC_CACHE/prerm\"; echo removed";
+    let folder = tempfile::tempdir()?;
+    let said = functions(&["package"], text, folder.path())?;
+    ensure!(said == "systemctl stop\nsystemctl disable\nremoved\n", "{said}");
     Ok(())
 }
