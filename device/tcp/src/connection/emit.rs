@@ -114,7 +114,7 @@ impl Connection {
             seq,
             ack: self.receive.number(),
             flags: flags | Flags::ACK,
-            window: self.receive.advertise(),
+            window: self.receive.advertise(self.send.mss),
             options: Options { timestamps, sack: ArrayVec::new() },
         }
     }

@@ -153,18 +153,18 @@ impl Connection {
     }
 
     /// Limits segments to `mss` bytes of TCP payload and options, which is what the path carries.
-    /// The limit never grows again.
-    pub fn limit_mss(&mut self, mss: u16) {
-        self.send.limit_mss(mss);
+    /// The limit ends after ten minutes ([`Self::timeout`]).
+    pub fn limit_mss(&mut self, now: Nanos, mss: u16) {
+        self.send.limit_mss(now, mss);
     }
 
     /// Handles a notice that the segment with this number was too long for the path, which carries
     /// `mss` bytes ([`wire::TooLong`]). Only numbers of bytes in flight are accepted (RFC 5927,
     /// 4.1). Returns whether segments become shorter.
-    pub fn too_long(&mut self, seq: SeqNum, mss: u16) -> bool {
+    pub fn too_long(&mut self, now: Nanos, seq: SeqNum, mss: u16) -> bool {
         let before = self.send.mss;
         if self.send.is_under_way(seq) {
-            self.limit_mss(mss);
+            self.limit_mss(now, mss);
         }
         self.send.mss < before
     }

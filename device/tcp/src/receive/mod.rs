@@ -135,10 +135,14 @@ impl Receiver {
     }
 
     /// Returns the window field of the next segment. The promised window grows when the sink has
-    /// taken bytes, and is never reduced: it is rounded up to the unit of the scale (RFC 7323,
-    /// 2.4).
-    pub(crate) fn advertise(&mut self) -> u16 {
-        self.edge = self.edge.max(self.delivered.plus(self.window));
+    /// taken bytes for a segment of `mss` bytes or half of the window, so that a peer has no cause
+    /// to send short segments (RFC 9293, 3.8.6.2.2). It is never reduced: it is rounded up to the
+    /// unit of the scale (RFC 7323, 2.4).
+    pub(crate) fn advertise(&mut self, mss: usize) -> u16 {
+        let edge = self.delivered.plus(self.window);
+        if edge.since(self.edge) >= (mss as u64).min(self.window / 2) {
+            self.edge = self.edge.max(edge);
+        }
         let field = self.room().div_ceil(1 << self.scale).min(FIELD_MAX);
         self.edge = self.edge.max(self.next().plus(field << self.scale));
         // CAST: it is at most 65,535.

@@ -33,9 +33,9 @@ use crate::time::Nanos;
 
 /// Bytes of the option "timestamps" with its padding.
 const TIMESTAMPS_LEN: u16 = 12;
-/// The smallest segment size to which a path can limit this end (RFC 9293, 3.7.1, less the
-/// options).
-const MSS_MIN: u16 = 536;
+/// The least that a segment carries with its options, so that no context makes segments without
+/// data. It is below what any TCP announces.
+const MSS_MIN: u16 = 64;
 
 /// A segment to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,10 @@ pub(crate) struct Sender {
     edge_ack: SeqNum,
     scale: u8,
     pub(crate) max_window: u64,
-    /// Maximum number of data bytes in a segment.
+    /// Maximum number of data bytes in a segment: `mss_max`, or less for a while if the path
+    /// carries less.
     pub(crate) mss: usize,
+    mss_max: usize,
     options: u16,
     sack: bool,
     records: Records,
@@ -118,6 +120,7 @@ impl Sender {
             scale: context.send_scale.min(SCALE_MAX),
             max_window: context.max_send_window.max(context.send_window).into(),
             mss: mss.into(),
+            mss_max: mss.into(),
             options,
             sack: context.sack,
             records: Records::new(params.segments),
@@ -160,9 +163,14 @@ impl Sender {
         self.rtt.delayed()
     }
 
-    /// Limits the size of segments to what the path carries.
-    pub(crate) fn limit_mss(&mut self, mss: u16) {
-        self.mss = self.mss.min(usize::from(mss.max(MSS_MIN) - self.options));
+    /// Limits the size of segments to what the path carries, for ten minutes. After that the path
+    /// may have changed.
+    pub(crate) fn limit_mss(&mut self, now: Nanos, mss: u16) {
+        let limit = usize::from(mss.max(MSS_MIN) - self.options);
+        if limit < self.mss_max && limit <= self.mss {
+            self.mss = limit;
+            self.timers.shortened(now);
+        }
     }
 
     /// Returns the number of bytes that are assumed to be in flight.

@@ -84,6 +84,7 @@ impl Sender {
             self.rtt.restart();
             (self.timers.retries, self.timers.waiting) = (0, Some(ack.now));
         }
+        self.timers.answered(ack.now);
         self.rescued &= !advanced && news.bytes == 0;
         self.detect(ack.now);
         self.end_tail_probe(ack, flight, &news);

@@ -19,6 +19,9 @@ const RETRIES: u32 = 15;
 const TAIL_MIN: Duration = Duration::from_millis(1);
 /// The maximum time by which a peer delays the acknowledgement of a single segment (RFC 8985, 7.2).
 const DELAYED_ACK: Duration = Duration::from_millis(200);
+/// Time after which a path that carried less than before is tried again with segments of full size
+/// (RFC 1191, 6.3; RFC 8201, 4).
+const PATH_AGE: Duration = Duration::from_secs(600);
 
 /// The peer has not answered for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,10 @@ pub(super) struct Timers {
     pub(super) reorder: Option<Nanos>,
     /// The persist timer, which runs while the peer's window is too small.
     persist: Option<Nanos>,
-    /// The time of the last progress, while bytes must be acknowledged or sent.
+    /// The end of the time for which segments are shorter, because the path carries less.
+    path: Option<Nanos>,
+    /// The time of the last progress, while bytes must be acknowledged or sent. While the peer's
+    /// window is closed, each answer of the peer is progress.
     pub(super) waiting: Option<Nanos>,
     pub(super) retries: u32,
     pub(super) tail_due: bool,
@@ -52,6 +58,7 @@ impl Timers {
             tail: None,
             reorder: None,
             persist: None,
+            path: None,
             waiting: None,
             retries: 0,
             tail_due: false,
@@ -66,6 +73,19 @@ impl Timers {
         let wait = if room >= WINDOW_MIN { OVERRIDE } else { rtt.timeout() };
         self.persist.get_or_insert(now.plus(wait));
         self.waiting.get_or_insert(now);
+    }
+
+    /// Records an answer of the peer. A connection whose peer keeps its window closed stays open as
+    /// long as the peer answers (RFC 9293, 3.8.6.1).
+    pub(super) fn answered(&mut self, now: Nanos) {
+        if self.persist.is_some() {
+            self.waiting = Some(now);
+        }
+    }
+
+    /// Starts the time for which segments are shorter.
+    pub(super) fn shortened(&mut self, now: Nanos) {
+        self.path = Some(now.plus(PATH_AGE));
     }
 
     /// Stops the persist timer, because bytes fit into the peer's window.
@@ -100,7 +120,7 @@ impl Sender {
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let timers = &self.timers;
         let give_up = timers.waiting.map(|since| since.plus(timers.user_timeout));
-        [timers.retransmit, timers.tail, timers.reorder, timers.persist, give_up]
+        [timers.retransmit, timers.tail, timers.reorder, timers.persist, timers.path, give_up]
             .into_iter()
             .flatten()
             .min()
@@ -130,6 +150,9 @@ impl Sender {
             (self.timers.probe_due, self.timers.override_due) = (!usable, usable);
             self.rtt.back_off();
             self.timers.persist = Some(now.plus(self.rtt.timeout()));
+        }
+        if due(self.timers.path) {
+            (self.timers.path, self.mss) = (None, self.mss_max);
         }
         if due(self.timers.retransmit) {
             self.expired(now)?;

@@ -20,6 +20,9 @@ const TOO_BIG: [u8; 2] = [2, 0];
 const IPV4_LEN: u16 = 20;
 const IPV6_LEN: u16 = 40;
 const TCP_LEN: u16 = 20;
+/// The minimum MTU that a notice of IPv4 may have, as in Linux (`min_pmtu` in `route.c`). A forged
+/// notice cannot make segments shorter than that.
+const IPV4_MTU_MIN: u16 = 552;
 /// The minimum MTU of IPv6. A notice with a smaller one is not valid (RFC 8201, 4).
 const IPV6_MTU_MIN: u32 = 1280;
 
@@ -66,13 +69,13 @@ fn needed(packet: &[u8]) -> Option<Notice> {
     let mut rest = message;
     let (kind, [_, _, _, _]) = (take(&mut rest).ok()?, take(&mut rest).ok()?);
     let mtu = u16::from_be_bytes(take(&mut rest).ok()?);
-    if kind != NEEDED || Sum::default().bytes(message).finish() != 0 {
+    // Routers before RFC 1191 leave the MTU zero.
+    if kind != NEEDED || mtu < IPV4_MTU_MIN || Sum::default().bytes(message).finish() != 0 {
         return None;
     }
     let (addresses, TCP, segment) = ipv4(rest)? else { return None };
     let (ports, seq) = ports(segment)?;
-    // Routers before RFC 1191 leave the MTU zero.
-    let mss = mtu.checked_sub(IPV4_LEN + TCP_LEN)?;
+    let mss = mtu - IPV4_LEN - TCP_LEN;
     Some((with(addresses.map(IpAddr::V4), ports), seq, mss))
 }
 
@@ -176,9 +179,13 @@ mod tests {
 
     #[test]
     fn other_frames_are_none() {
-        for (v6, kind, mtu) in
-            [(false, [3, 3], 1400), (false, NEEDED, 0), (true, [1, 0], 1400), (true, TOO_BIG, 1279)]
-        {
+        for (v6, kind, mtu) in [
+            (false, [3, 3], 1400),
+            (false, NEEDED, 0),
+            (false, NEEDED, 551),
+            (true, [1, 0], 1400),
+            (true, TOO_BIG, 1279),
+        ] {
             assert_eq!(TooLong::parse(&notice(v6, kind, mtu)), None, "{kind:?} {mtu}");
         }
         for v6 in [false, true] {

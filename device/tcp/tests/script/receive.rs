@@ -177,6 +177,18 @@ fn a_sink_that_holds_back_closes_the_window_and_takes_no_promise_back() {
 }
 
 #[test]
+fn the_window_grows_by_a_segment_or_more() {
+    let mut end = End::new();
+    let mut window_after = |at, len| {
+        end.inject(data(at), len);
+        end.wait(MS);
+        end.sent()[0].window
+    };
+    assert_eq!([window_after(0, 400), window_after(400, 500)], [59_600, 59_100]);
+    assert_eq!(window_after(900, 100), 60_000);
+}
+
+#[test]
 fn old_timestamps_are_dropped_and_missing_ones_too() {
     let mut end = End::with(&Context { timestamps: timestamps(), ..context() }, &params());
     end.timestamp = Some(99);

@@ -141,15 +141,29 @@ fn time_outs_double_until_the_connection_is_given_up() {
 }
 
 #[test]
-fn the_user_timeout_ends_a_connection_whose_window_stays_closed() {
-    let params = Params { user_timeout: Duration::from_secs(10), ..params() };
+fn a_peer_that_answers_probes_may_keep_its_window_closed() {
+    let params = Params { user_timeout: Duration::from_secs(100), ..params() };
     let mut end = End::with(&Context { send_window: 0, ..context() }, &params);
     end.window = 0;
+    assert_eq!(end.write(MSS), []);
+    while end.now.0 < 600_000_000_000 {
+        end.wait_deadline();
+        assert_eq!(end.ranges(), [(-1, 0)], "at {} s", end.now.0 / 1_000_000_000);
+        end.inject(ack(0), 0);
+    }
+    end.window = 60_000;
+    end.inject(ack(0), 0);
+    assert_eq!((end.ranges(), end.events()), (vec![(0, MSS)], vec![]));
+}
+
+#[test]
+fn the_user_timeout_ends_a_connection_whose_peer_answers_no_probe() {
+    let params = Params { user_timeout: Duration::from_secs(10), ..params() };
+    let mut end = End::with(&Context { send_window: 0, ..context() }, &params);
     assert_eq!(end.write(MSS), []);
     while end.connection.deadline().is_some() {
         end.wait_deadline();
         end.sent();
-        end.inject(ack(0), 0);
     }
     assert_eq!(end.now.0, 10_000_000_000);
     assert_eq!(end.events(), [Event::Ended(Ending::TimedOut)]);
@@ -214,7 +228,7 @@ fn blocks_outside_what_is_unacknowledged_have_no_effect() {
 fn a_path_that_carries_less_gets_shorter_segments() {
     let mut end = End::new();
     end.write(2 * MSS);
-    end.connection.limit_mss(600);
+    end.connection.limit_mss(end.now, 600);
     end.wait(RTT);
     end.wait_deadline();
     end.sent();
@@ -225,10 +239,29 @@ fn a_path_that_carries_less_gets_shorter_segments() {
 }
 
 #[test]
+fn a_path_gets_full_segments_again_after_ten_minutes() {
+    let mut end = End::new();
+    end.connection.limit_mss(end.now, 600);
+    assert_eq!(end.write(600), [(0, 600)]);
+    end.inject(ack(600), 0);
+    end.wait(Duration::from_secs(599));
+    assert_eq!(end.write(MSS), [(600, 600), (1200, 400)]);
+    end.inject(ack(1600), 0);
+    end.wait(Duration::from_secs(1));
+    assert_eq!(end.write(MSS), [(1600, MSS)]);
+}
+
+#[test]
+fn segments_are_no_longer_than_the_peer_permits() {
+    let mut end = End::with(&Context { mss: 128, ..context() }, &params());
+    assert_eq!(end.write(300), [(0, 128), (128, 128), (256, 44)]);
+}
+
+#[test]
 fn segments_that_become_too_long_are_cut_though_no_more_may_be_sent() {
     let mut end = End::with(&context(), &Params { segments: 2, ..params() });
     assert_eq!(end.write(3 * MSS).len(), 2);
-    end.connection.limit_mss(600);
+    end.connection.limit_mss(end.now, 600);
     end.wait(RTT);
     end.wait_deadline();
     end.sent();

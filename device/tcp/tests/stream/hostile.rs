@@ -1,7 +1,7 @@
 //! Any segment in any state of a connection.
 
 use vrnic_tcp::wire::{Flags, Frame, Header, Options, SackBlock, Segment, Timestamps};
-use vrnic_tcp::{Context, Params, SeqNum, StreamPos};
+use vrnic_tcp::{Context, Nanos, Params, SeqNum, StreamPos};
 
 use crate::host::{Host, pattern};
 
@@ -54,7 +54,7 @@ pub(crate) fn any_segments(bytes: &[u8]) -> u64 {
                 now = now.max(deadline);
             }
             248..251 => host.connection.close(),
-            251..253 => host.connection.limit_mss(u16::from(choices.byte()) * 8),
+            251..253 => host.connection.limit_mss(Nanos(now), u16::from(choices.byte()) * 8),
             253 => host.source.gone = u64::from(choices.number() % 100_000),
             _ if choices.byte() < 20 => host.connection.abort(),
             _ => {}

@@ -228,6 +228,12 @@ impl<H: Host> Streaming<H> {
         self.mss.into()
     }
 
+    /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as
+    /// at first again.
+    pub fn fit_path(&mut self) {
+        self.stream.set_emss(u32::try_from(self.tcp.mss()).unwrap_or(u32::MAX));
+    }
+
     /// Records that there was a turn, so that [`Self::idle`] has buffers to give back.
     pub const fn mark_used(&mut self) {
         self.used = true;

@@ -59,11 +59,11 @@ fn too_long<H: Host>(network: Network<'_, H>, notice: &TooLong) -> Option<Arc<Qp
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
-    if !streaming.tcp.too_long(notice.seq, notice.mss) {
+    let now = Nanos(network.core().host().now());
+    if !streaming.tcp.too_long(now, notice.seq, notice.mss) {
         return None;
     }
-    let emss = u32::try_from(streaming.tcp.mss()).unwrap_or(u32::MAX);
-    streaming.stream.set_emss(emss);
+    streaming.fit_path();
     drop(requester);
     Some(qp)
 }

@@ -199,6 +199,7 @@ impl<H: Host> Sending<'_, H> {
     pub(super) fn begin(&mut self) -> Nanos {
         let now = Nanos(self.network.core().host().now());
         self.streaming.tcp.timeout(now);
+        self.streaming.fit_path();
         self.resume(now);
         self.hand_back();
         self.tell();
