@@ -11,7 +11,7 @@ use vrnic_abi::direct::{WINDOW_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
 
@@ -112,9 +112,10 @@ impl HostedAdapter {
         self.control.ask();
     }
 
-    /// Takes a frame that is for the adapter; returns any other frame.
-    pub fn offer(&self, frame: Frame) -> Option<Frame> {
-        self.failure.contain(|| self.adapter.offer(frame)).flatten()
+    /// Takes a frame that is for the adapter; returns any other frame. An adapter that has failed
+    /// discards all frames.
+    pub fn offer(&self, frame: Frame) -> Offered {
+        self.failure.contain(|| self.adapter.offer(frame)).unwrap_or(Offered::Taken)
     }
 
     /// Returns whether a frame that the guest's network card sends is of a TCP connection that the

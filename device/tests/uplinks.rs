@@ -174,6 +174,66 @@ fn an_uplink_cannot_take_a_functions_address() {
     assert_eq!(receive(&mut a), sent);
 }
 
+/// A guest that sends with the address of a station of the network does not get the frames of
+/// other guests for that station.
+#[test]
+fn a_guest_cannot_take_the_address_of_a_station_behind_an_uplink() {
+    let folder = Folder::new();
+    let daemon = folder.daemon(2, &[("--uplink", "name=up,listen=@t"), ("--monitor", "@m")]);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port));
+    daemon.wait_for_log("link up port=\"f1\"");
+    let mut peer = Peer::greeted(&folder.path("t"));
+    let heard = frame(BROADCAST, REMOTE, 60);
+    peer.send(&heard);
+    assert_eq!([receive(&mut a), receive(&mut b)], [heard.clone(), heard]);
+    send(&mut b, &frame(BROADCAST, REMOTE, 61));
+    wait_for_drops(&folder.path("m"), "f1", "forged", 1);
+    let sent = frame(REMOTE, mac(0), 62);
+    send(&mut a, &sent);
+    assert_eq!(peer.receive(), sent);
+}
+
+#[test]
+fn a_guest_sends_with_other_addresses_only_if_it_may() {
+    let folder = Folder::new();
+    let strict = "name=s,mac=52:54:00:00:01:00,socket=@s.sock,net=@s,spoofchk=yes";
+    let daemon = folder.daemon(1, &[("--function", strict), ("--monitor", "@m")]);
+    let (mut a, mut s) = (daemon.plug(0), folder.plug("s"));
+    daemon.wait_for_log("link up port=\"s\"");
+    let own = [0x52, 0x54, 0, 0, 1, 0];
+    send(&mut s, &frame(BROADCAST, STRANGER, 60));
+    wait_for_drops(&folder.path("m"), "s", "forged", 1);
+    let sent = frame(BROADCAST, own, 61);
+    send(&mut s, &sent);
+    assert_eq!(receive(&mut a), sent);
+    // A station behind the other guest's network card.
+    let sent = frame(own, STRANGER, 62);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut s), sent);
+}
+
+#[test]
+fn a_storm_of_broadcasts_is_limited() {
+    let folder = Folder::new();
+    let limited = "name=s,mac=52:54:00:00:01:00,socket=@s.sock,net=@s,storm=100";
+    let daemon = folder.daemon(1, &[("--function", limited), ("--monitor", "@m")]);
+    let (mut a, mut s) = (daemon.plug(0), folder.plug("s"));
+    daemon.wait_for_log("link up port=\"s\"");
+    let own = [0x52, 0x54, 0, 0, 1, 0];
+    for _ in 0..1000 {
+        send(&mut s, &frame(BROADCAST, own, 60));
+    }
+    // Frames to one station pass.
+    let last = frame(mac(0), own, 61);
+    send(&mut s, &last);
+    let mut broadcasts = 0;
+    while receive(&mut a) != last {
+        broadcasts += 1;
+    }
+    assert!((10..500).contains(&broadcasts), "{broadcasts} of 1000 passed");
+    wait_for_drops(&folder.path("m"), "s", "storm", 1000 - broadcasts);
+}
+
 #[test]
 fn malformed_frames_are_dropped_and_counted() {
     let folder = Folder::new();

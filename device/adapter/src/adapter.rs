@@ -14,7 +14,7 @@ use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
-use crate::ethernet::Frame;
+use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::pages::PageBudget;
@@ -185,9 +185,10 @@ impl<H: Host> Adapter<H> {
         Arc::clone(&self.tpt.read())
     }
 
-    /// Takes a frame from the Ethernet if it is for this adapter; otherwise returns it. Can be
-    /// called from any thread.
-    pub fn offer(&self, frame: Frame) -> Option<Frame> {
+    /// Takes a frame from the Ethernet if it is for this adapter; otherwise returns it. The caller
+    /// has checked that its destination is this adapter's MAC or a group. Can be called from any
+    /// thread.
+    pub fn offer(&self, frame: Frame) -> Offered {
         ingress::offer(&self.objects, frame)
     }
 

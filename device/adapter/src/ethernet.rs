@@ -95,10 +95,39 @@ impl Frame {
         self.bytes().len() + (self.count() - 1) * usize::from(self.headers)
     }
 
+    /// Returns whether the destination is a group, such as all stations (IEEE 802.3, I/G bit).
+    #[must_use]
+    pub fn is_to_group(&self) -> bool {
+        self.destination()[0] & 1 != 0
+    }
+
     /// Returns the destination MAC, or zero if the frame has none.
     #[must_use]
     pub fn destination(&self) -> [u8; 6] {
         self.bytes().first_chunk().copied().unwrap_or_default()
+    }
+}
+
+/// What an adapter has done with a frame that was offered to it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// It was for the adapter, which has queued it, or has discarded it because no object of the
+    /// adapter can receive it.
+    Taken,
+    /// It was for the adapter, and was lost because its workers do not keep up.
+    Full,
+    /// It is not for the adapter.
+    Other(Frame),
+}
+
+impl Offered {
+    /// Returns the frame if it is not for the adapter.
+    #[must_use]
+    pub fn other(self) -> Option<Frame> {
+        match self {
+            Self::Taken | Self::Full => None,
+            Self::Other(frame) => Some(frame),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Texts of the form `key=value,…`, which describe objects on the command line.
 
 use super::error::ConfigError;
+use crate::net::storm::StormLimit;
 
 /// The values of such a text.
 #[derive(Debug)]
@@ -48,6 +49,17 @@ impl<'a> Fields<'a> {
                 Err(ConfigError::Value { object, key, value, form: "yes or no" })
             }
         }
+    }
+
+    /// Returns the limit of frames to groups and unknown addresses, or the default.
+    pub(super) fn storm(&self) -> Result<StormLimit, ConfigError> {
+        let Some(text) = self.get("storm") else { return Ok(StormLimit::default()) };
+        text.parse().map_err(|_| ConfigError::Value {
+            object: self.object,
+            key: "storm",
+            value: text.to_owned(),
+            form: "a number of frames per second; 0 is no limit",
+        })
     }
 
     /// Returns a value, or an error if it is not given.

@@ -9,6 +9,7 @@ use vrnic_abi::admin::Transport;
 use super::error::ConfigError;
 use super::fields::Fields;
 use crate::net::mac::MacAddr;
+use crate::net::storm::StormLimit;
 
 /// A function's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -25,6 +26,12 @@ pub struct FunctionConfig {
     /// The protocol of its RDMA device.
     #[serde(default, with = "by_name")]
     pub personality: Transport,
+    /// True if its guest may send frames only with the function's MAC address as the source.
+    #[serde(default)]
+    pub spoofchk: bool,
+    /// Maximum number of frames per second to groups and unknown addresses.
+    #[serde(default)]
+    pub storm: StormLimit,
 }
 
 /// Returns the protocol with this name.
@@ -55,9 +62,9 @@ mod by_name {
 impl FromStr for FunctionConfig {
     type Err = ConfigError;
 
-    /// Parses `name=a,mac=…,socket=…,net=…,personality=…`.
+    /// Parses `name=a,mac=…,socket=…,net=…,personality=…,spoofchk=…,storm=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let keys = ["name", "mac", "socket", "net", "personality"];
+        let keys = ["name", "mac", "socket", "net", "personality", "spoofchk", "storm"];
         let fields = Fields::parse("function", &keys, text)?;
         Ok(Self {
             name: fields.need("name")?.to_owned(),
@@ -65,6 +72,8 @@ impl FromStr for FunctionConfig {
             socket: fields.need("socket")?.into(),
             net: fields.get("net").map(PathBuf::from),
             personality: fields.get("personality").map_or(Ok(Transport::Roce), transport)?,
+            spoofchk: fields.flag("spoofchk")?,
+            storm: fields.storm()?,
         })
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ConfigError;
 use super::fields::Fields;
+use crate::net::storm::StormLimit;
 
 /// A port of the switch for a guest that has an ordinary network card and no adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -16,14 +17,21 @@ pub struct PortConfig {
     pub name: String,
     /// Ethernet socket.
     pub net: PathBuf,
+    /// Maximum number of frames per second to groups and unknown addresses.
+    #[serde(default)]
+    pub storm: StormLimit,
 }
 
 impl FromStr for PortConfig {
     type Err = ConfigError;
 
-    /// Parses `name=a,net=…`.
+    /// Parses `name=a,net=…,storm=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let fields = Fields::parse("port", &["name", "net"], text)?;
-        Ok(Self { name: fields.need("name")?.to_owned(), net: fields.need("net")?.into() })
+        let fields = Fields::parse("port", &["name", "net", "storm"], text)?;
+        Ok(Self {
+            name: fields.need("name")?.to_owned(),
+            net: fields.need("net")?.into(),
+            storm: fields.storm()?,
+        })
     }
 }

@@ -53,16 +53,20 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY. Repeat the
-    /// option for more functions. Without net the function has no network card, and its link is
+    /// Add a function:
+    /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,spoofchk=yes,storm=N. Repeat
+    /// the option for more functions. Without net the function has no network card, and its link is
     /// always up. The personality is the protocol of its RDMA device: roce (RoCE version 2, the
-    /// default), or iwarp, which needs a network card
+    /// default), or iwarp, which needs a network card. With spoofchk=yes, its guest can send frames
+    /// only with this MAC as the source. Its guest can send N frames per second to groups and
+    /// unknown addresses (default 100000; 0 is no limit)
     #[arg(short, long = "function", value_name = "SETTINGS")]
     #[serde(rename = "function")]
     functions: Vec<FunctionConfig>;
 
     /// Add a port to the Ethernet switch for a guest that has an ordinary network card and no
-    /// adapter: name=NAME,net=PATH. Repeat the option for more ports
+    /// adapter: name=NAME,net=PATH,storm=N. N is the limit of frames to groups and unknown
+    /// addresses, as for functions. Repeat the option for more ports
     #[arg(long = "port", value_name = "SETTINGS")]
     #[serde(rename = "port")]
     ports: Vec<PortConfig>;

@@ -8,6 +8,7 @@ use vrnic_abi::admin::Transport;
 use super::*;
 use crate::access::{SocketGroup, SocketMode};
 use crate::cli::Args;
+use crate::net::storm::StormLimit;
 
 fn config(args: &[&str]) -> Result<Config, ConfigError> {
     let args = Args::try_parse_from([&["vrnicd"], args].concat()).expect("arguments");
@@ -53,7 +54,8 @@ fn command_line_overrides_the_file_and_adds_functions() {
     let names: Vec<_> =
         config.ethernet.functions.iter().map(|function| function.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    let ports = [PortConfig { name: "p".into(), net: "/run/p.net".into() }];
+    let ports =
+        [PortConfig { name: "p".into(), net: "/run/p.net".into(), storm: StormLimit::default() }];
     assert_eq!(config.ethernet.ports, ports);
     let uplinks: Vec<_> =
         config.ethernet.uplinks.iter().map(|uplink| uplink.name.as_str()).collect();
@@ -183,6 +185,12 @@ fn function_is_parsed() {
     assert_eq!(function.personality, Transport::Roce);
     let function: FunctionConfig = format!("{text},personality=iwarp").parse().expect("valid");
     assert_eq!(function.personality, Transport::Iwarp);
+    assert_eq!(function.storm, StormLimit(100_000));
+    assert!(!function.spoofchk);
+    let text = format!("{text},storm=50,spoofchk=yes");
+    let function: FunctionConfig = text.parse().expect("valid");
+    assert_eq!(function.storm, StormLimit(50));
+    assert!(function.spoofchk);
 }
 
 #[test]
@@ -193,6 +201,7 @@ fn faults_of_a_function_are_named() {
         ("name=a,colour=red", "colour"),
         ("name=a,name=b", "twice"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,personality=ib", "roce or iwarp"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,storm=many", "a number of frames per second"),
         ("name", "name"),
     ] {
         let error = text.parse::<FunctionConfig>().expect_err(text).to_string();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::ethernet::{Frame, Offered};
 
 use crate::access::Access;
 use crate::adapter::HostedAdapter;
@@ -14,6 +14,7 @@ use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
 use crate::net::port::{FrameSink, PortSetup};
 use crate::net::status::Kind;
+use crate::net::storm::StormLimit;
 use crate::net::tap::Tap;
 use crate::net::tls::key::SharedKey;
 use crate::net::tls::{self, TlsTrunk};
@@ -24,7 +25,7 @@ use crate::socket::SocketFile;
 struct Sink(Arc<HostedAdapter>);
 
 impl FrameSink for Sink {
-    fn offer(&self, frame: Frame) -> Option<Frame> {
+    fn offer(&self, frame: Frame) -> Offered {
         self.0.offer(frame)
     }
 
@@ -50,6 +51,8 @@ pub(super) fn function(
         kind: Kind::Function,
         mac: Some(settings.mac),
         line,
+        checks_source: settings.spoofchk,
+        storm: settings.storm,
         transit: false,
         followed: false,
         link: Box::new(move |up| target.set_link(up)),
@@ -64,6 +67,8 @@ pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<Po
         kind: Kind::Guest,
         mac: None,
         line: Some(netdev(&settings.net, access)?),
+        checks_source: false,
+        storm: settings.storm,
         transit: false,
         followed: false,
         link: Box::new(|_| ()),
@@ -80,6 +85,8 @@ pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result
         kind,
         mac: None,
         line: Some(line),
+        checks_source: false,
+        storm: StormLimit(0),
         transit: settings.transit,
         followed: settings.follow,
         link: Box::new(|_| ()),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub const LIMIT: usize = 1 << 20;
 /// Time in nanoseconds for which an account may be full. After that, the uplink counts as stuck:
 /// its queue accepts frames while there is room, and drops the rest. This is longer than the time
-/// for which another daemon may stop reading ([`super::switch::HOLD`]).
+/// for which another daemon may stop reading ([`super::hold::HOLD`]).
 const STUCK: u64 = 450_000_000;
 
 /// The bytes of one adapter that wait at uplinks.

@@ -9,6 +9,7 @@
 //! | [`table`] | the addresses behind each port |
 //! | [`status`] | state and counters of a port |
 //! | [`account`] | the bytes of an adapter that wait at uplinks |
+//! | [`storm`] | the limit of frames to all ports |
 //! | [`queue`] | frames that wait to leave by a port |
 //! | [`turn`] | the bound of what the switch does at once |
 //! | [`line`](mod@line) | the outer end of a port |
@@ -22,6 +23,7 @@
 //! | [`checksum`] | the internet checksum |
 //! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
 //! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
+//! | [`hold`] | the pauses of uplinks for slow adapters |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
 //! | [`handle`] | how other threads reach the switch |
@@ -35,6 +37,7 @@ pub mod checksum;
 pub mod frame;
 pub mod framing;
 pub mod handle;
+pub mod hold;
 pub mod interface;
 pub mod line;
 pub mod mac;
@@ -47,6 +50,7 @@ pub mod port;
 pub mod queue;
 pub mod segments;
 pub mod status;
+pub mod storm;
 pub mod switch;
 pub mod table;
 pub mod tap;

@@ -1,26 +1,34 @@
 //! A switch port: its line, the adapter behind it, and what waits to be sent.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `link` | its link |
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
-use vrnic_adapter::ethernet;
+use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_adapter::log_ratelimit::Limiter;
-
-#[cfg(test)]
-mod tests;
 
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
+use super::hold::Hold;
 use super::line::{Change, Line, Log};
 use super::mac::MacAddr;
 use super::path_mtu::PathMtu;
 use super::queue::{OVERHEAD, SendQueue};
 use super::segments::cut::each_of;
 use super::status::{Kind, PortStatus, Reason};
+use super::storm::{Storm, StormLimit};
 use super::turn::Turn;
 use crate::capture::Captures;
+
+mod link;
+#[cfg(test)]
+mod tests;
 
 /// Most bytes that wait for a netdev; further frames are dropped, as a switch does with a full
 /// queue.
@@ -35,8 +43,9 @@ pub type LinkListener = Box<dyn Fn(bool) + Send>;
 
 /// The adapter behind a port.
 pub trait FrameSink: Send {
-    /// Takes a frame that is for the adapter, and gives back one that is not.
-    fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame>;
+    /// Takes a frame that is for the adapter, and gives back one that is not. The frame has the
+    /// adapter's MAC or a group as its destination.
+    fn offer(&self, frame: ethernet::Frame) -> Offered;
 
     /// Returns whether a frame of the guest's network card is of a TCP connection that the adapter
     /// has taken over.
@@ -56,6 +65,10 @@ pub struct PortSetup {
     pub mac: Option<MacAddr>,
     /// Its line; a function without a netdev has none.
     pub line: Option<Box<dyn Line>>,
+    /// True if the guest may send only with the address of its adapter.
+    pub checks_source: bool,
+    /// Maximum number of frames per second from this port to all ports.
+    pub storm: StormLimit,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
     /// True if the functions follow this uplink: they have a link only while at least one of the
@@ -75,6 +88,7 @@ pub struct Port {
     queue: SendQueue,
     /// Frames that have arrived by the line, and that the switch had no time to forward.
     rest: VecDeque<Frame>,
+    storm: Storm,
     limiter: Limiter,
     /// True if frames can pass by the line, or the port has no line.
     up: bool,
@@ -82,6 +96,10 @@ pub struct Port {
     carrier: bool,
     /// The state of the link that was last reported to the adapter.
     told: bool,
+    /// The pauses of uplinks that the adapter has caused.
+    pub hold: Hold,
+    /// The time of the last frame from an uplink to an address of this port.
+    pub heard: Option<Instant>,
     /// True if epoll tells when there is room to send.
     pub watched_out: bool,
     /// True if epoll does not tell of clients until the next tick.
@@ -102,6 +120,8 @@ impl Port {
     pub fn new(setup: PortSetup, captures: Arc<Captures>) -> Self {
         let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
         let status = PortStatus::new(&setup.name, setup.kind);
+        let now = Instant::now();
+        let storm = Storm::new(setup.storm, now);
         // Without a line there is only the adapter, which can always receive frames.
         let up = setup.line.is_none();
         status.set_up(up);
@@ -111,10 +131,13 @@ impl Port {
             setup,
             queue: SendQueue::new(room),
             rest: VecDeque::new(),
+            storm,
             limiter: Limiter::default(),
             up,
             carrier: false,
             told: false,
+            hold: Hold::new(now),
+            heard: None,
             watched_out: false,
             door_shut: false,
         }
@@ -139,18 +162,6 @@ impl Port {
     pub const fn may_pass_to(&self, to: &Self) -> bool {
         let both = self.setup.kind.is_uplink() && to.setup.kind.is_uplink();
         !both || self.setup.transit && to.setup.transit
-    }
-
-    /// Returns whether frames can pass, or none if the functions do not follow this port.
-    #[must_use]
-    pub fn followed(&self) -> Option<bool> {
-        self.setup.followed.then_some(self.up)
-    }
-
-    /// Sets whether the uplinks allow the functions to have a link.
-    pub fn set_carrier(&mut self, carrier: bool) {
-        self.carrier = carrier;
-        self.tell_link();
     }
 
     /// Returns the longest path MTU of RDMA that can pass, if there is a limit.
@@ -263,7 +274,8 @@ impl Port {
         self.rest.pop_front()
     }
 
-    /// Reads what has arrived, until a turn is over. `told` says whether epoll has told of an event.
+    /// Reads what has arrived, until a turn is over. `told` says whether epoll has told of an
+    /// event.
     pub fn receive(&mut self, told: bool, frames: &mut Vec<Frame>) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
             return Change::None;
@@ -340,21 +352,26 @@ impl Port {
         true
     }
 
-    /// Offers a frame to the adapter behind the port. Returns it if it is also, or only, for the
-    /// line.
+    /// Offers a frame to the adapter behind the port, if the frame's destination is the adapter or
+    /// a group. Returns it if it is also, or only, for the line: behind the guest's network card
+    /// may be stations with addresses of their own.
     fn offer(&self, frame: Frame) -> Option<Frame> {
         let Some(sink) = &self.setup.sink else { return Some(frame) };
-        let (count, total) = (frame.count(), frame.total());
-        if frame.destination().is_group() {
-            let _not_taken = sink.offer(frame.clone().into());
+        let (count, total, destination) = (frame.count(), frame.total(), frame.destination());
+        let is_group = destination.is_group();
+        if !is_group && self.setup.mac != Some(destination) {
             return Some(frame);
         }
-        let back = sink.offer(frame.into());
-        if back.is_none() {
-            self.status.sent.count(count, total);
+        let also_for_line = is_group.then(|| frame.clone());
+        match sink.offer(frame.into()) {
+            Offered::Taken if !is_group => self.status.sent.count(count, total),
+            Offered::Taken => {}
+            Offered::Full => self.status.count_dropped(Reason::AdapterFull, count),
+            // The frame has the same length as before.
+            Offered::Other(frame) if !is_group => return Frame::try_from(frame).ok(),
+            Offered::Other(_) => {}
         }
-        // The frame has the same length as before.
-        back.and_then(|frame| Frame::try_from(frame).ok())
+        also_for_line
     }
 
     /// Writes as much of the queue as the line takes, until a turn is over.
@@ -373,50 +390,6 @@ impl Port {
         }
     }
 
-    /// Closes the connection. The caller has removed the descriptor from its epoll set.
-    pub fn disconnect(&mut self) {
-        if let Some(line) = &mut self.setup.line {
-            line.close();
-        }
-        self.watched_out = false;
-        let left = self.queue.clear();
-        self.status.count_dropped(Reason::NoLink, left);
-        self.follow_link();
-    }
-
-    /// Reports the link if it has changed.
-    fn follow_link(&mut self) {
-        let Some(line) = &self.setup.line else { return };
-        let mtu = line.mtu();
-        if self.status.set_mtu(mtu)
-            && let Some(mtu) = mtu
-        {
-            let path_mtu = PathMtu::of_ip(mtu).bytes();
-            self.log().line(|port| {
-                tracing::info!(port, mtu, "longer IP packets cannot pass this uplink; RDMA through it needs a path MTU of at most {path_mtu}, so the guests' network cards need the same MTU");
-            });
-        }
-        let up = line.is_up();
-        if std::mem::replace(&mut self.up, up) == up {
-            return;
-        }
-        self.status.set_up(up);
-        self.log().line(|port| match (up, line.peer()) {
-            (true, Some(client)) => tracing::info!(port, %client, "link up"),
-            (true, None) => tracing::info!(port, "link up"),
-            (false, _) => tracing::info!(port, "link down"),
-        });
-        self.tell_link();
-    }
-
-    /// Reports the state of the link to the adapter if it has changed.
-    fn tell_link(&mut self) {
-        let up = self.up && self.carrier;
-        if std::mem::replace(&mut self.told, up) != up {
-            (self.setup.link)(up);
-        }
-    }
-
     /// Returns whether a frame that came by the line must be dropped, because the adapter behind
     /// the port sends and receives the frames of this TCP connection. Counts the frame in this
     /// case.
@@ -428,6 +401,26 @@ impl Port {
             self.status.count_dropped(Reason::TakenOver, frame.count());
         }
         taken
+    }
+
+    /// Returns whether the port's settings allow this source address.
+    #[must_use]
+    pub fn may_send(&self, source: MacAddr) -> bool {
+        !self.setup.checks_source || self.setup.mac == Some(source)
+    }
+
+    /// Returns whether a frame may go to all ports. Counts and logs it otherwise.
+    pub fn may_flood(&mut self, frame: &Frame, now: Instant) -> bool {
+        let admitted = self.storm.admits(frame.count(), now);
+        if !admitted {
+            self.log().dropped(Reason::Storm, frame.count(), |port| {
+                tracing::warn!(
+                    port,
+                    "a frame was dropped: the port sends too many frames to groups and unknown addresses"
+                );
+            });
+        }
+        admitted
     }
 
     /// Counts and logs a frame whose source is not a station of this port.

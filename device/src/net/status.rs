@@ -61,10 +61,14 @@ pub enum Reason {
     TakenOver,
     /// The adapter sent it, and the switch had too many of its frames to do.
     Outbox,
+    /// It was for the adapter, whose workers did not keep up.
+    AdapterFull,
+    /// It was for all ports, and the port has sent too many such frames.
+    Storm,
 }
 
 /// The reasons, and their names in metrics.
-pub const REASONS: [(Reason, &str); 9] = [
+pub const REASONS: [(Reason, &str); 11] = [
     (Reason::Forged, "forged"),
     (Reason::BadLength, "bad_length"),
     (Reason::Malformed, "malformed"),
@@ -74,6 +78,8 @@ pub const REASONS: [(Reason, &str); 9] = [
     (Reason::TooLong, "too_long"),
     (Reason::TakenOver, "taken_over"),
     (Reason::Outbox, "outbox"),
+    (Reason::AdapterFull, "adapter_full"),
+    (Reason::Storm, "storm"),
 ];
 
 /// Frames in one direction.

@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`forward`] | frames from their origin to the queues of ports |
+//! | [`hold`] | frames of uplinks that wait because an adapter has no room |
 //! | [`members`] | ports as they come, connect, disconnect, and go |
 //! | [`polled`] | lines whose frames are in shared memory |
 //! | [`upkeep`] | what is done from time to time |
@@ -30,14 +31,13 @@ use crate::worker::pool::now_ns;
 use upkeep::{AGE_PERIOD, TICK};
 
 mod forward;
+mod hold;
 mod members;
 mod polled;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 
-/// Maximum time for which no frames are read from uplinks because an adapter has no room.
-pub const HOLD: Duration = Duration::from_millis(300);
 /// Maximum number of events that are taken at once.
 pub(super) const EVENTS: usize = 64;
 /// Maximum number of events that a worker handles in one turn, which must be short.
@@ -110,8 +110,8 @@ pub(super) struct Switch {
     netdevs_from: u64,
     /// Counts turns of polled lines, so that they take turns in being the first.
     polls: usize,
-    /// The time since which no frames are read from uplinks because an adapter has no room.
-    held: Option<Instant>,
+    /// True if no frames are read from uplinks because an adapter has no room.
+    held: bool,
     /// The line whose events are being handled.
     serving: Option<PortId>,
     /// True if a line was lost since the thread last looked.
@@ -157,7 +157,7 @@ impl Switch {
             unfinished: Vec::new(),
             netdevs_from: 0,
             polls: 0,
-            held: None,
+            held: false,
             serving: None,
             lost: false,
         })
@@ -309,24 +309,5 @@ impl Switch {
             );
         }
         self.disconnect(id);
-    }
-
-    /// Returns whether frames may be read from uplinks, because the workers of all adapters keep up
-    /// with them. Otherwise frames wait in the sockets and at their senders instead of being
-    /// dropped. After [`HOLD`] frames are read in any case, so that one adapter cannot delay the
-    /// others for long.
-    fn may_read_uplinks(&mut self) -> bool {
-        let now = Instant::now();
-        if self.ports.values().all(Port::has_room) {
-            self.held = None;
-            return true;
-        }
-        let since = *self.held.get_or_insert(now);
-        now.saturating_duration_since(since) > HOLD
-    }
-
-    /// Returns whether frames wait to be read until an adapter has room.
-    pub(super) const fn is_held(&self) -> bool {
-        self.held.is_some()
     }
 }

@@ -12,15 +12,27 @@ pub const AGEING: Duration = Duration::from_secs(300);
 /// own share of the table. Frames to addresses that are not in the table are flooded.
 pub const PORT_CAPACITY: usize = 512;
 
+/// Time without a frame after which an address may move to the port of a guest.
+pub const SILENCE: Duration = Duration::from_secs(2);
+
 /// Number of a port.
 pub type PortId = usize;
+
+/// The port that a frame came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The port.
+    pub port: PortId,
+    /// True if other hosts or daemons are behind it, and false if a guest is.
+    pub uplink: bool,
+}
 
 /// Result of learning a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The frame may pass.
     Accept,
-    /// The address belongs to another port's adapter.
+    /// The address belongs to another port.
     Forged,
 }
 
@@ -38,7 +50,28 @@ pub enum Route {
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Static(PortId),
-    Learnt(PortId, Instant),
+    Learnt(Station),
+}
+
+/// A station that was heard.
+#[derive(Clone, Copy, Debug)]
+struct Station {
+    port: PortId,
+    heard: Instant,
+    /// The port from which a guest has taken the address, because it was silent there.
+    taken_from: Option<PortId>,
+}
+
+impl Station {
+    /// Returns whether a frame with its address may come from another port than before. A guest
+    /// can so only get an address that was silent for [`SILENCE`], and loses it when its owner is
+    /// heard again. What comes from an uplink is believed at once, because networks change, and so
+    /// a guest cannot keep the address of a station that it has claimed first.
+    fn may_move(&self, to: Origin, now: Instant) -> bool {
+        to.uplink
+            || self.taken_from == Some(to.port)
+            || now.saturating_duration_since(self.heard) >= SILENCE
+    }
 }
 
 /// The port behind which each address is.
@@ -63,43 +96,53 @@ impl MacTable {
         }
     }
 
-    /// Records that `mac` has sent a frame from `port`.
-    pub fn learn(&mut self, mac: MacAddr, port: PortId, now: Instant) -> Verdict {
+    /// Records that `mac` has sent a frame.
+    pub fn learn(&mut self, mac: MacAddr, from: Origin, now: Instant) -> Verdict {
         if mac.is_group() || mac.is_zero() {
             return Verdict::Forged;
         }
         match self.entries.get_mut(&mac) {
-            Some(Entry::Static(owner)) if *owner == port => Verdict::Accept,
+            Some(Entry::Static(owner)) if *owner == from.port => Verdict::Accept,
             Some(Entry::Static(_)) => Verdict::Forged,
-            Some(Entry::Learnt(owner, heard)) if *owner == port => {
-                *heard = now;
+            Some(Entry::Learnt(station)) if station.port == from.port => {
+                station.heard = now;
                 Verdict::Accept
             }
-            Some(Entry::Learnt(..)) => {
-                // The station has moved.
-                self.forget(mac);
-                self.note(mac, port, now);
+            Some(Entry::Learnt(station)) if !station.may_move(from, now) => Verdict::Forged,
+            Some(Entry::Learnt(station)) => {
+                let old = *station;
+                // It stays where it was if the share of the new port is full.
+                if self.has_room(from.port) {
+                    let first = old.taken_from.or(Some(old.port));
+                    let taken_from = first.filter(|first| !from.uplink && *first != from.port);
+                    self.forget(mac);
+                    self.note(mac, Station { port: from.port, heard: now, taken_from });
+                }
                 Verdict::Accept
             }
             None => {
-                self.note(mac, port, now);
+                if self.has_room(from.port) {
+                    let station = Station { port: from.port, heard: now, taken_from: None };
+                    self.note(mac, station);
+                }
                 Verdict::Accept
             }
         }
     }
 
-    /// Adds a new address, if the share of `port` has room.
-    fn note(&mut self, mac: MacAddr, port: PortId, now: Instant) {
-        let learnt = self.learnt.entry(port).or_default();
-        if *learnt < PORT_CAPACITY {
-            *learnt += 1;
-            self.entries.insert(mac, Entry::Learnt(port, now));
-        }
+    /// Returns whether the share of a port has room for one more address.
+    fn has_room(&self, port: PortId) -> bool {
+        self.learnt.get(&port).is_none_or(|learnt| *learnt < PORT_CAPACITY)
+    }
+
+    fn note(&mut self, mac: MacAddr, station: Station) {
+        *self.learnt.entry(station.port).or_default() += 1;
+        self.entries.insert(mac, Entry::Learnt(station));
     }
 
     fn forget(&mut self, mac: MacAddr) {
-        if let Some(Entry::Learnt(port, _)) = self.entries.remove(&mac)
-            && let Some(learnt) = self.learnt.get_mut(&port)
+        if let Some(Entry::Learnt(station)) = self.entries.remove(&mac)
+            && let Some(learnt) = self.learnt.get_mut(&station.port)
         {
             *learnt -= 1;
         }
@@ -112,8 +155,10 @@ impl MacTable {
             return Route::Flood;
         }
         match self.entries.get(&mac) {
-            Some(Entry::Static(to) | Entry::Learnt(to, _)) if *to == port => Route::Filter,
-            Some(Entry::Static(to) | Entry::Learnt(to, _)) => Route::Port(*to),
+            Some(Entry::Static(to) | Entry::Learnt(Station { port: to, .. })) if *to == port => {
+                Route::Filter
+            }
+            Some(Entry::Static(to) | Entry::Learnt(Station { port: to, .. })) => Route::Port(*to),
             None => Route::Flood,
         }
     }
@@ -131,12 +176,12 @@ impl MacTable {
     fn retain(&mut self, mut keep: impl FnMut(PortId, Instant) -> bool) {
         self.entries.retain(|_, entry| match *entry {
             Entry::Static(_) => true,
-            Entry::Learnt(port, heard) => keep(port, heard),
+            Entry::Learnt(station) => keep(station.port, station.heard),
         });
         self.learnt.clear();
         for entry in self.entries.values() {
-            if let Entry::Learnt(port, _) = entry {
-                *self.learnt.entry(*port).or_default() += 1;
+            if let Entry::Learnt(station) = entry {
+                *self.learnt.entry(station.port).or_default() += 1;
             }
         }
     }
@@ -150,20 +195,28 @@ mod tests {
     const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
     const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
+    const fn guest(port: PortId) -> Origin {
+        Origin { port, uplink: false }
+    }
+
+    const fn uplink(port: PortId) -> Origin {
+        Origin { port, uplink: true }
+    }
+
     #[test]
     fn addresses_are_learnt_moved_and_forgotten() {
         let mut table = MacTable::default();
         let start = Instant::now();
         assert_eq!(table.route(A, 1), Route::Flood);
-        assert_eq!(table.learn(A, 0, start), Verdict::Accept);
+        assert_eq!(table.learn(A, guest(0), start), Verdict::Accept);
         assert_eq!(table.route(A, 1), Route::Port(0));
         assert_eq!(table.route(A, 0), Route::Filter);
-        table.learn(A, 2, start + AGEING);
+        table.learn(A, guest(2), start + AGEING);
         table.age(start + AGEING);
         assert_eq!(table.route(A, 1), Route::Port(2));
         table.age(start + AGEING * 2);
         assert_eq!(table.route(A, 1), Route::Flood);
-        table.learn(A, 0, start);
+        table.learn(A, guest(0), start);
         table.flush(0);
         assert_eq!(table.route(A, 1), Route::Flood);
     }
@@ -172,9 +225,9 @@ mod tests {
     fn a_function_s_address_cannot_be_forged() {
         let mut table = MacTable::default();
         table.pin(A, 0);
-        assert_eq!(table.learn(A, 1, Instant::now()), Verdict::Forged);
-        assert_eq!(table.learn(BROADCAST, 1, Instant::now()), Verdict::Forged);
-        assert_eq!(table.learn(B, 1, Instant::now()), Verdict::Accept);
+        assert_eq!(table.learn(A, guest(1), Instant::now()), Verdict::Forged);
+        assert_eq!(table.learn(BROADCAST, guest(1), Instant::now()), Verdict::Forged);
+        assert_eq!(table.learn(B, guest(1), Instant::now()), Verdict::Accept);
         assert_eq!(table.route(A, 1), Route::Port(0));
         table.flush(0);
         assert_eq!(table.route(A, 1), Route::Port(0));
@@ -182,7 +235,7 @@ mod tests {
         table.unpin(A, 1);
         assert_eq!(table.route(A, 1), Route::Port(0), "it is not bound to this port");
         table.unpin(A, 0);
-        assert_eq!(table.learn(A, 1, Instant::now()), Verdict::Accept);
+        assert_eq!(table.learn(A, guest(1), Instant::now()), Verdict::Accept);
         // One that was learnt becomes a function's.
         table.pin(A, 2);
         assert_eq!(table.route(A, 1), Route::Port(2));
@@ -199,16 +252,57 @@ mod tests {
             MacAddr([2, 1, a, b, c, d])
         };
         for n in 0..100 * PORT_CAPACITY {
-            table.learn(made_up(n), 0, now);
+            table.learn(made_up(n), guest(0), now);
         }
         assert_eq!(table.entries.len(), PORT_CAPACITY);
-        table.learn(A, 1, now);
+        table.learn(A, guest(1), now);
         assert_eq!(table.route(A, 0), Route::Port(1), "another port's address is learnt");
-        // A station that moves to the full port is not known any more, and the old place is free.
-        table.learn(A, 0, now);
-        assert_eq!(table.route(A, 1), Route::Flood);
-        table.learn(made_up(0), 1, now);
-        table.learn(B, 0, now);
+        // A station that moves to the full port stays known at its old one.
+        assert_eq!(table.learn(A, guest(0), now + SILENCE), Verdict::Accept);
+        assert_eq!(table.route(A, 0), Route::Port(1));
+        // The place of an address that has moved away is free.
+        table.learn(made_up(0), guest(1), now + SILENCE);
+        table.learn(B, guest(0), now + SILENCE);
         assert_eq!(table.route(B, 1), Route::Port(0));
+    }
+
+    #[test]
+    fn a_guest_cannot_take_an_address_that_is_in_use() {
+        for owner in [guest(0), uplink(0)] {
+            let mut table = MacTable::default();
+            let start = Instant::now();
+            table.learn(A, owner, start);
+            let mut now = start;
+            // The owner sends once in a second, the other guest all the time.
+            for tick in 0..5000 {
+                now = start + Duration::from_millis(tick);
+                if tick % 1000 == 0 {
+                    table.learn(A, owner, now);
+                }
+                assert_eq!(table.learn(A, guest(1), now), Verdict::Forged);
+                assert_eq!(table.route(A, 2), Route::Port(0));
+            }
+            // It may be a station that has moved.
+            now += SILENCE;
+            assert_eq!(table.learn(A, guest(1), now), Verdict::Accept);
+            assert_eq!(table.route(A, 2), Route::Port(1));
+            // Its owner gets it back at once, also from a third port.
+            assert_eq!(table.learn(A, guest(2), now + SILENCE), Verdict::Accept);
+            assert_eq!(table.learn(A, owner, now + SILENCE), Verdict::Accept);
+            assert_eq!(table.route(A, 2), Route::Port(0));
+            assert_eq!(table.learn(A, guest(1), now + SILENCE), Verdict::Forged);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_claims_an_address_first_cannot_keep_it_from_an_uplink() {
+        let mut table = MacTable::default();
+        let now = Instant::now();
+        table.learn(A, guest(1), now);
+        assert_eq!(table.learn(A, uplink(0), now), Verdict::Accept);
+        assert_eq!(table.route(A, 2), Route::Port(0));
+        assert_eq!(table.learn(A, guest(1), now), Verdict::Forged);
+        assert_eq!(table.learn(A, uplink(3), now), Verdict::Accept, "networks change");
+        assert_eq!(table.route(A, 2), Route::Port(3));
     }
 }

@@ -130,6 +130,7 @@ mod tests {
     use crate::net::port::PortSetup;
     use crate::net::queue::SendQueue;
     use crate::net::status::Kind;
+    use crate::net::storm::StormLimit;
     use crate::net::turn::Turn;
 
     /// A line that panics when a frame arrives.
@@ -181,6 +182,8 @@ mod tests {
             kind: Kind::Trunk,
             mac: None,
             line,
+            checks_source: false,
+            storm: StormLimit(0),
             transit: false,
             followed: false,
             link: Box::new(|_| ()),

@@ -9,7 +9,7 @@ use vrnic_abi::admin::Counter;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::{Flags, Opcode};
-use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
@@ -244,6 +244,32 @@ fn a_forged_packet_from_another_address_does_nothing() {
         done.is_some()
     });
     assert_eq!(b.bytes(0, 8), *b"forged!!");
+}
+
+#[test]
+fn a_frame_to_a_group_reaches_no_connection() {
+    let cable = Cable::new(6, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    let frames = Rc::new(RefCell::new(Vec::new()));
+    let kept = Rc::clone(&frames);
+    cable.links[0].borrow_mut().rule(move |frame| {
+        kept.borrow_mut().push(frame.to_vec());
+        Fate::Drop
+    });
+    a.fill(0, b"to a few");
+    b.fill(0, &[0; 8]);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    cable.run_until(|| !frames.borrow().is_empty());
+    let sent = frames.borrow().first().expect("a frame").clone();
+    let before = b.guest.adapter.stats().get(Counter::RxRoceDiscards);
+    for (bit, bytes, discards) in [(1, [0; 8], before + 1), (0, *b"to a few", before + 1)] {
+        let mut frame = sent.clone();
+        frame[0] |= bit;
+        assert_eq!(cable.gb.adapter.offer(Frame::new(frame)), Offered::Taken);
+        let _polled = cable.gb.adapter.poll(0);
+        assert_eq!(b.bytes(0, 8), bytes);
+        assert_eq!(b.guest.adapter.stats().get(Counter::RxRoceDiscards), discards);
+    }
 }
 
 #[test]

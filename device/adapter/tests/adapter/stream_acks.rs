@@ -41,7 +41,7 @@ fn foreign(cable: &Cable) -> Endpoint {
         connection.request[NUMBERS + 2] &= 0x3f;
     });
     let frame = first_segment(cable, 0, &empty_write());
-    assert!(cable.gb.adapter.offer(Frame::new(frame)).is_none());
+    assert!(cable.gb.adapter.offer(Frame::new(frame)).other().is_none());
     end
 }
 

@@ -71,7 +71,7 @@ fn segments_become_shorter_when_a_router_says_so() {
     let mut forged = first.clone();
     forged[SEQ] ^= 0x40;
     for notice in [notice(&forged, 600), notice(&first, MTU)] {
-        let kept = cable.ga.adapter.offer(notice.clone());
+        let kept = cable.ga.adapter.offer(notice.clone()).other();
         assert_eq!(kept.as_ref(), Some(&notice), "the guest's kernel gets it, too");
     }
     let mut done = None;
@@ -139,8 +139,8 @@ fn each_segment_of_a_frame_that_is_dropped_is_counted() {
         Frame::behind(bytes, 0, Some(Joint { headers: 54, segment: 9000 }))
     };
     // The segments are too long, or no whole ones.
-    assert!(cable.ga.adapter.offer(frame(0)).is_none());
+    assert!(cable.ga.adapter.offer(frame(0)).other().is_none());
     assert_eq!(discards(), before + 3);
-    assert!(cable.ga.adapter.offer(frame(1)).is_none());
+    assert!(cable.ga.adapter.offer(frame(1)).other().is_none());
     assert_eq!(discards(), before + 6);
 }

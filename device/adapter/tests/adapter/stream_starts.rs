@@ -87,7 +87,7 @@ fn a_rejected_initiator_has_the_private_data() {
     let request = &request.request[..usize::from(request.request_len.get())];
     let request = Start::parse(request).expect("a request");
     let reject = start::reject(&request, b"no thanks");
-    assert!(cable.ga.adapter.offer(Frame::new(reply(&cable, reject.octets()))).is_none());
+    assert!(cable.ga.adapter.offer(Frame::new(reply(&cable, reject.octets()))).other().is_none());
     reach(&cable, &a, Stage::Gone);
     let status = query(&a);
     assert_eq!((ending(&a), status.was_open), (Ending::Rejected, 0));

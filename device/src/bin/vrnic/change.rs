@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The changes of functions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Function {
-    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY, as for
+    /// Add a function:
+    /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,spoofchk=yes,storm=N, as for
     /// vrnicd --function
     Add {
         /// Settings of the function
@@ -40,7 +41,7 @@ pub(crate) enum Function {
 /// The changes of ports.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Port {
-    /// Add a port: name=NAME,net=PATH, as for vrnicd --port
+    /// Add a port: name=NAME,net=PATH,storm=N, as for vrnicd --port
     Add {
         /// Settings of the port
         settings: PortConfig,
@@ -123,30 +124,39 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
+/// Returns how a flag is written in settings.
+fn word(flag: bool) -> String {
+    if flag { "yes" } else { "no" }.to_owned()
+}
+
 /// Sends a request and prints the reply.
 pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
     match ask(control, &request)? {
         Reply::Done => {}
         Reply::Refused(why) => bail!("the daemon refused this: {why}"),
         Reply::Functions(functions) => {
-            let mut table = table(&["function", "mac", "socket", "net", "personality"]);
-            for FunctionConfig { name, mac, socket, net, personality } in functions {
+            let columns = ["function", "mac", "socket", "net", "personality", "spoofchk", "storm"];
+            let mut table = table(&columns);
+            for function in functions {
+                let FunctionConfig { name, mac, socket, net, personality, spoofchk, storm } =
+                    function;
                 let net = net.map_or_else(|| "-".to_owned(), |net| net.display().to_string());
                 let (mac, socket) = (mac.to_string(), socket.display().to_string());
-                table.add_row([name, mac, socket, net, personality.name().to_owned()]);
+                let (personality, storm) = (personality.name().to_owned(), storm.0.to_string());
+                let spoofchk = word(spoofchk);
+                table.add_row([name, mac, socket, net, personality, spoofchk, storm]);
             }
             println!("{table}");
         }
         Reply::Ports(ports) => {
-            let mut table = table(&["port", "net"]);
-            for PortConfig { name, net } in ports {
-                table.add_row([name, net.display().to_string()]);
+            let mut table = table(&["port", "net", "storm"]);
+            for PortConfig { name, net, storm } in ports {
+                table.add_row([name, net.display().to_string(), storm.0.to_string()]);
             }
             println!("{table}");
         }
         Reply::Uplinks(uplinks) => {
             let mut table = table(&["uplink", "leads to", "transit", "follow"]);
-            let word = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
             for UplinkConfig { name, way, transit, follow } in uplinks {
                 table.add_row([name, way.to_string(), word(transit), word(follow)]);
             }

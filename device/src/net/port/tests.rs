@@ -1,15 +1,17 @@
-//! Tests that counters of a port count each segment of a joined frame.
+//! Tests that counters of a port count each segment of a joined frame, and that an adapter gets
+//! only frames that are for it.
 
 use vrnic_adapter::ethernet::Joint;
 
 use super::*;
+use crate::net::storm::StormLimit;
 
 /// An adapter that has taken over all connections.
 struct TakesOver;
 
 impl FrameSink for TakesOver {
-    fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame> {
-        Some(frame)
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        Offered::Other(frame)
     }
 
     fn has_taken_over(&self, _frame: &[u8]) -> bool {
@@ -67,6 +69,8 @@ fn each_segment_of_a_frame_that_is_dropped_is_counted() {
         kind: Kind::Trunk,
         mac: None,
         line: Some(Box::new(Plain)),
+        checks_source: false,
+        storm: StormLimit(0),
         transit: false,
         followed: false,
         link: Box::new(|_| {}),
@@ -81,5 +85,46 @@ fn each_segment_of_a_frame_that_is_dropped_is_counted() {
     let dropped = port.status().view().dropped;
     for reason in ["taken_over", "forged", "no_link", "offload"] {
         assert_eq!(dropped.get(reason), Some(&3), "{reason}");
+    }
+}
+
+/// An adapter that takes all frames.
+struct Greedy;
+
+impl FrameSink for Greedy {
+    fn offer(&self, _frame: ethernet::Frame) -> Offered {
+        Offered::Taken
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn frames_for_other_addresses_go_to_the_network_card() {
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    const NESTED: [u8; 6] = [2, 0, 0, 0, 0, 10];
+    let setup = PortSetup {
+        name: "f".to_owned(),
+        kind: Kind::Function,
+        mac: Some(MacAddr(MAC)),
+        line: Some(Box::new(Plain)),
+        checks_source: false,
+        storm: StormLimit(0),
+        transit: false,
+        followed: false,
+        link: Box::new(|_| {}),
+        sink: Some(Box::new(Greedy)),
+    };
+    let mut port = Port::new(setup, Arc::default());
+    port.follow_link();
+    let frame = |to: [u8; 6]| Frame::new([&to[..], &[2; 60]].concat()).expect("a frame");
+    for (to, goes_to_card) in [(MAC, false), (NESTED, true), ([0xff; 6], true)] {
+        assert_eq!(port.send(frame(to), None), goes_to_card, "{to:?}");
     }
 }

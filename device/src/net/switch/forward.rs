@@ -12,7 +12,7 @@ use crate::net::account::Account;
 use crate::net::frame::Frame;
 use crate::net::line::Change;
 use crate::net::port::Port;
-use crate::net::table::{PortId, Route, Verdict};
+use crate::net::table::{Origin, PortId, Route, Verdict};
 use crate::net::turn::Turn;
 
 /// Number of frames after which the queues of ports are flushed.
@@ -85,11 +85,12 @@ impl Switch {
 
     /// Learns the source address of a frame, and queues the frame at its destination ports.
     fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant, turn: &mut Turn) {
-        if self.table.learn(frame.source(), from.port, now) == Verdict::Forged {
-            if let Some(port) = self.ports.get(&from.port) {
-                port.forged(&frame);
-            }
-            return;
+        let Some(port) = self.ports.get(&from.port) else { return };
+        let origin = Origin { port: from.port, uplink: port.is_uplink() };
+        if !port.may_send(frame.source())
+            || self.table.learn(frame.source(), origin, now) == Verdict::Forged
+        {
+            return port.forged(&frame);
         }
         let by_line = from.account.is_none();
         if by_line && self.ports.get(&from.port).is_some_and(|port| port.has_taken_over(&frame)) {
@@ -97,8 +98,19 @@ impl Switch {
         }
         match self.table.route(frame.destination(), from.port) {
             Route::Filter => {}
-            Route::Port(to) => self.pass(from, to, frame, turn),
+            Route::Port(to) => {
+                if origin.uplink
+                    && let Some(port) = self.ports.get_mut(&to)
+                {
+                    port.heard = Some(now);
+                }
+                self.pass(from, to, frame, turn);
+            }
             Route::Flood => {
+                let port = self.ports.get_mut(&from.port);
+                if !port.is_some_and(|port| port.may_flood(&frame, now)) {
+                    return;
+                }
                 let others: Vec<PortId> =
                     self.ports.keys().copied().filter(|to| *to != from.port).collect();
                 for to in others {

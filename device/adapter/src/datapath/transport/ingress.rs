@@ -1,26 +1,29 @@
 //! Frames from the Ethernet: finds the worker of the adapter for each frame.
 
+use vrnic_abi::qp::Type;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::flow::Flow;
-use crate::ethernet::Frame;
+use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::claims::{Tuple, vlan_of};
+use crate::objects::core::Core;
 use crate::stats::Counter;
 
 /// Queues a RoCE frame for the worker of its destination QP, and returns any other frame. A frame
-/// that no QP of the adapter can receive is dropped and counted. Without a driver the adapter takes
-/// no frame, because its guest may have a software device on its network card. Can be called from
-/// any thread.
-pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
+/// that no QP of the adapter can receive is dropped and counted. No frame to a group of stations
+/// reaches a connection. Without a driver the adapter takes no frame, because its guest may have a
+/// software device on its network card. Can be called from any thread.
+pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
     let core = objects.core();
     if !core.is_enabled() {
-        return Some(frame);
+        return Offered::Other(frame);
     }
+    let may_receive = |kind: Type| kind.is_datagram() || !frame.is_to_group();
     let destination = match RoceFrame::parse(frame.bytes()) {
         Ok(None) => return offer_tcp(objects, frame),
         Ok(Some(parsed)) => parsed.destination(),
@@ -28,46 +31,52 @@ pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     };
     let worker = match destination {
         Some(Qpn::MULTICAST) => Some(0),
-        Some(qpn) => objects.qp(qpn.get().into()).map(|qp| qp.worker),
+        Some(qpn) => {
+            let qp = objects.qp(qpn.get().into());
+            qp.filter(|qp| may_receive(qp.kind)).map(|qp| qp.worker)
+        }
         None => None,
     };
-    let fits = frame.bytes().len() <= FRAME_MAX;
-    let put = fits && worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame));
-    if !put {
-        core.stats().step(Counter::RxRoceDiscards);
-    }
-    None
+    put(core, worker, frame)
+}
+
+/// Queues a frame for a worker. Counts a frame that is lost.
+fn put<H: Host>(core: &Core<H>, worker: Option<usize>, frame: Frame) -> Offered {
+    let (fits, count) = (frame.longest() <= FRAME_MAX, frame.count());
+    let offered = match worker.filter(|_| fits && core.carries()) {
+        Some(worker) if core.put_frame(worker, frame) => return Offered::Taken,
+        Some(_) => Offered::Full,
+        None => Offered::Taken,
+    };
+    core.stats().add(Counter::RxRoceDiscards, count as u64);
+    offered
 }
 
 /// Queues a frame of a TCP connection that the adapter has taken over for the worker of its QP, and
 /// returns any other frame. Fragments that may belong to such a connection are dropped, because the
 /// guest's kernel must not see the bytes.
-fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
-    if !objects.claims.any() {
-        return Some(frame);
+fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
+    // The guest's kernel ignores segments to groups (RFC 1122, 4.2.3.10).
+    if !objects.claims.any() || frame.is_to_group() {
+        return Offered::Other(frame);
     }
     let Some(flow) = Flow::of(frame.bytes()) else {
         tell_too_long(objects, &frame);
-        return Some(frame);
+        return Offered::Other(frame);
     };
     let Flow { vlan, source: remote, destination: local, fragment } = flow;
     let core = objects.core();
     if fragment {
         if !objects.claims.has_between(vlan, local.ip(), remote.ip()) {
-            return Some(frame);
+            return Offered::Other(frame);
         }
         core.stats().add(Counter::RxRoceDiscards, frame.count() as u64);
-        return None;
+        return Offered::Taken;
     }
     let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
-        return Some(frame);
+        return Offered::Other(frame);
     };
-    let worker = objects.qp(qpn).map(|qp| qp.worker);
-    let (fits, count) = (frame.longest() <= FRAME_MAX, frame.count());
-    if !(fits && worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame))) {
-        core.stats().add(Counter::RxRoceDiscards, count as u64);
-    }
-    None
+    put(core, objects.qp(qpn).map(|qp| qp.worker), frame)
 }
 
 /// Queues a copy of a notice that a segment was too long for its path for the worker of the sending

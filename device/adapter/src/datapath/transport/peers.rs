@@ -147,13 +147,11 @@ impl<H: Host> Fabric<H> {
             if let Some(watcher) = watcher.filter(|_| station.core().is_enabled()) {
                 watcher.arriving(station.core().name(), frame);
             }
-            match ingress::offer(&station, std::mem::take(frame)) {
-                // The station's adapter has no driver, but its network card may have a software
-                // device.
-                Some(back) => *frame = back,
-                None => return false,
-            }
-            true
+            let back = ingress::offer(&station, std::mem::take(frame)).other();
+            let is_back = back.is_some();
+            // The station's adapter has no driver, but its network card may have a software device.
+            *frame = back.unwrap_or_default();
+            is_back
         });
         match self.uplink.get() {
             Some(uplink) if !frames.is_empty() => uplink.send(source, frames),
