@@ -8,7 +8,6 @@ const INFINIBAND: &str =
 const RELIABLE: &str = "iWARP has QPs of the type RC alone";
 const STATES: &str = "the connection manager changes the states of QPs of iWARP";
 const TCP: &str = "TCP has other retries and events";
-const CONNECTIONS: &str = "an adapter has 256 connections";
 const RIGHTS: &str = "QPs of iWARP have all rights; those of regions count";
 
 /// Parts of names of cases, and why these do not run.
@@ -36,7 +35,6 @@ const LACKS: &[(&str, &str)] = &[
     ("counters/receiver_not_ready", TCP),
     ("counters/ack_timeout", TCP),
     ("qp_lacks_right", RIGHTS),
-    ("queues/500_qps", CONNECTIONS),
 ];
 
 /// Returns why a case does not run over iWARP; `None` if it runs.
