@@ -115,6 +115,23 @@ fn a_qemu_of_libvirt_may_use_the_sockets_of_its_own_domain_alone() {
 }
 
 #[test]
+fn the_services_have_a_profile_of_apparmor() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    let profile = packaging.join("apparmor/vrnicd");
+    let text = fs::read_to_string(&profile).expect("a profile");
+    // It has no path behind its name, so only the services have it.
+    assert!(text.lines().any(|line| line.starts_with("profile vrnicd flags=")));
+    for name in UNITS {
+        let unit = fs::read_to_string(packaging.join(name)).expect("a unit");
+        assert!(unit.lines().any(|line| line == "AppArmorProfile=-vrnicd"), "{name}");
+    }
+    let base = Path::new("/etc/apparmor.d");
+    if base.join("tunables/global").exists() {
+        parse_profile(&profile, base);
+    }
+}
+
+#[test]
 fn manual_pages_and_completions_name_the_options() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));

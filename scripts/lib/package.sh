@@ -38,6 +38,9 @@ library_depends() { printf 'libibverbs1 (>= %s), libibverbs1 (<< %s.~)\n' "$1" "
 daemon_postinst() {
 	cat <<-'EOF'
 		if command -v systemd-sysusers >/dev/null; then systemd-sysusers vrnicd.conf; fi
+		if [ "$1" = configure ] && [ -d /sys/kernel/security/apparmor ] && command -v apparmor_parser >/dev/null; then
+		    apparmor_parser --replace /etc/apparmor.d/vrnicd || true
+		fi
 		if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 	EOF
 }
