@@ -26,7 +26,7 @@ use super::{
     taken::Taken,
 };
 use crate::rdma::{
-    iwcm::{CmId, ConnParam, ConnRequest, Connects},
+    iwcm::{CmId, ConnParam, ConnRequest, Connects, Refused},
     netdev::NetdevRef,
 };
 
@@ -153,18 +153,32 @@ impl Endpoint {
         netdev: NetdevRef,
         id: CmId<Connects>,
         param: &ConnParam<'_>,
-    ) -> Result {
-        let wishes = Wishes::new(param, self.connections.max_depth)?;
-        let names = (id.local(), id.remote());
+    ) -> Result<(), Refused<Connects>> {
         let mut state = self.state.lock();
-        if !matches!(*state, State::Reserved) {
-            return Err(ECONNABORTED);
-        }
-        let socket = Socket::connect(&netdev, (&names.0, &names.1), id.tos(), self.clone())?;
+        let dialed = Wishes::new(param, self.connections.max_depth)
+            .and_then(|wishes| Ok((self.dial(&state, &netdev, &id)?, wishes)));
+        let (socket, wishes) = match dialed {
+            Ok(dialed) => dialed,
+            Err(error) => return Err(Refused { id, error }),
+        };
         *state = State::Connecting(Connecting { socket, netdev, id, wishes });
         drop(state);
         self.enqueue();
         Ok(())
+    }
+
+    /// Returns a socket that connects, unless the endpoint was closed after its creation.
+    fn dial(
+        self: &Arc<Self>,
+        state: &State,
+        netdev: &NetdevRef,
+        id: &CmId<Connects>,
+    ) -> Result<Socket<Self>> {
+        if !matches!(state, State::Reserved) {
+            return Err(ECONNABORTED);
+        }
+        let names = (id.local(), id.remote());
+        Socket::connect(netdev, (&names.0, &names.1), id.tos(), self.clone())
     }
 
     /// Returns whether its owner gets no more events.

@@ -45,7 +45,7 @@ use crate::{
     listeners::{ConnectionEvents, LinkTable, Listeners},
     quiesce::Liveness,
     rdma::{
-        iwcm::{Accepts, CmId, ConnParam, Connects, Identity, Listens, Offer},
+        iwcm::{Accepts, CmId, ConnParam, Connects, Identity, Listens, Offer, Refused},
         netdev::NetdevRef,
     },
     workqueue::OwnQueue,
@@ -153,14 +153,24 @@ impl Connections {
         netdev: NetdevRef,
         id: CmId<Connects>,
         param: &ConnParam<'_>,
-    ) -> Result {
+    ) -> Result<(), Refused<Connects>> {
+        let qpn = Qpn::from(param.qpn);
+        match self.reserve(qpn) {
+            Ok(endpoint) => {
+                endpoint.connect(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
+            }
+            Err(error) => Err(Refused { id, error }),
+        }
+    }
+
+    /// Returns a new endpoint for a queue pair, which is about to connect.
+    fn reserve(self: &Arc<Self>, qpn: Qpn) -> Result<Arc<Endpoint>> {
         if self.is_over() {
             return Err(ENODEV);
         }
-        let qpn = Qpn::from(param.qpn);
         let endpoint = Endpoint::reserved(self)?;
         self.replace(qpn, &endpoint)?;
-        endpoint.connect(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
+        Ok(endpoint)
     }
 
     /// Accepts a request; see [`crate::rdma::iwcm::IwOperations::accept`].
@@ -170,11 +180,18 @@ impl Connections {
         id: CmId<Accepts>,
         offer: Offer,
         param: &ConnParam<'_>,
-    ) -> Result {
+    ) -> Result<(), Refused<Accepts>> {
         let qpn = Qpn::from(param.qpn);
-        let endpoint = self.take_offer(offer)?;
-        self.replace(qpn, &endpoint).inspect_err(|_| endpoint.release())?;
-        endpoint.accept(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
+        let endpoint = self.take_offer(offer).and_then(|endpoint| {
+            self.replace(qpn, &endpoint).inspect_err(|_| endpoint.release())?;
+            Ok(endpoint)
+        });
+        match endpoint {
+            Ok(endpoint) => {
+                endpoint.accept(netdev, id, param).inspect_err(|_| self.forget(qpn, &endpoint))
+            }
+            Err(error) => Err(Refused { id, error }),
+        }
     }
 
     /// Rejects a request.

@@ -11,31 +11,32 @@ mod event;
 
 use self::event::Event;
 pub(crate) use self::event::{ConnRequest, Depths};
-use super::{bindings, device::Device, event::QpLink, ops::Operations, qp::Qp};
+use super::{bindings, device::Device, event::QpLink, ops::Operations};
 
 /// The operations by which the core's connection manager makes connections.
 ///
-/// All but `get_qp` and `rem_ref` may sleep. The core stops the whole machine for events that are
-/// not in order; the types of identifiers ([`CmId`]) allow no others.
+/// All but `get_qp` may sleep. The core stops the whole machine for events that are not in order;
+/// the types of identifiers ([`CmId`]) allow no others. The abstraction counts the references of
+/// the connection manager to queue pairs.
 pub(crate) trait IwOperations: Operations {
-    /// Connects. If this succeeds, exactly one call of [`CmId::reply`] or [`CmId::refuse`] must
-    /// follow, else none.
+    /// Connects. If this succeeds, one call of [`CmId::reply`] or [`CmId::refuse`] must follow, for
+    /// which the core waits.
     fn connect(
         data: &Self::Data<'_>,
         device: &Device<Self>,
         id: CmId<Connects>,
         param: &ConnParam<'_>,
-    ) -> Result;
+    ) -> Result<(), Refused<Connects>>;
 
-    /// Accepts the request with the number `offer` of a [`ConnRequest`]. If this succeeds, exactly
-    /// one call of [`CmId::establish`] must follow, else none.
+    /// Accepts the request with the number `offer` of a [`ConnRequest`]. If this succeeds, a call
+    /// of [`CmId::establish`] must follow, for which the core waits.
     fn accept(
         data: &Self::Data<'_>,
         device: &Device<Self>,
         id: CmId<Accepts>,
         offer: Offer,
         param: &ConnParam<'_>,
-    ) -> Result;
+    ) -> Result<(), Refused<Accepts>>;
 
     /// Rejects a request; no event follows.
     fn reject(data: &Self::Data<'_>, offer: Offer, private: &[u8]) -> Result;
@@ -53,13 +54,15 @@ pub(crate) trait IwOperations: Operations {
 
     /// Returns the link of the queue pair of this number. Called with interrupts off.
     fn get_qp(data: &Self::Data<'_>, number: u32) -> Option<QpLink>;
+}
 
-    /// Takes a reference to a queue pair, whose destruction waits for all. Returns whether there is
-    /// one, which is not so if it is being destroyed. Called with interrupts off.
-    fn add_ref(qp: &Qp<Self>) -> bool;
-
-    /// Gives a reference back. Called in any context.
-    fn rem_ref(qp: &Qp<Self>);
+/// An identifier that an operation gives back unused, because it has failed. The core does not
+/// expect an event after an error.
+pub(crate) struct Refused<S> {
+    /// The identifier that the operation was called with.
+    pub(crate) id: CmId<S>,
+    /// The error.
+    pub(crate) error: Error,
 }
 
 /// The number of a request that was told by a [`ConnRequest`].
@@ -158,6 +161,20 @@ impl<S: Given> CmId<S> {
 impl<S> CmId<S> {
     fn as_ptr(&self) -> *mut bindings::iw_cm_id {
         self.raw.as_ptr()
+    }
+
+    /// Returns the result of an operation that the core has called for `raw`. If that has failed,
+    /// the identifier which it gives back must be this one, as the events of any other may have been
+    /// reported.
+    pub(super) fn outcome(raw: *mut bindings::iw_cm_id, result: Result<(), Refused<S>>) -> Result {
+        match result {
+            Err(refused) if refused.id.as_ptr() == raw => Err(refused.error),
+            Err(_) => {
+                pr_err!("a driver gives another identifier back than the one that it was given\n");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Moves the reference to another state, which an event has led to.

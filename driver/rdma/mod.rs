@@ -23,6 +23,7 @@
 //! | [`gid`] | GID table entries |
 //! | [`iwcm`] | the connection manager of iWARP devices |
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
+//! | `references` | references that keep an object |
 //! | [`netdev`] | the Ethernet devices that ports are paired with |
 //! | [`stats`], [`mad`], [`restrack`] | counters, management datagrams, `rdma resource show` |
 //! | [`object`] | the one wrapper of objects that the core allocates |
@@ -55,6 +56,7 @@ pub(crate) mod page_list;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;
 pub(crate) mod recv_wr;
+mod references;
 pub(crate) mod registration;
 pub(crate) mod restrack;
 mod revocable;

@@ -12,6 +12,7 @@ use super::{
     event::QpLink,
     object::{Linked, Xrcd},
     qp_attr::{QpCap, QpType},
+    references::References,
     srq::Srq,
 };
 
@@ -22,10 +23,56 @@ use super::{
 /// The core has set the type and the completion queues of its struct, which do not change. It holds
 /// references to those completion queues that are not null; they are driver `T`'s.
 #[repr(transparent)]
-pub(crate) struct Qp<T: Driver>(Linked<bindings::ib_qp, T::Qp>);
+pub(crate) struct Qp<T: Driver>(Linked<bindings::ib_qp, Parts<T>>);
+
+/// The references of the connection manager to a queue pair, and the driver's part.
+struct Parts<T: Driver> {
+    references: References,
+    driver: T::Qp,
+}
 
 impl<T: Driver> Qp<T> {
-    pub(super) const SIZE: usize = Linked::<bindings::ib_qp, T::Qp>::SIZE;
+    pub(super) const SIZE: usize = Linked::<bindings::ib_qp, Parts<T>>::SIZE;
+
+    /// Stores the link and the driver's part of a new queue pair.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Linked::init`].
+    pub(super) unsafe fn init(raw: *mut bindings::ib_qp, link: QpLink, driver: T::Qp) {
+        let parts = Parts::<T> { references: References::new(), driver };
+        // SAFETY: the caller promises what the callee asks for.
+        unsafe { Linked::init(raw, link, parts) };
+    }
+
+    /// Drops the link and the driver's part of a queue pair that goes, when no references are left.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Linked::destroy`], but references may be left.
+    pub(super) unsafe fn destroy(raw: *mut bindings::ib_qp) {
+        // SAFETY: the caller passes a queue pair that is initialised.
+        unsafe { Self::from_raw(raw) }.references().end(|| {});
+        // SAFETY: the caller promises what the callee asks for.
+        unsafe { Linked::<_, Parts<T>>::destroy(raw) };
+    }
+
+    /// Returns the references of the connection manager.
+    pub(super) fn references(&self) -> &References {
+        &self.0.references
+    }
+
+    /// Lets the connection manager take no more references, and waits until it has given all of
+    /// them back. Calls `close` repeatedly, which has to end its use of the queue pair. No queue
+    /// pair is destroyed before; if the driver does not call this, the abstraction waits afterwards.
+    pub(crate) fn end_references(&self, close: impl Fn()) {
+        self.references().end(close);
+    }
+
+    /// Lets the connection manager take references again, because the queue pair stays.
+    pub(crate) fn resume_references(&self) {
+        self.references().resume();
+    }
 
     /// # Safety
     ///
@@ -115,7 +162,7 @@ impl<T: Driver> Deref for Qp<T> {
     type Target = T::Qp;
 
     fn deref(&self) -> &T::Qp {
-        &self.0
+        &self.0.driver
     }
 }
 

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The connection manager: one line each, to [`crate::iwarp`]; references to queue pairs.
+//! The connection manager: one line each, to [`crate::iwarp`].
 
-use kernel::{
-    prelude::*,
-    sync::{
-        Arc,
-        atomic::{Acquire, Atomic, Full, Release},
-    },
-    time::{Delta, delay::fsleep},
-};
+use kernel::{prelude::*, sync::Arc};
 
 use super::{Ctx, Verbs};
 use crate::{
@@ -17,56 +10,12 @@ use crate::{
     rdma::{
         Device,
         event::QpLink,
-        iwcm::{Accepts, CmId, ConnParam, Connects, Identity, IwOperations, Listens, Offer},
+        iwcm::{
+            Accepts, CmId, ConnParam, Connects, Identity, IwOperations, Listens, Offer, Refused,
+        },
         netdev::NetdevRef,
-        qp::Qp,
     },
 };
-
-/// Set in [`References`] while the queue pair is being destroyed.
-const ENDED: u32 = 1 << 31;
-/// The time between two looks for the end of the last reference.
-const POLL: Delta = Delta::from_micros(100);
-
-/// The number of references to a queue pair that the connection manager has.
-pub(super) struct References(Atomic<u32>);
-
-impl References {
-    /// None yet.
-    pub(super) fn new() -> Self {
-        Self(Atomic::new(0))
-    }
-
-    fn take(&self) -> bool {
-        let before = self.0.fetch_add(1, Full);
-        if before & ENDED != 0 {
-            self.0.fetch_sub(1, Release);
-        }
-        before & ENDED == 0
-    }
-
-    fn give_back(&self) {
-        self.0.fetch_sub(1, Release);
-    }
-
-    /// Allows no more references, and waits until all have been given back. It calls `close`
-    /// repeatedly, because a task that has a reference may be about to connect.
-    pub(super) fn end(&self, close: impl Fn()) {
-        self.0.fetch_add(ENDED, Full);
-        loop {
-            close();
-            if self.0.load(Acquire) == ENDED {
-                return;
-            }
-            fsleep(POLL);
-        }
-    }
-
-    /// Allows references again.
-    pub(super) fn resume(&self) {
-        self.0.fetch_sub(ENDED, Release);
-    }
-}
 
 /// Returns the Ethernet device of connections.
 fn netdev(device: &Device<Verbs>) -> Result<NetdevRef> {
@@ -77,14 +26,25 @@ fn connections<'a>(ctx: &'a Ctx<'_>) -> Result<&'a Arc<Connections>> {
     ctx.connections().ok_or(EOPNOTSUPP)
 }
 
+/// Returns the connections, and the Ethernet device that they use.
+fn parts<'a>(
+    ctx: &'a Ctx<'_>,
+    device: &Device<Verbs>,
+) -> Result<(&'a Arc<Connections>, NetdevRef)> {
+    Ok((connections(ctx)?, netdev(device)?))
+}
+
 impl IwOperations for Verbs {
     fn connect(
         ctx: &Ctx<'_>,
         device: &Device<Self>,
         id: CmId<Connects>,
         param: &ConnParam<'_>,
-    ) -> Result {
-        connections(ctx)?.connect(netdev(device)?, id, param)
+    ) -> Result<(), Refused<Connects>> {
+        match parts(ctx, device) {
+            Ok((connections, netdev)) => connections.connect(netdev, id, param),
+            Err(error) => Err(Refused { id, error }),
+        }
     }
 
     fn accept(
@@ -93,8 +53,11 @@ impl IwOperations for Verbs {
         id: CmId<Accepts>,
         offer: Offer,
         param: &ConnParam<'_>,
-    ) -> Result {
-        connections(ctx)?.accept(&netdev(device)?, id, offer, param)
+    ) -> Result<(), Refused<Accepts>> {
+        match parts(ctx, device) {
+            Ok((connections, netdev)) => connections.accept(&netdev, id, offer, param),
+            Err(error) => Err(Refused { id, error }),
+        }
     }
 
     fn reject(ctx: &Ctx<'_>, offer: Offer, private: &[u8]) -> Result {
@@ -116,13 +79,5 @@ impl IwOperations for Verbs {
 
     fn get_qp(ctx: &Ctx<'_>, number: u32) -> Option<QpLink> {
         ctx.adapter.find_qp(number.into())
-    }
-
-    fn add_ref(qp: &Qp<Self>) -> bool {
-        qp.references.take()
-    }
-
-    fn rem_ref(qp: &Qp<Self>) {
-        qp.references.give_back();
     }
 }

@@ -11,7 +11,6 @@ use kernel::{
 use super::{
     Ctx, Verbs,
     context::Pd,
-    iwcm::References,
     kernel_qp::KernelQp,
     modify_command, qp_kernel,
     qp_params::{CreatedQp, own_cap},
@@ -36,8 +35,6 @@ pub(crate) struct Qp {
     pub(super) cap: QpCap,
     /// True if all send work requests are signaled.
     pub(super) sq_sig_all: bool,
-    /// References of the connection manager.
-    pub(super) references: References,
     /// True if it takes receives from a shared receive queue.
     pub(super) shares: bool,
     /// The queues, by owner.
@@ -120,8 +117,7 @@ pub(super) fn create(
     })?;
     init.set_cap(&cap);
     let shares = init.srq().is_some();
-    let references = References::new();
-    let driver = Qp { qpn, state, cap, sq_sig_all, references, shares, queues };
+    let driver = Qp { qpn, state, cap, sq_sig_all, shares, queues };
     Ok(NewQp { number: qpn.get(), driver })
 }
 
@@ -132,7 +128,7 @@ pub(super) fn destroy(
 ) -> Result {
     let connection = ctx.connections().map(|connections| {
         // The connection manager gives its reference back when it has got the last event.
-        qp.references.end(|| connections.close(qp.qpn));
+        qp.end_references(|| connections.close(qp.qpn));
         connections.detach(qp.qpn)
     });
     let ranges = ctx.adapter.ranges().hold(qp.qpn);
@@ -140,7 +136,7 @@ pub(super) fn destroy(
     ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
         ctx.adapter.ranges().resume(&ranges, qp.qpn);
         if ctx.connections().is_some() {
-            qp.references.resume();
+            qp.resume_references();
         }
     })?;
     drop(connection);

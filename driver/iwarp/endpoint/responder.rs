@@ -17,12 +17,12 @@ use super::{Acceptor, Endpoint, State};
 use crate::{
     iwarp::{
         commands::Wishes,
-        socket::{Accepted, Socket},
+        socket::{Accepted, Snapshot, Socket},
         start::Request,
         taken::Taken,
     },
     rdma::{
-        iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Offer},
+        iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Offer, Refused},
         netdev::NetdevRef,
     },
 };
@@ -83,18 +83,34 @@ impl Endpoint {
         netdev: &NetdevRef,
         id: CmId<Accepts>,
         param: &ConnParam<'_>,
-    ) -> Result {
-        let wishes = Wishes::new(param, self.connections.max_depth)?;
+    ) -> Result<(), Refused<Accepts>> {
         let mut state = self.state.lock();
-        let State::Offered(offered) = core::mem::replace(&mut *state, State::Idle) else {
+        let admitted = Wishes::new(param, self.connections.max_depth)
+            .and_then(|wishes| Ok((self.admit(&mut state, netdev, &wishes)?, wishes.qpn)));
+        let ((socket, snapshot), qpn) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(Refused { id, error }),
+        };
+        *state = State::Taken(Taken::accepted(qpn, socket, snapshot, id));
+        drop(state);
+        self.enqueue();
+        Ok(())
+    }
+
+    /// Hands the connection whose request was offered over to the adapter. Returns its socket. If
+    /// this fails, the connection is closed.
+    fn admit(
+        &self,
+        state: &mut State,
+        netdev: &NetdevRef,
+        wishes: &Wishes,
+    ) -> Result<(Socket<Self>, Snapshot)> {
+        let State::Offered(offered) = core::mem::replace(state, State::Idle) else {
             return Err(ECONNABORTED);
         };
         let Offered { socket, request, .. } = offered;
         let snapshot = self.hand_over(&socket, netdev, &wishes.opening(Some(request.bytes())))?;
-        *state = State::Taken(Taken::accepted(wishes.qpn, socket, snapshot, id));
-        drop(state);
-        self.enqueue();
-        Ok(())
+        Ok((socket, snapshot))
     }
 
     /// Rejects the request that was offered.

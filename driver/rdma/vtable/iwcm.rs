@@ -41,15 +41,17 @@ impl<T: IwOperations> VTable<T> {
     unsafe extern "C" fn iw_add_ref(_qp: *mut bindings::ib_qp) {}
 
     unsafe extern "C" fn iw_rem_ref(qp: *mut bindings::ib_qp) {
-        // SAFETY: the core gives back a reference, until which the queue pair is not destroyed.
-        T::rem_ref(unsafe { Qp::<T>::from_raw(qp) });
+        // SAFETY: the core gives back a reference that `iw_get_qp` has taken, until which the queue
+        // pair is not destroyed.
+        unsafe { Qp::<T>::from_raw(qp) }.references().give_back();
     }
 
     unsafe extern "C" fn iw_get_qp(
         device: *mut bindings::ib_device,
         number: c_int,
     ) -> *mut bindings::ib_qp {
-        let Ok(number) = u32::try_from(number) else { return core::ptr::null_mut() };
+        // A queue pair has the number zero while it is created.
+        let Ok(number @ 1..) = u32::try_from(number) else { return core::ptr::null_mut() };
         // SAFETY: the core calls this as an operation of this device.
         let link = unsafe { Self::with(device, |_, data| T::get_qp(data, number)) };
         let take = |qp: NonNull<bindings::ib_qp>| {
@@ -58,9 +60,15 @@ impl<T: IwOperations> VTable<T> {
             // SAFETY: the field is part of a queue pair that `with` keeps alive. It is written last
             // when the queue pair is created, by one store.
             let created = unsafe { field.read_volatile() };
+            // SAFETY: `with` keeps the queue pair alive. The core has set the field before it let
+            // the driver create the queue pair.
+            let of = unsafe { (*qp.as_ptr()).device };
+            if created != number || of != device {
+                return None;
+            }
             // SAFETY: one that has its number is initialised, and is alive during this closure.
-            (created == number && T::add_ref(unsafe { Qp::<T>::from_raw(qp.as_ptr()) }))
-                .then_some(qp.as_ptr())
+            let this = unsafe { Qp::<T>::from_raw(qp.as_ptr()) };
+            this.references().take().then_some(qp.as_ptr())
         };
         link.and_then(|link| link.with(take)).flatten().unwrap_or(core::ptr::null_mut())
     }
@@ -77,9 +85,10 @@ impl<T: IwOperations> VTable<T> {
             // SAFETY: the private data of these parameters is valid during the call.
             let param = unsafe { ConnParam::from_raw(param) };
             // SAFETY: the core calls this as an operation of the identifier's device.
-            unsafe {
+            let result = unsafe {
                 Self::with_device_of(id, |device, data| T::connect(data, device, counted, &param))
-            }?;
+            };
+            CmId::outcome(id, result)?;
             Ok(0)
         })
     }
@@ -98,11 +107,12 @@ impl<T: IwOperations> VTable<T> {
             // SAFETY: the private data of these parameters is valid during the call.
             let param = unsafe { ConnParam::from_raw(param) };
             // SAFETY: the core calls this as an operation of the identifier's device.
-            unsafe {
+            let result = unsafe {
                 Self::with_device_of(id, |device, data| {
                     T::accept(data, device, counted, offer, &param)
                 })
-            }?;
+            };
+            CmId::outcome(id, result)?;
             Ok(0)
         })
     }

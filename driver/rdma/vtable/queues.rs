@@ -9,7 +9,6 @@ use super::*;
 use crate::rdma::{
     cq::{Cq, CqInit, Moderation, Notify},
     event::{CqLink, QpLink},
-    object::Linked,
     qp::{Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask},
     recv_wr::RecvWrs,
@@ -207,7 +206,7 @@ impl<T: Operations> VTable<T> {
             let new = created.inspect_err(|_| link.revoke())?;
             // SAFETY: the core has allocated the queue pair with the size in the table, and only
             // this call knows it. The link is one to this queue pair.
-            unsafe { Linked::init(qp, link, new.driver) };
+            unsafe { Qp::<T>::init(qp, link, new.driver) };
             // Last, as `iw_get_qp` looks for it.
             smp_mb(Write);
             // SAFETY: the queue pair is valid; only the field's address is made.
@@ -282,9 +281,9 @@ impl<T: Operations> VTable<T> {
                 Self::with_device_of(qp, |_, data| T::destroy_qp(data, this, user.as_ref()))
             }?;
             this.link().revoke();
-            // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
-            // nobody uses it.
-            unsafe { Linked::<_, T::Qp>::destroy(qp) };
+            // SAFETY: the device has let go of it, its link was revoked, and the core frees it. So
+            // nobody uses it but the connection manager, if it has references.
+            unsafe { Qp::<T>::destroy(qp) };
             Ok(0)
         })
     }
