@@ -7,7 +7,7 @@ use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
     bindings,
-    rdma::{dm, qp::Qp, udata::User},
+    rdma::{dm, qp::Qp, registration::Methods, udata::User},
     verbs::{self, Verbs},
 };
 
@@ -21,9 +21,12 @@ const _: () = {
 };
 
 /// Returns the list of the methods.
-pub(crate) fn list() -> &'static bindings::uapi_definition {
+pub(crate) fn list() -> Methods<Verbs> {
     // SAFETY: the list of `methods.c`, which does not change and has a first element.
-    unsafe { &*(&raw const bindings::vrnic_methods).cast() }
+    let first = unsafe { &*(&raw const bindings::vrnic_methods).cast() };
+    // SAFETY: the list ends with an empty element. Its handlers are called for devices with this
+    // list alone, which are `Device<Verbs>`, and pass their objects to the functions below.
+    unsafe { Methods::new(first) }
 }
 
 /// See `methods.h`.

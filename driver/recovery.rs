@@ -73,7 +73,7 @@ impl Up {
     fn register(&mut self, pdev: &'static pci::Device<Bound>) -> Result {
         let Some(device) = self.waiting.take() else { return Ok(()) };
         let link = device.link();
-        self.registration = Some(Registration::new(device, pdev.as_ref(), c"vrnic%d")?);
+        self.registration = Some(Registration::new(device, pdev.as_ref())?);
         // The core reports changes of a state that it knows.
         self.pairing.report();
         self.listeners.set_device(link);

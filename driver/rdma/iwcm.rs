@@ -163,9 +163,9 @@ impl<S> CmId<S> {
         self.raw.as_ptr()
     }
 
-    /// Returns the result of an operation that the core has called for `raw`. If that has failed,
-    /// the identifier which it gives back must be this one, as the events of any other may have been
-    /// reported.
+    /// Returns the result of an operation that the core has called for `raw`. After a failure, the
+    /// identifier that it gives back must be this one: the events of this one may have been
+    /// reported if it gives back another.
     pub(super) fn outcome(raw: *mut bindings::iw_cm_id, result: Result<(), Refused<S>>) -> Result {
         match result {
             Err(refused) if refused.id.as_ptr() == raw => Err(refused.error),

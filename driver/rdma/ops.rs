@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operations of an RDMA device.
 
-use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, fmt, prelude::*};
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, fmt, prelude::*, str::CStr};
 
 use super::{
     ah::{AhAttr, AhValues},
@@ -44,6 +44,9 @@ use super::{
 pub(crate) trait Operations: Driver {
     /// The number by which the user-space half finds its devices (`ib_device_ops::driver_id`).
     const DRIVER_ID: u32;
+    /// The names of devices, in which `%d` stands for a number. It must be the only conversion: the
+    /// core takes this for a format of `sscanf` and `dev_set_name` (`alloc_name` in `device.c`).
+    const NAMES: &'static CStr;
     /// Version of the private payloads (`ib_device_ops::uverbs_abi_ver`).
     const UVERBS_ABI_VERSION: u32;
     /// Number of ports; they are counted from 1.
@@ -112,7 +115,12 @@ pub(crate) trait Operations: Driver {
 
     /// Changes the attributes that `mask` names; the core serialises this for one queue pair
     /// only for users.
-    fn modify_qp(data: &Self::Data<'_>, qp: &Qp<Self>, attr: &QpAttr, mask: QpAttrMask) -> Result;
+    fn modify_qp(
+        data: &Self::Data<'_>,
+        qp: &Qp<Self>,
+        attr: &QpAttr<'_>,
+        mask: QpAttrMask,
+    ) -> Result;
 
     /// Destroys a queue pair.
     fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>, user: Option<&User<'_, Self>>) -> Result;

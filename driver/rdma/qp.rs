@@ -64,7 +64,7 @@ impl<T: Driver> Qp<T> {
 
     /// Lets the connection manager take no more references, and waits until it has given all of
     /// them back. Calls `close` repeatedly, which has to end its use of the queue pair. No queue
-    /// pair is destroyed before; if the driver does not call this, the abstraction waits afterwards.
+    /// pair is destroyed before: if the driver does not call this, the abstraction waits for it.
     pub(crate) fn end_references(&self, close: impl Fn()) {
         self.references().end(close);
     }

@@ -21,9 +21,30 @@ pub(crate) struct Config<T: Operations> {
     pub(crate) num_comp_vectors: u32,
     /// True if the core tunes the moderation of kernel clients' queues (`lib/dim/rdma_dim.c`).
     pub(crate) use_cq_dim: bool,
-    /// The driver's own methods, if there are any: the first element of a list that ends with an
-    /// empty one.
-    pub(crate) methods: Option<&'static bindings::uapi_definition>,
+    /// The driver's own methods, if there are any.
+    pub(crate) methods: Option<Methods<T>>,
+}
+
+/// Methods of driver `T`'s own, and changes to those of the core (`ib_device::driver_def`).
+///
+/// # Invariants
+///
+/// `first` is the first element of a list that ends with an empty one. Its handlers expect devices
+/// and objects of driver `T`.
+pub(crate) struct Methods<T: Operations> {
+    first: &'static bindings::uapi_definition,
+    _driver: PhantomData<T>,
+}
+
+impl<T: Operations> Methods<T> {
+    /// # Safety
+    ///
+    /// `first` must be the first element of a list that ends with an empty one, and whose handlers
+    /// expect devices and objects of driver `T`.
+    pub(crate) unsafe fn new(first: &'static bindings::uapi_definition) -> Self {
+        // INVARIANT: the caller passes such a list.
+        Self { first, _driver: PhantomData }
+    }
 }
 
 impl<T: Operations> Config<T> {
@@ -93,7 +114,8 @@ impl<T: Operations> Allocated<T> {
         ib.num_comp_vectors = config.num_comp_vectors.try_into()?;
         ib.set_use_cq_dim(config.use_cq_dim.into());
         ib.ops.set_uverbs_robust_udata(1);
-        ib.driver_def = config.methods.map_or(core::ptr::null(), core::ptr::from_ref);
+        let methods = config.methods.as_ref().map(|methods| core::ptr::from_ref(methods.first));
+        ib.driver_def = methods.unwrap_or(core::ptr::null());
         // SAFETY: this view of the union is the device's own `struct device`, which the core has
         // initialised.
         unsafe { (*ib.__bindgen_anon_1.dev).parent = raw_device(parent) };
@@ -205,13 +227,13 @@ pub(crate) struct Registration<'a, T: Operations> {
 }
 
 impl<'a, T: Operations> Registration<'a, T> {
-    /// Registers a device below the parent that it was allocated for. In `name` a `%d` is replaced
-    /// by a number.
+    /// Registers a device below the parent that it was allocated for. It gets the first free name
+    /// of [`Operations::NAMES`].
     pub(crate) fn new(
         device: Unregistered<'a, T>,
         parent: &'a device::Device<device::Bound>,
-        name: &'static CStr,
     ) -> Result<Self> {
+        const { assert!(is_pattern(T::NAMES), "a pattern of names must have one '%d', and no more") };
         let Unregistered(mut inner) = device;
         let raw = inner.device.as_raw();
         // The port mapper of iWARP wants to know it.
@@ -221,13 +243,35 @@ impl<'a, T: Operations> Registration<'a, T> {
             // SAFETY: nobody else knows the device before it is registered.
             netdev.copy_name(unsafe { &mut (*raw).iw_ifname });
         }
-        // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data; the
-        // name is a format with one `%d` at most, of which the core makes sure.
+        // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data. The
+        // name is a format whose only conversion is one `%d`, as was checked above.
         to_result(unsafe {
-            bindings::ib_register_device(raw, name.as_char_ptr(), raw_device(parent))
+            bindings::ib_register_device(raw, T::NAMES.as_char_ptr(), raw_device(parent))
         })?;
         // INVARIANT: it was registered just now.
         inner.registered = true;
         Ok(Self { _inner: inner })
     }
 }
+
+/// Returns whether a format has the conversion `%d` once, and no other.
+const fn is_pattern(format: &CStr) -> bool {
+    let bytes = format.to_bytes();
+    let (mut at, mut found) = (0, 0);
+    while at < bytes.len() {
+        if bytes[at] == b'%' {
+            if at + 1 == bytes.len() || bytes[at + 1] != b'd' {
+                return false;
+            }
+            found += 1;
+        }
+        at += 1;
+    }
+    found == 1
+}
+
+const _: () = {
+    assert!(is_pattern(c"vrnic%d") && is_pattern(c"%d"));
+    assert!(!is_pattern(c"vrnic") && !is_pattern(c"%s") && !is_pattern(c"%d%d"));
+    assert!(!is_pattern(c"%%d") && !is_pattern(c"vrnic%") && !is_pattern(c"%d%n"));
+};

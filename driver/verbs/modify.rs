@@ -15,7 +15,7 @@ use crate::rdma::{
     qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpType, QpValues, transition_is_ok},
 };
 
-pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
+pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr<'_>, mask: QpAttrMask) -> Result {
     let mut state = qp.state.lock();
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_state()? } else { *state };
     let to = if mask.contains(QpAttrMask::STATE) { attr.state()? } else { from };

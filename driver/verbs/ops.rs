@@ -2,7 +2,7 @@
 //! The operations: one line each, to the module of the object.
 
 use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
-use kernel::{fmt, prelude::*};
+use kernel::{fmt, prelude::*, str::CStr};
 
 use super::{
     Ctx, Verbs, ah, context, cq, describe, device, dm, mcast, modify, mr, mw, pma, qp, rnic, srq,
@@ -54,6 +54,7 @@ impl Driver for Verbs {
 #[vtable]
 impl Operations for Verbs {
     const DRIVER_ID: u32 = abi::RDMA_DRIVER_ID;
+    const NAMES: &'static CStr = c"vrnic%d";
     const UVERBS_ABI_VERSION: u32 = abi::UVERBS_ABI_VERSION;
     const PORTS: u32 = PORT;
     const STATS: &'static [StatDesc] = &device::STAT_DESCS;
@@ -354,7 +355,7 @@ impl Operations for Verbs {
     fn modify_qp(
         ctx: &Ctx<'_>,
         qp: &rdma::qp::Qp<Self>,
-        attr: &QpAttr,
+        attr: &QpAttr<'_>,
         mask: QpAttrMask,
     ) -> Result {
         match ctx.adapter.protocol() {

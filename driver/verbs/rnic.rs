@@ -13,7 +13,7 @@ use crate::rdma::{
 
 /// Changes a queue pair as the connection manager asks for it (`iw_cm_init_qp_attr`), which names
 /// few attributes, and often no state.
-pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
+pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr<'_>, mask: QpAttrMask) -> Result {
     let mut state = qp.state.lock();
     let to = if mask.contains(QpAttrMask::STATE) { Some(attr.state()?) } else { None };
     match to {
