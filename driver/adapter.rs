@@ -271,7 +271,7 @@ impl<'a> Adapter<'a> {
     }
 
     /// Returns the place of a range in the window, for mmap.
-    pub(crate) fn range_area(&self, range: RangeNumber) -> Result<IoArea> {
+    pub(crate) fn range_area(&self, range: RangeNumber) -> Result<IoArea<'_>> {
         let offset = u64::from(range.get()) * u64::from(RANGE_LEN);
         if offset >= WINDOW_LEN.into() {
             return Err(EINVAL);
@@ -285,12 +285,12 @@ impl<'a> Adapter<'a> {
     }
 
     /// Returns a doorbell page, for mmap.
-    pub(crate) fn uar_area(&self, uar: UarIndex) -> Result<IoArea> {
+    pub(crate) fn uar_area(&self, uar: UarIndex) -> Result<IoArea<'_>> {
         self.uar_bar_area(uar.offset(), UAR_LEN.into(), SQ_MEMORY_OFFSET)
     }
 
     /// Returns a send queue in device memory, for mmap.
-    pub(crate) fn sq_area(&self, offset: u64, length: u64) -> Result<IoArea> {
+    pub(crate) fn sq_area(&self, offset: u64, length: u64) -> Result<IoArea<'_>> {
         if offset < SQ_MEMORY_OFFSET {
             return Err(EIO);
         }
@@ -308,20 +308,20 @@ impl<'a> Adapter<'a> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn take_device_memory(&self, length: usize) -> Result<(PeerMemory, IoArea)> {
+    pub(crate) fn take_device_memory(&self, length: usize) -> Result<(PeerMemory, IoArea<'_>)> {
         let memory = PeerMemory::alloc(self.pdev, length)?;
         let area = IoArea::new(self.pdev, BAR_UAR, memory.offset(BAR_UAR)?, length.try_into()?)?;
         Ok((memory, area))
     }
 
     /// Returns the page by which a process kicks the adapter, for mmap.
-    pub(crate) fn kick_area(&self) -> Result<IoArea> {
+    pub(crate) fn kick_area(&self) -> Result<IoArea<'_>> {
         IoArea::new(self.pdev, BAR_REGS, regs::KICK.into(), regs::KICK_LEN.into())
     }
 
     /// Returns a part of BAR2 below `end`. Offset and length may be the adapter's, so they are
     /// checked.
-    fn uar_bar_area(&self, offset: u64, length: u64, end: u64) -> Result<IoArea> {
+    fn uar_bar_area(&self, offset: u64, length: u64, end: u64) -> Result<IoArea<'_>> {
         if offset.checked_add(length).is_none_or(|area_end| area_end > end) {
             return Err(EIO);
         }

@@ -12,7 +12,7 @@ use kernel::{
     },
 };
 
-use crate::hw::p2p::PeerMemory;
+use crate::{hw::p2p::PeerMemory, rdma::mmap::Keeps};
 
 /// The owner of a range that belongs to no queue pair, but is not free: it is about to be given to
 /// one, its queue pair is being destroyed, or a process still has it mapped.
@@ -172,6 +172,9 @@ impl Lease {
         self.range
     }
 }
+
+/// Its drop stores a number.
+impl Keeps for Lease {}
 
 impl Drop for Lease {
     fn drop(&mut self) {

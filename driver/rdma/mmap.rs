@@ -5,7 +5,13 @@
 use core::{ops::RangeInclusive, ptr::NonNull};
 
 use kernel::{
-    device::Bound, error::to_result, new_mutex, page::PAGE_SHIFT, pci, prelude::*, sync::Mutex,
+    device::{self, Bound},
+    error::to_result,
+    new_mutex,
+    page::PAGE_SHIFT,
+    pci,
+    prelude::*,
+    sync::Mutex,
 };
 
 use super::bindings;
@@ -14,24 +20,38 @@ use super::bindings;
 ///
 /// # Invariants
 ///
-/// Whole pages of a memory BAR of the device that the driver is bound to: nothing that the kernel
-/// keeps data in.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IoArea {
+/// Whole pages of a memory BAR of `device`, to which a driver is bound for `'a`: nothing that the
+/// kernel keeps data in.
+#[derive(Clone, Copy)]
+pub(crate) struct IoArea<'a> {
+    device: &'a device::Device<Bound>,
+    pages: Pages,
+}
+
+/// Consecutive pages of memory of a device.
+#[derive(Clone, Copy)]
+struct Pages {
     /// Physical address.
     address: u64,
     /// Bytes.
     length: usize,
 }
 
-impl IoArea {
+/// Something that an area is kept mappable by. It is dropped when the last mapping goes, below the
+/// lock of a process's memory (`mmap_lock`) and that of the mappings of a context (`umap_lock`).
+///
+/// The drop must not wait for anything that may wait for these: no memory of a process may be
+/// accessed or unmapped, no key for mmap removed, and the RTNL not taken.
+pub(crate) trait Keeps: Send {}
+
+impl<'a> IoArea<'a> {
     /// `length` bytes at `offset` of a BAR.
     ///
     /// # Errors
     ///
     /// `EINVAL` if these are not whole pages of it.
     pub(crate) fn new(
-        pdev: &pci::Device<Bound>,
+        pdev: &'a pci::Device<Bound>,
         bar: u32,
         offset: u64,
         length: u64,
@@ -44,7 +64,28 @@ impl IoArea {
             return Err(EINVAL);
         }
         // INVARIANT: checked above.
-        Ok(Self { address, length: length.try_into()? })
+        Ok(Self { device: pdev.as_ref(), pages: Pages { address, length: length.try_into()? } })
+    }
+
+    /// Returns the pages for a key of this context. The core ends all mappings of a context before
+    /// the driver is unbound from the parent of the context's device, so they must be its own.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages of another device.
+    ///
+    /// # Safety
+    ///
+    /// `context` must be a live context.
+    unsafe fn pages_for(&self, context: *mut bindings::ib_ucontext) -> Result<Pages> {
+        // SAFETY: the caller passes a live context, whose device does not change.
+        let ib = unsafe { (*context).device };
+        // SAFETY: the device lives as long as its contexts. This view of the union is its own
+        // `struct device`, whose parent does not change.
+        let parent = unsafe { (*ib).__bindgen_anon_1.dev.parent };
+        // The wrapper is transparent.
+        let own = core::ptr::from_ref(self.device).cast::<bindings::device>();
+        if core::ptr::eq(parent, own) { Ok(self.pages) } else { Err(EINVAL) }
     }
 }
 
@@ -56,9 +97,9 @@ impl IoArea {
 #[repr(C)]
 struct Entry {
     core: bindings::rdma_user_mmap_entry,
-    area: IoArea,
+    pages: Pages,
     /// Dropped with the entry, which the last mapping keeps.
-    _owner: Option<KBox<dyn Send>>,
+    _owner: Option<KBox<dyn Keeps>>,
 }
 
 const _: () = assert!(core::mem::offset_of!(Entry, core) == 0);
@@ -109,7 +150,7 @@ impl MmapKeys {
     pub(super) unsafe fn add(
         &self,
         context: *mut bindings::ib_ucontext,
-        area: IoArea,
+        area: IoArea<'_>,
     ) -> Result<u64> {
         // SAFETY: the caller promises that the context is alive until the keys are removed.
         unsafe { self.insert(context, area, None, 0..=u32::MAX) }
@@ -125,15 +166,15 @@ impl MmapKeys {
         &self,
         context: *mut bindings::ib_ucontext,
         offset: u64,
-        area: IoArea,
-        owner: KBox<dyn Send>,
+        area: IoArea<'_>,
+        owner: KBox<dyn Keeps>,
     ) -> Result {
         let page = u32::try_from(offset >> PAGE_SHIFT)?;
         // SAFETY: the caller promises that the context is alive until the keys are removed.
         unsafe { self.insert(context, area, Some(owner), page..=page) }.map(|_| ())
     }
 
-    /// Adds a key for `area` whose offset is one of these pages.
+    /// Adds a key for `area` whose offset, in pages, is one of `offsets`.
     ///
     /// # Safety
     ///
@@ -141,10 +182,12 @@ impl MmapKeys {
     unsafe fn insert(
         &self,
         context: *mut bindings::ib_ucontext,
-        area: IoArea,
-        owner: Option<KBox<dyn Send>>,
-        pages: RangeInclusive<u32>,
+        area: IoArea<'_>,
+        owner: Option<KBox<dyn Keeps>>,
+        offsets: RangeInclusive<u32>,
     ) -> Result<u64> {
+        // SAFETY: the caller passes a live context.
+        let pages = unsafe { area.pages_for(context) }?;
         let mut owned = self.owned.lock();
         owned.reserve(1, GFP_KERNEL)?;
         let entry = KBox::new(
@@ -152,7 +195,7 @@ impl MmapKeys {
                 // SAFETY: a plain C struct of numbers and pointers, for which zero is valid; the
                 // core sets it on insertion.
                 core: unsafe { core::mem::zeroed() },
-                area,
+                pages,
                 _owner: owner,
             },
             GFP_KERNEL,
@@ -164,9 +207,9 @@ impl MmapKeys {
             bindings::rdma_user_mmap_entry_insert_range(
                 context,
                 entry.cast(),
-                area.length,
-                *pages.start(),
-                *pages.end(),
+                pages.length,
+                *offsets.start(),
+                *offsets.end(),
             )
         });
         if let Err(error) = inserted {
@@ -217,14 +260,13 @@ pub(super) unsafe fn map(
     let entry = unsafe { bindings::rdma_user_mmap_entry_get(context, vma) };
     let entry = NonNull::new(entry.cast::<Entry>()).ok_or(EINVAL)?;
     // SAFETY: all keys of this driver's contexts are `Entry`s.
-    let area = unsafe { entry.as_ref() }.area;
+    let Pages { address, length } = unsafe { entry.as_ref() }.pages;
     let core = entry.cast().as_ptr();
-    let result = usize::try_from(area.address >> PAGE_SHIFT).map_err(Error::from).and_then(|pfn| {
+    let result = usize::try_from(address >> PAGE_SHIFT).map_err(Error::from).and_then(|pfn| {
         // SAFETY: the caller promises that context and VMA are alive, and the reference keeps the
-        // entry. By the invariants of `IoArea` it is memory of the device, in whole pages.
-        to_result(unsafe {
-            bindings::rdma_helper_mmap_uncached(context, vma, pfn, area.length, core)
-        })
+        // entry. It was made of an `IoArea` of the context's device, in whole pages, which has not
+        // been unbound: the core ends the mappings and calls of its contexts before.
+        to_result(unsafe { bindings::rdma_helper_mmap_uncached(context, vma, pfn, length, core) })
     });
     // SAFETY: the reference was taken above; the mapping has one of its own.
     unsafe { bindings::rdma_user_mmap_entry_put(core) };

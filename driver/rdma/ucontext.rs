@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use super::{
     bindings,
     driver::Driver,
-    mmap::{IoArea, MmapKeys},
+    mmap::{IoArea, Keeps, MmapKeys},
     object::Object,
 };
 
@@ -48,8 +48,8 @@ impl<T: Driver> Ucontext<T> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
-    pub(crate) fn add_mapping(&self, area: IoArea) -> Result<u64> {
+    /// `ENOMEM`; `EINVAL` for an area of another device.
+    pub(crate) fn add_mapping(&self, area: IoArea<'_>) -> Result<u64> {
         // SAFETY: the context is alive, as it is borrowed, and open. By the invariants of `Parts`
         // its keys are removed before it goes.
         unsafe { self.0.keys.add(self.0.as_raw(), area) }
@@ -60,12 +60,12 @@ impl<T: Driver> Ucontext<T> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, also if the offset is taken.
+    /// `ENOMEM`, also if the offset is taken; `EINVAL` for an area of another device.
     pub(crate) fn add_mapping_at(
         &self,
         offset: u64,
-        area: IoArea,
-        owner: KBox<dyn Send>,
+        area: IoArea<'_>,
+        owner: KBox<dyn Keeps>,
     ) -> Result {
         // SAFETY: the context is alive, as it is borrowed, and open. By the invariants of `Parts`
         // its keys are removed before it goes.
@@ -115,7 +115,7 @@ impl<T: Driver> NewUcontext<'_, T> {
     }
 
     /// As [`Ucontext::add_mapping`].
-    pub(crate) fn add_mapping(&self, area: IoArea) -> Result<u64> {
+    pub(crate) fn add_mapping(&self, area: IoArea<'_>) -> Result<u64> {
         // SAFETY: by the type's invariants the core is opening the context, and has set up its
         // table of mappings. The keys are removed by `finish` on failure, or else before the
         // context goes.

@@ -21,7 +21,7 @@ use crate::{
     hw::p2p::PeerMemory,
     rdma::{
         dm::{DmRegion, DmRequest},
-        mmap::IoArea,
+        mmap::{IoArea, Keeps},
         mr::NewMr,
         ucontext::Ucontext,
         udata::User,
@@ -55,13 +55,16 @@ pub(super) fn alloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>, wanted: &DmRequest
     Ok(Dm { memory, length: wanted.length, mmap })
 }
 
+/// Its drop gives pages back to the pool of the device, under a spin lock.
+impl Keeps for Arc<PeerMemory> {}
+
 /// Lets the process map device memory; returns the offset for that. It is not its `own` one if that
 /// is still taken: a handle is free before the last mapping of its memory has gone, which another
 /// process may have (`ibv_import_dm(3)`). Such a mapping keeps its memory and its offset.
 fn add_mapping(
     context: &Ucontext<Verbs>,
     own: u64,
-    area: IoArea,
+    area: IoArea<'_>,
     memory: &Arc<PeerMemory>,
 ) -> Result<u64> {
     let spare = (0..).map_while(spare_memory_mmap);

@@ -64,7 +64,7 @@ impl UarSet {
     pub(super) fn take_slot(
         self: &Arc<Self>,
         ctx: &Ctx<'_>,
-        map: impl FnOnce(IoArea) -> Result<u64>,
+        map: impl FnOnce(IoArea<'_>) -> Result<u64>,
     ) -> Result<TakenSlot> {
         let mut pages = self.pages.lock();
         let free = pages.iter_mut().find(|page| page.used < SLOTS);
@@ -81,7 +81,7 @@ impl UarSet {
     pub(super) fn add_first(
         &self,
         ctx: &Ctx<'_>,
-        map: impl FnOnce(IoArea) -> Result<u64>,
+        map: impl FnOnce(IoArea<'_>) -> Result<u64>,
     ) -> Result<Uar> {
         self.add_page(&mut self.pages.lock(), ctx, map, 0)
     }
@@ -100,7 +100,7 @@ impl UarSet {
         &self,
         pages: &mut KVec<Page>,
         ctx: &Ctx<'_>,
-        map: impl FnOnce(IoArea) -> Result<u64>,
+        map: impl FnOnce(IoArea<'_>) -> Result<u64>,
         used: u32,
     ) -> Result<Uar> {
         pages.reserve(1, GFP_KERNEL)?;
