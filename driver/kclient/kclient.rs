@@ -9,7 +9,7 @@
 //! | [`memory`] | memory that a device may read and write at any time |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
 //! | [`region`] | fast registration |
-//! | [`all_memory`] | regions of all of the machine's memory |
+//! | [`all_memory`], [`user_memory`] | regions of all of the machine's memory, and of a process's |
 //! | [`remote`] | the place at the peer that an operation works on |
 //! | [`request`] | a posted request and its outcome |
 //! | [`work`] | work requests as the core takes them |
@@ -46,4 +46,5 @@ pub mod region;
 pub mod remote;
 pub mod request;
 pub mod server;
+pub mod user_memory;
 pub mod work;

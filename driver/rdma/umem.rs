@@ -4,6 +4,7 @@
 use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use kernel::{
+    current,
     error::{from_err_ptr, to_result},
     prelude::*,
 };
@@ -39,8 +40,8 @@ impl Umem {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an empty or wrapping range, `ENOMEM` beyond RLIMIT_MEMLOCK, `EFAULT` if
-    /// something is not mapped or not writable as asked.
+    /// `EINVAL` for an empty or wrapping range, and if the caller is a kernel thread; `ENOMEM`
+    /// beyond RLIMIT_MEMLOCK, `EFAULT` if something is not mapped or not writable as asked.
     pub(crate) fn pin<T: Driver>(
         device: &Device<T>,
         address: u64,
@@ -65,7 +66,12 @@ impl Umem {
         length: u64,
         access: u32,
     ) -> Result<Self> {
-        // SAFETY: the device is registered, as its operations run; the callee checks the range.
+        // `ib_umem_get` uses the memory of the calling task without a check that it has any.
+        if current!().mm().is_none() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the device is registered, as its operations run, and the calling task has memory;
+        // the callee checks the range.
         let raw = from_err_ptr(unsafe {
             bindings::ib_umem_get_attr_or_va(
                 device.as_raw(),

@@ -12,6 +12,7 @@
 //! | [`address`] | test: address handles |
 //! | [`data`] | test: SEND, WRITE, READ, atomics, errors |
 //! | [`registration`] | test: fast registration and invalidation |
+//! | [`process`] | test: kernel threads cannot register memory of a process |
 //! | [`handlers`] | test: handlers of a completion queue run one at a time, outside of methods |
 //! | [`death`] | test: requests outstanding when the adapter dies, and those posted later |
 //! | [`sides`] | two queue pairs of a device, connected to each other |
@@ -22,8 +23,8 @@
 //! | [`states`] | queue pairs: making them, and their states |
 //! | [`watch`] | counts forbidden calls of completion handlers |
 //!
-//! `unsafe` is confined to [`attached`], [`client`], [`path`], [`states`] and [`watch`], and to
-//! `handlers`' call of `watch`.
+//! `unsafe` is confined to [`attached`], [`client`], [`path`], [`states`] and [`watch`], to
+//! `handlers`' call of `watch`, and to `data` and `sides`, which get keys of all memory.
 
 use kclient::{self, bindings};
 use kernel::{prelude::*, str::CStr};
@@ -36,6 +37,7 @@ mod data;
 mod death;
 mod handlers;
 mod path;
+mod process;
 mod registration;
 mod run;
 mod sides;

@@ -11,7 +11,7 @@ use kernel::{
 
 use crate::{
     address, attached::Attached, data, death::Doomed, handlers::Handlers, module_parameters,
-    registration, sides::Test,
+    process, registration, sides::Test,
 };
 
 /// Devices that were tested.
@@ -55,6 +55,7 @@ fn test(device: &Arc<Attached>) -> Result<Option<Doomed>> {
     told(address::run(&test), "address handles")?;
     told(data::run(&test), "data")?;
     told(registration::run(&test, device), "fast registration")?;
+    told(process::run(&test.pd), "memory of a process")?;
     let handlers = told(Handlers::new(device), "completion handlers")?;
     told(handlers.check_alive(), "completion handlers")?;
     // A device that comes back after its adapter's death is not to die again.
