@@ -33,7 +33,13 @@ impl AllMemory {
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the driver has no such regions.
-    pub fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
+    ///
+    /// # Safety
+    ///
+    /// With rights of peers, no peer may be given the key as long as the region exists, and no
+    /// [`Remote`](super::remote::Remote) be made of its number: the memory that such a request
+    /// reaches may belong to anybody, and keys can be guessed.
+    pub unsafe fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
         let device = pd.device().as_raw().as_ptr();
         let access = i32::try_from(access)?;
         // SAFETY: the device is registered, as the domain keeps it, and its operations do not
@@ -48,6 +54,11 @@ impl AllMemory {
         (region.device, region.pd) = (device, pd.as_raw());
         // INVARIANT: the region was made above.
         Ok(Self { mr: Some(mr), rkey: region.rkey, pd: pd.clone() })
+    }
+
+    /// Returns its domain.
+    pub(super) fn pd(&self) -> &Pd {
+        &self.pd
     }
 
     /// Returns its key for peers.

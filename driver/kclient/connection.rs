@@ -17,7 +17,7 @@ use super::{
     cq::{Cq, Poll},
     mapped::{Mapped, Part},
     memory::Memory,
-    pd::{Device, GlobalKey, Pd},
+    pd::{Device, Pd},
     qp::{Caps, Origin, Qp, init_attr},
     region::Region,
     request::{Outcome, Request},
@@ -88,7 +88,7 @@ impl Connection {
         let device = NonNull::new(unsafe { (*id.as_raw()).device }).ok_or(ENODEV)?;
         // INVARIANT: the device was read from the identifier, which stays bound to it.
         let bound = Arc::new(Bound { id, owner, device }, GFP_KERNEL)?;
-        let pd = Pd::new(bound.clone(), GlobalKey::Without)?;
+        let pd = Pd::new(bound.clone())?;
         // Draining posts one more to each queue.
         let cq = Cq::new(bound.clone(), 2 * (depth + 1), poll)?;
         let caps = Caps { depth, segments: SEGMENTS, inline: 0, signal_all: true };

@@ -5,7 +5,10 @@ use core::ops::{Deref, Range};
 
 use kernel::{prelude::*, sync::Arc};
 
-use super::{memory::Memory, pd::Device};
+use super::{
+    memory::Memory,
+    pd::{Device, Pd, is_same},
+};
 use crate::bindings;
 
 /// Memory of which the device knows each piece by its address, for messages and for both ends of
@@ -19,17 +22,24 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Maps memory.
+    /// Maps memory for a device.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for memory of another device, `ENOMEM`.
     pub fn new(device: Arc<dyn Device>, memory: Memory) -> Result<Arc<Self>> {
+        if memory.device().is_some_and(|of| !is_same(of, &device)) {
+            return Err(EINVAL);
+        }
         let mut this = Self { memory, addresses: KVec::new(), device };
         let size = u32::try_from(this.memory.piece_len())?;
         for start in this.memory.starts() {
             // Before it is mapped, so that it is unmapped if this fails.
             this.addresses.reserve(1, GFP_KERNEL)?;
             let device = this.device.as_raw().as_ptr();
-            let address = match this.memory.is_of_device() {
+            let address = match this.memory.device().is_some() {
                 // SAFETY: the device is registered, as `this` keeps it; the piece is of the memory
-                // of a device.
+                // of this device, as was checked above.
                 true => unsafe { bindings::kclient_peer_address(device, start.cast()) },
                 // SAFETY: the device is registered, as `this` keeps it; the piece is of this size
                 // and lives until `drop` has unmapped it.
@@ -41,6 +51,15 @@ impl Mapped {
             this.addresses.push(address, GFP_KERNEL)?;
         }
         Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// Fails unless it is mapped for this device.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`.
+    pub(super) fn check_device(&self, device: &Arc<dyn Device>) -> Result {
+        if is_same(&self.device, device) { Ok(()) } else { Err(EINVAL) }
     }
 
     /// Returns the device's address of a byte; those behind it follow up to the end of the piece.
@@ -62,7 +81,7 @@ impl Deref for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        if self.memory.is_of_device() {
+        if self.memory.device().is_some() {
             return;
         }
         // CAST: was made of a u32.
@@ -120,8 +139,14 @@ impl Part {
         self.memory.address(self.at)
     }
 
-    /// Returns a list of them for a work request.
-    pub(super) fn segments(&self, lkey: u32) -> Result<KVec<bindings::ib_sge>> {
+    /// Returns a list of them for a work request in a domain.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if they are mapped for another device than the domain's, `ENOMEM`.
+    pub(super) fn segments(&self, pd: &Pd) -> Result<KVec<bindings::ib_sge>> {
+        self.memory.check_device(pd.device())?;
+        let lkey = pd.lkey();
         let size = self.memory.piece_len();
         let (mut at, mut left) = (self.at, self.length);
         let mut list = KVec::new();

@@ -98,9 +98,9 @@ impl Memory {
         Ok(Self { pieces, size })
     }
 
-    /// Returns whether it is a device's own.
-    pub(super) fn is_of_device(&self) -> bool {
-        self.pieces.iter().any(|piece| piece.2.is_some())
+    /// Returns the device whose own it is, if it is not RAM.
+    pub(super) fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.pieces.first()?.2.as_ref()
     }
 
     /// Returns the length in bytes.

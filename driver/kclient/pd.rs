@@ -20,13 +20,9 @@ pub unsafe trait Device: Send + Sync {
     fn owner(&self) -> &'static CStr;
 }
 
-/// Choice of a key by which peers read and write all of the machine's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GlobalKey {
-    /// It has none.
-    Without,
-    /// It has one; see [`super::remote::Remote::under_global_key`].
-    With,
+/// Returns whether both keep the same device.
+pub(super) fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
+    one.as_raw() == other.as_raw()
 }
 
 /// A protection domain.
@@ -47,11 +43,23 @@ unsafe impl Sync for Pd {}
 
 impl Pd {
     /// Allocates one.
-    pub fn new(device: Arc<dyn Device>, global: GlobalKey) -> Result<Arc<Self>> {
-        let flags = match global {
-            GlobalKey::Without => 0,
-            GlobalKey::With => bindings::ib_pd_flags_IB_PD_UNSAFE_GLOBAL_RKEY,
-        };
+    pub fn new(device: Arc<dyn Device>) -> Result<Arc<Self>> {
+        Self::with_flags(device, 0)
+    }
+
+    /// Allocates one with a key by which peers read and write all of the machine's memory; see
+    /// [`super::remote::Remote::under_global_key`].
+    ///
+    /// # Safety
+    ///
+    /// As long as the domain exists, no peer may be given the key, and no
+    /// [`Remote`](super::remote::Remote) be made of its number: the memory that such a request
+    /// reaches may belong to anybody, and keys can be guessed.
+    pub unsafe fn with_global_key(device: Arc<dyn Device>) -> Result<Arc<Self>> {
+        Self::with_flags(device, bindings::ib_pd_flags_IB_PD_UNSAFE_GLOBAL_RKEY)
+    }
+
+    fn with_flags(device: Arc<dyn Device>, flags: u32) -> Result<Arc<Self>> {
         let (ib, owner) = (device.as_raw().as_ptr(), device.owner().as_char_ptr());
         // SAFETY: the device is registered, as `device` is alive; the name is static.
         let raw = from_err_ptr(unsafe { bindings::__ib_alloc_pd(ib, flags, owner) })?;

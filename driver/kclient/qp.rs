@@ -131,7 +131,7 @@ impl<O: Origin> Qp<O> {
     ///
     /// `EBUSY` if the request is in use, `ENOMEM` if the queue is full.
     pub fn receive(&self, request: &Arc<Request>, into: &Part) -> Result {
-        let mut list = into.segments(self.pd.lkey())?;
+        let mut list = into.segments(&self.pd)?;
         let wr = work::receive(request.cqe(), &mut list)?;
         self.begin(request, Kept { local: Some(into.memory().clone()), ..Kept::default() })?;
         // SAFETY: by the type's invariants the queue pair is alive. The list is copied; its memory
@@ -146,7 +146,7 @@ impl<O: Origin> Qp<O> {
     ///
     /// As for [`Self::receive`]; `EINVAL` if there is less memory at the peer.
     pub fn post(&self, request: &Arc<Request>, op: &Op, part: &Part) -> Result {
-        let mut list = part.segments(self.pd.lkey())?;
+        let mut list = part.segments(&self.pd)?;
         let remote = op.memory(part.len())?;
         let kept = Kept { local: Some(part.memory().clone()), remote, region: None };
         let wr = op.to_wr(request.cqe(), &mut list, SIGNALED)?;
@@ -189,13 +189,13 @@ impl<O: Origin> Qp<O> {
         access: u32,
         message: Option<&Part>,
     ) -> Result {
-        let mut list = message.map_or(Ok(KVec::new()), |part| part.segments(self.pd.lkey()))?;
+        let mut list = message.map_or(Ok(KVec::new()), |part| part.segments(&self.pd))?;
         let send = |_| Op::Send.to_wr(request.cqe(), &mut list, SIGNALED);
         let next = message.map(send).transpose()?;
         let first = if next.is_some() { self.cq.silent() } else { request };
         let local = message.map(|part| part.memory().clone());
         let kept = Kept { local, remote: None, region: Some(region.clone()) };
-        region.register(request, |mr, key| {
+        region.register(&self.pd, request, |mr, key| {
             let wr = Wr::reg(first.cqe(), mr.as_ptr(), key, access, next.as_ref())?;
             match next {
                 None => self.submit(request, kept, &wr),

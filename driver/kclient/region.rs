@@ -13,7 +13,7 @@ use kernel::{
 
 use super::{
     memory::Memory,
-    pd::Pd,
+    pd::{Pd, is_same},
     remote::Remote,
     request::{InUse, Request},
 };
@@ -181,13 +181,18 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a registration is outstanding.
+    /// `EBUSY` if a registration is outstanding, `EINVAL` if the region is of another device than
+    /// the domain `pd`.
     pub(super) fn register(
         &self,
+        pd: &Pd,
         request: &Arc<Request>,
         post: impl FnOnce(NonNull<bindings::ib_mr>, u32) -> Result,
     ) -> Result {
         let mut registered = self.registered.lock();
+        if !is_same(registered.pd.device(), pd.device()) {
+            return Err(EINVAL);
+        }
         let key = registered.renew(request)?;
         post(registered.mr, key)
     }

@@ -15,7 +15,8 @@ const OTHER_REGION: u32 = 0x100;
 /// An address under a key.
 ///
 /// Keys of all memory are never available as numbers, so that requests with such a key can only
-/// access memory that they keep.
+/// access memory that they keep. Which memory other keys lead to is known at the peer alone: a
+/// request may change everything that the peer allows under them.
 #[derive(Clone)]
 pub struct Remote {
     address: u64,
@@ -30,16 +31,25 @@ impl Remote {
     }
 
     /// Returns memory of this machine under the key of a domain that has one of all memory.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the memory is not of one piece, or mapped for another device.
     pub fn under_global_key(pd: &Pd, part: &Part) -> Result<Self> {
-        Self::under(pd.global_rkey(), part)
+        Self::under(pd, pd.global_rkey(), part)
     }
 
     /// Returns memory of this machine under the key of a region of all memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::under_global_key`].
     pub fn under_all_memory(region: &AllMemory, part: &Part) -> Result<Self> {
-        Self::under(region.rkey(), part)
+        Self::under(region.pd(), region.rkey(), part)
     }
 
-    fn under(key: u32, part: &Part) -> Result<Self> {
+    fn under(pd: &Pd, key: u32, part: &Part) -> Result<Self> {
+        part.memory().check_device(pd.device())?;
         Ok(Self { address: part.address()?, key, part: Some(part.clone()) })
     }
 

@@ -79,7 +79,8 @@ fn read(test: &Test) -> Result {
 fn atomics(test: &Test) -> Result {
     let access = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
         | bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
-    let region = AllMemory::new(&test.pd, access)?;
+    // SAFETY: the peer is this test, which names the key by `Remote::under_all_memory` alone.
+    let region = unsafe { AllMemory::new(&test.pd, access) }?;
     let there = || Remote::under_all_memory(&region, &test.b.part(0..size_of::<u64>())?);
     let swap = |remote| Op::CompareSwap { remote, compare: 5, swap: 9 };
     let add = Op::FetchAdd { remote: there()?, add: 2 };

@@ -18,7 +18,7 @@ use crate::{
     kclient::{
         background::Background,
         cq::{Cq, Poll},
-        pd::{Device, GlobalKey, Pd},
+        pd::{Device, Pd},
         request::Status,
         work::Op,
     },
@@ -108,7 +108,7 @@ impl Handlers {
     /// Makes the queues.
     pub(crate) fn new(device: &Arc<Attached>) -> Result<Self> {
         let device: Arc<dyn Device> = device.clone();
-        let pd = Pd::new(device.clone(), GlobalKey::Without)?;
+        let pd = Pd::new(device.clone())?;
         // Two queue pairs for each, two queues for each of them.
         let cq = Cq::new(device, 4 * POSTERS * (DEPTH + 1), Poll::Workqueue)?;
         let queue = Background::new(c"vrnic_kverbs")?;
