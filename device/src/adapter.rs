@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -140,7 +141,7 @@ impl HostedAdapter {
     /// Steps the heartbeat. If memory of the guest has been lost, the adapter fails instead.
     pub fn beat(&self) {
         if self.adapter.host().dma.has_lost() {
-            self.failure.set("memory of the guest was truncated, or the system ran out of pages");
+            self.failure.set("memory of the guest is lost: it was truncated, the system ran out of pages, or the VMM has disconnected while vrnicd was stopped");
         }
         self.failure.contain(|| self.adapter.beat());
     }
@@ -300,8 +301,10 @@ impl AdapterDevice {
 }
 
 impl Device for AdapterDevice {
-    fn connected(&mut self) -> io::Result<File> {
-        self.adapter.host().uar.renew()
+    fn connected(&mut self, connection: OwnedFd) -> io::Result<File> {
+        let file = self.adapter.host().uar.renew()?;
+        self.adapter.host().dma.connect(connection);
+        Ok(file)
     }
 
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]) {
@@ -423,7 +426,7 @@ impl Device for AdapterDevice {
     fn disconnected(&mut self) {
         self.reset();
         self.adapter.host().irqs.clear();
-        self.adapter.host().dma.unmap_all();
+        self.adapter.host().dma.disconnect();
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::memory::stall::Watched;
+
 /// Requests work from a control thread.
 #[derive(Clone, Debug)]
 pub struct ControlHandle(SyncSender<()>);
@@ -50,6 +52,7 @@ impl ControlThread {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         std::thread::Builder::new().name(format!("control-{name}")).spawn(move || {
+            let _watched = Watched::begin();
             for () in requests.0 {
                 if stopped.load(Ordering::Acquire) {
                     break;

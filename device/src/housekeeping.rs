@@ -9,12 +9,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::memory::stall::{self, Watched};
 use crate::pulse::{Pinged, Pulse};
 use crate::roster::Roster;
 use crate::vfio::busy_socket::BusySocket;
 
 /// Half of the period that drivers may rely on, which leaves room for a loaded host.
 const PERIOD: Duration = Duration::from_millis(vrnic_abi::regs::HEARTBEAT_PERIOD_MS as u64 / 2);
+
+/// Number of ticks after which the threads' timers ([`stall`]) are postponed: less than a second.
+const TICKS_PER_POSTPONEMENT: u64 = 10;
 
 /// The thread; it stops on drop.
 #[derive(Debug)]
@@ -49,11 +53,21 @@ impl Housekeeping {
         let ticks = Arc::new(Ticks::default());
         let answers = Arc::clone(&ticks);
         let run = move || {
+            let _watched = Watched::begin();
             let mut tick = 0u64;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 tick += 1;
                 answers.0.answer(answers.0.asked());
                 adapters.all().iter().for_each(|hosted| hosted.beat());
+                if tick.is_multiple_of(TICKS_PER_POSTPONEMENT) {
+                    let revoked = stall::postpone();
+                    if revoked > 0 {
+                        tracing::warn!(
+                            "vrnicd was stopped for more than {} s; it does not access {revoked} ranges of memory of VMMs that have disconnected",
+                            stall::LIMIT.as_secs()
+                        );
+                    }
+                }
                 if tick.is_multiple_of(2) {
                     busy_sockets.lock().iter_mut().for_each(BusySocket::look);
                 }

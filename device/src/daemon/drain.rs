@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::adapter::HostedAdapter;
+use crate::memory::stall::Watched;
 
 /// Time between two looks at the adapters.
 const LOOK: Duration = Duration::from_millis(5);
@@ -21,6 +22,7 @@ pub(super) fn drain(
     limit: Duration,
     mut is_urgent: impl FnMut() -> bool,
 ) {
+    let _watched = Watched::begin();
     adapters.iter().for_each(|hosted| hosted.close());
     tracing::info!("the daemon starts no more work requests");
     let busy = || adapters.iter().map(|hosted| hosted.busy_qps()).sum();

@@ -8,6 +8,7 @@
 //! arise.
 
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -126,6 +127,8 @@ pub struct DmaTable {
     /// The source of the workers' copies. Its lock serialises changes.
     map: Mutex<Map>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
+    /// The connection of the VMM.
+    connection: Mutex<Option<OwnedFd>>,
 }
 
 impl DmaTable {
@@ -133,7 +136,8 @@ impl DmaTable {
     #[must_use]
     pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
         let lanes = (0..Lane::count(workers)).map(|_| CachePadded::default()).collect();
-        Self { name: name.to_owned(), rules, map: Mutex::default(), lanes }
+        let (map, connection) = (Mutex::default(), Mutex::default());
+        Self { name: name.to_owned(), rules, map, lanes, connection }
     }
 
     /// Returns the memory as it is now, for a thread in `lane`. It does not change while the view
@@ -226,6 +230,17 @@ impl DmaTable {
         Ok(())
     }
 
+    /// Records the connection of a new VMM, whose ranges will be mapped.
+    pub fn connect(&self, connection: OwnedFd) {
+        *self.connection.lock() = Some(connection);
+    }
+
+    /// Removes all ranges, waits for their users, and closes the connection of the VMM.
+    pub fn disconnect(&self) {
+        self.unmap_all();
+        self.connection.lock().take();
+    }
+
     /// Removes all ranges and waits for their users.
     pub fn unmap_all(&self) {
         let mut map = self.map.lock();
@@ -296,7 +311,11 @@ impl DmaTable {
             );
         }
         let len = usize::try_from(size).map_err(|_| MapError::BadRange { iova, size })?;
-        Mapping::new(file, offset, len, range.writable).map(Arc::new).map_err(os)
+        let mapping = Mapping::new(file, offset, len, range.writable).map_err(os)?;
+        if let Some(connection) = &*self.connection.lock() {
+            mapping.bind(connection.as_fd());
+        }
+        Ok(Arc::new(mapping))
     }
 }
 

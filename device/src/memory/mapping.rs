@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -110,6 +110,12 @@ impl Mapping {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.slot.is_lost()
+    }
+
+    /// Binds the memory to the connection of its VMM ([`super::stall`]), which stays open while
+    /// this exists.
+    pub fn bind(&self, connection: BorrowedFd<'_>) {
+        self.slot.bind(connection.as_raw_fd());
     }
 
     /// Returns none if the memory has been lost, so that a completed access may have reached zero

@@ -5,6 +5,7 @@
 //! | [`mapping`] | a mapping and every access to one; the only unsafe code on shared memory |
 //! | [`copy`] | the copy loop for pages |
 //! | [`sigbus`] | the handler for mappings whose file was truncated |
+//! | [`stall`] | the memory of VMMs that are gone when this process was stopped |
 //! | [`dma`] | guest addresses: the ranges that the VMM maps |
 //! | [`view`] | these ranges during a turn, and every access by guest address |
 //! | [`fault`] | errors of mappings and accesses |
@@ -15,5 +16,6 @@ pub mod dma;
 pub mod fault;
 pub mod mapping;
 pub mod sigbus;
+pub mod stall;
 pub mod uar;
 pub mod view;

@@ -14,7 +14,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -35,11 +35,24 @@ pub(super) struct Slot {
     base: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
+    /// The connection of the VMM to which the memory belongs, or [`NO_CONNECTION`].
+    connection: AtomicI32,
+    /// Number of threads that may be replacing the mapping ([`revoke_if`]).
+    revoking: AtomicUsize,
 }
+
+/// No descriptor.
+const NO_CONNECTION: i32 = -1;
 
 impl Slot {
     const fn free() -> Self {
-        Self { base: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
+        Self {
+            base: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
+            connection: AtomicI32::new(NO_CONNECTION),
+            revoking: AtomicUsize::new(0),
+        }
     }
 
     /// Registers `len` bytes at `base` for the handler. They are whole pages of a mapping that no
@@ -66,7 +79,19 @@ impl Slot {
 
     /// Removes the mapping from the table. No thread uses it any more, and it is still mapped.
     pub(super) fn release(&self) {
-        self.base.store(0, Ordering::Release);
+        self.connection.store(NO_CONNECTION, Ordering::Relaxed);
+        self.base.store(0, Ordering::SeqCst);
+        // A handler of another thread has seen the mapping and is about to replace it.
+        while self.revoking.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Binds the memory to a connection: the memory is not accessed any more if the process was
+    /// stopped for long, and then finds that the peer has closed this socket. The socket stays open
+    /// until the mapping is released.
+    pub(super) fn bind(&self, connection: i32) {
+        self.connection.store(connection, Ordering::Relaxed);
     }
 
     /// Returns whether the memory is lost, and has been replaced by zero pages.
@@ -92,6 +117,27 @@ impl Slot {
         let stable = base != 0 && self.base.load(Ordering::Acquire) == base;
         (stable && addr >= base && addr - base < len).then_some((base, len))
     }
+}
+
+/// Replaces each mapping by zero pages that is bound to a connection for which `is_gone` holds.
+/// Returns their number. Can be called from a signal handler, with such a function.
+pub(super) fn revoke_if(mut is_gone: impl FnMut(i32) -> bool) -> usize {
+    let revokes = |slot: &&Slot| {
+        if slot.base.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // From here on, [`Slot::release`] waits. So the mapping lives if its base is still there.
+        slot.revoking.fetch_add(1, Ordering::SeqCst);
+        let (base, connection) =
+            (slot.base.load(Ordering::SeqCst), slot.connection.load(Ordering::Relaxed));
+        let gone = base != 0 && connection != NO_CONNECTION && is_gone(connection);
+        let revokes = gone && !slot.lost.swap(true, Ordering::SeqCst);
+        // Other threads may have found it lost already, and may be here at the same time.
+        let done = gone && give_zeroes(base, slot.len.load(Ordering::Relaxed));
+        slot.revoking.fetch_sub(1, Ordering::SeqCst);
+        revokes && done
+    };
+    SLOTS.iter().filter(revokes).count()
 }
 
 /// Installs the handler, once for the process.

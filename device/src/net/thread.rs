@@ -14,6 +14,7 @@ use rustix::event::epoll::{self, Event};
 use super::attendant::Attendant;
 use super::handle::{Shared, SwitchHandle};
 use super::switch::{EVENTS, MtuListener, Switch};
+use crate::memory::stall::Watched;
 use crate::worker::engine::Engine;
 
 /// Time after which the thread checks again whether an adapter has room for frames.
@@ -81,6 +82,7 @@ impl Drop for Ending<'_> {
 /// Runs the switch until it has to end. While workers run the switch, this thread wakes only for
 /// commands and for periodic work.
 fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
+    let _watched = Watched::begin();
     // Commands that come after the end get an error.
     let _end = Ending(shared);
     let mut events: Vec<Event> = Vec::with_capacity(EVENTS);

@@ -21,6 +21,7 @@ use vrnic_adapter::log_ratelimit::Limiter;
 
 use self::request::{REQUEST_MAX, Reply, Request};
 use crate::access::{Access, Peer, SocketMode};
+use crate::memory::stall::Watched;
 use crate::socket::{SocketFile, accept};
 use crate::worker::event::Event;
 use crate::worker::pool::now_ns;
@@ -66,7 +67,11 @@ impl Reconfig {
         let serving =
             Serving { socket, handler, stop: Arc::clone(&stop), limiter: Limiter::default() };
         let thread = std::thread::Builder::new().name("reconfig".into());
-        let thread = thread.spawn(move || serving.run()).context("cannot start a thread")?;
+        let run = move || {
+            let _watched = Watched::begin();
+            serving.run();
+        };
+        let thread = thread.spawn(run).context("cannot start a thread")?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use crate::irq::IrqError;
 use crate::memory::dma::DmaRange;
@@ -39,12 +40,12 @@ pub enum IrqRequest {
 /// An adapter as the VMM drives it. All calls come from one thread and return at once, except reads
 /// of the window ([`vrnic_abi::direct`]), which wait for data for a bounded time.
 pub trait Device: Send {
-    /// Handles a new VMM. Returns the file of BAR2's memory, which is newly allocated because the
-    /// previous VMM may still map the old memory.
+    /// Handles a new VMM, whose connection this is. Returns the file of BAR2's memory, which is
+    /// newly allocated because the previous VMM may still map the old memory.
     ///
     /// # Errors
     /// Returns the kernel's error. The VMM cannot be served in this case.
-    fn connected(&mut self) -> io::Result<File>;
+    fn connected(&mut self, connection: OwnedFd) -> io::Result<File>;
 
     /// Reads a region. Returns ones if the adapter does not define the access.
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]);

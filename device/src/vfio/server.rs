@@ -19,6 +19,7 @@ use super::device::Device;
 use super::session::Session;
 use super::stream::{End, Stream};
 use crate::access::Peer;
+use crate::memory::stall::Watched;
 use crate::socket::{SocketFile, accept};
 use crate::worker::pool::now_ns;
 
@@ -137,6 +138,7 @@ struct Listening {
 
 impl Listening {
     fn serve(mut self) {
+        let _watched = Watched::begin();
         while self.wait_for_client() {
             match accept(&self.listener) {
                 Ok(Some((socket, client))) => self.connection(socket, client),
@@ -154,8 +156,12 @@ impl Listening {
 
     /// Serves a client until its connection ends.
     fn connection(&mut self, socket: UnixStream, client: Peer) {
-        match socket.try_clone() {
-            Ok(connection) => *self.stop.current.lock() = Some(connection),
+        let clones = socket.try_clone().and_then(|first| Ok((first, socket.try_clone()?)));
+        let connection = match clones {
+            Ok((current, connection)) => {
+                *self.stop.current.lock() = Some(current);
+                connection
+            }
             Err(error) => {
                 let name = &self.name;
                 self.limiter.warn(now_ns(), || {
@@ -163,19 +169,19 @@ impl Listening {
                 });
                 return;
             }
-        }
+        };
         // [`ServerThread::end`] may have been called before there was a connection to shut down.
         if !self.stop.asked.load(Ordering::SeqCst) {
-            self.converse(socket, client);
+            self.converse(socket, connection.into(), client);
         }
         *self.stop.current.lock() = None;
     }
 
-    /// Serves a client whose connection other threads can shut down. A panic ends only this
-    /// connection.
-    fn converse(&mut self, socket: UnixStream, client: Peer) {
+    /// Serves a client whose connection other threads can shut down. `connection` is the same
+    /// socket, for the adapter. A panic ends only this connection.
+    fn converse(&mut self, socket: UnixStream, connection: OwnedFd, client: Peer) {
         let Self { name, busy, device, limiter, .. } = self;
-        let mut session = Session::new(name, &mut **device, limiter);
+        let mut session = Session::new(name, &mut **device, limiter, connection);
         let end = catch_unwind(AssertUnwindSafe(|| {
             converse(&mut session, Stream::new(socket, GREETING), || {
                 busy.store(true, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! The protocol without its socket: handles messages, and returns replies.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use serde_json::json;
 use vfio_bindings::bindings::vfio::{
@@ -73,14 +73,22 @@ pub struct Session<'a> {
     name: &'a str,
     device: &'a mut dyn Device,
     limiter: &'a Limiter,
+    /// The connection, until a version has been agreed on.
+    connection: Option<OwnedFd>,
     /// The file of BAR2, after a version has been agreed on.
     uar: Option<File>,
 }
 
 impl<'a> Session<'a> {
-    /// Creates a connection to adapter `name`, on which no message has been received.
-    pub fn new(name: &'a str, device: &'a mut dyn Device, limiter: &'a Limiter) -> Self {
-        Self { name, device, limiter, uar: None }
+    /// Creates the state of a `connection` to adapter `name`, on which no message has been
+    /// received.
+    pub fn new(
+        name: &'a str,
+        device: &'a mut dyn Device,
+        limiter: &'a Limiter,
+        connection: OwnedFd,
+    ) -> Self {
+        Self { name, device, limiter, connection: Some(connection), uar: None }
     }
 
     /// Returns whether a version has been agreed on.
@@ -165,7 +173,8 @@ impl<'a> Session<'a> {
 
     /// Agrees on version 0.0, which every minor version is compatible with.
     fn open(&mut self) -> Result<Answer, Refusal> {
-        self.uar = Some(self.device.connected().map_err(Refusal::Memory)?);
+        let connection = self.connection.take().ok_or(Refusal::Again)?;
+        self.uar = Some(self.device.connected(connection).map_err(Refusal::Memory)?);
         let limits = json!({ "max_msg_fds": FDS_MAX, "max_data_xfer_size": TRANSFER_MAX });
         let mut body = Version { major: 0, minor: 0 }.as_bytes().to_vec();
         body.extend_from_slice(json!({ "capabilities": limits }).to_string().as_bytes());

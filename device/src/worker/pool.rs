@@ -12,6 +12,7 @@ use super::engines::{Engines, Polled};
 use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
 use super::waker::Waker;
+use crate::memory::stall::Watched;
 use crate::sys::{self, LoadMeter};
 
 /// Number of polls without work between two readings of the clock.
@@ -63,6 +64,7 @@ impl Pool {
                 std::thread::Builder::new().name(format!("worker-{id}")).spawn(move || {
                     let prepared = worker.prepare();
                     let run = prepared.is_ok();
+                    let _watched = Watched::begin();
                     // The receiver waits for exactly one message.
                     if report.send(prepared).is_ok() && run {
                         worker.run();
