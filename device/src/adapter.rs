@@ -84,7 +84,7 @@ impl HostedAdapter {
         let host = VfioHost {
             dma: Arc::new(DmaTable::new(name, wakers.len(), rules)),
             uar: Arc::new(UarMemory::new(name, limits.device_memory)?),
-            irqs: Arc::new(Interrupts::new()?),
+            irqs: Arc::new(Interrupts::new(control.clone())?),
             wakers: Arc::clone(wakers),
             failure: Arc::clone(&failure),
             #[cfg(test)]
@@ -168,6 +168,7 @@ impl HostedAdapter {
         self.end_failed();
         failure.contain(|| adapter.set_link(self.link.load(Ordering::Acquire)));
         failure.contain(|| adapter.control());
+        adapter.host().irqs.deliver();
     }
 
     /// Resets the adapter if it has failed. It works again if its guest has requested a reset.

@@ -1,20 +1,34 @@
 //! MSI-X vectors, as eventfds that the VMM assigns with SET_IRQS. A vector that is raised while it
 //! has no eventfd or is masked, or while bus mastering is off, stays pending and is delivered as
 //! soon as possible. Delivery never waits, because workers and the switch call it.
+//!
+//! A signal to an eventfd takes as long as the kernel needs to tell all who wait for it. A VMM can
+//! make that milliseconds, with thousands of epoll sets for one eventfd. If signals to a VMM are
+//! slow, the control thread of its adapter delivers them, so that no worker has to.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use thiserror::Error;
 use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_adapter::log_ratelimit::Limiter;
 
+use crate::control::ControlHandle;
 use crate::eventfd::Signaller;
 use crate::worker::pool::now_ns;
+
+/// Time in nanoseconds after which a signal counts as slow. It usually takes less than a
+/// microsecond, or a few if the VMM's threads have to be woken.
+const SLOW: u64 = 50_000;
+/// Number of slow signals in a row after which the control thread delivers interrupts. A thread may
+/// have been interrupted during one of them.
+const SLOW_MAX: u32 = 3;
+/// Time in nanoseconds for which it does so.
+const BY_CONTROL: u64 = 1_000_000_000;
 
 /// Why a SET_IRQS was refused.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -58,17 +72,36 @@ pub struct Interrupts {
     bus_master: AtomicBool,
     signaller: Signaller,
     limiter: Limiter,
+    /// The control thread of the adapter, which calls [`Self::deliver`].
+    control: ControlHandle,
+    /// Number of the last signals that were slow.
+    slow: AtomicU32,
+    /// The time until which the control thread delivers interrupts.
+    by_control: AtomicU64,
 }
 
 impl Interrupts {
-    /// Creates vectors without eventfds.
+    /// Creates vectors without eventfds. `control` wakes the control thread of the adapter.
     ///
     /// # Errors
     /// See [`Signaller::new`].
-    pub fn new() -> io::Result<Self> {
-        let vectors = (0..MSIX_VECTORS).map(|_| Vector::default()).collect();
-        let (signaller, limiter) = (Signaller::new()?, Limiter::default());
-        Ok(Self { vectors, bus_master: AtomicBool::new(false), signaller, limiter })
+    pub fn new(control: ControlHandle) -> io::Result<Self> {
+        Ok(Self {
+            vectors: (0..MSIX_VECTORS).map(|_| Vector::default()).collect(),
+            bus_master: AtomicBool::new(false),
+            signaller: Signaller::new()?,
+            limiter: Limiter::default(),
+            control,
+            slow: AtomicU32::new(0),
+            by_control: AtomicU64::new(0),
+        })
+    }
+
+    /// Delivers the vectors that were left to the control thread, which calls this.
+    pub fn deliver(&self) {
+        if self.by_control.load(Ordering::Relaxed) > 0 {
+            self.vectors.iter().for_each(|vector| self.signal(vector));
+        }
     }
 
     /// Raises a vector. A vector beyond the last one is ignored.
@@ -161,9 +194,30 @@ impl Interrupts {
             .ok_or(IrqError::Range { start, count })
     }
 
-    /// Delivers a pending vector if nothing prevents it. A thread that changes one of the
-    /// conditions calls this after the change, so no order of events loses an interrupt.
+    /// Delivers a pending vector if nothing prevents it, or leaves that to the control thread. A
+    /// thread that changes one of the conditions calls this after the change, so no order of events
+    /// loses an interrupt.
     fn fire(&self, vector: &Vector) {
+        if !vector.pending.load(Ordering::SeqCst) {
+            return;
+        }
+        let start = now_ns();
+        if start < self.by_control.load(Ordering::Relaxed) {
+            return self.control.ask();
+        }
+        self.signal(vector);
+        let end = now_ns();
+        if end.saturating_sub(start) < SLOW {
+            self.slow.store(0, Ordering::Relaxed);
+        } else if self.slow.fetch_add(1, Ordering::Relaxed) + 1 >= SLOW_MAX {
+            // The next slow signal after this time is enough.
+            self.slow.store(SLOW_MAX - 1, Ordering::Relaxed);
+            self.by_control.store(end.saturating_add(BY_CONTROL), Ordering::Relaxed);
+        }
+    }
+
+    /// Delivers a pending vector if nothing prevents it.
+    fn signal(&self, vector: &Vector) {
         let blocked =
             vector.masked.load(Ordering::SeqCst) || !self.bus_master.load(Ordering::SeqCst);
         if blocked {
@@ -190,9 +244,12 @@ fn is_eventfd(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
     use rustix::event::{EventfdFlags, eventfd};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
+    use crate::control::channel;
 
     fn event() -> (File, File) {
         let file = File::from(eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd"));
@@ -207,7 +264,7 @@ mod tests {
 
     #[test]
     fn pending_vector_fires_when_the_last_obstacle_goes() {
-        let irqs = Interrupts::new().expect("vectors");
+        let irqs = Interrupts::new(channel().0).expect("vectors");
         let (file, twin) = event();
         irqs.raise(3);
         irqs.assign(3, 1, vec![file]).expect("assign");
@@ -222,7 +279,7 @@ mod tests {
 
     #[test]
     fn vector_without_eventfd_is_silent() {
-        let irqs = Interrupts::new().expect("vectors");
+        let irqs = Interrupts::new(channel().0).expect("vectors");
         let (file, twin) = event();
         irqs.set_bus_master(true);
         irqs.assign(0, 1, vec![file]).expect("assign");
@@ -234,9 +291,41 @@ mod tests {
         assert_eq!(count(&twin), 0);
     }
 
+    /// A VMM whose eventfd is in thousands of epoll sets slows down a few signals of workers.
+    #[test]
+    fn slow_signals_are_left_to_the_control_thread() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("a limit");
+        let irqs = Interrupts::new(channel().0).expect("vectors");
+        let (file, twin) = event();
+        irqs.set_bus_master(true);
+        irqs.assign(0, 1, vec![file]).expect("assign");
+        (0..50).for_each(|_| irqs.raise(0));
+        assert_eq!(count(&twin), 50, "a fast VMM gets its interrupts at once");
+        let sets: Vec<_> = (0..3500)
+            .map(|_| {
+                let set = epoll::create(CreateFlags::CLOEXEC).expect("descriptors");
+                let flags = EventFlags::IN | EventFlags::ET;
+                epoll::add(&set, &twin, EventData::new_u64(0), flags).expect("a set");
+                set
+            })
+            .collect();
+        let by_worker = (0..50).filter(|_| {
+            irqs.raise(0);
+            count(&twin) == 1
+        });
+        let by_worker = by_worker.count();
+        assert!((1..25).contains(&by_worker), "workers have sent {by_worker} slow signals");
+        assert!(irqs.pending(0));
+        irqs.deliver();
+        assert_eq!(count(&twin), 1);
+        assert!(!irqs.pending(0));
+        drop(sets);
+    }
+
     #[test]
     fn bad_requests_are_refused() {
-        let irqs = Interrupts::new().expect("vectors");
+        let irqs = Interrupts::new(channel().0).expect("vectors");
         let range = IrqError::Range { start: 64, count: 2 };
         assert_eq!(irqs.assign(64, 2, Vec::new()), Err(range));
         assert!(irqs.trigger(u32::MAX, 2).is_err());
