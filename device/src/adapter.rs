@@ -141,7 +141,7 @@ impl HostedAdapter {
     /// Steps the heartbeat. If memory of the guest has been lost, the adapter fails instead.
     pub fn beat(&self) {
         if self.adapter.host().dma.has_lost() {
-            self.failure.set("memory of the guest is lost: it was truncated, the system ran out of pages, or the VMM has disconnected while vrnicd was stopped");
+            self.failure.set("memory of the guest was truncated, the system ran out of pages, or the VMM has disconnected while vrnicd was stopped");
         }
         self.failure.contain(|| self.adapter.beat());
     }
