@@ -262,6 +262,7 @@ impl Switch {
             self.flush(id);
         }
         self.flush_grown();
+        self.note_rest(id);
         self.serving = None;
         any
     }
@@ -277,13 +278,11 @@ impl Switch {
         turn: &mut Turn,
     ) -> bool {
         let Some(port) = self.ports.get(&id) else { return false };
-        let (is_netdev, has_rest, start) = (!port.is_uplink(), port.has_rest(), now_ns());
+        let (is_netdev, start) = (!port.is_uplink(), now_ns());
         let paused = is_netdev && start < self.netdevs_from;
         if paused || turn.is_over() {
             // Epoll reports other lines again.
-            if has_rest && !self.unfinished.contains(&id) {
-                self.unfinished.push(id);
-            }
+            self.note_rest(id);
             return !paused;
         }
         let any = self.serve_wire(id, flags, reads_uplinks, turn);

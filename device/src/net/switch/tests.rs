@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
 use vrnic_adapter::ethernet::{Offered, Uplink};
 
 use super::*;
@@ -256,4 +258,87 @@ fn a_slow_adapter_loses_its_own_frames_and_no_others() {
     let ports = handle.ports();
     let slow = ports.iter().find(|port| port.name == "a").expect("a port");
     assert!(slow.dropped.get("adapter_full") > Some(&0), "the lost frames are not counted");
+}
+
+/// A line on which all frames arrive at once, each time that its event is signalled.
+struct Burst {
+    wire: OwnedFd,
+    frames: Vec<Frame>,
+}
+
+impl Line for Burst {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wire.as_fd())
+    }
+
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, _turn: &mut Turn, _log: &Log<'_>) -> Change {
+        let _signalled = rustix::io::read(&self.wire, &mut [0; 8]);
+        frames.append(&mut self.frames);
+        Change::None
+    }
+
+    fn flush(
+        &mut self,
+        _queue: &mut SendQueue,
+        _turn: &mut Turn,
+        _log: &Log<'_>,
+    ) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self) {}
+}
+
+/// An adapter that has room when it is told to.
+struct Gated {
+    taker: Taker,
+    room: Arc<AtomicBool>,
+}
+
+impl FrameSink for Gated {
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        self.taker.offer(frame)
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        self.room.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
+    let (mut switch, _handle) = switch();
+    let (taker, room) = (Taker::default(), Arc::new(AtomicBool::new(true)));
+    let gated = Box::new(Gated { taker: taker.clone(), room: Arc::clone(&room) });
+    switch.add(PortSetup { sink: Some(gated), ..function("b", B, &taker) }).expect("a port");
+    let wire = eventfd(1, EventfdFlags::NONBLOCK).expect("an eventfd");
+    let frames = (0..2 * FRAMES).map(|n| Frame::new(frame(B, STATION, n)).expect("a frame"));
+    let line = Box::new(Burst { wire, frames: frames.collect() });
+    switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
+    switch.serve_wires();
+    assert!((1..=FRAMES).contains(&taker.count()), "{} frames in a turn", taker.count());
+    room.store(false, Ordering::Relaxed);
+    let before = taker.count();
+    for _ in 0..10 {
+        switch.serve_wires();
+    }
+    assert_eq!(taker.count(), before, "frames are forwarded during a pause");
+    assert!(!switch.wait(), "the thread would wait for events");
+    room.store(true, Ordering::Relaxed);
+    for _ in 0..1000 {
+        switch.serve_wires();
+    }
+    assert_eq!(taker.count(), 2 * FRAMES);
 }
