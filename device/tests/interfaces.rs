@@ -51,8 +51,8 @@ fn frames_pass_by_a_tap_device_and_by_a_packet_socket() {
             receive_this(&mut a, &back);
         }
     }
-    for (name, guest) in [("left", &mut a), ("right", &mut b)] {
-        send(guest, &frame(BROADCAST, STRANGER, 1600));
+    for (name, guest, source) in [("left", &mut a, STRANGER), ("right", &mut b, REMOTE)] {
+        send(guest, &frame(BROADCAST, source, 1600));
         let monitor = namespace.folder.path(&format!("{name}.monitor"));
         wait_for_drops(&monitor, "up", "too_long", 1);
         assert_eq!(port(&monitor, "up")["mtu"], 1500);
