@@ -10,6 +10,7 @@
 //! | [`wire`] | formats: frames, packets, headers, opcodes |
 //! | [`icrc`] | the invariant CRC |
 //! | [`psn`] | sequence numbers |
+//! | [`queue`] | queues that grow when needed |
 //! | [`time`] | points in time, time-outs |
 //! | [`requester`] | the sending half of a connection |
 //! | [`responder`] | the receiving half of a connection |
@@ -25,6 +26,7 @@ pub mod datagram;
 pub mod discard;
 pub mod icrc;
 pub mod psn;
+pub mod queue;
 pub mod requester;
 pub mod responder;
 pub mod time;

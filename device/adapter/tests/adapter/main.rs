@@ -45,6 +45,8 @@
 //! | `slices` | how long an adapter holds its worker |
 //! | `threads` | two adapters with a worker thread each |
 //! | `packets` | messages as packets, over cables with faults |
+//! | `packet_memory` | the memory of QPs whose messages travel as packets |
+//! | `packet_changes` | their paths, and changes in the state SQD |
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
 //! | `streams` | messages in TCP connections, over cables with faults |
 //! | `stream_receives` | receives that come late, and those of SRQs |
@@ -92,6 +94,8 @@ mod limits;
 mod mistakes;
 mod multicast;
 mod one_touch;
+mod packet_changes;
+mod packet_memory;
 mod packets;
 mod port;
 mod reads;

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 
 use super::work::{Outcome, WorkRequest};
 use crate::psn::{Psn, Span};
+use crate::queue::make_room;
 use crate::wire::Mtu;
 
 /// A work request with its sequence numbers.
@@ -59,20 +60,27 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger for at most `capacity` work requests. It allocates memory here only.
-    pub(super) fn new(capacity: usize) -> Self {
-        let entries = VecDeque::with_capacity(capacity);
-        Self { entries, capacity, settled: 0, started: 0, answers_due: 0 }
+    /// Creates a ledger for at most `capacity` work requests.
+    pub(super) const fn new(capacity: usize) -> Self {
+        Self { entries: VecDeque::new(), capacity, settled: 0, started: 0, answers_due: 0 }
     }
 
     /// Appends a work request. Returns whether there was room.
     pub(super) fn push(&mut self, request: WorkRequest) -> bool {
         let room = self.entries.len() < self.capacity;
         if room {
+            make_room(&mut self.entries, self.capacity);
             let span = Span { first: Psn::default(), count: 1 };
             self.entries.push_back(Entry { request, span, failed: None });
         }
         room
+    }
+
+    /// Gives memory back if there are no work requests.
+    pub(super) fn shrink(&mut self) {
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
     }
 
     /// Returns the entry at an index.

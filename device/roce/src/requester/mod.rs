@@ -43,6 +43,7 @@ pub use self::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Remote, Work, W
 use crate::congestion::Window;
 use crate::discard::Discards;
 use crate::psn::Psn;
+use crate::queue;
 use crate::time::{AckTimeout, Time};
 use crate::wire::opcode::Transport;
 use crate::wire::{Mtu, Qpn, SendEnd};
@@ -75,6 +76,19 @@ pub struct Config {
     pub congestion_control: bool,
     /// Maximum number of work requests in the ledger.
     pub capacity: usize,
+}
+
+/// The limits of a requester that can change while it is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The maximum wait for an answer.
+    pub timeout: AckTimeout,
+    /// The number of retransmissions without any progress, 0 to 7.
+    pub retry_count: u8,
+    /// The number of retries when the responder is not ready, 0 to 6; 7 means no limit.
+    pub rnr_retry: u8,
+    /// Maximum number of outstanding READs and atomics.
+    pub max_rd_atomic: u8,
 }
 
 /// The counters of a requester.
@@ -143,7 +157,19 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Creates a requester. It allocates memory for its ledger here only.
+    /// Returns the number of bytes that a requester allocates for more than
+    /// [`FEW`](queue::FEW) and at most `capacity` work requests.
+    #[must_use]
+    pub const fn memory(capacity: usize) -> usize {
+        queue::bytes::<Entry>(capacity)
+    }
+
+    /// Gives memory back if there are no work requests.
+    pub fn shrink(&mut self) {
+        self.ledger.shrink();
+    }
+
+    /// Creates a requester. It allocates memory for its ledger when it has work requests.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -169,6 +195,15 @@ impl Requester {
             counters: Counters::default(),
             config,
         }
+    }
+
+    /// Sets the limits of retransmission and of READs. They hold from now on for all work requests.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        let Limits { timeout, retry_count, rnr_retry, max_rd_atomic } = limits;
+        self.config.timeout = timeout;
+        (self.config.retry_count, self.retries) = (retry_count, retry_count);
+        (self.config.rnr_retry, self.rnr_retries) = (rnr_retry, rnr_retry);
+        self.config.max_rd_atomic = max_rd_atomic;
     }
 
     /// Appends a work request.

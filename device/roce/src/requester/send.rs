@@ -115,7 +115,7 @@ impl Requester {
         let answers = self.ledger.answers_due();
         let waits = self.paused
             || (entry.request.fence && answers > 0)
-            || (entry.has_answer() && answers >= usize::from(self.config.max_rd_atomic))
+            || (entry.has_answer() && answers >= usize::from(self.config.max_rd_atomic.max(1)))
             || outstanding.saturating_add(count) > MAX_OUTSTANDING;
         let span = Span { first: self.cursor, count };
         (!waits).then_some(Upcoming { entry: Entry { span, ..entry }, starts: true })

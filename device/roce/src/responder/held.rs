@@ -22,6 +22,11 @@ impl Slot {
         usize::from(self.0)
     }
 
+    /// Returns all slots.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).map(Self)
+    }
+
     const fn of(psn: Psn) -> Self {
         // CAST: consecutive numbers get consecutive slots.
         Self((psn.get() % 256) as u8)
@@ -68,6 +73,19 @@ impl Held {
                 self.release(first.plus(ahead));
             }
         }
+    }
+
+    /// Frees a slot.
+    pub(super) fn lose(&mut self, slot: Slot) {
+        let (word, bit) = slot.word_and_bit();
+        if let Some(word) = self.0.get_mut(word) {
+            *word &= !bit;
+        }
+    }
+
+    /// Returns the number of slots in use.
+    pub(super) fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     pub(super) fn has(&self, slot: Slot) -> bool {

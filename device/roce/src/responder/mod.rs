@@ -36,9 +36,10 @@ use self::held::Held;
 pub use self::held::Slot;
 use self::message::{Accepted, Message, Numbers};
 pub use self::replies::{ReadSegment, Reply};
-use self::resources::Resources;
+use self::resources::{Resource, Resources};
 use crate::discard::{Discard, Discards};
 use crate::psn::{Msn, Psn};
+use crate::queue;
 use crate::wire::opcode::Transport;
 use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Mtu, Nak, Packet, Qpn, Request, Syndrome};
@@ -134,7 +135,14 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Creates a responder. It allocates memory for READs and atomics here only.
+    /// Returns the number of bytes that a responder allocates if the peer may have this many
+    /// outstanding READs and atomics. A few need none that count.
+    #[must_use]
+    pub fn memory(max_dest_rd_atomic: u8) -> usize {
+        queue::bytes::<Resource>(max_dest_rd_atomic.into())
+    }
+
+    /// Creates a responder. It allocates memory for READs and atomics when they arrive.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
         config.hold = config.hold.min(held::MOST);
@@ -240,6 +248,12 @@ impl Responder {
         self.config.min_rnr_timer = timer;
     }
 
+    /// Sets the maximum number of outstanding READs and atomics of the peer.
+    pub fn set_max_dest_rd_atomic(&mut self, count: u8) {
+        self.config.max_dest_rd_atomic = count;
+        self.resources.set_capacity(count.into());
+    }
+
     /// Ends the request of [`Step::Execute`].
     ///
     /// Returns the NAK with which the connection has failed, if it has. The caller then moves its
@@ -313,6 +327,18 @@ impl Responder {
         let slot = self.held.release(self.expected);
         self.from_held = slot.is_some();
         slot
+    }
+
+    /// Forgets a held packet, whose bytes the caller has not stored or has discarded. The peer must
+    /// send it again.
+    pub fn lose(&mut self, slot: Slot) {
+        self.held.lose(slot);
+    }
+
+    /// Returns the number of packets that are held.
+    #[must_use]
+    pub fn held_count(&self) -> u32 {
+        self.held.count()
     }
 
     /// Returns whether the packet in a slot is still needed.

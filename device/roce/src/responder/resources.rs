@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::message::Numbers;
 use crate::psn::{Psn, Span};
+use crate::queue::make_room;
 use crate::wire::headers::Reth;
 use crate::wire::{Mtu, Request};
 
@@ -55,9 +56,8 @@ pub(super) struct Progress {
 }
 
 impl Resources {
-    pub(super) fn new(capacity: usize) -> Self {
-        let entries = VecDeque::with_capacity(capacity);
-        Self { entries, capacity, answered: 0, progress: None, repeats: 0 }
+    pub(super) const fn new(capacity: usize) -> Self {
+        Self { entries: VecDeque::new(), capacity, answered: 0, progress: None, repeats: 0 }
     }
 
     /// Returns whether the peer has too many requests outstanding.
@@ -73,15 +73,22 @@ impl Resources {
         (request, old): (Request, Option<u64>),
         numbers: Numbers,
     ) {
-        if self.entries.len() >= self.capacity {
+        while self.entries.len() >= self.capacity && self.answered > 0 {
             self.forget_oldest();
         }
+        make_room(&mut self.entries, self.capacity);
         let answer = match (request, old) {
             (Request::Read(reth), _) => Answer::Memory(reth),
             (atomic, old) => Answer::Value(atomic, old.unwrap_or_default()),
         };
         let span = Span { first, count };
         self.entries.push_back(Resource { span, answer, number: numbers.current(), again: None });
+    }
+
+    /// Sets the number of requests that are stored. More of them are stored until they have been
+    /// answered.
+    pub(super) const fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
     }
 
     /// Removes the oldest request.

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
-use crate::datapath::transport::wire;
+use crate::datapath::transport::wire::{self, Modified, Refused};
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::qp::transitions::{self, Change};
@@ -60,7 +60,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if migrates || mask.contains(AttrMask::ALT_PATH) {
         return Err(Status::Unsupported.into());
     }
-    if apply(adapter, &qp, &new, mask, change) { Ok(()) } else { Err(Status::BadState.into()) }
+    apply(adapter, &qp, &new, mask, change)
 }
 
 /// Checks each attribute that the mask names. `mtu` is that of the port.
@@ -91,27 +91,21 @@ fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
     }
 }
 
-/// Sets the attributes, then the state. Returns false if the state of the QP has changed since
-/// then.
+/// Sets the attributes, then the state.
+///
+/// # Errors
+/// [`Status::BadState`] if the state of the QP has changed since then, or the failure of its path.
 fn apply<H: Host>(
     adapter: &Arc<Adapter<H>>,
     qp: &Arc<Qp<H>>,
     new: &Attr,
     mask: AttrMask,
     change: Change,
-) -> bool {
+) -> Outcome<()> {
     match change.to {
         State::Reset => {
-            qp.set_state(State::Reset);
-            adapter.hang_up(qp);
-            *qp.attr.lock() = Attr::default();
-            qp.clear(adapter.host());
-            adapter.core().ranges.end_all_of(qp.qpn);
-            if let Some(srq) = &qp.srq {
-                srq.publish(adapter.host());
-            }
-            adapter.end_commands(qp);
-            return true;
+            reset(adapter, qp);
+            return Ok(());
         }
         State::Err => {
             let mut requester = qp.requester.lock();
@@ -120,15 +114,22 @@ fn apply<H: Host>(
             }
             drop(requester);
             qp.schedule(adapter.core());
-            return true;
+            return Ok(());
         }
         _ => {}
+    }
+    let mut attr = *qp.attr.lock();
+    merge(&mut attr, new, mask);
+    if adapter.transport() != Transport::Iwarp {
+        let modified = Modified { attr: &attr, mask, change };
+        wire::connect(adapter.network(), qp, modified).map_err(|refused| match refused {
+            Refused::Path => bad(offset_of!(Attr, av)),
+            Refused::Memory => Status::NoResource.into(),
+        })?;
     }
     merge(&mut qp.attr.lock(), new, mask);
     let addressed = mask.contains(AttrMask::AV).then(|| wire::route(adapter.network(), &new.av));
     configure(qp, addressed.unwrap_or_else(|| qp.requester.lock().config.route));
-    let attr = *qp.attr.lock();
-    wire::connect(adapter.network(), qp, &attr, change);
     if change.from != change.to {
         let drain = change.to == State::Sqd;
         qp.attr.lock().sq_draining = u8::from(drain);
@@ -136,12 +137,25 @@ fn apply<H: Host>(
         qp.requester.lock().notify_drained = drain && notify;
     }
     if !qp.change_state(change.from, change.to) {
-        return false;
+        return Err(Status::BadState.into());
     }
     if matches!(change.to, State::Rts | State::Sqd) {
         qp.schedule(adapter.core());
     }
-    true
+    Ok(())
+}
+
+/// Moves a QP to the state RESET.
+fn reset<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>) {
+    qp.set_state(State::Reset);
+    adapter.hang_up(qp);
+    *qp.attr.lock() = Attr::default();
+    qp.clear(adapter.host());
+    adapter.core().ranges.end_all_of(qp.qpn);
+    if let Some(srq) = &qp.srq {
+        srq.publish(adapter.host());
+    }
+    adapter.end_commands(qp);
 }
 
 /// Copies the attributes that the mask names.

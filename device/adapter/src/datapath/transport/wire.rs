@@ -3,21 +3,28 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::{AddressVector, Attr};
+use vrnic_abi::qp::AddressVector;
 use vrnic_roce::wire::Frame as RoceFrame;
 
+pub(crate) use super::packets::connect::{Modified, Refused};
 use super::{packets, stream};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::{Clock, Host};
-use crate::objects::qp::transitions::Change;
 use crate::objects::qp::{Qp, Route};
 use crate::slice::{Slice, cost};
 
-/// Prepares the transport of a QP that MODIFY_QP moves from one state to another, if its peer is
-/// not reached by memory. For iWARP, OPEN_CONNECTION does this.
-pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr, change: Change) {
-    packets::connect::connect(network, qp, attr, change);
+/// Prepares the transport of a QP for the attributes that MODIFY_QP sets. For iWARP,
+/// OPEN_CONNECTION does this.
+///
+/// # Errors
+/// The reason for which the QP cannot have them.
+pub(crate) fn connect<H: Host>(
+    network: Network<'_, H>,
+    qp: &Qp<H>,
+    modified: Modified<'_>,
+) -> Result<(), Refused> {
+    packets::connect::connect(network, qp, modified)
 }
 
 /// Returns the route to a peer with this address vector, or `None` if no packet can be sent to it.

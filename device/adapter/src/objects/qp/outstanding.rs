@@ -85,6 +85,12 @@ impl Outstanding {
         }
     }
 
+    /// Returns the maximum number of outstanding work requests.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.room
+    }
+
     /// Returns the number of bytes that the WQEs and their descriptions take at most.
     #[must_use]
     pub const fn most(&self) -> usize {
@@ -183,6 +189,7 @@ impl Outstanding {
             }
         }
         self.raws = raws;
+        self.posted.reserve_exact(places.saturating_sub(self.posted.len()));
     }
 
     /// Returns the number of WQEs for which there is room.

@@ -1,16 +1,30 @@
 //! The halves of a QP whose peer is reached by packets.
+//!
+//! Each half takes its share of the memory that all connections of the adapter have, as those of
+//! TCP do. A sending half without a share has few outstanding work requests, a receiving half
+//! without one holds no early packets. What has a fixed size is not counted.
+
+use std::sync::Arc;
 
 use vrnic_roce::admission::Admission;
 use vrnic_roce::congestion::Notifier;
 use vrnic_roce::requester::{self, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder, Slot};
+use vrnic_roce::time::Time;
 use vrnic_roce::wire;
 use vrnic_roce::wire::syndrome::RnrTimer;
+use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
-use super::outstanding::Outstanding;
+use super::outstanding::{FEW, Outstanding};
 use crate::ethernet::Frame;
+
+/// Time in nanoseconds for which a QP without work keeps the memory for its work requests.
+const LINGER_NS: u64 = 10_000_000;
+/// Number of slots for frames that are held, and the bytes of their table.
+const SLOTS: usize = 256;
+const HELD_TABLE: usize = SLOTS * size_of::<Option<Frame>>();
 
 /// The path of packets to the peer, and the checks of packets from it.
 #[derive(Clone, Copy, Debug)]
@@ -34,19 +48,69 @@ pub struct Sender {
     pub counted: requester::Counters,
     /// The outstanding work requests.
     pub outstanding: Outstanding,
+    /// The memory for more than a few of them.
+    share: Share,
+    /// Bytes of this memory.
+    most: usize,
+    /// The time at which this memory is given back, if there is no work.
+    idle_at: Option<u64>,
 }
 
 impl Sender {
-    /// Creates a half for the work requests of a send queue.
+    /// Creates a half for the work requests of a send queue. `memory` is that of all connections.
     #[must_use]
-    pub fn new(engine: Requester, way: Way, queue: &SendRing) -> Self {
+    pub fn new(engine: Requester, way: Way, queue: &SendRing, memory: &Arc<Budget>) -> Self {
+        let outstanding = Outstanding::new(queue);
+        let most = outstanding.most() + Requester::memory(outstanding.room());
         Self {
             engine,
             way,
             outbox: Vec::new(),
             counted: requester::Counters::default(),
-            outstanding: Outstanding::new(queue),
+            outstanding,
+            most,
+            share: Share::of(memory),
+            idle_at: None,
         }
+    }
+
+    /// Takes over the work requests of a half that has failed, which end with a flush error, and
+    /// their memory.
+    pub fn succeed(&mut self, failed: &mut Self) {
+        self.outstanding.succeed(&failed.outstanding);
+        std::mem::swap(&mut self.share, &mut failed.share);
+    }
+
+    /// Returns whether another work request may be taken.
+    pub fn has_room(&mut self) -> bool {
+        let few = self.outstanding.len() < FEW;
+        self.outstanding.has_room() && (few || self.share.grow(self.most))
+    }
+
+    /// Returns the time of the next turn, if the half needs one: for an answer that is missing, or
+    /// to give memory back.
+    pub fn deadline(&mut self, now: impl FnOnce() -> u64) -> Option<u64> {
+        let idle = self.outstanding.is_empty() && self.share.used() > 0;
+        let wait = self.engine.deadline().map(Time::nanos);
+        if wait.is_some() || !idle {
+            self.idle_at = None;
+            return wait;
+        }
+        self.idle(now())
+    }
+
+    /// Gives the memory for more than a few work requests back if there has been no work for some
+    /// time. Returns the time at which that time is over.
+    fn idle(&mut self, now: u64) -> Option<u64> {
+        let at = *self.idle_at.get_or_insert(now.saturating_add(LINGER_NS));
+        if at > now {
+            return Some(at);
+        }
+        self.idle_at = None;
+        self.outstanding.shrink();
+        self.engine.shrink();
+        self.share.give_all_back();
+        None
     }
 }
 
@@ -65,6 +129,12 @@ pub struct Receiver {
     pub notifier: Notifier,
     /// Frames that arrived before a missing one, by slot.
     held: Vec<Option<Frame>>,
+    /// The number of these frames.
+    count: u32,
+    /// The memory for these frames.
+    share: Share,
+    /// The memory for the READs and atomics of the peer.
+    resources: Share,
 }
 
 /// The protocol of a receiving half.
@@ -77,12 +147,27 @@ pub enum Engine {
 }
 
 impl Receiver {
-    /// Creates a receiving half.
+    /// Creates a receiving half. `memory` is that of all connections.
     #[must_use]
-    pub fn new(engine: Engine, way: Way) -> Self {
-        let counted = responder::Counters::default();
-        let notifier = Notifier::default();
-        Self { engine, way, outbox: Vec::new(), counted, notifier, held: Vec::new() }
+    pub fn new(engine: Engine, way: Way, memory: &Arc<Budget>) -> Self {
+        Self {
+            engine,
+            way,
+            outbox: Vec::new(),
+            counted: responder::Counters::default(),
+            notifier: Notifier::default(),
+            held: Vec::new(),
+            count: 0,
+            share: Share::leaving(Rest::Quarter, memory),
+            resources: Share::of(memory),
+        }
+    }
+
+    /// Takes memory for this number of outstanding READs and atomics of the peer. Returns whether
+    /// the adapter has it.
+    #[must_use]
+    pub fn reserve(&mut self, max_dest_rd_atomic: u8) -> bool {
+        self.resources.grow(Responder::memory(max_dest_rd_atomic))
     }
 
     /// Sets the RNR timer code: the time for which the peer waits after a message without a receive
@@ -93,20 +178,71 @@ impl Receiver {
         }
     }
 
-    /// Stores the frame of a packet that must be executed after a missing one.
-    pub fn keep(&mut self, slot: Slot, frame: Frame) {
-        let at = slot.index();
-        if self.held.len() <= at {
-            // There are at most 256 slots.
-            self.held.resize_with(at + 1, || None);
+    /// Sets the number of outstanding READs and atomics that the peer may have. Returns false if
+    /// the adapter has no memory for them.
+    #[must_use]
+    pub fn set_max_dest_rd_atomic(&mut self, count: u8) -> bool {
+        let reserved = self.reserve(count);
+        if let (Engine::Reliable(engine), true) = (&mut self.engine, reserved) {
+            engine.set_max_dest_rd_atomic(count);
         }
-        if let Some(place) = self.held.get_mut(at) {
-            *place = Some(frame);
+        reserved
+    }
+
+    /// Stores a copy of the frame of a packet that must be executed after a missing one. Without
+    /// memory for it, the peer must send it again. Returns whether it was stored.
+    #[must_use]
+    pub fn keep(&mut self, slot: Slot, frame: &Frame) -> bool {
+        let first = if self.held.is_empty() { HELD_TABLE } else { 0 };
+        if !self.share.take(first + frame.bytes().len()) {
+            if let Engine::Reliable(engine) = &mut self.engine {
+                engine.lose(slot);
+            }
+            return false;
         }
+        if self.held.is_empty() {
+            self.held.resize_with(SLOTS, || None);
+        }
+        if let Some(place) = self.held.get_mut(slot.index()) {
+            let bytes = place.as_ref().map_or(0, |old| old.bytes().len());
+            self.share.give_back(bytes);
+            self.count += u32::from(place.is_none());
+            *place = Some(Frame::new(frame.bytes().to_vec()));
+        }
+        true
     }
 
     /// Removes the frame in a slot, and returns it.
     pub fn take(&mut self, slot: Slot) -> Option<Frame> {
-        self.held.get_mut(slot.index())?.take()
+        let frame = self.held.get_mut(slot.index())?.take()?;
+        self.share.give_back(frame.bytes().len());
+        self.count -= 1;
+        Some(frame)
+    }
+
+    /// Discards the frames that the engine does not need any more.
+    pub fn discard(&mut self) {
+        let needed = match &self.engine {
+            Engine::Reliable(engine) => engine.held_count(),
+            Engine::Unreliable(_) => 0,
+        };
+        if self.count != needed {
+            for slot in Slot::all() {
+                let Engine::Reliable(engine) = &self.engine else { break };
+                if !engine.holds(slot) {
+                    self.take(slot);
+                }
+            }
+        }
+        if self.count == 0 && !self.held.is_empty() {
+            self.held = Vec::new();
+            self.share.give_all_back();
+        }
+    }
+
+    /// Returns whether frames are stored.
+    #[must_use]
+    pub const fn stores(&self) -> bool {
+        !self.held.is_empty()
     }
 }

@@ -1,9 +1,9 @@
-//! Creates the engines of a QP whose peer is reached by packets.
+//! Creates and changes the engines of a QP whose peer is reached by packets.
 
-use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
-use vrnic_roce::requester::{self, Recovery, Requester};
+use vrnic_roce::requester::{self, Limits, Recovery, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder};
 use vrnic_roce::time::AckTimeout;
@@ -36,40 +36,119 @@ const ECN_CAPABLE: u8 = 2;
 /// The ECN bits.
 const ECN: u8 = 3;
 
-/// Creates the engines of a QP that changes its state, if its peer is reached by packets: that of
-/// the receiving half before it can receive, that of the sending half when it has all attributes.
-pub(crate) fn connect<H: Host>(network: Network<'_, H>, qp: &Qp<H>, attr: &Attr, change: Change) {
-    let mut attr = *attr;
-    let connects = match (change.from, change.to, &qp.requester.lock().path) {
-        (State::Init, State::Rtr, _) => network.fabric.needs_packets(attr.av.dmac),
-        (State::Rtr, State::Rts, Path::Packets(_)) => true,
-        // The engine has failed with the send queue. A new one continues with its sequence numbers,
-        // and the work requests that were outstanding are flushed.
-        (State::Sqe, State::Rts, Path::Packets(sender)) => {
-            attr.sq_psn = sender.engine.psn().get().into();
-            true
-        }
-        _ => false,
-    };
-    let attr = &attr;
-    let Some(transport) = transport(qp.kind).filter(|_| connects) else { return };
-    let Some(mtu) = Mtu::from_code(attr.path_mtu) else { return };
+/// The reason for which a QP cannot have its new attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No packet can take the path: the source does not exist, the addresses have different
+    /// families, or the path needs another transport than the QP has.
+    Path,
+    /// The adapter has no memory for the READs and atomics of the peer.
+    Memory,
+}
+
+/// The attributes of a QP after MODIFY_QP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Modified<'a> {
+    /// All attributes.
+    pub(crate) attr: &'a Attr,
+    /// Those that have been set.
+    pub(crate) mask: AttrMask,
+    /// The change of the state.
+    pub(crate) change: Change,
+}
+
+/// Prepares a QP for its new attributes. If its peer is reached by packets, creates the engine of
+/// the receiving half before it can receive, and that of the sending half when it has all
+/// attributes, and changes them in the state SQD.
+///
+/// # Errors
+/// The reason for which it cannot have them. Nothing has changed then.
+pub(crate) fn connect<H: Host>(
+    network: Network<'_, H>,
+    qp: &Qp<H>,
+    modified: Modified<'_>,
+) -> Result<(), Refused> {
+    let Modified { attr, mask, change } = modified;
+    let Some(transport) = transport(qp.kind) else { return Ok(()) };
+    let begins = (change.from, change.to) == (State::Init, State::Rtr);
+    let new_path = begins || mask.contains(AttrMask::AV);
     let ends = Ends { own: qp.qpn, peer: attr.dest_qpn };
-    let Some(path) = path(network.own, &attr.av, ends) else { return };
-    let addresses = Some(path.network.addresses);
-    let admission = Admission { transport, pkey: DEFAULT_PKEY, addresses };
-    let way = Way { path, admission };
-    let mut sender = Box::new(sender(qp, attr, way, mtu));
+    let path = path(network.own, &attr.av, ends);
+    if new_path && path.is_none() {
+        return Err(Refused::Path);
+    }
+    let way = path.map(|path| {
+        let addresses = Some(path.network.addresses);
+        Way { path, admission: Admission { transport, pkey: DEFAULT_PKEY, addresses } }
+    });
+    let by_packets = matches!(qp.requester.lock().path, Path::Packets(_));
+    match (change.from, change.to) {
+        (State::Init, State::Rtr) if network.fabric.needs_packets(attr.av.dmac) => {
+            begin(network, qp, modified, way)
+        }
+        (State::Rtr | State::Sqe, State::Rts) if by_packets => begin(network, qp, modified, way),
+        (State::Sqd, _) => {
+            if new_path && network.fabric.needs_packets(attr.av.dmac) != by_packets {
+                return Err(Refused::Path);
+            }
+            change_in_sqd(qp, attr, way.filter(|_| new_path))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Creates the engines.
+fn begin<H: Host>(
+    network: Network<'_, H>,
+    qp: &Qp<H>,
+    Modified { attr, change, .. }: Modified<'_>,
+    way: Option<Way>,
+) -> Result<(), Refused> {
+    let (Some(way), Some(mtu)) = (way, Mtu::from_code(attr.path_mtu)) else { return Ok(()) };
+    let memory = &network.own.claims.memory;
+    let receives = change.to == State::Rtr && qp.kind != Type::XrcIni;
+    if receives {
+        let engine = receiver(qp.kind, attr, way.admission.transport, mtu);
+        let mut receiver = Box::new(Receiver::new(engine, way, memory));
+        if qp.kind != Type::Uc && !receiver.reserve(attr.max_dest_rd_atomic) {
+            return Err(Refused::Memory);
+        }
+        qp.responder.lock().packets = Some(receiver);
+    }
+    let mut attr = *attr;
     let mut requester = qp.requester.lock();
-    if let (State::Sqe, Path::Packets(failed)) = (change.from, &requester.path) {
-        sender.outstanding.succeed(&failed.outstanding);
+    // The engine has failed with the send queue. A new one continues with its sequence numbers,
+    // and the work requests that were outstanding are flushed.
+    let mut failed = match (change.from, std::mem::take(&mut requester.path)) {
+        (State::Sqe, Path::Packets(failed)) => Some(failed),
+        _ => None,
+    };
+    if let Some(failed) = &failed {
+        attr.sq_psn = failed.engine.psn().get().into();
+    }
+    let engine = engine(qp, &attr, way.admission.transport, mtu);
+    let mut sender = Box::new(Sender::new(engine, way, &qp.sq, memory));
+    if let Some(failed) = &mut failed {
+        sender.succeed(failed);
     }
     requester.path = Path::Packets(sender);
-    drop(requester);
-    if change.to == State::Rtr && qp.kind != Type::XrcIni {
-        let engine = receiver(qp.kind, attr, transport, mtu);
-        qp.responder.lock().packets = Some(Box::new(Receiver::new(engine, way)));
+    Ok(())
+}
+
+/// Changes the engines of a QP in the state SQD.
+fn change_in_sqd<H: Host>(qp: &Qp<H>, attr: &Attr, way: Option<Way>) -> Result<(), Refused> {
+    let mut requester = qp.requester.lock();
+    if let Some(receiver) = &mut qp.responder.lock().packets {
+        if !receiver.set_max_dest_rd_atomic(attr.max_dest_rd_atomic) {
+            return Err(Refused::Memory);
+        }
+        receiver.way = way.unwrap_or(receiver.way);
     }
+    if let Path::Packets(sender) = &mut requester.path {
+        sender.engine.set_limits(limits(attr));
+        sender.way = way.unwrap_or(sender.way);
+    }
+    Ok(())
 }
 
 /// Returns the transport of a connected QP of this type.
@@ -127,22 +206,31 @@ pub(crate) fn path<H: Host>(
     })
 }
 
-fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, way: Way, mtu: Mtu) -> Sender {
-    let engine = Requester::new(requester::Config {
-        transport: way.admission.transport,
-        destination: Qpn::new(attr.dest_qpn.get()),
-        mtu,
-        first_psn: Psn::new(attr.sq_psn.get()),
+const fn limits(attr: &Attr) -> Limits {
+    Limits {
         timeout: AckTimeout::new(attr.timeout),
         retry_count: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
         max_rd_atomic: attr.max_rd_atomic,
+    }
+}
+
+fn engine<H: Host>(qp: &Qp<H>, attr: &Attr, transport: Transport, mtu: Mtu) -> Requester {
+    let Limits { timeout, retry_count, rnr_retry, max_rd_atomic } = limits(attr);
+    Requester::new(requester::Config {
+        transport,
+        destination: Qpn::new(attr.dest_qpn.get()),
+        mtu,
+        first_psn: Psn::new(attr.sq_psn.get()),
+        timeout,
+        retry_count,
+        rnr_retry,
+        max_rd_atomic,
         window: WINDOW,
         recovery: Recovery::Leap,
         congestion_control: true,
         capacity: qp.sq.size().min(OUTSTANDING) as usize,
-    });
-    Sender::new(engine, way, &qp.sq)
+    })
 }
 
 fn receiver(kind: Type, attr: &Attr, transport: Transport, mtu: Mtu) -> Engine {

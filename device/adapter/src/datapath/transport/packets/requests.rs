@@ -73,7 +73,15 @@ impl<H: Host> Half<'_, H> {
             return Err(Discard::State);
         }
         self.notify(receiver, received);
-        self.packet(receiver, received)?;
+        let result = self.packet(receiver, received).and_then(|()| self.held(receiver));
+        if receiver.stores() {
+            receiver.discard();
+        }
+        result
+    }
+
+    /// Executes the held packets that follow.
+    fn held(&mut self, receiver: &mut Receiver) -> Result<(), Discard> {
         while let Engine::Reliable(engine) = &mut receiver.engine
             && let Some(slot) = engine.next_held()
         {
@@ -117,7 +125,9 @@ impl<H: Host> Half<'_, H> {
                         self.fail(refusal);
                     }
                 }
-                Step::Keep(slot) => receiver.keep(slot, Frame::clone(frame)),
+                Step::Keep(slot) => {
+                    return if receiver.keep(slot, frame) { Ok(()) } else { Err(Discard::Early) };
+                }
                 Step::Duplicate => {}
                 Step::Refused(_) => self.fail(Refusal::Invalid),
             },

@@ -34,7 +34,7 @@ impl<H: Host> Sending<'_, H> {
             if self.qp.state() != State::Rts && self.requester.current.is_none() {
                 return Next::GoOn { more: false };
             }
-            if !self.sender.outstanding.has_room() || self.sender.outstanding.has_failed() {
+            if !self.sender.has_room() || self.sender.outstanding.has_failed() {
                 return Next::GoOn { more: false };
             }
             match take(&self.here, self.qp, self.requester, self.batch, &mut entry) {

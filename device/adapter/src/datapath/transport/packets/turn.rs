@@ -99,8 +99,8 @@ pub(crate) fn run<H: Host>(
             }
             Next::GoOn { more: true } => Some(Turn::More),
             Next::GoOn { more: false } => {
-                let at = sender.engine.deadline().map(|at| Turn::Wait(at.nanos()));
-                Some(at.unwrap_or(Turn::Idle))
+                let at = sender.deadline(|| core.host().now());
+                Some(at.map_or(Turn::Idle, Turn::Wait))
             }
             Next::End(turn) => Some(turn),
         };
