@@ -4,6 +4,8 @@
 #include <net/net_namespace.h>
 #include <net/netlink.h>
 #include <rdma/ib_addr.h>
+#include <rdma/iw_cm.h>
+#include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
 
 #include "helpers.h"
@@ -133,4 +135,15 @@ void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool 
 int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length)
 {
 	return nla_put(message, RDMA_NLDEV_ATTR_RES_RAW, length, data);
+}
+
+bool rdma_helper_iw_client_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
+{
+	/*
+	 * All identifiers of iWARP are those of drivers/infiniband/core/cma.c, whose own struct
+	 * begins with the one for clients. Queue pairs of processes are not among its fields.
+	 */
+	const struct rdma_cm_id *client = id->context;
+
+	return client && READ_ONCE(client->qp) == qp;
 }

@@ -10,6 +10,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/iw_cm.h>
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -42,5 +43,7 @@ void rdma_helper_netdev_put(struct net_device *netdev);
 struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message);
 void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool keep);
 int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length);
+/* Returns whether this queue pair was created for the kernel client that has an identifier. */
+bool rdma_helper_iw_client_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp);
 
 #endif

@@ -15,9 +15,9 @@ use super::{bindings, device::Device, event::QpLink, ops::Operations};
 
 /// The operations by which the core's connection manager makes connections.
 ///
-/// All but `get_qp` may sleep. The core stops the whole machine for events that are not in order;
-/// the types of identifiers ([`CmId`]) allow no others. The abstraction counts the references of
-/// the connection manager to queue pairs.
+/// All but `may_connect` and `get_qp` may sleep. The core stops the whole machine for events that
+/// are not in order; the types of identifiers ([`CmId`]) allow no others. The abstraction counts
+/// the references of the connection manager to queue pairs.
 pub(crate) trait IwOperations: Operations {
     /// Connects. If this succeeds, one call of [`CmId::reply`] or [`CmId::refuse`] must follow, for
     /// which the core waits.
@@ -51,6 +51,12 @@ pub(crate) trait IwOperations: Operations {
 
     /// Ends a listener; no event follows.
     fn destroy_listen(data: &Self::Data<'_>, id: Identity) -> Result;
+
+    /// Returns whether the caller of [`Self::connect`] or [`Self::accept`], which is the current
+    /// process or a kernel client, may connect a queue pair. The core does not check the number
+    /// that a process gives. `by_its_client` is true if a kernel client calls, for which the core
+    /// has created this queue pair. Must not sleep.
+    fn may_connect(qp: &Qp<Self>, by_its_client: bool) -> bool;
 
     /// Returns the link of the queue pair of this number. Called with interrupts off.
     fn get_qp(data: &Self::Data<'_>, number: u32) -> Option<QpLink>;
@@ -159,7 +165,7 @@ impl<S: Given> CmId<S> {
 }
 
 impl<S> CmId<S> {
-    fn as_ptr(&self) -> *mut bindings::iw_cm_id {
+    pub(super) fn as_ptr(&self) -> *mut bindings::iw_cm_id {
         self.raw.as_ptr()
     }
 
@@ -220,11 +226,34 @@ impl<S> Drop for CmId<S> {
 }
 
 impl<S: Given> CmId<S> {
+    /// Returns whether its owner is a kernel client for which the core has created this queue pair,
+    /// which is only compared.
+    ///
+    /// # Safety
+    ///
+    /// To be called from an operation by which the owner connects or accepts.
+    pub(super) unsafe fn client_has(&self, qp: *const bindings::ib_qp) -> bool {
+        // SAFETY: the identifier is alive by the type's invariants, and its owner during the call,
+        // as the caller promises.
+        unsafe { bindings::rdma_helper_iw_client_has_qp(self.as_ptr(), qp) }
+    }
+
     /// Returns the address of the own end.
     pub(crate) fn local(&self) -> Address {
         // SAFETY: the identifier is alive by the type's invariants. The field is set before the
         // driver knows the identifier, and changes with the event that ends this state.
         Address(unsafe { (&raw const (*self.as_ptr()).m_local_addr).read() })
+    }
+
+    /// Returns the type of service, if one was chosen.
+    pub(crate) fn tos(&self) -> Option<u8> {
+        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
+        // driver knows the identifier, as are the others of its byte.
+        let chosen = unsafe { bindings::iw_cm_id::tos_set_raw(self.as_ptr()) };
+        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
+        // driver knows the identifier.
+        let tos = unsafe { (&raw const (*self.as_ptr()).tos).read() };
+        chosen.then_some(tos)
     }
 
     /// Returns the address of the peer.
@@ -265,17 +294,6 @@ impl CmId<Listens> {
 }
 
 impl CmId<Connects> {
-    /// Returns the type of service, if one was chosen.
-    pub(crate) fn tos(&self) -> Option<u8> {
-        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
-        // driver knows the identifier, as are the others of its byte.
-        let chosen = unsafe { bindings::iw_cm_id::tos_set_raw(self.as_ptr()) };
-        // SAFETY: the identifier is alive by the type's invariants. The field is set before the
-        // driver knows the identifier.
-        let tos = unsafe { (&raw const (*self.as_ptr()).tos).read() };
-        chosen.then_some(tos)
-    }
-
     /// Tells its owner that the connection is established: the addresses of both ends, the own one
     /// first, the READs as agreed on, and the private data of the peer.
     ///

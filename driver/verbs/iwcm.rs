@@ -3,7 +3,7 @@
 
 use kernel::{prelude::*, sync::Arc};
 
-use super::{Ctx, Verbs};
+use super::{Ctx, Verbs, creator::Creator};
 use crate::{
     iwarp::Connections,
     pairing::PORT,
@@ -75,6 +75,10 @@ impl IwOperations for Verbs {
 
     fn destroy_listen(ctx: &Ctx<'_>, id: Identity) -> Result {
         connections(ctx)?.stop_listening(id)
+    }
+
+    fn may_connect(qp: &Qp<Self>, by_its_client: bool) -> bool {
+        qp.creator.as_ref().map_or(by_its_client, Creator::is_current)
     }
 
     fn get_qp(ctx: &Ctx<'_>, number: u32) -> Option<QpLink> {

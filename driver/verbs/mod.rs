@@ -18,6 +18,7 @@
 //! | [`rnic`] | states of queue pairs of iWARP |
 //! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs, by owner |
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
+//! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`kernel_qp`], [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 
@@ -25,6 +26,7 @@ mod ah;
 mod consumer;
 mod context;
 mod cq;
+mod creator;
 mod ctx;
 mod describe;
 mod device;

@@ -11,6 +11,7 @@ use kernel::{
 use super::{
     Ctx, Verbs,
     context::Pd,
+    creator::Creator,
     kernel_qp::KernelQp,
     modify_command, qp_kernel,
     qp_params::{CreatedQp, own_cap},
@@ -35,6 +36,8 @@ pub(crate) struct Qp {
     pub(super) cap: QpCap,
     /// True if all send work requests are signaled.
     pub(super) sq_sig_all: bool,
+    /// The process that has created it; `None` for the queue pair of a kernel client.
+    pub(super) creator: Option<Creator>,
     /// True if it takes receives from a shared receive queue.
     pub(super) shares: bool,
     /// The queues, by owner.
@@ -117,7 +120,8 @@ pub(super) fn create(
     })?;
     init.set_cap(&cap);
     let shares = init.srq().is_some();
-    let driver = Qp { qpn, state, cap, sq_sig_all, shares, queues };
+    let creator = user.map(|_| Creator::current());
+    let driver = Qp { qpn, state, cap, sq_sig_all, creator, shares, queues };
     Ok(NewQp { number: qpn.get(), driver })
 }
 

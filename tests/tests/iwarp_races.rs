@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
-use vrnic_tests::commands::{LONG, PCI, SHORT, listens, stop};
+use vrnic_tests::commands::{LONG, PCI, SHORT, listens, said, settles, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
@@ -17,6 +17,7 @@ fn main() -> ExitCode {
             connects(pair, &pair.a, 1)
         }),
         Case::new("the_same_within_a_guest", |pair| connects(pair, &pair.b, 2)),
+        Case::new("a_user_cannot_connect_the_queue_pair_of_another_user", owners),
         Case::new("listeners_that_end_under_their_connections", listeners),
     ];
     let options = Options { personality: Transport::Iwarp, cpus: 2, ..Options::default() };
@@ -45,6 +46,30 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
         unbind(guest)?;
     }
     Ok(())
+}
+
+/// A user that knows the number of another user's queue pair can neither connect it nor accept a
+/// request with it. The owner connects it afterwards.
+fn owners(pair: &mut Pair) -> Result<()> {
+    let before = ObjectCounts::take(pair, &pair.a)?;
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
+    listens(&pair.b)?;
+    pair.a.check("modprobe rdma_ucm; rm -f /tmp/own /tmp/go", SHORT)?;
+    let own = format!("exec vrnic-stress own {} --when /tmp/go >/tmp/own 2>&1", pair.b.ip());
+    let owner = pair.a.agent().start(&own)?;
+    settles(&pair.a, "grep -q '^queue pair' /tmp/own", 20)?;
+    let seize = format!(
+        "exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \
+         vrnic-stress seize {} $(sed -n 's/^queue pair //p' /tmp/own)",
+        pair.a.ip()
+    );
+    let seized = pair.a.agent().run(&seize, SHORT)?;
+    pair.a.check("touch /tmp/go", SHORT)?;
+    let owner = owner.wait(SHORT)?;
+    ensure!(seized.ok(), "{}", said(&seized));
+    ensure!(owner.ok(), "the owner: {}", pair.a.check("cat /tmp/own", SHORT)?);
+    stop(server)?;
+    before.unchanged_within(pair, &pair.a, SHORT).context("something is left")
 }
 
 /// Connections stay when the listener ends that has accepted them, and a listener gets requests as

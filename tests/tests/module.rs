@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Case::new("function_level_reset_between_drivers", reset_idle),
         Case::new("function_level_reset_under_the_driver", reset_in_use),
         Case::new("unbind_and_bind_under_traffic", unbind),
+        Case::new("requests_posted_after_unbinding_are_flushed", late),
         Case::ruinous("sleep_and_resume", sleeps),
     ];
     let daemon = vec!["--log".to_owned(), "debug".to_owned()];
@@ -307,6 +308,28 @@ fn unbind(pair: &mut Pair) -> Result<()> {
     ready(&pair.a)?;
     hears_fatal(watcher)?;
     stop_all([client, server])?;
+    works(pair)
+}
+
+/// Programs that do not poll while the driver is taken from the device post requests afterwards.
+/// The kernel has put one page in place of all their mappings, which these requests and their
+/// doorbells are stored to.
+fn late(pair: &mut Pair) -> Result<()> {
+    let programs = ["", "--inline --count 2"].map(|options| {
+        let program = format!("exec vrnic-stress late {options} >/tmp/late{} 2>&1", options.len());
+        let running = pair.a.agent().start(&program)?;
+        settles(&pair.a, &format!("grep -q '^in use' /tmp/late{}", options.len()), 30)?;
+        Ok::<_, anyhow::Error>(running)
+    });
+    let unbind = format!("basename {PCI} >/sys/bus/pci/drivers/vrnic/unbind");
+    pair.a.check(&unbind, SHORT)?;
+    let outputs = programs.into_iter().map(|program| program?.wait(LONG));
+    let outputs = outputs.collect::<Result<Vec<_>>>();
+    pair.a.check(&format!("basename {PCI} >/sys/bus/pci/drivers/vrnic/bind"), SHORT)?;
+    ready(&pair.a)?;
+    for output in outputs? {
+        ensure!(output.ok(), "{}", pair.a.check("cat /tmp/late*", SHORT)?);
+    }
     works(pair)
 }
 

@@ -11,7 +11,8 @@ use kernel::{
 
 use super::{super::bindings, CoreObject, EMPTY, VTable};
 use crate::rdma::{
-    iwcm::{CmId, ConnParam, IwOperations, Offer, private_data},
+    device::Device,
+    iwcm::{CmId, ConnParam, Given, IwOperations, Offer, private_data},
     qp::Qp,
 };
 
@@ -50,11 +51,25 @@ impl<T: IwOperations> VTable<T> {
         device: *mut bindings::ib_device,
         number: c_int,
     ) -> *mut bindings::ib_qp {
-        // A queue pair has the number zero while it is created.
-        let Ok(number @ 1..) = u32::try_from(number) else { return core::ptr::null_mut() };
+        let Ok(number) = u32::try_from(number) else { return core::ptr::null_mut() };
+        let take =
+            |raw: *mut bindings::ib_qp, qp: &Qp<T>| qp.references().take().then_some(raw);
+        let find =
+            |_: &Device<T>, data: &T::Data<'_>| Self::with_qp(device, data, number, take);
         // SAFETY: the core calls this as an operation of this device.
-        let link = unsafe { Self::with(device, |_, data| T::get_qp(data, number)) };
-        let take = |qp: NonNull<bindings::ib_qp>| {
+        let taken = unsafe { Self::with(device, find) };
+        taken.flatten().unwrap_or(core::ptr::null_mut())
+    }
+
+    /// Calls `run` with the queue pair of `device` that has this number, if there is one. `run`
+    /// must not sleep.
+    fn with_qp<R>(
+        device: *const bindings::ib_device,
+        data: &T::Data<'_>,
+        number: u32,
+        run: impl FnOnce(*mut bindings::ib_qp, &Qp<T>) -> R,
+    ) -> Option<R> {
+        let run = |qp: NonNull<bindings::ib_qp>| {
             // SAFETY: `with` keeps the queue pair alive; only the field's address is made.
             let field = unsafe { &raw const (*qp.as_ptr()).qp_num };
             // SAFETY: the field is part of a queue pair that `with` keeps alive. It is written last
@@ -63,14 +78,40 @@ impl<T: IwOperations> VTable<T> {
             // SAFETY: `with` keeps the queue pair alive. The core has set the field before it let
             // the driver create the queue pair.
             let of = unsafe { (*qp.as_ptr()).device };
-            if created != number || of != device {
+            if created != number || of.cast_const() != device {
                 return None;
             }
             // SAFETY: one that has its number is initialised, and is alive during this closure.
-            let this = unsafe { Qp::<T>::from_raw(qp.as_ptr()) };
-            this.references().take().then_some(qp.as_ptr())
+            Some(run(qp.as_ptr(), unsafe { Qp::<T>::from_raw(qp.as_ptr()) }))
         };
-        link.and_then(|link| link.with(take)).flatten().unwrap_or(core::ptr::null_mut())
+        // A queue pair has the number zero while it is created.
+        let link = if number == 0 { None } else { T::get_qp(data, number) };
+        link?.with(run).flatten()
+    }
+
+    /// Returns an error unless the caller of the operation `iw_connect` or `iw_accept`, to which
+    /// the core has passed `id`, may connect the queue pair of this number.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`.
+    ///
+    /// # Safety
+    ///
+    /// To be called from one of these operations.
+    unsafe fn check_owner<S: Given>(id: &CmId<S>, number: u32) -> Result {
+        let raw = id.as_ptr();
+        let may_connect = |qp: *mut bindings::ib_qp, this: &Qp<T>| {
+            // SAFETY: the caller promises that the owner of the identifier is in a call.
+            T::may_connect(this, unsafe { id.client_has(qp) })
+        };
+        // SAFETY: the identifier is alive, and its device was set before.
+        let device = unsafe { (*raw).device };
+        let find =
+            |_: &Device<T>, data: &T::Data<'_>| Self::with_qp(device, data, number, may_connect);
+        // SAFETY: the caller promises that this is an operation, which is one of this device.
+        let allowed = unsafe { Self::with(device, find) };
+        if allowed == Some(true) { Ok(()) } else { Err(EPERM) }
     }
 
     unsafe extern "C" fn iw_connect(
@@ -84,6 +125,8 @@ impl<T: IwOperations> VTable<T> {
             let param = unsafe { &*param };
             // SAFETY: the private data of these parameters is valid during the call.
             let param = unsafe { ConnParam::from_raw(param) };
+            // SAFETY: this is an operation by which the owner connects.
+            unsafe { Self::check_owner(&counted, param.qpn) }?;
             // SAFETY: the core calls this as an operation of the identifier's device.
             let result = unsafe {
                 Self::with_device_of(id, |device, data| T::connect(data, device, counted, &param))
@@ -106,6 +149,14 @@ impl<T: IwOperations> VTable<T> {
             let param = unsafe { &*param };
             // SAFETY: the private data of these parameters is valid during the call.
             let param = unsafe { ConnParam::from_raw(param) };
+            // SAFETY: this is an operation by which the owner accepts.
+            if let Err(error) = unsafe { Self::check_owner(&counted, param.qpn) } {
+                // The core does not reject a request whose acceptance has failed. One that has
+                // gone needs no answer.
+                // SAFETY: the core calls this as an operation of the identifier's device.
+                let _ = unsafe { Self::with_device_of(id, |_, data| T::reject(data, offer, &[])) };
+                return Err(error);
+            }
             // SAFETY: the core calls this as an operation of the identifier's device.
             let result = unsafe {
                 Self::with_device_of(id, |device, data| {

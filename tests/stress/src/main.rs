@@ -9,6 +9,9 @@
 //! | [`fork`] | processes that fork |
 //! | [`threads`] | many threads on one context |
 //! | [`outlive`] | a process that goes on when its device dies |
+//! | [`idle`] | clients of TCP that send nothing |
+//! | [`late`] | a process that posts requests when its device has gone |
+//! | [`owner`] | processes that connect a queue pair: its owner, and one of another user |
 //! | [`starve`] | a process that runs out of memory |
 //! | [`connect`] | connections that are begun and ended at random |
 //! | [`answer`] | their server |
@@ -28,10 +31,13 @@ mod common;
 mod connect;
 mod fork;
 mod heap;
+mod idle;
 mod kill;
+mod late;
 mod listen;
 mod loopback;
 mod outlive;
+mod owner;
 mod renumber;
 mod starve;
 mod threads;
@@ -45,8 +51,11 @@ use clap::Parser;
 
 use answer::Serve;
 use connect::{Connect, Reject};
+use idle::Idle;
 use kill::Kill;
+use late::Late;
 use listen::Listen;
+use owner::{Own, Seize};
 use renumber::Renumber;
 use starve::Starve;
 use unknown::Unknown;
@@ -69,6 +78,17 @@ enum Command {
     /// Use the device until it dies, which is to happen from outside, and look whether all that is
     /// outstanding is flushed then. Prints a line once it is in use.
     Outlive,
+    /// Post requests when the device has gone, which is to happen from outside, before polling for
+    /// the first time. All must be flushed. Prints a line once the queue pairs exist.
+    Late(Late),
+    /// Create a queue pair of iWARP, print its number, and connect it with `answer` when a file
+    /// exists.
+    Own(Own),
+    /// Connect with a listener by TCP, many times, and send nothing. Prints a line once the
+    /// connections are open.
+    Idle(Idle),
+    /// Try to connect the queue pair of `own`, as another user, which must fail.
+    Seize(Seize),
     /// Make every call that allocates memory with too little of it, and hold the objects that are
     /// left then until killed. Prints `done` once all calls are made.
     Starve(Starve),
@@ -107,6 +127,10 @@ fn execute(command: &Command) -> Result<()> {
         Command::Threads => threads::run(),
         Command::Hold(options) => workload::hold(options),
         Command::Outlive => outlive::run(),
+        Command::Late(options) => late::run(options),
+        Command::Own(options) => owner::own(options),
+        Command::Idle(options) => idle::run(options),
+        Command::Seize(options) => owner::seize(options),
         Command::Starve(starve) => starve.run(),
         Command::Connect(options) => connect::run(options),
         Command::Reject(options) => connect::rejected(options),

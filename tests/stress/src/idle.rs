@@ -1,0 +1,34 @@
+//! Clients of a listener of iWARP that connect by TCP and send nothing.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+/// The listener, and how many.
+#[derive(Debug, Args)]
+pub(crate) struct Idle {
+    /// Its address.
+    address: Ipv4Addr,
+    /// Its port.
+    #[arg(long, default_value_t = 7174)]
+    port: u16,
+    /// Connections.
+    #[arg(long, default_value_t = 64)]
+    count: usize,
+}
+
+/// Opens connections, prints a line, and holds them until killed.
+pub(crate) fn run(options: &Idle) -> Result<()> {
+    let open = |nth| {
+        let stream = TcpStream::connect((options.address, options.port));
+        stream.with_context(|| format!("connection {nth}"))
+    };
+    let _held = (0..options.count).map(open).collect::<Result<Vec<_>>>()?;
+    println!("open");
+    loop {
+        thread::sleep(Duration::from_secs(60));
+    }
+}
