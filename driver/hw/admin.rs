@@ -10,10 +10,10 @@ use abi::{
 };
 use kernel::{
     debugfs::Writer,
-    device, fmt, new_condvar, new_spinlock_irq,
+    device, fmt, new_condvar, new_mutex, new_spinlock_irq,
     prelude::*,
     sync::{
-        Arc, CondVar, SpinLockIrq,
+        Arc, CondVar, Mutex, SpinLockIrq,
         aref::ARef,
         barrier::{Read, dma_mb},
     },
@@ -58,8 +58,15 @@ pub(crate) struct Admin {
     regs: Arc<Registers>,
     #[pin]
     state: SpinLockIrq<State>,
-    /// Notified when a command completes or a slot gets free.
-    changed: Pin<KBox<CondVar>>,
+    /// The producer index that was last written to the adapter. The write is trapped, and waits for
+    /// the process that serves the adapter, so it happens with interrupts on and without the lock
+    /// of `state`, which interrupts take.
+    #[pin]
+    rung: Mutex<u32>,
+    /// Notified when a slot gets free.
+    freed: Pin<KBox<CondVar>>,
+    /// By slot: notified when its command completes.
+    completed: KVec<Pin<KBox<CondVar>>>,
 }
 
 impl Admin {
@@ -71,14 +78,17 @@ impl Admin {
         let submissions = Ring::new(device, SHAPE)?;
         let completions = Ring::new(device, SHAPE)?;
         let mut slots = KVec::with_capacity(1 << LOG_SIZE, GFP_KERNEL)?;
+        let mut completed = KVec::with_capacity(1 << LOG_SIZE, GFP_KERNEL)?;
         for _ in 0..1 << LOG_SIZE {
             slots.push(Slot::Free, GFP_KERNEL)?;
+            let waits = KBox::pin_init(new_condvar!("vrnic::Admin::completed"), GFP_KERNEL)?;
+            completed.push(waits, GFP_KERNEL)?;
         }
         regs.write_pair(regs::ADMIN_SQ_LO, submissions.dma_address());
         regs.write_pair(regs::ADMIN_CQ_LO, completions.dma_address());
         regs.write(regs::ADMIN_LOG_SIZE, LOG_SIZE.into());
         let state = State { pi: 0, ci: 0, slots, dead: false };
-        let changed = KBox::pin_init(new_condvar!("vrnic::Admin"), GFP_KERNEL)?;
+        let freed = KBox::pin_init(new_condvar!("vrnic::Admin::freed"), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 device: device.into(),
@@ -86,7 +96,9 @@ impl Admin {
                 completions,
                 regs,
                 state <- new_spinlock_irq!(state, "vrnic::Admin"),
-                changed,
+                rung <- new_mutex!(0, "vrnic::Admin::rung"),
+                freed,
+                completed,
             }),
             GFP_KERNEL,
         )
@@ -126,25 +138,38 @@ impl Admin {
             if let Some(index) = state.slots.iter().position(|slot| matches!(slot, Slot::Free)) {
                 break index;
             }
-            self.changed.wait(&mut state);
+            self.freed.wait(&mut state);
         };
+        let completed = self.completed.get(index).ok_or(EINVAL)?;
         submission.id = u32::try_from(index)?.into();
         self.submissions.write(state.pi, submission.as_bytes())?;
         state.pi = state.pi.wrapping_add(1);
         set(&mut state, index, Slot::Waiting(0));
-        // The trapped write orders the entry before it.
-        self.regs.write(regs::ADMIN_SQ_PI, state.pi);
+        drop(state);
+        self.ring();
+        let mut state = self.state.lock();
         loop {
             if let Some(Slot::Done(completion)) = state.slots.get(index) {
                 let completion = *completion;
                 set(&mut state, index, Slot::Free);
-                self.changed.notify_all();
+                self.freed.notify_one();
                 return Ok(completion);
             }
             if state.dead {
                 return Err(EIO);
             }
-            self.changed.wait(&mut state);
+            completed.wait(&mut state);
+        }
+    }
+
+    /// Tells the adapter of the entries that have been written, unless a later call has done so.
+    fn ring(&self) {
+        let mut rung = self.rung.lock();
+        let pi = self.state.lock().pi;
+        if *rung != pi {
+            *rung = pi;
+            // The trapped write orders the entries before it.
+            self.regs.write(regs::ADMIN_SQ_PI, pi);
         }
     }
 
@@ -163,15 +188,19 @@ impl Admin {
             state.ci = state.ci.wrapping_add(1);
             let id = completion.id.get();
             match state.slots.get_mut(id as usize) {
-                Some(slot @ Slot::Waiting(_)) => *slot = Slot::Done(completion),
+                Some(slot @ Slot::Waiting(_)) => {
+                    *slot = Slot::Done(completion);
+                    // CAST: an index of the slots.
+                    self.completed
+                        .get(id as usize)
+                        .into_iter()
+                        .for_each(|waits| waits.notify_one());
+                }
                 _ => dev_warn!(
                     self.device,
                     "the adapter has completed admin command {id}, which is not outstanding\n"
                 ),
             }
-        }
-        if state.ci != first {
-            self.changed.notify_all();
         }
         Ok(state.ci.wrapping_sub(first))
     }
@@ -191,7 +220,8 @@ impl Admin {
     /// Ends all waits because the adapter has died. All later commands fail.
     pub(crate) fn kill(&self) {
         self.state.lock().dead = true;
-        self.changed.notify_all();
+        self.freed.notify_all();
+        self.completed.iter().for_each(|waits| waits.notify_all());
     }
 }
 
