@@ -76,6 +76,7 @@ unsafe extern "C" fn vrnic_range_arm(
         time_limit_ms: raw.time_limit_ms,
         write: raw.write,
         counted: raw.counted,
+        at_once: false,
     };
     // SAFETY: the caller passes a live queue pair.
     unsafe { call(qp, |ctx, qp| direct::arm(ctx, qp, range.into(), &transfer).map(|()| 0)) }

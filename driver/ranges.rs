@@ -12,7 +12,7 @@ use kernel::{
     },
 };
 
-use crate::{hw::p2p::PeerMemory, rdma::mmap::Keeps};
+use crate::{hw::p2p::PeerMemory, quota::Counted, rdma::mmap::Keeps};
 
 /// The owner of a range that belongs to no queue pair, but is not free: it is about to be given to
 /// one, its queue pair is being destroyed, or a process still has it mapped.
@@ -27,7 +27,7 @@ pub(crate) struct Ranges {
     /// Device memory of processes in which ranges have their packet memory. It stays allocated
     /// until nothing can be moved into it by the range.
     #[pin]
-    memory: Mutex<KVec<(RangeNumber, Arc<PeerMemory>)>>,
+    memory: Mutex<KVec<(RangeNumber, Arc<Counted<PeerMemory>>)>>,
 }
 
 impl Ranges {
@@ -119,7 +119,7 @@ impl Ranges {
     pub(crate) fn arm_in(
         &self,
         range: RangeNumber,
-        memory: Arc<PeerMemory>,
+        memory: Arc<Counted<PeerMemory>>,
         arm: impl FnOnce() -> Result,
     ) -> Result {
         let mut kept = self.memory.lock();

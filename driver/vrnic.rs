@@ -18,6 +18,7 @@
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
+//! | [`quota`] | limits of the address ranges and the device memory of a context |
 //! | [`direct_work`] | the work requests of `direct.h` |
 //! | [`methods`] | methods for the provider that the core does not have |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
@@ -47,6 +48,7 @@ mod methods;
 mod pairing;
 mod probe;
 mod quiesce;
+mod quota;
 mod ranges;
 mod rdma;
 mod recovery;

@@ -9,10 +9,14 @@ use abi::{
 use kernel::{prelude::*, sync::Arc};
 
 use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
+use crate::quota::Quota;
 use crate::rdma::{
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
 };
+
+/// Number of address ranges that a context may have.
+const MAX_RANGES: u64 = 4;
 
 /// The adapter's part of a user context.
 pub(crate) struct Context {
@@ -20,6 +24,10 @@ pub(crate) struct Context {
     pub(super) id: ContextId,
     /// Its doorbell pages.
     pub(super) uars: Arc<UarSet>,
+    /// The address ranges that it may still take.
+    pub(super) ranges: Arc<Quota>,
+    /// The bytes of device memory that it may still take.
+    pub(super) memory: Arc<Quota>,
     /// The answer that the process was given, for others that import the context.
     answer: ContextResp,
 }
@@ -41,7 +49,10 @@ pub(super) fn alloc(
     ctx.complete::<command::FreeContext, _>(id, (), |()| {
         let uars = UarSet::new(id)?;
         let answer = answer(ctx, new, udata, &uars).inspect_err(|_| uars.free(ctx))?;
-        made = Some(Context { id, uars, answer });
+        let quotas = Quota::new(MAX_RANGES)
+            .and_then(|ranges| Ok((ranges, Quota::new(ctx.max_device_memory())?)));
+        let (ranges, memory) = quotas.inspect_err(|_| uars.free(ctx))?;
+        made = Some(Context { id, uars, ranges, memory, answer });
         Ok(())
     })?;
     made.ok_or(EINVAL)

@@ -96,7 +96,7 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_pkeys: roce.into(),
         max_mcast_groups: caps.max_mcast_groups.get(),
         max_mcast_qps: caps.max_mcast_qps.get(),
-        max_dm_size: ctx.adapter.device_memory(),
+        max_dm_size: ctx.max_device_memory(),
         timestamp_mask: u64::MAX,
         core_clock_khz: CLOCK_KHZ,
     }
@@ -189,12 +189,13 @@ pub(super) fn add_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
     }
     let source = gid.l2_source()?;
     let vlan = source.vlan.unwrap_or(NO_VLAN);
-    ctx.execute::<command::SetGid>(&SetGid::set(gid.index(), gid.gid(), source.mac, vlan))?;
-    Ok(())
+    let params = SetGid::set(gid.index(), gid.gid(), source.mac, vlan);
+    // The core may call this under the RTNL.
+    ctx.adapter.execute_briefly::<command::SetGid>(&params)
 }
 
 pub(super) fn del_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
-    match ctx.execute::<command::SetGid>(&SetGid::clear(gid.index())) {
+    match ctx.adapter.execute_briefly::<command::SetGid>(&SetGid::clear(gid.index())) {
         Err(error) if !ctx.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }

@@ -23,6 +23,8 @@ pub(crate) struct Transfer {
     pub(crate) write: bool,
     /// True if the adapter counts the bytes in the window.
     pub(crate) counted: bool,
+    /// True if loads from the window do not wait for data.
+    pub(crate) at_once: bool,
 }
 
 /// Gives a free range to a queue pair.
@@ -62,6 +64,7 @@ pub(crate) fn arm(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber, transfer: &Transfe
         // CAST: the enums' numbers.
         direction: direction as u8,
         notice: notice as u8,
+        at_once: transfer.at_once.into(),
         ..ArmRange::default()
     })
 }

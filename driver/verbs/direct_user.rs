@@ -3,6 +3,7 @@
 //! memory in its own device memory; the core finds both by the process's numbers.
 
 use abi::{
+    admin::DeviceFeatures,
     direct::{Direction, Notice},
     uverbs::{Payload, RangeOp, RangeReq, RangeResp, range_mmap},
 };
@@ -15,7 +16,7 @@ use super::{
     qp::{Qp, Queues},
     range_end,
 };
-use crate::rdma::udata::User;
+use crate::{quota::Counted, rdma::udata::User};
 
 /// Carries out a request of a process about a range of its queue pair.
 pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs>) -> Result {
@@ -54,7 +55,8 @@ fn get(ctx: &Ctx<'_>, qp: &Qp, user: &User<'_, Verbs>) -> Result {
     if !matches!(qp.queues, Queues::User { .. }) {
         return Err(EINVAL);
     }
-    let lease = ctx.adapter.ranges().lease().ok_or(ENOSPC)?;
+    let share = user.context.ranges.take(1).ok_or(ENOSPC)?;
+    let lease = Counted::new(ctx.adapter.ranges().lease().ok_or(ENOSPC)?, share);
     let range = lease.range();
     let area = ctx.adapter.range_area(range)?;
     let offset = range_mmap(range).ok_or(EINVAL)?;
@@ -66,6 +68,9 @@ fn get(ctx: &Ctx<'_>, qp: &Qp, user: &User<'_, Verbs>) -> Result {
 }
 
 fn arm(ctx: &Ctx<'_>, qp: &Qp, dm: &Dm, request: &RangeReq) -> Result {
+    if !ctx.adapter.caps().has(DeviceFeatures::READS_AT_ONCE) {
+        return Err(EOPNOTSUPP);
+    }
     let direction = Direction::from_raw(request.direction).ok_or(EINVAL)?;
     let notice = Notice::from_raw(request.notice).ok_or(EINVAL)?;
     let (offset, length) = (request.offset.get(), request.length.get());
@@ -78,6 +83,8 @@ fn arm(ctx: &Ctx<'_>, qp: &Qp, dm: &Dm, request: &RangeReq) -> Result {
         time_limit_ms: request.time_limit_ms.get(),
         write: direction == Direction::Write,
         counted: notice == Notice::Counted,
+        // A load that waits would stop the whole guest.
+        at_once: true,
     };
     let arm = || direct::arm(ctx, qp, request.range, &transfer);
     ctx.adapter.ranges().arm_in(request.range, dm.memory.clone(), arm)

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     hw::p2p::PeerMemory,
+    quota::Counted,
     rdma::{
         dm::{DmRegion, DmRequest},
         mmap::{IoArea, Keeps},
@@ -32,7 +33,7 @@ use crate::{
 /// mapping have gone, and no address range has its packet memory there.
 pub(crate) struct Dm {
     /// The memory.
-    pub(super) memory: Arc<PeerMemory>,
+    pub(super) memory: Arc<Counted<PeerMemory>>,
     /// Bytes that the process asked for.
     pub(super) length: u64,
     /// mmap offset.
@@ -44,19 +45,19 @@ pub(super) fn alloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>, wanted: &DmRequest
     if wanted.length == 0 || wanted.log_alignment > PAGE_SHIFT as u32 {
         return Err(EINVAL);
     }
-    if wanted.length > ctx.adapter.device_memory() {
-        return Err(ENOMEM);
-    }
     let own = device_memory_mmap(wanted.handle).ok_or(ENOSPC)?;
-    let length = usize::try_from(wanted.length)?.next_multiple_of(PAGE_SIZE);
+    let length = usize::try_from(wanted.length)?;
+    let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
+    // CAST: to a type that is as wide.
+    let share = context.memory.take(length as u64).ok_or(ENOMEM)?;
     let (memory, area) = ctx.adapter.take_device_memory(length)?;
-    let memory = Arc::new(memory, GFP_KERNEL)?;
+    let memory = Arc::new(Counted::new(memory, share), GFP_KERNEL)?;
     let mmap = add_mapping(context, own, area, &memory)?;
     Ok(Dm { memory, length: wanted.length, mmap })
 }
 
-/// Its drop gives pages back to the pool of the device, under a spin lock.
-impl Keeps for Arc<PeerMemory> {}
+/// Its drop gives pages back to the pool of the device, under a spin lock, and adds to a number.
+impl Keeps for Arc<Counted<PeerMemory>> {}
 
 /// Lets the process map device memory; returns the offset for that. It is not its `own` one if that
 /// is still taken: a handle is free before the last mapping of its memory has gone, which another
@@ -65,7 +66,7 @@ fn add_mapping(
     context: &Ucontext<Verbs>,
     own: u64,
     area: IoArea<'_>,
-    memory: &Arc<PeerMemory>,
+    memory: &Arc<Counted<PeerMemory>>,
 ) -> Result<u64> {
     let spare = (0..).map_while(spare_memory_mmap);
     for offset in Iterator::chain(core::iter::once(own), spare) {

@@ -14,6 +14,7 @@ use crate::{
             Accepts, CmId, ConnParam, Connects, Identity, IwOperations, Listens, Offer, Refused,
         },
         netdev::NetdevRef,
+        qp::Qp,
     },
 };
 

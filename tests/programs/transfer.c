@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include "client.h"
 
 enum {
@@ -68,6 +69,43 @@ static void state(struct client *client, uint32_t count, int pci, int adapter)
 	}
 }
 
+/* Waits until the data of a READ can be loaded. */
+static void opens(struct client *client)
+{
+	struct vrnicdv_range_state found;
+
+	do
+		expect(vrnicdv_query_range(client->range, &found), 0, "vrnicdv_query_range");
+	while (!found.pci_valid && found.adapter_valid);
+	state(client, 0, 1, 0);
+}
+
+/* A load before the data has come is answered without delay, and fails the transfer. */
+static void early(void)
+{
+	struct client client = make_client();
+	struct timespec begin, end;
+
+	for (int round = 0; round < 20; round++) {
+		arm(&client, RANGE, 10000, 0);
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		uint64_t found = *(volatile uint64_t *)client.range->window;
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		need(found == UINT64_MAX, "a load of data that has not come");
+		long ms = (end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000;
+		errno = ETIME;
+		need(ms < 200, "a load that does not wait");
+		expect(vrnicdv_free_range(client.range), 0, "vrnicdv_free_range");
+		client.range = vrnicdv_alloc_range(client.side.qp);
+		need(client.range != NULL, "vrnicdv_alloc_range");
+	}
+	arm(&client, RANGE, 10000, 0);
+	(void)*(volatile uint64_t *)client.range->window;
+	post_transfer(&client);
+	completion(&client.side, 1, IBV_WC_MW_BIND_ERR, EARLY);
+	close_client(&client);
+}
+
 static void counted(void)
 {
 	struct client client = make_client();
@@ -89,6 +127,7 @@ static void counted(void)
 		post_message(&client, IBV_WR_RDMA_READ, RANGE);
 		post_transfer(&client);
 		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		opens(&client);
 		unsigned char found[RANGE];
 		for (int at = 0; at < RANGE; at += 8)
 			*(uint64_t *)(found + at) = *(volatile uint64_t *)(client.range->window + at);
@@ -122,7 +161,6 @@ static void mapped(void)
 static void mapped_read(void)
 {
 	struct client client = make_client();
-	struct vrnicdv_range_state found;
 	static unsigned char data[LENGTH];
 
 	for (int round = 1; round <= 3; round++) {
@@ -132,10 +170,7 @@ static void mapped_read(void)
 		post_transfer(&client);
 		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
 		/* TRANSFER begins behind the READ. */
-		do
-			expect(vrnicdv_query_range(client.range, &found), 0, "vrnicdv_query_range");
-		while (!found.pci_valid && found.adapter_valid);
-		state(&client, 0, 1, 0);
+		opens(&client);
 		expect(ibv_memcpy_from_dm(data, client.dm, 0, LENGTH), 0, "ibv_memcpy_from_dm");
 		check(data, LENGTH, 60 + round, "what was loaded");
 		expect(vrnicdv_range_done(client.range), 0, "vrnicdv_range_done");
@@ -224,8 +259,11 @@ static void refused(void)
 	expect(ibv_destroy_qp(forged.qp), 0, "ibv_destroy_qp");
 	while (count < 64 && (more[count] = vrnicdv_alloc_range(client.side.qp)))
 		count++;
-	expect(errno, ENOSPC, "the last range");
-	expect(count, 31, "the number of ranges but one");
+	expect(errno, ENOSPC, "more ranges than a context may have");
+	expect(count, 3, "the number of ranges but one");
+	/* Another context still gets one. */
+	struct client other = make_client();
+	close_client(&other);
 	while (count--)
 		expect(vrnicdv_free_range(more[count]), 0, "vrnicdv_free_range");
 	arm(&client, 1, 60000, VRNICDV_TRANSFER_WRITE);
@@ -374,7 +412,7 @@ static const struct {
 	void (*run)(void);
 	bool only_by_name;
 } CASES[] = {
-	{ "counted", counted, false }, { "mapped", mapped, false },
+	{ "early", early, false }, { "counted", counted, false }, { "mapped", mapped, false },
 	{ "mapped_read", mapped_read, false }, { "marked", marked, false }, { "refused", refused, false },
 	{ "failed", failed, false }, { "freed", freed, false }, { "foreign", foreign, false },
 	{ "hold", hold, true },

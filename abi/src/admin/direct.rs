@@ -26,8 +26,13 @@ pub struct ArmRange {
     pub direction: u8,
     /// A [`crate::direct::Notice`].
     pub notice: u8,
+    /// One if the adapter answers a read of the window at once although its data has not arrived:
+    /// with ones, and the transfer fails. Zero if it may wait for the data, and the VMM with it.
+    /// Not more than one. A driver sets it for ranges that programs map, because such a wait stops
+    /// the whole guest.
+    pub at_once: u8,
     /// Zero.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
 }
 
 /// Result of QUERY_RANGE.

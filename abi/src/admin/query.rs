@@ -129,6 +129,8 @@ bitflags! {
     pub struct DeviceFeatures: u32 {
         /// The work request AWAIT.
         const AWAIT = 1 << 0;
+        /// [`super::ArmRange::at_once`].
+        const READS_AT_ONCE = 1 << 1;
     }
 }
 

@@ -121,7 +121,7 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
             Transport::Iwarp => MAX_CONNECTIONS,
         }
         .into(),
-        features: DeviceFeatures::AWAIT.bits().into(),
+        features: (DeviceFeatures::AWAIT | DeviceFeatures::READS_AT_ONCE).bits().into(),
         ..DeviceCaps::default()
     }
 }

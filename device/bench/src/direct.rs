@@ -364,7 +364,8 @@ impl Controller {
             time_limit_ms: LIMIT_MS.into(),
             direction: Direction::Write as u8,
             notice: notice as u8,
-            reserved: [0; 6],
+            at_once: 0,
+            reserved: [0; 5],
         };
         self.guest.command::<command::ArmRange>(&params).expect("ARM_RANGE");
         let (to, key) = self.target;

@@ -11,7 +11,6 @@ use kernel::{
 
 use super::{super::bindings, CoreObject, EMPTY, VTable};
 use crate::rdma::{
-    device::Device,
     iwcm::{CmId, ConnParam, Given, IwOperations, Offer, private_data},
     qp::Qp,
 };
@@ -52,12 +51,10 @@ impl<T: IwOperations> VTable<T> {
         number: c_int,
     ) -> *mut bindings::ib_qp {
         let Ok(number) = u32::try_from(number) else { return core::ptr::null_mut() };
-        let take =
-            |raw: *mut bindings::ib_qp, qp: &Qp<T>| qp.references().take().then_some(raw);
-        let find =
-            |_: &Device<T>, data: &T::Data<'_>| Self::with_qp(device, data, number, take);
+        let take = |raw: *mut bindings::ib_qp, qp: &Qp<T>| qp.references().take().then_some(raw);
         // SAFETY: the core calls this as an operation of this device.
-        let taken = unsafe { Self::with(device, find) };
+        let taken =
+            unsafe { Self::with(device, |_, data| Self::with_qp(device, data, number, take)) };
         taken.flatten().unwrap_or(core::ptr::null_mut())
     }
 
@@ -107,10 +104,10 @@ impl<T: IwOperations> VTable<T> {
         };
         // SAFETY: the identifier is alive, and its device was set before.
         let device = unsafe { (*raw).device };
-        let find =
-            |_: &Device<T>, data: &T::Data<'_>| Self::with_qp(device, data, number, may_connect);
         // SAFETY: the caller promises that this is an operation, which is one of this device.
-        let allowed = unsafe { Self::with(device, find) };
+        let allowed = unsafe {
+            Self::with(device, |_, data| Self::with_qp(device, data, number, may_connect))
+        };
         if allowed == Some(true) { Ok(()) } else { Err(EPERM) }
     }
 

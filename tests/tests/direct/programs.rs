@@ -10,8 +10,17 @@ use super::ranges::no_ranges;
 use super::{MEMORY, number};
 
 /// The cases of `vrnic_transfer`.
-const CASES: [&str; 8] =
-    ["counted", "mapped", "mapped_read", "marked", "refused", "failed", "freed", "foreign"];
+const CASES: [&str; 9] = [
+    "early",
+    "counted",
+    "mapped",
+    "mapped_read",
+    "marked",
+    "refused",
+    "failed",
+    "freed",
+    "foreign",
+];
 
 /// Counts both guests' objects, runs something, and checks that nothing is left of it.
 fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -21,6 +21,8 @@ pub struct Transfer {
     pub length: u32,
     /// The time at which it fails if it is not complete, on the host's clock.
     pub deadline: u64,
+    /// True if a read fails the transfer whose data has not arrived, instead of waiting for it.
+    pub at_once: bool,
 }
 
 /// The state of a transfer.
@@ -80,6 +82,7 @@ impl Default for Range {
             memory: GuestAddr::new(0),
             length: 0,
             deadline: 0,
+            at_once: false,
         };
         let moved = [0; RANGE_LEN as usize / 64];
         Self { transfer, stage: Stage::Idle, waits: false, moved, count: 0 }
@@ -121,7 +124,8 @@ impl Range {
     }
 
     /// Returns the effect of a burst of `len` bytes at offset `within`, by which the controller
-    /// stores (`Write`) or reads. A burst beyond the bytes of the transfer makes it fail.
+    /// stores (`Write`) or reads. A burst beyond the bytes of the transfer makes it fail, and so
+    /// does an early read of a transfer that does not let it wait.
     pub fn burst(&mut self, direction: Direction, within: u32, len: u32) -> Burst {
         let transfer = self.transfer;
         let fits = transfer.direction == direction && transfer.notice == Notice::Counted;
@@ -135,6 +139,10 @@ impl Range {
         match self.stage {
             Stage::Open => {
                 transfer.memory.checked_add(within.into()).map_or(Burst::Ignored, Burst::At)
+            }
+            _ if transfer.at_once => {
+                self.fail(Denied::Early);
+                Burst::Ignored
             }
             _ => Burst::Early,
         }

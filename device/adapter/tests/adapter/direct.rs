@@ -403,7 +403,8 @@ fn ranges_belong_to_one_qp_and_to_one_transfer() {
     assert_eq!(refused(|params| params.direction = 2), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.notice = 2), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.range = RANGES.into()), AdminStatus::BadParam);
-    assert_eq!(refused(|params| params.reserved[5] = 1), AdminStatus::BadParam);
+    assert_eq!(refused(|params| params.at_once = 2), AdminStatus::BadParam);
+    assert_eq!(refused(|params| params.reserved[4] = 1), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.qpn = 9999.into()), AdminStatus::NotFound);
     let behind = |params: &mut ArmRange| params.memory = (BASE + RAM_LEN - 63).into();
     assert_eq!(refused(behind), AdminStatus::BadAddress);

@@ -17,6 +17,10 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     let direction =
         Direction::from_raw(params.direction).ok_or(bad(offset_of!(ArmRange, direction)))?;
     let notice = Notice::from_raw(params.notice).ok_or(bad(offset_of!(ArmRange, notice)))?;
+    if params.at_once > 1 {
+        return Err(bad(offset_of!(ArmRange, at_once)));
+    }
+    let at_once = params.at_once == 1;
     let (length, limit) = (length.get(), time_limit_ms.get());
     let most = match notice {
         Notice::Counted => RANGE_LEN,
@@ -37,7 +41,7 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     held.check(memory, length.into(), is_stored).map_err(|_| Status::BadAddress)?;
     drop(held);
     let deadline = adapter.host().now().saturating_add(u64::from(limit) * MS);
-    let transfer = Transfer { qpn, direction, notice, memory, length, deadline };
+    let transfer = Transfer { qpn, direction, notice, memory, length, deadline, at_once };
     match adapter.core().ranges.arm(range, transfer) {
         Some(true) => Ok(()),
         Some(false) => Err(Status::Busy.into()),

@@ -8,7 +8,15 @@ use super::*;
 const MEMORY: GuestAddr = GuestAddr::new(0x7_0000_1080);
 
 fn transfer(direction: Direction, notice: Notice, length: u32) -> Transfer {
-    Transfer { qpn: Qpn::new(7), direction, notice, memory: MEMORY, length, deadline: 1000 }
+    Transfer {
+        qpn: Qpn::new(7),
+        direction,
+        notice,
+        memory: MEMORY,
+        length,
+        deadline: 1000,
+        at_once: false,
+    }
 }
 
 fn armed(direction: Direction, length: u32) -> Range {
