@@ -157,6 +157,11 @@ impl<'a> Adapter<'a> {
         self.liveness.execute::<C>(params)
     }
 
+    /// Runs an admin command by [`Liveness::execute_briefly`].
+    pub(crate) fn execute_briefly<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        self.liveness.execute_briefly::<C>(params)
+    }
+
     /// Returns the means to ask the adapter about its objects.
     pub(crate) fn inspector(&self) -> &Inspector {
         &self.inspector

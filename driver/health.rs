@@ -28,6 +28,8 @@ use crate::{
 const PERIOD_MS: u32 = 500;
 /// Number of checks without a new heartbeat after which the adapter is considered dead.
 const MAX_MISSES: u32 = HEARTBEAT_DEAD_MS.div_ceil(PERIOD_MS);
+/// Number of checks without a new heartbeat after which the adapter is considered stalled.
+const STALL_MISSES: u32 = 2;
 
 /// The watch; ends when the handle of [`Health::start`] is dropped.
 #[pin_data]
@@ -79,6 +81,7 @@ impl Health {
         }
         let misses = if beat != last { 0 } else { self.misses.load(Relaxed) + 1 };
         self.misses.store(misses, Relaxed);
+        self.liveness.set_stalled(misses >= STALL_MISSES);
         if misses >= MAX_MISSES {
             dev_err!(
                 self.liveness.device(),

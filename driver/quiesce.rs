@@ -84,6 +84,8 @@ pub(crate) struct Liveness {
     state: Atomic<u32>,
     /// The [`Cause`], as a number.
     cause: Atomic<u32>,
+    /// True while the heartbeat of a living adapter has not stepped for a second.
+    stalled: Atomic<bool>,
     pdev: ARef<pci::Device>,
     regs: Arc<Registers>,
     doorbells: Arc<Doorbells>,
@@ -122,6 +124,7 @@ impl Liveness {
             pin_init!(Self {
                 state: Atomic::new(ALIVE),
                 cause: Atomic::new(Cause::Unbound as u32),
+                stalled: Atomic::new(false),
                 pdev: pdev.into(),
                 regs,
                 doorbells,
@@ -159,6 +162,24 @@ impl Liveness {
             self.quiet.wait_for_completion();
         }
         result
+    }
+
+    /// Runs an admin command that names no memory, for a caller that has locks which others wait
+    /// for, such as the RTNL. It waits without an access to a register while the adapter stalls.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::execute`], but at once if the adapter has died.
+    pub(crate) fn execute_briefly<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        while self.stalled.load(Relaxed) && !self.is_dead() {
+            fsleep(POLL);
+        }
+        self.admin.execute::<C>(params)
+    }
+
+    /// Records whether the adapter stalls, which only the watch of its heartbeat knows.
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        self.stalled.store(stalled, Relaxed);
     }
 
     /// Declares it dead: ends the waits of commands, reports the event, and begins the reset.

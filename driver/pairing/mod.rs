@@ -303,6 +303,7 @@ impl WorkItem for Notifier {
             this.port.set(&Settings::CLOSED);
         }
         this.port.set(&settings);
+        // The adapter has answered just now, unless it has died. The core holds the RTNL meanwhile.
         if news.addresses {
             this.device.rescan_gids();
         }

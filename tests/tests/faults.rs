@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Case::new("guest_killed", guest_killed),
         Case::new("guest_rebooted_three_times", reboots),
         Case::new("daemon_stalls_for_4_s", daemon_hesitates),
+        Case::new("addresses_change_while_the_daemon_stalls", addresses),
         Case::new("daemon_stalls_for_9_s", |pair| daemon_stalls(pair, Duration::from_secs(9))),
         Case::new("daemon_stalls_for_30_s", |pair| daemon_stalls(pair, Duration::from_secs(30))),
         Case::ruinous("adapter_is_gone", gone),
@@ -125,6 +126,29 @@ fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     }
     let now = [registration(&pair.a)?, registration(&pair.b)?];
     ensure!(now == before, "an adapter was given up");
+    works(pair)
+}
+
+/// Addresses come and go while the daemon stands still. The driver does not access the adapter for
+/// that, which would stop the guest and end the adapter's connection, and the guest's commands for
+/// the network are answered.
+fn addresses(pair: &mut Pair) -> Result<()> {
+    let before = [registration(&pair.a)?, registration(&pair.b)?];
+    pair.daemon.pause()?;
+    // The driver notices a stall after a second.
+    sleep(Duration::from_secs(2));
+    let script = "ip addr add 10.99.0.1/24 dev eth0 && ip addr add 10.99.1.1/24 dev eth0 && \
+                  ip addr del 10.99.0.1/24 dev eth0 && sleep 1 && ip link >/tmp/link";
+    let start = Instant::now();
+    let answered = pair.a.agent().check(script, SHORT);
+    let took = start.elapsed();
+    sleep(Duration::from_secs(9).saturating_sub(start.elapsed()));
+    pair.daemon.resume()?;
+    answered?;
+    ensure!(took < Duration::from_secs(4), "the guest's commands took {took:?}");
+    recovers(&pair.a, before[0])?;
+    recovers(&pair.b, before[1])?;
+    pair.a.check("ip addr del 10.99.1.1/24 dev eth0", SHORT)?;
     works(pair)
 }
 
