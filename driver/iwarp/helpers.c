@@ -4,6 +4,7 @@
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <net/flow.h>
+#include <net/inet_ecn.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/tcp.h>
@@ -56,18 +57,43 @@ static struct iwarp_socket *iwarp_socket_wrap(struct socket *sock)
 static struct iwarp_socket *iwarp_socket_create(const struct net_device *netdev, int family)
 {
 	struct socket *sock;
+	struct net *net;
 	int err;
 
 	if (family != AF_INET && family != AF_INET6)
 		return ERR_PTR(-EAFNOSUPPORT);
-	err = sock_create_kern(dev_net(netdev), family, SOCK_STREAM, IPPROTO_TCP, &sock);
+	/* The device may be moved to another network namespace meanwhile, and its present one go. */
+	rcu_read_lock();
+	net = maybe_get_net(dev_net_rcu(netdev));
+	rcu_read_unlock();
+	if (!net)
+		return ERR_PTR(-ENODEV);
+	err = sock_create_kern(net, family, SOCK_STREAM, IPPROTO_TCP, &sock);
+	if (!err)
+		sk_net_refcnt_upgrade(sock->sk);
+	put_net(net);
 	if (err)
 		return ERR_PTR(err);
-	sk_net_refcnt_upgrade(sock->sk);
 	sock_set_reuseaddr(sock->sk);
 	/* As TCP_MAXSEG does. Accepted connections inherit it. */
 	WRITE_ONCE(tcp_sk(sock->sk)->rx_opt.user_mss, IWARP_MSS_MAX);
 	return iwarp_socket_wrap(sock);
+}
+
+/* Sets the type of service, unless it is negative. Connections of a listener inherit it. */
+static void iwarp_set_tos(struct sock *sk, int tos)
+{
+	if (tos < 0)
+		return;
+	/* Also for connections of IPv4 that a socket of IPv6 accepts. */
+	ip_sock_set_tos(sk, tos);
+	if (sk->sk_family == AF_INET6) {
+		/* As IPV6_TCLASS does. */
+		lock_sock(sk);
+		inet6_sk(sk)->tclass = tos & ~INET_ECN_MASK;
+		sk_dst_reset(sk);
+		release_sock(sk);
+	}
 }
 
 static int iwarp_address_length(const struct sockaddr_storage *address)
@@ -96,7 +122,9 @@ static bool iwarp_port_may_change(const struct net_device *netdev,
 
 	static_assert(offsetof(struct sockaddr_in, sin_port) ==
 		      offsetof(struct sockaddr_in6, sin6_port));
-	inet_get_local_port_range(dev_net(netdev), &low, &high);
+	rcu_read_lock();
+	inet_get_local_port_range(dev_net_rcu(netdev), &low, &high);
+	rcu_read_unlock();
 	return port >= low && port <= high;
 }
 
@@ -112,8 +140,7 @@ static struct iwarp_socket *iwarp_socket_try(const struct net_device *netdev,
 
 	if (IS_ERR(s))
 		return s;
-	if (tos >= 0 && local->ss_family == AF_INET)
-		ip_sock_set_tos(s->sock->sk, tos);
+	iwarp_set_tos(s->sock->sk, tos);
 	if (any_port) {
 		((struct sockaddr_in *)&address)->sin_port = 0;
 		/* As IP_BIND_ADDRESS_NO_PORT does: the port is chosen when remote is known. */
@@ -167,7 +194,7 @@ int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *
 
 struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int device,
 					 const struct sockaddr_storage *local, bool v6only,
-					 int backlog)
+					 int backlog, int tos)
 {
 	struct iwarp_socket *s = iwarp_socket_create(netdev, local->ss_family);
 	struct sock *sk;
@@ -176,6 +203,7 @@ struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int de
 	if (IS_ERR(s))
 		return s;
 	sk = s->sock->sk;
+	iwarp_set_tos(sk, tos);
 	if (v6only && local->ss_family == AF_INET6)
 		sk->sk_ipv6only = true;
 	sk->sk_bound_dev_if = device;

@@ -62,10 +62,13 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
  * (LOOPBACK_IFINDEX); others have one, for any device (0).
  */
 int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after);
-/* Listens in the network namespace of netdev, on the network device of that number. */
+/*
+ * Listens in the network namespace of netdev, on the network device of that number. tos is that of
+ * the connections, as above.
+ */
 struct iwarp_socket *iwarp_socket_listen(const struct net_device *netdev, int device,
 					 const struct sockaddr_storage *local, bool v6only,
-					 int backlog);
+					 int backlog, int tos);
 /* Returns whether it still listens: the guest can end it (ss -K). */
 bool iwarp_socket_listens(const struct iwarp_socket *s);
 /* Returns the next connection of a listener, or -EAGAIN. */

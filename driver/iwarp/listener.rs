@@ -5,6 +5,7 @@ use kernel::{
     impl_has_work, new_mutex, new_work,
     prelude::*,
     sync::{Arc, ArcBorrow, Mutex},
+    time::{Delta, Instant, Monotonic},
     workqueue::{Work, WorkItem},
 };
 
@@ -18,9 +19,13 @@ use crate::rdma::{
     netdev::NetdevRef,
 };
 
-/// Maximum number of connections of a listener whose request has not arrived. Further ones wait in
-/// the kernel.
-const PENDING_MAX: usize = 64;
+/// Number of connections of a listener whose request has not arrived that may always wait for it. A
+/// listener with a larger backlog may have as many as that. Further ones wait in the kernel.
+const PENDING_MIN: usize = 64;
+/// Maximum number of such connections.
+const PENDING_MAX: usize = 1024;
+/// The time that each of them has for its request even if others wait in the kernel.
+const REQUEST_TIME: Delta = Delta::from_millis(500);
 
 /// A listener.
 #[pin_data]
@@ -42,8 +47,8 @@ struct Listening {
     sockets: KVec<(i32, Socket<Listener>)>,
     /// True if one of them cannot be made, which was logged.
     incomplete: bool,
-    /// Those whose request has not come.
-    pending: KVec<Arc<Endpoint>>,
+    /// Those whose request has not come, the oldest first.
+    pending: KVec<Pending>,
 }
 
 impl_has_work! {
@@ -96,14 +101,19 @@ impl Listener {
     pub(super) fn end(&self) {
         let Some(listening) = self.state.lock().take() else { return };
         drop(listening.sockets);
-        for endpoint in listening.pending {
-            endpoint.abandon();
+        for pending in listening.pending {
+            pending.endpoint.abandon();
         }
     }
 
     /// Accepts one connection, if there is one and room for it. Returns whether there was.
     fn accept(self: &Arc<Self>) -> Result<bool> {
-        let Some((accepted, endpoint)) = self.take()? else { return Ok(false) };
+        let Some(Arrival { accepted, endpoint, displaced }) = self.take()? else {
+            return Ok(false);
+        };
+        if let Some(displaced) = displaced {
+            displaced.abandon();
+        }
         let served = endpoint.serve(accepted, self.clone());
         served.inspect_err(|_| self.clone().leave(&endpoint))?;
         if self.state.lock().is_some() {
@@ -117,21 +127,46 @@ impl Listener {
 
     /// Accepts one connection, if there is one and room for it, and creates its endpoint. The
     /// endpoint is in the list of pending ones before it gets any notification, because its request
-    /// may arrive at once.
-    fn take(&self) -> Result<Option<(Accepted, Arc<Endpoint>)>> {
+    /// may arrive at once. The oldest pending one makes room if it has had its time, so that
+    /// clients which send no request do not keep others away.
+    fn take(&self) -> Result<Option<Arrival>> {
         let mut state = self.state.lock();
         let Some(listening) = &mut *state else { return Ok(None) };
-        if listening.pending.len() >= PENDING_MAX {
+        let is_full = listening.pending.len() >= listening.max_pending();
+        let oldest = listening.pending.first();
+        if is_full && oldest.is_some_and(|oldest| oldest.since.elapsed() < REQUEST_TIME) {
             return Ok(None);
         }
         let Some(accepted) = listening.next() else { return Ok(None) };
         let endpoint = Endpoint::new(&self.connections)?;
-        listening.pending.push(endpoint.clone(), GFP_KERNEL)?;
-        Ok(Some((accepted, endpoint)))
+        let displaced = if is_full { listening.pending.remove(0).ok() } else { None };
+        let pending = Pending { endpoint: endpoint.clone(), since: Instant::now() };
+        listening.pending.push(pending, GFP_KERNEL)?;
+        Ok(Some(Arrival { accepted, endpoint, displaced: displaced.map(|old| old.endpoint) }))
     }
 }
 
+/// A connection whose request has not come.
+struct Pending {
+    endpoint: Arc<Endpoint>,
+    /// When it was accepted.
+    since: Instant<Monotonic>,
+}
+
+/// A connection that has arrived.
+struct Arrival {
+    accepted: Accepted,
+    endpoint: Arc<Endpoint>,
+    /// The pending one that it displaces.
+    displaced: Option<Arc<Endpoint>>,
+}
+
 impl Listening {
+    /// Returns the number of connections that may wait for their request.
+    fn max_pending(&self) -> usize {
+        usize::try_from(self.backlog).unwrap_or(0).clamp(PENDING_MIN, PENDING_MAX)
+    }
+
     /// Listens on network devices that have appeared, and stops listening on those that have been
     /// removed. A socket that the guest has ended (`ss -K`) is replaced. Another adapter's listener
     /// may have the port of the loopback device.
@@ -166,8 +201,7 @@ impl Listening {
     }
 
     fn socket(&self, device: i32, listener: &Arc<Listener>) -> Result<Socket<Listener>> {
-        let (local, v6only) = (self.id.local(), self.id.v6only());
-        Socket::listen(&self.netdev, device, &local, v6only, self.backlog, listener.clone())
+        Socket::listen(&self.netdev, device, &self.id, self.backlog, listener.clone())
     }
 
     /// Accepts one connection, if there is one. If one socket cannot accept, because the guest has
@@ -184,7 +218,7 @@ impl Acceptor for Listener {
 
     fn leave(self: Arc<Self>, endpoint: &Endpoint) {
         if let Some(listening) = &mut *self.state.lock() {
-            listening.pending.retain(|other| !core::ptr::eq(&**other, endpoint));
+            listening.pending.retain(|other| !core::ptr::eq(&*other.endpoint, endpoint));
         }
         self.enqueue();
     }

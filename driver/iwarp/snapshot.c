@@ -52,7 +52,7 @@ static int iwarp_check(const struct sock *sk)
 /* Returns whether the remote address is the guest's, on netdev or on a VLAN of it. */
 static bool iwarp_is_own(const struct sock *sk, const struct net_device *netdev, bool ipv6)
 {
-	struct net *net = dev_net(netdev);
+	struct net *net = sock_net(sk);
 	const struct net_device *dev;
 	bool is_own;
 
@@ -79,11 +79,15 @@ static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
 		return 0;
 	}
 	if (dev != netdev) {
-		if (!iwarp_is_vlan_of(dev, netdev))
+		/* The VLAN may be removed meanwhile. Its priorities stay until readers have finished. */
+		rcu_read_lock();
+		out->tagged = iwarp_is_vlan_of(dev, netdev);
+		if (out->tagged)
+			out->vlan = vlan_dev_vlan_id(dev) |
+				    vlan_dev_get_egress_qos_mask(dev, READ_ONCE(sk->sk_priority));
+		rcu_read_unlock();
+		if (!out->tagged)
 			return -ECONNREFUSED;
-		out->tagged = true;
-		out->vlan = vlan_dev_vlan_id(dev) |
-			    vlan_dev_get_egress_qos_mask(dev, READ_ONCE(sk->sk_priority));
 	}
 	neighbour = dst_neigh_lookup(dst, ipv6 ? (void *)&sk->sk_v6_daddr : (void *)&sk->sk_daddr);
 	if (!neighbour)

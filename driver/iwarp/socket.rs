@@ -15,7 +15,10 @@ use kernel::{
 
 use crate::{
     bindings,
-    rdma::{iwcm::Address, netdev::NetdevRef},
+    rdma::{
+        iwcm::{Address, CmId, Listens},
+        netdev::NetdevRef,
+    },
 };
 
 /// The state of a connection that was taken out of its socket; see the C struct's fields.
@@ -142,19 +145,20 @@ impl<T: Watch> Socket<T> {
         (next >= 0).then_some(next)
     }
 
-    /// Listens in the network namespace of `netdev`, on the network device of the number `device`.
+    /// Listens for `id` in the network namespace of `netdev`, on the network device of the number
+    /// `device`.
     pub(crate) fn listen(
         netdev: &NetdevRef,
         device: i32,
-        local: &Address,
-        v6only: bool,
+        id: &CmId<Listens>,
         backlog: i32,
         watcher: Arc<T>,
     ) -> Result<Self> {
+        let (local, v6only, tos) = (id.local(), id.v6only(), id.tos().map_or(-1, i32::from));
+        let (netdev, local) = (netdev.as_raw(), local.as_ptr());
         // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid.
-        let raw = unsafe {
-            bindings::iwarp_socket_listen(netdev.as_raw(), device, local.as_ptr(), v6only, backlog)
-        };
+        let raw =
+            unsafe { bindings::iwarp_socket_listen(netdev, device, local, v6only, backlog, tos) };
         // SAFETY: it was created just now.
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
     }

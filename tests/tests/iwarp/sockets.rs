@@ -1,6 +1,8 @@
 //! TCP sockets that the guest's root ends (`ss -K`): those that the kernel keeps for connections
 //! of the adapter, and those of listeners.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
@@ -15,7 +17,28 @@ use super::{empty, transfers};
 pub(super) const MODULES: [&str; 2] = ["inet_diag", "tcp_diag"];
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new("sockets_that_are_ended", ended)]
+    vec![
+        Case::new("sockets_that_are_ended", ended),
+        Case::new("clients_that_send_nothing_keep_no_others_away", idle),
+    ]
+}
+
+/// As many clients as a listener waits for open connections by TCP and send nothing. Another client
+/// is served before the listener gives them up, which it does after 5 s.
+fn idle(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    let hold = format!("exec vrnic-stress idle {} >/tmp/idle", pair.b.ip());
+    let holder = pair.a.agent().start(&hold)?;
+    settles(&pair.a, "grep -q open /tmp/idle", 20)?;
+    let call = format!("modprobe rdma_ucm; sleep 0.6; exec rping -c -a {} -C 1", pair.b.ip());
+    let start = Instant::now();
+    pair.a.check(&call, SHORT)?;
+    let took = start.elapsed();
+    ensure!(took < Duration::from_secs(4), "the client waited for {took:?}");
+    stop(holder)?;
+    stop(server)?;
+    [&pair.a, &pair.b].into_iter().try_for_each(empty)
 }
 
 /// Both ends learn of it when the socket of one end is ended. A listener whose socket is ended
