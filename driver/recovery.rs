@@ -18,8 +18,8 @@ use kernel::{
         Arc, Mutex,
         atomic::{Acquire, Atomic, Release},
     },
-    time::{Delta, Instant, Monotonic, delay::fsleep},
-    workqueue::{Work, WorkItem},
+    time::{Delta, Instant, Monotonic, delay::fsleep, msecs_to_jiffies},
+    workqueue::{DelayedWork, Work, WorkItem, impl_has_delayed_work, new_delayed_work},
 };
 
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
         registration::{Config, Iwarp, Registration, Unregistered},
     },
     verbs::{Ctx, Verbs},
-    workqueue::{OwnQueue, flush},
+    workqueue::{OwnQueue, flush, flush_delayed},
 };
 
 /// The number of attempts before recovery is given up.
@@ -99,15 +99,19 @@ pub(crate) struct Recovery {
     ended: Atomic<bool>,
     #[pin]
     state: Mutex<State>,
+    /// Its pauses are delays, because an item that sleeps keeps the machine from suspending.
     #[pin]
-    restart: Work<Self, RESTART>,
+    restart: DelayedWork<Self, RESTART>,
     #[pin]
     follow: Work<Self, FOLLOW>,
 }
 
 impl_has_work! {
-    impl HasWork<Self, RESTART> for Recovery { self.restart }
     impl HasWork<Self, FOLLOW> for Recovery { self.follow }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, RESTART> for Recovery { self.restart }
 }
 
 impl Recovery {
@@ -135,7 +139,7 @@ impl Recovery {
                 quiescing,
                 ended: Atomic::new(false),
                 state <- new_mutex!(State::default(), "vrnic::Recovery"),
-                restart <- new_work!("vrnic::Recovery::restart"),
+                restart <- new_delayed_work!("vrnic::Recovery::restart"),
                 follow <- new_work!("vrnic::Recovery::follow"),
             }),
             GFP_KERNEL,
@@ -151,7 +155,9 @@ impl Recovery {
         let up = self.state.lock().up.take();
         drop(up);
         // No adapter is left that could begin another one.
-        flush::<Self, RESTART>(self);
+        flush_delayed::<Self, RESTART>(self);
+        // One that ran during the first call may have enqueued itself; the next one does not.
+        flush_delayed::<Self, RESTART>(self);
         flush::<Self, FOLLOW>(self);
     }
 
@@ -261,12 +267,10 @@ impl Recovery {
         }
     }
 
-    /// Sleeps so long, unless recovery ends.
-    fn pause(&self, pause: Delta) {
-        let start = Instant::<Monotonic>::now();
-        while !self.has_ended() && start.elapsed() < pause {
-            fsleep(POLL);
-        }
+    /// Tries to bring the adapter up after this time.
+    fn restart_after(self: &Arc<Self>, pause: Delta) {
+        let jiffies = msecs_to_jiffies(u32::try_from(pause.as_millis()).unwrap_or(u32::MAX));
+        let _ = self.queue.enqueue_delayed::<Arc<Self>, RESTART>(self.clone(), jiffies);
     }
 }
 
@@ -278,7 +282,7 @@ fn node_guid(mac: [u8; 6]) -> [u8; 8] {
 
 impl Restart for Recovery {
     fn restart(self: Arc<Self>) {
-        let _ = self.queue.enqueue::<Arc<Self>, RESTART>(self.clone());
+        self.restart_after(LEAVE);
     }
 }
 
@@ -305,18 +309,15 @@ impl WorkItem<RESTART> for Recovery {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.pause(LEAVE);
-        while !this.has_ended() {
-            let Some(lock) = DeviceLock::try_get(this.pdev) else {
-                fsleep(POLL);
-                continue;
-            };
-            let pause = this.step();
-            drop(lock);
-            match pause {
-                Some(pause) => this.pause(pause),
-                None => return,
-            }
+        if this.has_ended() {
+            return;
+        }
+        let pause = match DeviceLock::try_get(this.pdev) {
+            Some(_lock) => this.step(),
+            None => Some(POLL),
+        };
+        if let Some(pause) = pause.filter(|_| !this.has_ended()) {
+            this.restart_after(pause);
         }
     }
 }

@@ -8,7 +8,7 @@ use kernel::{
     prelude::*,
     str::CStr,
     sync::Arc,
-    workqueue::{HasWork, Queue, Work},
+    workqueue::{HasDelayedWork, HasWork, Queue, Work},
 };
 
 /// A workqueue that goes on when memory is short: what frees memory may wait for its work items
@@ -79,6 +79,21 @@ impl Drop for OwnQueue {
         // SAFETY: the type owns the queue by its invariants, and destroys it once.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
     }
+}
+
+/// Runs a delayed work item that is enqueued without further delay, and waits as [`flush`] does. If
+/// the item enqueues itself meanwhile, it stays enqueued.
+pub(crate) fn flush_delayed<T: HasDelayedWork<T, ID>, const ID: u64>(item: &Arc<T>) {
+    let item = Arc::as_ptr(item).cast_mut();
+    // SAFETY: `item` keeps the object alive, and with it its work.
+    let work = unsafe { T::raw_get_work(item) };
+    // SAFETY: the work is alive, and was initialised with the object.
+    let work = unsafe { Work::raw_get(work) };
+    // SAFETY: the work is that of a `delayed_work`, because the type has delayed work of this
+    // number.
+    let work = unsafe { kernel::container_of!(work, bindings::delayed_work, work) };
+    // SAFETY: the work is alive until `item` is dropped, which the caller does after this.
+    unsafe { bindings::flush_delayed_work(work) };
 }
 
 /// Waits until a work item that is enqueued has run, and its code, which is part of this module,
