@@ -88,7 +88,8 @@ impl Differences {
         // A registration invalidates no key that a READ before it may use.
         let ends_keys = class == Class::Local && send.opcode != Opcode::RegMr;
         let waits = send.flags.contains(Flags::FENCE) || ends_keys;
-        let entry = Counted { index: send.index, answered, waits };
+        let open = u32::try_from(requester.open_reads.reads()).unwrap_or(u32::MAX);
+        let entry = Counted { index: send.index, answered, waits, open };
         let posted = || qp.posted_end(host, send.index, BATCH);
         let outstanding = requester.posted_reads.count(&entry, posted);
         let most = u32::from(requester.config.max_rd_atomic);

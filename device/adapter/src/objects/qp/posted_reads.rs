@@ -1,10 +1,10 @@
 //! READs and atomics of a send queue that were posted together.
 //!
-//! A copy answers a READ at once, so that READs never wait for their answers together. Answers that
-//! travel take time, and a peer refuses more READs at a time than it has resources for. This module
-//! counts the READs that would be outstanding then: those that were all posted before the first of
-//! them was executed. A program that posts a READ only after the completion of the one before it
-//! has one outstanding.
+//! A copy answers a short READ at once, so that such READs never wait for their answers together.
+//! Answers that travel take time, and a peer refuses more READs at a time than it has resources for.
+//! This module counts the READs that would be outstanding then: those that were all posted before
+//! the first of them was executed, and those that are posted while a long READ continues. A program
+//! that posts a READ only after the completion of the one before it has one outstanding.
 
 /// The READs and atomics of a queue that were posted together.
 #[derive(Debug, Default)]
@@ -23,14 +23,14 @@ impl PostedReads {
     /// that was counted, the result is zero. `posted` returns the index of the first entry that is
     /// not posted.
     pub fn count(&mut self, entry: &Counted, posted: impl FnOnce() -> u32) -> u32 {
-        let &Counted { index, answered, waits } = entry;
+        let &Counted { index, answered, waits, open } = entry;
         let follows = match self.last {
             Some(last) if last == index => return self.count,
             Some(last) if is_before(index, last) => return 0,
             last => last.is_some_and(|last| last.wrapping_add(1) == index),
         };
         if waits || !follows || !is_before(index, self.end) {
-            (self.count, self.end) = (0, posted());
+            (self.count, self.end) = (open, posted());
         }
         self.last = Some(index);
         self.count += u32::from(answered);
@@ -47,6 +47,8 @@ pub struct Counted {
     pub answered: bool,
     /// True if it begins only when all READs before it have been answered.
     pub waits: bool,
+    /// Number of READs before it whose bytes have not all arrived.
+    pub open: u32,
 }
 
 /// Returns whether an index of a queue is before another one.
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     const fn read(index: u32) -> Counted {
-        Counted { index, answered: true, waits: false }
+        Counted { index, answered: true, waits: false, open: 0 }
     }
 
     #[test]
@@ -87,12 +89,22 @@ mod tests {
     }
 
     #[test]
+    fn a_read_behind_a_long_one_is_outstanding_with_it() {
+        let mut reads = PostedReads::default();
+        assert_eq!(reads.count(&read(0), || 2), 1);
+        assert_eq!(reads.count(&read(1), || 2), 2);
+        // The second one continues when the third is posted.
+        assert_eq!(reads.count(&Counted { open: 1, ..read(2) }, || 3), 2);
+        assert_eq!(reads.count(&read(3), || 4), 1);
+    }
+
+    #[test]
     fn a_fence_waits_for_the_reads_before_it() {
         let mut reads = PostedReads::default();
         assert_eq!(reads.count(&read(0), || 9), 1);
         assert_eq!(reads.count(&Counted { waits: true, ..read(1) }, || 9), 1);
         assert_eq!(reads.count(&read(2), || 9), 2);
-        let invalidation = Counted { index: 3, answered: false, waits: true };
+        let invalidation = Counted { index: 3, answered: false, waits: true, open: 0 };
         assert_eq!(reads.count(&invalidation, || 9), 0);
         assert_eq!(reads.count(&read(4), || 9), 1);
     }
