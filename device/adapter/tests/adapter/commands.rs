@@ -28,7 +28,13 @@ fn pair(form: TagForm, offset: u32) -> Pair {
 }
 
 /// A command of A with these data segments, whose message is `message`.
-fn command(data: &[Sge], message: &[u8], tag_offset: u32, access: u32, flags: CommandFlags) -> Wr {
+pub(crate) fn command(
+    data: &[Sge],
+    message: &[u8],
+    tag_offset: u32,
+    access: u32,
+    flags: CommandFlags,
+) -> Wr {
     let seg = CommandSeg {
         access: access.into(),
         tag_offset: tag_offset.into(),

@@ -2,7 +2,8 @@
 
 use vrnic_abi::admin::{MrFlags, Pages, RegMr, command};
 use vrnic_abi::cq::Status;
-use vrnic_abi::sq::Opcode;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::{CommandFlags, Opcode};
 use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup};
@@ -11,6 +12,7 @@ use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
+use crate::commands::command;
 use crate::keys::{alloc_mr, reg, reg_seg};
 use crate::streams::{connected, pattern};
 
@@ -68,4 +70,15 @@ fn a_key_for_one_message_serves_one_read_whose_answer_is_sent_again() {
     assert_eq!(status(&cable.complete(&mut a, &read)), Status::Success);
     assert_eq!(a.bytes(0, 300_000), data);
     assert_eq!(status(&cable.complete(&mut a, &read)), Status::RemAccessErr);
+}
+
+/// Commands do not exist in iWARP: no message of it carries one, copied or not.
+#[test]
+fn a_connection_carries_no_commands() {
+    let cable = Cable::new(9, Faults::default());
+    let (mut a, b) = connected(&cable);
+    b.fill(0, &[7; 64]);
+    let command = command(&[a.sge(0, 64)], &[0; 64], 20, 1, CommandFlags::empty());
+    assert_eq!(status(&cable.complete(&mut a, &command)), Status::LocQpOpErr);
+    assert_eq!((a.state(), b.bytes(0, 64)), (State::Err, vec![7; 64]));
 }

@@ -113,37 +113,48 @@ fn region(key: Key, pdn: Pdn, access: Access, (iova, length): (u64, u64), base: 
 /// 64 GiB in one region: pages of 1 GiB in a list, and pages of 2 MiB in a list of lists.
 #[test]
 fn huge_regions() {
-    const LEN: u64 = 64 << 30;
-    let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
-    let page = |shift: u8, nth: u64| (nth * 3 + 1) << shift;
-    for (shift, levels) in [(30u8, 1u8), (21, 2)] {
-        let count = LEN >> shift;
-        let store = |at: u64, value: u64| {
-            vrnic_adapter::host::HeldMemory::write(
-                &host.hold(Lane::SHARED),
-                at.into(),
-                &value.to_le_bytes(),
-            )
-            .expect("guest memory");
-        };
-        let lists = if levels == 1 { BASE } else { BASE + 4096 };
-        for chunk in 0..count.div_ceil(512) {
-            store(BASE + chunk * 8, lists + chunk * 4096);
-        }
-        (0..count).for_each(|nth| store(lists + nth * 8, page(shift, nth)));
-        let pages = Pages::new(BASE, shift, levels);
-        let make = |key| {
-            let table = tpt.mtt().load(&host, &pages, 0, LEN).expect("pages");
-            let mr = region(key, PDN, Access::empty(), (0, LEN), 0);
-            Ok::<_, ()>(Mr { table, ..mr })
-        };
-        let key = tpt.insert(make).expect("made").expect("room");
-        for at in [0, 5, LEN / 3, LEN - (1 << shift), LEN - 1] {
-            let window = tpt.check(&(), (key, PDN), range(at, 1), Access::empty()).expect("inside");
-            let expected = page(shift, at >> shift) + at % (1 << shift);
-            assert_eq!(window.resolve(0, 1), Some(run(expected, 1)));
-        }
-        assert!(tpt.check(&(), (key, PDN), range(LEN - 1, 2), Access::empty()).is_err());
-        assert!(tpt.remove(key, || {}).is_ok());
+    for (shift, levels) in [(30, 1), (21, 2)] {
+        finds_pages(shift, levels, 64 << 30);
     }
+}
+
+/// Seven pages of each size from 4 KiB to 1 GiB, in a list.
+#[test]
+fn every_page_size() {
+    for shift in 12..=30 {
+        finds_pages(shift, 1, 7 << shift);
+    }
+}
+
+/// Creates a region of `len` bytes whose pages of `1 << shift` bytes lie apart, from a table with
+/// this number of levels, and checks that addresses in it lead to the right pages.
+#[track_caller]
+fn finds_pages(shift: u8, levels: u8, len: u64) {
+    let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
+    let page = |nth: u64| (nth * 3 + 1) << shift;
+    let count = len >> shift;
+    let store = |at: u64, value: u64| {
+        let memory = host.hold(Lane::SHARED);
+        vrnic_adapter::host::HeldMemory::write(&memory, at.into(), &value.to_le_bytes())
+            .expect("guest memory");
+    };
+    let lists = if levels == 1 { BASE } else { BASE + 4096 };
+    for chunk in 0..count.div_ceil(512) {
+        store(BASE + chunk * 8, lists + chunk * 4096);
+    }
+    (0..count).for_each(|nth| store(lists + nth * 8, page(nth)));
+    let pages = Pages::new(BASE, shift, levels);
+    let make = |key| {
+        let table = tpt.mtt().load(&host, &pages, 0, len).expect("pages");
+        let mr = region(key, PDN, Access::empty(), (0, len), 0);
+        Ok::<_, ()>(Mr { table, ..mr })
+    };
+    let key = tpt.insert(make).expect("made").expect("room");
+    for at in [0, 5, len / 3, len - (1 << shift), len - 1] {
+        let window = tpt.check(&(), (key, PDN), range(at, 1), Access::empty()).expect("inside");
+        let expected = page(at >> shift) + at % (1 << shift);
+        assert_eq!(window.resolve(0, 1), Some(run(expected, 1)), "shift {shift}");
+    }
+    assert!(tpt.check(&(), (key, PDN), range(len - 1, 2), Access::empty()).is_err());
+    assert!(tpt.remove(key, || {}).is_ok());
 }
