@@ -5,8 +5,8 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_full};
-use crate::rpc::values::{Posted, SrqInfo};
-use vrnic_verbs::model::{Op, RecvWr, State, Status, event};
+use crate::rpc::values::{CreateQp, Posted, SrqInfo};
+use vrnic_verbs::model::{Op, QpCap, RecvWr, State, Status, event, qp_type};
 
 /// Receives that the queues of most cases hold.
 const ROOM: u32 = 16;
@@ -197,5 +197,12 @@ fn sizes(env: &Env) -> Result<()> {
     expect_errno("a new size", resize, Errno::OPNOTSUPP)?;
     let limit = agent.modify_srq(srq, None, Some(1 << 20));
     expect_errno("a limit beyond the size", limit, Errno::INVAL)?;
-    expect_errno("destroying in use", agent.destroy_srq(srq), Errno::BUSY)
+    expect_errno("destroying in use", agent.destroy_srq(srq), Errno::BUSY)?;
+    // The sizes of a receive queue that the QP does not have are ignored (ibv_create_qp(3)).
+    let small = agent.create_srq(pd, 1, 1)?.srq;
+    let cq = agent.create_cq(1, None, 0)?.cq;
+    let cap = QpCap { send_wr: 1, recv_wr: u32::MAX, send_sge: 1, recv_sge: u32::MAX, inline: 0 };
+    let wanted = CreateQp { srq: Some(small), ..CreateQp::new(pd, cq, qp_type::RC, cap) };
+    agent.destroy_qp(agent.create_qp(wanted)?.qp)?;
+    Ok(agent.destroy_srq(small)?)
 }

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use super::Case;
 use super::fixture::{End, Env, Options, Region, Side, expect_errno};
 use crate::rpc::client::CallError;
-use crate::rpc::values::XrcSrqInfo;
+use crate::rpc::values::{CreateQp, XrcSrqInfo};
 use vrnic_verbs::model::{
-    Op, QpAttr, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
+    Op, QpAttr, QpCap, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
 };
 
 /// Files that all processes can open. A domain is named by the file; its contents do not matter.
@@ -36,6 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("xrc/opening_and_closing", opening),
         Case::new("xrc/srq_of_another_domain", foreign_srq),
         Case::new("xrc/failure_of_a_shared_target", events),
+        Case::new("xrc/sizes_of_receives_are_ignored", ignored),
     ]
 }
 
@@ -340,4 +341,15 @@ fn events(env: &Env) -> Result<()> {
     let state = other.agent.query_qp(opened.qp)?.state;
     ensure!(state == State::Err as u32, "state {state}");
     Ok(())
+}
+
+/// An initiator receives nothing, so the sizes of its receive queue count for nothing
+/// (ibv_create_qp(3)).
+fn ignored(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let (pd, cq) = (agent.alloc_pd()?, agent.create_cq(1, None, 0)?.cq);
+    let cap = QpCap { send_wr: 1, recv_wr: u32::MAX, send_sge: 1, recv_sge: u32::MAX, inline: 0 };
+    let made = agent.create_qp(CreateQp::new(pd, cq, qp_type::XRC_SEND, cap))?;
+    ensure!((made.cap.recv_wr, made.cap.recv_sge) == (0, 0), "{:?}", made.cap);
+    Ok(agent.destroy_qp(made.qp)?)
 }
