@@ -1,10 +1,10 @@
 //! READs and atomics of a send queue that were posted together.
 //!
 //! A copy answers a short READ at once, so that such READs never wait for their answers together.
-//! Answers that travel take time, and a peer refuses more READs at a time than it has resources for.
-//! This module counts the READs that would be outstanding then: those that were all posted before
-//! the first of them was executed, and those that are posted while a long READ continues. A program
-//! that posts a READ only after the completion of the one before it has one outstanding.
+//! Answers that travel take time, and a peer refuses more READs at a time than it has resources
+//! for. This module counts the READs that would be outstanding then: those that were all posted
+//! before the first of them was executed, and those that are posted while a long READ continues. A
+//! program that posts a READ only after the completion of the one before it has one outstanding.
 
 /// The READs and atomics of a queue that were posted together.
 #[derive(Debug, Default)]
