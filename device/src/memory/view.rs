@@ -1,14 +1,12 @@
 //! Guest memory during a turn.
 
 use std::cell::Cell;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 
 use super::fault::{CopyFault, Fault, FaultKind};
 use super::mapping::{Mapping, Order};
-use super::ranges::Ranges;
 
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,28 +17,20 @@ pub enum Intent {
     Write,
 }
 
-/// The adapter's own memory, and its bus addresses; `last` is inclusive.
+/// A range of addresses; `last` is inclusive.
 #[derive(Clone, Debug)]
-pub(super) struct DeviceMemory {
+pub(super) struct Entry {
     pub(super) first: u64,
     pub(super) last: u64,
-    pub(super) memory: Arc<Mapping>,
-}
-
-impl DeviceMemory {
-    /// Returns its addresses.
-    pub(super) fn span(&self) -> RangeInclusive<u64> {
-        self.first..=self.last
-    }
+    pub(super) readable: bool,
+    pub(super) memory: Option<Arc<Mapping>>,
 }
 
 /// The memory that the device may use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
-    /// The VMM's ranges.
-    pub(super) ranges: Ranges,
-    /// Device memory. It replaces ranges without memory.
-    pub(super) device: Option<DeviceMemory>,
+    /// Sorted by address, without overlap.
+    pub(super) ranges: Arc<[Entry]>,
     /// The bus-master bit.
     pub(super) bus_master: bool,
 }
@@ -50,14 +40,13 @@ pub(super) struct Reach {
 #[derive(Debug)]
 pub struct DmaView<'a> {
     reach: RwLockReadGuard<'a, Reach>,
-    /// The place in its leaf of the range of the last access. The next access is likely to be in
-    /// the same one.
-    place: Cell<usize>,
+    /// The range of the last access. The next access is likely to be in the same one.
+    last: Cell<usize>,
 }
 
 impl<'a> DmaView<'a> {
     pub(super) fn new(reach: RwLockReadGuard<'a, Reach>) -> Self {
-        Self { reach, place: Cell::new(0) }
+        Self { reach, last: Cell::new(0) }
     }
 
     /// Copies guest memory out.
@@ -122,7 +111,7 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Prefetches memory that will be read, up to the end of its range.
+    /// Prefetches memory that will be read, up to the end of its mapping.
     #[inline]
     pub fn fetch_ahead(&self, addr: u64, len: usize) {
         if let Ok(piece) = self.piece(addr, len, Intent::Read) {
@@ -164,46 +153,40 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Returns the longest piece from `addr` on that is inside of one range, up to `len` bytes.
+    /// Returns the longest piece from `addr` on that is inside of one mapping, up to `len` bytes.
     #[inline]
     fn piece(&self, addr: u64, len: usize, intent: Intent) -> Result<Piece<'_>, Fault> {
         let fault = |why| Fault { addr, why };
         if !self.reach.bus_master {
             return Err(fault(FaultKind::NotBusMaster));
         }
-        let entry = self.reach.ranges.find(addr, &self.place);
-        let Some((entry, backing)) =
-            entry.and_then(|entry| Some((entry, entry.memory.as_deref()?)))
-        else {
-            let why = entry.map_or(FaultKind::Unmapped, |_| FaultKind::NoFile);
-            return self.device_piece(addr, len).ok_or(fault(why));
-        };
-        let memory = &backing.mapping;
+        let entry = self.entry(addr).ok_or(Fault::unmapped(addr))?;
+        let memory = entry.memory.as_deref().ok_or(fault(FaultKind::NoFile))?;
         if memory.is_lost() {
             return Err(fault(FaultKind::Lost));
         }
         match intent {
             Intent::Read if !entry.readable => return Err(fault(FaultKind::WriteOnly)),
-            Intent::Write if !entry.writable => return Err(fault(FaultKind::ReadOnly)),
+            Intent::Write if !memory.is_writable() => return Err(fault(FaultKind::ReadOnly)),
             Intent::Read | Intent::Write => {}
         }
-        // What is inside of a range is inside of its mapping, whose length is a `usize`.
-        let offset = entry.base + (addr - entry.first) as usize;
-        Ok(Piece { memory, offset, len: len.min(bytes_to(addr, entry.last)) })
+        let offset = usize::try_from(addr - entry.first).map_err(|_| Fault::unmapped(addr))?;
+        let len = len.min(memory.len().saturating_sub(offset));
+        Ok(Piece { memory, offset, len })
     }
 
-    /// Returns the longest piece of device memory from `addr` on, up to `len` bytes.
-    fn device_piece(&self, addr: u64, len: usize) -> Option<Piece<'_>> {
-        let device = self.reach.device.as_ref().filter(|device| device.span().contains(&addr))?;
-        let offset = usize::try_from(addr - device.first).ok()?;
-        let len = len.min(bytes_to(addr, device.last));
-        Some(Piece { memory: &device.memory, offset, len })
+    /// Returns the range that contains `addr`.
+    #[inline]
+    fn entry(&self, addr: u64) -> Option<&Entry> {
+        let ranges = &self.reach.ranges;
+        let holds = |entry: &&Entry| entry.first <= addr && addr <= entry.last;
+        if let Some(entry) = ranges.get(self.last.get()).filter(holds) {
+            return Some(entry);
+        }
+        let at = ranges.partition_point(|entry| entry.last < addr);
+        self.last.set(at);
+        ranges.get(at).filter(holds)
     }
-}
-
-/// Returns the number of bytes from `addr` to `last`, inclusive.
-fn bytes_to(addr: u64, last: u64) -> usize {
-    usize::try_from(last - addr).unwrap_or(usize::MAX).saturating_add(1)
 }
 
 /// Part of a mapping.
