@@ -92,8 +92,8 @@ impl Clock {
     }
 
     /// Returns a sample of both clocks that is at most [`KEEPS_NS`] old. `None` if the adapter has
-    /// never answered. If it no longer answers, the sample is older. Do not call this with a lock
-    /// of a queue: a new sample takes several trapped accesses.
+    /// never answered. If it no longer answers, the sample is older. A new sample takes
+    /// several trapped accesses, so avoid calling this with a lock of a queue.
     pub fn sample(&self) -> Option<Sample> {
         let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         if !sample.is_some_and(|sample| sample.serves(time_of_day()))

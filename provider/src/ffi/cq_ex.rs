@@ -117,26 +117,27 @@ fn show(cq: *mut c::ibv_cq_ex, completion: Option<&Completion>) -> c_int {
     0
 }
 
-/// Returns a sample of the clocks if the program may read times of day. It is taken here, because
-/// the queue's lock is held from `start_poll` to `end_poll`.
+/// Returns a sample of the clocks.
 ///
 /// # Safety
 /// `cq` and its context must be live.
 unsafe fn clocks(cq: *mut c::ibv_cq_ex) -> Option<Sample> {
-    // SAFETY: the caller passes a live queue of a live context. The reader is set when the queue
-    // is created, and not changed.
-    unsafe {
-        (*cq).read_completion_wallclock_ns?;
-        Context::of((*cq).context).ok()?.clock.sample()
-    }
+    // SAFETY: the caller passes a live queue of a live context.
+    unsafe { Context::of((*cq).context) }.ok()?.clock.sample()
 }
 
 unsafe extern "C" fn start_poll(cq: *mut c::ibv_cq_ex, attr: *mut c::ibv_poll_cq_attr) -> c_int {
     // SAFETY: valid by libibverbs' promise.
     let (own, mask) = unsafe { (cq::whole(cq.cast()), (*attr).comp_mask) };
     let Some(own) = own.filter(|_| mask == 0) else { return Errno::INVAL.raw_os_error() };
-    // SAFETY: live by libibverbs' promise, and the context as long as the queue.
-    let clocks = unsafe { clocks(cq) };
+    // The sample is taken here, because the queue's lock is held from `start_poll` to `end_poll`.
+    // While there is nothing to poll, the adapter is not asked for its clock.
+    let clocks = match own.polling.reads_day() {
+        true if own.queue.is_idle() => return show(cq, None),
+        // SAFETY: live by libibverbs' promise, and the context as long as the queue.
+        true => unsafe { clocks(cq) },
+        false => None,
+    };
     // SAFETY: queues live, at one place, until they are destroyed, which is not between these
     // calls.
     show(cq, unsafe { own.polling.start(&own.queue, clocks) })
@@ -194,6 +195,6 @@ readers! {
 }
 
 unsafe extern "C" fn read_wallclock(cq: *mut c::ibv_cq_ex) -> u64 {
-    // SAFETY: programs call this between `start_poll` and `end_poll`.
-    unsafe { cq::whole(cq.cast()).map_or(0, |own| own.polling.time_of_day()) }
+    // SAFETY: programs call this between `start_poll` and `end_poll`, and get no references.
+    unsafe { cq::whole(cq.cast()).map_or(0, |own| own.polling.time_of_day(|| clocks(cq))) }
 }

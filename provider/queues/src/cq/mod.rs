@@ -87,6 +87,12 @@ impl CompletionQueue {
         taken
     }
 
+    /// Returns whether there is nothing to take: the adapter has written no entry, and is alive.
+    pub fn is_idle(&self) -> bool {
+        let consumer = self.consumer.lock();
+        consumer.valid(consumer.next).is_none() && !consumer.door.life.has_ended()
+    }
+
     /// Begins to take completions one by one, if there are any. The queue is locked until the
     /// series ends.
     #[inline]

@@ -6,7 +6,7 @@ use zerocopy::transmute;
 
 use super::*;
 use crate::completion::WORDS;
-use crate::doorbell::tests::{slot_seen, slot_words, take_summary, uar};
+use crate::doorbell::tests::{end_life, slot_seen, slot_words, take_summary, uar};
 use crate::layout::Limits;
 
 const SLOT: u32 = 20;
@@ -65,6 +65,18 @@ fn entries_come_out_in_order_lap_after_lap() {
     }
     assert_eq!(credits.recv.load(Ordering::Relaxed), 0);
     assert_eq!(take_summary(&uar), 0, "polling rings nothing");
+}
+
+#[test]
+fn a_queue_is_idle_until_an_entry_is_written_or_the_adapter_dies() {
+    let (cq, uar) = queue(4);
+    assert!(cq.is_idle());
+    complete(&cq, 0, send_cqe(7, 1, 0));
+    assert!(!cq.is_idle());
+    poll(&cq, 1);
+    assert!(cq.is_idle());
+    end_life(&uar);
+    assert!(!cq.is_idle(), "requests without an entry are flushed");
 }
 
 #[test]
