@@ -22,9 +22,6 @@ const LEN: u32 = 1 << 20;
 const PACKETS: u64 = LEN as u64 / 4096;
 /// Number of messages in each direction.
 const MESSAGES: u64 = 4;
-/// Mean number of packets in a joined frame, at least. The switch forwards for 20 µs at a time,
-/// which is enough for few packets in a build without optimisation.
-const JOINED_MIN: u64 = 2;
 /// The VLAN id that means "no VLAN".
 const NO_VLAN: u16 = 0xffff;
 
@@ -159,7 +156,7 @@ fn frames_pass_joined_from_tap_to_tap() {
         let before = packets(&namespace, "left", "rx");
         pair.exchange(kind);
         let sent = packets(&namespace, "left", "rx") - before;
-        assert!(sent < MESSAGES * PACKETS / JOINED_MIN, "{sent} were sent, {kind:?}");
+        assert!(sent < MESSAGES * PACKETS / 3, "{sent} were sent, {kind:?}");
         // None is lost: only a probe, which a busy machine answers late, sends a segment again.
         let resent = pair.guests.each_ref().map(|guest| guest.stats().tcp_retrans_segs.get());
         assert!(resent.iter().all(|resent| *resent < PACKETS / 16), "{resent:?}, {kind:?}");
@@ -184,10 +181,7 @@ fn frames_that_the_kernel_has_cut_are_right() {
         let after = counts();
         let [joined, cut, single] = [0, 1, 2].map(|nth| after[nth] - before[nth]);
         let all = MESSAGES * PACKETS;
-        assert!(
-            joined < all / JOINED_MIN && cut >= all && single >= all,
-            "{joined}, {cut}, {single}"
-        );
+        assert!(joined < all / 3 && cut >= all && single >= all, "{joined}, {cut}, {single}");
     }
 }
 
@@ -207,7 +201,7 @@ fn packet_sockets_take_and_give_joined_frames() {
             let after = ["rx", "tx"].map(|direction| packets(&namespace, "va", direction));
             for (before, after) in before.into_iter().zip(after) {
                 let (count, all) = (after - before, MESSAGES * PACKETS);
-                let right = if limit.is_some() { count >= all } else { count < all / JOINED_MIN };
+                let right = if limit.is_some() { count >= all } else { count < all / 3 };
                 assert!(right, "{count} packets of {all}, {limit:?}");
             }
         }
