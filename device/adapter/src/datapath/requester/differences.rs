@@ -10,7 +10,7 @@ use crate::datapath::send_queue::BATCH;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::posted_reads::Counted;
-use crate::objects::qp::{Qp, Requester, Responder};
+use crate::objects::qp::{Qp, Requester, RequesterConfig, Responder};
 use crate::requests::wqe::SendWqe;
 
 /// The attributes of two ends that differ.
@@ -51,24 +51,27 @@ impl Differences {
     /// Compares the attributes of two ends and their ports. Returns `None` if they fit.
     #[inline(always)]
     pub(super) fn between<H: Host>(
-        (here, requester): (&Core<H>, &Requester<H>),
-        (there, responder): (&Core<H>, &Responder),
+        here: &Core<H>,
+        config: &RequesterConfig,
+        there: &Core<H>,
+        responder: &Responder,
     ) -> Option<Self> {
-        let config = &requester.config;
         let fits = config.mtu == responder.mtu
             && config.mtu <= here.mtu().min(there.mtu())
             && config.max_rd_atomic <= responder.max_dest_rd_atomic;
-        if fits { None } else { Some(Self::new((here, requester), (there, responder))) }
+        if fits { None } else { Some(Self::new(here, config, there, responder)) }
     }
 
     #[cold]
     fn new<H: Host>(
-        (here, requester): (&Core<H>, &Requester<H>),
-        (there, responder): (&Core<H>, &Responder),
+        here: &Core<H>,
+        config: &RequesterConfig,
+        there: &Core<H>,
+        responder: &Responder,
     ) -> Self {
         let bytes = |code: u8| 128 << code.min(5);
         Self {
-            own_mtu: bytes(requester.config.mtu),
+            own_mtu: bytes(config.mtu),
             peer_mtu: bytes(responder.mtu),
             port_mtu: here.mtu_bytes().min(there.mtu_bytes()),
             resources: responder.max_dest_rd_atomic,
@@ -79,7 +82,8 @@ impl Differences {
     /// nothing in which the ends differ.
     pub(super) fn fault<H: Host>(
         &self,
-        (host, qp): (&H, &Qp<H>),
+        host: &H,
+        qp: &Qp<H>,
         requester: &mut Requester<H>,
         send: &SendWqe,
     ) -> Option<Fault> {

@@ -125,11 +125,11 @@ fn connected<H: Host>(
     // Taken out of the requester for the turn, because other fields of it change during the turn.
     let found = take_peer(network, requester);
     let there =
-        found.as_ref().and_then(|peer| meet((core, qp, requester), peer, rules.is_some(), slice));
+        found.as_ref().and_then(|peer| meet(core, qp, requester, peer, rules.is_some(), slice));
     let differences = match &there {
         // Both ends of a TCP connection have the attributes that they have agreed on.
         Some((there, responder)) if rules.is_none() => {
-            Differences::between((core, requester), (there.turn.core, responder))
+            Differences::between(core, &requester.config, there.turn.core, responder)
         }
         _ => None,
     };
@@ -161,7 +161,9 @@ fn connected<H: Host>(
 /// held. `by_stream` is true for the ends of a TCP connection, which have its addresses.
 #[inline(always)]
 fn meet<'a, H: Host>(
-    (core, qp, requester): (&Core<H>, &Qp<H>, &Requester<H>),
+    core: &Core<H>,
+    qp: &Qp<H>,
+    requester: &Requester<H>,
     peer: &'a Peer<H>,
     by_stream: bool,
     slice: &'a Slice<'a, H>,

@@ -158,8 +158,7 @@ impl<H: Host> Work<'_, H> {
             return Step::Failed(Status::LocQpOpErr.into());
         }
         let fault = self.differences.and_then(|differences| {
-            let own = (self.here.host(), &**self.qp);
-            differences.fault(own, self.requester, &entry.send)
+            differences.fault(self.here.host(), self.qp, self.requester, &entry.send)
         });
         self.run_entry(entry, before, fault)
     }

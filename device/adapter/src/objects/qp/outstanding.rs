@@ -13,7 +13,7 @@ use crate::requests::wqe::{Malformed, SendWqe};
 /// Maximum number of outstanding work requests. The others stay in the guest's ring.
 pub const OUTSTANDING: u32 = 128;
 /// Number of outstanding work requests for which there is memory at first.
-pub const FEW: usize = 8;
+pub const OUTSTANDING_MIN: usize = 8;
 
 /// The outstanding work requests of a QP, in order, with copies of their WQEs.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl Outstanding {
 
     /// Makes room for a few WQEs, or for all.
     fn grow(&mut self) {
-        let places = if self.raws.is_empty() { FEW.min(self.room) } else { self.room };
+        let places = if self.raws.is_empty() { OUTSTANDING_MIN.min(self.room) } else { self.room };
         let mut raws = vec![0; places * self.stride];
         for posted in &self.posted {
             let index = posted.send.index as usize;

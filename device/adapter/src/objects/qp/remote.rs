@@ -1,8 +1,8 @@
 //! The halves of a QP whose peer is reached by packets.
 //!
-//! Each half takes its share of the memory that all connections of the adapter have, as those of
-//! TCP do. A sending half without a share has few outstanding work requests, a receiving half
-//! without one holds no early packets. What has a fixed size is not counted.
+//! Each half takes its share of the memory that all connections of the adapter have, as the
+//! connections of TCP do. A sending half without a share has few outstanding work requests, a
+//! receiving half without one holds no early packets. Memory of a fixed size is not counted.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
-use super::outstanding::{FEW, Outstanding};
+use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use crate::ethernet::Frame;
 
 /// Time in nanoseconds for which a QP without work keeps the memory for its work requests.
@@ -83,7 +83,7 @@ impl Sender {
 
     /// Returns whether another work request may be taken.
     pub fn has_room(&mut self) -> bool {
-        let few = self.outstanding.len() < FEW;
+        let few = self.outstanding.len() < OUTSTANDING_MIN;
         self.outstanding.has_room() && (few || self.share.grow(self.most))
     }
 

@@ -13,7 +13,7 @@ use vrnic_tcp::{Budget, Connection, Gone, Nanos, Share, Source, StreamPos};
 
 use super::SendRing;
 use super::lifecycle::Lifecycle;
-use super::outstanding::{FEW, Outstanding};
+use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -242,7 +242,7 @@ impl<H: Host> Streaming<H> {
     /// Returns whether another work request may be taken. More than a few at a time need a part of
     /// the memory for connections.
     pub fn has_room(&mut self) -> bool {
-        let few = self.outstanding.len() < FEW;
+        let few = self.outstanding.len() < OUTSTANDING_MIN;
         let work = self.outstanding.most() + MESSAGES;
         self.outstanding.has_room() && (few || self.share.grow(work))
     }

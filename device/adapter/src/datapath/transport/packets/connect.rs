@@ -62,7 +62,7 @@ pub(crate) struct Modified<'a> {
 /// attributes, and changes them in the state SQD.
 ///
 /// # Errors
-/// The reason for which it cannot have them. Nothing has changed then.
+/// Returns the reason for which it cannot have them. Nothing has changed then.
 pub(crate) fn connect<H: Host>(
     network: Network<'_, H>,
     qp: &Qp<H>,
