@@ -212,16 +212,22 @@ fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
     assert_eq!(status(&cable.complete(&mut a, &second)), Status::RetryExcErr);
 }
 
-#[test]
-fn a_forged_packet_from_another_address_does_nothing() {
-    let cable = Cable::new(6, Faults::default());
-    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+/// Keeps the frames of the first adapter from the cable, and returns them.
+fn withheld(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     let frames = Rc::new(RefCell::new(Vec::new()));
     let kept = Rc::clone(&frames);
     cable.links[0].borrow_mut().rule(move |frame| {
         kept.borrow_mut().push(frame.to_vec());
         Fate::Drop
     });
+    frames
+}
+
+#[test]
+fn a_forged_packet_from_another_address_does_nothing() {
+    let cable = Cable::new(6, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    let frames = withheld(&cable);
     a.fill(0, b"forged!!");
     a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
     cable.run_until(|| !frames.borrow().is_empty());
@@ -250,12 +256,7 @@ fn a_forged_packet_from_another_address_does_nothing() {
 fn a_frame_to_a_group_reaches_no_connection() {
     let cable = Cable::new(6, Faults::default());
     let (mut a, b) = cable.connected(Setup::default(), |_| {});
-    let frames = Rc::new(RefCell::new(Vec::new()));
-    let kept = Rc::clone(&frames);
-    cable.links[0].borrow_mut().rule(move |frame| {
-        kept.borrow_mut().push(frame.to_vec());
-        Fate::Drop
-    });
+    let frames = withheld(&cable);
     a.fill(0, b"to a few");
     b.fill(0, &[0; 8]);
     a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));

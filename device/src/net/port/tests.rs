@@ -62,21 +62,26 @@ fn joined() -> Frame {
     frame.try_into().expect("a frame")
 }
 
-#[test]
-fn each_segment_of_a_frame_that_is_dropped_is_counted() {
+/// Returns a port that has this adapter.
+fn port(kind: Kind, mac: Option<MacAddr>, sink: impl FrameSink + 'static) -> Port {
     let setup = PortSetup {
         name: "p".to_owned(),
-        kind: Kind::Trunk,
-        mac: None,
+        kind,
+        mac,
         line: Some(Box::new(Plain)),
         checks_source: false,
         storm: StormLimit(0),
         transit: false,
         followed: false,
         link: Box::new(|_| {}),
-        sink: Some(Box::new(TakesOver)),
+        sink: Some(Box::new(sink)),
     };
-    let mut port = Port::new(setup, Arc::default());
+    Port::new(setup, Arc::default())
+}
+
+#[test]
+fn each_segment_of_a_frame_that_is_dropped_is_counted() {
+    let mut port = port(Kind::Trunk, None, TakesOver);
     assert!(port.has_taken_over(&joined()));
     port.forged(&joined());
     assert!(!port.send(joined(), None), "there is no link yet");
@@ -109,19 +114,7 @@ impl FrameSink for Greedy {
 fn frames_for_other_addresses_go_to_the_network_card() {
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
     const NESTED: [u8; 6] = [2, 0, 0, 0, 0, 10];
-    let setup = PortSetup {
-        name: "f".to_owned(),
-        kind: Kind::Function,
-        mac: Some(MacAddr(MAC)),
-        line: Some(Box::new(Plain)),
-        checks_source: false,
-        storm: StormLimit(0),
-        transit: false,
-        followed: false,
-        link: Box::new(|_| {}),
-        sink: Some(Box::new(Greedy)),
-    };
-    let mut port = Port::new(setup, Arc::default());
+    let mut port = port(Kind::Function, Some(MacAddr(MAC)), Greedy);
     port.follow_link();
     let frame = |to: [u8; 6]| Frame::new([&to[..], &[2; 60]].concat()).expect("a frame");
     for (to, goes_to_card) in [(MAC, false), (NESTED, true), ([0xff; 6], true)] {

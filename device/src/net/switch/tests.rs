@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
 use vrnic_adapter::ethernet::{Offered, Uplink};
 
 use super::*;
@@ -57,14 +56,24 @@ impl FrameSink for Taker {
     }
 }
 
-/// A line on which as many frames arrive as the switch reads.
-struct Flood {
+/// Adds the frames that arrive to a list, for one turn.
+type Arrive = dyn FnMut(&mut Vec<Frame>, &mut Turn) + Send;
+
+/// A line whose descriptor is always readable, and whose frames the test makes.
+struct Scripted {
     wire: OwnedFd,
-    /// The frames that arrive in turn.
-    frames: Vec<Frame>,
+    arrive: Box<Arrive>,
 }
 
-impl Line for Flood {
+impl Scripted {
+    fn line(arrive: impl FnMut(&mut Vec<Frame>, &mut Turn) + Send + 'static) -> Box<Self> {
+        let (wire, peer) = std::io::pipe().expect("a pipe");
+        drop(peer);
+        Box::new(Self { wire: wire.into(), arrive: Box::new(arrive) })
+    }
+}
+
+impl Line for Scripted {
     fn door(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -78,10 +87,7 @@ impl Line for Flood {
     }
 
     fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, _log: &Log<'_>) -> Change {
-        while !turn.is_over() {
-            frames.extend(self.frames.iter().cloned());
-            turn.spend(self.frames.len(), 60);
-        }
+        (self.arrive)(frames, turn);
         Change::None
     }
 
@@ -120,12 +126,16 @@ fn function(name: &str, mac: MacAddr, taker: &Taker) -> PortSetup {
     }
 }
 
-/// A line whose descriptor is always readable.
-fn flood(to: MacAddr, from: MacAddr) -> Box<Flood> {
-    let (wire, peer) = std::io::pipe().expect("a pipe");
-    drop(peer);
-    let frames = vec![Frame::new(frame(to, from, 0)).expect("a frame")];
-    Box::new(Flood { wire: wire.into(), frames })
+/// A line on which frames to each of these addresses arrive in turn, as many as the switch reads.
+fn flood(to: &[MacAddr], from: MacAddr) -> Box<Scripted> {
+    let arriving: Vec<Frame> =
+        to.iter().map(|to| Frame::new(frame(*to, from, 0)).expect("a frame")).collect();
+    Scripted::line(move |frames, turn| {
+        while !turn.is_over() {
+            frames.extend(arriving.iter().cloned());
+            turn.spend(arriving.len(), 60);
+        }
+    })
 }
 
 /// Sends numbered frames from one adapter to another until the outbox has no room.
@@ -176,7 +186,7 @@ fn what_a_line_has_delivered_is_forwarded_before_more_is_read() {
     let (mut switch, handle) = switch();
     let taker = Taker { pause: Duration::from_micros(1), ..Taker::default() };
     switch.add(function("b", B, &taker)).expect("a port");
-    let line = flood(B, STATION);
+    let line = flood(&[B], STATION);
     switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
     let mut turns = 0;
     while taker.count() < 10 * FRAMES {
@@ -201,7 +211,7 @@ fn network_cards_get_a_quarter_of_a_worker_s_time() {
     let pause = Duration::from_micros(2);
     let taker = Taker { pause, ..Taker::default() };
     switch.add(function("b", B, &taker)).expect("a port");
-    let line = flood(B, A);
+    let line = flood(&[B], A);
     let netdev = PortSetup { line: Some(line), ..function("a", A, &Taker::default()) };
     switch.add(netdev).expect("a port");
     let start = Instant::now();
@@ -243,8 +253,7 @@ fn a_slow_adapter_loses_its_own_frames_and_no_others() {
     let slow = Box::new(Slow { taker: Taker::default(), start });
     switch.add(PortSetup { sink: Some(slow), ..function("a", A, &taker) }).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
-    let mut line = flood(B, STATION);
-    line.frames.extend([0; 20].map(|_| Frame::new(frame(A, STATION, 0)).expect("a frame")));
+    let line = flood(&[&[B][..], &[A; 20]].concat(), STATION);
     switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
     let (mut now, mut held) = (start, Duration::ZERO);
     while now < start + Duration::from_millis(1500) {
@@ -260,44 +269,7 @@ fn a_slow_adapter_loses_its_own_frames_and_no_others() {
     assert!(slow.dropped.get("adapter_full") > Some(&0), "the lost frames are not counted");
 }
 
-/// A line on which all frames arrive at once, each time that its event is signalled.
-struct Burst {
-    wire: OwnedFd,
-    frames: Vec<Frame>,
-}
-
-impl Line for Burst {
-    fn door(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn wire(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wire.as_fd())
-    }
-
-    fn is_up(&self) -> bool {
-        true
-    }
-
-    fn receive(&mut self, frames: &mut Vec<Frame>, _turn: &mut Turn, _log: &Log<'_>) -> Change {
-        let _signalled = rustix::io::read(&self.wire, &mut [0; 8]);
-        frames.append(&mut self.frames);
-        Change::None
-    }
-
-    fn flush(
-        &mut self,
-        _queue: &mut SendQueue,
-        _turn: &mut Turn,
-        _log: &Log<'_>,
-    ) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn close(&mut self) {}
-}
-
-/// An adapter that has room when it is told to.
+/// An adapter that has room when the test says so.
 struct Gated {
     taker: Taker,
     room: Arc<AtomicBool>,
@@ -323,9 +295,9 @@ fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
     let (taker, room) = (Taker::default(), Arc::new(AtomicBool::new(true)));
     let gated = Box::new(Gated { taker: taker.clone(), room: Arc::clone(&room) });
     switch.add(PortSetup { sink: Some(gated), ..function("b", B, &taker) }).expect("a port");
-    let wire = eventfd(1, EventfdFlags::NONBLOCK).expect("an eventfd");
     let frames = (0..2 * FRAMES).map(|n| Frame::new(frame(B, STATION, n)).expect("a frame"));
-    let line = Box::new(Burst { wire, frames: frames.collect() });
+    let mut burst: Vec<_> = frames.collect();
+    let line = Scripted::line(move |frames, _| frames.append(&mut burst));
     switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
     switch.serve_wires();
     assert!((1..=FRAMES).contains(&taker.count()), "{} frames in a turn", taker.count());

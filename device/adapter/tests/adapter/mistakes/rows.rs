@@ -57,11 +57,12 @@ fn mtu_1024(attr: &mut Attr) {
 }
 
 /// A has a path MTU of 256, B of 1024.
-const SHORT: Mistake = Mistake { own: mtu_256, peer: mtu_1024, outcome: INVALID, ..NONE };
+const PEER_MTU_LARGER: Mistake = Mistake { own: mtu_256, peer: mtu_1024, outcome: INVALID, ..NONE };
 /// A has a path MTU of 1024, B of 256.
-const LONG: Mistake = Mistake { own: mtu_1024, peer: mtu_256, outcome: INVALID, ..NONE };
+const PEER_MTU_SMALLER: Mistake =
+    Mistake { own: mtu_1024, peer: mtu_256, outcome: INVALID, ..NONE };
 /// A may have 16 READs outstanding, B has resources for one.
-const FEW: Mistake = Mistake { peer: |attr| attr.max_dest_rd_atomic = 1, ..NONE };
+const PEER_RESOURCES_FEWER: Mistake = Mistake { peer: |attr| attr.max_dest_rd_atomic = 1, ..NONE };
 
 /// Sets the port's MTU as the driver does when that of its network card changes.
 fn lower(guest: &Guest) {
@@ -72,53 +73,53 @@ fn lower(guest: &Guest) {
 pub(crate) const TABLE: &[Mistake] = &[
     NONE,
     // Path MTU. What fits into one packet of either length passes.
-    Mistake { what: "path MTU of 256 against 1024, SEND of 64 KiB", ..SHORT },
-    Mistake { what: "path MTU of 1024 against 256, SEND of 64 KiB", ..LONG },
+    Mistake { what: "path MTU of 256 against 1024, SEND of 64 KiB", ..PEER_MTU_LARGER },
+    Mistake { what: "path MTU of 1024 against 256, SEND of 64 KiB", ..PEER_MTU_SMALLER },
     Mistake {
         what: "path MTU of 256 against 1024, WRITE of 257 bytes",
         requests: |rig| vec![write(rig, 257)],
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 1024 against 256, WRITE of 257 bytes",
         requests: |rig| vec![write(rig, 257)],
-        ..LONG
+        ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 256 bytes",
         requests: |rig| vec![send(rig, 256)],
         outcome: ARRIVES,
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 1024 against 256, SEND of 256 bytes",
         requests: |rig| vec![send(rig, 256)],
         outcome: ARRIVES,
-        ..LONG
+        ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 256 against 1024, READ of 64 KiB",
         requests: |rig| vec![read(rig, 65_536)],
         outcome: WRONG_ANSWER,
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 1024 against 256, READ of 300 bytes",
         requests: |rig| vec![read(rig, 300)],
         outcome: WRONG_ANSWER,
-        ..LONG
+        ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 1024 against 256, READ of 256 bytes, atomic",
         requests: |rig| vec![read(rig, 256), add(rig)],
         outcome: Expected { sent: &[Status::Success; 2], ..PASSES },
-        ..LONG
+        ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 256 against 1024, READ of 64 KiB by a bad key",
         requests: |rig| vec![read(rig, 65_536).to(rig.b.buffer, rig.b.key ^ 1)],
         outcome: NO_ACCESS,
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 64 KiB from memory without a key",
@@ -126,20 +127,20 @@ pub(crate) const TABLE: &[Mistake] = &[
             vec![Wr::new(Opcode::Send, &[Sge { lkey: 0.into(), ..rig.a.sge(0, 65_536) }])]
         },
         outcome: Expected { sent: &[Status::LocProtErr], own: State::Err, ..PASSES },
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 64 KiB by UC",
         kind: Type::Uc,
         outcome: PASSES,
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 256 bytes by UC",
         kind: Type::Uc,
         requests: |rig| vec![send(rig, 256)],
         outcome: ARRIVES,
-        ..SHORT
+        ..PEER_MTU_LARGER
     },
     // READs and atomics at a time.
     Mistake {
@@ -149,7 +150,7 @@ pub(crate) const TABLE: &[Mistake] = &[
             sent: &[Status::Success, Status::RemInvReqErr, Status::WrFlushErr],
             ..INVALID
         },
-        ..FEW
+        ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "a READ, a WRITE and an atomic at once to a peer with resources for 1",
@@ -158,27 +159,27 @@ pub(crate) const TABLE: &[Mistake] = &[
             sent: &[Status::Success, Status::Success, Status::RemInvReqErr],
             ..INVALID
         },
-        ..FEW
+        ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "3 READs one after the other to a peer with resources for 1",
         requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
         one_by_one: true,
         outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
-        ..FEW
+        ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "3 fenced READs at once to a peer with resources for 1",
         requests: |rig| vec![read(rig, 100).flags(Flags::SIGNALED | Flags::FENCE); 3],
         outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
-        ..FEW
+        ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "3 READs at once to a peer with resources for 1, by a requester that keeps to it",
         own: |attr| attr.max_rd_atomic = 1,
         requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
         outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
-        ..FEW
+        ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "a READ to a peer without resources",

@@ -72,7 +72,7 @@ pub(crate) const PASSES: Expected = Expected {
     event: None,
 };
 pub(crate) const ARRIVES: Expected = Expected { received: &[Status::Success], ..PASSES };
-/// Nobody answers, and B notices nothing.
+/// A gets no answer, and B notices nothing.
 pub(crate) const SILENT: Expected =
     Expected { sent: &[Status::RetryExcErr], own: State::Err, ..PASSES };
 /// B refuses the request as invalid.
