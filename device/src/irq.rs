@@ -2,7 +2,7 @@
 //! has no eventfd or is masked, or while bus mastering is off, stays pending and is delivered as
 //! soon as possible. Delivery never waits, because workers and the switch call it.
 //!
-//! A signal to an eventfd takes as long as the kernel needs to tell all who wait for it. A VMM can
+//! A signal to an eventfd takes as long as the kernel needs to wake all that wait for it. A VMM can
 //! make that milliseconds, with thousands of epoll sets for one eventfd. If signals to a VMM are
 //! slow, the control thread of its adapter delivers them, so that no worker has to.
 
@@ -27,7 +27,7 @@ const SLOW: u64 = 50_000;
 /// Number of slow signals in a row after which the control thread delivers interrupts. A thread may
 /// have been interrupted during one of them.
 const SLOW_MAX: u32 = 3;
-/// Time in nanoseconds for which it does so.
+/// Time in nanoseconds for which the control thread delivers them.
 const BY_CONTROL: u64 = 1_000_000_000;
 
 /// Why a SET_IRQS was refused.

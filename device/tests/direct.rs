@@ -139,8 +139,8 @@ fn a_read_whose_data_does_not_come_gets_ones_and_fails_the_transfer() {
     daemon.check();
 }
 
-/// A read that does not wait for its data, as those of programs, is answered without delay. It
-/// fails the transfer, and has its data when it comes after QUERY_RANGE shows this.
+/// A read of a program, which must not wait for its data, is answered without delay. It fails the
+/// transfer. After QUERY_RANGE has shown that, the same read returns the data.
 #[test]
 fn a_read_that_must_not_wait_gets_ones_at_once() {
     let mut daemon = start(2);

@@ -23,7 +23,7 @@ impl UserMemory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the caller is a kernel thread; those of the driver.
+    /// `EINVAL` if the caller is a kernel thread; otherwise the errors of the driver.
     pub fn new(pd: &Arc<Pd>, address: u64, length: u64) -> Result<Self> {
         // SAFETY: the domain is alive; the callee checks the memory.
         let mr = unsafe { bindings::ib_reg_user_mr(pd.as_raw(), address, length, address, 0) };

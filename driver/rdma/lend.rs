@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs that other modules of the kernel name, and those of the driver's own methods.
+//! Queue pairs that other modules of the kernel name, or that the driver's own methods receive.
 
 use kernel::{module::this_module, prelude::*};
 
@@ -52,7 +52,7 @@ impl<T: Operations> Qp<T> {
     ) -> Result {
         // SAFETY: the caller passes the payload of the method under way.
         let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
-        // SAFETY: the caller passes a queue pair as `lend` wants it.
+        // SAFETY: the caller passes a queue pair as `lend` demands it.
         unsafe { Self::lend(raw, |data, qp| run(data, qp, &user)) }
     }
 }

@@ -37,7 +37,7 @@ struct Pages {
     length: usize,
 }
 
-/// Something that an area is kept mappable by. It is dropped when the last mapping goes, below the
+/// An object that keeps an area mappable. It is dropped when the last mapping goes, below the
 /// lock of a process's memory (`mmap_lock`) and that of the mappings of a context (`umap_lock`).
 ///
 /// The drop must not wait for anything that may wait for these: no memory of a process may be

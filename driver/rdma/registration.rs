@@ -25,7 +25,7 @@ pub(crate) struct Config<T: Operations> {
     pub(crate) methods: Option<Methods<T>>,
 }
 
-/// Methods of driver `T`'s own, and changes to those of the core (`ib_device::driver_def`).
+/// The methods that driver `T` adds, and its changes to methods of the core (`ib_device::driver_def`).
 ///
 /// # Invariants
 ///

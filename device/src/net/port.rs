@@ -274,8 +274,8 @@ impl Port {
         self.rest.pop_front()
     }
 
-    /// Reads what has arrived, until a turn is over. `told` says whether epoll has told of an
-    /// event.
+    /// Reads the frames that have arrived, until a turn is over. `told` is true if epoll has
+    /// reported an event.
     pub fn receive(&mut self, told: bool, frames: &mut Vec<Frame>) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
             return Change::None;

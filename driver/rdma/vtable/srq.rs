@@ -34,7 +34,7 @@ impl<T: Operations> VTable<T> {
             // goes.
             let link = unsafe { SrqLink::new(raw) }?;
             let attr = NonNull::new(attr).ok_or(EINVAL)?;
-            // SAFETY: the core passes attributes of its caller's, of which it has used type, sizes
+            // SAFETY: the core passes attributes from its caller, of which it has used type, sizes
             // and what else belongs to the type; completion queue and XRC domain are this device's.
             let mut init = unsafe { SrqInit::new(attr, &link) };
             // SAFETY: the core passes a queue whose domain it has set.

@@ -1,4 +1,4 @@
-//! The link of a port, and who is told of it.
+//! The link of a port. Its changes are reported to the adapter and the line.
 
 use super::Port;
 use crate::net::path_mtu::PathMtu;
