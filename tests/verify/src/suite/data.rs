@@ -50,6 +50,10 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for op in MOVERS {
         for (name, size) in SIZES {
+            // An immediate changes no path that depends on the length.
+            if size >= 1 << 30 && op.has_immediate() {
+                continue;
+            }
             let case = Case::new(format!("data/{}/{name}", op.name()), move |env| {
                 let link = Link::new(env, &Options::default())?;
                 transfer(&link, op, size, size * 7 + 3, size * 5 + 1)
