@@ -45,6 +45,23 @@ const GROUPS: &[&str] = &[
     "hostile",
 ];
 
+/// Groups in which the place of the send queues makes no difference: they have them in device memory
+/// only.
+const ANY_PLACE: [&str; 12] = [
+    "regions",
+    "device_memory",
+    "windows",
+    "states",
+    "transitions",
+    "multicast",
+    "attributes",
+    "memlock",
+    "async_events",
+    "counters",
+    "lifecycle",
+    "isolation",
+];
+
 /// Groups that also run over the extended interfaces.
 const EXTENDED: [&str; 12] = [
     "data",
@@ -64,7 +81,8 @@ const EXTENDED: [&str; 12] = [
 fn main() -> ExitCode {
     let mut cases = vec![Case::new("groups_are_complete", groups_are_complete)];
     for sq in ["guest", "device"] {
-        for group in GROUPS {
+        let some = GROUPS.iter().filter(|group| sq == "device" || !ANY_PLACE.contains(group));
+        for group in some {
             let name = format!("{group} (send queues in {sq} memory)");
             let only = format!("--only {group}/");
             cases.push(Case::new(name, move |pair: &mut Pair| run(pair, &only, sq)));
