@@ -27,6 +27,7 @@ const GROUPS: &[&str] = &[
     "stress",
     "local_errors",
     "remote_errors",
+    "mistakes",
     "regions",
     "device_memory",
     "windows",
@@ -47,7 +48,7 @@ const GROUPS: &[&str] = &[
 
 /// Groups in which the place of the send queues makes no difference: they have them in device memory
 /// only.
-const ANY_PLACE: [&str; 12] = [
+const ANY_PLACE: [&str; 13] = [
     "regions",
     "device_memory",
     "windows",
@@ -60,6 +61,7 @@ const ANY_PLACE: [&str; 12] = [
     "counters",
     "lifecycle",
     "isolation",
+    "mistakes",
 ];
 
 /// Groups that also run over the extended interfaces.

@@ -27,6 +27,7 @@ const LACKS: &[(&str, &str)] = &[
     ("states/", STATES),
     ("async_events/communication_established", STATES),
     ("async_events/none_in_ordinary_work", STATES),
+    ("mistakes/", STATES),
     ("isolation/qp_of_another_connection", STATES),
     ("loopback/qp_to_itself", STATES),
     ("transitions/", STATES),

@@ -23,6 +23,7 @@
 //! | [`connections`] | connections by the connection manager (with `--cm` alone) |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
+//! | [`mistakes`] | attributes that do not fit those of the peer |
 //! | [`regions`] | zero-based regions, changing regions |
 //! | [`device_memory`] | memory of the device as source and sink, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
@@ -67,6 +68,7 @@ mod limits;
 mod local_errors;
 mod loopback;
 mod memlock;
+mod mistakes;
 mod order;
 mod queues;
 mod regions;
@@ -132,6 +134,7 @@ pub(crate) fn cases() -> Vec<Case> {
         retry::cases(),
         local_errors::cases(),
         remote_errors::cases(),
+        mistakes::cases(),
         regions::cases(),
         device_memory::cases(),
         windows::cases(),
