@@ -43,11 +43,11 @@ fn main() -> ExitCode {
             run(pair, &format!("--device vrnic1 {}", only.join(" ")), "device")
         }),
         Case::new("one_port_goes_down", |pair| {
-            gone(pair, |rail| format!("ip link set eth{} down", rail.number), netdev_up)
+            gone(pair, 0, |rail| format!("ip link set eth{} down", rail.number), netdev_up)
         }),
-        Case::new("one_is_unbound", |pair| gone(pair, |_| driver("unbind"), bind)),
-        Case::new("one_is_removed", |pair| gone(pair, |_| device("remove"), rescan)),
-        Case::new("one_is_reset", |pair| gone(pair, |_| device("reset"), |_, _| Ok(()))),
+        Case::new("one_is_unbound", |pair| gone(pair, 1, |_| driver("unbind"), bind)),
+        Case::new("one_is_removed", |pair| gone(pair, 0, |_| device("remove"), rescan)),
+        Case::new("one_is_reset", |pair| gone(pair, 1, |_| device("reset"), |_, _| Ok(()))),
         Case::new("a_guest_boots_anew", |pair| pair.reboot_b().and_then(|()| work(pair))),
         Case::new("the_module_goes_under_traffic_of_both", unloaded),
     ];
@@ -306,33 +306,32 @@ fn monitor(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Takes a device away by `take`, a shell command, while both carry data: the other goes on. After
-/// `give` all is well.
+/// Takes the device `rail` away by `take`, a shell command, while both carry data: the other goes
+/// on. After `give` all is well.
 fn gone(
     pair: &Pair,
+    rail: u8,
     take: impl Fn(Rail<'_>) -> String,
     give: impl Fn(Rail<'_>, &str) -> Result<()>,
 ) -> Result<()> {
-    for (rail, other) in EACH {
-        let start = |rail: u8, seconds| {
-            let port = PORT + u16::from(rail);
-            let ends = (Rail::b(pair, rail), Rail::a(pair, rail));
-            Session::transfer(ends.0, ends.1, "ib_write_bw", (seconds, port))
-        };
-        let victim = Rail::a(pair, rail);
-        let pci = victim.pci()?;
-        let (survivor, lost) = (start(other, 20)?, start(rail, 60)?);
-        let script = take(victim);
-        pair.a.check(&format!("pci={pci}; {script}"), SHORT)?;
-        settles(&pair.a, &format!("! rdma link show | grep -q 'vrnic{rail}/1 state ACTIVE'"), 30)?;
-        Rail::a(pair, other).is_busy().with_context(|| format!("vrnic{rail} went"))?;
-        survivor.end().with_context(|| format!("vrnic{rail} went"))?;
-        lost.kill()?;
-        give(victim, &pci)?;
-        victim.is_ready().with_context(|| format!("vrnic{rail} does not come back"))?;
-        work(pair)?;
-    }
-    Ok(())
+    let other = 1 - rail;
+    let start = |rail: u8, seconds| {
+        let port = PORT + u16::from(rail);
+        let ends = (Rail::b(pair, rail), Rail::a(pair, rail));
+        Session::transfer(ends.0, ends.1, "ib_write_bw", (seconds, port))
+    };
+    let victim = Rail::a(pair, rail);
+    let pci = victim.pci()?;
+    let (survivor, lost) = (start(other, 20)?, start(rail, 60)?);
+    let script = take(victim);
+    pair.a.check(&format!("pci={pci}; {script}"), SHORT)?;
+    settles(&pair.a, &format!("! rdma link show | grep -q 'vrnic{rail}/1 state ACTIVE'"), 30)?;
+    Rail::a(pair, other).is_busy().with_context(|| format!("vrnic{rail} went"))?;
+    survivor.end().with_context(|| format!("vrnic{rail} went"))?;
+    lost.kill()?;
+    give(victim, &pci)?;
+    victim.is_ready().with_context(|| format!("vrnic{rail} does not come back"))?;
+    work(pair)
 }
 
 /// Returns a shell command that writes the PCI address to a file of the driver.
