@@ -1,7 +1,7 @@
 //! Tests of the end of TCP connections of QPs, from the view of their drivers.
 
 use vrnic_abi::admin::Opcode as Admin;
-use vrnic_abi::connection::{Connection, ConnectionStatus, Ending, Stage};
+use vrnic_abi::connection::{Connection, ConnectionFlags, ConnectionStatus, Ending, Stage};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
@@ -364,4 +364,41 @@ fn frames_of_a_connection_never_reach_the_guest() {
     assert!(offer(&to_a_group), "a frame to a group reached a connection");
     cable.run_until(|| cable.ga.adapter.has_frame_room());
     assert_eq!(stage(&a), Stage::Open);
+}
+
+/// Returns the frame of a TCP segment from `peer` to `local`, with ports of
+/// [`stream::connection`], behind this many IPv6 headers with destination options.
+fn behind_options(peer: [u8; 16], local: [u8; 16], count: usize) -> Vec<u8> {
+    let (tcp, options) = (6, 60);
+    let first = if count == 0 { tcp } else { options };
+    let mut frame = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, first, 64]].concat();
+    frame.extend([peer, local].concat());
+    for left in (0..count).rev() {
+        frame.extend([if left == 0 { tcp } else { options }, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    for port in [5000_u16, 4000] {
+        frame.extend(port.to_be_bytes());
+    }
+    frame.extend([0; 16]);
+    frame
+}
+
+#[test]
+fn segments_behind_extension_headers_never_reach_the_guest() {
+    let cable = Cable::new(19, Faults::default());
+    let a = Endpoint::new(&cable.ga, Setup::default());
+    let address = |last| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last).octets();
+    let (local, peer) = (address(1), address(2));
+    open(&a, 0, cable.gb.mac(), |connection| {
+        connection.flags |= ConnectionFlags::IPV6.bits();
+        (connection.local, connection.remote) = (local, peer);
+    });
+    let passes = |peer, count| {
+        let frame = behind_options(peer, local, count);
+        cable.ga.adapter.offer(Frame::new(frame)).other().is_some()
+    };
+    for count in [0, 1, 8, 9, 20] {
+        assert!(!passes(peer, count), "{count} headers");
+        assert!(passes(address(3), count), "{count} headers, from another host");
+    }
 }

@@ -53,8 +53,8 @@ fn put<H: Host>(core: &Core<H>, worker: Option<usize>, frame: Frame) -> Offered 
 }
 
 /// Queues a frame of a TCP connection that the adapter has taken over for the worker of its QP, and
-/// returns any other frame. Fragments that may belong to such a connection are dropped, because the
-/// guest's kernel must not see the bytes.
+/// returns any other frame. Frames without known ports that may belong to such a connection, such as
+/// fragments, are dropped, because the guest's kernel must not see the bytes.
 fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
     // The guest's kernel ignores segments to groups (RFC 1122, 4.2.3.10).
     if !objects.claims.any() || frame.is_to_group() {
@@ -64,9 +64,9 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
         tell_too_long(objects, &frame);
         return Offered::Other(frame);
     };
-    let Flow { vlan, source: remote, destination: local, fragment } = flow;
+    let Flow { vlan, source: remote, destination: local, portless } = flow;
     let core = objects.core();
-    if fragment {
+    if portless {
         if !objects.claims.has_between(vlan, local.ip(), remote.ip()) {
             return Offered::Other(frame);
         }
@@ -104,8 +104,8 @@ pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> boo
         return false;
     }
     Flow::of(frame).is_some_and(|flow| {
-        let Flow { vlan, source: local, destination: remote, fragment } = flow;
-        if fragment {
+        let Flow { vlan, source: local, destination: remote, portless } = flow;
+        if portless {
             objects.claims.has_between(vlan, local.ip(), remote.ip())
         } else {
             objects.claims.find(&Tuple { vlan, local, remote }).is_some()
