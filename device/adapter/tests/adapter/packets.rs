@@ -338,3 +338,28 @@ fn work_requests_behind_one_that_has_failed_are_flushed_before_the_queue_goes_on
     let write = Wr::new(Opcode::Write, &[a.sge(4096, 8)]).to(b.buffer, b.key);
     assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
 }
+
+/// Lets B read 60,000 bytes of A, whose answers find no room, and the time go on for a
+/// millisecond. Returns the number of polls.
+fn read_without_room(cable: &Cable, a: &Endpoint, b: &mut Endpoint) -> usize {
+    cable.set_full(true);
+    b.post_send(&Wr::new(Opcode::Read, &[b.sge(0, 60_000)]).to(a.buffer, a.key));
+    let (mut polls, end) = (0, cable.now() + 1_000_000);
+    cable.run_until(|| {
+        polls += 1;
+        cable.now() > end || polls > 10_000
+    });
+    polls
+}
+
+#[test]
+fn answers_without_room_wait_in_pauses() {
+    let cable = Cable::new(43, Faults::default());
+    let (a, mut b) = cable.connected(Setup::default(), |_| {});
+    a.fill(0, &pattern(60_000, 9));
+    let polls = read_without_room(&cable, &a, &mut b);
+    assert!(polls < 1000, "{polls} polls in a millisecond");
+    cable.set_full(false);
+    cable.run_until(|| b.send_cq.poll().is_some_and(|cqe| status(&cqe) == Status::Success));
+    assert_eq!(b.bytes(0, 60_000), pattern(60_000, 9));
+}

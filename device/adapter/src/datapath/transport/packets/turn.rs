@@ -61,6 +61,18 @@ enum Leaves {
     Later(u64),
 }
 
+impl Leaves {
+    /// Returns a turn that sends these packets too if the QP otherwise continues with `turn`.
+    fn go_on(&self, turn: Turn) -> Turn {
+        match (self, turn) {
+            (Self::Soon, Turn::Idle | Turn::Wait(_)) => Turn::More,
+            (Self::Later(at), Turn::Idle) => Turn::Wait(*at),
+            (Self::Later(at), Turn::Wait(other)) => Turn::Wait(other.min(*at)),
+            (_, turn) => turn,
+        }
+    }
+}
+
 /// The sending half of a QP in its turn.
 pub(super) struct Sending<'a, H: Host> {
     pub(super) network: Network<'a, H>,
@@ -80,7 +92,7 @@ pub(crate) fn run<H: Host>(
     allowance: &Allowance<'_, H>,
 ) -> Turn {
     let (core, slice) = (network.core(), allowance.slice);
-    let answers_left = answer(network, qp, slice);
+    let answers = answer(network, qp, slice);
     for _ in 0..WAITS {
         let Path::Packets(mut sender) = std::mem::take(&mut requester.path) else {
             return Turn::Idle;
@@ -106,8 +118,7 @@ pub(crate) fn run<H: Host>(
         };
         requester.path = Path::Packets(sender);
         match turn {
-            Some(Turn::Idle | Turn::Wait(_)) if answers_left => return Turn::More,
-            Some(turn) => return turn,
+            Some(turn) => return answers.go_on(turn),
             None if slice.is_over() => break,
             None => {}
         }
@@ -269,11 +280,11 @@ fn end_of(outcome: Outcome) -> End {
     End::Failed(status.into())
 }
 
-/// Sends some of the answers that are due to the peer. Returns whether some remain.
-fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> bool {
+/// Sends some of the answers that are due to the peer. Returns whether and when more can be sent.
+fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> Leaves {
     let mut guard = qp.responder.lock();
     let responder = &mut *guard;
-    let Some(mut receiver) = responder.packets.take() else { return false };
+    let Some(mut receiver) = responder.packets.take() else { return Leaves::None };
     let left = answers(network, qp, (responder, &mut receiver), slice);
     send_off(network, qp.qpn, &mut receiver.outbox);
     responder.packets = Some(receiver);
@@ -285,12 +296,12 @@ fn answers<H: Host>(
     qp: &Arc<Qp<H>>,
     (responder, receiver): (&mut Responder, &mut Receiver),
     slice: &Slice<'_, H>,
-) -> bool {
+) -> Leaves {
     let Receiver { engine: Engine::Reliable(engine), way, outbox, counted, .. } = receiver else {
-        return false;
+        return Leaves::None;
     };
     if !engine.has_reply() {
-        return false;
+        return Leaves::None;
     }
     let there = There::new(network.core(), qp, slice);
     // Acknowledgements are short and always sent, so that the peer can continue.
@@ -319,7 +330,13 @@ fn answers<H: Host>(
         }
     }
     counts::of_responder(&there.turn, counted, engine.counters());
-    engine.has_reply()
+    if !engine.has_reply() {
+        Leaves::None
+    } else if room == 0 && engine.is_reading() {
+        Leaves::Later(there.turn.now().saturating_add(PAUSE_NS))
+    } else {
+        Leaves::Soon
+    }
 }
 
 /// Returns whether the port, whose MTU may have been lowered since the QP was connected, does not
