@@ -363,3 +363,17 @@ fn answers_without_room_wait_in_pauses() {
     cable.run_until(|| b.send_cq.poll().is_some_and(|cqe| status(&cqe) == Status::Success));
     assert_eq!(b.bytes(0, 60_000), pattern(60_000, 9));
 }
+
+#[test]
+fn a_qp_in_error_no_longer_answers_reads() {
+    let cable = Cable::new(44, Faults::default());
+    let (mut a, mut b) = cable.connected(Setup::default(), |_| {});
+    read_without_room(&cable, &a, &mut b);
+    a.set_state(State::Err);
+    let frames = withheld(&cable);
+    cable.set_full(false);
+    cable.run_until(|| cable.now() > 3_000_000);
+    assert_eq!(frames.borrow().len(), 0, "frames of a QP in the error state");
+    cable.run_until(|| b.send_cq.poll().is_some_and(|cqe| status(&cqe) == Status::RetryExcErr));
+    assert_eq!(b.state(), State::Err);
+}

@@ -80,6 +80,15 @@ impl Responder {
         !self.resources.is_idle()
     }
 
+    /// Discards the pending answers of READs and atomics. An acknowledgement that is due is also
+    /// discarded if there are such answers, because it would acknowledge their requests.
+    pub fn stop_answers(&mut self) {
+        if self.is_reading() {
+            self.resources.stop();
+            self.ack = None;
+        }
+    }
+
     /// Replaces an answer whose memory could not be read: the READ is refused, and the connection
     /// has ended.
     pub fn fail_reply(&mut self, reply: &Reply, nak: Nak) {

@@ -235,3 +235,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn answers_that_are_stopped_leave_no_acknowledgement_of_their_requests() {
+    let mut it = Connection::new(psn(5));
+    for (count, request) in [(3, read(0, 3)), (1, SEND)] {
+        let step = it.receive(it.next, request);
+        assert!(matches!(step, Ok(Step::Execute(_))), "{step:?}");
+        assert_eq!(it.responder.end(Verdict::Executed), None);
+        it.next += count;
+    }
+    assert!(it.responder.next_reply().is_some_and(|reply| reply.read.is_some()));
+    it.responder.stop_answers();
+    assert_eq!(it.responder.next_reply(), None);
+    // Without such answers, an acknowledgement is still sent.
+    assert!(matches!(it.receive(it.next, SEND), Ok(Step::Execute(_))));
+    assert_eq!(it.responder.end(Verdict::Executed), None);
+    it.responder.stop_answers();
+    assert!(it.responder.next_reply().is_some());
+}

@@ -300,6 +300,10 @@ fn answers<H: Host>(
     let Receiver { engine: Engine::Reliable(engine), way, outbox, counted, .. } = receiver else {
         return Leaves::None;
     };
+    // A NAK with which the connection has failed is sent behind the answers before it.
+    if qp.state() == State::Err && !engine.has_failed() {
+        engine.stop_answers();
+    }
     if !engine.has_reply() {
         return Leaves::None;
     }
