@@ -12,6 +12,8 @@ mod rack;
 mod records;
 mod recovery;
 mod rtt;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 use std::sync::Arc;
@@ -327,7 +329,7 @@ impl Sender {
         } else {
             let (start, end) = (self.next, self.next.plus(len));
             let fate = Fate::Flying;
-            self.records.push(Record { start, end, sent: now, fate, resent: false, fin });
+            self.records.push(Record { start, end, sent: now, fate, resent: false, fin, run: 0 });
             self.next = end;
         }
         let first = again == Some(0);
@@ -347,6 +349,7 @@ impl Sender {
             at = record.end;
         }
         assert_eq!(at, self.next);
+        self.records.check();
     }
 }
 

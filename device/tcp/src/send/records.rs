@@ -32,6 +32,9 @@ pub(crate) struct Record {
     pub(crate) resent: bool,
     /// True if it is the end of the stream, which takes one position.
     pub(crate) fin: bool,
+    /// Number of records from this one on that are known to be [`Fate::Sacked`], or zero. A search
+    /// continues behind them.
+    pub(crate) run: u32,
 }
 
 impl Record {
@@ -50,13 +53,33 @@ pub(crate) struct Records {
     flying: u64,
     lost: usize,
     sacked: usize,
+    /// No record before this index is lost.
+    lost_from: usize,
+    /// True if a record may have a run.
+    has_runs: bool,
+    /// Number of changes of records. New records are no changes.
+    version: u64,
     share: Share,
+    /// Number of records that searches have visited.
+    #[cfg(test)]
+    pub(super) visits: usize,
 }
 
 impl Records {
     pub(crate) fn new(capacity: usize) -> Self {
-        let (ring, share) = (VecDeque::new(), Share::default());
-        Self { ring, capacity: capacity.max(1), flying: 0, lost: 0, sacked: 0, share }
+        Self {
+            ring: VecDeque::new(),
+            capacity: capacity.max(1),
+            flying: 0,
+            lost: 0,
+            sacked: 0,
+            lost_from: 0,
+            has_runs: false,
+            version: 0,
+            share: Share::default(),
+            #[cfg(test)]
+            visits: 0,
+        }
     }
 
     /// Takes memory from a budget from now on.
@@ -106,6 +129,11 @@ impl Records {
         self.sacked
     }
 
+    /// Returns the number of changes of records. New records are no changes.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
         self.ring.iter()
     }
@@ -125,8 +153,10 @@ impl Records {
         if first.start >= ack {
             return None;
         }
+        self.version += 1;
         self.remove(&first);
         if first.end <= ack {
+            self.lost_from = self.lost_from.saturating_sub(1);
             return self.ring.pop_front();
         }
         let rest = Record { start: ack, ..first };
@@ -163,6 +193,14 @@ impl Records {
         let Some(before) = self.get(at) else { return };
         let mut after = before;
         change(&mut after);
+        self.version += 1;
+        if before.fate == Fate::Sacked && after.fate != Fate::Sacked {
+            self.forget_runs();
+            after.run = 0;
+        }
+        if after.fate == Fate::Lost {
+            self.lost_from = if self.lost == 0 { at } else { self.lost_from.min(at) };
+        }
         self.remove(&before);
         self.add(&after);
         if let Some(record) = self.ring.get_mut(at) {
@@ -179,12 +217,61 @@ impl Records {
         }
     }
 
+    fn forget_runs(&mut self) {
+        if std::mem::take(&mut self.has_runs) {
+            self.ring.iter_mut().for_each(|record| record.run = 0);
+        }
+    }
+
+    /// Returns the index of the first record from `at` on that is not [`Fate::Sacked`], or an index
+    /// behind the last record.
+    pub(crate) fn skip_sacked(&mut self, at: usize) -> usize {
+        let mut to = at;
+        while let Some(record) = self.get(to).filter(|record| record.fate == Fate::Sacked) {
+            self.visit();
+            to += (record.run as usize).max(1);
+        }
+        if to > at
+            && let Some(record) = self.ring.get_mut(at)
+        {
+            record.run = u32::try_from(to - at).unwrap_or(u32::MAX);
+            self.has_runs = true;
+        }
+        to
+    }
+
+    /// Counts a record that a search has visited, for tests.
+    pub(crate) const fn visit(&mut self) {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
+    }
+
     /// Returns the index of the first lost record.
-    pub(crate) fn first_lost(&self) -> Option<usize> {
+    pub(crate) fn first_lost(&mut self) -> Option<usize> {
         if self.lost == 0 {
             return None;
         }
-        self.ring.iter().position(|record| record.fate == Fate::Lost)
+        loop {
+            let at = self.skip_sacked(self.lost_from);
+            let record = self.get(at)?;
+            self.lost_from = at;
+            if record.fate == Fate::Lost {
+                return Some(at);
+            }
+            self.visit();
+            self.lost_from += 1;
+        }
+    }
+
+    /// Checks what searches rely on, for tests.
+    pub(crate) fn check(&self) {
+        for (at, record) in self.ring.iter().enumerate() {
+            let mut run = self.ring.iter().skip(at).take(record.run as usize);
+            assert!(run.all(|record| record.fate == Fate::Sacked), "a run at {at}");
+            assert!(at >= self.lost_from || record.fate != Fate::Lost, "lost at {at}");
+        }
     }
 
     /// Splits a record after `len` bytes, if there is room for one more. Returns whether the record

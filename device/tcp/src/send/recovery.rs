@@ -130,12 +130,14 @@ impl Sender {
         let mut blocks: ArrayVec<_, 4> = ack.blocks.iter().filter_map(range).take(4).collect();
         blocks.sort_unstable();
         for (start, end) in blocks.into_iter().filter(|(start, _)| *start >= una) {
-            for at in self.records.within(start, end) {
+            let within = self.records.within(start, end);
+            let mut at = self.records.skip_sacked(within.start);
+            while at < within.end {
                 let Some(record) = self.records.get(at) else { break };
-                if record.fate != Fate::Sacked {
-                    self.records.set(at, Fate::Sacked);
-                    self.delivered(ack, &record, news);
-                }
+                self.records.visit();
+                self.records.set(at, Fate::Sacked);
+                self.delivered(ack, &record, news);
+                at = self.records.skip_sacked(at + 1);
             }
         }
         if news.duplicate.is_some() {

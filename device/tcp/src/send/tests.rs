@@ -1,0 +1,97 @@
+//! Tests of the work of an acknowledgement.
+
+use std::time::Duration;
+
+use super::{Ack, Fate, Params, Plan, Sender};
+use crate::context::{Algorithm, Context};
+use crate::seq::{SeqNum, StreamPos};
+use crate::time::Nanos;
+use crate::wire::SackBlock;
+
+const RTT: Duration = Duration::from_millis(20);
+const LEN: usize = 1000;
+/// Segments of a full window.
+const COUNT: u32 = 2048;
+/// Maximum number of records that an acknowledgement of one segment may visit.
+const MOST: usize = 16;
+
+/// Returns a sender that has sent a full window, a segment each microsecond.
+fn full() -> Sender {
+    let window = COUNT * LEN as u32;
+    let context = Context {
+        send_next: SeqNum(0),
+        receive_next: SeqNum(0),
+        send_window: window,
+        max_send_window: window,
+        receive_window: 60_000,
+        send_scale: 0,
+        receive_scale: 0,
+        mss: LEN as u16,
+        sack: true,
+        timestamps: None,
+        round_trip: Some((RTT, RTT / 8)),
+    };
+    let params = Params { congestion: Algorithm::None, ..Params::default() };
+    let mut sender = Sender::new(Nanos(0), &context, &params);
+    for nth in 0..u64::from(COUNT) {
+        let start = sender.next;
+        sender.sent(Nanos(nth * 1000), Plan::New { start, len: LEN });
+    }
+    sender
+}
+
+/// Processes an acknowledgement of nothing but these segments. Returns the number of records that
+/// were visited, also by the search for the next segment to send.
+fn selective(sender: &mut Sender, now: Nanos, segments: std::ops::Range<u32>) -> usize {
+    let at = |segment: u32| SeqNum(segment * LEN as u32);
+    let blocks = [SackBlock { start: at(segments.start), end: at(segments.end) }];
+    sender.records.visits = 0;
+    sender.acknowledge(&Ack { now, at: StreamPos(0), blocks: &blocks, echo: None, bare: true });
+    sender.records.first_lost();
+    sender.check();
+    sender.records.visits
+}
+
+/// Sends the lost segments again.
+fn resend(sender: &mut Sender, now: Nanos) {
+    while let Some(at) = sender.records.first_lost() {
+        sender.records.resend(at, now);
+    }
+}
+
+/// The time at which the acknowledgement of a segment arrives.
+fn arrival(segment: u32) -> Nanos {
+    Nanos(u64::from(segment) * 1000).plus(RTT)
+}
+
+#[test]
+fn acknowledgements_of_a_full_window_visit_few_records() {
+    let mut sender = full();
+    for segment in 1..COUNT {
+        let now = arrival(segment);
+        let visits = selective(&mut sender, now, 1..segment + 1);
+        assert!(visits <= MOST, "{visits} visits at segment {segment}");
+        resend(&mut sender, now);
+    }
+    assert_eq!(sender.records.sacked() + 1, COUNT as usize);
+    assert!(sender.records.first().is_some_and(|record| record.resent));
+}
+
+#[test]
+fn repeated_acknowledgements_visit_few_records() {
+    let mut sender = full();
+    for segment in (1..COUNT).step_by(2) {
+        let now = arrival(segment);
+        selective(&mut sender, now, segment..segment + 1);
+        resend(&mut sender, now);
+    }
+    let fates = |sender: &Sender| sender.records.iter().map(|r| r.fate).collect::<Vec<_>>();
+    let (now, before) = (arrival(COUNT), fates(&sender));
+    assert!(before.contains(&Fate::Flying) && before.contains(&Fate::Sacked));
+    selective(&mut sender, now, COUNT - 1..COUNT);
+    for segment in (1..COUNT).step_by(2) {
+        let visits = selective(&mut sender, now, segment..segment + 1);
+        assert!(visits <= MOST, "{visits} visits at segment {segment}");
+    }
+    assert_eq!(fates(&sender), before);
+}
