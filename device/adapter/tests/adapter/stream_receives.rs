@@ -96,6 +96,37 @@ fn a_send_waits_for_a_receive_for_a_while() {
     cable.run_until(|| a.state() == State::Err && b.state() == State::Err);
 }
 
+/// Lets a SEND wait for its receive for this many nanoseconds. Returns the number of polls in this
+/// time, and the nanoseconds from the receive to the completion.
+fn wait_for_receive(cable: &Cable, a: &mut Endpoint, b: &mut Endpoint, time: u64) -> [u64; 2] {
+    a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 4)]));
+    let (mut polls, end) = (0, cable.now() + time);
+    cable.run_until(|| {
+        polls += 1;
+        cable.now() >= end
+    });
+    let posted = cable.now();
+    b.post_recv(1, &[b.sge(0, 100)]);
+    assert_eq!(status(&received(cable, b)), Status::Success);
+    [polls, cable.now() - posted]
+}
+
+#[test]
+fn checks_for_a_receive_become_rare_in_a_long_wait_alone() {
+    const US: u64 = 1000;
+    let cable = Cable::new(21, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    for _ in 0..2 {
+        for time in [150 * US, 500 * US, 1000 * US] {
+            let [_, late] = wait_for_receive(&cable, &mut a, &mut b, time);
+            assert!(late <= 100 * US, "{late} ns after a wait of {time} ns");
+        }
+        let [polls, late] = wait_for_receive(&cable, &mut a, &mut b, 900_000 * US);
+        assert!(polls < 1000, "{polls} polls");
+        assert!(late <= 5000 * US, "{late} ns after a long wait");
+    }
+}
+
 /// SENDs of which each waits for its receive, and of which more are under way than may wait.
 #[test]
 fn receives_that_come_late_cost_no_more_than_their_delay() {

@@ -106,6 +106,8 @@ pub struct Streaming<H: Host> {
     pub leaves: bool,
     /// The wait of a SEND of the peer for a receive.
     pub waits_since: Option<Waits>,
+    /// The wait of received bytes for memory.
+    pub memory_since: Option<Waits>,
     /// The nudges of the peer, if this end is the initiator.
     nudges: Option<Nudges>,
     /// The path of the messages that it sends.
@@ -137,13 +139,22 @@ struct Nudges {
     count: usize,
 }
 
-/// The wait of a SEND for a receive.
+/// The wait of a SEND for a receive, or of bytes for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
     /// The time at which it began.
     pub since: u64,
     /// The number of FPDUs received by then. If it has changed, the wait is that of another SEND.
     pub received: u64,
+}
+
+impl Waits {
+    /// Continues the wait in `waits`, or begins one if there is none or another FPDU has been
+    /// received. Returns the time at which it began.
+    pub(crate) fn go_on(waits: &mut Option<Self>, now: u64, received: u64) -> u64 {
+        let present = waits.filter(|waits| waits.received == received);
+        waits.insert(present.unwrap_or(Self { since: now, received })).since
+    }
 }
 
 /// Events of a connection that the adapter counts.
@@ -209,6 +220,7 @@ impl<H: Host> Streaming<H> {
             end_by: None,
             leaves: false,
             waits_since: None,
+            memory_since: None,
             nudges: matches!(role, Role::Initiator).then(Nudges::default),
             pairing: Pairing::Undecided,
             pair_by: None,

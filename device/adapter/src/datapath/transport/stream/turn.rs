@@ -34,8 +34,10 @@ use crate::stats::Counter;
 const FRAMES: usize = 64;
 /// Maximum time in nanoseconds for which a SEND waits for a receive.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
-/// Time in nanoseconds between two checks for a receive.
+/// Minimum and maximum time in nanoseconds between two checks for a receive. The time is a
+/// sixteenth of the present wait in between, so a long wait costs few checks.
 pub(super) const LOOK_NS: u64 = 100_000;
+const LOOK_MAX_NS: u64 = 5_000_000;
 /// Time in nanoseconds before a QP tries again when the network has no room for its frames.
 const PAUSE_NS: u64 = 10_000;
 
@@ -208,25 +210,25 @@ impl<H: Host> Sending<'_, H> {
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
     /// the next check, which is necessary because the guest rings no doorbell for receives. The
-    /// same interval is for bytes that wait for memory.
+    /// same intervals are for bytes that wait for memory.
     fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
-        let Streaming { stream, waits_since, .. } = &mut *self.streaming;
+        let Streaming { stream, waits_since, memory_since, .. } = &mut *self.streaming;
+        let received = stream.counters().fpdus_received;
         if stream.waits_for_memory() {
-            return Some(now.0.saturating_add(LOOK_NS));
+            let since = Waits::go_on(memory_since, now.0, received);
+            return Some(next_look(now.0, since));
         }
+        *memory_since = None;
         if !stream.waits_for_receive() {
             *waits_since = None;
             return None;
         }
-        let received = stream.counters().fpdus_received;
-        let waits = waits_since.filter(|waits| waits.received == received);
-        let Waits { since, .. } =
-            *waits_since.insert(waits.unwrap_or(Waits { since: now.0, received }));
+        let since = Waits::go_on(waits_since, now.0, received);
         if now.0.saturating_sub(since) > PATIENCE_NS {
             stream.patience_ended();
             return None;
         }
-        Some(now.0.saturating_add(LOOK_NS))
+        Some(next_look(now.0, since))
     }
 
     /// Completes work requests, and handles the events of the stream. Returns the result of the
@@ -374,6 +376,12 @@ impl<H: Host> Sending<'_, H> {
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         ended::complete(&here, self.qp, &mut self.streaming.outstanding)
     }
+}
+
+/// Returns the time of the next check for something that has been waited for since `since`.
+fn next_look(now: u64, since: u64) -> u64 {
+    let waited = now.saturating_sub(since);
+    now.saturating_add((waited / 16).clamp(LOOK_NS, LOOK_MAX_NS))
 }
 
 fn end_of(outcome: Outcome) -> End {
