@@ -54,6 +54,9 @@ pub struct Setup {
     pub root: Root,
 }
 
+/// MiB of a memory module that is plugged in later.
+pub const PLUGGED_MEMORY: u32 = 2048;
+
 /// A running guest; it is killed on drop.
 #[derive(Debug)]
 pub struct Guest {
@@ -161,6 +164,19 @@ impl Guest {
     /// When QEMU refuses it.
     pub fn qmp(&self, command: &str) -> anyhow::Result<()> {
         qmp::run(&self.setup.qmp_socket(), command)
+    }
+
+    /// Plugs in a memory module of [`PLUGGED_MEMORY`] MiB. The guest has a place for it if its
+    /// adapter is plugged in, too.
+    ///
+    /// # Errors
+    /// When QEMU refuses it.
+    pub fn plug_memory(&self) -> anyhow::Result<()> {
+        let size = u64::from(PLUGGED_MEMORY) << 20;
+        self.qmp(&format!(
+            r#"{{"execute":"object-add","arguments":{{"qom-type":"memory-backend-memfd","id":"more","size":{size},"share":true}}}}"#
+        ))?;
+        self.qmp(r#"{"execute":"device_add","arguments":{"driver":"pc-dimm","id":"module","memdev":"more"}}"#)
     }
 
     /// Runs a shell command that must succeed; see [`Agent::check`].
@@ -291,7 +307,12 @@ impl Setup {
         // With one possible processor TCG would compile locked instructions and barriers to plain
         // ones, though the daemon shares this memory.
         let smp = format!("{cpus},maxcpus={}", (*cpus).max(2));
-        add(&["-smp", &smp, "-m", &format!("{memory}M")]);
+        let slots = if self.plugged {
+            format!(",slots=1,maxmem={}M", memory.saturating_add(PLUGGED_MEMORY))
+        } else {
+            String::new()
+        };
+        add(&["-smp", &smp, "-m", &format!("{memory}M{slots}")]);
         add(&["-machine", "q35,memory-backend=ram"]);
         add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
         self.add_function(&mut add);

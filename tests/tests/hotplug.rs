@@ -1,19 +1,29 @@
-//! Adapters that are plugged into running machines.
+//! Adapters and memory that are plugged into running machines, and machines that stand still.
 
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::{Guest, PLUGGED_MEMORY};
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_tests::commands::{PCI, SHORT, recovers, registration, works};
+use vrnic_tests::commands::{PCI, SHORT, recovers, registration, transfer, works};
+use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
+
+/// MiB of memory that a guest has at first, too few for a message of 1 GiB.
+const MEMORY: u32 = 1280;
 
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("plugged_into_running_machines", plugged),
         Case::new("remove_and_rescan_behind_the_port", remove),
         Case::new("reset_behind_the_port", reset),
+        Case::new("memory_plugged_into_running_machines", memory),
+        Case::new("a_machine_stands_still_for_20_s", still),
     ];
-    harness::main(Options { plugged: true, module: false, ..Options::default() }, cases)
+    let options = Options { plugged: true, module: false, memory: MEMORY, ..Options::default() };
+    harness::main(options, cases)
 }
 
 /// One comes before the driver, the other after it.
@@ -38,5 +48,42 @@ fn reset(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
     pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
     recovers(&pair.a, before)?;
+    works(pair)
+}
+
+/// Returns the KiB of a guest's memory that programs can get.
+fn available(guest: &Guest) -> Result<u32> {
+    let text = guest.check("awk '/^MemAvailable/ { print $2 }' /proc/meminfo", SHORT)?;
+    Ok(text.trim().parse()?)
+}
+
+/// Messages of 1 GiB, for whose buffers the memory of the start does not suffice, are right in each
+/// byte.
+fn memory(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        let before = available(guest)?;
+        ensure!(before < 1 << 20, "{before} KiB are available without the module");
+        guest.plug_memory()?;
+        let more = before + (PLUGGED_MEMORY << 10) * 9 / 10;
+        let online = format!(
+            "until [ $(awk '/^MemAvailable/ {{ print $2 }}' /proc/meminfo) -ge {more} ]; \
+             do sleep 0.1; done"
+        );
+        guest.check(&online, SHORT)?;
+    }
+    run(pair, "--huge --only data/write/1GiB", "guest")
+}
+
+/// A guest whose virtual processors stand still, while its adapter is in use, goes on where it was.
+fn still(pair: &mut Pair) -> Result<()> {
+    let before = registration(&pair.a)?;
+    let (server, client) = transfer(pair, "ib_write_bw", 10, 18700)?;
+    pair.a.qmp(r#"{"execute":"stop"}"#)?;
+    sleep(Duration::from_secs(20));
+    pair.a.qmp(r#"{"execute":"cont"}"#)?;
+    for program in [client, server] {
+        ensure!(program.wait(Duration::from_secs(90))?.ok(), "a program failed");
+    }
+    ensure!(registration(&pair.a)? == before, "the adapter was reset");
     works(pair)
 }
