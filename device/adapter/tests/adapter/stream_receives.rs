@@ -15,7 +15,7 @@ use crate::cable::Cable;
 use crate::streams::{connected, received};
 
 /// Connects two endpoints over ports of their own.
-fn connect_at(a: &Endpoint, b: &Endpoint, port: u16) {
+pub(crate) fn connect_at(a: &Endpoint, b: &Endpoint, port: u16) {
     for (number, end, peer) in [(0, a, b), (1, b, a)] {
         let mac = peer.guest.mac();
         end.guest.take_through(end.qpn, attributes(mac, 0), &TO_RTS[..1]);

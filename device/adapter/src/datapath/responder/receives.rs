@@ -137,8 +137,9 @@ pub fn receive<'a, H: Host>(
 }
 
 /// Adds the beginning of a buffer, up to `end`, to `side` for a message that arrives out of order.
-/// `nth` is the distance of its receive from that of the message in progress. Returns whether there
-/// is such a buffer.
+/// `nth` is the distance of its receive from that of the message in progress. From an SRQ only the
+/// receive of that message is taken, so that a peer does not keep receives from other QPs by the
+/// ends of messages that it never begins. Returns whether there is such a buffer.
 pub fn receive_ahead<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
@@ -148,6 +149,9 @@ pub fn receive_ahead<'a, H: Host>(
     let Responder { current, ahead, ci, xrc, raw, .. } = responder;
     let (recv, raw) = match (&*current, nth.checked_sub(usize::from(current.is_some()))) {
         (Some(recv), None) => (recv, &*raw),
+        (current, nth) if there.qp.rq.is_none() && (current.is_some() || nth != Some(0)) => {
+            return false;
+        }
         (_, nth) => {
             let fetch = |raw: &mut [u8]| fetch(there, (&mut *ci, xrc.as_ref()), raw).ok().flatten();
             let ahead = ahead.get_or_insert_default();
