@@ -1,6 +1,7 @@
 //! Keys of messages in TCP connections (iWARP).
 
-use vrnic_abi::admin::{MrFlags, Pages, RegMr, command};
+use vrnic_abi::admin::{MrFlags, Pages, QpFlags, RegMr, command};
+use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{CommandFlags, Opcode};
@@ -13,7 +14,9 @@ use vrnic_testdriver::wr::{Wr, sge};
 use crate::bus::Endpoint;
 use crate::cable::Cable;
 use crate::commands::command;
-use crate::keys::{alloc_mr, reg, reg_seg};
+use crate::keys::{alloc_mr, local_inv, reg, reg_seg};
+use crate::stream_ends::{MS, ending, stage};
+use crate::stream_pairs::Daemon;
 use crate::streams::{connected, pattern};
 
 /// A READ can end the key of its sink, which must be its only one.
@@ -81,4 +84,66 @@ fn a_connection_carries_no_commands() {
     let command = command(&[a.sge(0, 64)], &[0; 64], 20, 1, CommandFlags::empty());
     assert_eq!(status(&cable.complete(&mut a, &command)), Status::LocQpOpErr);
     assert_eq!((a.state(), b.bytes(0, 64)), (State::Err, vec![7; 64]));
+}
+
+/// Reactive failure: a refused request stops the send queue alone. The connection carries what the
+/// peer does, and the program starts the queue again.
+#[test]
+fn a_refused_request_of_a_reactive_qp_leaves_the_stream_alone() {
+    for packets in [false, true] {
+        let daemon = Daemon::new(packets);
+        let setup = Setup { flags: QpFlags::REACTIVE, ..Setup::default() };
+        let [mut a, mut b] = [0, 1].map(|guest: usize| Endpoint::new(&daemon.guests[guest], setup));
+        stream::connect_pair(&a, &b);
+        daemon.pass(2 * MS);
+        a.post_recv(80, &[a.sge(0, 100)]);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 64)]).to(b.buffer, b.key);
+        a.post_send(&write.clone().id(1));
+        a.post_send(&local_inv(0x7f_0000).id(2));
+        a.post_send(&write.clone().id(3));
+        daemon.pass(MS);
+        for (id, expected) in
+            [(1, Status::Success), (2, Status::MwBindErr), (3, Status::WrFlushErr)]
+        {
+            a.send_cq.expect(id, expected);
+        }
+        // Longer than a connection in the error state has to end.
+        daemon.pass(60_000 * MS);
+        assert_eq!([a.state(), b.state()], [State::Sqe, State::Rts], "packets: {packets}");
+        assert_eq!([stage(&a), stage(&b)], [Stage::Open; 2], "packets: {packets}");
+        b.fill(0, &pattern(64, 3));
+        let send = Wr::new(Opcode::Send, &[b.sge(0, 64)]);
+        let back = Wr::new(Opcode::Write, &[b.sge(0, 64)]).to(a.buffer + 4096, a.key);
+        let read = Wr::new(Opcode::Read, &[b.sge(4096, 64)]).to(a.buffer + 4096, a.key);
+        for request in [send, back, read] {
+            b.post_send(&request);
+            daemon.pass(100 * MS);
+            assert_eq!(status(&b.send_cq.poll().expect("a completion")), Status::Success);
+        }
+        a.recv_cq.expect(80, Status::Success);
+        for bytes in [a.bytes(0, 64), a.bytes(4096, 64), b.bytes(4096, 64)] {
+            assert_eq!(bytes, pattern(64, 3));
+        }
+        a.post_send(&write.clone().id(4));
+        daemon.pass(MS);
+        a.send_cq.expect(4, Status::WrFlushErr);
+        a.set_state(State::Rts);
+        a.post_send(&write.id(5));
+        daemon.pass(100 * MS);
+        a.send_cq.expect(5, Status::Success);
+    }
+}
+
+/// Anticipatory failure: the connection is reset, so that the peer learns it.
+#[test]
+fn a_refused_request_of_another_qp_ends_both_ends() {
+    for packets in [false, true] {
+        let daemon = Daemon::new(packets);
+        let (mut a, b) = daemon.connected();
+        a.post_send(&local_inv(0x7f_0000));
+        daemon.pass(10 * MS);
+        assert_eq!(status(&a.send_cq.poll().expect("a completion")), Status::MwBindErr);
+        assert_eq!([a.state(), b.state()], [State::Err; 2], "packets: {packets}");
+        assert_eq!(ending(&b), Ending::Reset);
+    }
 }

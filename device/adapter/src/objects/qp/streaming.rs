@@ -309,9 +309,7 @@ impl<H: Host> Streaming<H> {
         let ended = matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed);
         match (state, self.life.stage()) {
             _ if ended => None,
-            (State::Err | State::Sqe, _) => {
-                Some(*self.end_by.get_or_insert(now.0.saturating_add(END_NS)))
-            }
+            (State::Err, _) => Some(*self.end_by.get_or_insert(now.0.saturating_add(END_NS))),
             (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.0.saturating_add(CLOSE_NS))),
             (_, Stage::Opening) => Some(self.open_by),
             _ => None,

@@ -9,6 +9,7 @@
 //! | `paired` | a turn of a QP, whose messages may be copied |
 //! | `turn` | the part of the connection in a turn: segments, completions |
 //! | `ending` | the end of a connection |
+//! | `stopped` | a connection whose send queue has stopped |
 //! | `pair` | the decision whether messages are copied, between two QPs of this daemon |
 //! | `take` | taking work requests off the send queue |
 
@@ -18,6 +19,7 @@ mod joiner;
 mod memory;
 mod pair;
 mod paired;
+mod stopped;
 mod take;
 mod turn;
 

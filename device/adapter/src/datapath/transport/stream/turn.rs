@@ -127,7 +127,8 @@ impl<H: Host> Sending<'_, H> {
         }
         let turn = match self.qp.state() {
             State::Rts | State::Sqd => self.work(),
-            State::Err | State::Sqe => self.finish(),
+            State::Sqe => self.stopped(),
+            State::Err => self.finish(),
             _ => return Turn::Idle,
         };
         if self.streaming.life.tell() {
@@ -155,7 +156,7 @@ impl<H: Host> Sending<'_, H> {
         let limit = self.limit(now);
         let look = self.look_for_receive(now);
         if self.report().is_some() {
-            return self.finish();
+            return self.failed();
         }
         let mut more = false;
         let (way, mut wait) = (self.way(now), None);
@@ -170,14 +171,14 @@ impl<H: Host> Sending<'_, H> {
                 self.streaming.outstanding.end(index.into(), End::Done);
                 more = true;
             }
-            Next::Failed => return self.finish(),
+            Next::Failed => return self.failed(),
         }
         let nudge = self.streaming.nudge(now);
         let sent = self.transmit(now);
         self.tell();
         let before = self.streaming.stream.state();
         if self.report().is_some() {
-            return self.finish();
+            return self.failed();
         }
         if self.qp.state() == State::Sqd {
             self.close();
@@ -211,7 +212,7 @@ impl<H: Host> Sending<'_, H> {
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
     /// the next check, which is necessary because the guest rings no doorbell for receives. The
     /// same intervals are for bytes that wait for memory.
-    fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
+    pub(super) fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
         let Streaming { stream, waits_since, memory_since, .. } = &mut *self.streaming;
         let received = stream.counters().fpdus_received;
         if stream.waits_for_memory() {
