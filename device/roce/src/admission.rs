@@ -3,7 +3,6 @@
 //! A packet of a connection does not contain the number of the sending QP. The receiving QP, both
 //! addresses and the sequence number identify it (rxe_recv.c, `hdr_check` and `check_addr`). This
 //! is no authentication: a sender that can use the peer's address can forge packets.
-//! authentication: a sender that can use the peer's address can forge packets.
 
 use crate::discard::Discard;
 use crate::wire::Head;

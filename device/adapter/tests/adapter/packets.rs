@@ -252,6 +252,38 @@ fn a_forged_packet_from_another_address_does_nothing() {
     assert_eq!(b.bytes(0, 8), *b"forged!!");
 }
 
+/// A packet with the right addresses, numbers and CRC, but with the MAC of another function of the
+/// daemon or of another VLAN, is forged. The MAC of an unknown station may be that of a gateway.
+#[test]
+fn packets_of_other_functions_and_vlans_do_nothing() {
+    let cable = Cable::new(6, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    let frames = withheld(&cable);
+    a.fill(0, b"genuine!");
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    cable.run_until(|| !frames.borrow().is_empty());
+    let sent = frames.borrow().first().expect("a frame").clone();
+    let from = |mac: [u8; 6]| [&sent[..6], &mac, &sent[12..]].concat();
+    let tagged = |tag: u8| [&sent[..12], &[0x81, 0, 0, tag], &sent[12..]].concat();
+    let cases = [
+        ("another function", from(cable.gb.mac()), 1, [0; 8]),
+        ("another VLAN", tagged(5), 1, [0; 8]),
+        ("a priority without a VLAN", tagged(0), 0, *b"genuine!"),
+        // A duplicate of the one before.
+        ("a gateway", from([2, 0, 0, 0, 0, 99]), 0, [0; 8]),
+    ];
+    let discards = || b.guest.adapter.stats().get(Counter::RxRoceDiscards);
+    for (what, frame, dropped, bytes) in cases {
+        b.fill(0, &[0; 8]);
+        let before = discards();
+        let _offered = cable.gb.adapter.offer(Frame::new(frame));
+        let _polled = cable.gb.adapter.poll(0);
+        assert_eq!((discards() - before, b.bytes(0, 8)), (dropped, bytes.to_vec()), "{what}");
+    }
+    cable.links[0].borrow_mut().rule(|_| Fate::Pass);
+    cable.run_until(|| a.send_cq.poll().is_some_and(|cqe| status(&cqe) == Status::Success));
+}
+
 #[test]
 fn a_frame_to_a_group_reaches_no_connection() {
     let cable = Cable::new(6, Faults::default());

@@ -7,11 +7,11 @@ use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
 use vrnic_roce::time::Time;
 
-use super::requests::Received;
+use super::requests::{Received, admit};
 use crate::datapath::sgl::SgList;
+use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::objects::core::Core;
 use crate::objects::qp::remote::Sender;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
@@ -22,9 +22,9 @@ use crate::stats::Counter;
 /// # Errors
 /// Returns the reason for which it is dropped.
 pub(super) fn receive<H: Host>(
-    core: &Arc<Core<H>>,
+    network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
-    Received { parsed, packet, .. }: &Received<'_>,
+    received: &Received<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     let mut guard = qp.requester.lock();
@@ -32,8 +32,9 @@ pub(super) fn receive<H: Host>(
     if !matches!(qp.state(), State::Rts | State::Sqd) {
         return Err(Discard::State);
     }
-    sender.way.admission.check(&parsed.network, &packet.head)?;
-    let here = TurnContext::new(core, qp, slice);
+    admit(network, &sender.way, received)?;
+    let packet = &received.packet;
+    let here = TurnContext::new(network.core(), qp, slice);
     let effect = sender.engine.receive(Time::from_nanos(here.now()), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);

@@ -57,8 +57,8 @@ fn deliver<H: Host>(
             datagrams::receive(network, &qp, &received, slice)?;
             return Ok(None);
         }
-        Body::Request(_) => requests::receive(core, &qp, &received, slice)?,
-        Body::Response(_) | Body::Congestion => answers::receive(core, &qp, &received, slice)?,
+        Body::Request(_) => requests::receive(network, &qp, &received, slice)?,
+        Body::Response(_) | Body::Congestion => answers::receive(network, &qp, &received, slice)?,
     }
     Ok(Some(qp))
 }

@@ -17,10 +17,11 @@ use crate::datapath::responder::receives::take;
 use crate::datapath::responder::{self, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
+use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::core::Core;
-use crate::objects::qp::remote::{Engine, Receiver};
+use crate::objects::qp::remote::{Engine, Receiver, Way};
 use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -36,18 +37,44 @@ pub(super) struct Received<'f> {
     pub(super) packet: Packet<'f>,
 }
 
+/// Checks that a packet for a connected QP comes from its peer, as far as the packet shows that. The
+/// VLAN is that of the connection. Behind a gateway or a bond, a peer may send with another MAC than
+/// the one to which its packets are sent, but not with the MAC of a function of this daemon, which
+/// no other station can use.
+///
+/// # Errors
+/// Returns the reason for which the packet is dropped.
+pub(super) fn admit<H: Host>(
+    network: Network<'_, H>,
+    way: &Way,
+    Received { parsed, packet, .. }: &Received<'_>,
+) -> Result<(), Discard> {
+    let (own, from) = (&way.path.ethernet, &parsed.ethernet);
+    let id = |tag: Option<u16>| tag.map_or(0, |tag| tag & 0x0fff);
+    let is_function = || network.fabric.station(from.source).is_some();
+    if id(own.vlan) != id(from.vlan) || from.source != own.destination && is_function() {
+        return Err(Discard::Address);
+    }
+    way.admission.check(&parsed.network, &packet.head)
+}
+
 /// Processes a request for a QP. Answers are sent in the QP's turn.
 ///
 /// # Errors
 /// Returns the reason for which it is dropped.
 pub(super) fn receive<H: Host>(
-    core: &Arc<Core<H>>,
+    network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     received: &Received<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     let mut responder = qp.responder.lock();
     let mut receiver = responder.packets.take().ok_or(Discard::State)?;
+    if let Err(discard) = admit(network, &receiver.way, received) {
+        responder.packets = Some(receiver);
+        return Err(discard);
+    }
+    let core = network.core();
     let mut half = Half { core, qp, responder: &mut responder, slice };
     let result = half.receive(&mut receiver, received);
     responder.packets = Some(receiver);
@@ -68,7 +95,6 @@ struct Half<'a, H: Host> {
 
 impl<H: Host> Half<'_, H> {
     fn receive(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
-        receiver.way.admission.check(&received.parsed.network, &received.packet.head)?;
         if !self.qp.receives() {
             return Err(Discard::State);
         }
