@@ -56,10 +56,8 @@ pub struct Context {
 /// An algorithm of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// No limit except the peer's window, for connections inside of one daemon.
+    /// No limit except the peer's window, for tests.
     None,
-    /// NewReno (RFC 5681, RFC 6582).
-    NewReno,
     /// CUBIC (RFC 9438).
     Cubic,
 }

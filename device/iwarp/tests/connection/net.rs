@@ -71,7 +71,7 @@ impl Host {
             round_trip: None,
         };
         let params = Params {
-            congestion: Algorithm::NewReno,
+            congestion: Algorithm::Cubic,
             min_rto: Duration::from_millis(10),
             time_wait: Duration::from_millis(50),
             ..Params::default()

@@ -2,17 +2,14 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `newreno` | NewReno |
 //! | `cubic` | CUBIC |
 
 mod cubic;
-mod newreno;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use self::cubic::Cubic;
-use self::newreno::NewReno;
 use crate::context::Algorithm;
 use crate::time::Nanos;
 
@@ -56,7 +53,6 @@ pub(crate) trait Congestion: Debug + Send + Sync {
 pub(crate) fn controller(algorithm: Algorithm, mss: u64) -> Box<dyn Congestion> {
     match algorithm {
         Algorithm::None => Box::new(Unlimited),
-        Algorithm::NewReno => Box::new(NewReno::new(mss)),
         Algorithm::Cubic => Box::new(Cubic::new(mss)),
     }
 }
@@ -83,7 +79,7 @@ impl Congestion for Unlimited {
     fn restart(&mut self) {}
 }
 
-/// The part that NewReno and CUBIC have in common: the window, and slow start.
+/// The window, and slow start.
 #[derive(Debug)]
 struct Base {
     mss: u64,

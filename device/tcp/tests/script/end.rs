@@ -138,7 +138,7 @@ pub(crate) fn params() -> Params {
     Params {
         window: 60_000,
         buffer: 20_000,
-        congestion: Algorithm::NewReno,
+        congestion: Algorithm::Cubic,
         min_rto: Duration::from_millis(200),
         ..Params::default()
     }

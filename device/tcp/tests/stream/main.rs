@@ -75,7 +75,7 @@ proptest! {
         sack: bool,
         timestamps: bool,
         congestion in prop_oneof![
-            Just(Algorithm::None), Just(Algorithm::NewReno), Just(Algorithm::Cubic)
+            Just(Algorithm::None), Just(Algorithm::Cubic)
         ],
         chance in 0_u32..80_000,
         corrupt in 0_u32..20_000,

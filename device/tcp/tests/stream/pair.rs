@@ -20,7 +20,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         let params = Params {
-            congestion: Algorithm::NewReno,
+            congestion: Algorithm::Cubic,
             min_rto: Duration::from_millis(10),
             buffer: 64 << 10,
             window: 256 << 10,
