@@ -88,7 +88,7 @@ impl Requester {
         match reached {
             Ok(()) if plain => Ok(Effect::Nothing),
             Ok(()) => Ok(self.at_oldest(now, response, packet)),
-            Err(Gap) => Err(self.implied_nak()),
+            Err(Gap) => Err(self.implied_nak(reports_loss(&response).then_some(psn))),
         }
     }
 
@@ -284,15 +284,29 @@ impl Requester {
     }
 
     /// Handles an answer before which another one is missing: sends the request of the missing one
-    /// again, once for each loss (hfi1 rc.c, `RVT_R_RDMAR_SEQ`).
-    fn implied_nak(&mut self) -> Discard {
+    /// again, once for each loss (hfi1 rc.c, `RVT_R_RDMAR_SEQ`). If the answer is a NAK, `lost` is
+    /// the packet that the responder has not received. It does not repeat the NAK.
+    fn implied_nak(&mut self, lost: Option<Psn>) -> Discard {
         // The request may be about to be retransmitted anyway.
         if self.restarted != Some(self.oldest) && self.cursor != self.oldest {
             self.counters.implied_naks += 1;
             self.restart();
-            // There is no sign that other packets were lost.
-            self.skip_to = self.high;
+            // Without a NAK there is no sign that other packets were lost.
+            self.skip_to = lost.unwrap_or(self.high);
+        } else if let Some(lost) = lost
+            && self.ahead(self.skip_to) > self.ahead(lost)
+        {
+            // An earlier answer has shown the gap.
+            self.skip_to = lost;
+            if self.ahead(self.cursor) > self.ahead(lost) {
+                self.go_back_to(lost);
+            }
         }
         Discard::AnswerGap
     }
+}
+
+/// Returns whether an answer says that a packet has not arrived.
+const fn reports_loss(response: &Response) -> bool {
+    matches!(response, Response::Acknowledge(Aeth { syndrome: Syndrome::Nak(Nak::Sequence), .. }))
 }

@@ -314,6 +314,15 @@ impl Requester {
         self.at = self.ledger.oldest();
     }
 
+    /// Moves the cursor back to an outstanding packet.
+    fn go_back_to(&mut self, psn: Psn) {
+        let mut started = self.ledger.oldest()..self.ledger.started();
+        let holds = |at: &usize| self.ledger.get(*at).is_some_and(|it| it.span.contains(psn));
+        if let Some(at) = started.find(holds) {
+            (self.cursor, self.at) = (psn, at);
+        }
+    }
+
     /// Returns the distance from the oldest packet forwards to a number, if it belongs to a sent
     /// packet or to the next one; otherwise zero.
     const fn ahead(&self, psn: Psn) -> u32 {

@@ -242,6 +242,27 @@ fn an_acknowledgement_implies_that_a_read_has_lost_its_answer() {
     assert_eq!(pair.hosts[1].responder().counters().duplicates, 1);
 }
 
+/// The answer of a READ and a WRITE behind it are lost. The responder reports the WRITE once, before
+/// the READ is answered again, so the requester has to remember that.
+#[test]
+fn a_nak_behind_a_lost_answer_is_not_forgotten() {
+    // In the second case another part of the answer shows that one is missing, in front of the NAK.
+    for length in [1000, 3000] {
+        let mut pair = pair();
+        pair.links[1].rule(nth(0, Fate::Drop, is_read_answer));
+        pair.links[0].rule(nth(2, Fate::Drop, is_write));
+        succeed(&mut pair, |host| {
+            host.post(work(1, Work::Read(remote(0)), length), SINK);
+            for id in 2..10 {
+                host.post(write(id, 50), BASE);
+            }
+            9
+        });
+        let counters = pair.hosts[0].requester.counters();
+        assert_eq!((counters.implied_naks, counters.timeouts, counters.probes), (1, 0, 0));
+    }
+}
+
 #[test]
 fn an_atomic_whose_answer_is_lost_is_executed_once() {
     let mut pair = pair();
