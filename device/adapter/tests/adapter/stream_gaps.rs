@@ -30,9 +30,19 @@ use crate::streams;
 const SOON: u64 = 300_000;
 
 fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
-    let ends = streams::connected(cable);
+    let (mut a, b) = streams::connected(cable);
     pass(cable, 5_000_000);
-    ends
+    prove_whole_messages(cable, &mut a, &b);
+    (a, b)
+}
+
+/// Lets `a` send so many segments of whole messages that `b` takes what comes behind a gap for whole
+/// messages, too.
+fn prove_whole_messages(cable: &Cable, a: &mut Endpoint, b: &Endpoint) {
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 1)]).to(b.buffer, b.key);
+    for _ in 0..64 {
+        assert_eq!(status(&cable.complete(a, &write)), Status::Success);
+    }
 }
 
 /// Loses the frame from A with data that is `nth` from now on, as often as it is sent, until the
@@ -129,6 +139,7 @@ fn receives_that_were_taken_ahead_are_flushed_once() {
         let mut b = if shared { base.sibling(Type::Rc, srq.srqn) } else { base };
         stream::connect_pair(&a, &b);
         pass(&cable, 5_000_000);
+        prove_whole_messages(&cable, &mut a, &b);
         for nth in 0..8 {
             let sge = b.sge(nth * 10_000, 4000);
             if shared { srq.post(nth, &[sge]) } else { b.post_recv(nth, &[sge]) }
@@ -155,20 +166,18 @@ fn ends_of_messages_take_no_receives_from_others() {
     let cable = Cable::new(3, Faults::default());
     let base = Endpoint::new(&cable.gb, Setup::default());
     let mut srq = SharedQueue::new(&base);
-    let [(mut first, _b), (mut second, mut b)] = [8000, 8001].map(|port| {
+    let [(mut first, other), (mut second, mut b)] = [8000, 8001].map(|port| {
         let ends = (Endpoint::new(&cable.ga, Setup::default()), base.sibling(Type::Rc, srq.srqn));
         connect_at(&ends.0, &ends.1, port);
         ends
     });
     pass(&cable, 5_000_000);
+    prove_whole_messages(&cable, &mut first, &other);
     (0..RECEIVES).for_each(|nth| srq.post(nth, &[base.sge(0, 4000)]));
+    let _lost = lose(&cable, 0);
+    (0..16).for_each(|_| first.post_send(&Wr::new(Opcode::Send, &[first.sge(0, 3000)])));
+    pass(&cable, SOON);
     for nth in 1..RECEIVES {
-        // Both connections begin with the same sequence number, so the second one sends first.
-        if nth == 2 {
-            let _lost = lose(&cable, 0);
-            (0..16).for_each(|_| first.post_send(&Wr::new(Opcode::Send, &[first.sge(0, 3000)])));
-            pass(&cable, SOON);
-        }
         second.post_send(&Wr::new(Opcode::Send, &[second.sge(0, 8)]));
         pass(&cable, SOON);
         let received = b.recv_cq.poll().map(|cqe| status(&cqe));
@@ -185,6 +194,7 @@ fn the_last_receive_is_told_behind_those_that_were_taken_ahead() {
     let mut b = base.sibling(Type::Rc, srq.srqn);
     stream::connect_pair(&a, &b);
     pass(&cable, 5_000_000);
+    prove_whole_messages(&cable, &mut a, &b);
     (0..8).for_each(|nth| srq.post(nth, &[b.sge(nth * 10_000, 4000)]));
     let _lost = lose(&cable, 0);
     (0..4).for_each(|_| a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 3000)])));

@@ -2,8 +2,10 @@
 //!
 //! A TCP segment is placed out of order if it consists of whole FPDUs, and if an FPDU is known to
 //! start where the segment starts: because a segment that was placed before ends there, because of
-//! a marker, or, if the configuration allows it, because of the CRCs. Only octets of memory are
-//! placed. All other effects of a segment come when all octets before it have arrived. It then
+//! a marker, or, if the configuration allows it, because of the CRCs. A right CRC alone does not
+//! show it: a peer whose TCP cuts FPDUs may send a segment that is all payload, which a user of that
+//! peer has made look like FPDUs (RFC 5044, appendix A.4). Therefore the segments in order must have
+//! consisted of whole FPDUs for some time. Only octets of memory are placed. All other effects of a segment come when all octets before it have arrived. It then
 //! passes the same checks as a segment in order, without its octets. TCP stores a segment that
 //! fails any check, so that its error is found in order.
 
@@ -23,14 +25,15 @@ use crate::wire::terminate::{self, Cause};
 pub struct Early {
     /// Maximum number of FPDUs that are placed out of order at a time; zero for none.
     pub fpdus: usize,
-    /// True if a TCP segment of whole FPDUs with correct CRCs is taken to start with an FPDU.
-    /// Otherwise markers must show where an FPDU starts.
-    pub by_crc: bool,
+    /// Number of segments that must have arrived in order and consisted of whole FPDUs, without
+    /// others between them, before a segment out of order that consists of whole FPDUs with correct
+    /// CRCs is taken to start with one. With `None`, only markers show where an FPDU starts.
+    pub by_crc: Option<u32>,
 }
 
 impl Default for Early {
     fn default() -> Self {
-        Self { fpdus: 256, by_crc: true }
+        Self { fpdus: 256, by_crc: Some(64) }
     }
 }
 
@@ -57,8 +60,10 @@ impl Stream {
     /// Returns whether octets are whole FPDUs of types that may be placed out of order, there is
     /// room for them, and the first one is known to start here.
     fn may_place(&mut self, at: StreamPos, octets: &[u8]) -> bool {
-        let crc = self.arriving.deframer.form().crc && self.config.early.by_crc;
-        let mut known = crc || self.arriving.ahead.ends_at(at);
+        let Early { by_crc, .. } = self.config.early;
+        let aligned = by_crc.is_some_and(|least| self.arriving.aligned >= least);
+        let crc = self.arriving.deframer.form().crc;
+        let mut known = crc && aligned || self.arriving.ahead.ends_at(at);
         let (mut from, mut left, mut count) = (at, octets, 0);
         while !left.is_empty() {
             let Some((ahead, _)) = self.look_ahead(from, left) else { return false };

@@ -42,6 +42,9 @@ pub(super) struct Arriving {
     pub(super) deframer: Deframer,
     /// The position of the first FPDU.
     pub(super) origin: StreamPos,
+    /// Number of segments in order that have consisted of whole FPDUs since the last one that has
+    /// not.
+    pub(super) aligned: u32,
     /// Segments that were placed out of order.
     pub(super) ahead: Table,
     /// The position behind the last octets that were placed out of order and have become next in
@@ -69,6 +72,7 @@ impl Arriving {
         Self {
             deframer: Deframer::new(Form::default()),
             origin: StreamPos(0),
+            aligned: 0,
             ahead: Table::new(ahead),
             filled: StreamPos(0),
             finished: false,
@@ -84,6 +88,13 @@ impl Arriving {
     /// Returns whether the received octets end between two FPDUs.
     pub(super) const fn is_at_border(&self) -> bool {
         self.deframer.is_at_border()
+    }
+
+    /// Counts a segment that has been processed in order. `starts` is true if it started with an
+    /// FPDU.
+    const fn align(&mut self, starts: bool) {
+        let whole = starts && self.is_at_border();
+        self.aligned = if whole { self.aligned.saturating_add(1) } else { 0 };
     }
 
     /// Returns whether an event was reported.
@@ -134,6 +145,26 @@ impl<M: Memory> Sink for Inbox<'_, M> {
     }
 
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
+        let starts = self.stream.arriving.is_at_border();
+        let delivered = self.deliver_in_order(delivery);
+        // What TCP has stored comes in other pieces than those that have arrived.
+        if !delivery.acknowledged {
+            self.stream.arriving.align(starts);
+        }
+        delivered
+    }
+
+    fn offer(&mut self, at: StreamPos, bytes: &[u8]) -> Offered {
+        self.stream.offer(at, bytes, self.memory)
+    }
+
+    fn filled(&mut self, from: StreamPos, to: StreamPos) -> Then {
+        self.stream.filled(from, to, self.memory)
+    }
+}
+
+impl<M: Memory> Inbox<'_, M> {
+    fn deliver_in_order(&mut self, delivery: &Delivery<'_>) -> Delivered {
         let Delivery { at, bytes, acknowledged } = *delivery;
         self.stream.arriving.acknowledged = acknowledged;
         if self.stream.catch_up(self.memory) == Then::Hold {
@@ -176,14 +207,6 @@ impl<M: Memory> Sink for Inbox<'_, M> {
         }
         let then = if ended { Then::Acknowledge } else { Then::Continue };
         Delivered { taken: bytes.len(), then }
-    }
-
-    fn offer(&mut self, at: StreamPos, bytes: &[u8]) -> Offered {
-        self.stream.offer(at, bytes, self.memory)
-    }
-
-    fn filled(&mut self, from: StreamPos, to: StreamPos) -> Then {
-        self.stream.filled(from, to, self.memory)
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use vrnic_iwarp::rdmap::work::Work;
 use vrnic_iwarp::stream::close::{Happening, State};
-use vrnic_iwarp::stream::{Config, Event, Stream};
+use vrnic_iwarp::stream::{Config, Early, Event, Stream};
 use vrnic_iwarp::tcp::{Offered, StreamPos, Then};
 use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{Opcode, ReadRequest};
@@ -65,6 +65,35 @@ fn octets_are_there_at_once_and_effects_in_their_turn() {
     let next = raw.fpdu(write(ALL, TO), &[4; 9]);
     assert_eq!(raw.deliver(&next), Then::Acknowledge);
     assert_eq!(octets(&raw, TO, 9), [4; 9]);
+}
+
+/// Offers an FPDU behind a missing one. Returns what happened to it, and closes the gap.
+fn offer_behind_a_gap(raw: &mut Raw) -> Offered {
+    let (first, second) = (raw.fpdu(write(ALL, TO), &[1; 8]), raw.fpdu(write(ALL, TO), &[2; 8]));
+    let offered = raw.offer(first.len(), &second);
+    raw.deliver(&first);
+    match offered {
+        Offered::Placed => raw.filled(second.len()),
+        _ => raw.deliver_stored(&second).1,
+    };
+    offered
+}
+
+/// A peer whose TCP cuts FPDUs may send a segment of payload that looks like FPDUs, with right CRCs.
+#[test]
+fn crcs_show_a_boundary_only_of_peers_that_send_whole_fpdus() {
+    let mut raw = Raw::with(true, Early::default());
+    for _ in 0..2 {
+        assert_eq!(offer_behind_a_gap(&mut raw), Offered::Buffer, "of an unknown peer");
+        for _ in 0..64 {
+            let whole = raw.fpdu(write(ALL, TO), &[1; 8]);
+            raw.deliver(&whole);
+        }
+        assert_eq!(offer_behind_a_gap(&mut raw), Offered::Placed);
+        let cut = raw.fpdu(write(ALL, TO), &[3; 80]);
+        raw.deliver(&cut[..40]);
+        raw.deliver(&cut[40..]);
+    }
 }
 
 /// Returns octets that are whole FPDUs, but not to be placed.
@@ -368,7 +397,7 @@ proptest! {
     ) {
         let mut config = Config { extensions: true, ..Config::default() };
         config.wishes.peer_to_peer = false;
-        config.early.fpdus = if few { 3 } else { 256 };
+        config.early = Early { fpdus: if few { 3 } else { 256 }, by_crc: Some(0) };
         let mut tcp = connection();
         let mut end = End::new(Stream::initiate(config, &[]), 1);
         end.stream.progress(&mut end.ram, StreamPos(24), StreamPos(24));

@@ -18,7 +18,8 @@ fn at(to: usize) -> Tagged {
 }
 
 fn config() -> Config {
-    Config { emss: 1460, ..Config::default() }
+    let early = Early { by_crc: Some(0), ..Early::default() };
+    Config { emss: 1460, early, ..Config::default() }
 }
 
 /// Sends a WRITE of 20,000 octets and a SEND of 100 while frames meet their fates. Checks that all
@@ -77,9 +78,9 @@ fn two_holes_are_closed_in_either_order() {
 
 #[test]
 fn a_full_table_stores_the_rest() {
-    let early = Early { fpdus: 3, by_crc: true };
+    let early = Early { fpdus: 3, by_crc: Some(0) };
     assert_eq!(write_and_send(Config { early, ..config() }, drops(&[2])), 3);
-    let early = Early { fpdus: 0, by_crc: true };
+    let early = Early { fpdus: 0, by_crc: Some(0) };
     assert_eq!(write_and_send(Config { early, ..config() }, drops(&[2])), 0);
 }
 
@@ -118,7 +119,7 @@ fn without_crcs_markers_show_where_fpdus_start() {
     config.wishes.markers = true;
     assert!(write_and_send(config, drops(&[2])) >= 8);
     config.wishes.crc = true;
-    config.early.by_crc = false;
+    config.early.by_crc = None;
     assert!(write_and_send(config, drops(&[2])) >= 8);
     config.wishes.markers = false;
     assert_eq!(write_and_send(config, drops(&[2])), 0, "CRCs are not trusted");
@@ -268,7 +269,8 @@ fn random(seed: u64) -> u64 {
     let mut rng = fastrand::Rng::with_seed(seed);
     let emss = if rng.bool() { 1460 } else { rng.u32(200..4000) };
     let mut config = Config { emss, ..Config::default() };
-    config.early.fpdus = if rng.bool() { 256 } else { rng.usize(..8) };
+    let fpdus = if rng.bool() { 256 } else { rng.usize(..8) };
+    config.early = Early { fpdus, by_crc: Some(0) };
     config.wishes.markers = rng.bool();
     config.wishes.crc = rng.u8(..4) > 0;
     let mut net = Net::new(seed, config);

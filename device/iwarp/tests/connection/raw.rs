@@ -3,7 +3,7 @@
 use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
 use vrnic_iwarp::mpa::markers::Markers;
 use vrnic_iwarp::mpa::start::Wishes;
-use vrnic_iwarp::stream::{Config, Event};
+use vrnic_iwarp::stream::{Config, Early, Event};
 use vrnic_iwarp::tcp::{Delivery, Offered, Sink, StreamPos, Then};
 use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Queue, Stag};
 use vrnic_iwarp::wire::rdmap::Opcode;
@@ -19,9 +19,14 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    /// Returns a responder that takes CRCs as a sign of the start of an FPDU.
     pub(crate) fn new(crc: bool) -> Self {
+        Self::with(crc, Early { by_crc: Some(0), ..Early::default() })
+    }
+
+    pub(crate) fn with(crc: bool, early: Early) -> Self {
         let wishes = Wishes { crc, peer_to_peer: false, ird: 2, ord: 2, ..Wishes::default() };
-        let config = Config { wishes, ..Config::default() };
+        let config = Config { wishes, early, ..Config::default() };
         let form = Form { crc, markers: Markers(false) };
         Self { pair: Pair::new(5, config, config), framer: Framer::new(form), start: 0 }
     }
