@@ -1,5 +1,6 @@
-//! Limits the frames of a guest that go to all ports: those to groups, and those to addresses that
-//! the switch does not know. Each of them costs the switch, and all guests, as much as many others.
+//! Limits the frames of a guest's network card that go to all ports: those to groups, and those to
+//! addresses that the switch does not know. Each of them costs the switch, and all guests, as much
+//! as many others. Frames of adapters are not limited: their workers give each adapter its turns.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};

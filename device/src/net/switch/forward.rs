@@ -112,8 +112,11 @@ impl Switch {
                 self.pass(from, to, frame, turn);
             }
             Route::Flood => {
+                // Messages of an adapter are not limited: an unreliable one to a station that never
+                // answers would be lost, though the adapter waits for room on its way.
                 let port = self.ports.get_mut(&from.port);
-                if !port.is_some_and(|port| port.may_flood(&frame, now)) {
+                let by_card = from.account.is_none();
+                if by_card && !port.is_some_and(|port| port.may_flood(&frame, now)) {
                     return;
                 }
                 let others: Vec<PortId> =

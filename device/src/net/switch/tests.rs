@@ -170,6 +170,19 @@ fn a_full_outbox_is_forwarded_in_short_turns_and_in_order() {
     }
 }
 
+/// A station that never answers, such as the peer of an unreliable connection, is unknown to the
+/// switch.
+#[test]
+fn messages_of_adapters_to_unknown_stations_are_no_storm() {
+    let (mut switch, handle) = switch();
+    let setup = function("a", A, &Taker::default());
+    switch.add(PortSetup { storm: StormLimit(1), ..setup }).expect("a port");
+    fill(&handle, A, STATION);
+    while switch.serve_wires().any {}
+    let dropped = |port: &crate::net::status::PortView| port.dropped.get("storm").copied();
+    assert_eq!(handle.ports().iter().filter_map(dropped).sum::<u64>(), 0);
+}
+
 #[test]
 fn frames_that_take_long_end_a_turn_early() {
     let (mut switch, handle) = switch();
