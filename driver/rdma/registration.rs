@@ -25,7 +25,8 @@ pub(crate) struct Config<T: Operations> {
     pub(crate) methods: Option<Methods<T>>,
 }
 
-/// The methods that driver `T` adds, and its changes to methods of the core (`ib_device::driver_def`).
+/// The methods that driver `T` adds, and its changes to methods of the core
+/// (`ib_device::driver_def`).
 ///
 /// # Invariants
 ///

@@ -46,8 +46,8 @@ const GROUPS: &[&str] = &[
     "hostile",
 ];
 
-/// Groups in which the place of the send queues makes no difference: they have them in device memory
-/// only.
+/// Groups in which the place of the send queues makes no difference: they have them in device
+/// memory only.
 const ANY_PLACE: [&str; 13] = [
     "regions",
     "device_memory",

@@ -36,8 +36,8 @@ fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     (a, b)
 }
 
-/// Lets `a` send so many segments of whole messages that `b` takes what comes behind a gap for whole
-/// messages, too.
+/// Lets `a` send so many segments of whole messages that `b` takes what comes behind a gap for
+/// whole messages, too.
 fn prove_whole_messages(cable: &Cable, a: &mut Endpoint, b: &Endpoint) {
     let write = Wr::new(Opcode::Write, &[a.sge(0, 1)]).to(b.buffer, b.key);
     for _ in 0..64 {

@@ -79,7 +79,8 @@ fn offer_behind_a_gap(raw: &mut Raw) -> Offered {
     offered
 }
 
-/// A peer whose TCP cuts FPDUs may send a segment of payload that looks like FPDUs, with right CRCs.
+/// A peer whose TCP cuts FPDUs may send a segment of payload that looks like FPDUs, with right
+/// CRCs.
 #[test]
 fn crcs_show_a_boundary_only_of_peers_that_send_whole_fpdus() {
     let mut raw = Raw::with(true, Early::default());

@@ -177,7 +177,8 @@ struct Executed {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The model stores PSNs without their wrap, in 64 bits, so that it has the age of each request.
+    /// The model stores PSNs without their wrap, in 64 bits, so that it has the age of each
+    /// request.
     #[test]
     fn duplicates_are_answered_as_a_model_with_ages_answers_them(
         first in 0..LAP as u32,

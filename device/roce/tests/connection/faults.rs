@@ -242,8 +242,8 @@ fn an_acknowledgement_implies_that_a_read_has_lost_its_answer() {
     assert_eq!(pair.hosts[1].responder().counters().duplicates, 1);
 }
 
-/// The answer of a READ and a WRITE behind it are lost. The responder reports the WRITE once, before
-/// the READ is answered again, so the requester has to remember that.
+/// The answer of a READ and a WRITE behind it are lost. The responder reports the WRITE once,
+/// before the READ is answered again, so the requester has to remember that.
 #[test]
 fn a_nak_behind_a_lost_answer_is_not_forgotten() {
     // In the second case another part of the answer shows that one is missing, in front of the NAK.

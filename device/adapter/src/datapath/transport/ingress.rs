@@ -53,8 +53,8 @@ fn put<H: Host>(core: &Core<H>, worker: Option<usize>, frame: Frame) -> Offered 
 }
 
 /// Queues a frame of a TCP connection that the adapter has taken over for the worker of its QP, and
-/// returns any other frame. Frames without known ports that may belong to such a connection, such as
-/// fragments, are dropped, because the guest's kernel must not see the bytes.
+/// returns any other frame. Frames without known ports that may belong to such a connection, such
+/// as fragments, are dropped, because the guest's kernel must not see the bytes.
 fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
     // The guest's kernel ignores segments to groups (RFC 1122, 4.2.3.10).
     if !objects.claims.any() || frame.is_to_group() {

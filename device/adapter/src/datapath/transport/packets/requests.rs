@@ -37,10 +37,10 @@ pub(super) struct Received<'f> {
     pub(super) packet: Packet<'f>,
 }
 
-/// Checks that a packet for a connected QP comes from its peer, as far as the packet shows that. The
-/// VLAN is that of the connection. Behind a gateway or a bond, a peer may send with another MAC than
-/// the one to which its packets are sent, but not with the MAC of a function of this daemon, which
-/// no other station can use.
+/// Checks that a packet for a connected QP comes from its peer, as far as the packet shows that.
+/// The VLAN is that of the connection. Behind a gateway or a bond, a peer may send with another MAC
+/// than the one to which its packets are sent, but not with the MAC of a function of this daemon,
+/// which no other station can use.
 ///
 /// # Errors
 /// Returns the reason for which the packet is dropped.
