@@ -223,15 +223,20 @@ fn withheld(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     frames
 }
 
+/// Lets the first adapter write 8 bytes, keeps the frame from the cable, and returns it.
+fn withheld_write(cable: &Cable, a: &mut Endpoint, b: &Endpoint) -> Vec<u8> {
+    let frames = withheld(cable);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    cable.run_until(|| !frames.borrow().is_empty());
+    frames.borrow().first().expect("a frame").clone()
+}
+
 #[test]
 fn a_forged_packet_from_another_address_does_nothing() {
     let cable = Cable::new(6, Faults::default());
     let (mut a, b) = cable.connected(Setup::default(), |_| {});
-    let frames = withheld(&cable);
     a.fill(0, b"forged!!");
-    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
-    cable.run_until(|| !frames.borrow().is_empty());
-    let mut forged = frames.borrow().first().expect("a frame").clone();
+    let mut forged = withheld_write(&cable, &mut a, &b);
     // Another source address in the IPv6 header; the ICRC made right again.
     forged[14 + 8 + 15] ^= 1;
     let end = forged.len() - 4;
@@ -258,11 +263,8 @@ fn a_forged_packet_from_another_address_does_nothing() {
 fn packets_of_other_functions_and_vlans_do_nothing() {
     let cable = Cable::new(6, Faults::default());
     let (mut a, b) = cable.connected(Setup::default(), |_| {});
-    let frames = withheld(&cable);
     a.fill(0, b"genuine!");
-    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
-    cable.run_until(|| !frames.borrow().is_empty());
-    let sent = frames.borrow().first().expect("a frame").clone();
+    let sent = withheld_write(&cable, &mut a, &b);
     let from = |mac: [u8; 6]| [&sent[..6], &mac, &sent[12..]].concat();
     let tagged = |tag: u8| [&sent[..12], &[0x81, 0, 0, tag], &sent[12..]].concat();
     let cases = [
@@ -288,12 +290,9 @@ fn packets_of_other_functions_and_vlans_do_nothing() {
 fn a_frame_to_a_group_reaches_no_connection() {
     let cable = Cable::new(6, Faults::default());
     let (mut a, b) = cable.connected(Setup::default(), |_| {});
-    let frames = withheld(&cable);
     a.fill(0, b"to a few");
     b.fill(0, &[0; 8]);
-    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
-    cable.run_until(|| !frames.borrow().is_empty());
-    let sent = frames.borrow().first().expect("a frame").clone();
+    let sent = withheld_write(&cable, &mut a, &b);
     let before = b.guest.adapter.stats().get(Counter::RxRoceDiscards);
     for (bit, bytes, discards) in [(1, [0; 8], before + 1), (0, *b"to a few", before + 1)] {
         let mut frame = sent.clone();

@@ -20,6 +20,7 @@ use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
+use crate::objects::claims::vlan_of;
 use crate::objects::core::Core;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
 use crate::objects::qp::{Ended, Qp, Responder};
@@ -50,7 +51,7 @@ pub(super) fn admit<H: Host>(
     Received { parsed, packet, .. }: &Received<'_>,
 ) -> Result<(), Discard> {
     let (own, from) = (&way.path.ethernet, &parsed.ethernet);
-    let id = |tag: Option<u16>| tag.map_or(0, |tag| tag & 0x0fff);
+    let id = |tag: Option<u16>| tag.and_then(vlan_of);
     let is_function = || network.fabric.station(from.source).is_some();
     if id(own.vlan) != id(from.vlan) || from.source != own.destination && is_function() {
         return Err(Discard::Address);
