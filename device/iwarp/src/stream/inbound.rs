@@ -147,7 +147,7 @@ impl<M: Memory> Sink for Inbox<'_, M> {
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
         let starts = self.stream.arriving.is_at_border();
         let delivered = self.deliver_in_order(delivery);
-        // What TCP has stored comes in other pieces than those that have arrived.
+        // TCP delivers stored bytes in pieces that are not the segments that arrived.
         if !delivery.acknowledged {
             self.stream.arriving.align(starts);
         }

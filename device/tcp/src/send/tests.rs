@@ -13,7 +13,7 @@ const LEN: usize = 1000;
 /// Segments of a full window.
 const COUNT: u32 = 2048;
 /// Maximum number of records that an acknowledgement of one segment may visit.
-const MOST: usize = 16;
+const MAX_VISITS: usize = 16;
 
 /// Returns a sender that has sent a full window, a segment each microsecond.
 fn full() -> Sender {
@@ -70,7 +70,7 @@ fn acknowledgements_of_a_full_window_visit_few_records() {
     for segment in 1..COUNT {
         let now = arrival(segment);
         let visits = selective(&mut sender, now, 1..segment + 1);
-        assert!(visits <= MOST, "{visits} visits at segment {segment}");
+        assert!(visits <= MAX_VISITS, "{visits} visits at segment {segment}");
         resend(&mut sender, now);
     }
     assert_eq!(sender.records.sacked() + 1, COUNT as usize);
@@ -91,7 +91,7 @@ fn repeated_acknowledgements_visit_few_records() {
     selective(&mut sender, now, COUNT - 1..COUNT);
     for segment in (1..COUNT).step_by(2) {
         let visits = selective(&mut sender, now, segment..segment + 1);
-        assert!(visits <= MOST, "{visits} visits at segment {segment}");
+        assert!(visits <= MAX_VISITS, "{visits} visits at segment {segment}");
     }
     assert_eq!(fates(&sender), before);
 }
