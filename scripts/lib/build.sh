@@ -27,7 +27,7 @@ prepare_all() {
 fetch_crates() {
 	cargo fetch --quiet --locked --manifest-path "$VRNIC_TOP/Cargo.toml" --target x86_64-unknown-linux-gnu ||
 		die "cargo could not fetch the crates that Cargo.lock names, and its message is above; a proxy is named by" \
-			"https_proxy, a mirror of crates.io in ${CARGO_HOME:-$HOME/.cargo}/config.toml"
+			"https_proxy, a mirror of Rust's registry in ${CARGO_HOME:-$HOME/.cargo}/config.toml"
 }
 
 # build_host: what runs on this machine.
