@@ -36,7 +36,7 @@ pub struct MapRules {
 
 impl MapRules {
     /// Returns the limits for each of this many adapters. Each gets an equal share of the process's
-    /// address space and mappings, so none can take those of another one.
+    /// address space and mappings, so that no adapter can take the share of another.
     #[must_use]
     pub fn share(adapters: usize) -> Self {
         let ranges = (RANGES / adapters.max(1)).min(MAX_RANGES);
