@@ -4,7 +4,9 @@ use std::fs::{self, File};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use vrnic_adapter::host::Lane;
-use vrnic_device::memory::dma::{DmaRange, DmaTable, MapRules};
+use vrnic_device::memory::dma::DmaTable;
+use vrnic_device::memory::range::DmaRange;
+use vrnic_device::memory::rules::MapRules;
 
 /// Bytes of a huge page on x86-64.
 const HUGE: u64 = 2 << 20;

@@ -148,7 +148,9 @@ fn odd_maps_are_refused_by_name_and_ones_without_a_file_accepted() {
     let unmap = |body: &[u8], client: &mut RawClient| {
         client.call(Command::DmaUnmap, body, &[]).expect("reply").error
     };
-    assert!(unmap(&dma_unmap(4096, 4096), &mut client), "part of a map");
+    assert!(!unmap(&dma_unmap(4096, 4096), &mut client), "part of a map");
+    assert!(with(&dma_map(3, 0, 0, 8192), &memory, &mut client), "an overlap with what is left");
+    assert!(!with(&dma_map(3, 0, 4096, 4096), &memory, &mut client), "in place of the part");
     assert!(!unmap(&dma_unmap(1 << 40, 1 << 30), &mut client), "nothing there");
     assert!(!unmap(&dma_unmap(0, 1 << 32), &mut client), "all of it");
     assert!(!with(&dma_map(3, 0, 0, 1 << 20), &memory, &mut client), "map again");

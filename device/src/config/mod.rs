@@ -35,7 +35,7 @@ pub use self::settings::Settings;
 pub(crate) use self::settings::changed_at_restart;
 pub use self::uplink::UplinkConfig;
 use crate::access::Access;
-use crate::memory::dma::MapRules;
+use crate::memory::rules::MapRules;
 use crate::socket::Address;
 use crate::worker::idle::IdleConfig;
 

@@ -13,7 +13,7 @@ use crate::adapter::{AdapterDevice, HostedAdapter};
 use crate::config::FunctionConfig;
 use crate::config::ethernet::MpaCrc;
 use crate::control::{self, ControlThread};
-use crate::memory::dma::MapRules;
+use crate::memory::rules::MapRules;
 use crate::net::handle::SwitchHandle;
 use crate::roster::Roster;
 use crate::socket::SocketFile;

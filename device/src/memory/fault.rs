@@ -2,9 +2,6 @@
 
 use thiserror::Error;
 
-/// Maximum number of ranges that a VMM may map; QEMU uses a few dozen.
-pub const MAX_RANGES: usize = 4096;
-
 /// Why a DMA_MAP or DMA_UNMAP was refused.
 #[derive(Debug, Error)]
 pub enum MapError {
@@ -24,17 +21,18 @@ pub enum MapError {
         /// Length in bytes.
         size: u64,
     },
-    /// An unmap would remove only a part of a mapping.
-    #[error("the unmapped range {iova:#x}+{size:#x} contains only a part of a mapping")]
-    Split {
-        /// First guest address.
-        iova: u64,
-        /// Length in bytes.
-        size: u64,
-    },
     /// There are too many ranges.
-    #[error("the VMM may map at most {MAX_RANGES} DMA ranges")]
-    TooMany,
+    #[error("the VMM may map at most {limit} separate DMA ranges")]
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
+    /// There are too many mappings of files.
+    #[error("the files of the DMA ranges would need more than {limit} mappings")]
+    TooManyFiles {
+        /// The limit.
+        limit: usize,
+    },
     /// The VMM would map more memory than the limit.
     #[error(
         "DMA range {iova:#x}+{size:#x} exceeds the {limit:#x} bytes that a VMM may map (see --guest-memory)"

@@ -300,7 +300,7 @@ impl Drop for Reservation {
 }
 
 /// Returns the page size of the file. Huge pages are mapped at multiples of their size.
-fn page_size(file: &File) -> io::Result<usize> {
+pub(super) fn page_size(file: &File) -> io::Result<usize> {
     let info = rustix::fs::fstatfs(file)?;
     let size = if info.f_type == HUGETLBFS { usize::try_from(info.f_bsize).ok() } else { None };
     Ok(size.filter(|size| size.is_power_of_two()).unwrap_or(PAGE))

@@ -6,15 +6,22 @@
 //! | [`copy`] | the copy loop for pages |
 //! | [`sigbus`] | the handler for mappings whose file was truncated |
 //! | [`stall`] | the memory of VMMs that are gone when this process was stopped |
-//! | [`dma`] | guest addresses: the ranges that the VMM maps |
-//! | [`view`] | these ranges during a turn, and every access by guest address |
+//! | [`range`], [`rules`] | a range as a VMM maps it, and the limits |
+//! | [`files`] | the mappings of a VMM's files, which its ranges share |
+//! | [`ranges`] | guest addresses: the ranges that a VMM maps, as a tree |
+//! | [`dma`] | the table of an adapter's ranges, and every change to it |
+//! | [`view`] | the ranges during a turn, and every access by guest address |
 //! | [`fault`] | errors of mappings and accesses |
 //! | [`uar`] | BAR2: doorbells and device-resident queues |
 
 mod copy;
 pub mod dma;
 pub mod fault;
+mod files;
 pub mod mapping;
+pub mod range;
+mod ranges;
+pub mod rules;
 pub mod sigbus;
 pub mod stall;
 pub mod uar;

@@ -1,12 +1,12 @@
 //! Guest memory during a turn.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 
 use super::fault::{CopyFault, Fault, FaultKind};
 use super::mapping::{Mapping, Order};
+use super::ranges::Ranges;
 
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,20 +17,10 @@ pub enum Intent {
     Write,
 }
 
-/// A range of addresses; `last` is inclusive.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) first: u64,
-    pub(super) last: u64,
-    pub(super) readable: bool,
-    pub(super) memory: Option<Arc<Mapping>>,
-}
-
 /// The memory that the device may use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
-    /// Sorted by address, without overlap.
-    pub(super) ranges: Arc<[Entry]>,
+    pub(super) ranges: Ranges,
     /// The bus-master bit.
     pub(super) bus_master: bool,
 }
@@ -40,13 +30,14 @@ pub(super) struct Reach {
 #[derive(Debug)]
 pub struct DmaView<'a> {
     reach: RwLockReadGuard<'a, Reach>,
-    /// The range of the last access. The next access is likely to be in the same one.
-    last: Cell<usize>,
+    /// The place in its leaf of the range of the last access. The next access is likely to be in
+    /// the same one.
+    place: Cell<usize>,
 }
 
 impl<'a> DmaView<'a> {
     pub(super) fn new(reach: RwLockReadGuard<'a, Reach>) -> Self {
-        Self { reach, last: Cell::new(0) }
+        Self { reach, place: Cell::new(0) }
     }
 
     /// Copies guest memory out.
@@ -111,7 +102,7 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Prefetches memory that will be read, up to the end of its mapping.
+    /// Prefetches memory that will be read, up to the end of its range.
     #[inline]
     pub fn fetch_ahead(&self, addr: u64, len: usize) {
         if let Ok(piece) = self.piece(addr, len, Intent::Read) {
@@ -153,39 +144,27 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Returns the longest piece from `addr` on that is inside of one mapping, up to `len` bytes.
+    /// Returns the longest piece from `addr` on that is inside of one range, up to `len` bytes.
     #[inline]
     fn piece(&self, addr: u64, len: usize, intent: Intent) -> Result<Piece<'_>, Fault> {
         let fault = |why| Fault { addr, why };
         if !self.reach.bus_master {
             return Err(fault(FaultKind::NotBusMaster));
         }
-        let entry = self.entry(addr).ok_or(Fault::unmapped(addr))?;
+        let entry = self.reach.ranges.find(addr, &self.place).ok_or(Fault::unmapped(addr))?;
         let memory = entry.memory.as_deref().ok_or(fault(FaultKind::NoFile))?;
         if memory.is_lost() {
             return Err(fault(FaultKind::Lost));
         }
         match intent {
             Intent::Read if !entry.readable => return Err(fault(FaultKind::WriteOnly)),
-            Intent::Write if !memory.is_writable() => return Err(fault(FaultKind::ReadOnly)),
+            Intent::Write if !entry.writable => return Err(fault(FaultKind::ReadOnly)),
             Intent::Read | Intent::Write => {}
         }
-        let offset = usize::try_from(addr - entry.first).map_err(|_| Fault::unmapped(addr))?;
-        let len = len.min(memory.len().saturating_sub(offset));
-        Ok(Piece { memory, offset, len })
-    }
-
-    /// Returns the range that contains `addr`.
-    #[inline]
-    fn entry(&self, addr: u64) -> Option<&Entry> {
-        let ranges = &self.reach.ranges;
-        let holds = |entry: &&Entry| entry.first <= addr && addr <= entry.last;
-        if let Some(entry) = ranges.get(self.last.get()).filter(holds) {
-            return Some(entry);
-        }
-        let at = ranges.partition_point(|entry| entry.last < addr);
-        self.last.set(at);
-        ranges.get(at).filter(holds)
+        // What is inside of a range is inside of its mapping, whose length is a `usize`.
+        let offset = entry.base + (addr - entry.first) as usize;
+        let rest = ((entry.last - addr) as usize).saturating_add(1);
+        Ok(Piece { memory, offset, len: len.min(rest) })
     }
 }
 

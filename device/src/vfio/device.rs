@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::irq::IrqError;
-use crate::memory::dma::DmaRange;
 use crate::memory::fault::MapError;
+use crate::memory::range::DmaRange;
 
 /// Regions that an adapter offers, by their vfio numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

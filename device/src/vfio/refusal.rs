@@ -94,7 +94,7 @@ impl Refusal {
             Self::Size(_) | Self::TooLong(_) => Errno::MSGSIZE,
             Self::NoDescriptors => Errno::MFILE,
             Self::Memory(error) | Self::Map(MapError::Os { error, .. }) => of(error),
-            Self::Map(MapError::TooMany) => Errno::NOSPC,
+            Self::Map(MapError::TooMany { .. } | MapError::TooManyFiles { .. }) => Errno::NOSPC,
             Self::Map(MapError::Overlap { .. }) => Errno::EXIST,
             _ => Errno::INVAL,
         }

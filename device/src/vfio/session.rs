@@ -22,7 +22,7 @@ use super::wire::{
     DeviceInfo, DmaMap, DmaUnmap, FDS_MAX, Header, IrqSet, RegionAccess, RegionInfo, SparseMmap,
     TRANSFER_MAX, Version,
 };
-use crate::memory::dma::DmaRange;
+use crate::memory::range::DmaRange;
 use crate::worker::pool::now_ns;
 
 /// Descriptors that came with a message.

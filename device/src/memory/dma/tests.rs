@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -6,7 +8,10 @@ use rustix::fs::MemfdFlags;
 
 use super::super::fault::{Fault, FaultKind};
 use super::*;
+use crate::memory::files::TMPFS;
 use crate::memory::mapping::Order;
+use crate::memory::ranges::Entry;
+use crate::memory::sigbus::MAPPINGS_MAX;
 
 const LEN: u64 = 1 << 16;
 
@@ -83,24 +88,113 @@ fn atomics_work_on_aligned_words_alone() {
     assert_eq!(add(65, 1), Err(Fault { addr: 65, why: FaultKind::Unaligned }));
 }
 
+/// Returns a file of `len` bytes.
+fn memory_of(len: u64) -> File {
+    let file = memory();
+    file.set_len(len).expect("length");
+    file
+}
+
 #[test]
 fn what_a_vmm_may_map_is_bounded() {
-    let rules = MapRules { ranges: 2, bytes: LEN, any_file: false };
+    let rules = MapRules { ranges: 4, mappings: 2, bytes: LEN, any_file: false };
     let table = DmaTable::new("t", 1, rules);
-    let file = || Some(memory());
-    table.map(range(0, LEN - 4096, 0, file())).expect("first");
-    let refused = table.map(range(1 << 32, 8192, 0, file()));
+    let (large, small) = (memory_of(LEN - 4096), memory_of(4096));
+    let part = |file: &File, iova, len| {
+        table.map(range(iova, len, 0, Some(file.try_clone().expect("dup"))))
+    };
+    part(&large, 0, 4096).expect("a part of a file, all of which counts");
+    let refused = part(&memory(), 1 << 32, 8192);
     assert!(matches!(refused, Err(MapError::TooMuch { limit: LEN, .. })), "{refused:?}");
-    table.map(range(1 << 32, 4096, 0, file())).expect("what is left");
-    let refused = table.map(range(1 << 33, 4096, 0, file()));
-    assert!(matches!(refused, Err(MapError::TooMany)), "{refused:?}");
+    part(&memory(), 1 << 32, 4096).expect("of a file that is too large, only the part");
+    let refused = part(&small, 1 << 33, 4096);
+    assert!(matches!(refused, Err(MapError::TooManyFiles { limit: 2 })), "{refused:?}");
     table.map(range(1 << 34, 4096, 0, None)).expect("a range without memory");
+    part(&large, 4096, 4096).expect("of the same file, once more");
     table.unmap(1 << 32, 4096).expect("unmap");
-    table.map(range(1 << 33, 4096, 0, file())).expect("what has come back");
+    part(&small, 1 << 33, 4096).expect("what has come back");
+    let refused = table.map(range(1 << 36, 4096, 0, None));
+    assert!(matches!(refused, Err(MapError::TooMany { limit: 4 })), "{refused:?}");
+    let refused = table.unmap(1000, 8);
+    assert!(matches!(refused, Err(MapError::TooMany { limit: 4 })), "{refused:?}");
+    assert_eq!(table.reachable(), 3 * 4096, "all of what would be split");
+    table.unmap(4000, 200).expect("the ends of two ranges");
+    assert_eq!(table.reachable(), 3 * 4096 - 200);
     for adapters in [1, 7, 256] {
-        let MapRules { ranges, bytes, .. } = MapRules::share(adapters);
-        assert!(ranges >= 64 && bytes >= 1 << 38, "{adapters} adapters");
-        assert!(ranges * adapters < MAPPINGS_MAX && bytes * adapters as u64 <= 1 << 46);
+        let MapRules { ranges, mappings, bytes, .. } = MapRules::share(adapters);
+        assert!(mappings >= 64 && bytes >= 1 << 38, "{adapters} adapters");
+        assert!(mappings * adapters < MAPPINGS_MAX && bytes * adapters as u64 <= 1 << 46);
+        assert!(ranges * adapters <= (1 << 30) / size_of::<Entry>() && ranges >= 1 << 16);
+    }
+}
+
+/// The pages of 4 GiB, in turn, are one range in one mapping, and those of another order are
+/// ranges in one mapping.
+#[test]
+fn ranges_of_one_file_share_a_mapping() {
+    const PAGE: u64 = 4096;
+    let table = DmaTable::new("t", 2, MapRules::share(1));
+    table.set_bus_master(true);
+    let file = memory_of(1 << 32);
+    let map =
+        |iova, offset| table.map(range(iova, PAGE, offset, Some(file.try_clone().expect("dup"))));
+    let count = || table.map.lock().ranges.len();
+    // The pages of a quarter at each end are mapped upwards, and those between them downwards.
+    let pages = 1 << 14;
+    let order = (0..pages / 4).chain((pages / 4..pages).rev());
+    for page in order {
+        map(page * PAGE, page * PAGE).expect("a page");
+    }
+    assert_eq!((count(), table.reachable()), (1, pages * PAGE));
+    map((1 << 32) - PAGE, (1 << 32) - PAGE).expect("the last page of 4 GiB");
+    assert_eq!(count(), 2);
+    for page in 0..pages {
+        map((1 << 40) + page * PAGE, (pages - 1 - page) * PAGE).expect("a page, in another order");
+    }
+    assert_eq!(count() as u64, 2 + pages);
+    let mappings: BTreeSet<_> = [0, (1 << 32) - 1, 1 << 40, (1 << 40) + pages * PAGE - 1]
+        .into_iter()
+        .map(|addr| {
+            table.map.lock().ranges.at(addr).and_then(|e| Some(Arc::as_ptr(e.memory.as_ref()?)))
+        })
+        .collect();
+    assert_eq!(mappings.len(), 1);
+    // Both orders reach the same bytes.
+    let view = table.view(Lane::SHARED);
+    view.write((1 << 40) + 7, b"page").expect("write");
+    let mut back = [0; 4];
+    view.read((pages - 1) * PAGE + 7, &mut back).expect("read");
+    assert_eq!(&back, b"page");
+    drop(view);
+    table.unmap(0, 1 << 50).expect("all of it");
+    assert_eq!(count(), 0);
+}
+
+/// Read-only ranges and others may lie in one mapping, and are not joined.
+#[test]
+fn a_range_keeps_its_own_permissions() {
+    let table = DmaTable::new("t", 1, MapRules::share(1));
+    table.set_bus_master(true);
+    let file = memory();
+    let map = |page: u64, readable, writable| {
+        let file = Some(file.try_clone().expect("dup"));
+        let page = range(page * 4096, 4096, page * 4096, file);
+        table.map(DmaRange { readable, writable, ..page }).expect("map");
+    };
+    // In the first round the read-only page comes first, and has a mapping of its own.
+    for order in [
+        [(1, true, false), (0, true, true), (2, false, true)],
+        [(0, true, true), (1, true, false), (2, false, true)],
+    ] {
+        order.into_iter().for_each(|(page, readable, writable)| map(page, readable, writable));
+        let view = table.view(Lane::SHARED);
+        let fault = |addr, why| Err(Fault { addr, why });
+        assert_eq!(view.write(0, &[5; 8192]), fault(4096, FaultKind::ReadOnly));
+        assert_eq!(view.fetch_add(4096, 1).map(|_| ()), fault(4096, FaultKind::ReadOnly));
+        assert_eq!(view.read(4096, &mut [0; 8192]), fault(8192, FaultKind::WriteOnly));
+        view.write(8192, &[6; 4096]).expect("write");
+        drop(view);
+        table.unmap(0, LEN).expect("unmap");
     }
 }
 
@@ -149,7 +243,7 @@ proptest! {
     /// Any mix of maps, unmaps and copies does what it does to a plain array, and never more.
     #[test]
     fn copies_agree_with_a_plain_model(
-        pieces in proptest::collection::vec((0u64..16, 0u64..16, any::<bool>()), 1..12),
+        pieces in proptest::collection::vec((0u64..16, 0u64..16, 1u64..5, any::<bool>()), 1..24),
         accesses in proptest::collection::vec((0u64..LEN, 0usize..9000, any::<u8>()), 1..20),
     ) {
         const PAGE: u64 = LEN / 16;
@@ -159,15 +253,20 @@ proptest! {
         // The model: which page of the file stands at each guest page.
         let mut pages = [None; 16];
         let mut model = vec![0u8; LEN as usize];
-        for (at, from, map) in pieces {
+        for (at, from, count, map) in pieces {
             let twin = file.try_clone().expect("dup");
+            let count = count.min(16 - at.max(from));
+            let span = at as usize..(at + count) as usize;
             if map {
-                let fits = table.map(range(at * PAGE, PAGE, from * PAGE, Some(twin))).is_ok();
-                prop_assert_eq!(fits, pages[at as usize].is_none());
-                pages[at as usize].get_or_insert(from);
+                let fits = table.map(range(at * PAGE, count * PAGE, from * PAGE, Some(twin)));
+                let free = pages[span.clone()].iter().all(Option::is_none);
+                prop_assert_eq!(fits.is_ok(), free);
+                if free {
+                    pages[span].iter_mut().zip(from..).for_each(|(page, at)| *page = Some(at));
+                }
             } else {
-                table.unmap(at * PAGE, PAGE).expect("whole pages");
-                pages[at as usize] = None;
+                table.unmap(at * PAGE, count * PAGE).expect("whole pages");
+                pages[span].fill(None);
             }
         }
         let place = |addr: u64| {
