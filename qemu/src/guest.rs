@@ -13,6 +13,8 @@ use crate::accel::Accel;
 use crate::adapter::Adapter;
 use crate::agent::Agent;
 use crate::console::{self, tail};
+use crate::iommu::Iommu;
+use crate::memory::{MemoryDevice, PLUGGED_MEMORY};
 use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
@@ -35,6 +37,10 @@ pub struct Setup {
     pub more: Vec<Adapter>,
     /// True if its adapter is plugged in later, by [`Guest::plug`].
     pub plugged: bool,
+    /// The device of memory that is plugged in later, too.
+    pub more_memory: MemoryDevice,
+    /// Its IOMMU, if it has one.
+    pub iommu: Option<Iommu>,
     /// Virtual processors.
     pub cpus: u32,
     /// Memory in MiB.
@@ -53,9 +59,6 @@ pub struct Setup {
     /// The initramfs or the disk that it boots from.
     pub root: Root,
 }
-
-/// MiB of a memory module that is plugged in later.
-pub const PLUGGED_MEMORY: u32 = 2048;
 
 /// A running guest; it is killed on drop.
 #[derive(Debug)]
@@ -99,7 +102,7 @@ impl Guest {
         command
             .args(accel.arguments())
             .args(setup.arguments())
-            .args(setup.root.arguments(paths, &setup.name, &setup.kernel))
+            .args(setup.root.arguments(paths, &setup.name, &setup.kernel_parameters()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);
@@ -166,17 +169,21 @@ impl Guest {
         qmp::run(&self.setup.qmp_socket(), command)
     }
 
-    /// Plugs in a memory module of [`PLUGGED_MEMORY`] MiB. The guest has a place for it if its
-    /// adapter is plugged in, too.
+    /// Gives the machine [`PLUGGED_MEMORY`] MiB more. It has a place for them if its adapter is
+    /// plugged in, too.
     ///
     /// # Errors
     /// When QEMU refuses it.
     pub fn plug_memory(&self) -> anyhow::Result<()> {
-        let size = u64::from(PLUGGED_MEMORY) << 20;
-        self.qmp(&format!(
-            r#"{{"execute":"object-add","arguments":{{"qom-type":"memory-backend-memfd","id":"more","size":{size},"share":true}}}}"#
-        ))?;
-        self.qmp(r#"{"execute":"device_add","arguments":{"driver":"pc-dimm","id":"module","memdev":"more"}}"#)
+        self.setup.more_memory.plug().iter().try_for_each(|command| self.qmp(command))
+    }
+
+    /// Asks the machine to give this memory back.
+    ///
+    /// # Errors
+    /// When QEMU refuses it.
+    pub fn unplug_memory(&self) -> anyhow::Result<()> {
+        self.qmp(&self.setup.more_memory.unplug())
     }
 
     /// Runs a shell command that must succeed; see [`Agent::check`].
@@ -315,8 +322,13 @@ impl Setup {
         add(&["-smp", &smp, "-m", &format!("{memory}M{slots}")]);
         add(&["-machine", "q35,memory-backend=ram"]);
         add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
+        if let Some(iommu) = self.iommu {
+            add(&["-device", iommu.device()]);
+        }
         self.add_function(&mut add);
-        // The first virtio device: the kernel numbers its ports /dev/vport0p*.
+        if self.plugged {
+            self.more_memory.arguments().iter().for_each(|word| add(&[word]));
+        }
         add(&["-device", "virtio-serial-pci"]);
         for Adapter { name, mac, net, .. } in self.adapters() {
             let net = path(net);
@@ -337,6 +349,11 @@ impl Setup {
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
         arguments
+    }
+
+    /// Returns more parameters of its kernel.
+    fn kernel_parameters(&self) -> String {
+        self.kernel.clone() + self.iommu.map_or("", Iommu::kernel)
     }
 
     /// Adds the first adapter, or the place where it is plugged in later.

@@ -11,8 +11,13 @@ mount -t debugfs debug /sys/kernel/debug
 ulimit -l unlimited
 ulimit -c 0
 echo 1 >/proc/sys/kernel/sysrq
+# Without its driver, all devices of a guest with a virtio-iommu wait for it.
+[ ! -e /vrnic/virtio-iommu.ko ] || insmod /vrnic/virtio-iommu.ko
 modprobe -a virtio_console virtio_net
-while ! [ -e /dev/vport0p1 ]; do sleep 0.05; done
+until port=$(grep -lx vrnic.agent /sys/class/virtio-ports/*/name 2>/dev/null); do sleep 0.05; done
+mkdir /dev/virtio-ports
+port=${port%/name}
+ln -s "../${port##*/}" /dev/virtio-ports/vrnic.agent
 ip link set lo up
 /vrnic/agent >/dev/console 2>&1 &
 # A shell for people, on the second serial line.

@@ -13,6 +13,8 @@
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
 //! | [`root`] | what a guest boots from |
 //! | [`system`] | guests that are ordinary Debian systems |
+//! | [`iommu`] | the IOMMU of a guest |
+//! | [`memory`] | memory that a running machine gets, and gives back |
 //! | [`guest`] | one QEMU: its arguments, console, life |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemons and guests, ready for RDMA |
@@ -35,7 +37,9 @@ pub mod console;
 pub mod daemon;
 pub mod guest;
 pub mod help;
+pub mod iommu;
 pub mod lab;
+pub mod memory;
 pub mod mesh;
 pub mod modules;
 pub mod overlay;

@@ -36,6 +36,9 @@ pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
 /// The drivers of NVMe controllers that the guests' root lacks.
 pub const NVME: [&str; 1] = ["nvme"];
 
+/// The driver of a [`crate::iommu::Iommu::Virtio`], which a guest loads when it starts.
+pub const VIRTIO_IOMMU: &str = "virtio-iommu";
+
 /// Loads the driver of the guest's NVMe controller, if it is not loaded, and waits for the disk.
 ///
 /// # Errors

@@ -12,6 +12,8 @@ use crate::accel::Accel;
 use crate::adapter::{Adapter, Transport, guest_name};
 use crate::daemon::{Daemon, Launch};
 use crate::guest::{Guest, Setup};
+use crate::iommu::Iommu;
+use crate::memory::MemoryDevice;
 #[cfg(doc)]
 use crate::overlay::TREE;
 use crate::overlay::write_initramfs;
@@ -51,6 +53,8 @@ pub struct Options {
     pub adapters: u8,
     /// The protocol of all adapters.
     pub personality: Transport,
+    /// The IOMMUs of the guests a and b, if they have one.
+    pub iommus: [Option<Iommu>; 2],
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
     /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
@@ -64,6 +68,8 @@ pub struct Options {
     pub hosts: Vec<Host>,
     /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
     pub plugged: bool,
+    /// The devices of memory that the guests a and b get later, if their adapters are plugged in.
+    pub more_memory: [MemoryDevice; 2],
     /// True if the guests are whole Debian systems, without any part of vrnic.
     pub system: bool,
     /// True if to load vrnic.ko and wait for the RDMA devices.
@@ -87,12 +93,14 @@ impl Default for Options {
             memory: 1536,
             adapters: 1,
             personality: Transport::Roce,
+            iommus: [None; 2],
             twins: false,
             disk: None,
             bad_sector: None,
             apart: false,
             hosts: Vec::new(),
             plugged: false,
+            more_memory: [MemoryDevice::Module; 2],
             system: false,
             module: true,
             kernel: String::new(),
@@ -318,6 +326,8 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
         adapter: adapter(0),
         more: (1..options.adapters).map(adapter).collect(),
         plugged: options.plugged,
+        more_memory: options.more_memory[usize::from(guest) % 2],
+        iommu: options.iommus.get(usize::from(guest)).copied().flatten(),
         cpus: options.cpus,
         memory: options.memory,
         twins: options.twins,

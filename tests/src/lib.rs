@@ -43,7 +43,8 @@
 //! | `iwarp_plain` | iWARP without CRCs, between daemons and with siw; by name only |
 //! | `siw` | adapters of iWARP and the kernel's software iWARP, in both directions; by name only |
 //! | `iwarp_nfs` | NFS over iWARP, between adapters and with siw; in the image of `apps` |
-//! | `hotplug` | adapters that are plugged into running machines |
+//! | `hotplug` | adapters and memory that are plugged into running machines |
+//! | `iommu` | adapters that reach memory by an IOMMU |
 //! | `hosts` | guests on three hosts, through the kernel's network devices |
 //! | `rails` | two adapters in each guest |
 //! | `limits` | as many objects as a daemon with low limits promises, and no more |

@@ -1,16 +1,22 @@
 //! Adapters and memory that are plugged into running machines, and machines that stand still.
 
 use std::process::ExitCode;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use vrnic_qemu::guest::{Guest, PLUGGED_MEMORY};
+use anyhow::{Context, Result, anyhow, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::memory::{MemoryDevice, PLUGGED_MEMORY};
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_tests::commands::{PCI, SHORT, recovers, registration, transfer, works};
-use vrnic_tests::conformance::run;
+use vrnic_tests::commands::{PCI, SHORT, recovers, registration, settles, transfer, works};
+use vrnic_tests::conformance::{between, run};
 use vrnic_tests::harness::{self, Case};
 
+/// Messages for whose buffers this does not suffice; each byte is checked.
+const HUGE: &str = "--huge --only data/write/1GiB";
+/// The driver of a [`MemoryDevice::Virtio`].
+const VIRTIO_MEM: &str = "virtio_mem";
 /// MiB of memory that a guest has at first, too few for a message of 1 GiB.
 const MEMORY: u32 = 1280;
 
@@ -20,9 +26,17 @@ fn main() -> ExitCode {
         Case::new("remove_and_rescan_behind_the_port", remove),
         Case::new("reset_behind_the_port", reset),
         Case::new("memory_plugged_into_running_machines", memory),
+        Case::new("memory_asked_back_under_traffic", asked_back),
         Case::new("a_machine_stands_still_for_20_s", still),
     ];
-    let options = Options { plugged: true, module: false, memory: MEMORY, ..Options::default() };
+    let options = Options {
+        plugged: true,
+        more_memory: [MemoryDevice::Module, MemoryDevice::Virtio],
+        files: modules::files(&[VIRTIO_MEM]).unwrap_or_default(),
+        module: false,
+        memory: MEMORY,
+        ..Options::default()
+    };
     harness::main(options, cases)
 }
 
@@ -60,6 +74,7 @@ fn available(guest: &Guest) -> Result<u32> {
 /// Messages of 1 GiB, for whose buffers the memory of the start does not suffice, are right in each
 /// byte.
 fn memory(pair: &mut Pair) -> Result<()> {
+    modules::load(&pair.b, &[VIRTIO_MEM])?;
     for guest in [&pair.a, &pair.b] {
         let before = available(guest)?;
         ensure!(before < 1 << 20, "{before} KiB are available without the module");
@@ -71,7 +86,25 @@ fn memory(pair: &mut Pair) -> Result<()> {
         );
         guest.check(&online, SHORT)?;
     }
-    run(pair, "--huge --only data/write/1GiB", "guest")
+    run(pair, HUGE, "guest")
+}
+
+/// Memory in which a region lies stays, though the machine is asked to give it back. What it gives
+/// back is not missed.
+fn asked_back(pair: &mut Pair) -> Result<()> {
+    let guests: &Pair = pair;
+    thread::scope(|scope| {
+        let messages = scope.spawn(|| between(&guests.b, &guests.a, HUGE));
+        for guest in [&guests.a, &guests.b] {
+            settles(guest, "rdma res show mr | grep -Eq 'mrlen 1[0-9]{9} '", 60)?;
+        }
+        guests.a.unplug_memory()?;
+        guests.b.unplug_memory()?;
+        messages.join().map_err(|_| anyhow!("a panic"))?
+    })?;
+    settles(&pair.b, "[ $(awk '/^MemTotal/ { print $2 }' /proc/meminfo) -lt 1500000 ]", 60)
+        .context("virtio-mem keeps memory that is not in use")?;
+    works(pair)
 }
 
 /// A guest whose virtual processors stand still, while its adapter is in use, goes on where it was.

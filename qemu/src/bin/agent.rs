@@ -15,8 +15,9 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 use vrnic_qemu::protocol::{Event, Request, receive, send};
 
-/// The port that QEMU offers (see `guest.rs` of the harness).
-const PORT: &str = "/dev/vport0p1";
+/// The port that QEMU offers (see `guest.rs` of the harness). udev makes this name, and `init.sh`
+/// where there is no udev.
+const PORT: &str = "/dev/virtio-ports/vrnic.agent";
 
 type Shared<T> = Arc<Mutex<T>>;
 
