@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The PCI driver: probing a device up to the registration of its verbs, and unbinding.
 
-use core::marker::PhantomData;
-
 use abi::{
     pci::BAR_UAR,
     regs,
@@ -18,7 +16,7 @@ use kernel::{
 };
 
 use crate::{
-    hw::{p2p, regs::Registers},
+    hw::{p2p, pci::Enabled, regs::Registers},
     recovery::Recovery,
 };
 
@@ -28,7 +26,8 @@ pub(crate) struct Driver;
 /// The driver's data of a bound device.
 pub(crate) struct Bond<'a> {
     recovery: Arc<Recovery>,
-    _bound: PhantomData<&'a pci::Device<Bound>>,
+    /// Declared behind the recovery, which uses the device until it is dropped.
+    _enabled: Enabled<'a>,
 }
 
 impl Drop for Bond<'_> {
@@ -69,7 +68,7 @@ impl pci::Driver for Driver {
 }
 
 fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
-    pdev.enable_device_mem()?;
+    let enabled = Enabled::new(pdev)?;
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
     // Pinned memory may then be described in pages as large as it is contiguous.
@@ -79,7 +78,7 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     let memory = offer_device_memory(pdev)?;
     // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
     let recovery = unsafe { Recovery::start(pdev, memory) }?;
-    Ok(Bond { recovery, _bound: PhantomData })
+    Ok(Bond { recovery, _enabled: enabled })
 }
 
 /// Gives the device memory of the adapter to the kernel's allocator. Returns its length in bytes.

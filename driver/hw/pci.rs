@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Functions of PCI devices that the kernel crate lacks.
 
-use kernel::{bindings, device::Bound, pci, types::NotThreadSafe};
+use kernel::{
+    bindings,
+    device::{Bound, Core},
+    pci,
+    prelude::*,
+    types::NotThreadSafe, //
+};
 
 /// The lock of a device, under which the kernel probes, unbinds, resets and suspends it.
 ///
@@ -34,6 +40,25 @@ impl Drop for DeviceLock<'_> {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants this thread has locked it.
         unsafe { bindings::mutex_unlock(Self::mutex(self.pdev)) };
+    }
+}
+
+/// A device whose memory this driver uses. The device is disabled on drop.
+pub(crate) struct Enabled<'a>(&'a pci::Device<Bound>);
+
+impl<'a> Enabled<'a> {
+    /// Enables the memory of a device.
+    pub(crate) fn new(pdev: &'a pci::Device<Core<'_>>) -> Result<Self> {
+        pdev.enable_device_mem()?;
+        Ok(Self(pdev))
+    }
+}
+
+impl Drop for Enabled<'_> {
+    fn drop(&mut self) {
+        let raw = core::ptr::from_ref(self.0).cast_mut().cast::<bindings::pci_dev>();
+        // SAFETY: the wrapper is transparent, and its device alive. It was enabled once for this.
+        unsafe { bindings::pci_disable_device(raw) };
     }
 }
 

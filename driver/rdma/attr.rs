@@ -12,6 +12,9 @@ pub(crate) enum Protocol {
     Iwarp,
 }
 
+/// C: `enum ib_device_cap_flags`.
+pub(crate) type DeviceCaps = bindings::ib_device_cap_flags;
+
 /// Limits of a device; what is not named here is reported as absent.
 ///
 /// C: `struct ib_device_attr`.
@@ -73,9 +76,23 @@ pub(crate) struct DeviceAttr {
     pub(crate) timestamp_mask: u64,
     /// Rate of the clock that makes them.
     pub(crate) core_clock_khz: u64,
+    /// More that the device can do: a combination of the constants below.
+    pub(crate) more: DeviceCaps,
 }
 
 impl DeviceAttr {
+    /// A change of a queue pair may name the present state.
+    pub(crate) const CURRENT_STATE: DeviceCaps =
+        bindings::ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD;
+    /// A port that becomes active raises an event.
+    pub(crate) const PORT_ACTIVE_EVENT: DeviceCaps =
+        bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT;
+    /// The GUID of the system image is the device's own.
+    pub(crate) const SYSTEM_GUID: DeviceCaps =
+        bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID;
+    /// A message that finds no receive is refused for a while (RNR NAK).
+    pub(crate) const RNR_NAK: DeviceCaps = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN;
+
     /// Fills the core's struct, which starts zeroed.
     pub(super) fn write_to(&self, out: &mut bindings::ib_device_attr, guid: u64) {
         out.fw_ver = self.fw_ver;
@@ -97,7 +114,7 @@ impl DeviceAttr {
         out.max_srq_sge = self.max_sge;
         out.max_mr = self.max_mr;
         out.max_mw = self.max_mw;
-        let mut flags = 0;
+        let mut flags = self.more;
         if self.max_mw != 0 {
             flags |= bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW
                 | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B;

@@ -82,8 +82,13 @@ impl QpLink {
         }
     }
 
-    /// Tells the owner of the queue pair about `event`; callable in interrupts.
+    /// Tells the owner of the queue pair about `event`; callable in interrupts. Nothing is reported
+    /// for an XRC target whose state was never changed: the core sets its handler when the driver
+    /// has created it (`create_xrc_qp_user` in `verbs.c`).
     pub(crate) fn report(&self, event: QpEvent) {
+        if !self.is_open() {
+            return;
+        }
         // CAST: the enum's values are those of `enum ib_event_type`.
         self.report_raw(event as u32);
     }
@@ -153,10 +158,12 @@ macro_rules! reports {
                 self.with(|object| {
                     let object = object.as_ptr();
                     // SAFETY: `with` keeps the object alive. The core has set the field before the
-                    // driver knew the object, and does not change it.
+                    // driver knew the object, that of an XRC target before it opened the
+                    // link, and does not change it.
                     let Some(handler) = (unsafe { (*object).event_handler }) else { return };
                     // SAFETY: `with` keeps the object alive. The core has set the field before the
-                    // driver knew the object, and does not change it.
+                    // driver knew the object, that of an XRC target before it opened the
+                    // link, and does not change it.
                     let context = unsafe { (*object).$context };
                     let mut record = empty_event(event);
                     // SAFETY: `with` keeps the object alive. The core has set the field before the

@@ -52,6 +52,8 @@ struct Inner<C> {
     wanted: Atomic<u32>,
     /// See [`Link::arm`].
     armed: Atomic<bool>,
+    /// See [`Link::open`].
+    open: Atomic<bool>,
     /// See [`Link::reports`].
     reports: Atomic<u64>,
 }
@@ -89,6 +91,7 @@ impl<C> Link<C> {
             calls: Atomic::new(0),
             wanted: Atomic::new(0),
             armed: Atomic::new(false),
+            open: Atomic::new(false),
             reports: Atomic::new(0),
         };
         Ok(Self(Arc::new(inner, GFP_KERNEL)?))
@@ -140,6 +143,16 @@ impl<C> Link<C> {
     /// Counts for [`Self::reports`].
     pub(super) fn count(&self) {
         self.0.reports.fetch_add(1, Relaxed);
+    }
+
+    /// Records that the core has set all fields that a report needs.
+    pub(super) fn open(&self) {
+        self.0.open.store(true, Release);
+    }
+
+    /// Returns whether [`Self::open`] was called, after which all that its caller saw is visible.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.open.load(Acquire)
     }
 
     /// Records that the client waits for a notification, or that a notification is due.

@@ -99,6 +99,10 @@ pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
         max_dm_size: ctx.max_device_memory(),
         timestamp_mask: u64::MAX,
         core_clock_khz: CLOCK_KHZ,
+        more: DeviceAttr::CURRENT_STATE
+            | DeviceAttr::PORT_ACTIVE_EVENT
+            | DeviceAttr::SYSTEM_GUID
+            | if roce { DeviceAttr::RNR_NAK } else { 0 },
     }
 }
 

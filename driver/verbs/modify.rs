@@ -68,10 +68,13 @@ pub(super) fn change(
     Ok(())
 }
 
+/// Returns the attributes of a queue pair. If the adapter has died, it is in the error state, and
+/// the other attributes are lost.
 pub(super) fn query(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
-    let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<Attr>(), GFP_KERNEL)?;
-    ctx.execute::<command::QueryQp>(&QueryQp::new(qp.qpn, buffer.dma_address()))?;
-    let attr: Attr = (&buffer).try_cast::<Attr>()?.copy_read();
+    let attr = match ask(ctx, qp) {
+        Err(_) if ctx.adapter.is_dead() => Attr { state: QpState::Error as u8, ..Attr::default() },
+        result => result?,
+    };
     Ok(QpQuery {
         state: QpState::try_from(u32::from(attr.state))?,
         values: decode(&attr),
@@ -79,6 +82,12 @@ pub(super) fn query(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
         cap: qp.cap,
         sq_sig_all: qp.sq_sig_all,
     })
+}
+
+fn ask(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result<Attr> {
+    let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<Attr>(), GFP_KERNEL)?;
+    ctx.execute::<command::QueryQp>(&QueryQp::new(qp.qpn, buffer.dma_address()))?;
+    Ok((&buffer).try_cast::<Attr>()?.copy_read())
 }
 
 /// Returns the attributes that are numbers, for the adapter.

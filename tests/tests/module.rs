@@ -302,7 +302,8 @@ fn unbind(pair: &mut Pair) -> Result<()> {
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
     let bind = format!(
         "name=$(basename {PCI}); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \
-         ! ls /sys/class/infiniband/* 2>/dev/null && echo $name > bind"
+         ! ls /sys/class/infiniband/* 2>/dev/null && \
+         [ $(cat /sys/bus/pci/devices/$name/enable) = 0 ] && echo $name > bind"
     );
     pair.a.check(&bind, SHORT)?;
     ready(&pair.a)?;

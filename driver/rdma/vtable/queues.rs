@@ -10,7 +10,7 @@ use crate::rdma::{
     cq::{Cq, CqInit, Moderation, Notify},
     event::{CqLink, QpLink},
     qp::{Qp, QpInit},
-    qp_attr::{QpAttr, QpAttrMask},
+    qp_attr::{QpAttr, QpAttrMask, QpType},
     recv_wr::RecvWrs,
     udata::User,
     wc::Completions,
@@ -204,6 +204,10 @@ impl<T: Operations> VTable<T> {
                 })
             };
             let new = created.inspect_err(|_| link.revoke())?;
+            // The core sets the event handler of an XRC target after this.
+            if init.kind() != QpType::XRC_TGT {
+                link.open();
+            }
             // SAFETY: the core has allocated the queue pair with the size in the table, and only
             // this call knows it. The link is one to this queue pair.
             unsafe { Qp::<T>::init(qp, link, new.driver) };
@@ -229,6 +233,7 @@ impl<T: Operations> VTable<T> {
             let mask = QpAttrMask::from_raw(mask)?;
             // SAFETY: the core passes a queue pair that `create_qp` has set up.
             let this = unsafe { Qp::<T>::from_raw(qp) };
+            this.link().open();
             let attr = NonNull::new(attr).ok_or(EINVAL)?;
             // SAFETY: the core passes attributes that are constant during the call, and whose
             // fields that the mask names the caller has set.

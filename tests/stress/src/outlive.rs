@@ -11,7 +11,9 @@ use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
 use vrnic_verbs::memory::{Mr, Pd};
-use vrnic_verbs::model::{DeviceInfo, Op, QpCap, RecvWr, SendWr, Sge, Status, flags, qp_type};
+use vrnic_verbs::model::{
+    DeviceInfo, Op, QpCap, RecvWr, SendWr, Sge, State, Status, flags, qp_type,
+};
 use vrnic_verbs::qp::{InitAttr, Qp};
 
 /// Time in which the device must die and all be flushed.
@@ -155,8 +157,11 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Requests posted to a dead device are flushed, and its objects can be destroyed.
+/// Queue pairs of a dead device are in the error state, requests posted to them are flushed, and
+/// its objects can be destroyed.
 fn later(user: &mut User) -> Result<()> {
+    let state = user.qp.query().context("query")?.state;
+    ensure!(state == State::Err as u32, "a queue pair is in state {state}");
     user.write()?;
     user.receive(2)?;
     user.poll()?;
