@@ -17,6 +17,8 @@ use crate::process::Killed;
 #[derive(Debug)]
 pub struct Daemon {
     process: Killed,
+    /// Names of its functions.
+    functions: Vec<String>,
     log: PathBuf,
     monitor: PathBuf,
 }
@@ -71,7 +73,8 @@ impl Daemon {
         }
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let process = Killed::start(command).context("cannot start vrnicd")?;
-        let mut daemon = Self { process, log, monitor };
+        let functions = adapters.iter().map(|adapter| adapter.name.clone()).collect();
+        let mut daemon = Self { process, functions, log, monitor };
         daemon.wait_for(&adapters)?;
         Ok(daemon)
     }
@@ -84,6 +87,12 @@ impl Daemon {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
+    }
+
+    /// Returns whether it has a function of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.functions.iter().any(|function| function == name)
     }
 
     /// The last lines of its log.

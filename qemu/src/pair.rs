@@ -202,17 +202,23 @@ impl Pair {
     /// # Errors
     /// When it says nothing.
     pub fn function(&self, name: &str) -> anyhow::Result<String> {
-        self.monitor(&["show", "function", "--json", "--function", name])
+        let mut daemons = iter::once(&self.daemon).chain(&self.others);
+        let daemon = daemons.find(|daemon| daemon.has(name)).context("no daemon has it")?;
+        self.ask(daemon, &["show", "function", "--json", "--function", name])
     }
 
-    /// Returns the output of `vrnic` with these arguments.
+    /// Returns the output of `vrnic` with these arguments, from the daemon of guest a.
     ///
     /// # Errors
     /// When it fails, with its complaint.
     pub fn monitor(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.ask(&self.daemon, arguments)
+    }
+
+    fn ask(&self, daemon: &Daemon, arguments: &[&str]) -> anyhow::Result<String> {
         let output = Command::new(self.paths.bin.join("vrnic"))
             .arg("--monitor")
-            .arg(self.daemon.monitor())
+            .arg(daemon.monitor())
             .args(arguments)
             .output()
             .context("cannot run vrnic")?;

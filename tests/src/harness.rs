@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
+use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 
@@ -107,7 +108,8 @@ fn requirements() -> Result<()> {
 }
 
 /// Runs a test binary as its main function. With `VRNIC_FABRIC=wire` in the environment each guest
-/// has a daemon of its own, so that the cases run over packets.
+/// has a daemon of its own, so that the cases run over packets. With `VRNIC_PERSONALITY=iwarp` the
+/// adapters have iWARP.
 #[must_use]
 pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
     main_within(LIMIT, options, cases)
@@ -116,8 +118,13 @@ pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
 /// Does the same for a binary that may take this time.
 #[must_use]
 pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitCode {
-    let wire = std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire");
-    let options = Options { apart: options.apart || wire, ..options };
+    let is = |name, value: &str| std::env::var_os(name).is_some_and(|set| set == value);
+    let apart = options.apart || is("VRNIC_FABRIC", "wire");
+    let personality = match is("VRNIC_PERSONALITY", Transport::Iwarp.name()) {
+        true => Transport::Iwarp,
+        false => options.personality,
+    };
+    let options = Options { apart, personality, ..options };
     let mut arguments = Arguments::from_args();
     // One pair, one case at a time; with one thread the trials run on this very thread.
     arguments.test_threads = Some(1);
