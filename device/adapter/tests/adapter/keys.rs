@@ -332,6 +332,12 @@ fn anticipatory_failure() {
     assert_eq!(flushed, (!by_packets()).then_some(Status::WrFlushErr));
     let events = if by_packets() { vec![] } else { vec![(Kind::QpFatal, p.a.qpn)] };
     assert_eq!(p.ga.drain_events(), events);
+    // Over packets a peer without outstanding requests learns it by its next one, at once.
+    p.a.post_send(&Wr::new(Opcode::Send, &[]).id(3));
+    p.settle();
+    let expected = if by_packets() { Status::RemOpErr } else { Status::WrFlushErr };
+    assert_eq!(p.a.send_cq.poll().map(|cqe| status(&cqe)), Some(expected));
+    assert_eq!(p.a.state(), State::Err);
 }
 
 /// Reactive failure: only the send queue fails, and may be used again.

@@ -30,7 +30,8 @@ pub(crate) fn told_by_peer(why: Denied) -> u32 {
     if by_packets() { 0 } else { why as u32 }
 }
 
-/// Returns the state of the peer of a QP that has failed by itself. No packet tells it of that.
+/// Returns the state of the idle peer of a QP that has failed by itself. Packets tell it of that
+/// when it sends its next request.
 pub(crate) fn state_of_failed_peer() -> State {
     if by_packets() { State::Rts } else { State::Err }
 }

@@ -131,6 +131,8 @@ pub struct Responder {
     /// A pending negative answer, and its number.
     refusal: Option<(Psn, Syndrome)>,
     failed: bool,
+    /// The first request without an answer when [`Responder::give_up`] was called.
+    given_up: Option<Psn>,
     counters: Counters,
 }
 
@@ -160,6 +162,7 @@ impl Responder {
             ack: None,
             refusal: None,
             failed: false,
+            given_up: None,
             counters: Counters::default(),
             config,
         }
@@ -315,6 +318,18 @@ impl Responder {
         self.refusal = Some((psn, Syndrome::Nak(nak)));
         self.failed = true;
         self.held = Held::default();
+    }
+
+    /// Refuses the first request that was not answered, because the connection has ended for a
+    /// reason of this side. The caller calls this again for each request that arrives later, so
+    /// that a requester without outstanding requests, or that has missed the NAK, learns it, too.
+    pub fn give_up(&mut self) {
+        let unanswered = self.resources.due().map_or(self.expected, |(_, progress)| progress.next);
+        let psn = *self.given_up.get_or_insert(unanswered);
+        self.resources.stop();
+        self.pending = None;
+        self.ack = None;
+        self.fail(psn, Nak::RemoteOperational);
     }
 
     /// Returns the slot of the expected packet if the caller has stored it. The caller must pass

@@ -9,7 +9,9 @@ use crate::psn::{MAX_OUTSTANDING, Psn};
 use crate::wire::headers::{AtomicEth, Reth};
 use crate::wire::opcode::Transport;
 use crate::wire::syndrome::RnrTimer;
-use crate::wire::{Body, Head, Mtu, Packet, Part, Qpn, Request, Response, Rkey, SendEnd};
+use crate::wire::{
+    Aeth, Body, Head, Mtu, Nak, Packet, Part, Qpn, Request, Response, Rkey, SendEnd, Syndrome,
+};
 
 const MTU: Mtu = Mtu::M256;
 const CAPACITY: usize = 3;
@@ -254,4 +256,41 @@ fn answers_that_are_stopped_leave_no_acknowledgement_of_their_requests() {
     assert_eq!(it.responder.end(Verdict::Executed), None);
     it.responder.stop_answers();
     assert!(it.responder.next_reply().is_some());
+}
+
+/// Takes the next answer, which must be a NAK. Returns its number and its reason.
+fn nak(responder: &mut Responder) -> Option<(Psn, Nak)> {
+    let reply = responder.next_reply()?;
+    match reply.body {
+        Body::Response(Response::Acknowledge(Aeth { syndrome: Syndrome::Nak(nak), .. })) => {
+            Some((reply.head.psn, nak))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn a_responder_that_gives_up_refuses_the_first_request_without_an_answer() {
+    let mut it = Connection::new(psn(5));
+    it.execute(SEND, 1, Verdict::Executed);
+    // A requester without outstanding requests ignores the first NAK.
+    for _ in 0..3 {
+        it.responder.give_up();
+        assert_eq!(nak(&mut it.responder), Some((psn(6), Nak::RemoteOperational)));
+        assert!(!it.responder.has_reply());
+        assert_eq!(it.receive(6, SEND), Err(Discard::State));
+    }
+    // A READ of which one answer has been sent is refused from the second one on.
+    let mut it = Connection::new(psn(5));
+    for (count, request) in [(3, read(0, 3)), (1, SEND)] {
+        assert!(matches!(it.receive(it.next, request), Ok(Step::Execute(_))));
+        assert_eq!(it.responder.end(Verdict::Executed), None);
+        it.next += count;
+    }
+    assert!(it.responder.next_reply().is_some_and(|reply| reply.read.is_some()));
+    for _ in 0..2 {
+        it.responder.give_up();
+        assert_eq!(nak(&mut it.responder), Some((psn(6), Nak::RemoteOperational)));
+        assert!(!it.responder.has_reply());
+    }
 }

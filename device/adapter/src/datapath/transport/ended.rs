@@ -31,7 +31,11 @@ pub(super) fn complete<H: Host>(
         match end {
             End::Done | End::Flushed => {}
             End::Failed(..) => qp.fail_send(),
-            End::Refused(_) => qp.fail_key(),
+            End::Refused(_) => {
+                qp.fail_key();
+                // The peer is told of it in the next turn.
+                qp.schedule(here.core);
+            }
         }
         let done = status == Status::Success;
         if !done || qp.signal_all || posted.send.flags.contains(Flags::SIGNALED) {

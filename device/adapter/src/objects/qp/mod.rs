@@ -147,6 +147,8 @@ pub struct Qp<H: Host> {
     state: AtomicU8,
     /// Set when the QP is destroyed or reset. No more work is done on it.
     pub dead: AtomicBool,
+    /// True if a refused request of its own has moved it to the error state.
+    gave_up: AtomicBool,
     /// True if a worker may poll its doorbell as a recent one.
     pub recent: AtomicBool,
     /// True if it is in the run queue of its adapter.
@@ -229,6 +231,7 @@ impl<H: Host> Qp<H> {
             srq: parts.srq,
             state: AtomicU8::new(State::Reset as u8),
             dead: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
             recent: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             timer: AtomicU64::new(0),
@@ -337,6 +340,7 @@ impl<H: Host> Qp<H> {
         if self.reactive {
             self.stop_sends();
         } else {
+            self.gave_up.store(true, Ordering::Release);
             self.fail();
         }
     }
@@ -389,12 +393,20 @@ impl<H: Host> Qp<H> {
             && !self.dead.load(Ordering::Acquire)
     }
 
+    /// Returns whether it has ended its connection by a refused request of its own, and refuses
+    /// what its peer still sends.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.state() == State::Err && self.gave_up.load(Ordering::Acquire)
+    }
+
     /// Discards all work, as in a new QP, and zeroes the doorbell words.
     pub fn clear(&self, host: &H) {
         let mut requester = self.requester.lock();
         *requester = Requester::default();
         self.next_send.store(0, Ordering::Relaxed);
         self.held.store(false, Ordering::Relaxed);
+        self.gave_up.store(false, Ordering::Relaxed);
         self.mark_wait.clear();
         *self.responder.lock() = Responder::default();
         host.bar_zero(self.doorbell.words());

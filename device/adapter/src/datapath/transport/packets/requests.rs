@@ -97,7 +97,13 @@ struct Half<'a, H: Host> {
 impl<H: Host> Half<'_, H> {
     fn receive(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
         if !self.qp.receives() {
-            return Err(Discard::State);
+            return match &mut receiver.engine {
+                Engine::Reliable(engine) if self.qp.has_given_up() => {
+                    engine.give_up();
+                    Ok(())
+                }
+                _ => Err(Discard::State),
+            };
         }
         self.notify(receiver, received);
         let result = self.packet(receiver, received).and_then(|()| self.held(receiver));

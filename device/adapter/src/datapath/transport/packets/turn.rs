@@ -302,7 +302,11 @@ fn answers<H: Host>(
     };
     // A NAK with which the connection has failed is sent behind the answers before it.
     if qp.state() == State::Err && !engine.has_failed() {
-        engine.stop_answers();
+        if qp.has_given_up() {
+            engine.give_up();
+        } else {
+            engine.stop_answers();
+        }
     }
     if !engine.has_reply() {
         return Leaves::None;
