@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, load_module_with, ready};
@@ -196,7 +197,16 @@ pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
 
 /// Checks that the pair moves data.
 pub fn works(pair: &Pair) -> Result<()> {
-    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", PINGPONG).map(|_| ())
+    let (server, client) = (&pair.b, &pair.a);
+    match client.setup().adapter.personality {
+        Transport::Roce => {
+            both(server, client, "ibv_rc_pingpong -g 1 -c -n 200", PINGPONG).map(drop)
+        }
+        Transport::Iwarp => {
+            let call = format!("rping -c -V -C 20 -a {}", server.ip());
+            connect((server, "rping -s -V -C 20"), (client, &call)).map(drop)
+        }
+    }
 }
 
 /// Port of the control connection of pingpong programs.

@@ -118,12 +118,8 @@ pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
 /// Does the same for a binary that may take this time.
 #[must_use]
 pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitCode {
-    let is = |name, value: &str| std::env::var_os(name).is_some_and(|set| set == value);
-    let apart = options.apart || is("VRNIC_FABRIC", "wire");
-    let personality = match is("VRNIC_PERSONALITY", Transport::Iwarp.name()) {
-        true => Transport::Iwarp,
-        false => options.personality,
-    };
+    let apart = options.apart || is_set("VRNIC_FABRIC", "wire");
+    let personality = if over_iwarp() { Transport::Iwarp } else { options.personality };
     let options = Options { apart, personality, ..options };
     let mut arguments = Arguments::from_args();
     // One pair, one case at a time; with one thread the trials run on this very thread.
@@ -134,6 +130,16 @@ pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitC
     let conclusion = libtest_mimic::run(&arguments, trials);
     harness.lock().unwrap_or_else(PoisonError::into_inner).pair = None;
     conclusion.exit_code()
+}
+
+/// Returns whether the environment asks for adapters with iWARP.
+#[must_use]
+pub fn over_iwarp() -> bool {
+    is_set("VRNIC_PERSONALITY", Transport::Iwarp.name())
+}
+
+fn is_set(name: &str, value: &str) -> bool {
+    std::env::var_os(name).is_some_and(|set| set == value)
 }
 
 /// The main function of a test binary whose guests get these modules of the kernel as files.

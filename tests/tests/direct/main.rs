@@ -27,7 +27,7 @@ const DATA: u32 = 16;
 const MEMORY: u64 = 64 << 20;
 
 fn main() -> ExitCode {
-    let cases = vec![
+    let mut cases = vec![
         Case::new("the_kernel_has_the_device_memory", offered),
         Case::new("disk_of_a_target_without_its_ram", target),
         Case::new("a_target_with_and_without_its_ram", speed),
@@ -38,11 +38,16 @@ fn main() -> ExitCode {
         Case::new("a_disk_fails_while_ranges_are_armed", ranges::disk_fails),
         Case::new("a_peer_goes_while_ranges_are_armed", ranges::peer_goes),
         Case::new("a_server_goes_while_ranges_are_armed", ranges::server_goes),
-        Case::new("processes_transfer_by_ranges_of_their_own", programs::transfers),
-        Case::new("ranges_of_a_killed_process_come_back", programs::killed),
-        Case::new("a_process_imports_objects_of_another", programs::imports),
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
+    // These programs connect their queue pairs without the connection manager.
+    if !harness::over_iwarp() {
+        cases.extend([
+            Case::new("processes_transfer_by_ranges_of_their_own", programs::transfers),
+            Case::new("ranges_of_a_killed_process_come_back", programs::killed),
+            Case::new("a_process_imports_objects_of_another", programs::imports),
+        ]);
+    }
     let bad_sector = Some(ranges::BAD_SECTOR);
     let options = Options { disk: Some(DISK), bad_sector, ..Options::default() };
     harness::main_with_modules(&modules::NVME, options, cases)
