@@ -18,7 +18,7 @@ use crate::process::Killed;
 use crate::progress::step;
 
 /// Time limit for the probing guest's first message; a real KVM needs a tenth of it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The time for which a verdict holds if no guest came up in time. Other work on the machine can be
 /// the reason, so KVM is tried again later.
 const SILENCE: Duration = Duration::from_secs(3600);
@@ -153,12 +153,12 @@ fn probe(paths: &Paths) -> Verdict {
         .arg(paths.kernel())
         .arg("-serial")
         .arg(format!("file:{}", log.path().display()));
-    reaches(command, log.path(), errors, PATIENCE)
+    reaches(command, log.path(), errors, TIMEOUT)
 }
 
 /// Starts a guest, with `errors` as its standard error. Returns whether it writes [`REACHED`] to
 /// its log in time.
-fn reaches(mut command: Command, log: &Path, errors: File, patience: Duration) -> Verdict {
+fn reaches(mut command: Command, log: &Path, errors: File, timeout: Duration) -> Verdict {
     let started = errors.try_clone().and_then(|stderr| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         Killed::start(command)
@@ -167,7 +167,7 @@ fn reaches(mut command: Command, log: &Path, errors: File, patience: Duration) -
         Ok(guest) => guest,
         Err(error) => return Verdict::Silent(format!("QEMU cannot be started: {error}")),
     };
-    let end = Instant::now() + patience;
+    let end = Instant::now() + timeout;
     loop {
         let alive = guest.alive();
         if fs::read(log).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(REACHED)) {
@@ -177,7 +177,7 @@ fn reaches(mut command: Command, log: &Path, errors: File, patience: Duration) -
             return Verdict::Fails(format!("a guest under it ended at once{}", last_line(errors)));
         }
         if Instant::now() > end {
-            let seconds = patience.as_secs();
+            let seconds = timeout.as_secs();
             return Verdict::Silent(format!("no guest under it came up within {seconds} s"));
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -198,23 +198,23 @@ mod tests {
     use super::*;
 
     /// Returns the verdict if a shell script runs in place of the guest.
-    fn verdict(script: &str, patience: Duration) -> std::io::Result<Verdict> {
+    fn verdict(script: &str, timeout: Duration) -> std::io::Result<Verdict> {
         let log = tempfile::NamedTempFile::new()?;
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).env("LOG", log.path());
-        Ok(reaches(command, log.path(), tempfile::tempfile()?, patience))
+        Ok(reaches(command, log.path(), tempfile::tempfile()?, timeout))
     }
 
     #[test]
     fn a_guest_that_ends_tells_why() -> std::io::Result<()> {
-        let found = verdict("echo first >&2; echo no rights >&2; exit 1", PATIENCE)?;
+        let found = verdict("echo first >&2; echo no rights >&2; exit 1", TIMEOUT)?;
         assert_eq!(found, Verdict::Fails("a guest under it ended at once: no rights".into()));
         Ok(())
     }
 
     #[test]
     fn a_guest_with_the_message_has_come_up() -> std::io::Result<()> {
-        let found = verdict("echo 'VFS: no root' >$LOG; exec sleep 60", PATIENCE)?;
+        let found = verdict("echo 'VFS: no root' >$LOG; exec sleep 60", TIMEOUT)?;
         assert_eq!(found, Verdict::Works);
         Ok(())
     }

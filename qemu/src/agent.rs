@@ -67,17 +67,17 @@ impl Agent {
     /// Waits for the agent behind `port` to report.
     ///
     /// # Errors
-    /// When it does not within `patience`, or says something else first.
-    pub fn connect(name: &str, port: UnixStream, patience: Duration) -> anyhow::Result<Self> {
+    /// When it does not within `timeout`, or says something else first.
+    pub fn connect(name: &str, port: UnixStream, timeout: Duration) -> anyhow::Result<Self> {
         let mut reader = port.try_clone()?;
-        reader.set_read_timeout(Some(patience))?;
+        reader.set_read_timeout(Some(timeout))?;
         match receive(&mut reader) {
             Ok(Event::Ready) => {}
             Ok(other) => {
                 bail!("the agent of guest {name} began with {other:?} instead of its greeting")
             }
             Err(error) => {
-                bail!("the agent of guest {name} did not answer within {patience:?}: {error}")
+                bail!("the agent of guest {name} did not answer within {timeout:?}: {error}")
             }
         }
         reader.set_read_timeout(None)?;
@@ -110,14 +110,14 @@ impl Agent {
     /// Waits until the agent has started again, after this number of starts.
     ///
     /// # Errors
-    /// When it does not within `patience`, or the guest is gone.
-    pub fn greets_after(&self, before: u32, patience: Duration) -> anyhow::Result<()> {
-        let end = Instant::now() + patience;
+    /// When it does not within `timeout`, or the guest is gone.
+    pub fn greets_after(&self, before: u32, timeout: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + timeout;
         while self.greetings() == before {
             ensure!(!self.inbox.lock().closed, "the agent of guest {} has disconnected", self.name);
             ensure!(
                 Instant::now() < end,
-                "the agent of guest {} did not start again within {patience:?}",
+                "the agent of guest {} did not start again within {timeout:?}",
                 self.name
             );
             std::thread::sleep(Duration::from_millis(50));
@@ -145,17 +145,17 @@ impl Agent {
     /// Runs a shell command to its end.
     ///
     /// # Errors
-    /// When it takes longer than `patience` (it is killed then) or the guest is gone.
-    pub fn run(&self, script: &str, patience: Duration) -> anyhow::Result<Output> {
-        self.start(script)?.wait(patience)
+    /// When it takes longer than `timeout` (it is killed then) or the guest is gone.
+    pub fn run(&self, script: &str, timeout: Duration) -> anyhow::Result<Output> {
+        self.start(script)?.wait(timeout)
     }
 
     /// Runs a shell command that must succeed; returns its standard output.
     ///
     /// # Errors
     /// Fails as [`Self::run`] does, and if the exit code is not 0.
-    pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
-        let output = self.run(script, patience)?;
+    pub fn check(&self, script: &str, timeout: Duration) -> anyhow::Result<String> {
+        let output = self.run(script, timeout)?;
         ensure!(
             output.ok(),
             "guest {}: '{script}' ended with {}\n{}{}",
@@ -234,16 +234,16 @@ impl Running {
     }
 
     /// Hands the command's output on as it comes, until it ends. Returns its exit code, or nothing
-    /// if it has not ended within `patience`.
+    /// if it has not ended within `timeout`.
     ///
     /// # Errors
     /// When the guest is gone, or `sink` fails.
     pub fn follow(
         &self,
-        patience: Duration,
+        timeout: Duration,
         mut sink: impl FnMut(Stream, &[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<Option<i32>> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         loop {
             match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Event::Output { stderr, data, .. }) => {
@@ -270,10 +270,10 @@ impl Running {
     /// Waits for the end.
     ///
     /// # Errors
-    /// When it does not come within `patience` (the command is killed then) or the guest is gone.
-    pub fn wait(self, patience: Duration) -> anyhow::Result<Output> {
+    /// When it does not come within `timeout` (the command is killed then) or the guest is gone.
+    pub fn wait(self, timeout: Duration) -> anyhow::Result<Output> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let code = self.follow(patience, |stream, data| {
+        let code = self.follow(timeout, |stream, data| {
             match stream {
                 Stream::Stdout => stdout.extend_from_slice(data),
                 Stream::Stderr => stderr.extend_from_slice(data),
@@ -287,7 +287,7 @@ impl Running {
         }
         let _gone = self.kill();
         bail!(
-            "guest {}: '{}' did not end within {patience:?}\n{stdout}{stderr}",
+            "guest {}: '{}' did not end within {timeout:?}\n{stdout}{stderr}",
             self.agent.name,
             self.script
         )

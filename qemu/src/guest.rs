@@ -110,8 +110,8 @@ impl Guest {
     }
 
     fn attach(setup: Setup, mut qemu: Killed) -> anyhow::Result<Self> {
-        let patience = setup.root.patience();
-        let end = Instant::now() + patience;
+        let timeout = setup.root.timeout();
+        let end = Instant::now() + timeout;
         let port = loop {
             match UnixStream::connect(setup.agent_socket()) {
                 Ok(port) => break port,
@@ -127,7 +127,7 @@ impl Guest {
                 }
             }
         };
-        let agent = Agent::connect(&setup.name, port, patience).with_context(|| {
+        let agent = Agent::connect(&setup.name, port, timeout).with_context(|| {
             let log = setup.console_log();
             let told = console::panic(&log).unwrap_or_else(|| tail(&log, 30));
             format!("QEMU said: {}\nconsole:\n{told}", setup.qemu_log())
@@ -190,8 +190,8 @@ impl Guest {
     ///
     /// # Errors
     /// Adds the kernel's last messages to the text.
-    pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
-        self.agent.check(script, patience).with_context(|| {
+    pub fn check(&self, script: &str, timeout: Duration) -> anyhow::Result<String> {
+        self.agent.check(script, timeout).with_context(|| {
             format!(
                 "the kernel log of guest {} ends with\n{}",
                 self.setup.name,
@@ -266,11 +266,11 @@ impl Guest {
     /// the machine has slept.
     ///
     /// # Errors
-    /// When the agent does not answer within `patience`.
-    pub fn reattach(&mut self, patience: Duration) -> anyhow::Result<()> {
+    /// When the agent does not answer within `timeout`.
+    pub fn reattach(&mut self, timeout: Duration) -> anyhow::Result<()> {
         self.agent.close();
         let port = UnixStream::connect(self.setup.agent_socket())?;
-        self.agent = Agent::connect(&self.setup.name, port, patience)?;
+        self.agent = Agent::connect(&self.setup.name, port, timeout)?;
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl Guest {
     pub fn restarts(&self, script: &str) -> anyhow::Result<()> {
         let before = self.agent.greetings();
         self.agent.check(script, Duration::from_secs(60))?;
-        self.agent.greets_after(before, self.setup.root.patience())
+        self.agent.greets_after(before, self.setup.root.timeout())
     }
 
     /// Kills it as a power cut would.

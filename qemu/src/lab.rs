@@ -26,7 +26,7 @@ const LISTENING: Duration = Duration::from_secs(30);
 /// Time that a peer's command has to end when the command of guest a has ended.
 const ENDING: Duration = Duration::from_secs(5);
 /// Time between two looks at a peer's command.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time limit of the copy of a guest's files.
 const COPYING: Duration = Duration::from_secs(300);
 
@@ -115,7 +115,7 @@ fn serve(name: &str, running: &Running, over: &AtomicBool) -> Result<Option<i32>
     let mut last = None;
     loop {
         let mut lines = Vec::new();
-        let code = running.follow(LOOK, |_, data| {
+        let code = running.follow(POLL_INTERVAL, |_, data| {
             lines.extend_from_slice(data);
             Ok(())
         })?;
@@ -142,7 +142,7 @@ fn wait_for_listener(guest: &Guest, ended: impl Fn() -> bool) -> Result<()> {
         if guest.agent().run(LISTENS, LISTENING)?.ok() {
             return Ok(());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     if !ended() {
         step(format!(

@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::adapter::Transport;
 use crate::guest::Guest;
 use crate::pair::Pair;
-use crate::perftest::{Case, Outcome, PATIENCE, PING, between, case, with_sound_clocks};
+use crate::perftest::{Case, Outcome, PING, TIMEOUT, between, case, with_sound_clocks};
 use crate::progress::step;
 
 /// The run of perftest.
@@ -59,7 +59,7 @@ fn line(case: &Case, client: &Guest, server: &Guest) -> Case {
 
 fn run(case: &Case, client: &Guest, server: &Guest) -> anyhow::Result<Outcome> {
     with_sound_clocks(
-        || between(server, client, case, PATIENCE),
+        || between(server, client, case, TIMEOUT),
         |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
     )
 }

@@ -29,7 +29,7 @@ pub const GUESTS_MAX: u8 = 16;
 /// Guests that boot at the same time. With more, under TCG, each of them would boot too slowly.
 const BOOT_TOGETHER: usize = 4;
 /// For a command that only configures something, on a loaded machine.
-const SHORT: Duration = Duration::from_secs(60);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A host: a network namespace with the network of one guest's daemon.
 #[derive(Clone, Debug)]
@@ -358,8 +358,8 @@ pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
 /// # Errors
 /// Fails as [`load_module`] does.
 pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
-    guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT)?;
-    guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT)?;
+    guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT_TIMEOUT)?;
+    guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT_TIMEOUT)?;
     ready(guest)
 }
 
@@ -382,7 +382,7 @@ pub fn ready(guest: &Guest) -> anyhow::Result<()> {
              done; [ $ready -ge {devices} ] && exit 0; sleep 0.1; done; \
              echo 'not every RDMA device became active'; rdma link; exit 1"
         ),
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::pair::Pair;
 use crate::progress::step;
 
 /// Time limit of one test; under TCG on two cores the longest takes half of it.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Port of its servers.
 const PORT: u16 = 18515;
@@ -149,16 +149,16 @@ impl Pair {
     /// # Errors
     /// When a guest is gone; a test that fails is an [`Outcome`].
     pub fn perftest(&self, case: &Case) -> anyhow::Result<Outcome> {
-        self.perftest_within(case, PATIENCE)
+        self.perftest_within(case, TIMEOUT)
     }
 
-    /// Runs a case as [`Self::perftest`] does, and ends the client after `patience`.
+    /// Runs a case as [`Self::perftest`] does, and ends the client after `timeout`.
     ///
     /// # Errors
     /// Fails as that does.
-    pub fn perftest_within(&self, case: &Case, patience: Duration) -> anyhow::Result<Outcome> {
+    pub fn perftest_within(&self, case: &Case, timeout: Duration) -> anyhow::Result<Outcome> {
         with_sound_clocks(
-            || between(&self.b, &self.a, case, patience),
+            || between(&self.b, &self.a, case, timeout),
             |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
         )
     }
@@ -186,7 +186,7 @@ pub fn with_sound_clocks<R>(
 }
 
 /// Runs `case` with its server and its client in these guests, and ends the client after
-/// `patience`.
+/// `timeout`.
 ///
 /// # Errors
 /// When a guest is gone; a test that fails is an [`Outcome`].
@@ -194,27 +194,22 @@ pub fn between(
     server: &Guest,
     client: &Guest,
     case: &Case,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Outcome> {
     if case.tool == PING {
-        return ping(server, client, case, patience);
+        return ping(server, client, case, timeout);
     }
     let Case { tool, options } = case;
     let serving = server.agent().start(&format!("exec {tool} {options}"))?;
     // A server that ended at once is seen by its exit code.
     let _listens = server.listens_on(PORT);
     let ip = server.ip();
-    let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), patience);
+    let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), timeout);
     Ok(outcome(case, ran, serving))
 }
 
 /// Runs rping.
-fn ping(
-    server: &Guest,
-    client: &Guest,
-    case: &Case,
-    patience: Duration,
-) -> anyhow::Result<Outcome> {
+fn ping(server: &Guest, client: &Guest, case: &Case, timeout: Duration) -> anyhow::Result<Outcome> {
     let (Case { tool, options }, ip) = (case, server.ip());
     let serving = server.agent().start(&format!("exec {tool} {options} -s -a {ip}"))?;
     // A server that ended at once is seen by its exit code.
@@ -223,7 +218,7 @@ fn ping(
          sleep 0.1; done; exit 1",
         Duration::from_secs(120),
     );
-    let ran = client.agent().run(&format!("exec {tool} {options} -v -c -a {ip}"), patience);
+    let ran = client.agent().run(&format!("exec {tool} {options} -v -c -a {ip}"), timeout);
     let mut outcome = outcome(case, ran, serving);
     let rounds = outcome.text.lines().filter(|line| line.starts_with("ping data:")).count();
     outcome.figure = (outcome.code == 0 && rounds > 0).then_some(Figure::Rounds(rounds));

@@ -47,7 +47,7 @@ impl Root {
 
     /// Time limit from a guest's start to its agent's first message. TCG on a loaded machine needs
     /// 30 s for an initramfs.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(match self {
             Self::Memory(_) => 180,
             Self::Disk(_) => 480,

@@ -10,9 +10,9 @@ use vrnic_qemu::pair::{Pair, load_module_with, ready};
 use vrnic_qemu::perftest;
 
 /// Time limit of a command that only reads something.
-pub const SHORT: Duration = Duration::from_secs(60);
+pub const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit of a command that moves data.
-pub const LONG: Duration = Duration::from_secs(180);
+pub const LONG_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The results of a client and its server.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Ends {
         if !client.ok() {
             server.kill()?;
         }
-        Ok(Self { client, server: server.wait(SHORT)? })
+        Ok(Self { client, server: server.wait(SHORT_TIMEOUT)? })
     }
 
     /// Returns whether both succeeded.
@@ -57,7 +57,7 @@ impl Ends {
 /// Kills a program and waits until it has ended.
 pub fn stop(program: Running) -> Result<Output> {
     program.kill()?;
-    program.wait(SHORT).context("a program cannot be ended")
+    program.wait(SHORT_TIMEOUT).context("a program cannot be ended")
 }
 
 /// Kills programs, and waits until they have ended, one after the other.
@@ -75,7 +75,7 @@ pub fn listens(guest: &Guest) -> Result<()> {
 pub fn connect((server, serve): (&Guest, &str), (client, call): (&Guest, &str)) -> Result<String> {
     let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {serve}"))?;
     listens(server)?;
-    let there = client.agent().run(&format!("modprobe rdma_ucm; exec {call}"), LONG)?;
+    let there = client.agent().run(&format!("modprobe rdma_ucm; exec {call}"), LONG_TIMEOUT)?;
     Ends::of(serving, there)?.succeed(serve)
 }
 
@@ -85,7 +85,7 @@ pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
     let looks = 10 * seconds;
     let script =
         format!("for n in $(seq {looks}); do {condition} && exit 0; sleep 0.1; done; exit 1");
-    guest.check(&script, LONG).with_context(|| format!("never: {condition}"))?;
+    guest.check(&script, LONG_TIMEOUT).with_context(|| format!("never: {condition}"))?;
     Ok(())
 }
 
@@ -98,12 +98,12 @@ pub fn link_is(guest: &Guest, state: &str) -> Result<()> {
 pub fn netdev_up(guest: &Guest) -> Result<()> {
     let address = &guest.setup().adapter.address;
     let up = format!("ip link set eth0 up; ip addr replace {address} dev eth0");
-    guest.check(&up, SHORT).map(drop)
+    guest.check(&up, SHORT_TIMEOUT).map(drop)
 }
 
 /// Removes the driver and loads it with these parameters.
 pub fn reload(guest: &Guest, parameters: &str) -> Result<()> {
-    guest.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
+    guest.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT_TIMEOUT)?;
     load_module_with(guest, parameters)
 }
 
@@ -115,7 +115,7 @@ pub fn held(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
 
 /// Returns the number of the guest's RDMA device: each registration has a new one.
 pub fn registration(guest: &Guest) -> Result<u32> {
-    let text = guest.check("rdma dev show", SHORT)?;
+    let text = guest.check("rdma dev show", SHORT_TIMEOUT)?;
     let number = text.split(':').next().unwrap_or_default().trim();
     number.parse().with_context(|| format!("no device's number: '{text}'"))
 }
@@ -134,8 +134,8 @@ pub fn describes(guest: &Guest) -> Result<()> {
     let file = "/sys/class/infiniband/*/node_desc";
     let longest = "x".repeat(64);
     for (text, shown) in [("one of two", "one of two"), (&*format!("{longest}y"), &*longest)] {
-        guest.check(&format!("printf %s '{text}' > $(echo {file})"), SHORT)?;
-        let told = guest.check(&format!("cat {file}"), SHORT)?;
+        guest.check(&format!("printf %s '{text}' > $(echo {file})"), SHORT_TIMEOUT)?;
+        let told = guest.check(&format!("cat {file}"), SHORT_TIMEOUT)?;
         ensure!(told == format!("{shown}\n"), "the node is described as '{told}'");
     }
     let daemon = guest.agent().start("exec rdma-ndd -f")?;
@@ -174,7 +174,10 @@ pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
 pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<String> {
     let once = || {
         let serving = serve(server, command, port)?;
-        Ends::of(serving, client.agent().run(&format!("exec {command} {}", server.ip()), LONG)?)
+        Ends::of(
+            serving,
+            client.agent().run(&format!("exec {command} {}", server.ip()), LONG_TIMEOUT)?,
+        )
     };
     perftest::with_sound_clocks(once, |ends| (!ends.ok()).then(|| ends.said()))?.succeed(command)
 }
@@ -191,7 +194,7 @@ pub const COUNTERS: &str = "/sys/class/infiniband/*/ports/1/hw_counters";
 /// Returns the value of a counter of the guest's device.
 pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
     // The kernel asks the driver again after 10 ms.
-    let text = guest.check(&format!("sleep 0.02; cat {COUNTERS}/{name}"), SHORT)?;
+    let text = guest.check(&format!("sleep 0.02; cat {COUNTERS}/{name}"), SHORT_TIMEOUT)?;
     Ok(text.trim().parse()?)
 }
 

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::commands::{SHORT, said, serve, stop};
+use crate::commands::{SHORT_TIMEOUT, said, serve, stop};
 use crate::object_counts::ObjectCounts;
 
 /// Port of `vrnic-verify serve`.
 const PORT: u16 = 7471;
 /// Longest time that a run may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues
 /// lie. Nothing that they made is left afterwards, in the guests' kernels or in the adapters.
@@ -20,10 +20,10 @@ pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     between(&pair.b, &pair.a, &format!("--sq {sq} {selection}"))?;
     // Agents end by themselves when their client has gone.
-    let end = Instant::now() + SHORT;
+    let end = Instant::now() + SHORT_TIMEOUT;
     for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
-        let patience = end.saturating_duration_since(Instant::now());
-        before.unchanged_within(pair, guest, patience).context("something is left")?;
+        let timeout = end.saturating_duration_since(Instant::now());
+        before.unchanged_within(pair, guest, timeout).context("something is left")?;
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub fn run_managed(pair: &mut Pair, selection: &str) -> Result<()> {
 pub fn between(b: &Guest, a: &Guest, options: &str) -> Result<()> {
     let server = serve(b, "vrnic-verify serve", PORT)?;
     let command = format!("exec vrnic-verify run --b {}:{PORT} {options}", b.ip());
-    let output = a.agent().run(&command, PATIENCE);
+    let output = a.agent().run(&command, TIMEOUT);
     stop(server)?;
     let output = output?;
     let fine = |line: &&str| line.starts_with("ok ") || line.starts_with("skip ");

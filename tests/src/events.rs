@@ -6,7 +6,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::commands::{LONG, SHORT, said, serve, stop_all};
+use crate::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said, serve, stop_all};
 
 /// Interrupts of each completion vector, by processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Interrupts(Vec<Vec<(u32, u64)>>);
 impl Interrupts {
     /// Reads /proc/interrupts.
     pub fn read(guest: &Guest) -> Result<Self> {
-        let text = guest.check("grep -E 'CPU|vrnic-comp' /proc/interrupts", SHORT)?;
+        let text = guest.check("grep -E 'CPU|vrnic-comp' /proc/interrupts", SHORT_TIMEOUT)?;
         let mut lines = text.lines();
         let head = lines.next().context("no head line")?;
         let cpus = head.split_whitespace().map(|cpu| cpu.trim_start_matches("CPU").parse());
@@ -71,7 +71,7 @@ pub struct Cq {
 
 /// Returns the driver's tree of handlers, completion queues and queue pairs, by the handler's id.
 pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
-    let text = guest.check("cat /sys/kernel/debug/vrnic-*/events", SHORT)?;
+    let text = guest.check("cat /sys/kernel/debug/vrnic-*/events", SHORT_TIMEOUT)?;
     let mut handlers: Vec<Handler> = Vec::new();
     for line in text.lines() {
         let numbers = line.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
@@ -101,7 +101,7 @@ pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
 /// Returns the handler ids of the completion queues of programs of this name, in the order of
 /// their creation.
 pub fn handlers_of(guest: &Guest, program: &str) -> Result<Vec<u32>> {
-    let text = guest.check("rdma res show cq -dd", SHORT)?;
+    let text = guest.check("rdma res show cq -dd", SHORT_TIMEOUT)?;
     let flat = text.replace("\n    ", " ");
     let of = |line: &str| -> Result<u32> {
         let number = line.split("drv_handler ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -134,11 +134,11 @@ impl Streams {
     /// Waits until all have ended well.
     pub fn finish(self) -> Result<()> {
         for (server, client) in self.0 {
-            let there = client.wait(LONG)?;
+            let there = client.wait(LONG_TIMEOUT)?;
             if !there.ok() {
                 server.kill()?;
             }
-            let here = server.wait(SHORT)?;
+            let here = server.wait(SHORT_TIMEOUT)?;
             ensure!(there.ok() && here.ok(), "client: {}\nserver: {}", said(&there), said(&here));
         }
         Ok(())

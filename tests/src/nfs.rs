@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 
-use crate::commands::{LONG, counter};
+use crate::commands::{LONG_TIMEOUT, counter};
 
 /// A memory file system, served by the kernel's NFS server over RDMA alone.
 const EXPORT: &str = "
@@ -54,9 +54,9 @@ rm /tmp/file /tmp/sums
 
 /// Mounts the server's files in the client, and uses them. Nothing of it is left afterwards.
 pub fn use_mounted(client: &Guest, server: &Guest) -> Result<()> {
-    server.check(EXPORT, LONG)?;
-    client.check(&USE.replace("SERVER", server.ip()), LONG)?;
-    server.check(END, LONG).map(drop)
+    server.check(EXPORT, LONG_TIMEOUT)?;
+    client.check(&USE.replace("SERVER", server.ip()), LONG_TIMEOUT)?;
+    server.check(END, LONG_TIMEOUT).map(drop)
 }
 
 /// The same, with a client that has an adapter, which must have registered the client's memory.

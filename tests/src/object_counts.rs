@@ -10,11 +10,11 @@ use serde_json::Value;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::commands::SHORT;
+use crate::commands::SHORT_TIMEOUT;
 
 /// Number of counts.
-const LOOKS: u32 = 15;
-const PAUSE: Duration = Duration::from_millis(200);
+const TRIES: u32 = 15;
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counts of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl ObjectCounts {
     /// for a processor, is the last to let go of a queue and its memory.
     pub fn take(pair: &Pair, guest: &Guest) -> Result<Self> {
         let mut last = Self::look(pair, guest)?;
-        for _ in 0..LOOKS {
-            sleep(PAUSE);
+        for _ in 0..TRIES {
+            sleep(POLL_INTERVAL);
             let now = Self::look(pair, guest)?;
             if now == last {
                 break;
@@ -47,13 +47,13 @@ impl ObjectCounts {
 
     /// Counts now.
     fn look(pair: &Pair, guest: &Guest) -> Result<Self> {
-        let core = guest.check("rdma resource show | sed 's/^[0-9]*: //' | sort", SHORT)?;
-        let driver = guest.check("cat /sys/kernel/debug/vrnic-*/events | wc -l", SHORT)?;
+        let core = guest.check("rdma resource show | sed 's/^[0-9]*: //' | sort", SHORT_TIMEOUT)?;
+        let driver = guest.check("cat /sys/kernel/debug/vrnic-*/events | wc -l", SHORT_TIMEOUT)?;
         // Each processor has its own counts; reading stat_refresh adds them up.
         let pinned = "cat /proc/sys/vm/stat_refresh; \
                       awk '/^nr_foll_pin_acquired/ { n += $2 } \
                       /^nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat";
-        let pinned = guest.check(pinned, SHORT)?;
+        let pinned = guest.check(pinned, SHORT_TIMEOUT)?;
         let mut adapters = BTreeMap::new();
         for adapter in guest.setup().adapters() {
             let functions: Value = serde_json::from_str(&pair.function(&adapter.name)?)?;
@@ -69,12 +69,12 @@ impl ObjectCounts {
 
     /// Counts until the result is the same as before, for three seconds.
     pub fn unchanged(&self, pair: &Pair, guest: &Guest) -> Result<()> {
-        self.unchanged_within(pair, guest, LOOKS * PAUSE)
+        self.unchanged_within(pair, guest, TRIES * POLL_INTERVAL)
     }
 
-    /// Counts until the result is the same as before, for `patience`.
-    pub fn unchanged_within(&self, pair: &Pair, guest: &Guest, patience: Duration) -> Result<()> {
-        let end = Instant::now() + patience;
+    /// Counts until the result is the same as before, for `timeout`.
+    pub fn unchanged_within(&self, pair: &Pair, guest: &Guest, timeout: Duration) -> Result<()> {
+        let end = Instant::now() + timeout;
         loop {
             let late = Instant::now() > end;
             let now = Self::look(pair, guest)?;
@@ -82,7 +82,7 @@ impl ObjectCounts {
                 return Ok(());
             }
             ensure!(!late, "before {self:#?}\nafter {now:#?}");
-            sleep(PAUSE);
+            sleep(POLL_INTERVAL);
         }
     }
 

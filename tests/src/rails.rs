@@ -10,7 +10,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::commands::{Ends, LONG, SHORT, settles, stop_all};
+use crate::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, settles, stop_all};
 
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +48,16 @@ impl<'a> Rail<'a> {
 
     /// Returns the contents of its file in sysfs.
     pub fn read(&self, file: &str) -> Result<String> {
-        let text =
-            self.guest.check(&format!("cat /sys/class/infiniband/{}/{file}", self.device()), SHORT);
+        let text = self
+            .guest
+            .check(&format!("cat /sys/class/infiniband/{}/{file}", self.device()), SHORT_TIMEOUT);
         Ok(text?.trim().to_owned())
     }
 
     /// Returns its PCI address.
     pub fn pci(&self) -> Result<String> {
         let script = format!("basename $(realpath /sys/class/infiniband/{}/device)", self.device());
-        Ok(self.guest.check(&script, SHORT)?.trim().to_owned())
+        Ok(self.guest.check(&script, SHORT_TIMEOUT)?.trim().to_owned())
     }
 
     /// Waits for half a minute until its port is in a state.
@@ -77,7 +78,7 @@ impl<'a> Rail<'a> {
         // The kernel asks the driver again after 10 ms.
         let folder = format!("/sys/class/infiniband/{}/ports/1/hw_counters", self.device());
         let script = format!("sleep 0.02; cd {folder} && grep . [tr]x_* cqes completion_events");
-        let text = self.guest.check(&script, SHORT)?;
+        let text = self.guest.check(&script, SHORT_TIMEOUT)?;
         let counters = text.lines().map(|line| {
             let (name, value) = line.split_once(':').with_context(|| line.to_owned())?;
             Ok((name.to_owned(), value.parse()?))
@@ -145,7 +146,7 @@ impl Session {
 
     /// Waits for the end; both must succeed, and report no wrong data. Returns the client's output.
     pub fn end(self) -> Result<String> {
-        let ends = Ends::of(self.server, self.client.wait(LONG)?)?;
+        let ends = Ends::of(self.server, self.client.wait(LONG_TIMEOUT)?)?;
         let text = ends.said();
         ensure!(!text.contains("invalid data"), "'{}' found wrong data\n{text}", self.what);
         ends.succeed(&self.what)

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 
 /// Time limit of one read.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A shell of a guest; there is one.
 pub struct Shell(UnixStream);
@@ -18,15 +18,15 @@ impl Shell {
     /// Connects to the shell of this guest.
     pub fn of(guest: &Guest) -> Result<Self> {
         let stream = UnixStream::connect(guest.shell_socket())?;
-        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(POLL_INTERVAL))?;
         Ok(Self(stream))
     }
 
-    /// Runs a command, which must succeed within `patience`. Returns the terminal's output.
-    pub fn check(&mut self, command: &str, patience: Duration) -> Result<String> {
+    /// Runs a command, which must succeed within `timeout`. Returns the terminal's output.
+    pub fn check(&mut self, command: &str, timeout: Duration) -> Result<String> {
         // The terminal shows the command as well, but not with this end.
         writeln!(self.0, "{{ {command}; }}; echo \"end\"\":$?:\"")?;
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         let mut shown = String::new();
         loop {
             let mut buffer = [0; 4096];
@@ -44,7 +44,7 @@ impl Shell {
                 ensure!(code == "0", "'{command}' failed: {shown}");
                 return Ok(shown);
             }
-            ensure!(Instant::now() < end, "'{command}' did not end within {patience:?}: {shown}");
+            ensure!(Instant::now() < end, "'{command}' did not end within {timeout:?}: {shown}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use vrnic_qemu::guest::Guest;
 
-use crate::commands::{LONG, SHORT};
+use crate::commands::{LONG_TIMEOUT, SHORT_TIMEOUT};
 
 /// Path of siw.ko in the guests.
 const MODULE: &str = "/vrnic/siw.ko";
@@ -25,11 +25,11 @@ const BUFFERS: &str = "16777216 16777216 67108864";
 
 /// Unloads the driver of a guest's adapter and creates siw on its network card, if it has none.
 pub fn create(guest: &Guest) -> Result<()> {
-    if guest.agent().run("rdma dev show siw0", SHORT)?.ok() {
+    if guest.agent().run("rdma dev show siw0", SHORT_TIMEOUT)?.ok() {
         return Ok(());
     }
-    guest.check("rmmod vrnic; modprobe rdma_ucm", SHORT)?;
-    guest.check(&format!("insmod {MODULE}"), SHORT)?;
-    guest.check(&format!("echo {BUFFERS} >/proc/sys/net/ipv4/tcp_wmem"), SHORT)?;
-    guest.check("rdma link add siw0 type siw netdev eth0", LONG).map(drop)
+    guest.check("rmmod vrnic; modprobe rdma_ucm", SHORT_TIMEOUT)?;
+    guest.check(&format!("insmod {MODULE}"), SHORT_TIMEOUT)?;
+    guest.check(&format!("echo {BUFFERS} >/proc/sys/net/ipv4/tcp_wmem"), SHORT_TIMEOUT)?;
+    guest.check("rdma link add siw0 type siw netdev eth0", LONG_TIMEOUT).map(drop)
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::commands::{LONG, SHORT};
+use crate::commands::{LONG_TIMEOUT, SHORT_TIMEOUT};
 
 /// MiB of the disk.
 pub const DISK: u32 = 96;
@@ -13,7 +13,7 @@ pub const DISK: u32 = 96;
 /// Makes the target offer its RAM disk, unless it already does.
 pub fn offer(target: &Guest) -> Result<()> {
     let disk = format!("modprobe brd rd_nr=1 rd_size=$(({DISK} * 1024))");
-    target.check(&disk, SHORT)?;
+    target.check(&disk, SHORT_TIMEOUT)?;
     offer_device(target, "/dev/ram0", "")
 }
 
@@ -38,7 +38,7 @@ pub fn offer_device(target: &Guest, device: &str, settings: &str) -> Result<()> 
             echo {address} > addr_traddr; echo 4420 > addr_trsvcid
             ln -s ../../subsystems/disk subsystems/disk"
         ),
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     Ok(())
 }
@@ -50,7 +50,7 @@ fn reload_target(target: &Guest, parameters: &str) -> Result<()> {
         rmmod nvmet_rdma; modprobe nvmet_rdma {parameters}
         ln -s ../../../subsystems/disk disk"
     );
-    target.check(&script, SHORT).map(drop)
+    target.check(&script, SHORT_TIMEOUT).map(drop)
 }
 
 /// Runs `test` with a target whose queue pairs share receive queues. It drains them by the event of
@@ -62,7 +62,7 @@ pub fn with_shared_receives(
     offer(&pair.b)?;
     reload_target(&pair.b, "use_srq=1")?;
     attach(&pair.a, &pair.b)?;
-    let used = pair.b.check("rdma res show srq", SHORT)?;
+    let used = pair.b.check("rdma res show srq", SHORT_TIMEOUT)?;
     ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
     detach(&pair.a)?;
     test(pair)?;
@@ -85,7 +85,7 @@ pub fn connect(initiator: &Guest, target: &Guest) -> Result<()> {
              for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; \
              echo no disk; exit 1"
         ),
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     Ok(())
 }
@@ -93,7 +93,7 @@ pub fn connect(initiator: &Guest, target: &Guest) -> Result<()> {
 /// Detaches the disk from the initiator.
 pub fn detach(initiator: &Guest) -> Result<()> {
     let gone = "echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]";
-    initiator.check(gone, SHORT).map(drop)
+    initiator.check(gone, SHORT_TIMEOUT).map(drop)
 }
 
 /// Attaches and detaches the disk some times.
@@ -120,12 +120,12 @@ pub fn write_and_read(initiator: &Guest, target: &Guest, data: u32) -> Result<()
             dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
             sha256sum < written; rm written read"
         ),
-        LONG,
+        LONG_TIMEOUT,
     )?;
     // Reads around the target's page cache, which does not contain the data that was written over
     // the fabric.
     let there = format!("dd if=/dev/ram0 bs=1M count={data} iflag=direct 2>/dev/null | sha256sum");
-    let there = target.check(&there, LONG)?;
+    let there = target.check(&there, LONG_TIMEOUT)?;
     ensure!(sums == there, "the target has other data: {sums} here, {there} there");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{Ends, LONG, SHORT, counter};
+use vrnic_tests::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, counter};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::nfs;
 
@@ -25,13 +25,15 @@ fn main() -> ExitCode {
 /// fi_pingpong of all sizes, with the data checked.
 fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        guest.check("modprobe rdma_ucm", SHORT)?;
+        guest.check("modprobe rdma_ucm", SHORT_TIMEOUT)?;
     }
     let serving = pair.b.agent().start(&format!("exec fi_pingpong -c {options}"))?;
     // It listens on the general port of its kind before it looks for the adapter.
-    pair.b.check("while ! ss -ltn | grep -q :47592; do sleep 0.1; done", SHORT)?;
-    let there =
-        pair.a.agent().run(&format!("exec fi_pingpong -c {options} {}", pair.b.ip()), LONG)?;
+    pair.b.check("while ! ss -ltn | grep -q :47592; do sleep 0.1; done", SHORT_TIMEOUT)?;
+    let there = pair
+        .a
+        .agent()
+        .run(&format!("exec fi_pingpong -c {options} {}", pair.b.ip()), LONG_TIMEOUT)?;
     let text = Ends::of(serving, there)?.succeed(&format!("fi_pingpong {options}"))?;
     let sizes = text.lines().filter(|line| line.contains("=10")).count();
     ensure!(sizes == 6, "fi_pingpong ran {sizes} sizes of 6:\n{text}");
@@ -46,8 +48,9 @@ fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
         format!("{settings} exec script -qec 'ucx_perftest -c 0 {arguments}' /dev/null")
     };
     let serving = pair.b.agent().start(&command(""))?;
-    pair.b.check("while ! ss -ltn | grep -q :13337; do sleep 0.1; done", SHORT)?;
-    let there = pair.a.agent().run(&command(&format!("-t {test} {}", pair.b.ip())), LONG)?;
+    pair.b.check("while ! ss -ltn | grep -q :13337; do sleep 0.1; done", SHORT_TIMEOUT)?;
+    let there =
+        pair.a.agent().run(&command(&format!("-t {test} {}", pair.b.ip())), LONG_TIMEOUT)?;
     let text = Ends::of(serving, there)?.succeed(&format!("{test} over {transport}"))?;
     ensure!(text.lines().any(|line| line.starts_with("Final:")), "{transport}: no end in\n{text}");
     Ok(())
@@ -56,13 +59,13 @@ fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
 /// A job of Open MPI with a rank in each guest: NetPIPE's messages of many sizes, over UCX.
 fn mpi(pair: &mut Pair) -> Result<()> {
     let key = "mkdir -p ~root/.ssh && ssh-keygen -q -t ed25519 -N '' -f ~root/.ssh/id_ed25519";
-    let key = pair.a.check(&format!("{key} && cat ~root/.ssh/id_ed25519.pub"), LONG)?;
+    let key = pair.a.check(&format!("{key} && cat ~root/.ssh/id_ed25519.pub"), LONG_TIMEOUT)?;
     let serve = format!(
         "mkdir -p /run/sshd ~root/.ssh && echo '{}' >~root/.ssh/authorized_keys && ssh-keygen -A \
          && /usr/sbin/sshd -o UsePAM=no",
         key.trim()
     );
-    pair.b.check(&serve, LONG)?;
+    pair.b.check(&serve, LONG_TIMEOUT)?;
     let before = counter(&pair.a, "tx_bytes")?;
     let (a, b) = (pair.a.ip(), pair.b.ip());
     let run = format!(
@@ -71,10 +74,10 @@ fn mpi(pair: &mut Pair) -> Result<()> {
          --map-by node:OVERSUBSCRIBE -np 2 --mca pml ucx \
          -x UCX_TLS=rc_v,self -x UCX_NET_DEVICES=vrnic0:1 NPopenmpi -u 65536 -n 20"
     );
-    pair.a.check(&run, LONG)?;
+    pair.a.check(&run, LONG_TIMEOUT)?;
     let sent = counter(&pair.a, "tx_bytes")? - before;
     // 20 times the sum of the sizes is more than 20 MB.
     ensure!(sent > 20_000_000, "only {sent} bytes were sent; was it RDMA?");
-    pair.b.check("pkill sshd", SHORT)?;
+    pair.b.check("pkill sshd", SHORT_TIMEOUT)?;
     Ok(())
 }

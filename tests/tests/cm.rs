@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
+use vrnic_tests::commands::{
+    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, said, settles, stop,
+};
 use vrnic_tests::harness::{self, Case};
 
 fn main() -> ExitCode {
@@ -35,8 +37,8 @@ fn main() -> ExitCode {
 /// The MAD layer has opened the general services QP.
 fn general_services(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        guest.check("modprobe rdma_ucm && test -e /dev/infiniband/rdma_cm", SHORT)?;
-        let text = guest.check("rdma res show qp", SHORT)?;
+        guest.check("modprobe rdma_ucm && test -e /dev/infiniband/rdma_cm", SHORT_TIMEOUT)?;
+        let text = guest.check("rdma res show qp", SHORT_TIMEOUT)?;
         ensure!(text.contains("lqpn 1 type GSI state RTS"), "rdma res says: {text}");
     }
     Ok(())
@@ -57,12 +59,12 @@ fn called(pair: &Pair, command: &str, option: &str) -> Result<()> {
 /// Connects over IPv6, with addresses that come and go.
 fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
-        guest.check(&format!("ip addr add fd00::{last}/64 dev eth0 nodad"), SHORT)?;
+        guest.check(&format!("ip addr add fd00::{last}/64 dev eth0 nodad"), SHORT_TIMEOUT)?;
     }
     let (serve, call) = ("rping -V -C 10 -s -a fd00::2", "rping -V -C 10 -c -a fd00::2");
     connect((&pair.b, serve), (&pair.a, call))?;
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
-        guest.check(&format!("ip addr del fd00::{last}/64 dev eth0"), SHORT)?;
+        guest.check(&format!("ip addr del fd00::{last}/64 dev eth0"), SHORT_TIMEOUT)?;
     }
     Ok(())
 }
@@ -73,7 +75,8 @@ fn multicast(pair: &mut Pair) -> Result<()> {
     let command = |own| format!("modprobe rdma_ucm; exec mckey -m 239.1.1.1 -b {own} -C 50");
     let member = pair.b.agent().start(&command(pair.b.ip()))?;
     settles(&pair.b, "rdma res show qp | grep -q mckey", 10)?;
-    let sender = pair.a.agent().run(&format!("sleep 1; {} -s", command(pair.a.ip())), LONG)?;
+    let sender =
+        pair.a.agent().run(&format!("sleep 1; {} -s", command(pair.a.ip())), LONG_TIMEOUT)?;
     Ends::of(member, sender)?.succeed("mckey").map(drop)
 }
 
@@ -86,9 +89,9 @@ fn copied(pair: &mut Pair) -> Result<()> {
          sha256sum </tmp/sent && rm /tmp/sent",
         pair.b.ip()
     );
-    let sent = pair.a.check(&copy, LONG)?;
+    let sent = pair.a.check(&copy, LONG_TIMEOUT)?;
     stop(server)?;
-    let came = pair.b.check("sha256sum </tmp/came; rm /tmp/came", SHORT)?;
+    let came = pair.b.check("sha256sum </tmp/came; rm /tmp/came", SHORT_TIMEOUT)?;
     ensure!(sent == came && !sent.is_empty(), "sent {sent}, came {came}");
     Ok(())
 }
@@ -96,7 +99,8 @@ fn copied(pair: &mut Pair) -> Result<()> {
 /// A connection to a port without a listener is rejected at once.
 fn refused(pair: &mut Pair) -> Result<()> {
     let ip = pair.b.ip();
-    let output = pair.a.agent().run(&format!("exec rping -c -a {ip} -p 7999 -C 1"), SHORT)?;
+    let output =
+        pair.a.agent().run(&format!("exec rping -c -a {ip} -p 7999 -C 1"), SHORT_TIMEOUT)?;
     let text = said(&output);
     ensure!(!output.ok() && text.contains("REJECTED"), "rping says ({}): {text}", output.code);
     Ok(())
@@ -105,11 +109,11 @@ fn refused(pair: &mut Pair) -> Result<()> {
 /// Thousands of connections, in batches, leave nothing behind.
 fn thousands(pair: &mut Pair) -> Result<()> {
     let objects = "rdma res show | sed 's/cm_id [0-9]*//'";
-    let before = [pair.a.check(objects, SHORT)?, pair.b.check(objects, SHORT)?];
+    let before = [pair.a.check(objects, SHORT_TIMEOUT)?, pair.b.check(objects, SHORT_TIMEOUT)?];
     for batch in 0..10 {
         called(pair, "cmtime -c 400", "-s").with_context(|| format!("batch {batch}"))?;
     }
-    let after = [pair.a.check(objects, SHORT)?, pair.b.check(objects, SHORT)?];
+    let after = [pair.a.check(objects, SHORT_TIMEOUT)?, pair.b.check(objects, SHORT_TIMEOUT)?];
     ensure!(before == after, "objects before {before:?}, after {after:?}");
     Ok(())
 }
@@ -117,15 +121,18 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 /// Connections are made and torn down one after the other, and leave nothing behind.
 fn in_turn(pair: &mut Pair) -> Result<()> {
     let count = "rdma res show qp | wc -l";
-    let before = pair.b.check(count, SHORT)?;
+    let before = pair.b.check(count, SHORT_TIMEOUT)?;
     let server = pair.b.agent().start("exec rping -s -P")?;
     listens(&pair.b)?;
     let ip = pair.b.ip();
     pair.a
-        .check(&format!("for n in $(seq 100); do rping -c -a {ip} -C 1 || exit 1; done"), LONG)
+        .check(
+            &format!("for n in $(seq 100); do rping -c -a {ip} -C 1 || exit 1; done"),
+            LONG_TIMEOUT,
+        )
         .context("a connection failed")?;
     stop(server)?;
-    let after = pair.b.check(count, SHORT)?;
+    let after = pair.b.check(count, SHORT_TIMEOUT)?;
     ensure!(after == before, "queue pairs left behind: {after}");
     Ok(())
 }

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
-    Ends, LONG, SHORT, hears_fatal, held, netdev_up, said, settles, stop, stop_all, watch, works,
+    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, hears_fatal, held, netdev_up, said, settles, stop, stop_all,
+    watch, works,
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
@@ -38,7 +39,7 @@ fn group(guest: &Guest, limit: &str) -> Result<()> {
          echo +rdma >{GROUPS}/cgroup.subtree_control && mkdir -p {GROUP} && \
          echo 'vrnic0 {limit}' >{GROUP}/rdma.max"
     );
-    guest.check(&script, SHORT)?;
+    guest.check(&script, SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -49,7 +50,7 @@ fn grouped(command: &str) -> String {
 
 /// Returns what the control group uses.
 fn current(guest: &Guest) -> Result<String> {
-    Ok(guest.check(&format!("cat {GROUP}/rdma.current"), SHORT)?.trim().to_owned())
+    Ok(guest.check(&format!("cat {GROUP}/rdma.current"), SHORT_TIMEOUT)?.trim().to_owned())
 }
 
 /// A device can be opened as often as the group may, and again when one who had it is killed.
@@ -58,13 +59,13 @@ fn handles(pair: &mut Pair) -> Result<()> {
     group(guest, "hca_handle=2 hca_object=max")?;
     let holders = [0, 1].map(|_| guest.agent().start(&grouped("ibv_asyncwatch")));
     settles(guest, &format!("grep -q hca_handle=2 {GROUP}/rdma.current"), 30)?;
-    let refused = guest.agent().run(&grouped("ibv_rc_pingpong -g 1"), SHORT)?;
+    let refused = guest.agent().run(&grouped("ibv_rc_pingpong -g 1"), SHORT_TIMEOUT)?;
     ensure!(!refused.ok(), "a third one opened the device: {}", said(&refused));
     ensure!(said(&refused).contains("context"), "not for the device: {}", said(&refused));
     stop_all(holders.into_iter().collect::<Result<Vec<_>>>()?)?;
     let now = current(guest)?;
     ensure!(!now.contains("hca_handle=1") && !now.contains("hca_handle=2"), "left behind: {now}");
-    guest.check(&grouped("ibv_devinfo"), SHORT)?;
+    guest.check(&grouped("ibv_devinfo"), SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -79,7 +80,7 @@ fn objects(pair: &mut Pair) -> Result<()> {
     println!("a process with objects: {now}");
     let counted = now.split("hca_object=").nth(1).and_then(|n| n.trim().parse::<u32>().ok());
     ensure!(counted.is_some_and(|n| (150..=300).contains(&n)), "{now}");
-    let more = guest.agent().run(&grouped("vrnic-stress hold --objects 1000"), LONG)?;
+    let more = guest.agent().run(&grouped("vrnic-stress hold --objects 1000"), LONG_TIMEOUT)?;
     let text = said(&more);
     ensure!(!more.ok() && text.contains("temporarily unavailable"), "beyond the limit: {text}");
     stop(hoard)?;
@@ -87,7 +88,7 @@ fn objects(pair: &mut Pair) -> Result<()> {
     let now = current(guest)?;
     let even = now.is_empty() || now.ends_with("hca_handle=0 hca_object=0");
     ensure!(even, "left behind: {now}");
-    guest.check(&format!("rmdir {GROUP}"), SHORT)?;
+    guest.check(&format!("rmdir {GROUP}"), SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -97,7 +98,7 @@ fn mode(guest: &Guest, mode: &str) -> Result<()> {
         "rdma system set netns {mode} && rdma system show | grep -q 'netns {mode}' || \
          {{ rdma system show; exit 1; }}"
     );
-    guest.check(&script, SHORT)?;
+    guest.check(&script, SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -108,7 +109,7 @@ fn netdev_inside(guest: &Guest) -> Result<()> {
         "ip link set eth0 netns red && ip -n red link set lo up && ip -n red link set eth0 up && \
          ip -n red addr add {address} dev eth0"
     );
-    guest.check(&script, SHORT)?;
+    guest.check(&script, SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -127,7 +128,7 @@ fn active(guest: &Guest, inside: &str) -> Result<()> {
 
 /// Moves both devices into a new namespace.
 fn enter(guest: &Guest) -> Result<()> {
-    guest.check("ip netns add red && rdma dev set vrnic0 netns red", SHORT)?;
+    guest.check("ip netns add red && rdma dev set vrnic0 netns red", SHORT_TIMEOUT)?;
     netdev_inside(guest)?;
     active(guest, INSIDE)
 }
@@ -147,8 +148,10 @@ fn talk_inside(pair: &Pair) -> Result<()> {
         let serving =
             pair.b.agent().start(&format!("modprobe rdma_ucm; exec {INSIDE} {server}"))?;
         settles(&pair.b, &format!("{INSIDE} {listening} | grep -q LISTEN"), 30).context(server)?;
-        let there =
-            pair.a.agent().run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG)?;
+        let there = pair
+            .a
+            .agent()
+            .run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG_TIMEOUT)?;
         Ends::of(serving, there)?.succeed(server)?;
     }
     Ok(())
@@ -159,14 +162,14 @@ fn talk_inside(pair: &Pair) -> Result<()> {
 fn shared(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "shared")?;
-        guest.check("ip netns add red", SHORT)?;
+        guest.check("ip netns add red", SHORT_TIMEOUT)?;
         netdev_inside(guest)?;
         active(guest, INSIDE)?;
-        guest.check("rdma dev | grep -q vrnic0", SHORT).context("seen from outside")?;
+        guest.check("rdma dev | grep -q vrnic0", SHORT_TIMEOUT).context("seen from outside")?;
     }
     talk_inside(pair)?;
     for guest in [&pair.a, &pair.b] {
-        guest.check("ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
+        guest.check("ip -n red link set eth0 netns 1 && ip netns del red", SHORT_TIMEOUT)?;
         netdev_outside(guest)?;
     }
     works(pair)
@@ -178,8 +181,10 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "exclusive")?;
         enter(guest)?;
-        guest.check("! rdma dev | grep vrnic0 && ! ibv_devinfo", SHORT).context("outside")?;
-        let outside = guest.agent().run("ibv_rc_pingpong -g 1", SHORT)?;
+        guest
+            .check("! rdma dev | grep vrnic0 && ! ibv_devinfo", SHORT_TIMEOUT)
+            .context("outside")?;
+        let outside = guest.agent().run("ibv_rc_pingpong -g 1", SHORT_TIMEOUT)?;
         ensure!(!outside.ok(), "the device can be used from outside: {}", said(&outside));
     }
     talk_inside(pair)?;
@@ -189,7 +194,7 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
                        ip netns exec red rdma dev set vrnic0 netns init; }";
         guest.check(
             &format!("{leave}; ip -n red link set eth0 netns 1 && ip netns del red"),
-            SHORT,
+            SHORT_TIMEOUT,
         )?;
         netdev_outside(guest)?;
     }
@@ -206,7 +211,7 @@ fn moves_in_use(pair: &mut Pair) -> Result<()> {
     enter(guest)?;
     hears_fatal(watcher)?;
     stop(hoard)?;
-    let left = guest.check(&format!("{INSIDE} rdma res show qp"), SHORT)?;
+    let left = guest.check(&format!("{INSIDE} rdma res show qp"), SHORT_TIMEOUT)?;
     ensure!(left.lines().all(|line| line.contains("GSI")), "objects of programs are left: {left}");
     Ok(())
 }
@@ -214,7 +219,7 @@ fn moves_in_use(pair: &mut Pair) -> Result<()> {
 /// A namespace that goes gives its devices back to the first one.
 fn namespace_goes(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    guest.check("ip netns del red", SHORT)?;
+    guest.check("ip netns del red", SHORT_TIMEOUT)?;
     settles(guest, "rdma dev | grep -q vrnic0", 10)?;
     netdev_outside(guest)?;
     works(pair)
@@ -224,7 +229,10 @@ fn namespace_goes(pair: &mut Pair) -> Result<()> {
 fn unloaded(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     enter(guest)?;
-    guest.check("rmmod vrnic && ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
+    guest.check(
+        "rmmod vrnic && ip -n red link set eth0 netns 1 && ip netns del red",
+        SHORT_TIMEOUT,
+    )?;
     netdev_up(guest)?;
     load_module(guest)?;
     works(pair)

@@ -9,7 +9,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::burst;
-use vrnic_tests::commands::{LONG, SHORT, reload, said, stop, stop_all, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, reload, said, stop, stop_all, works};
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
 use vrnic_tests::harness::{self, Case};
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 /// Vectors as many as processors, each with its affinity and its hint; the asynchronous one apart.
 fn handlers(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        let text = guest.check("ibv_devinfo -v | grep num_comp_vectors", SHORT)?;
+        let text = guest.check("ibv_devinfo -v | grep num_comp_vectors", SHORT_TIMEOUT)?;
         ensure!(text.trim().ends_with(&CPUS.to_string()), "with {CPUS} processors: {text}");
         let seen = tree(guest)?;
         ensure!(seen.len() == CPUS as usize, "{} handlers", seen.len());
@@ -57,12 +57,12 @@ fn handlers(pair: &mut Pair) -> Result<()> {
             let irq =
                 format!("irq=$(awk -F: '/vrnic-comp{cpu}@/ {{ print $1+0 }}' /proc/interrupts)");
             let script = format!("{irq}; cd /proc/irq/$irq && cat smp_affinity_list affinity_hint");
-            let text = guest.check(&script, SHORT)?;
+            let text = guest.check(&script, SHORT_TIMEOUT)?;
             let expected = format!("{cpu} {:x}", 1 << cpu);
             let found = text.split_whitespace().collect::<Vec<_>>().join(" ");
             ensure!(found == expected, "vector {cpu} has affinity and hint '{found}'");
         }
-        let lines = guest.check("grep -c vrnic-async /proc/interrupts", SHORT)?;
+        let lines = guest.check("grep -c vrnic-async /proc/interrupts", SHORT_TIMEOUT)?;
         ensure!(lines.trim() == "1", "{lines} asynchronous interrupts");
     }
     Ok(())
@@ -123,10 +123,10 @@ fn binding(pair: &mut Pair) -> Result<()> {
 
 /// Waits until programs of this name have `count` queues or half as many, and data flows.
 fn wait_for(guest: &Guest, program: &str, count: usize) -> Result<()> {
-    let end = Instant::now() + SHORT;
+    let end = Instant::now() + SHORT_TIMEOUT;
     loop {
         let have = handlers_of(guest, program)?.len();
-        let ready = guest.check("rdma res show qp | grep -c 'state RTS' || true", SHORT)?;
+        let ready = guest.check("rdma res show qp | grep -c 'state RTS' || true", SHORT_TIMEOUT)?;
         if have >= count / 2 && ready.trim().parse::<usize>()? > count / 2 {
             return Ok(());
         }
@@ -137,9 +137,9 @@ fn wait_for(guest: &Guest, program: &str, count: usize) -> Result<()> {
 
 /// Handlers of different vectors are in their interrupts at the same time.
 fn parallel(pair: &mut Pair) -> Result<()> {
-    pair.a.check(TRACE_ON, SHORT)?;
+    pair.a.check(TRACE_ON, SHORT_TIMEOUT)?;
     Streams::start(pair, PINGPONG, &ALL, 18110)?.finish()?;
-    let text = pair.a.check(TRACE_OFF, SHORT)?;
+    let text = pair.a.check(TRACE_OFF, SHORT_TIMEOUT)?;
     let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
     let [began, beside, most] = *numbers else { anyhow::bail!("the trace says '{text}'") };
     println!("{began} completion interrupts, {beside} beside another, up to {most} at once");
@@ -178,7 +178,7 @@ fn refused(pair: &Pair, vector: u32, port: u16) -> Result<()> {
     let server = vrnic_tests::commands::serve(&pair.b, &server, port)?;
     // The program makes its queues when its client is there.
     let client = pair.a.agent().start(&format!("exec ib_send_bw -e -p {port} {}", pair.b.ip()))?;
-    let output = server.wait(SHORT)?;
+    let output = server.wait(SHORT_TIMEOUT)?;
     stop(client)?;
     ensure!(!output.ok() && said(&output).contains("CQ"), "vector {vector}: {}", said(&output));
     Ok(())
@@ -189,7 +189,7 @@ fn indifferent(guest: &Guest, port: u16) -> Result<Running> {
     let before = handlers_of(guest, "ibv_rc_pingpong")?.len();
     let command = format!("VRNIC_COMP_VECTOR=any exec ibv_rc_pingpong -g 1 -p {port}");
     let program = guest.agent().start(&command)?;
-    let end = Instant::now() + SHORT;
+    let end = Instant::now() + SHORT_TIMEOUT;
     while handlers_of(guest, "ibv_rc_pingpong")?.len() == before {
         ensure!(Instant::now() < end, "no completion queue comes");
         std::thread::sleep(Duration::from_millis(100));
@@ -228,9 +228,9 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
         .map(|first| (0..8).map(|n| (first + n) % CPUS).collect())
         .context("no queues")?;
     ensure!(got == expected, "handlers {got:?}");
-    pair.b.check("rmmod vrnic", SHORT)?;
+    pair.b.check("rmmod vrnic", SHORT_TIMEOUT)?;
     let wrong = "insmod /vrnic/vrnic.ko balance=7 && ls /sys/class/infiniband/*";
-    ensure!(!pair.b.agent().run(wrong, SHORT)?.ok(), "there is no such rule");
+    ensure!(!pair.b.agent().run(wrong, SHORT_TIMEOUT)?.ok(), "there is no such rule");
     reload(&pair.b, "")
 }
 
@@ -249,8 +249,8 @@ fn adaptive(pair: &mut Pair) -> Result<()> {
     vrnic_tests::storage::attach(&pair.a, &pair.b)?;
     let read = "for n in $(seq 12); do dd if=/dev/nvme0n1 of=/dev/null bs=4k count=2000 iflag=direct \
                 2>&1 | grep -c '^2000+0 records in' & done; wait";
-    let text = pair.a.check(read, LONG)?;
-    let shown = pair.a.check("rdma res show cq -dd", SHORT)?;
+    let text = pair.a.check(read, LONG_TIMEOUT)?;
+    let shown = pair.a.check("rdma res show cq -dd", SHORT_TIMEOUT)?;
     vrnic_tests::storage::detach(&pair.a)?;
     ensure!(text.split_whitespace().filter(|count| *count == "1").count() == 12, "reads: {text}");
     let periods = shown.split("drv_moderation_usec ").skip(1);
@@ -266,23 +266,23 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[2, 3], 18150)?;
     wait_for(&pair.b, "ib_send_lat", 4)?;
     for _ in 0..2 {
-        pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
+        pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT_TIMEOUT)?;
         // The tree and the interrupts agree on where it went.
         let cpu = tree(&pair.b)?.get(2).context("handler 2")?.cpu;
         ensure!(cpu != 2, "handler 2 stays on a processor that is offline");
         grows_on(&pair.b, 2, cpu)?;
-        pair.b.check("echo 1 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
+        pair.b.check("echo 1 > /sys/devices/system/cpu/cpu2/online", SHORT_TIMEOUT)?;
         ensure!(tree(&pair.b)?.get(2).context("handler 2")?.cpu == 2, "handler 2 is not home");
         grows_on(&pair.b, 2, 2)?;
         grows_on(&pair.b, 3, 3)?;
     }
     // A new queue does not mind either, nor does the driver's end while a processor is away.
-    pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
+    pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT_TIMEOUT)?;
     streams.end()?;
     Streams::start(pair, PINGPONG, &[2], 18160)?.finish()?;
     reload(&pair.b, "")?;
     Streams::start(pair, PINGPONG, &[2], 18161)?.finish()?;
-    pair.b.check("echo 1 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
+    pair.b.check("echo 1 > /sys/devices/system/cpu/cpu2/online", SHORT_TIMEOUT)?;
     ensure!(tree(&pair.b)?.get(2).context("handler 2")?.cpu == 2, "handler 2 is not home");
     Ok(())
 }
@@ -292,7 +292,7 @@ fn grows_on(guest: &Guest, vector: u32, cpu: u32) -> Result<()> {
     // The first may still hit where the vector was.
     std::thread::sleep(Duration::from_millis(500));
     let before = Interrupts::read(guest)?;
-    let end = Instant::now() + SHORT;
+    let end = Instant::now() + SHORT_TIMEOUT;
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let after = Interrupts::read(guest)?;
@@ -306,19 +306,19 @@ fn grows_on(guest: &Guest, vector: u32, cpu: u32) -> Result<()> {
 /// With fewer vectors than processors several share a handler, which stays on one of them.
 fn fewer(pair: &mut Pair) -> Result<()> {
     reload(&pair.b, "comp_vectors=2")?;
-    let text = pair.b.check("ibv_devinfo -v | grep num_comp_vectors", SHORT)?;
+    let text = pair.b.check("ibv_devinfo -v | grep num_comp_vectors", SHORT_TIMEOUT)?;
     ensure!(text.trim().ends_with('2'), "with two vectors: {text}");
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18170)?;
     grows_on(&pair.b, 0, 0)?;
     grows_on(&pair.b, 1, 1)?;
     // Handler 1 is that of the processors 1 and 3.
-    pair.b.check("echo 0 > /sys/devices/system/cpu/cpu1/online", SHORT)?;
+    pair.b.check("echo 0 > /sys/devices/system/cpu/cpu1/online", SHORT_TIMEOUT)?;
     grows_on(&pair.b, 1, 3)?;
-    pair.b.check("echo 0 > /sys/devices/system/cpu/cpu3/online", SHORT)?;
+    pair.b.check("echo 0 > /sys/devices/system/cpu/cpu3/online", SHORT_TIMEOUT)?;
     grows_on(&pair.b, 1, tree(&pair.b)?.get(1).context("handler 1")?.cpu)?;
-    pair.b.check("echo 1 > /sys/devices/system/cpu/cpu3/online", SHORT)?;
+    pair.b.check("echo 1 > /sys/devices/system/cpu/cpu3/online", SHORT_TIMEOUT)?;
     grows_on(&pair.b, 1, 3)?;
-    pair.b.check("echo 1 > /sys/devices/system/cpu/cpu1/online", SHORT)?;
+    pair.b.check("echo 1 > /sys/devices/system/cpu/cpu1/online", SHORT_TIMEOUT)?;
     grows_on(&pair.b, 1, 1)?;
     streams.end()?;
     refused(pair, 2, 18175)?;
@@ -329,7 +329,7 @@ fn fewer(pair: &mut Pair) -> Result<()> {
 fn never_polls(pair: &mut Pair) -> Result<()> {
     let stuck = Streams::start(pair, ENDLESS, &[1], 18180)?;
     wait_for(&pair.b, "ib_send_lat", 2)?;
-    pair.b.check("kill -STOP $(pidof ib_send_lat)", SHORT)?;
+    pair.b.check("kill -STOP $(pidof ib_send_lat)", SHORT_TIMEOUT)?;
     std::thread::sleep(Duration::from_secs(1));
     let before = tree(&pair.b)?;
     Streams::start(pair, PINGPONG, &[1], 18190)?.finish()?;
@@ -339,7 +339,7 @@ fn never_polls(pair: &mut Pair) -> Result<()> {
     };
     let ((cqn, old), (same, new)) = of(&before).zip(of(&after)).context("the stuck queue")?;
     ensure!(cqn == same && new - old <= 1, "CQ {cqn} was told {} times", new - old);
-    pair.b.check("kill -CONT $(pidof ib_send_lat)", SHORT)?;
+    pair.b.check("kill -CONT $(pidof ib_send_lat)", SHORT_TIMEOUT)?;
     stuck.end()
 }
 

@@ -12,7 +12,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    SHORT, hears_fatal, recovers, registration, said, settles, stop, transfer, watch, works,
+    SHORT_TIMEOUT, hears_fatal, recovers, registration, said, settles, stop, transfer, watch, works,
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::health;
@@ -88,7 +88,7 @@ fn guest_killed(pair: &mut Pair) -> Result<()> {
     expect_failure(client)?;
     health::kernel(&pair.a)?;
     health::daemon(pair)?;
-    pair.a.check("ibv_devinfo | grep -q PORT_ACTIVE", SHORT)?;
+    pair.a.check("ibv_devinfo | grep -q PORT_ACTIVE", SHORT_TIMEOUT)?;
     pair.reboot_b()?;
     ensure!(pair.daemon.pid() == daemon, "the daemon is another one");
     works(pair)
@@ -121,7 +121,7 @@ fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     sleep(Duration::from_secs(4));
     pair.daemon.resume()?;
     for program in [client, server] {
-        let output = program.wait(SHORT)?;
+        let output = program.wait(SHORT_TIMEOUT)?;
         ensure!(output.ok(), "the transfer failed: {}", said(&output));
     }
     let now = [registration(&pair.a)?, registration(&pair.b)?];
@@ -140,7 +140,7 @@ fn addresses(pair: &mut Pair) -> Result<()> {
     let script = "ip addr add 10.99.0.1/24 dev eth0 && ip addr add 10.99.1.1/24 dev eth0 && \
                   ip addr del 10.99.0.1/24 dev eth0 && sleep 1 && ip link >/tmp/link";
     let start = Instant::now();
-    let answered = pair.a.agent().check(script, SHORT);
+    let answered = pair.a.agent().check(script, SHORT_TIMEOUT);
     let took = start.elapsed();
     sleep(Duration::from_secs(9).saturating_sub(start.elapsed()));
     pair.daemon.resume()?;
@@ -148,7 +148,7 @@ fn addresses(pair: &mut Pair) -> Result<()> {
     ensure!(took < Duration::from_secs(4), "the guest's commands took {took:?}");
     recovers(&pair.a, before[0])?;
     recovers(&pair.b, before[1])?;
-    pair.a.check("ip addr del 10.99.1.1/24 dev eth0", SHORT)?;
+    pair.a.check("ip addr del 10.99.1.1/24 dev eth0", SHORT_TIMEOUT)?;
     works(pair)
 }
 
@@ -169,7 +169,8 @@ fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     sleep(stall.saturating_sub(start.elapsed()));
     pair.daemon.resume()?;
     for (program, name) in [(client, "client"), (server, "server")] {
-        let output = program.wait(SHORT).with_context(|| format!("the {name} cannot be ended"))?;
+        let output =
+            program.wait(SHORT_TIMEOUT).with_context(|| format!("the {name} cannot be ended"))?;
         ensure!(!output.ok(), "a transfer without a device succeeded: {}", said(&output));
     }
     for ((guest, watcher), before) in [&pair.a, &pair.b].into_iter().zip(watchers).zip(before) {
@@ -257,7 +258,7 @@ fn survivor(guest: &Guest) -> Result<Running> {
 /// The program must have seen all that it had posted completed, and have ended.
 fn survived(program: Running, guest: &Guest) -> Result<()> {
     let output = program.wait(FLUSHED).context("a program on the dead device hangs")?;
-    let text = guest.agent().run("cat /tmp/outlive", SHORT)?;
+    let text = guest.agent().run("cat /tmp/outlive", SHORT_TIMEOUT)?;
     ensure!(output.ok(), "on the dead device: {}", said(&text));
     Ok(())
 }
@@ -273,7 +274,7 @@ fn daemon_dies_once(pair: &mut Pair, how: Death) -> Result<()> {
     ports_down(pair)?;
     if how == Death::Ended {
         for guest in [&pair.a, &pair.b] {
-            guest.check("dmesg | grep 'the adapter has failed: code 5'", SHORT)?;
+            guest.check("dmesg | grep 'the adapter has failed: code 5'", SHORT_TIMEOUT)?;
         }
     }
     survived(survivor, &pair.b)?;

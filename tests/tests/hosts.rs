@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Host, Options, Pair};
 use vrnic_testdriver::vxlan::Vxlan;
-use vrnic_tests::commands::{SHORT, both, connect};
+use vrnic_tests::commands::{SHORT_TIMEOUT, both, connect};
 use vrnic_tests::harness::{self, Case};
 
 const HOSTS: u8 = 3;
@@ -61,7 +61,7 @@ fn rping(pair: &mut Pair) -> Result<()> {
 fn perftest(pair: &mut Pair, vxlan: &Vxlan, mtu: u32, command: &str) -> Result<()> {
     let path_mtu = if mtu < 4200 { "1024[B]" } else { "4096[B]" };
     for guest in pair.guests() {
-        guest.check(&format!("ip link set eth0 mtu {mtu}"), SHORT)?;
+        guest.check(&format!("ip link set eth0 mtu {mtu}"), SHORT_TIMEOUT)?;
     }
     let sent = || vxlan.hosts.iter().map(|host| host.sent("net")).sum::<u64>();
     let before = sent();

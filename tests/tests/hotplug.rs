@@ -9,7 +9,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::memory::{MemoryDevice, PLUGGED_MEMORY};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_tests::commands::{PCI, SHORT, recovers, registration, settles, transfer, works};
+use vrnic_tests::commands::{PCI, SHORT_TIMEOUT, recovers, registration, settles, transfer, works};
 use vrnic_tests::conformance::{between, run};
 use vrnic_tests::harness::{self, Case};
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 /// One comes before the driver, the other after it.
 fn plugged(pair: &mut Pair) -> Result<()> {
-    pair.a.check("modprobe -a ib_uverbs rdma_ucm; insmod /vrnic/vrnic.ko", SHORT)?;
+    pair.a.check("modprobe -a ib_uverbs rdma_ucm; insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
     pair.a.plug()?;
     ready(&pair.a)?;
     pair.b.plug()?;
@@ -52,22 +52,22 @@ fn plugged(pair: &mut Pair) -> Result<()> {
 
 /// The guest can remove the adapter, which QEMU cannot.
 fn remove(pair: &mut Pair) -> Result<()> {
-    pair.a.check(&format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/*"), SHORT)?;
-    pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+    pair.a.check(&format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/*"), SHORT_TIMEOUT)?;
+    pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT)?;
     ready(&pair.a)?;
     works(pair)
 }
 
 fn reset(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
-    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
+    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
     recovers(&pair.a, before)?;
     works(pair)
 }
 
 /// Returns the KiB of a guest's memory that programs can get.
 fn available(guest: &Guest) -> Result<u32> {
-    let text = guest.check("awk '/^MemAvailable/ { print $2 }' /proc/meminfo", SHORT)?;
+    let text = guest.check("awk '/^MemAvailable/ { print $2 }' /proc/meminfo", SHORT_TIMEOUT)?;
     Ok(text.trim().parse()?)
 }
 
@@ -84,7 +84,7 @@ fn memory(pair: &mut Pair) -> Result<()> {
             "until [ $(awk '/^MemAvailable/ {{ print $2 }}' /proc/meminfo) -ge {more} ]; \
              do sleep 0.1; done"
         );
-        guest.check(&online, SHORT)?;
+        guest.check(&online, SHORT_TIMEOUT)?;
     }
     run(pair, HUGE, "guest")
 }

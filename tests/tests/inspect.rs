@@ -10,7 +10,9 @@ use vrnic_abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG, SHORT, settles, stop, stop_all, transfer, works};
+use vrnic_tests::commands::{
+    LONG_TIMEOUT, SHORT_TIMEOUT, settles, stop, stop_all, transfer, works,
+};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use zerocopy::FromBytes;
@@ -58,10 +60,11 @@ fn end(programs: [Running; 2], pair: &Pair) -> Result<()> {
 fn device(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         let read = |file: &str| {
-            let text = guest.check(&format!("cat /sys/class/infiniband/vrnic0/{file}"), SHORT)?;
+            let text =
+                guest.check(&format!("cat /sys/class/infiniband/vrnic0/{file}"), SHORT_TIMEOUT)?;
             anyhow::Ok(text.trim().to_owned())
         };
-        let text = guest.check("rdma dev show vrnic0 -d", SHORT)?;
+        let text = guest.check("rdma dev show vrnic0 -d", SHORT_TIMEOUT)?;
         for (name, file) in
             [("fw", "fw_ver"), ("node_guid", "node_guid"), ("sys_image_guid", "sys_image_guid")]
         {
@@ -69,7 +72,7 @@ fn device(pair: &mut Pair) -> Result<()> {
             ensure!(text.contains(&want), "no '{want}' in {text}");
         }
         ensure!(text.contains("node_type ca") && text.contains("adaptive-moderation"), "{text}");
-        let text = guest.check("rdma link show vrnic0/1 -d", SHORT)?;
+        let text = guest.check("rdma link show vrnic0/1 -d", SHORT_TIMEOUT)?;
         for want in ["state ACTIVE", "physical_state LINK_UP", "netdev eth0"] {
             ensure!(text.contains(want), "no '{want}' in {text}");
         }
@@ -81,7 +84,7 @@ fn device(pair: &mut Pair) -> Result<()> {
 fn details(pair: &mut Pair) -> Result<()> {
     let programs = start(pair)?;
     let shown = |what: &str| {
-        let text = pair.a.check(&format!("rdma res show {what} -dd"), SHORT)?;
+        let text = pair.a.check(&format!("rdma res show {what} -dd"), SHORT_TIMEOUT)?;
         // One line an object.
         anyhow::Ok(text.replace("\n    ", " "))
     };
@@ -146,7 +149,7 @@ fn with_srq<T>(pair: &Pair, look: impl FnOnce(&Guest) -> Result<T>) -> Result<T>
 
 /// Of a shared receive queue.
 fn srq_details(pair: &Pair) -> Result<()> {
-    let text = with_srq(pair, |guest| guest.check("rdma res show srq -dd", SHORT))?;
+    let text = with_srq(pair, |guest| guest.check("rdma res show srq -dd", SHORT_TIMEOUT))?;
     for name in ["drv_uar", "drv_rq_size", "drv_rq_pi", "drv_users", "drv_limit", "drv_failed 0"] {
         ensure!(text.contains(name), "no '{name}' in {text}");
     }
@@ -155,7 +158,7 @@ fn srq_details(pair: &Pair) -> Result<()> {
 
 /// Returns the objects of a kind by number, as `rdma` prints them in JSON with all details.
 fn told(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>> {
-    let text = guest.check(&format!("rdma -j res show {kind} -dd"), SHORT)?;
+    let text = guest.check(&format!("rdma -j res show {kind} -dd"), SHORT_TIMEOUT)?;
     let objects: Vec<Value> = serde_json::from_str(&text)?;
     let number = |object: &Value| object.get(number).and_then(Value::as_u64);
     Ok(objects.into_iter().filter_map(|object| Some((number(&object)?, object))).collect())
@@ -167,7 +170,7 @@ fn raw<R: FromBytes>(
     kind: &str,
     number: impl Fn(&R) -> u32,
 ) -> Result<BTreeMap<u64, R>> {
-    let text = guest.check(&format!("rdma -j res show {kind} -r"), SHORT)?;
+    let text = guest.check(&format!("rdma -j res show {kind} -r"), SHORT_TIMEOUT)?;
     let objects: Vec<Value> = serde_json::from_str(&text).with_context(|| text.clone())?;
     let records = objects.into_iter().map(|mut object| {
         let bytes: Vec<u8> = serde_json::from_value(object["data"].take())?;
@@ -207,7 +210,7 @@ fn records(pair: &mut Pair) -> Result<()> {
 /// Each file has the program's objects, and numbers that fit each other and the kernel's own.
 fn rings(pair: &mut Pair) -> Result<()> {
     let programs = start(pair)?;
-    let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT);
+    let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT_TIMEOUT);
     let qps = read("qps")?;
     let rc: Vec<_> = qps.lines().filter(|line| line.contains("type RC")).collect();
     let [line] = rc[..] else { anyhow::bail!("not one connection in\n{qps}") };
@@ -240,24 +243,24 @@ fn rings(pair: &mut Pair) -> Result<()> {
 
 /// Returns the MAC of a guest's port.
 fn mac(guest: &Guest) -> Result<String> {
-    Ok(guest.check("cat /sys/class/net/eth0/address", SHORT)?.trim().to_owned())
+    Ok(guest.check("cat /sys/class/net/eth0/address", SHORT_TIMEOUT)?.trim().to_owned())
 }
 
 fn keys(pair: &mut Pair) -> Result<()> {
-    let before = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
+    let before = pair.a.check(&format!("cat {FILES}/tpt"), SHORT_TIMEOUT)?;
     let programs = start(pair)?;
-    let text = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
+    let text = pair.a.check(&format!("cat {FILES}/tpt"), SHORT_TIMEOUT)?;
     let new: Vec<_> = text.lines().filter(|line| !before.contains(line)).collect();
     let [line] = new[..] else { anyhow::bail!("not one new key in\n{text}") };
     let key = fields(line);
     ensure!(key["type"] == "region" && key["state"] == "valid" && key["qp"] == "-", "{line}");
     ensure!(key["access"].starts_with("local_read,local_write"), "{line}");
     ensure!(number(&key, "length")? >= 65536 && number(&key, "page_size")? >= 4096, "{line}");
-    let lkey = pair.a.check("rdma res show mr -dd | grep -o 'rkey [0-9a-fx]*'", SHORT)?;
+    let lkey = pair.a.check("rdma res show mr -dd | grep -o 'rkey [0-9a-fx]*'", SHORT_TIMEOUT)?;
     let hex = key["key"].trim_start_matches("0x").trim_start_matches('0');
     ensure!(lkey.contains(hex), "key {hex} is none of {lkey}");
     end(programs, pair)?;
-    let after = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
+    let after = pair.a.check(&format!("cat {FILES}/tpt"), SHORT_TIMEOUT)?;
     ensure!(!after.contains(line), "a key is left: {line}");
     Ok(())
 }
@@ -270,10 +273,10 @@ fn pieces(pair: &mut Pair) -> Result<()> {
          [ -s /tmp/whole ] || exit 2; done; dd if=qps bs=8 count=1 2>&1 | grep -q 'Invalid argument' || exit 3; \
          stat -c %a qps tpt admin | sort -u"
     );
-    let modes = pair.a.check(&script, SHORT)?;
+    let modes = pair.a.check(&script, SHORT_TIMEOUT)?;
     let root_only = modes.lines().all(|mode| mode.ends_with("00") || mode == "444");
     ensure!(root_only, "modes {modes}");
-    let mode = pair.a.check("stat -c %a /sys/kernel/debug", SHORT)?;
+    let mode = pair.a.check("stat -c %a /sys/kernel/debug", SHORT_TIMEOUT)?;
     ensure!(mode.trim() == "700", "debugfs itself has mode {mode}");
     Ok(())
 }
@@ -297,7 +300,7 @@ fn removal(pair: &mut Pair) -> Result<()> {
         "(while cat {FILES}/qps {FILES}/tpt > /dev/null 2>&1; do :; done) & sleep 1; \
          rmmod vrnic_kverbs 2>/dev/null; rmmod vrnic && ! ls {FILES} 2>/dev/null && wait"
     );
-    pair.a.check(&script, LONG)?;
+    pair.a.check(&script, LONG_TIMEOUT)?;
     vrnic_qemu::pair::load_module(&pair.a)?;
     works(pair)
 }

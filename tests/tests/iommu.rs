@@ -7,7 +7,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::iommu::Iommu;
 use vrnic_qemu::modules::{self, VIRTIO_IOMMU};
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::commands::{LONG, PCI, SHORT, transfer, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, transfer, works};
 use vrnic_tests::conformance::{between, run};
 use vrnic_tests::harness::{self, Case};
 
@@ -40,7 +40,7 @@ fn regions(pair: &mut Pair) -> Result<()> {
     let (server, client) = transfer(pair, "ib_write_bw", 10, 18700)?;
     between(&pair.b, &pair.a, "--only regions")?;
     for program in [client, server] {
-        ensure!(program.wait(LONG)?.ok(), "a program failed");
+        ensure!(program.wait(LONG_TIMEOUT)?.ok(), "a program failed");
     }
     let refused = pair.daemon.log(usize::MAX).contains("was refused");
     ensure!(!refused, "the daemon refused a range");
@@ -52,10 +52,10 @@ fn translate(guest: &Guest, kind: &str) -> Result<()> {
     let file = format!("{PCI}/iommu_group/type");
     guest.check(
         &format!("! [ -e /sys/module/vrnic ] || rmmod vrnic; echo {kind} > {file}"),
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     load_module(guest)?;
-    let now = guest.check(&format!("cat {file}"), SHORT)?;
+    let now = guest.check(&format!("cat {file}"), SHORT_TIMEOUT)?;
     ensure!(now.trim() == kind, "the type is {now}");
     Ok(())
 }

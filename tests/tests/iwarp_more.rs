@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG, SHORT, connect, listens, settles, stop};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, settles, stop};
 use vrnic_tests::harness::{self, Case};
 
 /// What the server runs. The client runs the same and `-s ADDRESS`.
@@ -59,7 +59,9 @@ fn ping(pair: &Pair, size: u32) -> Result<()> {
 fn large(pair: &mut Pair) -> Result<()> {
     let set = |mtu: u32| {
         let set = format!("ip link set eth0 mtu {mtu}");
-        [&pair.a, &pair.b].into_iter().try_for_each(|guest| guest.check(&set, SHORT).map(drop))
+        [&pair.a, &pair.b]
+            .into_iter()
+            .try_for_each(|guest| guest.check(&set, SHORT_TIMEOUT).map(drop))
     };
     set(9000)?;
     ping(pair, 65_535)?;
@@ -76,7 +78,7 @@ fn at_once(pair: &mut Pair) -> Result<()> {
          done; for job in $jobs; do wait $job || exit 1; done",
         pair.b.ip()
     );
-    pair.a.check(&call, LONG)?;
+    pair.a.check(&call, LONG_TIMEOUT)?;
     stop(server)?;
     empty(pair)
 }
@@ -88,7 +90,7 @@ fn thousand(pair: &mut Pair) -> Result<()> {
     let ip = pair.b.ip();
     let call =
         format!("modprobe rdma_ucm; for n in $(seq 200); do rping -c -a {ip} -C 1 || exit 1; done");
-    (0..5).try_for_each(|_| pair.a.check(&call, LONG).map(drop))?;
+    (0..5).try_for_each(|_| pair.a.check(&call, LONG_TIMEOUT).map(drop))?;
     stop(server)?;
     empty(pair)
 }

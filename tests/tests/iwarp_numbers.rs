@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG, SHORT, listens, stop};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, listens, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
@@ -23,10 +23,10 @@ fn main() -> ExitCode {
 /// The end of a queue pair does not take the range of another one that has got its number.
 fn ranges(pair: &Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
-    let said = pair.a.check("exec vrnic_renumber 20", LONG)?;
+    let said = pair.a.check("exec vrnic_renumber 20", LONG_TIMEOUT)?;
     eprintln!("{}", said.trim());
     ensure!(said.starts_with("ok "), "{said}");
-    before.unchanged_within(pair, &pair.a, SHORT).context("something is left")
+    before.unchanged_within(pair, &pair.a, SHORT_TIMEOUT).context("something is left")
 }
 
 /// The end of a queue pair does not end the connection of another one that has got its number.
@@ -35,10 +35,10 @@ fn again(pair: &Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
     listens(&pair.b)?;
     let call = format!("modprobe rdma_ucm; exec vrnic-stress renumber {}", pair.b.ip());
-    let said = pair.a.check(&call, LONG);
+    let said = pair.a.check(&call, LONG_TIMEOUT);
     let server = stop(server)?;
     let said = said.with_context(|| server.stderr)?;
     eprintln!("{}", said.trim());
     ensure!(said.starts_with("ok "), "{said}");
-    before.unchanged_within(pair, &pair.a, SHORT).context("something is left")
+    before.unchanged_within(pair, &pair.a, SHORT_TIMEOUT).context("something is left")
 }

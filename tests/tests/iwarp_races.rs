@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
-use vrnic_tests::commands::{LONG, PCI, SHORT, listens, said, settles, stop};
+use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, listens, said, settles, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
@@ -33,7 +33,7 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
     listens(&pair.b)?;
     let call =
         format!("modprobe rdma_ucm; exec vrnic-stress connect {} --seed {seed}", pair.b.ip());
-    let said = client.check(&call, LONG);
+    let said = client.check(&call, LONG_TIMEOUT);
     // A server that has failed says why.
     let server = stop(server)?;
     let said = said.with_context(|| server.stderr.clone())?;
@@ -42,7 +42,7 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
         ensure!(said.contains(what) && !said.contains(&format!("{what}: 0")), "{said}");
     }
     for (before, guest) in before.iter().zip(guests) {
-        before.unchanged_within(pair, guest, SHORT).context("something is left")?;
+        before.unchanged_within(pair, guest, SHORT_TIMEOUT).context("something is left")?;
         unbind(guest)?;
     }
     Ok(())
@@ -54,7 +54,7 @@ fn owners(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
     listens(&pair.b)?;
-    pair.a.check("modprobe rdma_ucm; rm -f /tmp/own /tmp/go", SHORT)?;
+    pair.a.check("modprobe rdma_ucm; rm -f /tmp/own /tmp/go", SHORT_TIMEOUT)?;
     let own = format!("exec vrnic-stress own {} --when /tmp/go >/tmp/own 2>&1", pair.b.ip());
     let owner = pair.a.agent().start(&own)?;
     settles(&pair.a, "grep -q '^queue pair' /tmp/own", 20)?;
@@ -63,13 +63,13 @@ fn owners(pair: &mut Pair) -> Result<()> {
          vrnic-stress seize {} $(sed -n 's/^queue pair //p' /tmp/own)",
         pair.a.ip()
     );
-    let seized = pair.a.agent().run(&seize, SHORT)?;
-    pair.a.check("touch /tmp/go", SHORT)?;
-    let owner = owner.wait(SHORT)?;
+    let seized = pair.a.agent().run(&seize, SHORT_TIMEOUT)?;
+    pair.a.check("touch /tmp/go", SHORT_TIMEOUT)?;
+    let owner = owner.wait(SHORT_TIMEOUT)?;
     ensure!(seized.ok(), "{}", said(&seized));
-    ensure!(owner.ok(), "the owner: {}", pair.a.check("cat /tmp/own", SHORT)?);
+    ensure!(owner.ok(), "the owner: {}", pair.a.check("cat /tmp/own", SHORT_TIMEOUT)?);
     stop(server)?;
-    before.unchanged_within(pair, &pair.a, SHORT).context("something is left")
+    before.unchanged_within(pair, &pair.a, SHORT_TIMEOUT).context("something is left")
 }
 
 /// Connections stay when the listener ends that has accepted them, and a listener gets requests as
@@ -78,9 +78,9 @@ fn listeners(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let before = ObjectCounts::take(pair, guest)?;
     let call = format!("modprobe rdma_ucm; exec vrnic-stress listen {}", guest.ip());
-    let said = guest.check(&call, LONG)?;
+    let said = guest.check(&call, LONG_TIMEOUT)?;
     ensure!(said.starts_with("ok "), "{said}");
-    before.unchanged_within(pair, guest, SHORT).context("something is left")?;
+    before.unchanged_within(pair, guest, SHORT_TIMEOUT).context("something is left")?;
     unbind(guest)
 }
 
@@ -90,6 +90,6 @@ fn unbind(guest: &Guest) -> Result<()> {
         "name=$(basename {PCI}); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \
          echo $name > bind"
     );
-    guest.check(&script, SHORT)?;
+    guest.check(&script, SHORT_TIMEOUT)?;
     ready(guest)
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{SHORT, said, stop, works};
+use vrnic_tests::commands::{SHORT_TIMEOUT, said, stop, works};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 }
 
 fn told(pair: &mut Pair) -> Result<()> {
-    let text = pair.a.check("ibv_devinfo -v", SHORT)?;
+    let text = pair.a.check("ibv_devinfo -v", SHORT_TIMEOUT)?;
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     for (name, limit) in LIMITS {
         ensure!(squeezed.contains(&format!("max_{name}:{limit}")), "no {name}={limit} in\n{text}");
@@ -43,10 +43,10 @@ fn shared(pair: &mut Pair) -> Result<()> {
     let rest = "for n in $(seq 300); do n=$(pgrep -c pingpong); \
                 [ $n -gt 30 ] && [ $n -lt 41 ] && exit; sleep 0.1; done; pgrep -c pingpong; exit 1";
     // One PD each, of 40.
-    pair.a.check(rest, SHORT).context("not as many programs as there are PDs are left")?;
-    let late = pair.a.agent().run("exec ibv_rc_pingpong -g 1 -p 20999", SHORT)?;
+    pair.a.check(rest, SHORT_TIMEOUT).context("not as many programs as there are PDs are left")?;
+    let late = pair.a.agent().run("exec ibv_rc_pingpong -g 1 -p 20999", SHORT_TIMEOUT)?;
     ensure!(!late.ok() && said(&late).contains("PD"), "one program more: {}", said(&late));
-    pair.a.check("pkill pingpong", SHORT)?;
+    pair.a.check("pkill pingpong", SHORT_TIMEOUT)?;
     stop(crowd)?;
     works(pair)
 }

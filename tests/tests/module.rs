@@ -8,8 +8,8 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::commands::{
-    LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, reload, said, serve,
-    settles, stop, stop_all, transfer, watch, works,
+    LONG_TIMEOUT, PCI, SHORT_TIMEOUT, counter, hears_fatal, link_is, recovers, registration,
+    reload, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 /// shows or uses what the kernel's memory had before, nor what lies beside an object.
 fn poisoned(pair: &mut Pair) -> Result<()> {
     for guest in pair.guests() {
-        let given = guest.check("cat /proc/cmdline", SHORT)?;
+        let given = guest.check("cat /proc/cmdline", SHORT_TIMEOUT)?;
         ensure!(given.contains(DEBUGGED), "the kernel's parameters are {given}");
     }
     run(pair, "--only attributes/ --only hostile/ranges --only xrc/ --only srq/", "device")
@@ -105,13 +105,13 @@ const ROUNDS: u64 = 50;
 fn ask(guest: &Guest, server: &Guest) -> Result<()> {
     let peer: Ipv4Addr = server.ip().parse()?;
     let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));
-    guest.check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG)?;
-    let text = guest.check("dmesg", SHORT)?;
+    guest.check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG_TIMEOUT)?;
+    let text = guest.check("dmesg", SHORT_TIMEOUT)?;
     for poll in ["Softirq", "Workqueue", "Direct"] {
         let line = format!("the data of {ROUNDS} rounds with completions by {poll} is right");
         ensure!(text.contains(&line), "no '{line}' in\n{text}");
     }
-    guest.check("rmmod vrnic_kping", SHORT)?;
+    guest.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn ask(guest: &Guest, server: &Guest) -> Result<()> {
 /// registration, READ, WRITE and SEND with invalidation; each way of taking completions; draining.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
     for (client, server) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
-        server.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+        server.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
         let names = [
             "reg_wqes",
             "local_inv_wqes",
@@ -130,12 +130,12 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
         let read = || names.iter().map(|name| counter(client, name)).collect::<Result<Vec<_>>>();
         let before = read()?;
         ask(client, server)?;
-        server.check("rmmod vrnic_kping", SHORT)?;
+        server.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
         // Three connections; the server invalidates the key of every second round.
         let all = 3 * ROUNDS;
         let moved: Vec<_> = read()?.iter().zip(before).map(|(new, old)| new - old).collect();
         ensure!(moved == [all, all / 2, all / 2, all, all], "{names:?} grew by {moved:?}");
-        let left = client.check("rdma res show qp; rdma res show cm_id", SHORT)?;
+        let left = client.check("rdma res show qp; rdma res show cm_id", SHORT_TIMEOUT)?;
         ensure!(!left.contains("kping"), "left behind: {left}");
     }
     works(pair)
@@ -144,7 +144,7 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
 /// The driver is removed under a server that listens, first idle, then with a client at work. The
 /// client fails, and the server serves the next device.
 fn kernel_server(pair: &mut Pair) -> Result<()> {
-    pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+    pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
     ask(&pair.a, &pair.b)?;
     reload(&pair.b, "")?;
     let peer: Ipv4Addr = pair.b.ip().parse()?;
@@ -152,12 +152,12 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
         format!("exec insmod /vrnic/vrnic_kping.ko rounds=100000000 peer={}", u32::from(peer));
     let client = pair.a.agent().start(&load)?;
     settles(&pair.a, "rdma res show qp | grep -q 'state RTS.*rdma_cm'", 30)?;
-    pair.b.check("rmmod vrnic", SHORT)?;
-    let output = client.wait(SHORT).context("the client does not notice")?;
+    pair.b.check("rmmod vrnic", SHORT_TIMEOUT)?;
+    let output = client.wait(SHORT_TIMEOUT).context("the client does not notice")?;
     ensure!(!output.ok(), "the client went on without a server: {}", said(&output));
     load_module(&pair.b)?;
     ask(&pair.a, &pair.b)?;
-    pair.b.check("rmmod vrnic_kping", SHORT)?;
+    pair.b.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
     works(pair)
 }
 
@@ -166,8 +166,10 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
 fn reset_first(pair: &mut Pair) -> Result<()> {
     let command = "dd bs=1 seek=4 conv=notrunc";
     // The command register: memory on, bus mastering off, no legacy interrupts.
-    pair.a
-        .check(&format!("rmmod vrnic; printf '\\002\\004' | {command} of={PCI}/config"), SHORT)?;
+    pair.a.check(
+        &format!("rmmod vrnic; printf '\\002\\004' | {command} of={PCI}/config"),
+        SHORT_TIMEOUT,
+    )?;
     load_module(&pair.a)?;
     let log = pair.daemon.log(10_000);
     let a = |line: &&str| line.contains("function=\"a\"");
@@ -187,7 +189,7 @@ fn reset_first(pair: &mut Pair) -> Result<()> {
 fn in_use(pair: &mut Pair) -> Result<()> {
     let watcher = watch(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
-    pair.a.check("rmmod vrnic", SHORT)?;
+    pair.a.check("rmmod vrnic", SHORT_TIMEOUT)?;
     std::thread::sleep(std::time::Duration::from_secs(1));
     hears_fatal(watcher)?;
     stop_all([client, server])?;
@@ -199,7 +201,7 @@ fn in_use(pair: &mut Pair) -> Result<()> {
 fn open_device(pair: &mut Pair) -> Result<()> {
     let program = pair.a.agent().start("exec ibv_asyncwatch")?;
     std::thread::sleep(std::time::Duration::from_secs(1));
-    pair.a.check("rmmod vrnic", SHORT)?;
+    pair.a.check("rmmod vrnic", SHORT_TIMEOUT)?;
     stop(program)?;
     load_module(&pair.a)?;
     works(pair)
@@ -207,8 +209,8 @@ fn open_device(pair: &mut Pair) -> Result<()> {
 
 /// The RDMA device waits for its netdev, and finds it whenever it comes.
 fn netdev_later(pair: &mut Pair) -> Result<()> {
-    pair.a.check("rmmod vrnic; rmmod virtio_net", SHORT)?;
-    pair.a.check("insmod /vrnic/vrnic.ko; sleep 1; modprobe virtio_net", SHORT)?;
+    pair.a.check("rmmod vrnic; rmmod virtio_net", SHORT_TIMEOUT)?;
+    pair.a.check("insmod /vrnic/vrnic.ko; sleep 1; modprobe virtio_net", SHORT_TIMEOUT)?;
     let address = &pair.a.setup().adapter.address;
     pair.a.check(
         &format!(
@@ -217,7 +219,7 @@ fn netdev_later(pair: &mut Pair) -> Result<()> {
              for n in $(seq 100); do rdma link show | grep -q 'ACTIVE.*netdev eth0' && exit 0; \
              sleep 0.1; done; rdma link show; exit 1"
         ),
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     works(pair)
 }
@@ -227,9 +229,9 @@ fn remove(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
         pair.a.check(
             &format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
-            SHORT,
+            SHORT_TIMEOUT,
         )?;
-        pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+        pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT)?;
         link_is(&pair.a, "ACTIVE")?;
         works(pair)?;
     }
@@ -237,7 +239,7 @@ fn remove(pair: &mut Pair) -> Result<()> {
 }
 
 fn reset_idle(pair: &mut Pair) -> Result<()> {
-    pair.a.check(&format!("rmmod vrnic; echo 1 > {PCI}/reset"), SHORT)?;
+    pair.a.check(&format!("rmmod vrnic; echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
     load_module(&pair.a)?;
     works(pair)?;
     memory_has_its_address(pair)
@@ -245,7 +247,7 @@ fn reset_idle(pair: &mut Pair) -> Result<()> {
 
 /// Device memory is found by its bus address, which the kernel restores after a reset.
 fn memory_has_its_address(pair: &Pair) -> Result<()> {
-    pair.a.check("vrnic-verify run --only direct/transfer", LONG).map(drop)
+    pair.a.check("vrnic-verify run --only direct/transfer", LONG_TIMEOUT).map(drop)
 }
 
 /// The function is reset by sysfs while the driver runs it and a program moves data: the driver
@@ -256,7 +258,7 @@ fn reset_in_use(pair: &mut Pair) -> Result<()> {
         let watcher = watch(&pair.a)?;
         let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
         let before = registration(&pair.a)?;
-        pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
+        pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
         recovers(&pair.a, before)?;
         hears_fatal(watcher)?;
         stop_all([client, server])?;
@@ -269,10 +271,10 @@ fn reset_in_use(pair: &mut Pair) -> Result<()> {
 fn works_in(shell: &mut Shell, pair: &Pair) -> Result<()> {
     let ready = "until rdma link show | grep -q ACTIVE && \
                  grep -qs 0000:0000:0000:0000:0000:ffff /sys/class/infiniband/*/ports/1/gids/*; do sleep 0.1; done";
-    shell.check(ready, SHORT)?;
+    shell.check(ready, SHORT_TIMEOUT)?;
     let server = serve(&pair.b, "ibv_rc_pingpong -g 1 -c -n 200", 18515)?;
-    shell.check(&format!("ibv_rc_pingpong -g 1 -c -n 200 {}", pair.b.ip()), SHORT)?;
-    ensure!(server.wait(SHORT)?.ok(), "the server failed");
+    shell.check(&format!("ibv_rc_pingpong -g 1 -c -n 200 {}", pair.b.ip()), SHORT_TIMEOUT)?;
+    ensure!(server.wait(SHORT_TIMEOUT)?.ok(), "the server failed");
     Ok(())
 }
 
@@ -284,15 +286,18 @@ fn sleeps(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
     let mut shell = Shell::of(&pair.a)?;
     let idle = "echo devices > /sys/power/pm_test && echo freeze > /sys/power/state";
-    shell.check(&format!("dmesg -C; {idle}; dmesg | grep 'PM: suspend exit'"), SHORT)?;
+    shell.check(&format!("dmesg -C; {idle}; dmesg | grep 'PM: suspend exit'"), SHORT_TIMEOUT)?;
     works_in(&mut shell, pair).context("after sleeping idle")?;
     let deep = "echo none > /sys/power/pm_test && rtcwake -m mem -s 5";
-    shell.check(&format!("{deep}; dmesg | grep 'Waking up from system sleep state S3'"), SHORT)?;
+    shell.check(
+        &format!("{deep}; dmesg | grep 'Waking up from system sleep state S3'"),
+        SHORT_TIMEOUT,
+    )?;
     let number = "$(rdma dev show | cut -d : -f 1)";
     let anew = format!("until [ \"{number}\" -gt {before} ] 2>/dev/null; do sleep 0.1; done");
-    shell.check(&anew, SHORT)?;
+    shell.check(&anew, SHORT_TIMEOUT)?;
     works_in(&mut shell, pair).context("after sleeping to memory")?;
-    shell.check("! dmesg | grep -e WARNING: -e BUG: -e 'Call Trace'", SHORT)?;
+    shell.check("! dmesg | grep -e WARNING: -e BUG: -e 'Call Trace'", SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -305,7 +310,7 @@ fn unbind(pair: &mut Pair) -> Result<()> {
          ! ls /sys/class/infiniband/* 2>/dev/null && \
          [ $(cat /sys/bus/pci/devices/$name/enable) = 0 ] && echo $name > bind"
     );
-    pair.a.check(&bind, SHORT)?;
+    pair.a.check(&bind, SHORT_TIMEOUT)?;
     ready(&pair.a)?;
     hears_fatal(watcher)?;
     stop_all([client, server])?;
@@ -323,13 +328,13 @@ fn late(pair: &mut Pair) -> Result<()> {
         Ok::<_, anyhow::Error>(running)
     });
     let unbind = format!("basename {PCI} >/sys/bus/pci/drivers/vrnic/unbind");
-    pair.a.check(&unbind, SHORT)?;
-    let outputs = programs.into_iter().map(|program| program?.wait(LONG));
+    pair.a.check(&unbind, SHORT_TIMEOUT)?;
+    let outputs = programs.into_iter().map(|program| program?.wait(LONG_TIMEOUT));
     let outputs = outputs.collect::<Result<Vec<_>>>();
-    pair.a.check(&format!("basename {PCI} >/sys/bus/pci/drivers/vrnic/bind"), SHORT)?;
+    pair.a.check(&format!("basename {PCI} >/sys/bus/pci/drivers/vrnic/bind"), SHORT_TIMEOUT)?;
     ready(&pair.a)?;
     for output in outputs? {
-        ensure!(output.ok(), "{}", pair.a.check("cat /tmp/late*", SHORT)?);
+        ensure!(output.ok(), "{}", pair.a.check("cat /tmp/late*", SHORT_TIMEOUT)?);
     }
     works(pair)
 }
@@ -344,7 +349,7 @@ fn refused(pair: &mut Pair) -> Result<()> {
          echo $device > $driver/unbind; echo $state > $cpus/cpu0/hotplug/fail; \
          ! echo $device > $driver/bind; echo $device > $driver/bind"
     );
-    pair.a.check(&script, SHORT)?;
+    pair.a.check(&script, SHORT_TIMEOUT)?;
     link_is(&pair.a, "ACTIVE")?;
     works(pair)
 }

@@ -7,7 +7,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::commands::{LONG, PCI, SHORT, counter, recovers, registration, works};
+use vrnic_tests::commands::{
+    LONG_TIMEOUT, PCI, SHORT_TIMEOUT, counter, recovers, registration, works,
+};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage::{
     DISK, attach, attach_in_turn, detach, with_shared_receives, write_and_read,
@@ -72,13 +74,13 @@ fn file_system(pair: &mut Pair) -> Result<()> {
         cd /; umount /mnt/disk; echo 3 > /proc/sys/vm/drop_caches
         mount -t ext4 /dev/nvme0n1 /mnt/disk; cd /mnt/disk; sha256sum --quiet -c /tmp/sums
         cd /; umount /mnt/disk; cat /tmp/sums",
-        LONG,
+        LONG_TIMEOUT,
     )?;
     detach(&pair.a)?;
     let there = pair.b.check(
         "set -e; modprobe ext4; mkdir -p /mnt/disk; mount -t ext4 -o ro /dev/ram0 /mnt/disk; cd /mnt/disk
         find . -type f | sort | xargs sha256sum; cd /; umount /mnt/disk",
-        LONG,
+        LONG_TIMEOUT,
     )?;
     ensure!(sums.lines().count() > 20, "too few files: {sums}");
     ensure!(sums == there, "the target sees other files");
@@ -93,11 +95,11 @@ const BUSY: &str =
 fn initiator_removed(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
-    pair.a.check("sleep 1; rmmod vrnic; ! [ -e /dev/nvme0 ]", SHORT)?;
-    reader.wait(SHORT).context("the reader hangs")?;
+    pair.a.check("sleep 1; rmmod vrnic; ! [ -e /dev/nvme0 ]", SHORT_TIMEOUT)?;
+    reader.wait(SHORT_TIMEOUT).context("the reader hangs")?;
     load_module(&pair.a)?;
     attach(&pair.a, &pair.b)?;
-    pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT)?;
+    pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT_TIMEOUT)?;
     detach(&pair.a)
 }
 
@@ -106,9 +108,9 @@ fn reconnected(pair: &Pair) -> Result<()> {
     pair.a.check(
         "for n in $(seq 100); do [ $(cat /sys/class/nvme/nvme0/state) = live ] && exit 0; sleep 1; done; \
          cat /sys/class/nvme/nvme0/state; exit 1",
-        LONG,
+        LONG_TIMEOUT,
     )?;
-    pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT)?;
+    pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -117,17 +119,17 @@ fn reconnected(pair: &Pair) -> Result<()> {
 fn target_removed(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
-    pair.b.check("sleep 1; rmmod vrnic", SHORT)?;
+    pair.b.check("sleep 1; rmmod vrnic", SHORT_TIMEOUT)?;
     load_module(&pair.b)?;
     pair.b.check(
         "cd /sys/kernel/config/nvmet/ports/1/subsystems && rm disk && ln -s ../../../subsystems/disk disk",
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     works(pair)?;
     reconnected(pair)?;
     reader.kill()?;
     detach(&pair.a)?;
-    reader.wait(SHORT).context("the reader hangs").map(|_| ())
+    reader.wait(SHORT_TIMEOUT).context("the reader hangs").map(|_| ())
 }
 
 /// The adapter dies under a disk in use: queues drain although nothing completes, the driver brings
@@ -136,10 +138,10 @@ fn initiator_reset(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
     let before = registration(&pair.a)?;
-    pair.a.check(&format!("sleep 1; echo 1 > {PCI}/reset"), SHORT)?;
+    pair.a.check(&format!("sleep 1; echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
     recovers(&pair.a, before)?;
     reconnected(pair)?;
     reader.kill()?;
     detach(&pair.a)?;
-    reader.wait(SHORT).context("the reader hangs").map(|_| ())
+    reader.wait(SHORT_TIMEOUT).context("the reader hangs").map(|_| ())
 }

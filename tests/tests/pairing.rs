@@ -11,8 +11,8 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    LONG, SHORT, counter, link_is, netdev_up, pingpong, receives, reload, said, settles, stop,
-    works,
+    LONG_TIMEOUT, SHORT_TIMEOUT, counter, link_is, netdev_up, pingpong, receives, reload, said,
+    settles, stop, works,
 };
 use vrnic_tests::harness::{self, Case};
 
@@ -50,7 +50,7 @@ impl Traffic {
 
 /// The port is paired with its card and open, and was all the time.
 fn untouched(guest: &Guest, downs: u64) -> Result<()> {
-    guest.check("rdma link show | grep 'state ACTIVE' | grep -q 'netdev eth0'", SHORT)?;
+    guest.check("rdma link show | grep 'state ACTIVE' | grep -q 'netdev eth0'", SHORT_TIMEOUT)?;
     let now = counter(guest, "link_downed")?;
     ensure!(now == downs, "the port went down {} times", now - downs);
     Ok(())
@@ -59,7 +59,7 @@ fn untouched(guest: &Guest, downs: u64) -> Result<()> {
 /// Loads the modules on first use.
 fn load(guest: &Guest) -> Result<()> {
     let missing = MODULES.map(|name| {
-        let there = guest.agent().run(&format!("test -d /sys/module/{name}"), SHORT)?;
+        let there = guest.agent().run(&format!("test -d /sys/module/{name}"), SHORT_TIMEOUT)?;
         if there.ok() { Ok(()) } else { modules::load(guest, &[name]) }
     });
     missing.into_iter().collect()
@@ -82,7 +82,7 @@ fn stacked(pair: &mut Pair) -> Result<()> {
             "ip link del upper".to_owned(),
         ];
         for step in steps {
-            pair.a.check(&step, SHORT)?;
+            pair.a.check(&step, SHORT_TIMEOUT)?;
             untouched(&pair.a, downs).with_context(|| step.clone())?;
             receives(&pair.a).with_context(|| step.clone())?;
         }
@@ -102,7 +102,7 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
         for n in 1 2 3; do \
         ip link add link dummy0 name x type ipvlan; ip link set x up; ip link set x down; ip link del x; done; \
         ip link add link dummy0 name x type ipvlan'";
-    pair.a.check(attack, SHORT)?;
+    pair.a.check(attack, SHORT_TIMEOUT)?;
     receives(&pair.a)?;
     untouched(&pair.a, downs)?;
     traffic.end()?;
@@ -113,25 +113,25 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
 /// other way round.
 fn successor(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    guest.check("ip link set eth1 up; ip addr add 10.77.0.1/24 dev eth1", SHORT)?;
+    guest.check("ip link set eth1 up; ip addr add 10.77.0.1/24 dev eth1", SHORT_TIMEOUT)?;
     untouched(guest, counter(guest, "link_downed")?)?;
     let driver = |act: &str, device: &str| {
         format!("echo {device} > /sys/bus/virtio/drivers/virtio_net/{act}")
     };
     let card = |name: &str| {
-        guest.check(&format!("basename $(readlink /sys/class/net/{name}/device)"), SHORT)
+        guest.check(&format!("basename $(readlink /sys/class/net/{name}/device)"), SHORT_TIMEOUT)
     };
     let [first, second] = [card("eth0")?, card("eth1")?];
     for (leaves, stays, gid) in [(&first, "eth1", "0a4d:0001"), (&second, "eth0", "0a09:0001")] {
-        guest.check(&driver("unbind", leaves.trim()), SHORT)?;
+        guest.check(&driver("unbind", leaves.trim()), SHORT_TIMEOUT)?;
         let paired = format!("rdma link show | grep 'state ACTIVE' | grep -q 'netdev {stays}'");
         settles(guest, &paired, 10)?;
         settles(guest, &format!("grep -q {gid} /sys/class/infiniband/*/ports/1/gids/*"), 10)?;
-        guest.check(&driver("bind", leaves.trim()), SHORT)?;
+        guest.check(&driver("bind", leaves.trim()), SHORT_TIMEOUT)?;
         if stays == "eth1" {
             netdev_up(guest)?;
         }
-        guest.check(&paired, SHORT)?;
+        guest.check(&paired, SHORT_TIMEOUT)?;
     }
     works(pair)
 }
@@ -142,7 +142,7 @@ fn stalled(pair: &mut Pair) -> Result<()> {
     pair.daemon.pause()?;
     let configured = pair.a.agent().run(
         "ip link set eth0 mtu 1400 && ip link set lo mtu 60000 && cat /sys/kernel/debug/vrnic-*/admin",
-        LONG,
+        LONG_TIMEOUT,
     );
     pair.daemon.resume()?;
     let configured = said(&configured?);
@@ -151,7 +151,7 @@ fn stalled(pair: &mut Pair) -> Result<()> {
         "the adapter died before the commands ended: {configured}"
     );
     settles(&pair.a, "grep -q 'outstanding 0' /sys/kernel/debug/vrnic-*/admin", 10)?;
-    pair.a.check("ip link set eth0 mtu 1500; ip link set lo mtu 65536", SHORT)?;
+    pair.a.check("ip link set eth0 mtu 1500; ip link set lo mtu 65536", SHORT_TIMEOUT)?;
     link_is(&pair.a, "ACTIVE")?;
     works(pair)
 }
@@ -181,5 +181,5 @@ fn died(pair: &mut Pair) -> Result<()> {
 /// down.
 fn after_death(guest: &Guest) -> Result<String> {
     settles(guest, "! rdma link show | grep -q 'state ACTIVE'", 30)?;
-    guest.check("ip link set eth0 down; sleep 1; cat /tmp/watch", SHORT)
+    guest.check("ip link set eth0 down; sleep 1; cat /tmp/watch", SHORT_TIMEOUT)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    COUNTERS, LONG, PCI, SHORT, counter, describes, hears_fatal, link_is, netdev_up, pingpong,
-    receives, said, serve, settles, stop, stop_all, transfer, watch, works,
+    COUNTERS, LONG_TIMEOUT, PCI, SHORT_TIMEOUT, counter, describes, hears_fatal, link_is,
+    netdev_up, pingpong, receives, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
 fn identity(pair: &mut Pair) -> Result<()> {
     let mut guids = Vec::new();
     for guest in [&pair.a, &pair.b] {
-        let read = |file: &str| guest.check(&format!("cat {DEVICE}/{file}"), SHORT);
-        let mac = guest.check("cat /sys/class/net/eth0/address", SHORT)?;
+        let read = |file: &str| guest.check(&format!("cat {DEVICE}/{file}"), SHORT_TIMEOUT);
+        let mac = guest.check("cat /sys/class/net/eth0/address", SHORT_TIMEOUT)?;
         let mac: Vec<u8> = mac
             .trim()
             .split(':')
@@ -63,7 +63,7 @@ fn identity(pair: &mut Pair) -> Result<()> {
 }
 
 fn tables(pair: &mut Pair) -> Result<()> {
-    let read = |file: &str| pair.a.check(&format!("cat {DEVICE}/ports/1/{file}"), SHORT);
+    let read = |file: &str| pair.a.check(&format!("cat {DEVICE}/ports/1/{file}"), SHORT_TIMEOUT);
     for (file, want) in [
         ("state", "4: ACTIVE"),
         ("phys_state", "5: LinkUp"),
@@ -89,13 +89,13 @@ const NEVER_TRUE: [&str; 5] =
 fn events(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = watch(guest)?;
-    guest.check("ip link set eth0 down", SHORT)?;
+    guest.check("ip link set eth0 down", SHORT_TIMEOUT)?;
     link_is(guest, "DOWN")?;
     netdev_up(guest)?;
     link_is(guest, "ACTIVE")?;
-    guest.check("ip addr add 10.8.8.8/24 dev eth0", SHORT)?;
+    guest.check("ip addr add 10.8.8.8/24 dev eth0", SHORT_TIMEOUT)?;
     settles(guest, "grep -q 0a08:0808 /sys/class/infiniband/*/ports/1/gids/*", 10)?;
-    guest.check("ip addr del 10.8.8.8/24 dev eth0", SHORT)?;
+    guest.check("ip addr del 10.8.8.8/24 dev eth0", SHORT_TIMEOUT)?;
     works(pair)?;
     sleep(Duration::from_secs(1));
     let text = said(&stop(watcher)?);
@@ -116,14 +116,14 @@ fn events(pair: &mut Pair) -> Result<()> {
 fn mtu(pair: &mut Pair) -> Result<()> {
     for (bytes, path) in [(9000, 4096), (4200, 4096), (2200, 2048), (1500, 1024), (1000, 512)] {
         for guest in [&pair.a, &pair.b] {
-            guest.check(&format!("ip link set eth0 mtu {bytes}"), SHORT)?;
+            guest.check(&format!("ip link set eth0 mtu {bytes}"), SHORT_TIMEOUT)?;
             settles(guest, &format!("ibv_devinfo | grep -q 'active_mtu:.*{path} '"), 10)?;
         }
         run(pair, "--only datagrams/longest --only states/walk", "guest")
             .with_context(|| format!("MTU {bytes}"))?;
     }
     for guest in [&pair.a, &pair.b] {
-        guest.check("ip link set eth0 mtu 1500", SHORT)?;
+        guest.check("ip link set eth0 mtu 1500", SHORT_TIMEOUT)?;
     }
     works(pair)
 }
@@ -133,13 +133,13 @@ fn stopped(pair: &mut Pair) -> Result<()> {
     for name in ["a", "b"] {
         let (server, client) = transfer(pair, "ib_write_bw", 60, 18802)?;
         let guest = if name == "a" { &pair.a } else { &pair.b };
-        guest.check("ip link set eth0 down", SHORT)?;
-        let output = client.wait(SHORT).with_context(|| format!("{name} is down"))?;
+        guest.check("ip link set eth0 down", SHORT_TIMEOUT)?;
+        let output = client.wait(SHORT_TIMEOUT).with_context(|| format!("{name} is down"))?;
         let text = said(&output);
         // perftest prints the status: 12 is "transport retry counter exceeded".
         let exceeded = text.contains("status 12") || text.contains("retry counter exceeded");
         ensure!(!output.ok() && exceeded, "no retry error though {name} is down: {text}");
-        guest.check("ip link set eth0 up", SHORT)?;
+        guest.check("ip link set eth0 up", SHORT_TIMEOUT)?;
         link_is(guest, "ACTIVE")?;
         stop(server)?;
     }
@@ -162,14 +162,17 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
     let programs = pingpong(pair, rounds)?;
     for n in 1..=BREAKS {
         for (guest, before) in [&pair.a, &pair.b].into_iter().zip(before) {
-            guest.check("printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -", SHORT)?;
+            guest.check(
+                "printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -",
+                SHORT_TIMEOUT,
+            )?;
             // The driver tells the adapter a little later, and reports several breaks as one if it
             // has not reported the first.
             settles(guest, &format!("[ $(cat {COUNTERS}/link_downed) = {} ]", before + n), 10)?;
         }
     }
     for program in programs {
-        let output = program.wait(LONG)?;
+        let output = program.wait(LONG_TIMEOUT)?;
         let text = said(&output);
         ensure!(output.ok() && text.contains(&format!("{rounds} iters")), "{text}");
         ensure!(!text.contains("invalid data"), "wrong content: {text}");
@@ -189,7 +192,7 @@ fn dropped(pair: &mut Pair) -> Result<()> {
     receives(&pair.b)?;
     for (name, sends) in [("b", true), ("a", false)] {
         let guest = if name == "a" { &pair.a } else { &pair.b };
-        guest.check("ip link set eth0 down", SHORT)?;
+        guest.check("ip link set eth0 down", SHORT_TIMEOUT)?;
         sleep(Duration::from_millis(100));
         let read = |name: &str| anyhow::Ok([counter(&pair.a, name)?, counter(&pair.b, name)?]);
         let names = ["tx_send_req", "tx_roce_discards", "tx_pkts", "rx_pkts", "req_cqe_error"];
@@ -205,7 +208,7 @@ fn dropped(pair: &mut Pair) -> Result<()> {
             };
             ensure!(fits, "{name} is down: {counter} of a and b grew by {more:?}");
         }
-        guest.check("ip link set eth0 up", SHORT)?;
+        guest.check("ip link set eth0 up", SHORT_TIMEOUT)?;
         link_is(guest, "ACTIVE")?;
         receives(&pair.b)?;
     }
@@ -220,11 +223,11 @@ fn removal(pair: &mut Pair) -> Result<()> {
     let watcher = watch(guest)?;
     let holder = guest.agent().start("exec ibv_rc_pingpong -g 1")?;
     settles(guest, "rdma res show qp | grep -q pingpong", 10)?;
-    guest.check(&format!("echo 1 > {PCI}/remove; ! ls {DEVICE} 2>/dev/null"), SHORT)?;
+    guest.check(&format!("echo 1 > {PCI}/remove; ! ls {DEVICE} 2>/dev/null"), SHORT_TIMEOUT)?;
     sleep(Duration::from_secs(1));
     hears_fatal(watcher)?;
     stop(holder).context("the program whose device went away")?;
-    guest.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+    guest.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT)?;
     link_is(guest, "ACTIVE")?;
     works(pair)
 }

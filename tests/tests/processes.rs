@@ -9,14 +9,14 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, stop, works,
+    Ends, LONG_TIMEOUT, PCI, SHORT_TIMEOUT, held, link_is, listens, said, settles, stop, works,
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
 /// and daemon.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// Seconds in which a process must have made its objects.
 const MAKING: u32 = 120;
 /// KiB by which the kernel's own memory may seem to grow meanwhile: less than 64 bytes for each
@@ -80,12 +80,12 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 /// they make them.
 fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     // Memory that the kernel and the daemon allocate at the first use stays allocated.
-    pair.a.check("vrnic-stress kill --processes 3 --seed 99", SHORT)?;
+    pair.a.check("vrnic-stress kill --processes 3 --seed 99", SHORT_TIMEOUT)?;
     let before = ObjectCounts::take(pair, &pair.a)?;
     let slab = "awk '/^SUnreclaim/ { print $2 }' /proc/meminfo";
-    let kib = || -> Result<i64> { Ok(pair.a.check(slab, SHORT)?.trim().parse()?) };
+    let kib = || -> Result<i64> { Ok(pair.a.check(slab, SHORT_TIMEOUT)?.trim().parse()?) };
     let slab_before = kib()?;
-    let fate = pair.a.check(&format!("vrnic-stress kill {options}"), PATIENCE)?;
+    let fate = pair.a.check(&format!("vrnic-stress kill {options}"), TIMEOUT)?;
     let grown = kib()? - slab_before;
     println!("{}, unreclaimable kernel memory {grown:+} KiB", fate.trim());
     ensure!(grown < SLACK, "the kernel's memory has grown by {grown} KiB");
@@ -96,7 +96,7 @@ fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
 /// end.
 fn connections(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        guest.check("modprobe rdma_ucm", SHORT)?;
+        guest.check("modprobe rdma_ucm", SHORT_TIMEOUT)?;
     }
     let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     // rping ends when a client does in the middle of a connection's making.
@@ -108,12 +108,12 @@ fn connections(pair: &mut Pair) -> Result<()> {
          sleep 0.$((n % 4))$((n % 10)); kill -KILL $client 2>/dev/null && k=$((k + 1)); \
          wait $client; done 2>/dev/null; echo $k"
     );
-    let killed: u32 = pair.a.check(&clients, LONG)?.trim().parse()?;
+    let killed: u32 = pair.a.check(&clients, LONG_TIMEOUT)?.trim().parse()?;
     println!("{killed} of 50 clients did not end before they were killed");
     ensure!(killed >= 20, "only {killed} clients were killed");
     let last =
         format!("for n in $(seq 20); do rping -c -a {ip} -C 10 && exit; sleep 0.2; done; exit 1");
-    pair.a.check(&last, LONG)?;
+    pair.a.check(&last, LONG_TIMEOUT)?;
     stop(server)?;
     before[0].unchanged(pair, &pair.a)?;
     before[1].unchanged(pair, &pair.b)
@@ -122,9 +122,9 @@ fn connections(pair: &mut Pair) -> Result<()> {
 /// Processes that fork while they use the device; see `vrnic-stress fork`.
 fn forks(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
-    let system = pair.a.check("rdma system show", SHORT)?;
+    let system = pair.a.check("rdma system show", SHORT_TIMEOUT)?;
     ensure!(system.contains("copy-on-fork on"), "not told to programs: {system}");
-    let text = pair.a.check("vrnic-stress fork", LONG)?;
+    let text = pair.a.check("vrnic-stress fork", LONG_TIMEOUT)?;
     ensure!(text.lines().count() == 5, "not all of it was run: {text}");
     before.unchanged(pair, &pair.a)
 }
@@ -135,7 +135,7 @@ fn orphan(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     pair.a.check(
         "vrnic-stress hold --objects 300 --child >/tmp/hold 2>&1 </dev/null & sleep 0.1",
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     held(&pair.a, 300, MAKING)?;
     let end = |which: &str| {
@@ -143,7 +143,7 @@ fn orphan(pair: &mut Pair) -> Result<()> {
             "kill -KILL $(pgrep {which} vrnic-stress) && for n in $(seq 100); do \
              pgrep -c -r R,S,D vrnic-stress >/tmp/left; sleep 0.1; done; cat /tmp/left"
         );
-        pair.a.check(&script, SHORT)
+        pair.a.check(&script, SHORT_TIMEOUT)
     };
     ensure!(end("-o")?.trim() == "1", "not one process is left");
     let between = ObjectCounts::take(pair, &pair.a)?;
@@ -160,10 +160,12 @@ fn orphan(pair: &mut Pair) -> Result<()> {
 fn removal(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 3000)?;
-    pair.a
-        .check(&format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"), LONG)?;
+    pair.a.check(
+        &format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
+        LONG_TIMEOUT,
+    )?;
     stop(hoard).context("the process whose device has gone cannot be ended")?;
-    pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT)?;
+    pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT_TIMEOUT)?;
     link_is(&pair.a, "ACTIVE")?;
     before.unchanged(pair, &pair.a)?;
     works(pair)
@@ -180,9 +182,10 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     let pingpong = "ibv_rc_pingpong -g 1 -c -n 100";
     let serving = pair.b.agent().start(&nobody(pingpong))?;
     pair.b.listens_on(18515)?;
-    let there = pair.a.agent().run(&nobody(&format!("{pingpong} {}", pair.b.ip())), LONG)?;
+    let there =
+        pair.a.agent().run(&nobody(&format!("{pingpong} {}", pair.b.ip())), LONG_TIMEOUT)?;
     Ends::of(serving, there)?.succeed(pingpong)?;
-    let large = pair.a.agent().run(&nobody(&format!("{pingpong} -s 1048576")), SHORT)?;
+    let large = pair.a.agent().run(&nobody(&format!("{pingpong} -s 1048576")), SHORT_TIMEOUT)?;
     let text = said(&large);
     ensure!(!large.ok() && text.contains("register MR"), "beyond the limit: {text}");
     Ok(())
@@ -195,7 +198,7 @@ fn starved(pair: &mut Pair) -> Result<()> {
         let program = format!("exec vrnic-stress starve {options} >/tmp/starve 2>&1");
         let program = pair.a.agent().start(&program)?;
         let made = settles(&pair.a, "grep -q '^done' /tmp/starve", 60);
-        let text = pair.a.check("cat /tmp/starve", SHORT)?;
+        let text = pair.a.check("cat /tmp/starve", SHORT_TIMEOUT)?;
         made.with_context(|| format!("not all calls were made: {text}"))?;
         println!("{text}");
         let counts = ObjectCounts::take(pair, &pair.a)?;

@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::commands::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
+use vrnic_tests::commands::{
+    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, said, settles, stop,
+};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
@@ -70,11 +72,12 @@ fn identity(pair: &mut Pair) -> Result<()> {
         for number in 0..RAILS {
             let rail = Rail { guest, number };
             let adapter = rail.adapter()?;
-            let mac = guest.check(&format!("cat /sys/class/net/eth{number}/address"), SHORT)?;
+            let mac =
+                guest.check(&format!("cat /sys/class/net/eth{number}/address"), SHORT_TIMEOUT)?;
             ensure!(mac.trim() == adapter.mac, "eth{number} has {mac}, not {}", adapter.mac);
             let netdevs = guest.check(
                 &format!("cat /sys/class/infiniband/vrnic{number}/ports/1/gid_attrs/ndevs/* 2>/dev/null | sort -u"),
-                SHORT,
+                SHORT_TIMEOUT,
             )?;
             ensure!(
                 netdevs.trim() == format!("eth{number}"),
@@ -89,7 +92,7 @@ fn identity(pair: &mut Pair) -> Result<()> {
             ensure!(guid.replace(':', "").ends_with(&last), "{guid} is not of {}", adapter.mac);
             guids.push(guid);
         }
-        let shown = guest.check("ibv_devices | grep -c vrnic", SHORT)?;
+        let shown = guest.check("ibv_devices | grep -c vrnic", SHORT_TIMEOUT)?;
         ensure!(shown.trim() == RAILS.to_string(), "ibv_devices shows {shown}");
     }
     guids.sort();
@@ -194,7 +197,7 @@ fn server_on_both(pair: &mut Pair) -> Result<()> {
         pair.a.agent().start(&format!("exec rping -c -a {to} -V -C 200 -S 4096"))
     };
     let clients = [ask(0)?, ask(1)?];
-    let ended = clients.map(|client| client.wait(LONG));
+    let ended = clients.map(|client| client.wait(LONG_TIMEOUT));
     let text = said(&stop(server)?);
     for client in ended {
         let client = client?;
@@ -212,7 +215,8 @@ fn groups(pair: &mut Pair) -> Result<()> {
         let (from, to) = (Rail::a(pair, rail), Rail::b(pair, rail));
         let member = to.guest.agent().start(&mckey(to)?)?;
         settles(to.guest, &format!("rdma res show qp link vrnic{rail}/1 | grep -q mckey"), 10)?;
-        let sender = from.guest.agent().run(&format!("sleep 1; {} -s", mckey(from)?), LONG)?;
+        let sender =
+            from.guest.agent().run(&format!("sleep 1; {} -s", mckey(from)?), LONG_TIMEOUT)?;
         Ends::of(member, sender)?.succeed(&format!("mckey on vrnic{rail}"))?;
     }
     Ok(())
@@ -226,19 +230,20 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
 
 /// Kernel clients connect by address, too.
 fn kernel_clients_by_address(pair: &mut Pair) -> Result<()> {
-    pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+    pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
     for (rail, other) in EACH {
         let peer: Ipv4Addr = Rail::b(pair, rail).adapter()?.ip().parse()?;
         let load = format!("insmod /vrnic/vrnic_kping.ko rounds=20 peer={}", u32::from(peer));
         let mut bytes = 0;
         let strays = Rail::a(pair, other).moved(|| {
-            bytes = Rail::a(pair, rail)
-                .moved(|| pair.a.check(&format!("{load} && rmmod vrnic_kping"), LONG).map(drop))?;
+            bytes = Rail::a(pair, rail).moved(|| {
+                pair.a.check(&format!("{load} && rmmod vrnic_kping"), LONG_TIMEOUT).map(drop)
+            })?;
             Ok(())
         })?;
         ensure!(bytes > 0 && strays == 0, "vrnic{rail} {bytes}, vrnic{other} {strays} bytes");
     }
-    pair.b.check("rmmod vrnic_kping", SHORT)?;
+    pair.b.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -248,11 +253,11 @@ fn names(pair: &mut Pair) -> Result<()> {
         let victim = Rail::a(pair, rail);
         let (pci, another) = (victim.pci()?, Rail::a(pair, other).pci()?);
         let script = format!("grep -cE 'vrnic-(async|comp[0-9]+)@pci:{pci}$' /proc/interrupts");
-        let lines: u32 = pair.a.check(&script, SHORT)?.trim().parse()?;
+        let lines: u32 = pair.a.check(&script, SHORT_TIMEOUT)?.trim().parse()?;
         ensure!(lines >= 2, "vrnic{rail} has {lines} interrupts by its name");
-        pair.a.check(&format!("dmesg -C; pci={pci}; {}", device("reset")), SHORT)?;
+        pair.a.check(&format!("dmesg -C; pci={pci}; {}", device("reset")), SHORT_TIMEOUT)?;
         settles(&pair.a, "dmesg | grep -q 'the adapter is up again'", 60)?;
-        let text = pair.a.check("dmesg", SHORT)?;
+        let text = pair.a.check("dmesg", SHORT_TIMEOUT)?;
         let told = |what| text.lines().any(|line| line.contains(&pci) && line.contains(what));
         ensure!(
             told("something other than this driver has reset the adapter")
@@ -272,14 +277,14 @@ fn debugfs(pair: &mut Pair) -> Result<()> {
         pair.a.listens_on(18515)?;
         let queues = |number| {
             let pci = Rail::a(pair, number).pci()?;
-            pair.a.check(&format!("cat /sys/kernel/debug/vrnic-{pci}/qps"), SHORT)
+            pair.a.check(&format!("cat /sys/kernel/debug/vrnic-{pci}/qps"), SHORT_TIMEOUT)
         };
         let (busy, idle) = (queues(rail)?, queues(other)?);
         stop(program)?;
         ensure!(busy.contains("type RC"), "not in the folder of vrnic{rail}: {busy}");
         ensure!(!idle.contains("type RC") && idle.contains("type GSI"), "vrnic{other}: {idle}");
     }
-    let folders = pair.a.check("ls -d /sys/kernel/debug/vrnic-* | wc -l", SHORT)?;
+    let folders = pair.a.check("ls -d /sys/kernel/debug/vrnic-* | wc -l", SHORT_TIMEOUT)?;
     ensure!(folders.trim() == RAILS.to_string(), "{folders} folders");
     Ok(())
 }
@@ -324,7 +329,7 @@ fn gone(
     let pci = victim.pci()?;
     let (survivor, lost) = (start(other, 20)?, start(rail, 60)?);
     let script = take(victim);
-    pair.a.check(&format!("pci={pci}; {script}"), SHORT)?;
+    pair.a.check(&format!("pci={pci}; {script}"), SHORT_TIMEOUT)?;
     settles(&pair.a, &format!("! rdma link show | grep -q 'vrnic{rail}/1 state ACTIVE'"), 30)?;
     Rail::a(pair, other).is_busy().with_context(|| format!("vrnic{rail} went"))?;
     survivor.end().with_context(|| format!("vrnic{rail} went"))?;
@@ -345,17 +350,17 @@ fn device(file: &str) -> String {
 }
 
 fn bind(rail: Rail<'_>, pci: &str) -> Result<()> {
-    rail.guest.check(&format!("pci={pci}; {}", driver("bind")), SHORT).map(drop)
+    rail.guest.check(&format!("pci={pci}; {}", driver("bind")), SHORT_TIMEOUT).map(drop)
 }
 
 fn rescan(rail: Rail<'_>, _pci: &str) -> Result<()> {
-    rail.guest.check("echo 1 > /sys/bus/pci/rescan", SHORT).map(drop)
+    rail.guest.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT).map(drop)
 }
 
 fn netdev_up(rail: Rail<'_>, _pci: &str) -> Result<()> {
     let (number, address) = (rail.number, &rail.adapter()?.address);
     let script = format!("ip link set eth{number} up; ip addr replace {address} dev eth{number}");
-    rail.guest.check(&script, SHORT).map(drop)
+    rail.guest.check(&script, SHORT_TIMEOUT).map(drop)
 }
 
 /// The module goes with both, and comes again.
@@ -365,8 +370,8 @@ fn unloaded(pair: &mut Pair) -> Result<()> {
         Session::transfer(Rail::b(pair, rail), Rail::a(pair, rail), "ib_write_bw", (60, port))
     };
     let sessions = [start(0)?, start(1)?];
-    pair.a.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
-    pair.a.check("! ls -d /sys/kernel/debug/vrnic-* 2>/dev/null", SHORT)?;
+    pair.a.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT_TIMEOUT)?;
+    pair.a.check("! ls -d /sys/kernel/debug/vrnic-* 2>/dev/null", SHORT_TIMEOUT)?;
     for session in sessions {
         session.kill()?;
     }

@@ -21,7 +21,7 @@ use vrnic_tests::script::{self, succeed, top};
 /// Time limit of a guest that boots.
 const BOOT: Duration = Duration::from_secs(180);
 /// Time limit of a command in it.
-const SHORT: Duration = Duration::from_secs(60);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     script::main(vec![
@@ -192,10 +192,10 @@ fn device_appears(agent: &Path, vm: &mut Killed) -> Result<()> {
         }
     };
     let agent = Agent::connect("a", port, BOOT)?;
-    agent.check("ip link set eth0 up && ip addr add 10.9.0.1/24 dev eth0", SHORT)?;
-    agent.check("modprobe -a ib_uverbs rdma_ucm && insmod /vrnic/vrnic.ko", SHORT)?;
-    agent.check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT)?;
-    let device = agent.check("ibv_devinfo", SHORT)?;
+    agent.check("ip link set eth0 up && ip addr add 10.9.0.1/24 dev eth0", SHORT_TIMEOUT)?;
+    agent.check("modprobe -a ib_uverbs rdma_ucm && insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
+    agent.check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT_TIMEOUT)?;
+    let device = agent.check("ibv_devinfo", SHORT_TIMEOUT)?;
     ensure!(device.contains("PORT_ACTIVE"), "{device}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG, SHORT, said, serve, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said, serve, works};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::kverbs;
@@ -38,9 +38,9 @@ fn main() -> ExitCode {
 /// The device offers as many completion vectors as there are processors.
 fn vectors(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        let text = guest.check("ibv_devinfo -v | grep num_comp_vectors", SHORT)?;
+        let text = guest.check("ibv_devinfo -v | grep num_comp_vectors", SHORT_TIMEOUT)?;
         ensure!(text.trim().ends_with('2'), "with two processors: {text}");
-        let lines = guest.check("grep -c vrnic-comp /proc/interrupts", SHORT)?;
+        let lines = guest.check("grep -c vrnic-comp /proc/interrupts", SHORT_TIMEOUT)?;
         ensure!(lines.trim() == "2", "{lines} completion interrupts");
     }
     Ok(())
@@ -51,7 +51,7 @@ fn vectors(pair: &mut Pair) -> Result<()> {
 fn threads(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     for sq in ["guest", "device"] {
-        let text = pair.a.check(&format!("VRNIC_SQ={sq} vrnic-stress threads"), LONG)?;
+        let text = pair.a.check(&format!("VRNIC_SQ={sq} vrnic-stress threads"), LONG_TIMEOUT)?;
         ensure!(text.trim() == "ok 24 threads", "send queues in {sq} memory: {text}");
     }
     before.unchanged(pair, &pair.a)
@@ -81,7 +81,7 @@ fn programs(pair: &mut Pair) -> Result<()> {
         Ok((program, serving, calling))
     });
     for (program, serving, calling) in clients.collect::<Result<Vec<_>>>()? {
-        let (there, here) = (calling.wait(LONG)?, serving.wait(LONG)?);
+        let (there, here) = (calling.wait(LONG_TIMEOUT)?, serving.wait(LONG_TIMEOUT)?);
         ensure!(there.ok() && here.ok(), "{program}\n{}\n{}", said(&there), said(&here));
     }
     before[0].unchanged(pair, &pair.a)?;
@@ -99,9 +99,10 @@ fn handlers(pair: &mut Pair) -> Result<()> {
 
 /// Processes end on both processors at the same time.
 fn killed(pair: &mut Pair) -> Result<()> {
-    pair.a.check("vrnic-stress kill --processes 3", SHORT)?;
+    pair.a.check("vrnic-stress kill --processes 3", SHORT_TIMEOUT)?;
     let before = ObjectCounts::take(pair, &pair.a)?;
-    let fate = pair.a.check("vrnic-stress kill --processes 100 --at-once 5 --life 400", LONG)?;
+    let fate =
+        pair.a.check("vrnic-stress kill --processes 100 --at-once 5 --life 400", LONG_TIMEOUT)?;
     println!("{}", fate.trim());
     before.unchanged(pair, &pair.a)
 }

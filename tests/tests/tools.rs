@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{PINGPONG, SHORT, both, link_is, netdev_up, settles, stop, works};
+use vrnic_tests::commands::{
+    PINGPONG, SHORT_TIMEOUT, both, link_is, netdev_up, settles, stop, works,
+};
 use vrnic_tests::harness::{self, Case};
 
 fn main() -> ExitCode {
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
 /// `ibv_devinfo -v` shows the device that the adapter's data sheet describes.
 fn devinfo(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        let text = guest.check("ibv_devinfo -v", SHORT)?;
+        let text = guest.check("ibv_devinfo -v", SHORT_TIMEOUT)?;
         for line in [
             "transport:InfiniBand(0)",
             "vendor_id:0x1234",
@@ -65,7 +67,7 @@ fn devinfo(pair: &mut Pair) -> Result<()> {
             ensure!(squeezed.contains(&line.replace(' ', "")), "no '{line}' in\n{text}");
         }
         let device = name(guest)?;
-        let firmware = guest.check("ibv_devices", SHORT)?;
+        let firmware = guest.check("ibv_devices", SHORT_TIMEOUT)?;
         ensure!(firmware.contains(&device), "ibv_devices does not list {device}: {firmware}");
     }
     Ok(())
@@ -73,13 +75,13 @@ fn devinfo(pair: &mut Pair) -> Result<()> {
 
 /// Returns the name of a guest's RDMA device.
 fn name(guest: &Guest) -> Result<String> {
-    let name = guest.check("ls /sys/class/infiniband", SHORT)?;
+    let name = guest.check("ls /sys/class/infiniband", SHORT_TIMEOUT)?;
     Ok(name.trim().to_owned())
 }
 
 fn rdma_link(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        let text = guest.check("rdma link show", SHORT)?;
+        let text = guest.check("rdma link show", SHORT_TIMEOUT)?;
         ensure!(
             text.contains("state ACTIVE") && text.contains("netdev eth0"),
             "rdma link says: {text}"
@@ -90,7 +92,7 @@ fn rdma_link(pair: &mut Pair) -> Result<()> {
 
 /// The example of the direct verbs finds the plugin that libibverbs loads.
 fn direct_verbs(pair: &mut Pair) -> Result<()> {
-    let text = pair.a.check("vrnicdv_command", SHORT)?;
+    let text = pair.a.check("vrnicdv_command", SHORT_TIMEOUT)?;
     for line in ["command 'read 64 KiB' carries tag", "65536 bytes are there", "late write"] {
         ensure!(text.contains(line), "no '{line}' in\n{text}");
     }
@@ -100,18 +102,18 @@ fn direct_verbs(pair: &mut Pair) -> Result<()> {
 /// `rdma res` lists what a program holds, and nothing when it has gone.
 fn rdma_res(pair: &mut Pair) -> Result<()> {
     let guest = &pair.b;
-    let idle = guest.check("rdma res show qp", SHORT)?;
+    let idle = guest.check("rdma res show qp", SHORT_TIMEOUT)?;
     let program = guest.agent().start("exec ibv_rc_pingpong -g 1")?;
     let shown = guest.check(
         "for n in $(seq 100); do rdma res show qp | grep -q pingpong && break; sleep 0.1; done; \
          rdma res show; rdma res show qp; rdma res show cq; rdma res show mr; rdma res show pd",
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
     stop(program)?;
     for what in ["comm ibv_rc_pingpong", "type RC state INIT", "mrlen", "cqe"] {
         ensure!(shown.contains(what), "no '{what}' in\n{shown}");
     }
-    let after = guest.check("rdma res show qp", SHORT)?;
+    let after = guest.check("rdma res show qp", SHORT_TIMEOUT)?;
     ensure!(after == idle, "QPs left behind: {after}");
     Ok(())
 }
@@ -123,10 +125,10 @@ fn other_release(pair: &mut Pair) -> Result<()> {
                   cp $real /tmp/other/libibverbs.so.1.14.44.0 && \
                   ln -sf libibverbs.so.1.14.44.0 /tmp/other/libibverbs.so.1 && \
                   LD_LIBRARY_PATH=/tmp/other ibv_devices 2>&1; rm -r /tmp/other";
-    let text = pair.a.check(script, SHORT)?;
+    let text = pair.a.check(script, SHORT_TIMEOUT)?;
     ensure!(text.contains("libvrnic: ") && text.contains("is rdma-core 44.0"), "{text}");
     ensure!(!text.contains("vrnic0  "), "the device is there all the same: {text}");
-    let own = pair.a.check("ibv_devices 2>&1", SHORT)?;
+    let own = pair.a.check("ibv_devices 2>&1", SHORT_TIMEOUT)?;
     ensure!(own.contains("vrnic0") && !own.contains("libvrnic: "), "{own}");
     Ok(())
 }
@@ -136,7 +138,7 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
     let read = |guest: &Guest| -> Result<Vec<(String, u64)>> {
         let text = guest.check(
             "cd /sys/class/infiniband/*/ports/1/hw_counters && grep . * | grep -v lifespan",
-            SHORT,
+            SHORT_TIMEOUT,
         )?;
         text.lines()
             .map(|line| {
@@ -158,7 +160,7 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
     }
     ensure!(!grown.is_empty(), "500 messages each way moved no counter: {before:?} {after:?}");
     // `rdma statistic` tells the same, by the same names.
-    let text = pair.a.check("rdma statistic show link vrnic0/1", SHORT)?;
+    let text = pair.a.check("rdma statistic show link vrnic0/1", SHORT_TIMEOUT)?;
     let words: Vec<_> = text.split_whitespace().collect();
     for (name, value) in read(&pair.a)? {
         let at = words.iter().position(|word| *word == name);
@@ -175,9 +177,9 @@ fn gids(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let count = "grep -l 0a07:0707 /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | wc -l";
     let found = |want: &str| settles(guest, &format!("[ $({count}) {want} ]"), 10);
-    guest.check("ip addr add 10.7.7.7/24 dev eth0", SHORT)?;
+    guest.check("ip addr add 10.7.7.7/24 dev eth0", SHORT_TIMEOUT)?;
     found("-ge 1")?;
-    guest.check("ip addr del 10.7.7.7/24 dev eth0", SHORT)?;
+    guest.check("ip addr del 10.7.7.7/24 dev eth0", SHORT_TIMEOUT)?;
     found("-eq 0")?;
     Ok(())
 }
@@ -185,7 +187,7 @@ fn gids(pair: &mut Pair) -> Result<()> {
 /// The port follows its netdev down and up.
 fn netdev(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    guest.check("ip link set eth0 down", SHORT)?;
+    guest.check("ip link set eth0 down", SHORT_TIMEOUT)?;
     link_is(guest, "DOWN")?;
     netdev_up(guest)?;
     link_is(guest, "ACTIVE")?;

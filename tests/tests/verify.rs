@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG, SHORT, said};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 
@@ -96,16 +96,16 @@ fn main() -> ExitCode {
 fn payloads(pair: &mut Pair, version: &str) -> Result<()> {
     let groups = "--only data/write --only regions/ --only srq/ --only credits/ --only datagrams/";
     let command = format!("VRNIC_PAYLOADS={version} vrnic-verify run {groups}");
-    pair.a.check(&command, LONG)?;
+    pair.a.check(&command, LONG_TIMEOUT)?;
     // A command that no older module knows is refused, and not done in part.
     let direct = "VRNIC_PAYLOADS=older vrnic-verify run --only direct/one_touch/region/write";
-    let refused = pair.a.agent().run(direct, LONG)?;
+    let refused = pair.a.agent().run(direct, LONG_TIMEOUT)?;
     ensure!(said(&refused).contains("os error 95"), "{}", said(&refused));
     Ok(())
 }
 
 fn groups_are_complete(pair: &mut Pair) -> Result<()> {
-    let text = pair.a.check("vrnic-verify list", SHORT)?;
+    let text = pair.a.check("vrnic-verify list", SHORT_TIMEOUT)?;
     let there: BTreeSet<_> = text.lines().filter_map(|l| Some(l.split_once('/')?.0)).collect();
     let known: BTreeSet<_> = GROUPS.iter().chain(&ANY_PLACE).copied().collect();
     ensure!(there == known, "vrnic-verify has groups {there:?}, this test knows {known:?}");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG, SHORT, connect, said, settles, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, said, settles, works};
 use vrnic_tests::harness::{self, Case};
 
 /// 8021q, and what it needs.
@@ -49,12 +49,12 @@ fn appear(pair: &mut Pair) -> Result<()> {
                  ip link set eth0.{vlan} up && ip addr add 10.9.{vlan}.{last}/24 dev eth0.{vlan} && \
                  ip addr add fd{vlan:02}::{last}/64 dev eth0.{vlan} nodad"
             );
-            guest.check(&link, SHORT)?;
+            guest.check(&link, SHORT_TIMEOUT)?;
             // IPv4, IPv6 and link-local.
             gids(guest, vlan, "-ge 3")?;
         }
     }
-    pair.a.check("ping -c 2 -W 5 10.9.5.2", SHORT)?;
+    pair.a.check("ping -c 2 -W 5 10.9.5.2", SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -75,9 +75,9 @@ fn reaches(pair: &Pair, sender: &str, member: &str) -> Result<bool> {
     let mckey = |own: &str| format!("exec timeout 20 mckey -m 239.5.5.5 -b {own} -C 20");
     let member = pair.b.agent().start(&mckey(member))?;
     settles(&pair.b, "rdma res show qp | grep -q mckey", 10)?;
-    let sender = pair.a.agent().run(&format!("sleep 1; {} -s", mckey(sender)), LONG)?;
+    let sender = pair.a.agent().run(&format!("sleep 1; {} -s", mckey(sender)), LONG_TIMEOUT)?;
     ensure!(sender.ok(), "the sender: {}", said(&sender));
-    Ok(member.wait(SHORT)?.ok())
+    Ok(member.wait(SHORT_TIMEOUT)?.ok())
 }
 
 fn groups(pair: &mut Pair) -> Result<()> {
@@ -96,7 +96,7 @@ fn go(pair: &mut Pair) -> Result<()> {
 }
 
 fn leave(guest: &Guest) -> Result<()> {
-    guest.check("ip link del eth0.5", SHORT)?;
+    guest.check("ip link del eth0.5", SHORT_TIMEOUT)?;
     gids(guest, 5, "-eq 0")?;
     gids(guest, 6, "-ge 3")
 }

@@ -73,9 +73,9 @@ fn exec(id: u32, script: &str, out: &Shared<File>, groups: &Shared<HashMap<u32, 
         groups.lock().remove(&id);
         // Output first, then the end. A background child may hold the pipes open; it is not waited
         // for.
-        let patience = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        let timeout = std::time::Instant::now() + std::time::Duration::from_secs(2);
         for stream in streams.into_iter().flatten() {
-            while !stream.is_finished() && std::time::Instant::now() < patience {
+            while !stream.is_finished() && std::time::Instant::now() < timeout {
                 thread::sleep(std::time::Duration::from_millis(1));
             }
         }

@@ -17,7 +17,7 @@ const MESSAGES: u64 = 50;
 /// Allocations of each thread.
 const ROUNDS: u32 = 500;
 /// Time in which a child must have got somewhere.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Stream of the bytes that are there when the process forks.
 const BEFORE: u64 = 7;
 /// Stream of those that the child writes.
@@ -37,7 +37,7 @@ impl Steps {
     }
 
     fn wait(&self, step: u64) -> io::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self.word().load(Ordering::Acquire) < step {
             if Instant::now() > end {
                 return Err(io::Error::other(format!("step {step} is not reached")));

@@ -13,7 +13,7 @@ use vrnic_verbs::cm::{Connection, Listener, News, Wishes};
 use vrnic_verbs::qp::Qp;
 
 /// Time in which a request or an outcome comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for which connections must stay when their listener has ended.
 const STAYS: Duration = Duration::from_millis(300);
 /// Requests that may wait.
@@ -106,14 +106,14 @@ fn begin(common: &Common, to: SocketAddrV4) -> Result<End> {
 fn call(common: &Common, to: SocketAddrV4, count: u32) -> Result<Vec<End>> {
     let ends = (0..count).map(|_| begin(common, to)).collect::<Result<Vec<_>>>()?;
     for end in &ends {
-        let news = end.connection.news(PATIENCE)?.context("a connection is not established")?;
+        let news = end.connection.news(TIMEOUT)?.context("a connection is not established")?;
         ensure!(news == News::Established, "{news:?} of a connection");
     }
     Ok(ends)
 }
 
 fn accept(common: &Common, listener: &Listener) -> Result<End> {
-    let request = listener.next(PATIENCE)?.context("a listener gets no more requests")?;
+    let request = listener.next(TIMEOUT)?.context("a listener gets no more requests")?;
     let qp = common.qp()?;
     let wishes = Wishes { qpn: qp.number(), srq: false, depth: 1, private: &[] };
     Ok(End { connection: request.accept(wishes)?, qp })

@@ -15,7 +15,7 @@ use vrnic_verbs::qp::{InitAttr, Qp};
 /// Bytes of a message; the region is twice as long.
 pub(crate) const LEN: usize = 32 << 10;
 /// Time in which a message must have arrived.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a region of memory that is not touched before the device does.
 pub(crate) fn region(pd: &Pd, len: usize) -> io::Result<(Buffer, Mr)> {
@@ -91,7 +91,7 @@ impl Own {
             ..SendWr::default()
         };
         self.qp.post_send(&[write]).map_err(|refused| refused.error)?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             match self.cq.poll(1)?.first() {
                 Some(wc) if wc.status == 0 && wc.wr_id == seed => break,

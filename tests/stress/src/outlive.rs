@@ -17,7 +17,7 @@ use vrnic_verbs::model::{
 use vrnic_verbs::qp::{InitAttr, Qp};
 
 /// Time in which the device must die and all be flushed.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 /// Bytes of a message.
 const LEN: u32 = 64;
 /// Receives, which nothing ever uses.
@@ -140,7 +140,7 @@ pub(crate) fn run() -> Result<()> {
     }
     users.iter_mut().try_for_each(User::work)?;
     println!("in use");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !users.iter().all(User::is_over) {
         ensure!(Instant::now() < end, "not all is flushed");
         users.iter_mut().try_for_each(User::work)?;

@@ -19,7 +19,7 @@ const THREADS: u32 = 4;
 /// Time for which a connection must stay that nobody ends.
 const STAYS: Duration = Duration::from_millis(2);
 /// Time in which another thread destroys a queue pair.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The server, and how long.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ fn next(common: &Common) -> io::Result<Qp> {
     let start = Instant::now();
     loop {
         match common.qp() {
-            Err(error) if start.elapsed() > PATIENCE => return Err(error),
+            Err(error) if start.elapsed() > TIMEOUT => return Err(error),
             Err(_) => thread::yield_now(),
             made => return made,
         }

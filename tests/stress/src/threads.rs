@@ -20,7 +20,7 @@ const THREADS: u64 = 8;
 /// Messages, or rounds, of each.
 const ROUNDS: u64 = 60;
 /// Time in which a message must have arrived.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Objects that all threads share.
 struct Common {
@@ -106,7 +106,7 @@ fn share(common: &Common, index: u64) -> io::Result<()> {
             ..SendWr::default()
         };
         common.qp.post_send(&[write]).map_err(|refused| refused.error)?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while common.done(index).load(Ordering::Acquire) < round {
             common.poll()?;
             if Instant::now() > end || common.failed.load(Ordering::Relaxed) {

@@ -15,7 +15,7 @@ use vrnic_verbs::model::{Op, QpAttr, SendWr, Sge, State, Status, Wc, flags, mask
 use vrnic_verbs::qp::Qp;
 
 /// Time in which a request has an outcome.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in which a server has noted that a connection is established, which it does after its
 /// reply. The kernel of siw does not survive it if the connection fails before.
 const NOTED: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Unknown) -> Result<()> {
     sleep(NOTED);
     for (op, (qp, connection)) in OPERATIONS.into_iter().zip(ends) {
         one(&common, &qp, op).with_context(|| op.name())?;
-        let news = connection.news(PATIENCE)?;
+        let news = connection.news(TIMEOUT)?;
         ensure!(news == Some(News::Disconnected), "{}: {news:?} behind the failure", op.name());
         connection.destroy().map_err(|(_, error)| error)?;
         qp.destroy().map_err(|(_, error)| error)?;
@@ -55,7 +55,7 @@ fn connected(common: &Common, to: SocketAddrV4) -> Result<(Qp, Connection)> {
     let (qp, connection) = (common.qp()?, Connection::resolved(to)?);
     let private = Answer::Keep.request();
     connection.connect(Wishes { qpn: qp.number(), srq: false, depth: 1, private: &private })?;
-    let news = connection.news(PATIENCE)?;
+    let news = connection.news(TIMEOUT)?;
     ensure!(news == Some(News::Established), "{news:?}");
     // libibverbs is to know, too, that it can send.
     let ready = QpAttr { state: State::Rts as u32, ..QpAttr::default() };
@@ -76,7 +76,7 @@ fn one(common: &Common, qp: &Qp, op: Op) -> Result<()> {
 }
 
 fn outcome(common: &Common) -> Result<Wc> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while Instant::now() < end {
         if let Some(done) = common.cq.poll(1)?.pop() {
             return Ok(done);

@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::commands::{LONG, PCI, SHORT, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, works};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage;
 
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 
 /// Reads a number of the adapter's peer-to-peer memory.
 fn number(guest: &Guest, name: &str) -> Result<u64> {
-    Ok(guest.check(&format!("cat {PCI}/p2pmem/{name}"), SHORT)?.trim().parse()?)
+    Ok(guest.check(&format!("cat {PCI}/p2pmem/{name}"), SHORT_TIMEOUT)?.trim().parse()?)
 }
 
 fn offered(pair: &mut Pair) -> Result<()> {
@@ -77,7 +77,7 @@ fn attach(pair: &Pair) -> Result<()> {
 /// initiator and back. While blocks move, pieces of device memory are in use.
 fn target(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
-    let used = pair.b.check("dmesg | grep 'using p2pmem on'", SHORT)?;
+    let used = pair.b.check("dmesg | grep 'using p2pmem on'", SHORT_TIMEOUT)?;
     ensure!(used.contains("nsid 1"), "the target uses its RAM: {used}");
     let watch = format!(
         "least={MEMORY}; while ! [ -e /tmp/stop ]; do read n < {PCI}/p2pmem/available; \
@@ -95,35 +95,35 @@ fn target(pair: &mut Pair) -> Result<()> {
             cmp -n 4096000 written read
             sha256sum < written; rm written read"
         ),
-        LONG,
+        LONG_TIMEOUT,
     )?;
-    pair.b.check("touch /tmp/stop", SHORT)?;
-    let least: u64 = watching.wait(SHORT)?.stdout.trim().parse()?;
+    pair.b.check("touch /tmp/stop", SHORT_TIMEOUT)?;
+    let least: u64 = watching.wait(SHORT_TIMEOUT)?.stdout.trim().parse()?;
     ensure!(least < MEMORY, "no device memory was seen in use");
     // The disk has the same data when the target itself reads it, into its RAM.
     let there =
         format!("dd if=/dev/nvme0n1 bs=1M count={DATA} iflag=direct 2>/dev/null | sha256sum");
-    let there = pair.b.check(&there, LONG)?;
+    let there = pair.b.check(&there, LONG_TIMEOUT)?;
     ensure!(sums == there, "the target's disk has other data: {sums} here, {there} there");
     storage::detach(&pair.a)?;
     let end = format!(
         "for n in $(seq 100); do read n < {PCI}/p2pmem/available; [ $n = {MEMORY} ] && exit 0; \
          sleep 0.1; done; echo only $n bytes came back; exit 1"
     );
-    pair.b.check(&end, SHORT)?;
+    pair.b.check(&end, SHORT_TIMEOUT)?;
     Ok(())
 }
 
 /// Blocks of the target's disk by device memory, and through the target's RAM, in turns. Prints the
 /// rates, of which nothing is demanded.
 fn speed(pair: &mut Pair) -> Result<()> {
-    pair.b.check("ls -d /sys/kernel/config/nvmet/ports/1", SHORT)?;
+    pair.b.check("ls -d /sys/kernel/config/nvmet/ports/1", SHORT_TIMEOUT)?;
     for by_device_memory in [1, 0, 1, 0] {
         let offer = format!(
             "set -e; cd /sys/kernel/config/nvmet/subsystems/disk/namespaces/1
             echo 0 > enable; echo {by_device_memory} > p2pmem; echo 1 > enable"
         );
-        pair.b.check(&offer, SHORT)?;
+        pair.b.check(&offer, SHORT_TIMEOUT)?;
         storage::connect(&pair.a, &pair.b)?;
         for (bytes, count) in [(4 << 10, 512), (64 << 10, 128), (1 << 20, 16)] {
             let dd = |files: &str| {
@@ -131,7 +131,7 @@ fn speed(pair: &mut Pair) -> Result<()> {
                     "s=$(date +%s%N); dd {files} bs={bytes} count={count} 2>/dev/null || exit 1
                     echo $(( ($(date +%s%N) - s) / 1000 ))"
                 );
-                let micros: u64 = pair.a.check(&timed, LONG)?.trim().parse()?;
+                let micros: u64 = pair.a.check(&timed, LONG_TIMEOUT)?.trim().parse()?;
                 Ok::<_, anyhow::Error>(f64::from(bytes) * f64::from(count) / micros as f64)
             };
             let read = dd("if=/dev/nvme0n1 of=/dev/null iflag=direct")?;
@@ -147,7 +147,7 @@ fn speed(pair: &mut Pair) -> Result<()> {
 
 /// Device memory goes with the driver, and comes back with it.
 fn reloaded(pair: &mut Pair) -> Result<()> {
-    pair.a.check(&format!("rmmod vrnic; ! [ -e {PCI}/p2pmem ]"), SHORT)?;
+    pair.a.check(&format!("rmmod vrnic; ! [ -e {PCI}/p2pmem ]"), SHORT_TIMEOUT)?;
     load_module(&pair.a)?;
     let found = number(&pair.a, "available")?;
     ensure!(found == MEMORY, "{found} bytes of device memory");

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{LONG, SHORT, settles, stop, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, settles, stop, works};
 use vrnic_tests::object_counts::ObjectCounts;
 
 use super::ranges::no_ranges;
@@ -40,7 +40,7 @@ fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
 pub(super) fn transfers(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let server = pair.b.agent().start("exec vrnic_transfer serve")?;
-        let text = pair.a.check(&format!("vrnic_transfer {}", pair.b.ip()), LONG)?;
+        let text = pair.a.check(&format!("vrnic_transfer {}", pair.b.ip()), LONG_TIMEOUT)?;
         for case in CASES {
             ensure!(text.contains(&format!("{case}: good")), "no '{case}' in\n{text}");
         }
@@ -55,7 +55,8 @@ pub(super) fn killed(pair: &mut Pair) -> Result<()> {
         let hold = format!("exec vrnic_transfer {} hold > /tmp/held", pair.b.ip());
         let process = pair.a.agent().start(&hold)?;
         settles(&pair.a, "grep -q held /tmp/held", 20)?;
-        let held = pair.a.check("cat /sys/kernel/debug/vrnic-*/ranges; rm /tmp/held", SHORT)?;
+        let held =
+            pair.a.check("cat /sys/kernel/debug/vrnic-*/ranges; rm /tmp/held", SHORT_TIMEOUT)?;
         ensure!(held.lines().count() == 4, "the process holds:\n{held}");
         stop(process)?;
         settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
@@ -66,7 +67,7 @@ pub(super) fn killed(pair: &mut Pair) -> Result<()> {
 /// A process uses the protection domain, the region and the device memory of another one.
 pub(super) fn imports(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
-        let text = pair.a.check("vrnic_import", SHORT).context("vrnic_import")?;
+        let text = pair.a.check("vrnic_import", SHORT_TIMEOUT).context("vrnic_import")?;
         ensure!(text.contains("imported"), "{text}");
         Ok(())
     })

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{LONG, SHORT, counter, said, settles, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, counter, said, settles, works};
 use vrnic_tests::object_counts::ObjectCounts;
 
 use super::{MEMORY, number};
@@ -44,7 +44,7 @@ impl<'a> Server<'a> {
             "set -e; dmesg -C; n=$(cat /sys/class/block/nvme?n1/dev); \
              insmod /vrnic/vrnic_kdirect.ko disk=$(( (${{n%:*}} << 20) + ${{n#*:}} )) {parameters}"
         );
-        pair.a.check(&load, SHORT)?;
+        pair.a.check(&load, SHORT_TIMEOUT)?;
         Ok(Self { pair, before })
     }
 
@@ -66,16 +66,16 @@ impl<'a> Server<'a> {
         let ask = format!(
             "dmesg -C; {call}; r=$?; dmesg | grep kdirect; [ $r = 0 ] && rmmod vrnic_kdirect"
         );
-        self.pair.b.check(&ask, LONG).with_context(|| self.pair.a.kernel_log(20))
+        self.pair.b.check(&ask, LONG_TIMEOUT).with_context(|| self.pair.a.kernel_log(20))
     }
 
     /// Asks for something that fails. Returns the logs of client and server.
     fn fail(&self, parameters: &str) -> Result<[String; 2]> {
         let call = self.call(parameters)?;
-        let refused = self.pair.b.agent().run(&format!("dmesg -C; {call}"), LONG)?;
+        let refused = self.pair.b.agent().run(&format!("dmesg -C; {call}"), LONG_TIMEOUT)?;
         ensure!(!refused.ok(), "a request succeeded: {}", said(&refused));
         settles(&self.pair.a, "dmesg | grep -q 'serving a client failed'", 30)?;
-        let log = |guest: &Guest| guest.check("dmesg | grep -E 'kdirect|kclient'", SHORT);
+        let log = |guest: &Guest| guest.check("dmesg | grep -E 'kdirect|kclient'", SHORT_TIMEOUT);
         Ok([log(&self.pair.b)?, log(&self.pair.a)?])
     }
 
@@ -87,7 +87,7 @@ impl<'a> Server<'a> {
              gzip -1 | tail -c 8 | od -An -tu4",
             BYTES / RANGE
         );
-        let text = self.pair.a.check(&sum, LONG)?;
+        let text = self.pair.a.check(&sum, LONG_TIMEOUT)?;
         let (found, length) = text.trim().split_once(char::is_whitespace).context(text.clone())?;
         let there: (u32, u32) = (found.parse()?, length.trim().parse()?);
         ensure!(there == (crc, BYTES), "the peer has data with the CRC {crc}; the disk: {there:?}");
@@ -96,7 +96,7 @@ impl<'a> Server<'a> {
 
     /// Removes the client, with nothing left behind. Both guests work.
     fn unload(self) -> Result<()> {
-        self.pair.a.check("rmmod vrnic_kdirect", SHORT)?;
+        self.pair.a.check("rmmod vrnic_kdirect", SHORT_TIMEOUT)?;
         self.gone()
     }
 
@@ -114,7 +114,7 @@ impl<'a> Server<'a> {
 
 /// Checks that no address range has an owner.
 pub(super) fn no_ranges(guest: &Guest) -> Result<()> {
-    let owners = guest.check("cat /sys/kernel/debug/vrnic-*/ranges", SHORT)?;
+    let owners = guest.check("cat /sys/kernel/debug/vrnic-*/ranges", SHORT_TIMEOUT)?;
     ensure!(owners.is_empty(), "ranges are in use: {owners}");
     Ok(())
 }
@@ -123,7 +123,7 @@ pub(super) fn no_ranges(guest: &Guest) -> Result<()> {
 fn allocated(guest: &Guest) -> Result<u64> {
     let count = "cat /proc/sys/vm/stat_refresh; \
                  awk '/^pgalloc_/ { n += $2 } END { print n }' /proc/vmstat";
-    Ok(guest.check(count, SHORT)?.trim().parse()?)
+    Ok(guest.check(count, SHORT_TIMEOUT)?.trim().parse()?)
 }
 
 /// Has the data moved, and checks that all of it went by ranges, and that the server's kernel
@@ -155,7 +155,7 @@ pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
         "dd if=/dev/urandom of={DISK} bs={RANGE} seek={FIRST} count={} oflag=direct 2>/dev/null",
         BYTES / RANGE
     );
-    pair.a.check(&fill, LONG)?;
+    pair.a.check(&fill, LONG_TIMEOUT)?;
     let here = moves(&server, "", "rx_write_requests")?;
     let buffered = format!(
         "echo 3 > /proc/sys/vm/drop_caches; \
@@ -163,7 +163,7 @@ pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
         BYTES / RANGE
     );
     let before = allocated(&pair.a)?;
-    pair.a.check(&buffered, LONG)?;
+    pair.a.check(&buffered, LONG_TIMEOUT)?;
     let buffered = allocated(&pair.a)? - before;
     println!("pages that it allocates to read the same by its page cache: {buffered}");
     ensure!(buffered >= u64::from(BYTES / RANGE), "the page cache took {buffered} pages only");
@@ -192,7 +192,7 @@ pub(super) fn marked(pair: &mut Pair) -> Result<()> {
     let failures = [("silent=1 limit_ms=500", 13), (bad.as_str(), 15)];
     for (parameters, why) in failures {
         for write in [0, 1] {
-            pair.a.check("dmesg -C", SHORT)?;
+            pair.a.check("dmesg -C", SHORT_TIMEOUT)?;
             let asked = format!("bytes={CHUNK} chunk={CHUNK} {parameters} write={write}");
             let [client, log] = server.fail(&asked)?;
             for word in [status(6), cause(why)] {
@@ -209,7 +209,7 @@ pub(super) fn marked(pair: &mut Pair) -> Result<()> {
 pub(super) fn never_done(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     for parameters in ["", "write=1"] {
-        pair.a.check("dmesg -C", SHORT)?;
+        pair.a.check("dmesg -C", SHORT_TIMEOUT)?;
         let [client, log] = server.fail(&format!("silent=1 limit_ms=500 {parameters}"))?;
         for word in [status(6), cause(13)] {
             ensure!(log.contains(&word), "no '{word}' in\n{log}");
@@ -228,7 +228,7 @@ pub(super) fn disk_fails(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let sector = BAD_SECTOR - CHUNK / 512 / 2;
     for (parameters, refusal) in [("", "refused a read"), ("write=1", "refused a write")] {
-        pair.a.check("dmesg -C", SHORT)?;
+        pair.a.check("dmesg -C", SHORT_TIMEOUT)?;
         let asked = format!("sector={sector} bytes={CHUNK} chunk={CHUNK} limit_ms=60000");
         let [client, log] = server.fail(&format!("{asked} {parameters}"))?;
         for word in [refusal, &status(6), &cause(15)] {
@@ -264,8 +264,8 @@ pub(super) fn server_goes(pair: &mut Pair) -> Result<()> {
         let left = number(&pair.a, "available")?;
         ensure!(left == MEMORY - u64::from(CHUNK), "{left} bytes of device memory are left");
         std::thread::sleep(std::time::Duration::from_secs(1));
-        pair.a.check("rmmod vrnic_kdirect", SHORT)?;
-        let refused = asking.wait(LONG)?;
+        pair.a.check("rmmod vrnic_kdirect", SHORT_TIMEOUT)?;
+        let refused = asking.wait(LONG_TIMEOUT)?;
         ensure!(!refused.ok(), "{parameters}: the client got everything: {}", said(&refused));
         server.gone().with_context(|| parameters.to_owned())?;
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Result;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{SHORT, settles};
+use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
 
 /// Direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ fn software_device(pair: &Pair) -> Result<()> {
     let make = "[ -d /sys/class/infiniband/rxe0 ] && echo there && exit; \
                 rmmod vrnic && modprobe -a rdma_ucm rdma_rxe && \
                 rdma link add rxe0 type rxe netdev eth0";
-    if pair.b.check(make, SHORT)?.contains("there") {
+    if pair.b.check(make, SHORT_TIMEOUT)?.contains("there") {
         return Ok(());
     }
     let port = "/sys/class/infiniband/rxe0/ports/1";
     settles(&pair.b, &format!("grep -qs ACTIVE {port}/state"), 30)?;
     settles(&pair.b, &format!("grep -qs 0000:0000:0000:0000:0000:ffff {port}/gids/*"), 30)?;
-    pair.a.check("modprobe rdma_ucm; ping -c 2 -W 5 10.9.0.2", SHORT)?;
+    pair.a.check("modprobe rdma_ucm; ping -c 2 -W 5 10.9.0.2", SHORT_TIMEOUT)?;
     Ok(())
 }

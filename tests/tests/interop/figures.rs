@@ -12,7 +12,7 @@ use crate::ends::Way;
 use crate::network::{more_addresses, set_mtu, with_losses};
 
 /// Time limit of a perftest. The software device is slow under TCG.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Packets of 1024 bytes. rxe has neither XRC nor atomics of larger words.
 const RUNS: &[Run] = &[
@@ -101,7 +101,7 @@ fn measure(pair: &Pair, run: &Run, way: Way, mtu: u32) -> Result<String> {
     let (server, client) = way.ends(pair)?;
     set_mtu(pair, mtu)?;
     let outcome = with_sound_clocks(
-        || between(server, client, run, PATIENCE),
+        || between(server, client, run, TIMEOUT),
         |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
     )?;
     ensure!(outcome.code == 0, "rc={}\n{}", outcome.code, outcome.text);

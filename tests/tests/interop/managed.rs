@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{LONG, SHORT, connect, said, settles};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, said, settles};
 use vrnic_tests::harness::Case;
 
 use crate::both_ways;
@@ -98,9 +98,9 @@ fn group(pair: &Pair, network: Network) -> Result<()> {
         |own: u8| format!("exec timeout 20 mckey -m 239.5.5.5 -b {} -C 20", network.address(own));
     let member = server.agent().start(&mckey(2))?;
     settles(server, "rdma res show qp | grep -q mckey", 10)?;
-    let sender = client.agent().run(&format!("sleep 1; {} -s", mckey(1)), LONG)?;
+    let sender = client.agent().run(&format!("sleep 1; {} -s", mckey(1)), LONG_TIMEOUT)?;
     ensure!(sender.ok(), "the sender: {}", said(&sender));
-    let member = member.wait(SHORT).context("the member")?;
+    let member = member.wait(SHORT_TIMEOUT).context("the member")?;
     ensure!(member.ok(), "nothing arrived: {}", said(&member));
     Ok(())
 }

@@ -22,8 +22,8 @@ use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::commands::{
-    LONG, PCI, SHORT, connect, describes, hears_fatal, listens, netdev_up, recovers, registration,
-    reload, said, settles, stop, watch,
+    LONG_TIMEOUT, PCI, SHORT_TIMEOUT, connect, describes, hears_fatal, listens, netdev_up,
+    recovers, registration, reload, said, settles, stop, watch,
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::rules;
@@ -76,16 +76,16 @@ fn main() -> ExitCode {
 /// Tools see a device of iWARP, whose one GID is the MAC of its port.
 fn device(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let text = guest.check("rdma dev show", SHORT)?;
+    let text = guest.check("rdma dev show", SHORT_TIMEOUT)?;
     ensure!(text.contains("node_type rnic protocol iw"), "rdma says: {text}");
-    let text = guest.check("rdma link show", SHORT)?;
+    let text = guest.check("rdma link show", SHORT_TIMEOUT)?;
     ensure!(text.contains("state ACTIVE") && text.contains("netdev eth0"), "rdma says: {text}");
-    let text = guest.check("ibv_devinfo -v", SHORT)?;
+    let text = guest.check("ibv_devinfo -v", SHORT_TIMEOUT)?;
     for line in ["iWARP (1)", "Ethernet", "ATOMIC_HCA", "max_mcast_grp:\t\t\t0\n"] {
         ensure!(text.contains(line), "no '{line}' in\n{text}");
     }
     let mac = guest.setup().adapter.mac.replace(':', "");
-    let gids = guest.check("cat /sys/class/infiniband/vrnic*/ports/1/gids/*", SHORT)?;
+    let gids = guest.check("cat /sys/class/infiniband/vrnic*/ports/1/gids/*", SHORT_TIMEOUT)?;
     ensure!(gids.replace(':', "").trim() == format!("{mac}{}", "0".repeat(20)), "GIDs: {gids}");
     let shown = pair.function("a")?;
     ensure!(shown.contains("\"enabled\": true"), "the daemon says: {shown}");
@@ -117,7 +117,7 @@ fn oneself(pair: &mut Pair) -> Result<()> {
 /// A client learns that nobody listens.
 fn refused(pair: &mut Pair) -> Result<()> {
     let call = format!("modprobe rdma_ucm; exec rping -c -a {}", pair.b.ip());
-    let output = pair.a.agent().run(&call, SHORT)?;
+    let output = pair.a.agent().run(&call, SHORT_TIMEOUT)?;
     ensure!(!output.ok() && said(&output).contains("REJECTED"), "rping: {}", said(&output));
     Ok(())
 }
@@ -127,7 +127,7 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
     let call = format!("for n in $(seq 20); do rping -c -a {} -C 2 || exit 1; done", pair.b.ip());
-    pair.a.check(&call, LONG)?;
+    pair.a.check(&call, LONG_TIMEOUT)?;
     stop(server)?;
     for guest in [&pair.a, &pair.b] {
         empty(guest)?;
@@ -139,14 +139,14 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
 /// of the ports that are handed out.
 fn ports_in_use(pair: &mut Pair) -> Result<()> {
     const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-    let usual = pair.a.check(&format!("cat {RANGE}"), SHORT)?;
+    let usual = pair.a.check(&format!("cat {RANGE}"), SHORT_TIMEOUT)?;
     let taken =
         "for p in $(seq 40000 40015); do vrnic-verify serve --listen 0.0.0.0:$p & done; wait";
     let taken = pair.a.agent().start(taken)?;
     settles(&pair.a, "[ $(ss -Hlnt | grep -c ':400[01]') = 16 ]", 20)?;
-    pair.a.check(&format!("echo 40000 40031 > {RANGE}"), SHORT)?;
+    pair.a.check(&format!("echo 40000 40031 > {RANGE}"), SHORT_TIMEOUT)?;
     in_turn(pair)?;
-    pair.a.check(&format!("echo {} > {RANGE}", usual.trim()), SHORT)?;
+    pair.a.check(&format!("echo {} > {RANGE}", usual.trim()), SHORT_TIMEOUT)?;
     stop(taken).map(drop)
 }
 
@@ -182,7 +182,7 @@ fn killed(pair: &mut Pair) -> Result<()> {
     let client = pair.a.agent().start(&call)?;
     transfers(pair)?;
     stop(server)?;
-    let output = client.wait(SHORT)?;
+    let output = client.wait(SHORT_TIMEOUT)?;
     ensure!(said(&output).contains("DISCONNECT EVENT"), "the client says: {}", said(&output));
     empty(&pair.a)
 }
@@ -204,21 +204,21 @@ fn transfers(pair: &Pair) -> Result<()> {
 
 /// A program that wants a datagram QP gets none.
 fn connections_alone(pair: &mut Pair) -> Result<()> {
-    let output = pair.a.agent().run("exec ibv_ud_pingpong", SHORT)?;
+    let output = pair.a.agent().run("exec ibv_ud_pingpong", SHORT_TIMEOUT)?;
     ensure!(!output.ok(), "ibv_ud_pingpong works: {}", said(&output));
     Ok(())
 }
 
 /// Returns the name of the virtio device that is the guest's network card.
 fn card_of(guest: &Guest) -> Result<String> {
-    let name = guest.check("basename $(readlink /sys/class/net/eth0/device)", SHORT)?;
+    let name = guest.check("basename $(readlink /sys/class/net/eth0/device)", SHORT_TIMEOUT)?;
     Ok(name.trim().to_owned())
 }
 
 /// Binds the guest's network card to its driver, or unbinds it.
 fn drive(guest: &Guest, act: &str, card: &str) -> Result<()> {
     let command = format!("echo {card} > /sys/bus/virtio/drivers/virtio_net/{act}");
-    guest.check(&command, SHORT).map(drop)
+    guest.check(&command, SHORT_TIMEOUT).map(drop)
 }
 
 /// The device is there only while the network card is, which can be removed at any time.
@@ -240,10 +240,11 @@ fn card(pair: &mut Pair) -> Result<()> {
 fn module_without_card(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let card = card_of(guest)?;
-    guest.check("rmmod vrnic", SHORT)?;
+    guest.check("rmmod vrnic", SHORT_TIMEOUT)?;
     drive(guest, "unbind", &card)?;
-    guest.check("insmod /vrnic/vrnic.ko && sleep 1 && rmmod vrnic", SHORT)?;
-    guest.check("insmod /vrnic/vrnic.ko && sleep 1 && [ -z \"$(rdma dev show)\" ]", SHORT)?;
+    guest.check("insmod /vrnic/vrnic.ko && sleep 1 && rmmod vrnic", SHORT_TIMEOUT)?;
+    guest
+        .check("insmod /vrnic/vrnic.ko && sleep 1 && [ -z \"$(rdma dev show)\" ]", SHORT_TIMEOUT)?;
     drive(guest, "bind", &card)?;
     netdev_up(guest)?;
     ready(guest)
@@ -253,7 +254,7 @@ fn module_without_card(pair: &mut Pair) -> Result<()> {
 fn dies(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let (watcher, before) = (watch(guest)?, registration(guest)?);
-    guest.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
+    guest.check(&format!("echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
     recovers(guest, before)?;
     hears_fatal(watcher)
 }

@@ -5,7 +5,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{
-    Ends, LONG, SHORT, connect, listens, netdev_up, registration, settles, stop,
+    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, netdev_up, registration, settles, stop,
 };
 use vrnic_tests::harness::Case;
 
@@ -34,17 +34,17 @@ fn talk(pair: &Pair, listen: &str, address: &str) -> Result<()> {
 /// Connections of IPv6, to addresses of the network and of the link.
 fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
-        guest.check(&format!("ip addr add fd09::{last}/64 dev eth0 nodad"), SHORT)?;
+        guest.check(&format!("ip addr add fd09::{last}/64 dev eth0 nodad"), SHORT_TIMEOUT)?;
     }
     talk(pair, "fd09::2", "fd09::2")?;
     talk(pair, "::", "fd09::2")?;
     let shown = "ip -6 -o addr show dev eth0 scope link | sed 's/.*inet6 //; s/[/].*//'";
-    let link = format!("{}%eth0", pair.b.check(shown, SHORT)?.trim());
+    let link = format!("{}%eth0", pair.b.check(shown, SHORT_TIMEOUT)?.trim());
     talk(pair, &link, &link)?;
     let measured = "ib_write_bw -R -F --ipv6-addr -n 200 -s 65536";
     connect((&pair.b, measured), (&pair.a, &format!("{measured} fd09::2")))?;
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
-        guest.check(&format!("ip addr del fd09::{last}/64 dev eth0"), SHORT)?;
+        guest.check(&format!("ip addr del fd09::{last}/64 dev eth0"), SHORT_TIMEOUT)?;
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ fn add_vlan(guest: &Guest, last: u8) -> Result<()> {
         "ip link add link eth0 name eth0.5 type vlan id 5 && ip link set eth0.5 up && \
          ip addr add 10.9.5.{last}/24 dev eth0.5 && ip addr add fd05::{last}/64 dev eth0.5 nodad"
     );
-    guest.check(&link, SHORT).map(drop)
+    guest.check(&link, SHORT_TIMEOUT).map(drop)
 }
 
 /// Connections over a VLAN, to its addresses, and to a server at a wildcard address, which also
@@ -68,7 +68,7 @@ fn vlan(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
     add_vlan(&pair.b, 2)?;
-    pair.a.check("ping -c 2 -W 5 10.9.5.2 && rping -c -a 10.9.5.2 -V -C 10", LONG)?;
+    pair.a.check("ping -c 2 -W 5 10.9.5.2 && rping -c -a 10.9.5.2 -V -C 10", LONG_TIMEOUT)?;
     stop(server)?;
     for address in ["10.9.5.2", "fd05::2"] {
         talk(pair, address, address)?;
@@ -77,7 +77,7 @@ fn vlan(pair: &mut Pair) -> Result<()> {
         talk(pair, listen, address)?;
     }
     for guest in [&pair.a, &pair.b] {
-        guest.check("ip link del eth0.5", SHORT)?;
+        guest.check("ip link del eth0.5", SHORT_TIMEOUT)?;
     }
     talk(pair, "0.0.0.0", pair.b.ip())
 }
@@ -90,14 +90,14 @@ fn enter(guest: &Guest) -> Result<()> {
          ip -n red link set eth0 up && ip -n red addr add {address} dev eth0"
     );
     let before = registration(guest)?;
-    guest.check(&script, SHORT)?;
+    guest.check(&script, SHORT_TIMEOUT)?;
     let number = "$(rdma dev show | cut -d : -f 1)";
     settles(guest, &format!("[ \"{number}\" -gt {before} ] 2>/dev/null"), 30)
 }
 
 /// Moves the network device back.
 fn leave(guest: &Guest) -> Result<()> {
-    guest.check("ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
+    guest.check("ip -n red link set eth0 netns 1 && ip netns del red", SHORT_TIMEOUT)?;
     settles(guest, "[ -e /sys/class/net/eth0 ]", 10)?;
     netdev_up(guest)?;
     settles(guest, "rdma link show | grep -q ACTIVE", 30)
@@ -118,8 +118,10 @@ fn talk_inside(pair: &Pair) -> Result<()> {
         let serving =
             pair.b.agent().start(&format!("modprobe rdma_ucm; exec {INSIDE} {server}"))?;
         settles(&pair.b, &format!("{INSIDE} rdma res show cm_id | grep -q LISTEN"), 30)?;
-        let there =
-            pair.a.agent().run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG)?;
+        let there = pair
+            .a
+            .agent()
+            .run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG_TIMEOUT)?;
         Ends::of(serving, there)?.succeed(server)?;
     }
     Ok(())
@@ -142,18 +144,18 @@ fn shared(pair: &mut Pair) -> Result<()> {
 /// In exclusive mode the RDMA device is used where it was put.
 fn exclusive(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        guest.check("rdma system set netns exclusive", SHORT)?;
+        guest.check("rdma system set netns exclusive", SHORT_TIMEOUT)?;
         enter(guest)?;
         let inside = "name=$(rdma dev | cut -d ' ' -f 2 | tr -d :); rdma dev set $name netns red";
-        guest.check(inside, SHORT)?;
+        guest.check(inside, SHORT_TIMEOUT)?;
         active(guest)?;
-        guest.check("! rdma dev | grep vrnic && ! ibv_devinfo", SHORT)?;
+        guest.check("! rdma dev | grep vrnic && ! ibv_devinfo", SHORT_TIMEOUT)?;
     }
     talk_inside(pair)?;
     for guest in [&pair.a, &pair.b] {
         leave(guest)?;
-        guest.check("rdma system set netns shared", SHORT)?;
+        guest.check("rdma system set netns shared", SHORT_TIMEOUT)?;
     }
-    ensure!(pair.a.check("rdma system", SHORT)?.contains("shared"), "not shared");
+    ensure!(pair.a.check("rdma system", SHORT_TIMEOUT)?.contains("shared"), "not shared");
     talk(pair, "0.0.0.0", pair.b.ip())
 }

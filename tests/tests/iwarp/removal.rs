@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::commands::{PCI, SHORT, connect, listens, said, settles, stop};
+use vrnic_tests::commands::{PCI, SHORT_TIMEOUT, connect, listens, said, settles, stop};
 use vrnic_tests::harness::Case;
 
 use super::{empty, transfers};
@@ -22,7 +22,7 @@ const UNBIND: &str = "name=$(basename PCI); cd /sys/bus/pci/drivers/vrnic && ech
 
 /// Takes the adapter from its driver, and gives it back.
 fn unbind(guest: &Guest) -> Result<()> {
-    guest.check(&UNBIND.replace("PCI", PCI), SHORT)?;
+    guest.check(&UNBIND.replace("PCI", PCI), SHORT_TIMEOUT)?;
     ready(guest)
 }
 
@@ -30,9 +30,9 @@ fn unbind(guest: &Guest) -> Result<()> {
 fn remove(guest: &Guest) -> Result<()> {
     guest.check(
         &format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
-        SHORT,
+        SHORT_TIMEOUT,
     )?;
-    guest.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+    guest.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT)?;
     ready(guest)
 }
 
@@ -45,7 +45,7 @@ fn client_removed(pair: &mut Pair) -> Result<()> {
         let client = pair.a.agent().start(&call)?;
         transfers(pair)?;
         away(&pair.a)?;
-        let output = client.wait(SHORT).context("the client hangs")?;
+        let output = client.wait(SHORT_TIMEOUT).context("the client hangs")?;
         ensure!(
             said(&output).contains("cma detected device removal"),
             "the client says: {}",
@@ -69,7 +69,7 @@ fn server_removed(pair: &mut Pair) -> Result<()> {
         let client = pair.a.agent().start(&call)?;
         transfers(pair)?;
         away(&pair.b)?;
-        let output = client.wait(SHORT).context("the client hangs")?;
+        let output = client.wait(SHORT_TIMEOUT).context("the client hangs")?;
         ensure!(said(&output).contains("DISCONNECT EVENT"), "the client says: {}", said(&output));
         stop(server)?;
         empty(&pair.a)?;
@@ -84,7 +84,7 @@ fn listener(pair: &mut Pair) -> Result<()> {
     listens(&pair.b)?;
     unbind(&pair.b)?;
     let call = format!("rping -c -a {} -C 5", pair.b.ip());
-    pair.a.check(&call, SHORT)?;
+    pair.a.check(&call, SHORT_TIMEOUT)?;
     stop(server)?;
     empty(&pair.b)
 }

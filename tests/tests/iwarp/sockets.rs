@@ -8,7 +8,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{SHORT, listens, settles, stop};
+use vrnic_tests::commands::{SHORT_TIMEOUT, listens, settles, stop};
 use vrnic_tests::harness::Case;
 
 use super::{empty, transfers};
@@ -33,7 +33,7 @@ fn idle(pair: &mut Pair) -> Result<()> {
     settles(&pair.a, "grep -q open /tmp/idle", 20)?;
     let call = format!("modprobe rdma_ucm; sleep 0.6; exec rping -c -a {} -C 1", pair.b.ip());
     let start = Instant::now();
-    pair.a.check(&call, SHORT)?;
+    pair.a.check(&call, SHORT_TIMEOUT)?;
     let took = start.elapsed();
     ensure!(took < Duration::from_secs(4), "the client waited for {took:?}");
     stop(holder)?;
@@ -52,7 +52,7 @@ fn ended(pair: &mut Pair) -> Result<()> {
         let client = client(pair)?;
         transfers(pair)?;
         end(guest, &format!("-t state established {sockets}"))?;
-        client.wait(SHORT)?;
+        client.wait(SHORT_TIMEOUT)?;
         empty(&pair.a)?;
         settles(&pair.b, "! rdma res show cm_id | grep -q 'state CONNECT'", 20)?;
     }
@@ -72,7 +72,7 @@ fn client(pair: &Pair) -> Result<Running> {
 
 /// Ends the sockets that these options of `ss` choose, of which there must be some.
 fn end(guest: &Guest, sockets: &str) -> Result<()> {
-    let ended = guest.check(&format!("ss -HKn {sockets}"), SHORT)?;
+    let ended = guest.check(&format!("ss -HKn {sockets}"), SHORT_TIMEOUT)?;
     ensure!(ended.contains(":7174"), "no sockets were ended: {ended}");
     Ok(())
 }

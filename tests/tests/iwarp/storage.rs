@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{LONG, SHORT, counter};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, counter};
 use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, attach_in_turn, detach, with_shared_receives, write_and_read};
 
@@ -29,14 +29,14 @@ pub(crate) fn cases() -> Vec<Case> {
 /// invalidation.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
     for (client, server) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
-        server.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+        server.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
         let peer: Ipv4Addr = server.ip().parse()?;
         let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));
-        let said =
-            client.check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG)?;
+        let said = client
+            .check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG_TIMEOUT)?;
         ensure!(said.matches("rounds with completions by").count() == 3, "it says: {said}");
-        client.check("rmmod vrnic_kping", SHORT)?;
-        server.check("rmmod vrnic_kping", SHORT)?;
+        client.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
+        server.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
         empty(client)?;
         empty(server)?;
     }

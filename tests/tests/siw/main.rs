@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{SHORT, listens, stop};
+use vrnic_tests::commands::{SHORT_TIMEOUT, listens, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::rules;
 use vrnic_tests::siw;
@@ -114,7 +114,7 @@ fn unknown(pair: &mut Pair) -> Result<()> {
     let answering = server.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
     listens(server)?;
     let call = format!("modprobe rdma_ucm; exec vrnic-stress unknown {}", server.ip());
-    client.check(&call, SHORT)?;
+    client.check(&call, SHORT_TIMEOUT)?;
     answering.kill()
 }
 
@@ -124,7 +124,7 @@ fn rejections(pair: &Pair, server: Server) -> Result<()> {
     let answering = server.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
     listens(server)?;
     let call = format!("modprobe rdma_ucm; exec vrnic-stress reject {}", server.ip());
-    let said = client.check(&call, SHORT);
+    let said = client.check(&call, SHORT_TIMEOUT);
     let answered = stop(answering)?;
     said.with_context(|| answered.stderr).map(drop)
 }
@@ -141,7 +141,9 @@ fn blocks(pair: &Pair, server: Server) -> Result<()> {
 fn large(pair: &Pair, server: Server) -> Result<()> {
     let set = |mtu: u32| {
         let set = format!("ip link set eth0 mtu {mtu}");
-        [&pair.a, &pair.b].into_iter().try_for_each(|guest| guest.check(&set, SHORT).map(drop))
+        [&pair.a, &pair.b]
+            .into_iter()
+            .try_for_each(|guest| guest.check(&set, SHORT_TIMEOUT).map(drop))
     };
     set(9000)?;
     run(pair, server, LARGE.0, LARGE.1)?;

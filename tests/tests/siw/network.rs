@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::SHORT;
+use vrnic_tests::commands::SHORT_TIMEOUT;
 use vrnic_tests::rules::{fault, hits};
 
 /// The kernel module that drops packets to simulate losses.
@@ -34,14 +34,14 @@ pub(crate) fn bad(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// Gives the network card of guest b a queue that does this.
 fn netem(pair: &Pair, does: &str) -> Result<()> {
-    if !pair.b.agent().run("grep -q sch_netem /proc/modules", SHORT)?.ok() {
+    if !pair.b.agent().run("grep -q sch_netem /proc/modules", SHORT_TIMEOUT)?.ok() {
         modules::load(&pair.b, &MODULES)?;
     }
     let add = format!("tc qdisc replace dev eth0 root netem {does} limit 10000");
-    pair.b.check(&add, SHORT).map(drop)
+    pair.b.check(&add, SHORT_TIMEOUT).map(drop)
 }
 
 /// Gives the network card of guest b its own queue again. Returns the statistics of the other.
 fn cleared(pair: &Pair) -> Result<String> {
-    pair.b.check("tc -s qdisc show dev eth0 root; tc qdisc del dev eth0 root", SHORT)
+    pair.b.check("tc -s qdisc show dev eth0 root; tc qdisc del dev eth0 root", SHORT_TIMEOUT)
 }

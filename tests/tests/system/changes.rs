@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::commands::{LONG, SHORT, listens, receives, settles, stop, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, listens, receives, settles, stop, works};
 
 use crate::packages::{apt, choose, install, need};
 
@@ -16,7 +16,7 @@ pub(crate) fn upgrade(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;
     need(guest, "vrnicd")?;
-    let run = |script: &str| guest.check(script, SHORT);
+    let run = |script: &str| guest.check(script, SHORT_TIMEOUT);
     run("systemctl restart vrnicd")?;
     let pid = run("systemctl show -P MainPID vrnicd")?;
     let server = pair.b.agent().start("exec rping -s -P")?;
@@ -49,7 +49,7 @@ pub(crate) fn upgrade(pair: &mut Pair) -> Result<()> {
 
 /// Checks that dpkg finds no package that is half installed or half configured.
 fn sound(guest: &Guest) -> Result<()> {
-    let audit = guest.check("dpkg --audit", SHORT)?;
+    let audit = guest.check("dpkg --audit", SHORT_TIMEOUT)?;
     ensure!(audit.trim().is_empty(), "dpkg finds packages that are not whole: {audit}");
     Ok(())
 }
@@ -61,13 +61,13 @@ pub(crate) fn removal(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     apt(guest, &format!("remove {GUESTS}"))?;
     sound(guest)?;
-    guest.check("test -e /etc/libibverbs.d/vrnic.driver && ! modinfo vrnic", SHORT)?;
-    guest.check("rdma link | grep ACTIVE && rmmod vrnic", SHORT)?;
+    guest.check("test -e /etc/libibverbs.d/vrnic.driver && ! modinfo vrnic", SHORT_TIMEOUT)?;
+    guest.check("rdma link | grep ACTIVE && rmmod vrnic", SHORT_TIMEOUT)?;
     settles(guest, "! ls /sys/class/infiniband/* 2>/dev/null", 10)?;
     apt(guest, &format!("purge {GUESTS}"))?;
     sound(guest)?;
     let kept = "! -path '/var/log/*' ! -path '/var/lib/apt/*'";
-    guest.check(&format!("! find / -xdev -iname '*vrnic*' {kept} | grep ."), LONG)?;
-    guest.check("! grep vrnic /lib/modules/*/modules.*", LONG)?;
+    guest.check(&format!("! find / -xdev -iname '*vrnic*' {kept} | grep ."), LONG_TIMEOUT)?;
+    guest.check("! grep vrnic /lib/modules/*/modules.*", LONG_TIMEOUT)?;
     Ok(())
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{SHORT, both, connect, settles, works};
+use vrnic_tests::commands::{SHORT_TIMEOUT, both, connect, settles, works};
 use vrnic_tests::harness::{self, Case};
 
 use packages::install;
@@ -56,8 +56,8 @@ fn main() -> ExitCode {
 /// The image has neither the driver nor the plugin, and rdma-core finds no device.
 fn bare(pair: &mut Pair) -> Result<()> {
     for guest in pair.guests() {
-        guest.check("! modinfo vrnic && ! ls /sys/class/infiniband/*", SHORT)?;
-        guest.check("! find / -xdev -iname '*vrnic*' | grep .", SHORT)?;
+        guest.check("! modinfo vrnic && ! ls /sys/class/infiniband/*", SHORT_TIMEOUT)?;
+        guest.check("! find / -xdev -iname '*vrnic*' | grep .", SHORT_TIMEOUT)?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn bare(pair: &mut Pair) -> Result<()> {
 fn traffic(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     for guest in pair.guests() {
-        guest.check("ls /sys/class/infiniband | grep -x 'rocep.*'", SHORT)?;
+        guest.check("ls /sys/class/infiniband | grep -x 'rocep.*'", SHORT_TIMEOUT)?;
         // rdma-core's rules for udev start rdma-ndd, which describes the node by the host's name.
         settles(guest, "systemctl is-active rdma-ndd", 30)?;
         settles(guest, "grep -w \"$(hostname)\" /sys/class/infiniband/*/node_desc", 30)?;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::system::KIT;
-use vrnic_tests::commands::{SHORT, works};
+use vrnic_tests::commands::{SHORT_TIMEOUT, works};
 
 /// Time limit of apt. Under TCG depmod alone takes minutes: it unpacks each module of the kernel.
 const APT: Duration = Duration::from_secs(600);
@@ -16,7 +16,7 @@ const APT: Duration = Duration::from_secs(600);
 pub(crate) fn install(pair: &Pair) -> Result<()> {
     each(pair, |guest| {
         if need(guest, "vrnic-guest")? {
-            guest.check("modprobe vrnic", SHORT)?;
+            guest.check("modprobe vrnic", SHORT_TIMEOUT)?;
             ready(guest)?;
         }
         Ok(())
@@ -28,17 +28,17 @@ pub(crate) fn install(pair: &Pair) -> Result<()> {
 pub(crate) fn dkms(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;
-    guest.check(&format!("modprobe -r vrnic && insmod {KIT}/dkms/vrnic.ko"), SHORT)?;
+    guest.check(&format!("modprobe -r vrnic && insmod {KIT}/dkms/vrnic.ko"), SHORT_TIMEOUT)?;
     ready(guest)?;
     works(pair)?;
-    guest.check("rmmod vrnic && modprobe vrnic", SHORT)?;
+    guest.check("rmmod vrnic && modprobe vrnic", SHORT_TIMEOUT)?;
     ready(guest)
 }
 
 /// Installs a package from the first repository. Returns false if the guest has the package
 /// already.
 pub(crate) fn need(guest: &Guest, package: &str) -> Result<bool> {
-    if guest.agent().run(&format!("dpkg -s {package}"), SHORT)?.ok() {
+    if guest.agent().run(&format!("dpkg -s {package}"), SHORT_TIMEOUT)?.ok() {
         return Ok(false);
     }
     choose(guest, "first")?;

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::commands::{SHORT, works};
+use vrnic_tests::commands::{SHORT_TIMEOUT, works};
 
 use crate::packages::install;
 
 /// Time limit of a sleep.
 const WAKE: Duration = Duration::from_secs(120);
 /// Time between two looks whether it is over, and time limit of each.
-const LOOK: Duration = Duration::from_secs(15);
+const WAKE_TIME: Duration = Duration::from_secs(15);
 
 /// All is there again after a start, without a command.
 pub(crate) fn starts(pair: &mut Pair) -> Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn starts(pair: &mut Pair) -> Result<()> {
 
 /// Starts a guest anew from within.
 fn reboot(guest: &Guest) -> Result<()> {
-    let boot = || guest.check("cat /proc/sys/kernel/random/boot_id", SHORT);
+    let boot = || guest.check("cat /proc/sys/kernel/random/boot_id", SHORT_TIMEOUT);
     let before = boot()?;
     guest.restarts("systemctl reboot")?;
     ensure!(boot()? != before, "guest {} did not start again", guest.setup().name);
@@ -38,7 +38,7 @@ pub(crate) fn sleeps(pair: &mut Pair) -> Result<()> {
     let sleep = "echo devices >/sys/power/pm_test; echo freeze >/sys/power/state; \
                  echo none >/sys/power/pm_test";
     // Its end is not reported: the agent's port does not survive it.
-    pair.a.check(&format!("dmesg -C; systemd-run --on-active=1 sh -c '{sleep}'"), SHORT)?;
+    pair.a.check(&format!("dmesg -C; systemd-run --on-active=1 sh -c '{sleep}'"), SHORT_TIMEOUT)?;
     wakes(&mut pair.a)?;
     ready(&pair.a)?;
     works(pair)
@@ -48,9 +48,9 @@ pub(crate) fn sleeps(pair: &mut Pair) -> Result<()> {
 fn wakes(guest: &mut Guest) -> Result<()> {
     let end = Instant::now() + WAKE;
     loop {
-        std::thread::sleep(LOOK);
-        let slept = |guest: &Guest| guest.agent().run("dmesg | grep 'PM: suspend exit'", LOOK);
-        if guest.reattach(LOOK).and_then(|()| slept(guest)).is_ok_and(|output| output.ok()) {
+        std::thread::sleep(WAKE_TIME);
+        let slept = |guest: &Guest| guest.agent().run("dmesg | grep 'PM: suspend exit'", WAKE_TIME);
+        if guest.reattach(WAKE_TIME).and_then(|()| slept(guest)).is_ok_and(|output| output.ok()) {
             return Ok(());
         }
         ensure!(Instant::now() < end, "guest {} did not sleep and wake", guest.setup().name);

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{SHORT, settles};
+use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
 
 use crate::packages::{apt, need};
 
@@ -25,7 +25,7 @@ fn table(name: &str, number: u8, folder: &str) -> String {
 pub(crate) fn service(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
-    let run = |script: &str| guest.check(script, SHORT);
+    let run = |script: &str| guest.check(script, SHORT_TIMEOUT);
     run("! systemctl is-active vrnicd && systemctl enable --now vrnicd")?;
     confined(guest, "vrnicd")?;
 
@@ -58,9 +58,10 @@ pub(crate) fn service(pair: &mut Pair) -> Result<()> {
 
 /// Checks that a service runs as a user without capabilities, and answers systemd's watchdog.
 fn confined(guest: &Guest, unit: &str) -> Result<()> {
-    guest.check(&format!("systemctl is-active {unit}"), SHORT)?;
+    guest.check(&format!("systemctl is-active {unit}"), SHORT_TIMEOUT)?;
     let process = format!("/proc/$(systemctl show -P MainPID {unit})");
-    let status = guest.check(&format!("cat {process}/status; stat -c %G {process}"), SHORT)?;
+    let status =
+        guest.check(&format!("cat {process}/status; stat -c %G {process}"), SHORT_TIMEOUT)?;
     let has = |line: &str| status.lines().any(|found| found == line);
     ensure!(has("CapEff:\t0000000000000000") && has("NoNewPrivs:\t1") && has("kvm"), "{status}");
     ensure!(!has("Uid:\t0\t0\t0\t0"), "the daemon runs as root");
@@ -70,7 +71,7 @@ fn confined(guest: &Guest, unit: &str) -> Result<()> {
 /// Checks that a daemon shows a function.
 fn shows(guest: &Guest, options: &str, name: &str) -> Result<()> {
     guest
-        .check(&format!("vrnic {options} show function --function {name}"), SHORT)
+        .check(&format!("vrnic {options} show function --function {name}"), SHORT_TIMEOUT)
         .with_context(|| format!("function {name}"))
         .map(drop)
 }
@@ -79,7 +80,7 @@ fn shows(guest: &Guest, options: &str, name: &str) -> Result<()> {
 pub(crate) fn watchdog(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
-    let run = |script: &str| guest.check(script, SHORT);
+    let run = |script: &str| guest.check(script, SHORT_TIMEOUT);
     let short = "/run/systemd/system/vrnicd.service.d";
     run(&format!("mkdir -p {short}; printf '[Service]\nWatchdogSec=15\n' >{short}/short.conf"))?;
     run("systemctl daemon-reload; systemctl restart vrnicd; systemctl reset-failed")?;
@@ -103,14 +104,17 @@ pub(crate) fn purge(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
     let settings = "sed 's|/run/vrnic/|/run/vrnic-y/|' /etc/vrnic/vrnicd.toml >/etc/vrnic/y.toml";
-    guest.check(&format!("{settings}; systemctl enable --now vrnicd vrnicd@y"), SHORT)?;
+    guest.check(&format!("{settings}; systemctl enable --now vrnicd vrnicd@y"), SHORT_TIMEOUT)?;
     apt(guest, "remove vrnicd")?;
-    guest.check("! pgrep -x vrnicd && test -e /etc/vrnic/vrnicd.toml", SHORT)?;
+    guest.check("! pgrep -x vrnicd && test -e /etc/vrnic/vrnicd.toml", SHORT_TIMEOUT)?;
     apt(guest, "purge vrnicd")?;
     let left = "find / -xdev -iname '*vrnicd*' ! -path '/var/log/*' ! -path '/var/lib/apt/*'";
-    guest.check(&format!("! {left} | grep . && ! test -e /usr/bin/vrnic"), SHORT)?;
-    guest.check("! systemctl list-units --all --plain --type service | grep vrnicd", SHORT)?;
+    guest.check(&format!("! {left} | grep . && ! test -e /usr/bin/vrnic"), SHORT_TIMEOUT)?;
+    guest.check(
+        "! systemctl list-units --all --plain --type service | grep vrnicd",
+        SHORT_TIMEOUT,
+    )?;
     // What these tests have written themselves.
-    guest.check("rm /etc/vrnic/?.toml && rmdir /etc/vrnic", SHORT)?;
+    guest.check("rm /etc/vrnic/?.toml && rmdir /etc/vrnic", SHORT_TIMEOUT)?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use super::readable;
 /// Page size of the machines we run on.
 const PAGE: usize = 4096;
 /// Longest time until the kernel touches the answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `IB_USER_VERBS_CMD_REG_MR` and `IB_USER_VERBS_CMD_RESIZE_CQ` of rdma/ib_user_verbs.h.
 const REG_MR: u32 = 9;
@@ -68,7 +68,7 @@ impl Trap {
 
     /// Waits until the second page is accessed.
     fn wait(&self) -> io::Result<()> {
-        match readable(self.faults.as_raw_fd(), PATIENCE)? {
+        match readable(self.faults.as_raw_fd(), TIMEOUT)? {
             true => Ok(()),
             false => Err(io::Error::other("the kernel does not touch its answer")),
         }

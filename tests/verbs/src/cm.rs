@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{check, ffi, object, readable};
 
 /// Time limit of each step.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for librdmacm, in milliseconds.
 const PATIENCE_MS: i32 = 30_000;
 
@@ -128,8 +128,8 @@ impl Listener {
     }
 
     /// Waits so long for a request, and goes on listening.
-    pub fn next(&self, patience: Duration) -> io::Result<Option<Request>> {
-        let Some(event) = self.id.event_within(patience)? else { return Ok(None) };
+    pub fn next(&self, timeout: Duration) -> io::Result<Option<Request>> {
+        let Some(event) = self.id.event_within(timeout)? else { return Ok(None) };
         if (event.kind, event.status) != (ffi::RDMA_CM_EVENT_CONNECT_REQUEST, 0) {
             return Err(event.is_not(ffi::RDMA_CM_EVENT_CONNECT_REQUEST));
         }
@@ -205,8 +205,8 @@ impl Connection {
     }
 
     /// Waits so long for the next news.
-    pub fn news(&self, patience: Duration) -> io::Result<Option<News>> {
-        let Some(event) = self.id.event_within(patience)? else { return Ok(None) };
+    pub fn news(&self, timeout: Duration) -> io::Result<Option<News>> {
+        let Some(event) = self.id.event_within(timeout)? else { return Ok(None) };
         Ok(Some(match event.kind {
             ffi::RDMA_CM_EVENT_ESTABLISHED => News::Established,
             ffi::RDMA_CM_EVENT_REJECTED => News::Rejected(event.private),
@@ -279,15 +279,15 @@ impl Id {
 
     /// Waits for an event.
     fn any_event(&self) -> io::Result<Event> {
-        let event = self.event_within(PATIENCE)?;
+        let event = self.event_within(TIMEOUT)?;
         event.ok_or_else(|| io::Error::other("a connection had no event in time"))
     }
 
     /// Waits so long for an event.
-    fn event_within(&self, patience: Duration) -> io::Result<Option<Event>> {
+    fn event_within(&self, timeout: Duration) -> io::Result<Option<Event>> {
         let channel = self.channel.as_ptr();
         // SAFETY: the channel is live.
-        if !readable(unsafe { (*channel).fd }, patience)? {
+        if !readable(unsafe { (*channel).fd }, timeout)? {
             return Ok(None);
         }
         let mut raw = ptr::null_mut();

@@ -10,7 +10,7 @@ use crate::rpc::values::{BufferInfo, Known};
 use vrnic_verbs::buffer::{Buffer, Mismatch};
 
 /// Longest time until the last byte of a range is there.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Fails if there is a mismatch, which `what` describes.
 fn equal(found: Option<Mismatch>, what: impl Display) -> io::Result<()> {
@@ -93,7 +93,7 @@ calls! { Buffers:
         let buffer = self.buffers.get(buffer)?;
         let mut last = [0u8; 1];
         vrnic_verbs::prng::generate(seed, position + len - 1, &mut last);
-        if !buffer.spin((offset + len - 1) as usize, last[0], PATIENCE)? {
+        if !buffer.spin((offset + len - 1) as usize, last[0], TIMEOUT)? {
             return Err(io::Error::other("the last byte did not arrive in time"));
         }
         let found = buffer.compare(offset as usize, len as usize, seed, position)?;

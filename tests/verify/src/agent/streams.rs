@@ -13,7 +13,7 @@ use vrnic_verbs::model::{RecvWr, SendWr, Status, Wc};
 use vrnic_verbs::wr::Refused;
 
 /// Time limit of a call.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for completions until the deadline.
 fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {
@@ -112,7 +112,7 @@ calls! { Streams:
     fn cas_increment(&mut self, work: Stream, buffer: u32) -> io::Result<u64> {
         let (qp, cq) = (self.qps.get(work.qp)?, self.cqs.get(work.cq)?);
         let buffer = self.buffers.get(buffer)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut expected, mut swapped, mut attempts) = (0u64, 0, 0);
         while swapped < work.count {
             let (compare_add, swap) = (expected, expected.wrapping_add(1));
@@ -154,7 +154,7 @@ fn keep_posted(
     post: impl Fn(u64) -> Result<(), Refused>,
     mut polled: impl FnMut(Range<u64>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut posted, mut completed) = (0, 0);
     while completed < count {
         while posted < count && posted - completed < depth {
