@@ -101,7 +101,7 @@ impl Daemon {
         tail(&self.log, lines)
     }
 
-    /// The socket on which it tells how it is, unless the user named another.
+    /// Returns its monitor socket, unless the user named another one.
     #[must_use]
     pub fn monitor(&self) -> &Path {
         &self.monitor

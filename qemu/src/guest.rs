@@ -129,8 +129,8 @@ impl Guest {
         };
         let agent = Agent::connect(&setup.name, port, timeout).with_context(|| {
             let log = setup.console_log();
-            let told = console::panic(&log).unwrap_or_else(|| tail(&log, 30));
-            format!("QEMU said: {}\nconsole:\n{told}", setup.qemu_log())
+            let last = console::panic(&log).unwrap_or_else(|| tail(&log, 30));
+            format!("QEMU said: {}\nconsole:\n{last}", setup.qemu_log())
         })?;
         let adapters: Vec<_> = setup.adapters().collect();
         agent.check(&setup.root.addressing(&adapters), Duration::from_secs(60))?;

@@ -176,13 +176,13 @@ fn script(pair: &Pair, guest: &Guest, command: &str) -> String {
 /// # Errors
 /// When a guest is gone, or files cannot be written here.
 pub fn collect(pair: &Pair, into: &Path) -> Result<()> {
-    let told = || format!("cannot write to {}", into.display());
-    fs::create_dir_all(into).with_context(told)?;
+    let failure = || format!("cannot write to {}", into.display());
+    fs::create_dir_all(into).with_context(failure)?;
     // The logs first: they are here, and a guest may be gone.
-    fs::write(into.join("report.txt"), pair.report()).with_context(told)?;
+    fs::write(into.join("report.txt"), pair.report()).with_context(failure)?;
     let copied = pair.guests().map(|guest| {
         let folder = into.join(&guest.setup().name);
-        fs::create_dir_all(&folder).with_context(told)?;
+        fs::create_dir_all(&folder).with_context(failure)?;
         unpack(guest, &folder)
     });
     // The files of all guests, also if one of them is gone.
@@ -191,12 +191,12 @@ pub fn collect(pair: &Pair, into: &Path) -> Result<()> {
 
 /// Unpacks an archive of the guest's files.
 fn unpack(guest: &Guest, folder: &Path) -> Result<()> {
-    let told = || format!("cannot copy the files of guest {}", guest.setup().name);
-    let mut file = tempfile::tempfile().with_context(told)?;
+    let failure = || format!("cannot copy the files of guest {}", guest.setup().name);
+    let mut file = tempfile::tempfile().with_context(failure)?;
     let script = format!("mkdir -p {OUTPUT} && tar -C {OUTPUT} -c .");
     let running = guest.agent().start(&script)?;
     let code = running.follow(COPYING, |stream, data| match stream {
-        Stream::Stdout => file.write_all(data).with_context(told),
+        Stream::Stdout => file.write_all(data).with_context(failure),
         Stream::Stderr => {
             eprint!("{}: {}", guest.setup().name, String::from_utf8_lossy(data));
             Ok(())
@@ -204,10 +204,10 @@ fn unpack(guest: &Guest, folder: &Path) -> Result<()> {
     })?;
     if code != Some(0) {
         let _gone = running.kill();
-        bail!("{}: tar ended with {code:?}", told());
+        bail!("{}: tar ended with {code:?}", failure());
     }
     file.rewind()?;
-    unpack_archive(file, folder).with_context(told)
+    unpack_archive(file, folder).with_context(failure)
 }
 
 /// Unpacks the regular files and folders of an archive, which may be hostile. Nothing is written

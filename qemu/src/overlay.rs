@@ -69,14 +69,14 @@ impl<W: Write> Overlay<W> {
     /// # Errors
     /// When a file is neither of these, a file cannot be read, or `out` fails.
     pub fn tree(&mut self, path: &str, from: &Path) -> anyhow::Result<()> {
-        let told = || format!("cannot read {}", from.display());
-        for entry in fs::read_dir(from).with_context(told)? {
-            let entry = entry.with_context(told)?;
+        let failure = || format!("cannot read {}", from.display());
+        for entry in fs::read_dir(from).with_context(failure)? {
+            let entry = entry.with_context(failure)?;
             let source = entry.path();
             let name = entry.file_name();
             let name = name.to_str().with_context(|| format!("{name:?} is not UTF-8"))?;
             let path = format!("{path}/{name}");
-            let metadata = entry.metadata().with_context(told)?;
+            let metadata = entry.metadata().with_context(failure)?;
             if metadata.is_dir() {
                 self.dir(&path)?;
                 self.tree(&path, &source)?;

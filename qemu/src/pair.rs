@@ -120,7 +120,7 @@ pub struct Pair {
     pub b: Guest,
     /// Guests c, d and so on.
     pub more: Vec<Guest>,
-    /// The daemon; of guest a alone, if each has one.
+    /// The daemon. If each guest has one, that of guest a.
     pub daemon: Daemon,
     /// The daemons of the other guests, if each has one.
     pub others: Vec<Daemon>,
@@ -151,8 +151,8 @@ impl Pair {
             }
             anyhow::Ok(guest)
         };
-        let told = || format!("the log of vrnicd ends with\n{}", daemon.log(20));
-        let mut guests = boot_all(options.guests, boot).with_context(told)?.into_iter();
+        let failure = || format!("the log of vrnicd ends with\n{}", daemon.log(20));
+        let mut guests = boot_all(options.guests, boot).with_context(failure)?.into_iter();
         let mut next = || guests.next().context("no guest");
         let (a, b) = (next()?, next()?);
         let (more, others) = (guests.collect(), daemons.collect());

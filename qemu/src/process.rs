@@ -30,7 +30,7 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
         });
         parking_lot::Mutex::new(jobs)
     });
-    // A terminal's ^C is for us alone; we end the children in order.
+    // Only this process gets a terminal's ^C. It ends its children in order.
     command.process_group(0);
     // SAFETY: the closure runs between fork and exec and makes one system call, which is
     // async-signal-safe; it touches no lock and allocates nothing.

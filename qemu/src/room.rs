@@ -32,8 +32,8 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
 /// # Errors
 /// When the image is not there.
 pub fn for_image(image: &Path) -> anyhow::Result<u32> {
-    let told = || format!("cannot read {}", image.display());
-    let bytes = fs::metadata(image).with_context(told)?.len();
+    let failure = || format!("cannot read {}", image.display());
+    let bytes = fs::metadata(image).with_context(failure)?.len();
     memory_for(bytes >> 20).with_context(|| format!("{} is too large", image.display()))
 }
 
@@ -43,7 +43,7 @@ fn memory_for(image: u64) -> Option<u32> {
     u32::try_from(needed).ok()
 }
 
-/// Returns the available memory in MiB that /proc/meminfo tells of.
+/// Returns the available memory in MiB in /proc/meminfo.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;

@@ -67,7 +67,7 @@ impl Root {
 fn by_hand(adapters: &[&Adapter]) -> String {
     let mut script = "set -e".to_owned();
     if adapters.len() > 1 {
-        // All rails share an Ethernet: each answers for its own addresses alone, and also to the
+        // All rails share an Ethernet: each answers only for its own addresses, and also to the
         // guest's others.
         script += "; cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; \
                    echo 1 >accept_local";

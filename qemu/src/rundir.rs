@@ -50,7 +50,7 @@ fn folders<R>(work: impl FnOnce(&mut BTreeSet<PathBuf>) -> R) -> R {
     work(&mut FOLDERS.lock())
 }
 
-/// Ends the process in order when it is told to end. The kernel kills our children then.
+/// Ends the process in order when it gets a signal to end. The kernel kills our children then.
 fn end_on_signals() {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     std::thread::spawn(move || {

@@ -135,8 +135,8 @@ pub fn describes(guest: &Guest) -> Result<()> {
     let longest = "x".repeat(64);
     for (text, shown) in [("one of two", "one of two"), (&*format!("{longest}y"), &*longest)] {
         guest.check(&format!("printf %s '{text}' > $(echo {file})"), SHORT_TIMEOUT)?;
-        let told = guest.check(&format!("cat {file}"), SHORT_TIMEOUT)?;
-        ensure!(told == format!("{shown}\n"), "the node is described as '{told}'");
+        let description = guest.check(&format!("cat {file}"), SHORT_TIMEOUT)?;
+        ensure!(description == format!("{shown}\n"), "the node is described as '{description}'");
     }
     let daemon = guest.agent().start("exec rdma-ndd -f")?;
     let name = "$(uname -n | cut -d . -f 1) $(basename /sys/class/infiniband/*)";

@@ -6,7 +6,7 @@ use vrnic_qemu::guest::Guest;
 
 use crate::commands::{LONG_TIMEOUT, counter};
 
-/// A memory file system, served by the kernel's NFS server over RDMA alone.
+/// A memory file system, served by the kernel's NFS server over nothing but RDMA.
 const EXPORT: &str = "
 set -e
 mkdir -p /export /var/lib/nfs/nfsdcld /var/lib/nfs/sm /run/rpc_pipefs

@@ -287,7 +287,7 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a vector's interrupts come to a processor, and to it alone.
+/// Waits until a vector's interrupts come to one processor, and to no other.
 fn grows_on(guest: &Guest, vector: u32, cpu: u32) -> Result<()> {
     // The first may still hit where the vector was.
     std::thread::sleep(Duration::from_millis(500));
@@ -338,7 +338,7 @@ fn never_polls(pair: &mut Pair) -> Result<()> {
         handlers.get(1).and_then(|handler| handler.cqs.first()).map(|cq| (cq.cqn, cq.events))
     };
     let ((cqn, old), (same, new)) = of(&before).zip(of(&after)).context("the stuck queue")?;
-    ensure!(cqn == same && new - old <= 1, "CQ {cqn} was told {} times", new - old);
+    ensure!(cqn == same && new - old <= 1, "CQ {cqn} got {} notifications", new - old);
     pair.b.check("kill -CONT $(pidof ib_send_lat)", SHORT_TIMEOUT)?;
     stuck.end()
 }

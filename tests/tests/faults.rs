@@ -222,7 +222,7 @@ impl Heartbeat {
 enum Death {
     /// As by a crash.
     Killed,
-    /// As systemd ends it: it tells the drivers.
+    /// As systemd ends it: it notifies the drivers.
     Ended,
 }
 

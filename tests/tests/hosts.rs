@@ -67,8 +67,8 @@ fn perftest(pair: &mut Pair, vxlan: &Vxlan, mtu: u32, command: &str) -> Result<(
     let before = sent();
     each_two(pair, |client, server| {
         let text = both(server, client, &format!("{command} -n {MESSAGES}"), PORT)?;
-        let told = text.lines().find(|line| line.contains("Mtu"));
-        ensure!(told.is_some_and(|line| line.contains(path_mtu)), "other packets in\n{text}");
+        let shown = text.lines().find(|line| line.contains("Mtu"));
+        ensure!(shown.is_some_and(|line| line.contains(path_mtu)), "other packets in\n{text}");
         Ok(())
     })?;
     // A datagram of joined packets is not longer than a message.

@@ -63,11 +63,14 @@ fn perftest(root: &Path) -> Result<()> {
     ensure!(ran.status.success(), "{}", said(&ran));
     let table = fs::read_to_string(work.path().join("kept/a/table"))?;
     ensure!(table.contains("BW average"), "no table: {table}");
-    let told = said(&ran);
-    ensure!(!told.contains("building") && !told.contains("set up"), "something is built: {told}");
+    let output = said(&ran);
+    ensure!(
+        !output.contains("building") && !output.contains("set up"),
+        "something is built: {output}"
+    );
     eprintln!(
         "{}",
-        told.lines().filter(|line| line.starts_with('[')).collect::<Vec<_>>().join("\n")
+        output.lines().filter(|line| line.starts_with('[')).collect::<Vec<_>>().join("\n")
     );
     Ok(())
 }
@@ -77,8 +80,8 @@ fn refused(root: &Path) -> Result<()> {
     let work = TempDir::new()?;
     for options in [&["--image", "apps"][..], &["--package", "qperf"]] {
         let ran = lab(root, work.path(), &[options, &["--", "true"]].concat())?;
-        let told = said(&ran);
-        ensure!(ran.status.code() == Some(1) && told.contains("scripts/image"), "{told}");
+        let output = said(&ran);
+        ensure!(ran.status.code() == Some(1) && output.contains("scripts/image"), "{output}");
     }
     Ok(())
 }

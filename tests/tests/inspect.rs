@@ -157,7 +157,7 @@ fn srq_details(pair: &Pair) -> Result<()> {
 }
 
 /// Returns the objects of a kind by number, as `rdma` prints them in JSON with all details.
-fn told(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>> {
+fn shown(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>> {
     let text = guest.check(&format!("rdma -j res show {kind} -dd"), SHORT_TIMEOUT)?;
     let objects: Vec<Value> = serde_json::from_str(&text)?;
     let number = |object: &Value| object.get(number).and_then(Value::as_u64);
@@ -181,27 +181,27 @@ fn raw<R: FromBytes>(
     records.collect()
 }
 
-/// `rdma resource show -r` gives the adapter's records of all objects, and of these alone.
+/// `rdma resource show -r` gives the adapter's records of all objects, and no other records.
 fn records(pair: &mut Pair) -> Result<()> {
     let programs = start(pair)?;
     let guest = &pair.a;
     let qps = raw(guest, "qp", |qp: &QpRecord| qp.qpn.get())?;
-    let known = told(guest, "qp", "lqpn")?;
+    let known = shown(guest, "qp", "lqpn")?;
     ensure!(qps.keys().eq(known.keys()), "{qps:?} for {known:?}");
     let (own, other) = known.iter().find(|(_, qp)| qp["comm"] == "ib_write_bw").context("no QP")?;
     let peer = other["rqpn"].as_u64().context("not connected")?;
     ensure!(u64::from(qps[own].dest_qpn.get()) == peer, "{:?} is not {other}", qps[own]);
     let cqs = raw(guest, "cq", |cq: &CqRecord| cq.cqn.get())?;
-    let known = told(guest, "cq", "drv_cqn")?;
+    let known = shown(guest, "cq", "drv_cqn")?;
     ensure!(cqs.keys().eq(known.keys()), "{cqs:?} for {known:?}");
     ensure!(cqs.contains_key(&qps[own].send_cqn.get().into()), "no CQ of {:?}", qps[own]);
     let keys = raw(guest, "mr", |key: &KeyRecord| key.key.get())?;
-    let known = told(guest, "mr", "mrn")?;
+    let known = shown(guest, "mr", "mrn")?;
     ensure!(!known.is_empty() && keys.len() == known.len(), "{keys:?} for {known:?}");
     end(programs, pair)?;
     let (srqs, known) = with_srq(pair, |guest| {
         let srqs = raw(guest, "srq", |srq: &SrqRecord| srq.slot.get())?;
-        Ok((srqs, told(guest, "srq", "drv_slot")?))
+        Ok((srqs, shown(guest, "srq", "drv_slot")?))
     })?;
     ensure!(known.len() == 1 && srqs.keys().eq(known.keys()), "{srqs:?} for {known:?}");
     Ok(())

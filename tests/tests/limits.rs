@@ -15,8 +15,8 @@ fn main() -> ExitCode {
     let daemon =
         LIMITS.iter().flat_map(|(name, n)| ["--limit".to_owned(), format!("{name}={n}")]).collect();
     let cases = vec![
-        Case::new("told_to_programs", told),
-        Case::new("as_many_as_told_and_no_more", |pair| {
+        Case::new("shown_to_programs", limits),
+        Case::new("as_many_as_shown_and_no_more", |pair| {
             run(pair, "--huge --only limits/", "guest")
         }),
         Case::new("programs_share_them", shared),
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     harness::main(Options { daemon, ..Options::default() }, cases)
 }
 
-fn told(pair: &mut Pair) -> Result<()> {
+fn limits(pair: &mut Pair) -> Result<()> {
     let text = pair.a.check("ibv_devinfo -v", SHORT_TIMEOUT)?;
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     for (name, limit) in LIMITS {

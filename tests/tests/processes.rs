@@ -123,7 +123,7 @@ fn connections(pair: &mut Pair) -> Result<()> {
 fn forks(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let system = pair.a.check("rdma system show", SHORT_TIMEOUT)?;
-    ensure!(system.contains("copy-on-fork on"), "not told to programs: {system}");
+    ensure!(system.contains("copy-on-fork on"), "programs do not see it: {system}");
     let text = pair.a.check("vrnic-stress fork", LONG_TIMEOUT)?;
     ensure!(text.lines().count() == 5, "not all of it was run: {text}");
     before.unchanged(pair, &pair.a)

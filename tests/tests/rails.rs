@@ -117,7 +117,7 @@ fn apart(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The two of a guest are peers as any.
+/// The two adapters of a guest can be peers of each other.
 fn across(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         for (from, to) in EACH {
@@ -247,7 +247,7 @@ fn kernel_clients_by_address(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Interrupts and messages in the kernel's log are told apart by the PCI address.
+/// Interrupts and messages in the kernel's log have the PCI address.
 fn names(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         let victim = Rail::a(pair, rail);
@@ -258,10 +258,10 @@ fn names(pair: &mut Pair) -> Result<()> {
         pair.a.check(&format!("dmesg -C; pci={pci}; {}", device("reset")), SHORT_TIMEOUT)?;
         settles(&pair.a, "dmesg | grep -q 'the adapter is up again'", 60)?;
         let text = pair.a.check("dmesg", SHORT_TIMEOUT)?;
-        let told = |what| text.lines().any(|line| line.contains(&pci) && line.contains(what));
+        let logged = |what| text.lines().any(|line| line.contains(&pci) && line.contains(what));
         ensure!(
-            told("something other than this driver has reset the adapter")
-                && told("the adapter is up again"),
+            logged("something other than this driver has reset the adapter")
+                && logged("the adapter is up again"),
             "vrnic{rail} is {pci}, but: {text}"
         );
         ensure!(!text.contains(&another), "vrnic{rail} is {pci}, but: {text}");
@@ -289,7 +289,7 @@ fn debugfs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The daemon's monitor tells of each function, and counts as the guest does.
+/// The monitor of the daemon shows each function, and counts as the guest does.
 fn monitor(pair: &mut Pair) -> Result<()> {
     work(pair)?;
     let metrics = pair.monitor(&["metrics"])?;

@@ -172,11 +172,11 @@ fn own_vm() -> Result<()> {
         .stdout(log.try_clone()?)
         .stderr(log);
     let mut vm = Killed::start(command).context("cannot run unshare")?;
-    let told = || {
+    let failure = || {
         let text = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
         format!("{script}\n{}\n{}", text("log"), text("console"))
     };
-    device_appears(&path("agent"), &mut vm).with_context(told)
+    device_appears(&path("agent"), &mut vm).with_context(failure)
 }
 
 /// Waits for the guest, loads the module, and looks at the device.

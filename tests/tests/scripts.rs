@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use vrnic_tests::script::{run, said, top};
 
-/// A folder in which nobody can make files, root included.
+/// A folder in which no user can make files, not even root.
 const NO_CACHE: &str = "/proc/vrnic";
 
 /// Runs a script of the clone. Returns its exit status and what it prints.
@@ -25,9 +25,9 @@ fn script(name: &str, arguments: &[&str]) -> Result<(Option<i32>, String)> {
 /// Checks that a script fails with a sentence that contains this text, and does nothing before.
 fn refuses(name: &str, arguments: &[&str], part: &str) -> Result<()> {
     let (status, text) = script(name, arguments)?;
-    let told = format!("{name} {arguments:?} ended with {status:?} and said:\n{text}");
-    ensure!(matches!(status, Some(1 | 2)) && text.contains(part), "{told}");
-    ensure!(text.lines().count() == 1 && text.starts_with("error: "), "{told}");
+    let failure = format!("{name} {arguments:?} ended with {status:?} and said:\n{text}");
+    ensure!(matches!(status, Some(1 | 2)) && text.contains(part), "{failure}");
+    ensure!(text.lines().count() == 1 && text.starts_with("error: "), "{failure}");
     Ok(())
 }
 

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         let selection = format!("--only {group}/ --skip 500_qps");
         cases.push(Case::new(group, move |pair: &mut Pair| run(pair, &selection, sq)));
     }
-    // Last: kernel clients give keys back, and `hostile` guesses keys that nobody has had.
+    // Last: kernel clients give keys back, and `hostile` guesses keys that were never given out.
     cases.push(Case::new("one_completion_handler_at_a_time", handlers));
     harness::main(Options { cpus: 2, memory: 2048, ..Options::default() }, cases)
 }

@@ -119,7 +119,7 @@ fn rdma_res(pair: &mut Pair) -> Result<()> {
 }
 
 /// The plugin stays out of a libibverbs of another release, and says so. The library here is the
-/// same one under the file name of another, by which alone a plugin can tell.
+/// same one under the file name of another, which is all that a plugin can tell them apart by.
 fn other_release(pair: &mut Pair) -> Result<()> {
     let script = "real=$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1) && mkdir -p /tmp/other && \
                   cp $real /tmp/other/libibverbs.so.1.14.44.0 && \
@@ -159,15 +159,15 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
         }
     }
     ensure!(!grown.is_empty(), "500 messages each way moved no counter: {before:?} {after:?}");
-    // `rdma statistic` tells the same, by the same names.
+    // `rdma statistic` shows the same counters by the same names.
     let text = pair.a.check("rdma statistic show link vrnic0/1", SHORT_TIMEOUT)?;
     let words: Vec<_> = text.split_whitespace().collect();
     for (name, value) in read(&pair.a)? {
         let at = words.iter().position(|word| *word == name);
-        let told = at.and_then(|at| words.get(at + 1)).and_then(|word| word.parse::<u64>().ok());
+        let shown = at.and_then(|at| words.get(at + 1)).and_then(|word| word.parse::<u64>().ok());
         // Asking is a command, too.
-        let fits = told.is_some_and(|told| told <= value && value - told <= 10);
-        ensure!(fits, "rdma statistic says {told:?} of {name}, sysfs {value}");
+        let fits = shown.is_some_and(|shown| shown <= value && value - shown <= 10);
+        ensure!(fits, "rdma statistic says {shown:?} of {name}, sysfs {value}");
     }
     Ok(())
 }
@@ -202,7 +202,7 @@ fn checked(pair: &mut Pair, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// `ibv_rc_pingpong` with timestamps of completions, of which it tells the spread.
+/// `ibv_rc_pingpong` with timestamps of completions, whose spread it prints.
 fn timestamps(pair: &mut Pair, options: &str) -> Result<()> {
     let command = format!("ibv_rc_pingpong -g 1 -c -n 2000 {options}");
     let text = both(&pair.b, &pair.a, &command, PINGPONG)?;

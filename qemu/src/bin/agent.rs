@@ -1,4 +1,4 @@
-//! The agent inside a guest: runs what the harness asks for and tells what came of it.
+//! The agent inside a guest: runs the commands of the harness and returns their output.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

@@ -138,7 +138,8 @@ fn lab(args: Args) -> Result<i32> {
         limit: Duration::from_secs(args.timeout),
     };
     let ran = timed(&pair, &job, args.timing);
-    // A failure needs the files and the logs most of all, and is told rather than one of copying.
+    // A failed command needs the files and the logs most of all. Its failure is reported, and not
+    // one to copy them.
     let kept = args.output.map_or(Ok(()), |output| collect(&pair, &output));
     let code = ran?;
     kept.map(|()| code)

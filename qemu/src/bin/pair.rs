@@ -188,9 +188,9 @@ fn guest(pair: &Pair, Name(number): Name) -> Result<&Guest> {
 
 /// Path in the guests and content of a program of this machine.
 fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
-    let told = || format!("cannot copy {} into the guests", program.display());
-    let name = program.file_name().and_then(OsStr::to_str).with_context(told)?;
-    let content = fs::read(program).with_context(told)?;
+    let failure = || format!("cannot copy {} into the guests", program.display());
+    let name = program.file_name().and_then(OsStr::to_str).with_context(failure)?;
+    let content = fs::read(program).with_context(failure)?;
     Ok((format!("/usr/bin/{name}"), content))
 }
 

@@ -137,7 +137,7 @@ impl Server {
         Ok(())
     }
 
-    /// Frees the connections that have ended, and requests that nobody answers.
+    /// Frees the connections that have ended, and requests that will not be answered.
     fn look(&mut self) -> Result<()> {
         let mut at = 0;
         while let Some((connection, _)) = self.kept.get(at) {

@@ -56,7 +56,7 @@ fn wishes(qpn: u32, private: &[u8]) -> Wishes<'_> {
 struct Counts {
     established: u64,
     rejected: u64,
-    /// Calls that were told that the queue pair has another connection, or none any more.
+    /// Calls that failed because the queue pair had another connection, or none any more.
     refused: u64,
     /// Connections whose queue pair was destroyed at the same time.
     destroyed: u64,
@@ -191,7 +191,7 @@ fn destroy(qp: Option<Qp>) -> Result<()> {
     qp.destroy().map_err(|(_, error)| error).context("a queue pair cannot be destroyed")
 }
 
-/// Attempts that were begun, and the queue pair if nobody has destroyed it.
+/// Attempts that were begun, and the queue pair if it was not destroyed.
 struct Begun {
     results: Vec<io::Result<()>>,
     qp: Option<Qp>,

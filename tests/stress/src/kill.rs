@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Kill) -> Result<Fate> {
             .iter()
             .enumerate()
             .min_by_key(|(_, member)| member.end)
-            .context("nobody is left")?;
+            .context("no process is left")?;
         let member = alive.swap_remove(next);
         thread::sleep(member.end.saturating_duration_since(Instant::now()));
         let made = shared.words()[member.index].load(Relaxed);

@@ -16,7 +16,7 @@ use vrnic_verbs::qp::Qp;
 
 /// Threads. There should be fewer queue pairs.
 const THREADS: u32 = 4;
-/// Time for which a connection must stay that nobody ends.
+/// Time for which a connection must stay if neither end closes it.
 const STAYS: Duration = Duration::from_millis(2);
 /// Time in which another thread destroys a queue pair.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -80,9 +80,9 @@ pub(crate) fn cases() -> Vec<Case> {
             let (_server, _client) = way.ends(pair)?;
             more_addresses(pair)?;
             let options = format!("{GID} {}", run.options).into();
-            let told = measure(pair, &Run { tool: run.tool, options }, way, 1500)?;
+            let shown = measure(pair, &Run { tool: run.tool, options }, way, 1500)?;
             // perftest prints the bytes of GIDs as decimal numbers.
-            ensure!(told.matches("GID: 253:09:").count() == 2, "other addresses in\n{told}");
+            ensure!(shown.matches("GID: 253:09:").count() == 2, "other addresses in\n{shown}");
             Ok(())
         }));
     }
@@ -107,7 +107,7 @@ fn measure(pair: &Pair, run: &Run, way: Way, mtu: u32) -> Result<String> {
     ensure!(outcome.code == 0, "rc={}\n{}", outcome.code, outcome.text);
     ensure!(outcome.figure.is_some(), "no figure in\n{}", outcome.text);
     let path = if mtu < 4200 { "1024[B]" } else { "4096[B]" };
-    let told = outcome.text.lines().find(|line| line.contains("Mtu"));
-    ensure!(told.is_some_and(|line| line.contains(path)), "other packets in\n{}", outcome.text);
+    let shown = outcome.text.lines().find(|line| line.contains("Mtu"));
+    ensure!(shown.is_some_and(|line| line.contains(path)), "other packets in\n{}", outcome.text);
     Ok(outcome.text)
 }

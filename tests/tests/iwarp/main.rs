@@ -114,7 +114,7 @@ fn oneself(pair: &mut Pair) -> Result<()> {
     empty(guest)
 }
 
-/// A client learns that nobody listens.
+/// A client gets an error if no server listens.
 fn refused(pair: &mut Pair) -> Result<()> {
     let call = format!("modprobe rdma_ucm; exec rping -c -a {}", pair.b.ip());
     let output = pair.a.agent().run(&call, SHORT_TIMEOUT)?;

@@ -36,7 +36,7 @@ fn remove(guest: &Guest) -> Result<()> {
     ready(guest)
 }
 
-/// The client is told that its device goes, and the server that the connection has ended.
+/// The client gets an event that its device goes, and the server one that the connection has ended.
 fn client_removed(pair: &mut Pair) -> Result<()> {
     for away in [remove as fn(&Guest) -> Result<()>, unbind] {
         let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
@@ -60,7 +60,7 @@ fn client_removed(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The client is told that the connection has ended.
+/// The client gets an event that the connection has ended.
 fn server_removed(pair: &mut Pair) -> Result<()> {
     for away in [remove as fn(&Guest) -> Result<()>, unbind] {
         let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;

@@ -65,9 +65,9 @@ fn failure() -> Result<()> {
     let command = "rping -c -C 3 -v -a $VRNIC_PEER && exit 42";
     let options = ["--memory", "768M", "--personality", "iwarp", "--peer", "rping -s -P"];
     let ran = lab(&[&options[..], &["--", command]].concat())?;
-    let told = said(&ran);
-    ensure!(ran.status.code() == Some(42), "not the command's status: {told}");
-    ensure!(told.contains("ping data: rdma-ping-2"), "rping exchanged nothing: {told}");
+    let text = said(&ran);
+    ensure!(ran.status.code() == Some(42), "not the command's status: {text}");
+    ensure!(text.contains("ping data: rdma-ping-2"), "rping exchanged nothing: {text}");
     Ok(())
 }
 
@@ -80,30 +80,30 @@ fn gone() -> Result<()> {
     // The guest does not start again after that, but ends.
     let command = ["--", "echo b >/proc/sysrq-trigger; sleep 600"];
     let ran = lab(&[&options[..], &peer, &command].concat())?;
-    let told = said(&ran);
-    ensure!(ran.status.code() == Some(125), "{told}");
+    let text = said(&ran);
+    ensure!(ran.status.code() == Some(125), "{text}");
     let report = fs::read_to_string(kept.join("report.txt"))?;
     ensure!(report.contains("--- guest b"), "no logs: {report}");
-    ensure!(fs::read(kept.join("b/file"))? == b"kept\n", "no file: {told}");
+    ensure!(fs::read(kept.join("b/file"))? == b"kept\n", "no file: {text}");
     Ok(())
 }
 
 /// Without KVM no guest boots for a command whose time is asked for.
 fn timing() -> Result<()> {
     let ran = run(command(&["--timing", "--", "true"])?.env("VRNIC_ACCEL", "tcg"))?;
-    let told = said(&ran);
-    ensure!(ran.status.code() == Some(125) && told.contains("not under KVM"), "{told}");
-    ensure!(!told.contains("booting"), "a guest was booted: {told}");
+    let text = said(&ran);
+    ensure!(ran.status.code() == Some(125) && text.contains("not under KVM"), "{text}");
+    ensure!(!text.contains("booting"), "a guest was booted: {text}");
     Ok(())
 }
 
 /// A name that apt would take for an option is refused.
 fn names() -> Result<()> {
     let ran = lab(&["--package", "-oDebug=1", "--", "true"])?;
-    let told = said(&ran);
+    let text = said(&ran);
     ensure!(
-        ran.status.code() == Some(1) && told.contains("not the name of a Debian package"),
-        "{told}"
+        ran.status.code() == Some(1) && text.contains("not the name of a Debian package"),
+        "{text}"
     );
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Wishes<'_> {
 pub enum News {
     /// Both ends have agreed.
     Established,
-    /// The peer has rejected the request, or nobody listens. With private data.
+    /// The peer has rejected the request, or no program listens. With private data.
     Rejected(Vec<u8>),
     /// It was not established for another reason.
     Failed,

@@ -48,7 +48,7 @@ fn established(env: &Env) -> Result<()> {
     expect_none(&a)
 }
 
-/// A side that was told otherwise, and is in RTS, needs no such event.
+/// A side that knows it from elsewhere, and is in RTS, needs no such event.
 fn not_established(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     send(&a, &b, 1)?;

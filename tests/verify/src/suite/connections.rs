@@ -61,15 +61,15 @@ fn accepted((from, to): (&End, &End)) -> Result<()> {
         let (listening, at) = listen(to)?;
         let connection = from.agent.begin_to_connect(at, near.managed(&request))?;
         let accepted = to.agent.accept(listening.listener, far.managed(&reply))?;
-        let told = from.agent.established(connection)?;
+        let got = from.agent.established(connection)?;
         expect("request", &accepted.private, &request)?;
-        expect("reply", &told, &reply)?;
+        expect("reply", &got, &reply)?;
         near.prove_towards(&far)?;
     }
     Ok(())
 }
 
-/// A program that rejects a request tells its peer why.
+/// A program that rejects a request sends its peer the reason.
 fn rejected((from, to): (&End, &End)) -> Result<()> {
     for len in LENGTHS {
         let near = side(from)?;
@@ -77,14 +77,14 @@ fn rejected((from, to): (&End, &End)) -> Result<()> {
         let (listening, at) = listen(to)?;
         let connection = from.agent.begin_to_connect(at, near.managed(&request))?;
         let asked = to.agent.reject(listening.listener, reason.clone())?;
-        let told = from.agent.rejected(connection)?;
+        let got = from.agent.rejected(connection)?;
         expect("request", &asked, &request)?;
-        expect("rejection", &told, &reason)?;
+        expect("rejection", &got, &reason)?;
     }
     Ok(())
 }
 
-/// The end of a connection is told to both programs, and flushes the receives of both.
+/// Both programs get an event at the end of a connection, which flushes the receives of both.
 fn closed((from, to): (&End, &End)) -> Result<()> {
     let (near, far) = (side(from)?, side(to)?);
     let (listening, at) = listen(to)?;

@@ -418,7 +418,7 @@ fn unknown_tag(env: &Env) -> Result<()> {
     expect_refused_response(&scene, 0x00ab_cd01)
 }
 
-/// Messages that carry no tag leave a command alone.
+/// Messages without a tag do not change a command.
 fn no_response(env: &Env) -> Result<()> {
     let scene = Scene::new(env, &GENERAL)?;
     let tag = scene.send(scene.work_request(1, READ_WRITE))?;

@@ -119,7 +119,7 @@ fn faulting_region(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// A queue stays in its ring if the process cannot be told where it goes on in another one.
+/// A queue stays in its ring if the process cannot learn where it continues in another one.
 fn faulting_resize(env: &Env) -> Result<()> {
     const LOG_SIZE: u8 = 6;
     let link = Link::new(env, &Options::default())?;

@@ -5,7 +5,7 @@ const IMMEDIATE: &str = "SENDs of iWARP have no immediate data";
 const ALIGNMENT: &str = "iWARP reports an atomic that is not aligned as a remote operation error";
 const INFINIBAND: &str =
     "devices of iWARP have no GIDs, keys of partitions or counters of InfiniBand";
-const RELIABLE: &str = "iWARP has QPs of the type RC alone";
+const RELIABLE: &str = "iWARP has only QPs of the type RC";
 const STATES: &str = "the connection manager changes the states of QPs of iWARP";
 const TCP: &str = "TCP has other retries and events";
 const RIGHTS: &str = "QPs of iWARP have all rights; those of regions count";

@@ -20,20 +20,20 @@
 //! | [`counters`] | what moves each of the port's counters |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`extended`] | completions with timestamps, requests built call by call |
-//! | [`connections`] | connections by the connection manager (with `--cm` alone) |
+//! | [`connections`] | connections by the connection manager (only with `--cm`) |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
 //! | [`mistakes`] | attributes that do not fit those of the peer |
 //! | [`regions`] | zero-based regions, changing regions |
 //! | [`device_memory`] | memory of the device as source and sink, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
-//! | [`direct`], [`transfer`] | one touch, commands, the two failure forms; direct transfers (vrnic alone) |
+//! | [`direct`], [`transfer`] | one touch, commands, the two failure forms; direct transfers (only vrnic) |
 //! | [`states`] | the state machine of QPs |
 //! | [`transitions`] | the same, every pair of states with every attribute |
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
 //! | [`isolation`] | other processes, other peers |
 //! | [`loopback`] | both ends in one process |
-//! | [`hostile`] | garbage in the shared pages (vrnic alone) |
+//! | [`hostile`] | garbage in the shared pages (only vrnic) |
 //! | [`iwarp`] | (what iWARP does not have) |
 //! | [`fixture`] | (building blocks of cases) |
 //! | [`runner`] | (runs them) |

@@ -133,7 +133,7 @@ fn rereg_translation(env: &Env) -> Result<()> {
     far.check_zero()
 }
 
-/// To another PD, back, and away again: the peer's key serves in its PD alone.
+/// To another PD, back, and away again: the peer's key serves only in its PD.
 fn rereg_pd(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let near = a.region(100, 0)?;

@@ -151,7 +151,7 @@ fn misaligned(env: &Env, offset: u64) -> Result<()> {
     let (near, far) = (link.a.region(8, 0)?, link.b.region(64, 0)?);
     let mut request = remote(Op::FetchAdd, 70, &near, &far);
     request.raddr += offset;
-    // The Terminate of iWARP tells another kind of error (RFC 7306, section 8).
+    // The Terminate of iWARP names another kind of error (RFC 7306, section 8).
     let (status, kind) = match env.a.cm {
         Some(_) => (Status::RemOpErr, event::QP_FATAL),
         None => (Status::RemInvReqErr, event::QP_REQ_ERR),
@@ -183,7 +183,7 @@ fn send_into(
     b.post_recv(71, sges)?;
     b.post_recv(72, &[])?;
     let sent = match (sent, a.end.cm) {
-        // A Terminate of iWARP tells that its sender has failed, but not by which message.
+        // A Terminate of iWARP says that its sender has failed, but not which message failed.
         (Status::RemOpErr, Some(_)) => Status::FatalErr,
         (sent, _) => sent,
     };

@@ -151,7 +151,8 @@ fn limit_event(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A QP in the error state tells that it takes no more; what is posted stays for the others.
+/// A QP in the error state reports that it takes no more receives. What is posted stays for the
+/// others.
 fn last_wqe(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 2)?;
     shared.post(0..4)?;

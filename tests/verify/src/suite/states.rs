@@ -231,7 +231,7 @@ fn drain(env: &Env) -> Result<()> {
     a.post(&[write])?;
     a.expect_quiet(200)?;
     far.check(2)?;
-    // The other direction still works: SQD concerns the send queue alone.
+    // The other direction still works: SQD concerns only the send queue.
     a.post_recv(5, &[])?;
     b.run(Side::request(Op::Send, 6, &[]), Status::Success)?;
     a.expect_received(5, Status::Success)?;

@@ -1,5 +1,5 @@
 //! Direct transfers (docs/direct.md) by the functions of the crate `vrnicdv`: the program moves
-//! bytes of device memory itself, and tells the end by its range or by a mark. Other devices fail
+//! bytes of device memory itself, and reports the end by its range or by a mark. Other devices fail
 //! these cases.
 
 use std::thread::sleep;
