@@ -39,7 +39,7 @@ const POLL: Delta = Delta::from_millis(100);
 /// adapter that has stalled stops the whole machine for seconds, and may make a VMM disconnect the
 /// adapter permanently. But only such an access distinguishes an adapter that stalls from one that
 /// was removed.
-const PATIENCE: Delta = Delta::from_secs(40);
+const TIMEOUT: Delta = Delta::from_secs(40);
 /// The number of attempts to reset an adapter that does not reset, and of which it is not certain
 /// that it was removed.
 const ROUNDS: u32 = 3;
@@ -242,11 +242,11 @@ impl Liveness {
     }
 
     /// Waits until the heartbeat's word changes: it increases when the adapter continues, and a
-    /// reset clears it. Gives up after [`PATIENCE`].
+    /// reset clears it. Gives up after [`TIMEOUT`].
     fn wait_for_sign(&self) {
         let Some(beat @ 1..) = self.doorbells.heartbeat() else { return };
         let start = Instant::<Monotonic>::now();
-        while self.doorbells.heartbeat() == Some(beat) && start.elapsed() < PATIENCE {
+        while self.doorbells.heartbeat() == Some(beat) && start.elapsed() < TIMEOUT {
             fsleep(POLL);
         }
     }

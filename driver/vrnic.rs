@@ -84,7 +84,7 @@ module! {
         part_id: u32 {
             default: 0x524e,
             description: "Part number that verbs report. Programs that know adapters by their number, as \
-perftest does for inline data, take this one for another adapter if told so",
+perftest does for inline data, take this one for another adapter by this number",
         },
         comp_vectors: u32 {
             default: 0,

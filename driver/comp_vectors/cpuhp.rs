@@ -81,7 +81,7 @@ unsafe impl Send for Instance {}
 // SAFETY: the node is the kernel's, under locks of its own; the follower is `Sync`.
 unsafe impl Sync for Instance {}
 
-/// A follower that is told; until this is dropped.
+/// A follower, which is notified until this is dropped.
 ///
 /// # Invariants
 ///

@@ -256,7 +256,7 @@ fn set(state: &mut State, index: usize, value: Slot) {
     }
 }
 
-/// Returns the error that the core and its users are told.
+/// Returns the error for the core and its users.
 fn errno(status: Status) -> Error {
     match status {
         Status::NoResource => ENOMEM,

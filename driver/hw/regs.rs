@@ -23,7 +23,7 @@ const POLL: Delta = Delta::from_millis(1);
 /// The maximum time to wait for that: reset and enabling take milliseconds. A single register
 /// access to an adapter that hangs may take seconds, so the wait is limited by time and not by the
 /// number of accesses.
-const PATIENCE: Delta = Delta::from_secs(5);
+const TIMEOUT: Delta = Delta::from_secs(5);
 
 /// The register BAR.
 pub(crate) struct Registers {
@@ -129,7 +129,7 @@ impl Registers {
             if reached(Status::from_bits_truncate(status)) {
                 return Ok(());
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 return Err(ETIMEDOUT);
             }
             fsleep(POLL);

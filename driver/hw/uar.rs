@@ -96,8 +96,8 @@ impl Doorbells {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));
     }
 
-    /// Returns the first entry of a shared receive queue that is not free, as the adapter told
-    /// last; `None` when it has gone.
+    /// Returns the first entry of a shared receive queue that is not free, as the adapter has
+    /// reported last; `None` when it has gone.
     pub(crate) fn srq_freed(&self, slot: SlotIndex) -> Option<u32> {
         let offset = slot.exists().then_some((slot.offset() + SRQ_FREED) as usize)?;
         self.bar.try_access()?.try_read32(offset).ok()

@@ -65,7 +65,7 @@ enum State {
     Reserved,
     /// It was accepted; its request is read.
     Requesting(Requesting),
-    /// The owner of its listener was told of its request.
+    /// The owner of its listener has got its request.
     Offered(Offered),
     /// Its socket connects.
     Connecting(Connecting),
@@ -292,8 +292,8 @@ impl Endpoint {
         if let Err(error) = self.open(state) {
             self.fail(state, error);
         }
-        // A dead adapter knows nothing, and each command would wait until it is quiet. `died` has
-        // the owner told.
+        // A dead adapter knows nothing, and each command would wait until it is quiet. `died`
+        // notifies the owner.
         if self.connections.commands.liveness.is_dead() {
             return;
         }
@@ -314,8 +314,8 @@ impl Endpoint {
         taken.follow(&*commands.query(taken.qpn)?)
     }
 
-    /// Ends a connection whose owner cannot be told how it is: the queue pair must not stay
-    /// connected when the owner is told that the connection has ended.
+    /// Ends a connection whose state its owner cannot be given: the queue pair must not stay
+    /// connected when the owner is notified that the connection has ended.
     fn abandon_taken(&self, taken: &mut Taken<Self>, error: Error) {
         // When the owner has got the last event another queue pair may have the number.
         if taken.has_ended() {

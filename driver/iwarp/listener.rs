@@ -97,7 +97,7 @@ impl Listener {
         self.identity
     }
 
-    /// Ends it. On return its owner is told of no more requests.
+    /// Ends it. After the return its owner gets no more requests.
     pub(super) fn end(&self) {
         let Some(listening) = self.state.lock().take() else { return };
         drop(listening.sockets);

@@ -62,7 +62,7 @@ pub(crate) struct Connections {
     /// The endpoints that have a queue pair.
     #[pin]
     endpoints: LinkTable<Qpn, EndpointRef>,
-    /// Those whose owner has been told of a request and has not answered.
+    /// Those whose owner has got a request and has not answered.
     #[pin]
     offers: LinkTable<u32, EndpointRef>,
     next_offer: Atomic<u32>,
@@ -227,8 +227,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Ends the connection of a queue pair that is about to be destroyed: its owner is told the
-    /// last event. The socket is kept until [`Detached`] is dropped.
+    /// Ends the connection of a queue pair that is about to be destroyed: its owner is notified of
+    /// the last event. The socket is kept until [`Detached`] is dropped.
     pub(crate) fn close(&self, qpn: Qpn) {
         if let Some(endpoint) = self.endpoints.get(qpn) {
             endpoint.0.close();
@@ -267,7 +267,7 @@ impl Connections {
         self.endpoints.remove(qpn, &EndpointRef(endpoint.clone()));
     }
 
-    /// Gives a number to an endpoint whose owner is told of a request.
+    /// Gives a number to an endpoint whose owner gets a request.
     fn add_offer(&self, endpoint: &Arc<Endpoint>) -> Result<Offer> {
         let number = self.next_offer.fetch_add(1, Relaxed);
         self.offers.add(number, EndpointRef(endpoint.clone()))?;

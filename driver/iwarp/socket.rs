@@ -28,13 +28,13 @@ pub(crate) type Snapshot = bindings::iwarp_snapshot;
 /// (`include/net/flow.h`).
 pub(crate) const LOOPBACK: i32 = 1;
 
-/// An object that is told of the changes of its socket.
+/// An object that is notified of changes of its socket.
 pub(crate) trait Watch: Send + Sync + 'static {
     /// Something about the socket may have changed. Called in any context; must not sleep.
     fn changed(this: ArcBorrow<'_, Self>);
 }
 
-/// The state of a socket that was told to connect, or was accepted.
+/// The state of a socket that connects, or was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// It has no connection yet.
@@ -60,7 +60,7 @@ impl Raw {
     ///
     /// # Safety
     ///
-    /// `raw` must be the result of such a function, and nobody else may use it.
+    /// `raw` must be the result of such a function, and no other code may use it.
     unsafe fn new(raw: *mut bindings::iwarp_socket) -> Result<Self> {
         // INVARIANT: the caller promises that it is a socket, if it is not an error.
         NonNull::new(from_err_ptr(raw)?).map(Self).ok_or(ENOMEM)
@@ -73,8 +73,8 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: the type owns the socket by its invariants. On return nobody is told of its
-        // changes any more.
+        // SAFETY: the type owns the socket by its invariants. After the return no object is
+        // notified of its changes any more.
         unsafe { bindings::iwarp_socket_free(self.as_ptr()) };
     }
 }
@@ -176,7 +176,7 @@ impl<T: Watch> Socket<T> {
 
     fn watched(raw: Raw, watcher: Arc<T>) -> Self {
         let watcher = watcher.into_foreign();
-        // SAFETY: the socket is alive, and nobody watches it. `watcher` is an `Arc<T>` that is
+        // SAFETY: the socket is alive, and no code watches it. `watcher` is an `Arc<T>` that is
         // dropped when the socket is closed and not before.
         unsafe { bindings::iwarp_socket_watch(raw.as_ptr(), watcher, Some(wake::<T>)) };
         // INVARIANT: it was made of an `Arc<T>` just now.

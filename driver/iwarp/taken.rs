@@ -22,14 +22,14 @@ enum Owes {
     Established { id: CmId<Accepts> },
     /// That it has ended, and before that, if that is so, that the peer closes it.
     Close { id: CmId<Connected> },
-    /// That it has ended. That the peer closes it was told.
+    /// That it has ended. The owner has been notified that the peer closes it.
     LastClose { id: CmId<Closing> },
     /// None any more.
     Nothing,
 }
 
 /// A connection that the adapter has taken over. The socket holds its addresses until the adapter
-/// does not expect frames of it any more. A `W` is told of its changes.
+/// does not expect frames of it any more. A `W` is notified of its changes.
 pub(super) struct Taken<W: Watch> {
     pub(super) qpn: Qpn,
     socket: Option<Socket<W>>,
@@ -121,7 +121,7 @@ impl<W: Watch> Taken<W> {
     fn open(&mut self, status: &ConnectionStatus) -> Result {
         let (own, mut result) = (depths(status), Ok(()));
         self.owes = match core::mem::replace(&mut self.owes, Owes::Nothing) {
-            // If there is no memory for the private data, the owner is not told of a connection
+            // If there is no memory for the private data, the owner is not notified of a connection
             // without them: its peer has sent them for a reason.
             Owes::Reply { id, names } => match id.reply(&names, own, private(status)) {
                 Ok(id) => Owes::Close { id },
@@ -153,7 +153,7 @@ impl<W: Watch> Taken<W> {
                 let private = if ending == Ending::Rejected { private(status) } else { &[] };
                 id.refuse(error(ending), &names, private);
             }
-            // The core wants to be told of both.
+            // The core wants to be notified of both.
             Owes::Established { id } => id.establish(depths(status)).close(),
             Owes::Close { id } => id.close(),
             Owes::LastClose { id } => id.close(),

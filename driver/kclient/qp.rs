@@ -88,8 +88,8 @@ impl<O: Origin> Qp<O> {
     ///
     /// # Safety
     ///
-    /// It must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`, and nobody
-    /// else's.
+    /// It must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`, and belong
+    /// to no other code.
     pub unsafe fn from_raw(
         raw: NonNull<bindings::ib_qp>,
         cq: Arc<Cq>,

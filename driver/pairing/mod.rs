@@ -87,7 +87,7 @@ unsafe impl Send for Notifier {}
 // a lock or is atomic.
 unsafe impl Sync for Notifier {}
 
-/// The changes that the adapter has not been told of yet.
+/// The changes that the adapter does not know yet.
 #[derive(Default)]
 struct News {
     /// The present state of the port.
@@ -100,8 +100,9 @@ struct News {
 
 impl Pairing {
     /// Starts pairing the port of an RDMA device, which has this MAC; an Ethernet device that is
-    /// there already is found, and the adapter told of it, before this returns. With a `follower`
-    /// the port is paired only once: after its Ethernet device has been removed, it stays unpaired.
+    /// there already is found, and the adapter is notified of it, before this returns. With a
+    /// `follower` the port is paired only once: after its Ethernet device has been removed, it
+    /// stays unpaired.
     pub(crate) fn new(
         device: DeviceLink,
         mac: [u8; 6],
@@ -215,11 +216,11 @@ impl Notifier {
             news.closed |= addresses || !settings.active;
             news.addresses |= addresses;
         }
-        // Clients are told that it is open when the adapter has opened it.
+        // Clients are notified that it is open when the adapter has opened it.
         if let Some(netdev) = netdev.filter(|_| !settings.active) {
             self.device.report_port_state(&netdev);
         }
-        // It is enqueued already if others have not been told yet.
+        // It is enqueued already if the adapter does not know other changes yet.
         let _ = self.queue.enqueue(Arc::from(self));
     }
 

@@ -52,7 +52,8 @@ impl<T: Driver> Device<T> {
         &self,
         f: impl for<'a> FnOnce(&'a Self, &'a T::Data<'a>) -> R,
     ) -> R {
-        // SAFETY: the caller promises that operations can be called, so nobody writes to the field.
+        // SAFETY: the caller promises that operations can be called, so no code writes to the
+        // field.
         let data = unsafe { *self.data.get() };
         // SAFETY: by the type's invariants the pointer is that of live data; lifetimes do not
         // affect layout.

@@ -68,7 +68,7 @@ impl<D> Dm<D> {
     ///
     /// # Safety
     ///
-    /// `raw` must come from [`Self::allocate`], and nobody may use it afterwards.
+    /// `raw` must come from [`Self::allocate`], and no code may use it afterwards.
     pub(super) unsafe fn free(raw: *mut bindings::ib_dm) {
         // SAFETY: the caller passes what `allocate` has made by `KBox::into_raw`, for the last
         // time.

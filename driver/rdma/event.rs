@@ -123,8 +123,8 @@ impl CqLink {
         });
     }
 
-    /// As [`Self::complete`], if a kernel client has asked to be told and was not since. Users ask
-    /// the device directly.
+    /// As [`Self::complete`], if a kernel client has asked for a notification and got none since.
+    /// Users ask the device directly.
     pub(crate) fn complete_if_armed(&self) {
         if self.disarm() {
             self.complete();

@@ -94,7 +94,7 @@ int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev)
 
 void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev)
 {
-	/* Before and after its registration there is nobody to be told. */
+	/* Before and after its registration the device has no clients. */
 	if (!ib_device_try_get(device))
 		return;
 	ib_dispatch_port_state_event(device, netdev);

@@ -36,7 +36,7 @@ u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
 /* Tells the clients of the state of the port that is paired with netdev, unless they know it. */
 void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev);
-/* Looks for addresses of which no notification has told. */
+/* Looks for addresses that no notification has named. */
 void rdma_helper_rescan_addresses(struct ib_device *device);
 void rdma_helper_netdev_hold(struct net_device *netdev);
 void rdma_helper_netdev_put(struct net_device *netdev);

@@ -41,7 +41,7 @@ pub(crate) trait IwOperations: Operations {
     /// Rejects a request; no event follows.
     fn reject(data: &Self::Data<'_>, offer: Offer, private: &[u8]) -> Result;
 
-    /// Listens. Each request is told by [`CmId::request`].
+    /// Listens. Each request is passed on by [`CmId::request`].
     fn create_listen(
         data: &Self::Data<'_>,
         device: &Device<Self>,
@@ -71,7 +71,7 @@ pub(crate) struct Refused<S> {
     pub(crate) error: Error,
 }
 
-/// The number of a request that was told by a [`ConnRequest`].
+/// The number of a request that a [`ConnRequest`] has passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer(pub(crate) usize);
 
@@ -106,7 +106,7 @@ impl Address {
     }
 }
 
-/// A state of an identifier: it listens, and requests may be told.
+/// A state of an identifier: it listens, and requests may be passed on.
 pub(crate) enum Listens {}
 /// A state of an identifier: a connection is being made, whose owner is owed the reply.
 pub(crate) enum Connects {}
@@ -115,8 +115,8 @@ pub(crate) enum Connects {}
 pub(crate) enum Accepts {}
 /// A state of an identifier: the connection is established, and its owner is owed its end.
 pub(crate) enum Connected {}
-/// A state of an identifier: its owner was told that the peer closes the connection, and is owed
-/// its end.
+/// A state of an identifier: its owner was notified that the peer closes the connection, and is
+/// owed its end.
 pub(crate) enum Closing {}
 
 /// The states in which the core gives identifiers to the driver.
@@ -286,7 +286,7 @@ impl CmId<Listens> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if the owner could not be told: too many requests wait to be taken, or there is no
+    /// `ENOMEM` if the owner could not get it: too many requests wait to be taken, or there is no
     /// memory for the private data.
     pub(crate) fn request(&self, request: &ConnRequest<'_>) -> Result {
         self.report(&Event::Request(request))

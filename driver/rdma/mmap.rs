@@ -277,9 +277,9 @@ pub(super) unsafe fn map(
 ///
 /// # Safety
 ///
-/// `entry` must be a key made by [`MmapKeys::add`] that nobody uses any more.
+/// `entry` must be a key made by [`MmapKeys::add`] that no code uses any more.
 pub(super) unsafe fn free(entry: *mut bindings::rdma_user_mmap_entry) {
     // SAFETY: the caller passes a key that `MmapKeys::add` has made by `KBox::into_raw`, and that
-    // nobody uses any more.
+    // no code uses any more.
     drop(unsafe { KBox::from_raw(entry.cast::<Entry>()) });
 }

@@ -114,7 +114,7 @@ impl DeviceLink {
         });
     }
 
-    /// Looks for addresses of Ethernet devices of which no notification has told.
+    /// Looks for addresses of Ethernet devices that no notification has named.
     pub(crate) fn rescan_gids(&self) {
         self.with(|device| {
             // SAFETY: `with` keeps the device alive.

@@ -80,10 +80,10 @@ impl<C, D> Object<C, D> {
     /// # Safety
     ///
     /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and
-    /// nobody may use the object afterwards.
+    /// no code may use the object afterwards.
     pub(super) unsafe fn destroy(ptr: *mut C) {
         let this = ptr.cast::<Self>();
-        // SAFETY: the caller passes the first field of an object that nobody else uses.
+        // SAFETY: the caller passes the first field of an object that no other code uses.
         let driver = unsafe { &mut (*this).driver };
         // SAFETY: the caller promises that the driver's part is initialised and no longer used.
         unsafe { driver.assume_init_drop() };
@@ -152,7 +152,7 @@ impl<C, D> Linked<C, D> {
     /// # Safety
     ///
     /// `ptr` must point to the `C` of a `Linked<C, D>` that is initialised and whose link was
-    /// revoked, and nobody may use the object afterwards.
+    /// revoked, and no code may use the object afterwards.
     pub(super) unsafe fn destroy(ptr: *mut C) {
         // SAFETY: the caller passes an object that is initialised, and does not use it afterwards.
         unsafe { Object::<C, Parts<C, D>>::destroy(ptr) };

@@ -381,7 +381,7 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Destroys an XRC domain, which nobody uses.
+    /// Destroys an XRC domain, which no code uses.
     fn dealloc_xrcd(_data: &Self::Data<'_>, _xrcd: &Xrcd<Self>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }

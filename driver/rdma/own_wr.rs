@@ -24,9 +24,9 @@ impl OwnWr {
     ///
     /// # Safety
     ///
-    /// Kernel clients of the driver must be told to post them as `struct ib_rdma_wr`.
+    /// The documents for kernel clients must ask them to post them as `struct ib_rdma_wr`.
     pub(crate) const unsafe fn with_remote(opcode: u32) -> Self {
-        // INVARIANT: the caller promises that clients are told so.
+        // INVARIANT: the caller promises that the documents ask so.
         Self { opcode, is_rdma: true }
     }
 

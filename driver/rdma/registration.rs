@@ -101,7 +101,7 @@ impl<T: Operations> Allocated<T> {
         let raw = unsafe { bindings::rdma_helper_alloc_device(Device::<T>::SIZE) };
         // INVARIANT: the core has allocated it just now.
         let this = Self(NonNull::new(raw.cast()).ok_or(ENOMEM)?);
-        // SAFETY: the device was allocated above, and nobody else knows it.
+        // SAFETY: the device was allocated above, and no other code knows it.
         let ib = unsafe { &mut *raw };
         ib.node_type = match config.protocol() {
             Protocol::Roce => bindings::RDMA_NODE_IB_CA as u8,
@@ -174,7 +174,8 @@ unsafe impl<T: Operations> Send for Inner<'_, T> {}
 // SAFETY: the one shared operation is a clone of `link`, which is `Sync`.
 unsafe impl<T: Operations> Sync for Inner<'_, T> {}
 
-/// A device that is not registered yet: it can be paired with Ethernet devices, but nobody uses it.
+/// A device that is not registered yet: it can be paired with Ethernet devices, but no code uses
+/// it.
 ///
 /// # Invariants
 ///
@@ -198,7 +199,7 @@ impl<'a, T: Operations> Unregistered<'a, T> {
         let pointer = UnsafeCell::new(NonNull::from(data.as_ref().get_ref()).cast());
         // SAFETY: the device was allocated with room for the field, whose address alone is made.
         let field = unsafe { &raw mut (*device.0.as_ptr()).data };
-        // SAFETY: the field is in bounds and aligned, and nobody else knows the device.
+        // SAFETY: the field is in bounds and aligned, and no other code knows the device.
         unsafe { field.write(pointer) };
         let raw = NonNull::new(device.as_raw()).ok_or(ENOMEM)?;
         // SAFETY: `Inner::drop` revokes the link before the device goes.
@@ -241,7 +242,7 @@ impl<'a, T: Operations> Registration<'a, T> {
         // SAFETY: the device is alive.
         let of_port = |port| unsafe { NetdevRef::of_port(NonNull::new(raw)?, port) };
         if let Some(netdev) = inner.iwarp_port.and_then(of_port) {
-            // SAFETY: nobody else knows the device before it is registered.
+            // SAFETY: no other code knows the device before it is registered.
             netdev.copy_name(unsafe { &mut (*raw).iw_ifname });
         }
         // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data. The

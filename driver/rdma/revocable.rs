@@ -135,7 +135,7 @@ impl<C> Link<C> {
         Identity(self.0.object.as_ptr().addr())
     }
 
-    /// Returns the number of times that the client was told of completions.
+    /// Returns the number of times that the client was notified of completions.
     pub(crate) fn reports(&self) -> u64 {
         self.0.reports.load(Relaxed)
     }

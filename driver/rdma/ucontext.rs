@@ -148,7 +148,7 @@ impl<T: Driver> NewUcontext<'_, T> {
     ///
     /// # Safety
     ///
-    /// `raw` must be a context of driver `T` that [`Self::finish`] has set up, and nobody may use
+    /// `raw` must be a context of driver `T` that [`Self::finish`] has set up, and no code may use
     /// it afterwards.
     pub(super) unsafe fn destroy(raw: *mut bindings::ib_ucontext) {
         // SAFETY: the caller passes a context that is initialised, and does not use it afterwards.

@@ -4,7 +4,7 @@
 //!
 //! All trampolines rely on what the core promises to the functions of `struct ib_device_ops`: they
 //! are called for registered devices of this driver; an object that they get is one that the
-//! creating operation of this table has set up, and nobody else uses one that is being created or
+//! creating operation of this table has set up, and no other code uses one that is being created or
 //! that has been destroyed; pointers to attributes are valid during the call. Where a client's
 //! handle of a queue pair comes without a look by the core, it may be one of an XRC target, which
 //! the driver has not set up: see [`Qp::from_handle`](super::qp::Qp::from_handle).
@@ -319,7 +319,7 @@ impl<T: Operations> VTable<T> {
         this.remove_all_mappings();
         // SAFETY: the core calls this as an operation of the context's device.
         unsafe { Self::with_device_of(context, |_, data| T::dealloc_ucontext(data, this)) };
-        // SAFETY: the core frees the context after this, so nobody uses it.
+        // SAFETY: the core frees the context after this, so no code uses it.
         unsafe { NewUcontext::<T>::destroy(context) };
     }
 

@@ -20,7 +20,7 @@ const _: () = assert!(offset_of!(bindings::ib_reg_wr, wr) == 0);
 /// # Invariants
 ///
 /// An entry of a valid request. If that is an inline one, then `addr` is the address of `length`
-/// bytes of the client's memory, which nobody writes to while the request is posted.
+/// bytes of the client's memory, which nothing writes to while the request is posted.
 #[repr(transparent)]
 pub(crate) struct Sge(bindings::ib_sge);
 

@@ -58,7 +58,7 @@ pub(super) fn alloc(
     made.ok_or(EINVAL)
 }
 
-/// Tells a process that imports the context what the first one was told.
+/// Gives a process that imports the context the answer that the first one got.
 pub(super) fn query(context: &Context, udata: &Udata<'_>) -> Result {
     udata.no_request()?;
     udata.respond(&context.answer)

@@ -61,7 +61,7 @@ pub(super) fn change(
         result => result?,
     }
     if to == QpState::Error && qp.shares && ctx.adapter.is_dead() {
-        // It would have told so itself.
+        // A living adapter would have reported this itself.
         qp.link().set_last_wqe_due();
         ctx.adapter.call_handlers();
     }

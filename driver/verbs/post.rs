@@ -67,7 +67,7 @@ impl WorkQueue {
     }
 
     /// As [`Self::free`], of a queue whose entries complete in any order: an index older than one
-    /// that was told before changes nothing.
+    /// that was reported before changes nothing.
     pub(super) fn free_shared(&self, index: u32) {
         let tail = index.wrapping_add(1);
         let mut old = self.tail.load(Relaxed);

@@ -67,7 +67,7 @@ fn entries(queue: Option<RingShape>) -> u32 {
 }
 
 impl Plan {
-    /// Checks what the provider asks for against what the core was told.
+    /// Compares what the provider asks for with what the program gave the core.
     fn new(request: &QpReq, cap: &QpCap) -> Result<Self> {
         let asked = QpReqFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
         if request.reserved != [0; 3] {

@@ -30,8 +30,8 @@ pub(super) fn retire(
     Ok(())
 }
 
-/// Ends the permission of a process to map a range. The range is free when nobody has it mapped any
-/// more.
+/// Ends the permission of a process to map a range. The range is free when no process has it mapped
+/// any more.
 pub(super) fn unmap(range: RangeNumber, user: Option<&User<'_, Verbs>>) {
     if let (Some(offset), Some(user)) = (range_mmap(range), user) {
         user.context.remove_mapping(offset);

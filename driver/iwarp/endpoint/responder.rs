@@ -30,7 +30,7 @@ use crate::{
 /// The time that an initiator has to send its request.
 const REQUEST_TIME: Delta = Delta::from_secs(5);
 /// The time in which the owner of a listener has to answer a request. No initiator waits so long.
-/// The core does not pass on the requests that it has not told when their listener ends.
+/// When a listener ends, the core drops the requests that its owner has not got.
 const ANSWER_TIME: Delta = Delta::from_secs(60);
 
 /// A connection that was accepted, and whose request has not come.
@@ -41,7 +41,7 @@ pub(super) struct Requesting {
     _timer: ArcHrTimerHandle<Endpoint>,
 }
 
-/// A connection that was accepted, whose request was told.
+/// A connection that was accepted, whose request its owner has got.
 pub(super) struct Offered {
     pub(super) socket: Socket<Endpoint>,
     pub(super) request: Request,
@@ -147,8 +147,8 @@ impl Endpoint {
         let offer = self.connections.add_offer(self)?;
         let (peer, private) = (parts.peer, parts.private);
         // The owner may answer at once, and then waits for the lock of the state.
-        let told = listener.request(&ConnRequest { names: &names, offer, peer, private });
-        if let Err(error) = told {
+        let passed_on = listener.request(&ConnRequest { names: &names, offer, peer, private });
+        if let Err(error) = passed_on {
             let _ = self.connections.take_offer(offer);
             return Err(error);
         }

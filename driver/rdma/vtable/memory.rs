@@ -53,7 +53,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Pd::<T>::from_raw(pd) };
             // SAFETY: the core calls this as an operation of the domain's device.
             unsafe { Self::with_device_of(pd, |_, data| T::dealloc_pd(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            // SAFETY: the device has let go of it, and the core frees it, so no code uses it.
             unsafe { Pd::<T>::destroy(pd) };
             Ok(0)
         })
@@ -174,9 +174,9 @@ impl<T: Operations> VTable<T> {
                     T::rereg_user_mr(data, device, driver, &change)
                 })
             }?;
-            // SAFETY: the region is valid, and the core lets nobody else use it during the call.
+            // SAFETY: the region is valid, and the core lets no other code use it during the call.
             unsafe { (*mr).lkey = key };
-            // SAFETY: the region is valid, and the core lets nobody else use it during the call.
+            // SAFETY: the region is valid, and the core lets no other code use it during the call.
             unsafe { (*mr).rkey = key };
             Ok(())
         };
@@ -249,7 +249,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Mw::<T>::from_raw(mw) };
             // SAFETY: the core calls this as an operation of the window's device.
             unsafe { Self::with_device_of(mw, |_, data| T::dealloc_mw(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            // SAFETY: the device has let go of it, and the core frees it, so no code uses it.
             unsafe { Mw::<T>::destroy(mw) };
             Ok(0)
         })

@@ -129,7 +129,7 @@ impl<T: Operations> VTable<T> {
             unsafe { Self::with_device_of(cq, |_, data| T::destroy_cq(data, this)) }?;
             this.link().revoke();
             // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
-            // nobody uses it.
+            // no code uses it.
             unsafe { Cq::<T>::destroy(cq) };
             Ok(0)
         })
@@ -287,7 +287,7 @@ impl<T: Operations> VTable<T> {
             }?;
             this.link().revoke();
             // SAFETY: the device has let go of it, its link was revoked, and the core frees it. So
-            // nobody uses it but the connection manager, if it has references.
+            // no code uses it but the connection manager, if it has references.
             unsafe { Qp::<T>::destroy(qp) };
             Ok(0)
         })

@@ -108,7 +108,7 @@ impl<T: Operations> VTable<T> {
             unsafe { Self::with_device_of(srq, |_, data| T::destroy_srq(data, this)) }?;
             this.link().revoke();
             // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
-            // nobody uses it.
+            // no code uses it.
             unsafe { Srq::<T>::destroy(srq) };
             Ok(0)
         })

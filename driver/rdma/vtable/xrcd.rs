@@ -38,7 +38,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Xrcd::<T>::from_raw(xrcd) };
             // SAFETY: the core calls this as an operation of the domain's device.
             unsafe { Self::with_device_of(xrcd, |_, data| T::dealloc_xrcd(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            // SAFETY: the device has let go of it, and the core frees it, so no code uses it.
             unsafe { Xrcd::<T>::destroy(xrcd) };
             Ok(0)
         })

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Longest time for the registration of the memory.
-const PATIENCE: Delta = Delta::from_secs(20);
+const TIMEOUT: Delta = Delta::from_secs(20);
 
 /// The requests of a connection, and the memory of its messages.
 struct Desk {
@@ -49,7 +49,7 @@ fn ask_all(connection: &Connection, chunk: usize) -> Result {
     };
     let region = connection.region(Memory::new(MOST / PAGE_SIZE, PAGE_SIZE)?)?;
     connection.register(&desk.send, &region)?;
-    connection.done(&desk.send, PATIENCE)?;
+    connection.done(&desk.send, TIMEOUT)?;
     let (write, bytes) = (parameters::write.value(), parameters::bytes.value() as usize);
     let (mut at, mut crc) = (0, 0);
     while at < bytes {

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The time between two looks for a reason to stop.
-const LOOK: Delta = Delta::from_millis(100);
+const POLL_INTERVAL: Delta = Delta::from_millis(100);
 
 /// The TRANSFER of a range, or AWAIT, and the WRITE or READ beside it.
 struct Pair {
@@ -202,7 +202,7 @@ impl<'a> Desk<'a> {
     /// `ECONNRESET` if the peer has ended, `ESHUTDOWN` if the server has to.
     fn success(&self, request: &Request) -> Result<Outcome> {
         loop {
-            match self.connection.wait(request, LOOK) {
+            match self.connection.wait(request, POLL_INTERVAL) {
                 Err(ETIMEDOUT) if self.stopping.load(Relaxed) => return Err(ESHUTDOWN),
                 Err(ETIMEDOUT) => {}
                 Ok(outcome) => {

@@ -13,9 +13,9 @@ use crate::kclient::{bindings, connection::Connection, mapped::Part, request::Re
 /// Bytes of a range.
 pub(crate) const LENGTH: usize = bindings::VRNIC_RANGE_LEN as usize;
 /// The time between two looks at a range.
-const LOOK: Delta = Delta::from_micros(100);
+const POLL_INTERVAL: Delta = Delta::from_micros(100);
 /// The longest time from the end of a READ to the beginning of the TRANSFER behind it.
-const PATIENCE: Delta = Delta::from_secs(5);
+const TIMEOUT: Delta = Delta::from_secs(5);
 
 /// The event that ends a transfer.
 pub(crate) type End = crate::bindings::kdirect_end;
@@ -102,12 +102,12 @@ impl<'a> Ranges<'a> {
         };
         let qp = self.connection.as_raw();
         let start = Instant::<Monotonic>::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             // SAFETY: the connection keeps its queue pair; the struct is valid.
             to_result(unsafe { bindings::vrnic_range_query(qp, number, &mut state) })?;
             match state.adapter_valid {
                 _ if state.pci_valid => return Ok(true),
-                true => fsleep(LOOK),
+                true => fsleep(POLL_INTERVAL),
                 false => return Ok(false),
             }
         }

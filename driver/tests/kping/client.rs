@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Longest time for anything.
-const PATIENCE: Delta = Delta::from_secs(20);
+const TIMEOUT: Delta = Delta::from_secs(20);
 
 /// The requests of a connection, and the memory of its messages.
 struct Desk {
@@ -81,9 +81,9 @@ fn round(connection: &Connection, desk: &Desk, region: &Arc<Region>, sequence: u
     };
     outgoing.store(&ask)?;
     connection.send(send, outgoing, size_of::<Ask>(), None)?;
-    connection.done(register, PATIENCE)?;
-    connection.done(send, PATIENCE)?;
-    let outcome = connection.done(receive, PATIENCE)?;
+    connection.done(register, TIMEOUT)?;
+    connection.done(send, TIMEOUT)?;
+    let outcome = connection.done(receive, TIMEOUT)?;
     let answer: Answer = incoming.load()?;
     let want = by_server.then(|| region.key());
     let wrong = (answer.wrong.get(), pattern::wrong(region.memory(), sequence, true)?);
@@ -100,7 +100,7 @@ fn round(connection: &Connection, desk: &Desk, region: &Arc<Region>, sequence: u
     }
     if !by_server {
         connection.invalidate(register, region.key())?;
-        connection.done(register, PATIENCE)?;
+        connection.done(register, TIMEOUT)?;
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The longest time that a client may be silent.
-const PATIENCE: Delta = Delta::from_secs(60);
+const TIMEOUT: Delta = Delta::from_secs(60);
 
 /// A server, which answers with completions of this kind.
 pub(crate) struct Server(pub(crate) Poll);
@@ -67,7 +67,7 @@ fn answer_all(connection: &Connection, desk: &Desk, stopping: &Atomic<bool>) -> 
     connection.id().connect(true)?;
     // Otherwise a client that never pauses would prevent the removal of the device.
     while !stopping.load(Relaxed) && !connection.id().has_ended() {
-        connection.done(&desk.receive, PATIENCE)?;
+        connection.done(&desk.receive, TIMEOUT)?;
         let ask: Ask = desk.incoming.load()?;
         connection.receive(&desk.receive, &desk.incoming, size_of::<Ask>())?;
         answer(connection, desk, &ask)?;
@@ -82,14 +82,14 @@ fn answer(connection: &Connection, desk: &Desk, ask: &Ask) -> Result {
     let there = Remote::new(ask.address.get(), ask.key.get());
     let part = Part::new(data, 0..length)?;
     connection.rdma(request, &part, &Op::Read(there.clone()))?;
-    connection.done(request, PATIENCE)?;
+    connection.done(request, TIMEOUT)?;
     let wrong = pattern::wrong(data, ask.sequence.get(), false)?;
     pattern::invert(data)?;
     connection.rdma(request, &part, &Op::Write(there))?;
-    connection.done(request, PATIENCE)?;
+    connection.done(request, TIMEOUT)?;
     outgoing.store(&Answer { sequence: ask.sequence, wrong: wrong.into() })?;
     let key = (ask.invalidate.get() != 0).then_some(ask.key.get());
     connection.send(request, outgoing, size_of::<Answer>(), key)?;
-    connection.done(request, PATIENCE)?;
+    connection.done(request, TIMEOUT)?;
     Ok(())
 }

@@ -52,21 +52,21 @@ pub(crate) fn verdict() -> Result {
 
 fn test(device: &Arc<Attached>) -> Result<Option<Doomed>> {
     let test = Test::new(device)?;
-    told(address::run(&test), "address handles")?;
-    told(data::run(&test), "data")?;
-    told(registration::run(&test, device), "fast registration")?;
-    told(process::run(&test.pd), "memory of a process")?;
-    let handlers = told(Handlers::new(device), "completion handlers")?;
-    told(handlers.check_alive(), "completion handlers")?;
+    named(address::run(&test), "address handles")?;
+    named(data::run(&test), "data")?;
+    named(registration::run(&test, device), "fast registration")?;
+    named(process::run(&test.pd), "memory of a process")?;
+    let handlers = named(Handlers::new(device), "completion handlers")?;
+    named(handlers.check_alive(), "completion handlers")?;
     // A device that comes back after its adapter's death is not to die again.
     if !module_parameters::hold.value() || DEVICES.load(Relaxed) != 0 {
         return Ok(None);
     }
-    told(Doomed::new(test, handlers), "requests that the adapter's death flushes").map(Some)
+    named(Doomed::new(test, handlers), "requests that the adapter's death flushes").map(Some)
 }
 
-/// Logs a failure of the test of `what`.
-fn told<T>(result: Result<T>, what: &str) -> Result<T> {
+/// Returns the result of the test of `what`, and logs its failure.
+fn named<T>(result: Result<T>, what: &str) -> Result<T> {
     result.inspect_err(|error| pr_err!("the test of {what} failed: {error:?}\n"))
 }
 
