@@ -27,7 +27,7 @@ impl Builder {
     /// Returns the requests.
     ///
     /// # Safety
-    /// This thread must have the send queue's lock by `wr_start`, or be in `wr_start`; nobody may
+    /// This thread must have the send queue's lock by `wr_start`, or be in `wr_start`; no code may
     /// hold another reference to the requests.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the send queue's lock guards the cell")]

@@ -173,7 +173,7 @@ pub(super) unsafe extern "C" fn free(context: *mut c::ibv_context) {
 /// # Safety
 /// `base` must come from `_verbs_init_and_alloc_context` and never be used again.
 unsafe fn release(base: *mut c::verbs_context) {
-    // SAFETY: the caller passes a context that nobody uses any more. Our part goes first, as it
+    // SAFETY: the caller passes a context that no code uses any more. Our part goes first, as it
     // needs the command file.
     unsafe {
         ContextObject::set_own(base, None);
@@ -227,7 +227,7 @@ pub(super) unsafe extern "C" fn query_rt_values(
 ) -> c_int {
     // SAFETY: the arguments are libibverbs' own.
     status(unsafe { Context::of(context) }.and_then(|own| {
-        // SAFETY: `values` is libibverbs' own, and nobody else uses it meanwhile.
+        // SAFETY: `values` is libibverbs' own, and no other code uses it meanwhile.
         let values = unsafe { &mut *values };
         let wanted = values.comp_mask & c::IBV_VALUES_MASK_RAW_CLOCK;
         values.comp_mask = 0;

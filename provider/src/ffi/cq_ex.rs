@@ -68,7 +68,7 @@ pub(super) unsafe fn try_create(
     // SAFETY: the caller passes a live context and attributes whose objects are live.
     let cq = unsafe { cq::create_from(context, &CqInit::Extended(attr), extras) }?;
     let cq: *mut c::ibv_cq_ex = cq.cast();
-    // SAFETY: just made, and nobody else knows it.
+    // SAFETY: just made, and no other code knows it.
     set_readers(unsafe { &mut *cq }, fields);
     Ok(cq)
 }

@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn vrnicdv_create_qp(
     init_attr: *mut c::ibv_qp_init_attr,
     attr: *const c::vrnicdv_qp_attr,
 ) -> *mut c::ibv_qp {
-    // SAFETY: the caller passes a live protection domain and valid attributes, which nobody else
+    // SAFETY: the caller passes a live protection domain and valid attributes, which no other code
     // uses meanwhile.
     pointer(unsafe { create_qp(pd, &mut *init_attr, &*attr) })
 }
@@ -104,7 +104,7 @@ pub(super) unsafe extern "C" fn vrnicdv_create_cq(
     init_attr: *mut c::ibv_cq_init_attr_ex,
     attr: *mut c::vrnicdv_cq_attr,
 ) -> *mut c::ibv_cq_ex {
-    // SAFETY: the caller passes a live context and valid attributes, which nobody else uses
+    // SAFETY: the caller passes a live context and valid attributes, which no other code uses
     // meanwhile.
     pointer(unsafe { create_cq(context, &mut *init_attr, &mut *attr) })
 }
@@ -166,7 +166,7 @@ unsafe fn reg_mr(
     let new = NewRegion { addr, length, iova: addr as u64, access, flags };
     // SAFETY: the caller passes a live protection domain.
     let raw = unsafe { mr::try_reg(pd, &new) }?;
-    // SAFETY: just made, and nobody else knows it.
+    // SAFETY: just made, and no other code knows it.
     let region = unsafe { &mut *raw };
     // The rest of what ibv_reg_mr does is to fill these fields.
     // SAFETY: the caller passes a live protection domain.
@@ -224,7 +224,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
     let message = match (command.send_flags & c::IBV_SEND_INLINE != 0, message) {
         (false, message) => Data::Segments(message),
         (true, [one]) => {
-            // SAFETY: the caller passes inline data that is readable, and that nobody writes
+            // SAFETY: the caller passes inline data that is readable, and that no code writes
             // meanwhile.
             inline = [unsafe { request::inline_piece(one) }];
             Data::Inline(&inline)

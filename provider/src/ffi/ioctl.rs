@@ -103,8 +103,8 @@ impl Call {
     }
 }
 
-/// Returns what the kernel told the process that opened a context, and sets what libibverbs has of
-/// it.
+/// Returns what the kernel answered the process that opened a context, and sets what libibverbs has
+/// of it.
 ///
 /// # Safety
 /// `context` must be one that `_verbs_init_and_alloc_context` just made.

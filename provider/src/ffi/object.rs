@@ -39,7 +39,7 @@ impl<B, T> Object<B, T> {
         if object.is_null() {
             return None;
         }
-        // SAFETY: the caller passes a live object. Only the field is borrowed, and nobody changes
+        // SAFETY: the caller passes a live object. Only the field is borrowed, and no code changes
         // it any more.
         unsafe { (*object).own.as_ref() }
     }
@@ -50,7 +50,7 @@ impl<B, T> Object<B, T> {
     /// `base` must be the start of an allocation of this type, zeroed or complete, that no
     /// one else uses yet.
     pub(super) unsafe fn set_own(base: *mut B, own: Option<T>) {
-        // SAFETY: the caller passes an object that nobody else uses.
+        // SAFETY: the caller passes an object that no other code uses.
         unsafe { (*base.cast::<Self>()).own = own };
     }
 

@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn import(
 ) -> *mut c::ibv_pd {
     pointer(Pd::begin().and_then(|pd| {
         let users = Shared::new(())?;
-        // SAFETY: ours, and nobody knows it yet.
+        // SAFETY: ours, and no code knows it yet.
         let public = unsafe { &mut *pd.base() };
         (public.context, public.handle) = (context, handle);
         Ok(pd.complete(Domain::Plain(users)))
@@ -83,7 +83,7 @@ pub(super) unsafe extern "C" fn alloc_thread(
     }
     pointer(Td::begin().and_then(|td| {
         let users = Shared::new(())?;
-        // SAFETY: ours, and nobody knows it yet.
+        // SAFETY: ours, and no code knows it yet.
         unsafe { (*td.base()).context = context };
         Ok(td.complete(users))
     }))

@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn modify(
         let connected_by_kernel = unsafe { is_iwarp(qp) };
         if let (Some(queues), Some(state)) = (queues, state) {
             queues.entered(match state {
-                // The connection takes it to RTS; nobody tells the plugin.
+                // The connection takes it to RTS; the plugin gets no notice.
                 State::Init | State::Rtr if connected_by_kernel => State::Rts,
                 state => state,
             });

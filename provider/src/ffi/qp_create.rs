@@ -18,7 +18,7 @@ pub(super) unsafe extern "C" fn create(
     pd: *mut c::ibv_pd,
     attr: *mut c::ibv_qp_init_attr,
 ) -> *mut c::ibv_qp {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    // SAFETY: the arguments are libibverbs' own, and no other code uses `attr` meanwhile.
     pointer(unsafe { try_create(pd, &mut *attr, QpExtras::default()) })
 }
 
@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn create_ex(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_qp_init_attr_ex,
 ) -> *mut c::ibv_qp {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    // SAFETY: the arguments are libibverbs' own, and no other code uses `attr` meanwhile.
     let extended = unsafe { &mut *attr };
     if extended.qp_type == c::IBV_QPT_XRC_RECV {
         // SAFETY: the arguments are libibverbs' own.
@@ -63,7 +63,7 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
         // SAFETY: just made.
         && let Err(error) = unsafe { wr::set_up(qp, kind, operations) }
     {
-        // SAFETY: just made, and nobody knows it. If that fails, the kernel destroys it with the
+        // SAFETY: just made, and no code knows it. If that fails, the kernel destroys it with the
         // context.
         let _ = unsafe { qp::destroy(qp) };
         return Err(error);
@@ -108,7 +108,7 @@ pub(super) unsafe fn try_create(
     // SAFETY: the caller passes a live protection domain and attributes whose objects are live.
     let first = unsafe { create_with(context, pd, attr, &cap, layout) };
     match first {
-        // The adapter's memory is used up; nobody insisted on it.
+        // The adapter's memory is used up; the program did not insist on it.
         Err(Errno::NOMEM) if layout.send_in_device && context.sq_policy == SqPolicy::Auto => {
             // SAFETY: the caller passes a live protection domain and attributes whose objects are
             // live.

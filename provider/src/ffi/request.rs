@@ -211,14 +211,14 @@ pub(super) unsafe fn segments<'a>(
 /// Returns the data that segments name.
 ///
 /// # Safety
-/// Each segment must name readable memory that lives for `'a` and that nobody writes meanwhile.
+/// Each segment must name readable memory that lives for `'a` and that no code writes meanwhile.
 pub(super) unsafe fn inline_pieces<'a, 'b>(
     segments: &[Sge],
     pieces: &'b mut [&'a [u8]; MAX_SGE as usize],
 ) -> Result<&'b [&'a [u8]], PostError> {
     let used = pieces.get_mut(..segments.len()).ok_or(PostError::Segments)?;
     for (piece, segment) in used.iter_mut().zip(segments) {
-        // SAFETY: the caller passes segments that name readable memory, which nobody writes
+        // SAFETY: the caller passes segments that name readable memory, which no code writes
         // meanwhile.
         *piece = unsafe { inline_piece(segment) };
     }
@@ -228,14 +228,14 @@ pub(super) unsafe fn inline_pieces<'a, 'b>(
 /// Returns the data that a segment names.
 ///
 /// # Safety
-/// It must be readable memory that lives for `'a` and that nobody writes meanwhile.
+/// It must be readable memory that lives for `'a` and that no code writes meanwhile.
 pub(super) unsafe fn inline_piece<'a>(segment: &Sge) -> &'a [u8] {
     let length = segment.length.get() as usize;
     if length == 0 {
         return &[];
     }
     let start = ptr::with_exposed_provenance(segment.addr.get() as usize);
-    // SAFETY: the caller passes a segment that names readable memory, which nobody writes
+    // SAFETY: the caller passes a segment that names readable memory, which no code writes
     // meanwhile.
     unsafe { slice::from_raw_parts(start, length) }
 }

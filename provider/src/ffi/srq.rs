@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn create(
     pd: *mut c::ibv_pd,
     attr: *mut c::ibv_srq_init_attr,
 ) -> *mut c::ibv_srq {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    // SAFETY: the arguments are libibverbs' own, and no other code uses `attr` meanwhile.
     pointer(unsafe { try_create(pd, &mut *attr) })
 }
 
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn create_ex(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_srq_init_attr_ex,
 ) -> *mut c::ibv_srq {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    // SAFETY: the arguments are libibverbs' own, and no other code uses `attr` meanwhile.
     pointer(unsafe { try_create_ex(context, &mut *attr) })
 }
 

@@ -113,7 +113,7 @@ fn a_series_frees_its_entries_at_its_end() {
     assert_eq!(slot_words(&uar, SLOT), (3, 0));
     complete(&cq, 3, send_cqe(8, 3, 3));
     assert!(cq.series().is_none());
-    assert_eq!(slot_words(&uar, SLOT), (4, 0), "the entry of nobody is freed");
+    assert_eq!(slot_words(&uar, SLOT), (4, 0), "an entry without an owner is freed");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use super::{qp, status};
 /// `EOPNOTSUPP` when one is not offered.
 ///
 /// # Safety
-/// `qp` must be new, and known to nobody else.
+/// `qp` must be new, and known to no other code.
 pub(super) unsafe fn set_up(
     qp: *mut c::ibv_qp,
     kind: c::ibv_qp_type,
@@ -45,7 +45,7 @@ pub(super) unsafe fn set_up(
         return Err(Errno::OPNOTSUPP);
     }
     let whole: *mut c::verbs_qp = qp.cast();
-    // SAFETY: the caller passes a queue pair that nobody else uses. The union's larger member is
+    // SAFETY: the caller passes a queue pair that no other code uses. The union's larger member is
     // the extended queue pair.
     let ex = unsafe {
         (*whole).comp_mask |= c::VERBS_QP_EX;
@@ -71,13 +71,13 @@ pub(super) unsafe fn set_up(
 ///
 /// # Safety
 /// `qp` must be live, and this thread must have the send queue's lock by `start`, or be in `start`;
-/// nobody may hold another reference to the state.
+/// no code may hold another reference to the state.
 #[inline]
 unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
     // SAFETY: the caller passes a live queue pair.
     let own = unsafe { qp::whole(qp.cast()) }?;
-    // SAFETY: the caller's thread has the lock of the send queue, and nobody else holds a reference
-    // to the state.
+    // SAFETY: the caller's thread has the lock of the send queue, and no other code holds a
+    // reference to the state.
     Some(unsafe { own.builder.state() })
 }
 
