@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use vrnic_iwarp::crc;
 use vrnic_iwarp::wire::fpdu;
+use vrnic_packet::checksum::Sum;
 use vrnic_roce::icrc;
 use vrnic_roce::wire::Frame;
 use vrnic_roce::wire::frame::UDP_LEN;
 use vrnic_tcp::wire::Frame as TcpFrame;
-use vrnic_tcp::wire::checksum::Sum;
 
 use crate::rule::Crc;
 

@@ -1,5 +1,7 @@
 //! Reasons for which a packet is dropped without an answer, and their counters.
 
+use vrnic_packet::Short;
+
 /// The reason for which a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -55,6 +57,12 @@ pub enum Discard {
     BrokenMessage,
     /// It belongs to an unreliable message that the responder has no room for or does not allow.
     Refused,
+}
+
+impl From<Short> for Discard {
+    fn from(Short: Short) -> Self {
+        Self::Truncated
+    }
 }
 
 impl Discard {

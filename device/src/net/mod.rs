@@ -20,7 +20,6 @@
 //! | [`tap`] | the line to a TAP device |
 //! | [`packet`] | the line to the network of an interface |
 //! | [`offload`] | checksums and VLAN tags that the kernel leaves to network cards |
-//! | [`checksum`] | the internet checksum |
 //! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
 //! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`hold`] | the pauses of uplinks for slow adapters |
@@ -33,7 +32,6 @@
 
 pub mod account;
 mod attendant;
-pub mod checksum;
 pub mod frame;
 pub mod framing;
 pub mod handle;

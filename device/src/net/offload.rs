@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use super::checksum::{of_udp, sum};
+use vrnic_packet::checksum::{of_udp, sum};
 
 /// Length of the header in front of a frame.
 pub const HEADER: usize = 10;

@@ -1,7 +1,7 @@
 //! The negotiation of the two ends, as functions of a request and a reply (RFC 5044, section 7.1;
 //! RFC 6581, section 9).
 
-use crate::wire::cursor::Fields;
+use crate::wire::fields::Fields;
 use crate::wire::start::{Control, FRAME_MAX, Kind, NOT_NEGOTIATED, Rtr, Start};
 use crate::wire::terminate::Cause;
 

@@ -12,8 +12,8 @@ use super::memory::{Memory, ReadSource};
 use super::pool::Pool;
 use crate::mpa::framer::{Form, Fpdu, Framer};
 use crate::tcp::{Budget, Gone, StreamPos};
-use crate::wire::cursor::Fields;
 use crate::wire::ddp::{Header, Model, Msn, Stag, TAGGED, Tagged, UNTAGGED};
+use crate::wire::fields::Fields;
 use crate::wire::fpdu;
 use crate::wire::rdmap::{Opcode, REQUEST_MAX};
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::log::{Message, Payload};
 use super::memory::ReadSource;
-use crate::wire::cursor::Fields;
 use crate::wire::ddp::{Msn, Stag, Tagged};
+use crate::wire::fields::Fields;
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::terminate::Cause;
 

@@ -7,8 +7,8 @@ use crate::rdmap::log::{Message, Payload, Unreadable};
 use crate::rdmap::memory::Memory;
 use crate::rdmap::work::{Immediate, Work, WorkRequest};
 use crate::tcp::{Gone, Source, StreamPos};
-use crate::wire::cursor::Fields;
 use crate::wire::ddp::{Msn, Stag, Tagged};
+use crate::wire::fields::Fields;
 use crate::wire::fpdu::mulpdu;
 use crate::wire::rdmap::{AtomicRequest, IMMEDIATE, Opcode, ReadRequest};
 

@@ -6,7 +6,8 @@
 //! ```
 
 use super::cause::Cause;
-use super::cursor::{Fields, Reader, Short};
+use super::fields::Fields;
+use vrnic_packet::{Reader, Short};
 
 /// Octets of the header of a tagged segment.
 pub const TAGGED: usize = 14;

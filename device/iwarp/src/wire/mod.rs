@@ -3,7 +3,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`cursor`] | consecutive fields |
+//! | [`fields`] | fields to write |
 //! | [`start`] | MPA's start frames |
 //! | [`fpdu`] | sizes of FPDUs |
 //! | [`ddp`] | headers of DDP segments |
@@ -12,8 +12,8 @@
 //! | [`terminate`] | the Terminate message |
 
 pub mod cause;
-pub mod cursor;
 pub mod ddp;
+pub mod fields;
 pub mod fpdu;
 pub mod rdmap;
 pub mod start;

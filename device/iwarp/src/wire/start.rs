@@ -7,7 +7,8 @@
 //! The private data of an enhanced frame begins with two control words: IRD and ORD, and four flags
 //! for the peer-to-peer model.
 
-use super::cursor::{Fields, Reader};
+use super::fields::Fields;
+use vrnic_packet::Reader;
 
 /// Number of octets before the private data.
 pub const HEADER: usize = 20;

@@ -6,8 +6,8 @@
 //! ```
 
 pub use super::cause::Cause;
-use super::cursor::Fields;
 use super::ddp;
+use super::fields::Fields;
 
 /// Maximum number of octets of a Terminate, without its own DDP header.
 pub const MAX: usize = 4 + 2 + ddp::UNTAGGED + READ_REQUEST;

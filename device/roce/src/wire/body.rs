@@ -3,12 +3,12 @@
 //! The opcode and the headers of a packet determine each other, so they are one type. For example,
 //! a first packet without the header of its message cannot be expressed.
 
-use super::cursor::{NoRoom, Reader, Writer};
 use super::headers::{AtomicEth, Deth, Feth, Imm, Reth};
 use super::numbers::Rkey;
 use super::opcode::Operation;
 use super::syndrome::Aeth;
 use crate::discard::Discard;
+use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// The opcode of a packet and its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,7 +297,7 @@ impl Body {
             O::AtomicAcknowledge => {
                 Ok(Self::Response(Response::Atomic(Aeth::read(from)?, from.u64()?)))
             }
-            O::Congestion => from.take::<16>().map(|_reserved| Self::Congestion),
+            O::Congestion => Ok(from.take::<16>().map(|_reserved| Self::Congestion)?),
         }
     }
 

@@ -2,7 +2,6 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`cursor`] | reading and writing of consecutive headers |
 //! | [`numbers`] | QP numbers, keys, path MTUs |
 //! | [`opcode`] | the table of opcodes |
 //! | [`headers`] | extension headers |
@@ -15,7 +14,6 @@
 
 pub mod body;
 pub mod build;
-pub mod cursor;
 pub mod frame;
 pub mod headers;
 pub mod network;

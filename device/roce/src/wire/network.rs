@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::cursor::{NoRoom, Reader, Writer};
 use crate::discard::Discard;
+use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// Protocol number of UDP.
 const UDP: u8 = 17;

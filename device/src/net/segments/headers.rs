@@ -6,7 +6,7 @@ use std::ops::Range;
 use vrnic_roce::wire::frame::{ETHERNET_LEN, UDP_LEN, UDP_PORT};
 use vrnic_roce::wire::network::{IPV4_LEN, IPV6_LEN};
 
-use crate::net::checksum::{fold, of_udp, sum};
+use vrnic_packet::checksum::{fold, of_udp, sum};
 
 /// Protocol numbers.
 const TCP: u8 = 6;

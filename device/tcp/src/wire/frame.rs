@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
-use super::checksum::Sum;
 use super::segment::{Flags, Header, Segment};
 use super::{options, take};
 use crate::discard::Discard;
 use crate::seq::SeqNum;
+use vrnic_packet::checksum::Sum;
 
 /// Number of bytes for the headers in front of the data: Ethernet with a VLAN tag, IPv6, and TCP
 /// with all options.

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::checksum::Sum;
 use super::take;
 use crate::seq::SeqNum;
+use vrnic_packet::checksum::Sum;
 
 const VLAN: [u8; 2] = [0x81, 0x00];
 const IPV4: [u8; 2] = [0x08, 0x00];

@@ -4,11 +4,9 @@
 //! | --- | --- |
 //! | [`frame`] | Ethernet, VLAN and IP around a segment |
 //! | [`icmp`] | notices that a segment was too long |
-//! | [`checksum`] | the Internet checksum |
 //! | `options` | options of segments |
 //! | [`segment`] | the header of a segment with its options |
 
-pub mod checksum;
 pub mod frame;
 pub mod icmp;
 mod options;

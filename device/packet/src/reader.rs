@@ -1,8 +1,10 @@
-//! Reads and writes consecutive headers. All fields are big-endian.
+//! Reads and writes consecutive fields. All of them are big-endian.
 
-use crate::discard::Discard;
+/// The bytes end before the fields do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short;
 
-/// The bytes of a packet that have not been read.
+/// The bytes that have not been read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -16,38 +18,48 @@ impl<'a> Reader<'a> {
     /// Reads the next `N` bytes.
     ///
     /// # Errors
-    /// [`Discard::Truncated`] if there are fewer.
-    pub const fn take<const N: usize>(&mut self) -> Result<[u8; N], Discard> {
+    /// [`Short`] if there are fewer.
+    pub const fn take<const N: usize>(&mut self) -> Result<[u8; N], Short> {
         match self.0.split_first_chunk() {
             Some((taken, rest)) => {
                 self.0 = rest;
                 Ok(*taken)
             }
-            None => Err(Discard::Truncated),
+            None => Err(Short),
         }
+    }
+
+    /// Reads the next `count` bytes.
+    ///
+    /// # Errors
+    /// [`Short`] if there are fewer.
+    pub fn slice(&mut self, count: usize) -> Result<&'a [u8], Short> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Short)?;
+        self.0 = rest;
+        Ok(taken)
     }
 
     /// Reads a 16-bit number.
     ///
     /// # Errors
-    /// [`Discard::Truncated`] if there are fewer.
-    pub fn u16(&mut self) -> Result<u16, Discard> {
+    /// [`Short`] if there are fewer.
+    pub fn u16(&mut self) -> Result<u16, Short> {
         self.take().map(u16::from_be_bytes)
     }
 
     /// Reads a 32-bit number.
     ///
     /// # Errors
-    /// [`Discard::Truncated`] if there are fewer.
-    pub fn u32(&mut self) -> Result<u32, Discard> {
+    /// [`Short`] if there are fewer.
+    pub fn u32(&mut self) -> Result<u32, Short> {
         self.take().map(u32::from_be_bytes)
     }
 
     /// Reads a 64-bit number.
     ///
     /// # Errors
-    /// [`Discard::Truncated`] if there are fewer.
-    pub fn u64(&mut self) -> Result<u64, Discard> {
+    /// [`Short`] if there are fewer.
+    pub fn u64(&mut self) -> Result<u64, Short> {
         self.take().map(u64::from_be_bytes)
     }
 
@@ -65,7 +77,7 @@ pub struct Writer<'a> {
     written: usize,
 }
 
-/// The buffer is too small for the frame.
+/// The buffer is too small for what is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 

@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071).
+//! The Internet checksum (RFC 1071), of IPv4, ICMP, UDP and TCP.
 
 /// A sum of 16-bit words.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +47,15 @@ pub const fn fold(mut sum: u64) -> u16 {
     }
     // CAST: the sum has 16 bits now.
     sum as u16
+}
+
+/// Returns the UDP checksum for a sum. Zero would mean "no checksum", and is replaced by 0xffff.
+#[must_use]
+pub const fn of_udp(sum: u64) -> u16 {
+    match !fold(sum) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
 }
 
 #[cfg(test)]

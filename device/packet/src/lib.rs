@@ -1,0 +1,23 @@
+//! What the formats of packets have in common, for the transports (`vrnic-roce`, `vrnic-iwarp`,
+//! `vrnic-tcp`) and for the daemon's switch.
+//!
+//! The crate depends on no other crate of the workspace. All input is untrusted: a read beyond the
+//! end is an error ([`Short`]).
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`reader`] | consecutive fields, read and written |
+//! | [`checksum`] | the Internet checksum |
+//!
+//! ```
+//! use vrnic_packet::{Reader, Short};
+//!
+//! let mut udp = Reader::new(&[0x12, 0xb7, 0x12, 0xb7, 0x00]);
+//! assert_eq!((udp.u16(), udp.u16(), udp.u16()), (Ok(4791), Ok(4791), Err(Short)));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod reader;
+
+pub use reader::{NoRoom, Reader, Short, Writer};
