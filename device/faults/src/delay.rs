@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use vrnic_roce::time::Time;
+use vrnic_packet::Nanos;
 
 /// The most frames that wait.
 pub const FRAMES: usize = 16 << 10;
@@ -23,7 +23,7 @@ pub trait Waits {
 }
 
 /// The order in which frames are released. The number distinguishes frames with the same time.
-type Place = (Time, u64);
+type Place = (Nanos, u64);
 
 /// Frames that wait.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl<F: Waits> Delayed<F> {
     ///
     /// # Errors
     /// The frame, if too many frames or bytes wait.
-    pub fn for_time(&mut self, frame: F, now: Time, time: Duration) -> Result<(), F> {
+    pub fn for_time(&mut self, frame: F, now: Nanos, time: Duration) -> Result<(), F> {
         self.push(frame, now.plus(time)).map(|_| ())
     }
 
@@ -58,13 +58,13 @@ impl<F: Waits> Delayed<F> {
     ///
     /// # Errors
     /// The frame, if too many frames or bytes wait.
-    pub fn for_frames(&mut self, frame: F, frames: u32, until: Time) -> Result<(), F> {
+    pub fn for_frames(&mut self, frame: F, frames: u32, until: Nanos) -> Result<(), F> {
         let place = self.push(frame, until)?;
         self.behind.push((place, frames));
         Ok(())
     }
 
-    fn push(&mut self, frame: F, until: Time) -> Result<Place, F> {
+    fn push(&mut self, frame: F, until: Nanos) -> Result<Place, F> {
         let bytes = self.bytes.saturating_add(frame.bytes());
         if self.waiting.len() + self.passed.len() >= FRAMES || bytes > BYTES {
             return Err(frame);
@@ -92,7 +92,7 @@ impl<F: Waits> Delayed<F> {
     }
 
     /// Takes a frame whose wait is over. The frame whose wait ends first comes first.
-    pub fn next(&mut self, now: Time) -> Option<F> {
+    pub fn next(&mut self, now: Nanos) -> Option<F> {
         let due = |((until, _), _): (&Place, _)| *until <= now;
         let frame = match self.passed.pop_front() {
             Some(frame) => Some(frame),
@@ -109,7 +109,7 @@ impl<F: Waits> Delayed<F> {
 
     /// Returns the time at which the wait of the next frame is over.
     #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
+    pub fn deadline(&self) -> Option<Nanos> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 

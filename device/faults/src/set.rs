@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::Qpn;
 
 use crate::decision::{Stream, decide};
@@ -77,7 +77,7 @@ struct Entry {
     id: RuleId,
     rule: Rule,
     /// The time at which the rule ends.
-    until: Option<Time>,
+    until: Option<Nanos>,
     /// Packets of each QP of each function.
     counts: HashMap<Box<str>, HashMap<Qpn, u64>>,
     /// The number of QPs in `counts`.
@@ -98,7 +98,7 @@ impl Faults {
     ///
     /// # Errors
     /// [`TooMany`].
-    pub fn add(&mut self, rule: Rule, now: Time) -> Result<RuleId, TooMany> {
+    pub fn add(&mut self, rule: Rule, now: Nanos) -> Result<RuleId, TooMany> {
         if self.rules.len() >= RULES {
             return Err(TooMany);
         }
@@ -129,7 +129,7 @@ impl Faults {
     }
 
     /// The rules in the order in which they were added.
-    pub fn list(&self, now: Time) -> impl Iterator<Item = Listed<'_>> {
+    pub fn list(&self, now: Nanos) -> impl Iterator<Item = Listed<'_>> {
         self.rules.iter().map(move |entry| Listed {
             id: entry.id,
             rule: &entry.rule,
@@ -141,7 +141,7 @@ impl Faults {
 
     /// Decides on a packet. Each rule that selects it counts it, and the first that hits it
     /// decides.
-    pub fn decide(&mut self, packet: &Subject<'_>, now: Time) -> Fate {
+    pub fn decide(&mut self, packet: &Subject<'_>, now: Nanos) -> Fate {
         let mut fate = Fate::Pass;
         for entry in &mut self.rules {
             let over = entry.is_over(now);
@@ -156,7 +156,7 @@ impl Faults {
 }
 
 impl Entry {
-    fn is_over(&self, now: Time) -> bool {
+    fn is_over(&self, now: Nanos) -> bool {
         self.until.is_some_and(|until| until <= now)
             || self.rule.times.is_some_and(|times| self.hit >= times)
     }

@@ -11,7 +11,7 @@ use vrnic_faults::{
     Action, Chance, Crc, Delayed, Fate, Faults, Filter, Opcode, Rule, RuleId, Subject, corrupt,
 };
 use vrnic_iwarp::wire::rdmap;
-use vrnic_roce::time::Time;
+use vrnic_packet::Nanos;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
@@ -19,7 +19,7 @@ use vrnic_roce::wire::opcode::{Opcode as RoceOpcode, Transport};
 use vrnic_roce::wire::{Body, Frame, Head, Layout, Part, Path, Qpn, Request, SendEnd};
 use vrnic_roce::{Discard, Psn};
 
-const NOW: Time = Time::from_nanos(1000);
+const NOW: Nanos = Nanos(1000);
 
 fn rule(text: &str) -> Rule {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -176,7 +176,7 @@ impl Waits for Waiting {
 #[test]
 fn frames_wait_for_time_or_for_others() {
     let mut delayed = Delayed::default();
-    let at = |nanos| Time::from_nanos(nanos);
+    let at = |nanos| Nanos(nanos);
     let [late, early, overtaken, kept] = [("late", 1), ("early", 1), ("overtaken", 2), ("kept", 2)]
         .map(|(name, stream)| Waiting(name, stream));
     delayed.for_time(late, at(0), Duration::from_nanos(100)).expect("room");
@@ -207,7 +207,7 @@ fn frames_that_wait_are_bounded_by_number_and_by_bytes() {
         assert_eq!(delayed.for_frames(frame, 1, NOW), Err(frame));
         assert_eq!(delayed.len(), most);
         delayed.passed(&1);
-        assert_eq!(delayed.next(Time::default()), Some(frame), "not by time");
+        assert_eq!(delayed.next(Nanos::default()), Some(frame), "not by time");
         delayed.for_time(frame, NOW, Duration::ZERO).expect("room again");
         while delayed.flush().is_some() {}
         assert!(delayed.is_empty());

@@ -17,9 +17,10 @@ use vrnic_iwarp::stream::{Config, Stream};
 use vrnic_iwarp::tcp::{Budget, Gone, Source, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::Connection;
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
-use vrnic_tcp::{Context, Nanos, Params, SeqNum};
+use vrnic_tcp::{Context, Params, SeqNum};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -1,4 +1,4 @@
-//! What the formats of packets have in common, for the transports (`vrnic-roce`, `vrnic-iwarp`,
+//! What packets and connections have in common, for the transports (`vrnic-roce`, `vrnic-iwarp`,
 //! `vrnic-tcp`) and for the daemon's switch.
 //!
 //! The crate depends on no other crate of the workspace. All input is untrusted: a read beyond the
@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`reader`] | consecutive fields, read and written |
 //! | [`checksum`] | the Internet checksum |
+//! | [`time`] | points in time |
 //!
 //! ```
 //! use vrnic_packet::{Reader, Short};
@@ -19,5 +20,7 @@
 
 pub mod checksum;
 pub mod reader;
+pub mod time;
 
 pub use reader::{NoRoom, Reader, Short, Writer};
+pub use time::Nanos;

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
+use vrnic_packet::Nanos;
 use vrnic_pcap::block::section_header;
 use vrnic_pcap::synthesis::COMMENT;
 use vrnic_pcap::{Captured, Conversation, Interface, Message, Parties};
 use vrnic_roce::Psn;
 use vrnic_roce::requester::{Remote, Work};
 use vrnic_roce::responder::Verdict;
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::Srqn;
@@ -61,7 +61,7 @@ fn main() -> io::Result<()> {
         };
         let (solicited, srqn) = (false, Srqn::new(0));
         let message = Message { work, length, solicited, srqn, verdict, payload };
-        let shown = conversation.message(message, Time::default(), &mut |_, frame| {
+        let shown = conversation.message(message, Nanos::default(), &mut |_, frame| {
             nanos += 1000;
             let captured = Captured { interface: 0, nanos, frame, comment: Some(COMMENT) };
             blocks.extend(captured.block(interface.snap_length));

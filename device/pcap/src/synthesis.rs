@@ -3,11 +3,12 @@
 //! A conversation holds both halves of a connection, and passes the packets of one to the other. So
 //! the frames have the numbers, requests for acknowledgements and answers that a wire would show.
 
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 use vrnic_roce::datagram::{Outgoing, Sender, TooLong};
 use vrnic_roce::requester::{self, Recovery, Rejected, Requester, Transmit, Work, WorkRequest};
 use vrnic_roce::responder::{self, Reply, Responder, Step, Verdict};
-use vrnic_roce::time::{AckTimeout, Time};
+use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
@@ -123,7 +124,7 @@ impl Conversation {
     pub fn message(
         &mut self,
         message: Message<'_>,
-        now: Time,
+        now: Nanos,
         emit: &mut dyn FnMut(Direction, &[u8]),
     ) -> Result<(), Rejected> {
         let Message { work, length, solicited, srqn, verdict, payload } = message;

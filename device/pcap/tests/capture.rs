@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
+use vrnic_packet::Nanos;
 use vrnic_pcap::block::{section_header, statistics};
 use vrnic_pcap::synthesis::{COMMENT, datagram};
 use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Parties};
@@ -10,7 +11,6 @@ use vrnic_roce::Psn;
 use vrnic_roce::datagram::{GSI_QKEY, Outgoing, Sender};
 use vrnic_roce::requester::{Rejected, Remote, Work};
 use vrnic_roce::responder::Verdict;
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::Srqn;
@@ -145,7 +145,7 @@ fn show(
     let (srqn, payload) = (Srqn::new(3), &mut fill);
     let message = Message { work, length, solicited: false, srqn, verdict, payload };
     let (mut place, mut sum) = (0, 0);
-    conversation.message(message, Time::from_nanos(5), &mut |direction, frame| {
+    conversation.message(message, Nanos(5), &mut |direction, frame| {
         let parsed = Frame::parse(frame).expect("headers").expect("RoCE");
         let Packet { head, body, payload } = parsed.packet().expect("a right CRC");
         let to = if direction == Direction::There { 0x12 } else { 0x11 };

@@ -13,9 +13,9 @@
 
 use std::time::Duration;
 
-use crate::time::Time;
 use crate::wire::Mtu;
 use crate::wire::network::Ecn;
+use vrnic_packet::Nanos;
 
 /// The unit of α in fixed-point form: 1 is 2¹⁰.
 const ONE: u32 = 1 << 10;
@@ -39,11 +39,11 @@ pub struct Window {
     target: u32,
     alpha: u32,
     /// The time of the last change of α.
-    alpha_at: Time,
+    alpha_at: Nanos,
     /// The time of the last reduction of the window. It is reduced at most once in a round trip.
-    cut_at: Option<Time>,
+    cut_at: Option<Nanos>,
     /// The time of the last increase of the window.
-    grown_at: Time,
+    grown_at: Nanos,
     /// Number of increases since the last reduction.
     rounds: u32,
 }
@@ -60,9 +60,9 @@ impl Window {
             bytes,
             target: most,
             alpha: ONE,
-            alpha_at: Time::default(),
+            alpha_at: Nanos::default(),
             cut_at: None,
-            grown_at: Time::default(),
+            grown_at: Nanos::default(),
             rounds: 0,
         }
     }
@@ -75,7 +75,7 @@ impl Window {
 
     /// Handles a notification or a loss of packets. Returns whether the window was reduced, which
     /// happens at most once in a round trip.
-    pub fn congested(&mut self, now: Time, round_trip: Duration) -> bool {
+    pub fn congested(&mut self, now: Nanos, round_trip: Duration) -> bool {
         self.decay(now);
         self.alpha = self.alpha - (self.alpha >> G_SHIFT) + (ONE >> G_SHIFT);
         if self.cut_at.is_some_and(|at| now.since(at) < round_trip) {
@@ -92,7 +92,7 @@ impl Window {
     }
 
     /// Handles progress: the window grows once in a round trip.
-    pub fn progressed(&mut self, now: Time, round_trip: Duration) {
+    pub fn progressed(&mut self, now: Nanos, round_trip: Duration) {
         self.decay(now);
         if now.since(self.grown_at) < round_trip {
             return;
@@ -107,7 +107,7 @@ impl Window {
     }
 
     /// Reduces α for each period without a notification.
-    fn decay(&mut self, now: Time) {
+    fn decay(&mut self, now: Nanos) {
         let periods = now.since(self.alpha_at).as_nanos() / ALPHA_PERIOD.as_nanos();
         if periods == 0 {
             return;
@@ -123,7 +123,7 @@ impl Window {
 /// Decides when the receiver of marked packets sends a notification.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Notifier {
-    last: Option<Time>,
+    last: Option<Nanos>,
     /// Number of marked packets (`np_ecn_marked_roce_packets`).
     pub marked: u64,
     /// Number of notifications sent (`np_cnp_sent`).
@@ -133,7 +133,7 @@ pub struct Notifier {
 impl Notifier {
     /// Records a data packet with this mark. Returns whether a notification must be sent to its
     /// sender ([`crate::wire::Head::congestion`]).
-    pub fn arrived(&mut self, now: Time, mark: Ecn) -> bool {
+    pub fn arrived(&mut self, now: Nanos, mark: Ecn) -> bool {
         if mark != Ecn::Marked {
             return false;
         }
@@ -153,8 +153,8 @@ mod tests {
 
     const TRIP: Duration = Duration::from_micros(20);
 
-    fn at(micros: u64) -> Time {
-        Time::from_nanos(micros * 1000)
+    fn at(micros: u64) -> Nanos {
+        Nanos(micros * 1000)
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`icrc`] | the invariant CRC |
 //! | [`psn`] | sequence numbers |
 //! | [`queue`] | queues that grow when needed |
-//! | [`time`] | points in time, time-outs |
+//! | [`time`] | time-outs |
 //! | [`requester`] | the sending half of a connection |
 //! | [`responder`] | the receiving half of a connection |
 //! | [`congestion`] | windows and notifications of congestion |

@@ -1,38 +1,8 @@
-//! Points in time, and the codes for times that connections negotiate.
+//! The codes for times that connections negotiate.
 
 use std::time::Duration;
 
 use crate::wire::syndrome::RnrTimer;
-
-/// A time in nanoseconds since any fixed point. The caller's clock must not go backwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(u64);
-
-impl Time {
-    /// Returns the time this many nanoseconds after the fixed point.
-    #[must_use]
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Returns the number of nanoseconds since the fixed point.
-    #[must_use]
-    pub const fn nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the time `duration` later.
-    #[must_use]
-    pub fn plus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
-    }
-
-    /// Returns the duration since an earlier time, or zero if that one is later.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
 
 /// The time for which a requester waits for an answer before it sends again, as a code of 5 bits
 /// (attribute `timeout` of a QP; IBTA volume 1, 9.7.6.1.3).
@@ -82,12 +52,5 @@ mod tests {
         assert_eq!(rnr_delay(RnrTimer::new(1)), Duration::from_micros(10));
         assert_eq!(rnr_delay(RnrTimer::new(12)), Duration::from_micros(640));
         assert_eq!(rnr_delay(RnrTimer::new(31)), Duration::from_micros(491_520));
-    }
-
-    #[test]
-    fn moments_do_not_wrap() {
-        let late = Time::from_nanos(u64::MAX - 1);
-        assert_eq!(late.plus(Duration::from_secs(1)).nanos(), u64::MAX);
-        assert_eq!(Time::default().since(late), Duration::ZERO);
     }
 }

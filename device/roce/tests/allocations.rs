@@ -6,13 +6,14 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::datagram::{self, Outgoing, Sender};
 use vrnic_roce::requester::{self, Recovery, Remote, Requester, Work, WorkRequest};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Arriving, Responder, Step, Verdict};
-use vrnic_roce::time::{AckTimeout, Time};
+use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
@@ -151,7 +152,7 @@ struct Reliable {
     there: Wire,
     back: Wire,
     rng: fastrand::Rng,
-    now: Time,
+    now: Nanos,
     completed: u64,
     next_id: u64,
 }
@@ -174,7 +175,7 @@ impl Reliable {
             there: Wire::new(1, addresses()),
             back: Wire::new(2, addresses().reversed()),
             rng: fastrand::Rng::with_seed(3),
-            now: Time::default(),
+            now: Nanos::default(),
             completed: 0,
             next_id: 0,
         }
@@ -260,7 +261,7 @@ fn unreliable(
     let end = wire.sent + PACKETS;
     while wire.sent < end {
         while requester.push(work(0, rng, 0..2)).is_ok() {}
-        while let Some(transmit) = requester.next(Time::default()) {
+        while let Some(transmit) = requester.next(Nanos::default()) {
             wire.put(&transmit.head, &transmit.body, transmit.range.len());
         }
         while requester.next_completion().is_some() {}

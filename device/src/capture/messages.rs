@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use vrnic_adapter::watch::Exchanged;
+use vrnic_packet::Nanos;
 use vrnic_pcap::{Conversation, Message, Parties};
 use vrnic_roce::requester::Rejected;
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::Path;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
@@ -47,7 +47,7 @@ impl Conversations {
             verdict: message.verdict,
             payload: copy,
         };
-        conversation.message(message, Time::from_nanos(nanos), &mut |_, frame| each(frame))
+        conversation.message(message, Nanos(nanos), &mut |_, frame| each(frame))
     }
 }
 

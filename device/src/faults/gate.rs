@@ -10,7 +10,7 @@ use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
 use vrnic_faults::delay::Waits;
 use vrnic_faults::{Delayed, Fate, Faults, Listed, Opcode, Rule, RuleId, Subject, corrupt};
-use vrnic_roce::time::Time;
+use vrnic_packet::Nanos;
 use vrnic_roce::wire::{self, Frame as RoceFrame};
 use vrnic_tcp::wire::Frame as TcpFrame;
 
@@ -62,8 +62,8 @@ impl Waits for Waiting {
     }
 }
 
-fn now() -> Time {
-    Time::from_nanos(now_ns())
+fn now() -> Nanos {
+    Nanos(now_ns())
 }
 
 impl Gate {
@@ -132,7 +132,7 @@ impl Gate {
                 _ if !late.is_empty() => MutexGuard::unlocked(&mut state, || self.send(late)),
                 None => self.bell.wait(&mut state),
                 Some(at) => {
-                    let wait = at.nanos().saturating_sub(time.nanos());
+                    let wait = at.0.saturating_sub(time.0);
                     let _over = self.bell.wait_for(&mut state, Duration::from_nanos(wait));
                 }
             }
@@ -182,7 +182,7 @@ impl Gate {
 
 impl State {
     /// Applies the rules to a packet, and appends it to `out` if it is to be sent now.
-    fn pass(&mut self, from: &Sender<'_>, frame: Frame, time: Time, out: &mut Vec<Frame>) {
+    fn pass(&mut self, from: &Sender<'_>, frame: Frame, time: Nanos, out: &mut Vec<Frame>) {
         let stream = (from.mac, from.qpn);
         let subject = subject(from, &frame);
         let fate = subject.map_or(Fate::Pass, |subject| self.rules.decide(&subject, time));

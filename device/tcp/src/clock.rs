@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::context::{Tick, TimestampState};
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// Age at which the peer's newest timestamp becomes invalid (RFC 7323, 5.5).
 const STALE: Duration = Duration::from_secs(24 * 24 * 3600);

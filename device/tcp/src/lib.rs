@@ -17,7 +17,6 @@
 //! | `clock` | timestamps |
 //! | [`wire`] | formats: frames, segments, their options |
 //! | [`seq`] | sequence numbers, positions in a stream |
-//! | [`time`] | points in time |
 //! | [`stream`] | source and sink of the bytes of a connection |
 //! | [`context`] | the state in which a connection is taken over; its parameters |
 //! | [`budget`] | memory for the buffers of several connections |
@@ -34,7 +33,6 @@ mod receive;
 mod send;
 pub mod seq;
 pub mod stream;
-pub mod time;
 pub mod wire;
 
 pub use budget::{Budget, Rest, Share};
@@ -43,4 +41,3 @@ pub use context::{Context, Params};
 pub use discard::{Discard, Discards};
 pub use seq::{SeqNum, StreamPos};
 pub use stream::{Delivered, Delivery, Gone, Offered, Sink, Source, Then};
-pub use time::Nanos;

@@ -11,9 +11,10 @@ use vrnic_iwarp::tcp::{Offered, StreamPos, Then};
 use vrnic_iwarp::wire::ddp::{Header, Model, Msn, Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{Opcode, ReadRequest};
 use vrnic_iwarp::wire::terminate::Cause;
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::Connection;
 use vrnic_tcp::wire::{Flags, Header as TcpHeader, Segment};
-use vrnic_tcp::{Context, Nanos, Params, SeqNum};
+use vrnic_tcp::{Context, Params, SeqNum};
 
 use crate::host::{ALL, End, ONE_TOUCH, READ_ONLY};
 use crate::raw::Raw;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_iwarp::stream::{Config, Event, Stream};
 use vrnic_iwarp::tcp::{Source, StreamPos};
+use vrnic_packet::Nanos;
 use vrnic_simlink::{Fate, Link};
 use vrnic_tcp::connection::{Connection, End as Ended, Event as TcpEvent};
 use vrnic_tcp::context::Algorithm;
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
-use vrnic_tcp::{Context, Nanos, Params, SeqNum};
+use vrnic_tcp::{Context, Params, SeqNum};
 
 use crate::host::End;
 

@@ -6,9 +6,10 @@ use super::Requester;
 use super::work::Outcome;
 use crate::discard::Discard;
 use crate::psn::Psn;
-use crate::time::{Time, rnr_delay};
+use crate::time::rnr_delay;
 use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Aeth, Body, Nak, Packet, Response, Syndrome};
+use vrnic_packet::Nanos;
 
 /// An effect of an answer on the caller's memory. It must be applied before completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Requester {
     ///
     /// # Errors
     /// The reason for which the answer was dropped. It may nevertheless cause retransmissions.
-    pub fn receive<'a>(&mut self, now: Time, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
+    pub fn receive<'a>(&mut self, now: Nanos, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
         let result = self.answer(now, packet);
         if let Err(discard) = result {
             self.counters.discards.count(discard);
@@ -52,7 +53,7 @@ impl Requester {
         result
     }
 
-    fn answer<'a>(&mut self, now: Time, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
+    fn answer<'a>(&mut self, now: Nanos, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
         let psn = packet.head.psn;
         let response = match packet.body {
             Body::Response(response) => response,
@@ -93,7 +94,7 @@ impl Requester {
     }
 
     /// Handles an answer to the oldest packet.
-    fn at_oldest<'a>(&mut self, now: Time, response: Response, packet: &Packet<'a>) -> Effect<'a> {
+    fn at_oldest<'a>(&mut self, now: Nanos, response: Response, packet: &Packet<'a>) -> Effect<'a> {
         let psn = packet.head.psn;
         if self.oldest != psn {
             // An earlier acknowledgement has covered the packet.
@@ -122,7 +123,7 @@ impl Requester {
 
     /// Records that all packets before `end` have been executed, and settles entries without an
     /// answer of their own.
-    fn reach(&mut self, now: Time, end: Psn) -> Result<(), Gap> {
+    fn reach(&mut self, now: Nanos, end: Psn) -> Result<(), Gap> {
         let before = self.oldest;
         if end.since(before) > self.executed.since(before) {
             self.executed = end;
@@ -155,7 +156,7 @@ impl Requester {
 
     /// Handles progress: resets retry counters and the timer, and settles entries that were
     /// acknowledged behind a READ that has been answered now.
-    fn progressed(&mut self, now: Time) {
+    fn progressed(&mut self, now: Nanos) {
         let behind = self.executed.since(self.oldest) > self.high.since(self.oldest);
         if behind {
             self.executed = self.oldest;
@@ -181,7 +182,7 @@ impl Requester {
     }
 
     /// Handles a NAK "sequence error": the oldest packet is missing at the responder.
-    fn missing(&mut self, now: Time) {
+    fn missing(&mut self, now: Nanos) {
         self.counters.sequence_naks += 1;
         if self.restarted != Some(self.oldest) {
             self.congested(now);
@@ -190,7 +191,7 @@ impl Requester {
     }
 
     /// Handles a congestion notification (CNP).
-    fn notified(&mut self, now: Time) {
+    fn notified(&mut self, now: Nanos) {
         if self.congested(now) {
             self.counters.notified += 1;
         } else {
@@ -200,7 +201,7 @@ impl Requester {
 
     /// Handles a loss of packets or a congestion notification. Returns whether the window was
     /// reduced.
-    pub(super) fn congested(&mut self, now: Time) -> bool {
+    pub(super) fn congested(&mut self, now: Nanos) -> bool {
         let trip = self.trip.smoothed().unwrap_or(ROUND_TRIP);
         self.window.as_mut().is_some_and(|window| window.congested(now, trip))
     }
@@ -217,7 +218,7 @@ impl Requester {
     }
 
     /// Handles an RNR NAK: there was no receive for the oldest packet.
-    fn not_ready(&mut self, now: Time, timer: RnrTimer) {
+    fn not_ready(&mut self, now: Nanos, timer: RnrTimer) {
         self.counters.not_ready += 1;
         match self.rnr_retries {
             0 => self.ledger.fail_oldest(Outcome::RnrRetryExceeded),
@@ -242,7 +243,7 @@ impl Requester {
 
     /// Handles a packet of the answer to a READ. Only its number determines its place: after a
     /// request for the rest, some responders begin with FIRST and others continue with MIDDLE.
-    fn read_response<'a>(&mut self, now: Time, bytes: &'a [u8]) -> Effect<'a> {
+    fn read_response<'a>(&mut self, now: Nanos, bytes: &'a [u8]) -> Effect<'a> {
         let (psn, mtu) = (self.oldest, self.config.mtu);
         let Some(entry) = self.ledger.get(self.ledger.oldest()) else { return Effect::Nothing };
         if !entry.request.work.is_read() {
@@ -258,7 +259,7 @@ impl Requester {
     }
 
     /// Handles the answer to an atomic.
-    fn atomic_response<'a>(&mut self, now: Time, value: u64) -> Effect<'a> {
+    fn atomic_response<'a>(&mut self, now: Nanos, value: u64) -> Effect<'a> {
         let Some(entry) = self.ledger.get(self.ledger.oldest()) else { return Effect::Nothing };
         if !entry.has_answer() || entry.request.work.is_read() {
             return self.fails(Outcome::BadResponse);
@@ -275,7 +276,7 @@ impl Requester {
     }
 
     /// Handles one packet of an answer that has arrived in order.
-    fn answered(&mut self, now: Time, ends: bool) {
+    fn answered(&mut self, now: Nanos, ends: bool) {
         self.oldest = self.oldest.next();
         if ends {
             self.ledger.settle();

@@ -44,9 +44,10 @@ use crate::congestion::Window;
 use crate::discard::Discards;
 use crate::psn::Psn;
 use crate::queue;
-use crate::time::{AckTimeout, Time};
+use crate::time::AckTimeout;
 use crate::wire::opcode::Transport;
 use crate::wire::{Mtu, Qpn, SendEnd};
+use vrnic_packet::Nanos;
 
 /// Configuration of a requester.
 #[derive(Clone, Copy, Debug)]
@@ -139,9 +140,9 @@ pub struct Requester {
     /// same loss are ignored.
     restarted: Option<Psn>,
     /// The time at which the wait for an answer ends.
-    timer: Option<Time>,
+    timer: Option<Nanos>,
     /// The time before which nothing is sent, because the responder was not ready.
-    not_ready_until: Option<Time>,
+    not_ready_until: Option<Nanos>,
     retries: u8,
     rnr_retries: u8,
     repair: Repair,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::Requester;
 use crate::psn::Psn;
-use crate::time::Time;
+use vrnic_packet::Nanos;
 
 /// The method of retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) struct Repair {
     alone: bool,
     single_holes: u8,
     probes: u8,
-    pub(super) probe_at: Option<Time>,
+    pub(super) probe_at: Option<Nanos>,
 }
 
 impl Repair {
@@ -137,7 +137,7 @@ impl Requester {
     }
 
     /// Sets the time of the next probe, if there will be one.
-    pub(super) fn arm_probe(&mut self, now: Time) {
+    pub(super) fn arm_probe(&mut self, now: Nanos) {
         let wait = self.trip.smoothed().filter(|_| self.config.recovery == Recovery::Leap);
         let reads = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| entry.has_answer());
         let factor = if reads { 8 } else { 2 } << (PROBES - self.repair.probes.min(PROBES));
@@ -148,7 +148,7 @@ impl Requester {
 
     /// Sends a packet again to find out whether packets have been lost: first the last one, then
     /// the oldest one that has an answer of its own.
-    pub(super) fn probe(&mut self, now: Time) {
+    pub(super) fn probe(&mut self, now: Nanos) {
         self.repair.probe_at = None;
         if self.oldest == self.high || self.cursor != self.high || self.repair.alone {
             return;

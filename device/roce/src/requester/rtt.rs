@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use crate::psn::Psn;
-use crate::time::Time;
+use vrnic_packet::Nanos;
 
 /// The measurement of a requester.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     /// A packet that asked for an acknowledgement, and its time of sending.
-    sample: Option<(Psn, Time)>,
+    sample: Option<(Psn, Nanos)>,
 }
 
 impl RoundTrip {
     /// Records that a packet that asks for an acknowledgement is sent for the first time.
-    pub(super) fn sent(&mut self, psn: Psn, now: Time) {
+    pub(super) fn sent(&mut self, psn: Psn, now: Nanos) {
         self.sample.get_or_insert((psn, now));
     }
 
@@ -27,7 +27,7 @@ impl RoundTrip {
 
     /// Records that all packets before `oldest` have been answered. Returns the round trip time, if
     /// it was measured.
-    pub(super) fn answered(&mut self, oldest: Psn, now: Time) -> Option<Duration> {
+    pub(super) fn answered(&mut self, oldest: Psn, now: Nanos) -> Option<Duration> {
         let (_, sent) = self.sample.take_if(|(psn, _)| psn.is_before(oldest))?;
         let time = now.since(sent);
         self.smoothed = Some(match self.smoothed {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn one_packet_is_measured_at_a_time() {
-        let (mut trip, at) = (RoundTrip::default(), Time::from_nanos);
+        let (mut trip, at) = (RoundTrip::default(), Nanos);
         trip.sent(Psn::new(5), at(100));
         trip.sent(Psn::new(6), at(200));
         assert_eq!(trip.answered(Psn::new(5), at(300)), None, "not yet");

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Requester;
 use super::ledger::Entry;
 use crate::psn::{MAX_OUTSTANDING, Psn, Span};
-use crate::time::Time;
 use crate::wire::{Body, Head};
+use vrnic_packet::Nanos;
 
 /// A packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Upcoming {
 impl Requester {
     /// Returns the next packet to send, if one may be sent now. The caller copies its bytes. If it
     /// cannot, it calls [`Self::refuse`] and does not send the packet.
-    pub fn next(&mut self, now: Time) -> Option<Transmit> {
+    pub fn next(&mut self, now: Nanos) -> Option<Transmit> {
         if self.failed || self.not_ready_until.is_some() {
             return None;
         }

@@ -2,18 +2,18 @@
 
 use super::Requester;
 use super::work::Outcome;
-use crate::time::Time;
+use vrnic_packet::Nanos;
 
 impl Requester {
     /// Returns the time at which [`Self::expire`] must be called, unless something happens before.
     /// A requester with a deadline may still have packets to send.
     #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
+    pub fn deadline(&self) -> Option<Nanos> {
         [self.timer, self.repair.probe_at, self.not_ready_until].into_iter().flatten().min()
     }
 
     /// Handles expired timers.
-    pub fn expire(&mut self, now: Time) {
+    pub fn expire(&mut self, now: Nanos) {
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;
             self.restarted = None;
@@ -27,7 +27,7 @@ impl Requester {
     }
 
     /// Starts the time-out, if there is one, and the timer of the next probe.
-    pub(super) fn arm(&mut self, now: Time) {
+    pub(super) fn arm(&mut self, now: Nanos) {
         self.timer = self.config.timeout.duration().map(|duration| now.plus(duration));
         self.arm_probe(now);
     }
@@ -39,7 +39,7 @@ impl Requester {
     }
 
     /// Handles a missing answer: sends all outstanding packets again, or fails.
-    fn timed_out(&mut self, now: Time) {
+    fn timed_out(&mut self, now: Nanos) {
         self.counters.timeouts += 1;
         match self.retries.checked_sub(1) {
             Some(left) => {

@@ -5,10 +5,10 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Transmit, Work, WorkRequest};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{Responder, Slot, Step};
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::headers::{Imm, Reth};
@@ -168,7 +168,7 @@ impl Host {
     }
 
     /// Takes a frame from the link.
-    pub(crate) fn frame(&mut self, now: Time, bytes: &[u8]) {
+    pub(crate) fn frame(&mut self, now: Nanos, bytes: &[u8]) {
         let packet = match Frame::parse(bytes) {
             Ok(None) => return,
             Ok(Some(frame)) => frame.packet(),
@@ -182,7 +182,7 @@ impl Host {
     }
 
     /// Takes a packet that has been checked, with the frame that it came in.
-    pub(crate) fn packet(&mut self, now: Time, packet: &Packet<'_>, frame: &KeptFrame<'_>) {
+    pub(crate) fn packet(&mut self, now: Nanos, packet: &Packet<'_>, frame: &KeptFrame<'_>) {
         match packet.body {
             Body::Request(_) => {
                 self.request(packet, frame);
@@ -234,7 +234,7 @@ impl Host {
         }
     }
 
-    fn response(&mut self, now: Time, packet: &Packet<'_>) {
+    fn response(&mut self, now: Nanos, packet: &Packet<'_>) {
         if let Some(rxe) = &mut self.rxe {
             rxe.receive(packet);
             return;
@@ -266,8 +266,8 @@ impl Host {
 
     /// Ends a batch of received frames: posts receives if it is time, and sends packets that are
     /// due.
-    pub(crate) fn poll(&mut self, now: Time, mut send: impl FnMut(&[u8])) {
-        self.refill(now.nanos());
+    pub(crate) fn poll(&mut self, now: Nanos, mut send: impl FnMut(&[u8])) {
+        self.refill(now.0);
         if self.requester.deadline().is_some_and(|deadline| deadline <= now) {
             self.requester.expire(now);
         }
@@ -278,7 +278,7 @@ impl Host {
             send(&self.transmit(&transmit));
         }
         if let Some(rxe) = &mut self.rxe {
-            for event in rxe.poll(now.nanos()) {
+            for event in rxe.poll(now.0) {
                 match event {
                     Event::Send(transmit) => send(&self.transmit(&transmit)),
                     Event::Place { id, offset, bytes } => self.place(id, offset, &bytes),
@@ -345,7 +345,7 @@ impl Host {
 
     /// The latest time at which the host has to be polled.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let timer = self.requester.deadline().map(Time::nanos);
+        let timer = self.requester.deadline().map(|at| at.0);
         let rxe = self.rxe.as_ref().and_then(|rxe| rxe.deadline());
         [timer, self.refill_at, rxe].into_iter().flatten().min()
     }

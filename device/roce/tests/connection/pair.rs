@@ -1,10 +1,11 @@
 //! Two ends, the link between them, virtual time.
 
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 use vrnic_roce::requester::{self, Recovery, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder};
-use vrnic_roce::time::{AckTimeout, Time};
+use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_roce::wire::{Mtu, Qpn};
@@ -108,7 +109,7 @@ impl Pair {
     /// Delivers frames that have arrived, lets both hosts send, and moves time on to the next
     /// event. Returns whether there is one.
     pub(crate) fn step(&mut self) -> bool {
-        let now = Time::from_nanos(self.now);
+        let now = Nanos(self.now);
         for (own, host) in self.hosts.iter_mut().enumerate() {
             while let Some(frame) = self.links[1 - own].receive(self.now) {
                 host.frame(now, &frame);

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Recovery, Work};
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::{Body, Head, Packet};
 use vrnic_simlink::{Fate, Faults};
 
@@ -155,9 +155,9 @@ fn notifications_make_the_window_smaller() {
         let id = pair.hosts[0].completions.len() as u64;
         let before = pair.hosts[0].requester.counters().sent;
         pair.hosts[0].post(work(id, Work::Write(remote(256 << 10), None), 200 << 10), BASE);
-        let now = Time::from_nanos(pair.now);
+        let now = Nanos(pair.now);
         let link = &mut pair.links[0];
-        pair.hosts[0].poll(now, |frame| link.send(now.nanos(), frame));
+        pair.hosts[0].poll(now, |frame| link.send(now.0, frame));
         let sent = pair.hosts[0].requester.counters().sent - before;
         pair.run([id as usize + 1, 0]);
         sent
@@ -166,7 +166,7 @@ fn notifications_make_the_window_smaller() {
     assert!(outstanding(&mut pair) > 64, "and grows");
     let packet = Packet { head, body, payload: &[] };
     for _ in 0..3 {
-        pair.hosts[0].packet(Time::from_nanos(pair.now), &packet, &|_| unreachable!());
+        pair.hosts[0].packet(Nanos(pair.now), &packet, &|_| unreachable!());
     }
     let counters = pair.hosts[0].requester.counters();
     assert_eq!((counters.notified, counters.notifications_ignored), (1, 2));

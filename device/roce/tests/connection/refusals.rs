@@ -1,7 +1,7 @@
 //! Requests that break the rules, and responders that are not ready.
 
+use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Rejected, Work};
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::headers::{AtomicEth, Feth, Reth};
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::{Body, Head, Nak, Packet, Part, Request, Response, Rkey, SendEnd, Syndrome};
@@ -160,10 +160,10 @@ fn a_packet_within_the_numbers_of_a_read_is_not_kept() {
         let head = Head::new(Transport::Rc, peer.qpn, first.plus(at));
         let packet = Packet { head, body: Body::Request(request), payload: &[] };
         let frame = |host: &Host| host.build(&packet.head, &packet.body, &[]);
-        peer.packet(Time::default(), &packet, &frame);
+        peer.packet(Nanos::default(), &packet, &frame);
     }
     assert_eq!(peer.responder().expected(), first.plus(6));
-    peer.poll(Time::default(), |_| {});
+    peer.poll(Nanos::default(), |_| {});
     let counters = peer.responder().counters();
     assert_eq!((counters.held, counters.executed, counters.sequence_naks), (1, 2, 0));
 }

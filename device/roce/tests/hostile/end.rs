@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use vrnic_packet::Nanos;
 use vrnic_roce::Discard;
 use vrnic_roce::psn::Psn;
 use vrnic_roce::requester::{
@@ -9,7 +10,7 @@ use vrnic_roce::requester::{
 };
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Arrival, Arriving, Reply, Responder, Slot, Step, Verdict};
-use vrnic_roce::time::{AckTimeout, Time};
+use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::headers::Reth;
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
@@ -141,7 +142,7 @@ impl End {
     }
 
     /// Returns the next packet to send.
-    pub(crate) fn next(&mut self, now: Time) -> Option<Shape> {
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Shape> {
         self.complete();
         let Some(transmit) = self.requester.next(now) else {
             let outstanding = !self.requester.is_quiet() && !self.requester.has_failed();
@@ -158,7 +159,7 @@ impl End {
     }
 
     /// Takes an answer.
-    pub(crate) fn answer(&mut self, now: Time, shape: &Shape, choices: &mut Choices<'_>) {
+    pub(crate) fn answer(&mut self, now: Nanos, shape: &Shape, choices: &mut Choices<'_>) {
         let (completed, posted) = (self.completed, &self.posted);
         let known = |id: u64| posted.get(id as usize).filter(|_| id as usize >= completed);
         let id = match self.requester.receive(now, &packet(shape)) {

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::psn::Psn;
 use vrnic_roce::requester::Recovery;
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::{Body, Frame};
@@ -29,7 +29,7 @@ struct Connection {
     ends: [End; 2],
     /// Packets to each end.
     wires: [VecDeque<Shape>; 2],
-    now: Time,
+    now: Nanos,
     /// Packets that were given to the ends.
     packets: u64,
 }
@@ -60,7 +60,7 @@ impl Connection {
         };
         let psns = [Psn::new(0xff_ffe0 + u32::from(choices.byte())), Psn::new(choices.word())];
         let ends = [End::new(options, psns), End::new(options, [psns[1], psns[0]])];
-        let (wires, now) = ([VecDeque::new(), VecDeque::new()], Time::from_nanos(1));
+        let (wires, now) = ([VecDeque::new(), VecDeque::new()], Nanos(1));
         Self { options, ends, wires, now, packets: 0 }
     }
 
@@ -113,10 +113,10 @@ impl Connection {
     fn time(&mut self, choices: &mut Choices<'_>) {
         let deadline = self.ends.iter().filter_map(|end| end.requester.deadline()).min();
         let nanos = match deadline {
-            Some(deadline) if choices.once_in(4) => deadline.nanos(),
-            _ => self.now.nanos() + (u64::from(choices.byte()) << choices.below(12)),
+            Some(deadline) if choices.once_in(4) => deadline.0,
+            _ => self.now.0 + (u64::from(choices.byte()) << choices.below(12)),
         };
-        self.now = Time::from_nanos(nanos.max(self.now.nanos()));
+        self.now = Nanos(nanos.max(self.now.0));
         self.expire();
     }
 
@@ -168,12 +168,12 @@ impl Connection {
             }
             let deadlines = self.ends.iter().filter_map(|end| end.requester.deadline());
             let next = match deadlines.min() {
-                Some(deadline) if self.wires.iter().all(VecDeque::is_empty) => deadline.nanos(),
+                Some(deadline) if self.wires.iter().all(VecDeque::is_empty) => deadline.0,
                 // A peer may have asked for a long wait.
-                _ if step > LAST_STEPS / 2 => self.now.nanos() + 100 * STEP,
-                _ => self.now.nanos() + STEP,
+                _ if step > LAST_STEPS / 2 => self.now.0 + 100 * STEP,
+                _ => self.now.0 + STEP,
             };
-            self.now = Time::from_nanos(next.max(self.now.nanos()));
+            self.now = Nanos(next.max(self.now.0));
             self.expire();
         }
         panic!("work does not end: {self:?}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::cubic::Cubic;
 use crate::context::Algorithm;
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// The initial window in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;

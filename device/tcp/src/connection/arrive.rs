@@ -7,8 +7,8 @@ use crate::receive::Failed;
 use crate::send::Ack;
 use crate::seq::StreamPos;
 use crate::stream::Sink;
-use crate::time::Nanos;
 use crate::wire::{Flags, Header, Segment};
+use vrnic_packet::Nanos;
 
 /// The answer to a segment that is dropped.
 enum Drop {

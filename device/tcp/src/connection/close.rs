@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Connection;
 use crate::seq::{SeqNum, StreamPos};
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// The reason for which a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use super::close::End;
 use crate::send::Plan;
 use crate::seq::{SeqNum, StreamPos};
 use crate::stream::{Gone, Source};
-use crate::time::Nanos;
 use crate::wire::{Flags, Header, Options, SackBlock, Timestamps};
+use vrnic_packet::Nanos;
 
 /// A segment to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

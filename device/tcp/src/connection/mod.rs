@@ -28,7 +28,7 @@ use crate::receive::Receiver;
 use crate::send::{GiveUp, SendCounters, Sender};
 use crate::seq::{SeqNum, StreamPos};
 use crate::stream::Sink;
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// Maximum number of answers per second to segments that may be forged (RFC 5961, 7).
 const CHALLENGES: u32 = 100;

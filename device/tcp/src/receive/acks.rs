@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// Number of bytes after which an acknowledgement is not delayed.
 const BYTES: u64 = 32 << 10;

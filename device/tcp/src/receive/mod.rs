@@ -30,8 +30,8 @@ use crate::context::{Context, Params};
 use crate::discard::{Discard, Discards};
 use crate::seq::{Origin, SeqNum, StreamPos};
 use crate::stream::{Delivery, Offered, Sink, Then};
-use crate::time::Nanos;
 use crate::wire::SackBlock;
+use vrnic_packet::Nanos;
 
 /// The maximum value of the window field.
 const FIELD_MAX: u64 = 65_535;

@@ -31,7 +31,7 @@ use crate::context::{Context, Params};
 use crate::receive::SCALE_MAX;
 use crate::seq::{Origin, SeqNum, StreamPos};
 use crate::stream::Source;
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// Bytes of the option "timestamps" with its padding.
 const TIMESTAMPS_LEN: u16 = 12;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::records::{Fate, Record, Records};
 use super::rtt::Rtt;
 use crate::seq::StreamPos;
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// Number of segments that the peer has out of order, from which on the window for reordering is
 /// zero (RFC 8985, 6.2).

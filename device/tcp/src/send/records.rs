@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::budget::{Budget, Share};
 use crate::seq::StreamPos;
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// Number of records that are never too many for the budget.
 const FEW: usize = 64;

@@ -7,8 +7,8 @@ use super::records::{Fate, Record};
 use crate::clock::Clock;
 use crate::congestion::Acknowledged;
 use crate::seq::StreamPos;
-use crate::time::Nanos;
 use crate::wire::SackBlock;
+use vrnic_packet::Nanos;
 
 /// Number of duplicate acknowledgements that indicate a loss, without SACK (RFC 5681, 3.2).
 const REPEATED: u64 = 3;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Nanos;
+use vrnic_packet::Nanos;
 
 /// The time-out before the first measurement (RFC 6298, 2.1).
 const INITIAL: Duration = Duration::from_secs(1);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Ack, Fate, Params, Plan, Sender};
 use crate::context::{Algorithm, Context};
 use crate::seq::{SeqNum, StreamPos};
-use crate::time::Nanos;
 use crate::wire::SackBlock;
+use vrnic_packet::Nanos;
 
 const RTT: Duration = Duration::from_millis(20);
 const LEN: usize = 1000;

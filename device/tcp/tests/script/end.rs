@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::{Connection, Event};
 use vrnic_tcp::context::{Algorithm, Tick, TimestampState};
 use vrnic_tcp::wire::{Flags, Header, Options, SackBlock, Segment, Timestamps};
 use vrnic_tcp::{
-    Context, Delivered, Delivery, Gone, Nanos, Offered, Params, SeqNum, Sink, Source, StreamPos,
-    Then,
+    Context, Delivered, Delivery, Gone, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
 };
 
 /// First numbers of the connection and of its peer.

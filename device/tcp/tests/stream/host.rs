@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::{Connection, Event};
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
 use vrnic_tcp::wire::{Header, SackBlock, Segment};
 use vrnic_tcp::{
-    Context, Delivered, Delivery, Gone, Nanos, Offered, Params, SeqNum, Sink, Source, StreamPos,
-    Then,
+    Context, Delivered, Delivery, Gone, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
 };
 
 /// Bytes so far ahead are not kept account of: no window reaches them.

@@ -1,7 +1,8 @@
 //! Any segment in any state of a connection.
 
+use vrnic_packet::Nanos;
 use vrnic_tcp::wire::{Flags, Frame, Header, Options, SackBlock, Segment, Timestamps};
-use vrnic_tcp::{Context, Nanos, Params, SeqNum, StreamPos};
+use vrnic_tcp::{Context, Params, SeqNum, StreamPos};
 
 use crate::host::{Host, pattern};
 

@@ -11,10 +11,11 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
+use vrnic_packet::Nanos;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
-use vrnic_tcp::{Context, Nanos, Params, SeqNum};
+use vrnic_tcp::{Context, Params, SeqNum};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::modify::configure;

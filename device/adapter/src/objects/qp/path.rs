@@ -1,7 +1,7 @@
 //! The path from a connected QP to its peer, and the state of its transport.
 
 use vrnic_abi::connection::Ending;
-use vrnic_tcp::Nanos;
+use vrnic_packet::Nanos;
 
 use super::outstanding::Outstanding;
 use super::remote::Sender;

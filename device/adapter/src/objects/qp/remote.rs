@@ -11,7 +11,6 @@ use vrnic_roce::congestion::Notifier;
 use vrnic_roce::requester::{self, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder, Slot};
-use vrnic_roce::time::Time;
 use vrnic_roce::wire;
 use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_tcp::{Budget, Rest, Share};
@@ -91,7 +90,7 @@ impl Sender {
     /// to give memory back.
     pub fn deadline(&mut self, now: impl FnOnce() -> u64) -> Option<u64> {
         let idle = self.outstanding.is_empty() && self.share.used() > 0;
-        let wait = self.engine.deadline().map(Time::nanos);
+        let wait = self.engine.deadline().map(|at| at.0);
         if wait.is_some() || !idle {
             self.idle_at = None;
             return wait;

@@ -7,9 +7,10 @@ use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
-use vrnic_tcp::{Budget, Connection, Gone, Nanos, Share, Source, StreamPos};
+use vrnic_tcp::{Budget, Connection, Gone, Share, Source, StreamPos};
 
 use super::SendRing;
 use super::lifecycle::Lifecycle;

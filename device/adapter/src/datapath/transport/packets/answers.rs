@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use vrnic_abi::qp::{Access, State};
+use vrnic_packet::Nanos;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
-use vrnic_roce::time::Time;
 
 use super::requests::{Received, admit};
 use crate::datapath::sgl::SgList;
@@ -35,7 +35,7 @@ pub(super) fn receive<H: Host>(
     admit(network, &sender.way, received)?;
     let packet = &received.packet;
     let here = TurnContext::new(network.core(), qp, slice);
-    let effect = sender.engine.receive(Time::from_nanos(here.now()), packet)?;
+    let effect = sender.engine.receive(Nanos(here.now()), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
     let (id, placed) = match effect {

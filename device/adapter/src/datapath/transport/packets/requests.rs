@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::Discard;
 use vrnic_roce::responder::{Arrival, Step};
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::network::Ecn;
 use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn};
 
@@ -138,7 +138,7 @@ impl<H: Host> Half<'_, H> {
         }
         let stats = self.core.stats();
         stats.step(Counter::NpEcnMarkedRocePackets);
-        if receiver.notifier.arrived(Time::from_nanos(self.core.host().now()), mark) {
+        if receiver.notifier.arrived(Nanos(self.core.host().now()), mark) {
             stats.step(Counter::NpCnpSent);
             let head = Head::congestion(Qpn::new(self.responder.source_qpn.get()));
             let (path, body) = (&receiver.way.path, &Body::Congestion);

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
+use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
-use vrnic_roce::time::Time;
 use vrnic_roce::wire::Body;
 
 use super::requests::read_nak;
@@ -152,7 +152,7 @@ impl<H: Host> Sending<'_, H> {
             State::Err | State::Sqe => return Next::End(Turn::Failed),
             _ => return Next::End(Turn::Idle),
         }
-        let now = Time::from_nanos(self.here.now());
+        let now = Nanos(self.here.now());
         let room = room(self.network, &self.sender.way);
         // Without room, the packets may still be on their way to the peer, or cannot be repeated.
         if room > 0 && self.sender.engine.deadline().is_some_and(|at| at <= now) {
@@ -190,10 +190,10 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Builds as many frames as may be sent now. Returns whether and when more may be sent.
-    fn transmit(&mut self, now: Time, room: usize) -> Leaves {
+    fn transmit(&mut self, now: Nanos, room: usize) -> Leaves {
         for nth in 0..FRAMES {
             if nth >= room {
-                return Leaves::Later(now.nanos().saturating_add(PAUSE_NS));
+                return Leaves::Later(now.0.saturating_add(PAUSE_NS));
             }
             let Some(transmit) = self.sender.engine.next(now) else { return Leaves::None };
             if self.frame(&transmit).is_err() {

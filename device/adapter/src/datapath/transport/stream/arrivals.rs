@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vrnic_tcp::Nanos;
+use vrnic_packet::Nanos;
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 

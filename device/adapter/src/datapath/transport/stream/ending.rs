@@ -4,7 +4,7 @@ use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::eq::Kind;
 use vrnic_iwarp::stream::close::{Happening, State as StreamState};
 use vrnic_iwarp::stream::{Event, Want};
-use vrnic_tcp::Nanos;
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 
 use super::turn::Sending;

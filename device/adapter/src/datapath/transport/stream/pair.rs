@@ -15,8 +15,8 @@ use vrnic_iwarp::stream::close::State as StreamState;
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 use vrnic_iwarp::wire::terminate::Cause;
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
-use vrnic_tcp::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 

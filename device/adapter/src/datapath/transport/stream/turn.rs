@@ -9,8 +9,9 @@ use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order};
+use vrnic_packet::Nanos;
+use vrnic_tcp::Connection;
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
-use vrnic_tcp::{Connection, Nanos};
 
 use super::joiner::Joiner;
 use super::memory::Reach;

@@ -19,3 +19,15 @@ impl Nanos {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_do_not_wrap() {
+        let late = Nanos(u64::MAX - 1);
+        assert_eq!(late.plus(Duration::from_secs(1)), Nanos(u64::MAX));
+        assert_eq!(Nanos::default().since(late), Duration::ZERO);
+    }
+}
