@@ -13,9 +13,10 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use crate::wire::Mtu;
 use crate::wire::network::Ecn;
-use vrnic_packet::Nanos;
 
 /// The unit of α in fixed-point form: 1 is 2¹⁰.
 const ONE: u32 = 1 << 10;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::context::{Tick, TimestampState};
 use vrnic_packet::Nanos;
+
+use crate::context::{Tick, TimestampState};
 
 /// Age at which the peer's newest timestamp becomes invalid (RFC 7323, 5.5).
 const STALE: Duration = Duration::from_secs(24 * 24 * 3600);

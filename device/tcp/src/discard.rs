@@ -1,5 +1,7 @@
 //! Reasons for which a segment is dropped, and their counters.
 
+use vrnic_packet::Short;
+
 /// The reason for which a segment, or a part of one, was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -41,6 +43,12 @@ pub enum Discard {
     Refused,
     /// The connection has ended.
     Ended,
+}
+
+impl From<Short> for Discard {
+    fn from(Short: Short) -> Self {
+        Self::Truncated
+    }
 }
 
 impl Discard {

@@ -5,9 +5,10 @@
 //! untagged  control (2) │ STag to invalidate (4) │ QN (4) │ MSN (4) │ MO (4) │ payload
 //! ```
 
+use vrnic_packet::{Reader, Short};
+
 use super::cause::Cause;
 use super::fields::Fields;
-use vrnic_packet::{Reader, Short};
 
 /// Octets of the header of a tagged segment.
 pub const TAGGED: usize = 14;

@@ -1,9 +1,10 @@
 //! Messages of RDMAP (RFC 5040, section 4; RFC 7306) in DDP segments.
 
+use vrnic_packet::{Reader, Short};
+
 use super::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
 use super::fields::Fields;
 use super::terminate::{Cause, Report};
-use vrnic_packet::{Reader, Short};
 
 /// Maximum number of octets of a request's header behind the DDP header: that of an atomic.
 pub const REQUEST_MAX: usize = 52;

@@ -7,8 +7,9 @@
 //! The private data of an enhanced frame begins with two control words: IRD and ORD, and four flags
 //! for the peer-to-peer model.
 
-use super::fields::Fields;
 use vrnic_packet::Reader;
+
+use super::fields::Fields;
 
 /// Number of octets before the private data.
 pub const HEADER: usize = 20;

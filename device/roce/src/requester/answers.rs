@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use super::Requester;
 use super::work::Outcome;
 use crate::discard::Discard;
@@ -9,7 +11,6 @@ use crate::psn::Psn;
 use crate::time::rnr_delay;
 use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Aeth, Body, Nak, Packet, Response, Syndrome};
-use vrnic_packet::Nanos;
 
 /// An effect of an answer on the caller's memory. It must be applied before completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,6 +33,8 @@ mod send;
 mod timers;
 pub mod work;
 
+use vrnic_packet::Nanos;
+
 pub use self::answers::Effect;
 use self::ledger::{Entry, Ledger};
 pub use self::recovery::Recovery;
@@ -47,7 +49,6 @@ use crate::queue;
 use crate::time::AckTimeout;
 use crate::wire::opcode::Transport;
 use crate::wire::{Mtu, Qpn, SendEnd};
-use vrnic_packet::Nanos;
 
 /// Configuration of a requester.
 #[derive(Clone, Copy, Debug)]

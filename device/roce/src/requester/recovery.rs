@@ -14,9 +14,10 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use super::Requester;
 use crate::psn::Psn;
-use vrnic_packet::Nanos;
 
 /// The method of retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

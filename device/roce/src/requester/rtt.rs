@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use crate::psn::Psn;
 use vrnic_packet::Nanos;
+
+use crate::psn::Psn;
 
 /// The measurement of a requester.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use vrnic_packet::Nanos;
+
 use super::Requester;
 use super::ledger::Entry;
 use crate::psn::{MAX_OUTSTANDING, Psn, Span};
 use crate::wire::{Body, Head};
-use vrnic_packet::Nanos;
 
 /// A packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Time-outs: a missing answer, or a responder that was not ready.
 
+use vrnic_packet::Nanos;
+
 use super::Requester;
 use super::work::Outcome;
-use vrnic_packet::Nanos;
 
 impl Requester {
     /// Returns the time at which [`Self::expire`] must be called, unless something happens before.

@@ -3,12 +3,13 @@
 //! The opcode and the headers of a packet determine each other, so they are one type. For example,
 //! a first packet without the header of its message cannot be expressed.
 
+use vrnic_packet::{NoRoom, Reader, Writer};
+
 use super::headers::{AtomicEth, Deth, Feth, Imm, Reth};
 use super::numbers::Rkey;
 use super::opcode::Operation;
 use super::syndrome::Aeth;
 use crate::discard::Discard;
-use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// The opcode of a packet and its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

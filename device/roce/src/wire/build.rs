@@ -6,12 +6,13 @@
 
 use std::ops::Range;
 
+use vrnic_packet::{NoRoom, Writer};
+
 use super::body::Body;
 use super::frame::{Ethernet, IPV4, IPV6, UDP_LEN, UDP_PORT};
 use super::network::{Addresses, Network};
 use super::packet::{BTH_LEN, Head, padding};
 use crate::icrc;
-use vrnic_packet::{NoRoom, Writer};
 
 /// Maximum length of the headers: a tagged frame over IPv6 with an XRC header and an atomic header.
 pub const HEADERS_MAX: usize = 18 + 40 + UDP_LEN + BTH_LEN + 4 + 28;

@@ -1,5 +1,7 @@
 //! Ethernet frames: distinguishes RoCE from other traffic, and parses the headers around a packet.
 
+use vrnic_packet::{NoRoom, Reader, Writer};
+
 use super::network::{Network, Parsed};
 use super::numbers::Qpn;
 use super::opcode::Opcode;
@@ -7,7 +9,6 @@ use super::packet::Packet;
 use crate::discard::Discard;
 use crate::icrc;
 use crate::psn::Psn;
-use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// The UDP port of RoCE v2, in both directions (A17).
 pub const UDP_PORT: u16 = 4791;

@@ -1,8 +1,9 @@
 //! Extension headers (IBTA volume 1, 9.3).
 
+use vrnic_packet::{NoRoom, Reader, Writer};
+
 use super::numbers::{Qpn, Rkey};
 use crate::discard::Discard;
-use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// Immediate data: bytes whose order is never changed.
 pub type Imm = [u8; 4];

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::discard::Discard;
 use vrnic_packet::{NoRoom, Reader, Writer};
+
+use crate::discard::Discard;
 
 /// Protocol number of UDP.
 const UDP: u8 = 17;

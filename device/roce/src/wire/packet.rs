@@ -1,11 +1,12 @@
 //! A packet from the base transport header (BTH) to the padding.
 
+use vrnic_packet::{NoRoom, Reader, Writer};
+
 use super::body::{Body, Request};
 use super::numbers::{Qpn, Srqn};
 use super::opcode::{Opcode, Transport};
 use crate::discard::Discard;
 use crate::psn::Psn;
-use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// Bytes of a base transport header.
 pub const BTH_LEN: usize = 12;

@@ -1,8 +1,9 @@
 //! The acknowledge extended header (IBTA volume 1, 9.7.5.1, tables 43 to 45).
 
+use vrnic_packet::{NoRoom, Reader, Writer};
+
 use crate::discard::Discard;
 use crate::psn::Msn;
-use vrnic_packet::{NoRoom, Reader, Writer};
 
 /// Acknowledge extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

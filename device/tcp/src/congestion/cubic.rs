@@ -1,7 +1,8 @@
 //! CUBIC (RFC 9438). Windows are counted in segments here.
 
-use super::{Acknowledged, Base, Congestion};
 use vrnic_packet::Nanos;
+
+use super::{Acknowledged, Base, Congestion};
 
 /// The constant C, which determines how aggressively the window grows (RFC 9438, 5).
 const C: f64 = 0.4;

@@ -9,9 +9,10 @@ mod cubic;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use self::cubic::Cubic;
 use crate::context::Algorithm;
-use vrnic_packet::Nanos;
 
 /// The initial window in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;

@@ -1,5 +1,7 @@
 //! Processing of received segments, in the order of RFC 9293, 3.10.7.4.
 
+use vrnic_packet::Nanos;
+
 use super::Connection;
 use super::close::End;
 use crate::discard::Discard;
@@ -8,7 +10,6 @@ use crate::send::Ack;
 use crate::seq::StreamPos;
 use crate::stream::Sink;
 use crate::wire::{Flags, Header, Segment};
-use vrnic_packet::Nanos;
 
 /// The answer to a segment that is dropped.
 enum Drop {

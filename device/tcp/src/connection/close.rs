@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use super::Connection;
 use crate::seq::{SeqNum, StreamPos};
-use vrnic_packet::Nanos;
 
 /// The reason for which a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Generation of the segments to send.
 
 use arrayvec::ArrayVec;
+use vrnic_packet::Nanos;
 
 use super::Connection;
 use super::close::End;
@@ -8,7 +9,6 @@ use crate::send::Plan;
 use crate::seq::{SeqNum, StreamPos};
 use crate::stream::{Gone, Source};
 use crate::wire::{Flags, Header, Options, SackBlock, Timestamps};
-use vrnic_packet::Nanos;
 
 /// A segment to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

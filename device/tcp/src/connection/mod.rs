@@ -17,6 +17,8 @@ mod emit;
 
 use std::sync::Arc;
 
+use vrnic_packet::Nanos;
+
 use self::close::Ending;
 pub use self::close::{End, Event, State};
 pub use self::emit::Transmit;
@@ -28,7 +30,6 @@ use crate::receive::Receiver;
 use crate::send::{GiveUp, SendCounters, Sender};
 use crate::seq::{SeqNum, StreamPos};
 use crate::stream::Sink;
-use vrnic_packet::Nanos;
 
 /// Maximum number of answers per second to segments that may be forged (RFC 5961, 7).
 const CHALLENGES: u32 = 100;

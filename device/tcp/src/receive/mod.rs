@@ -21,6 +21,7 @@ mod store;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use vrnic_packet::Nanos;
 
 use self::acks::Acks;
 use self::panes::{Kind, Panes, Range};
@@ -31,7 +32,6 @@ use crate::discard::{Discard, Discards};
 use crate::seq::{Origin, SeqNum, StreamPos};
 use crate::stream::{Delivery, Offered, Sink, Then};
 use crate::wire::SackBlock;
-use vrnic_packet::Nanos;
 
 /// The maximum value of the window field.
 const FIELD_MAX: u64 = 65_535;

@@ -18,6 +18,8 @@ mod timers;
 
 use std::sync::Arc;
 
+use vrnic_packet::Nanos;
+
 use self::rack::Rack;
 use self::records::{Fate, Record, Records};
 pub(crate) use self::recovery::Ack;
@@ -31,7 +33,6 @@ use crate::context::{Context, Params};
 use crate::receive::SCALE_MAX;
 use crate::seq::{Origin, SeqNum, StreamPos};
 use crate::stream::Source;
-use vrnic_packet::Nanos;
 
 /// Bytes of the option "timestamps" with its padding.
 const TIMESTAMPS_LEN: u16 = 12;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use super::records::{Fate, Record, Records};
 use super::rtt::Rtt;
 use crate::seq::StreamPos;
-use vrnic_packet::Nanos;
 
 /// Number of segments that the peer has out of order, from which on the window for reordering is
 /// zero (RFC 8985, 6.2).

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use vrnic_packet::Nanos;
+
 use crate::budget::{Budget, Share};
 use crate::seq::StreamPos;
-use vrnic_packet::Nanos;
 
 /// Number of records that are never too many for the budget.
 const FEW: usize = 64;

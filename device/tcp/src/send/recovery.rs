@@ -1,6 +1,7 @@
 //! Acknowledgements, the losses that they show, and loss recovery.
 
 use arrayvec::ArrayVec;
+use vrnic_packet::Nanos;
 
 use super::Sender;
 use super::records::{Fate, Record};
@@ -8,7 +9,6 @@ use crate::clock::Clock;
 use crate::congestion::Acknowledged;
 use crate::seq::StreamPos;
 use crate::wire::SackBlock;
-use vrnic_packet::Nanos;
 
 /// Number of duplicate acknowledgements that indicate a loss, without SACK (RFC 5681, 3.2).
 const REPEATED: u64 = 3;

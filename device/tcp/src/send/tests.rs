@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use super::{Ack, Fate, Params, Plan, Sender};
 use crate::context::{Algorithm, Context};
 use crate::seq::{SeqNum, StreamPos};
 use crate::wire::SackBlock;
-use vrnic_packet::Nanos;
 
 const RTT: Duration = Duration::from_millis(20);
 const LEN: usize = 1000;

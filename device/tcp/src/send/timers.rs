@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use super::Sender;
 use super::records::Fate;
 use super::recovery::Recovery;
 use super::rtt::Rtt;
-use vrnic_packet::Nanos;
 
 /// A window of fewer bytes counts as closed. A [`Source`](crate::Source) may have to keep the last
 /// bytes of a frame together, and no receiver has such small buffers.

@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
+use vrnic_packet::Reader;
+use vrnic_packet::checksum::Sum;
 
+use super::options;
 use super::segment::{Flags, Header, Segment};
-use super::{options, take};
 use crate::discard::Discard;
 use crate::seq::SeqNum;
-use vrnic_packet::checksum::Sum;
 
 /// Number of bytes for the headers in front of the data: Ethernet with a VLAN tag, IPv6, and TCP
 /// with all options.
@@ -96,17 +97,17 @@ impl<'a> Frame<'a> {
     }
 
     fn parse_as(bytes: &'a [u8], checksum: Checksum) -> Result<Option<Self>, Discard> {
-        let mut rest = bytes;
-        let (to, from) = (take(&mut rest)?, take(&mut rest)?);
-        let mut kind = take(&mut rest)?;
+        let mut reader = Reader::new(bytes);
+        let (to, from) = (reader.take()?, reader.take()?);
+        let mut kind = reader.take()?;
         let mut vlan = None;
         if kind == VLAN {
-            vlan = Some(u16::from_be_bytes(take(&mut rest)?));
-            kind = take(&mut rest)?;
+            vlan = Some(reader.u16()?);
+            kind = reader.take()?;
         }
         let packet = match kind {
-            IPV4 => parse_v4(rest)?,
-            IPV6 => parse_v6(rest)?,
+            IPV4 => parse_v4(reader.rest())?,
+            IPV6 => parse_v6(reader.rest())?,
             _ => None,
         };
         let Some(packet) = packet else { return Ok(None) };
@@ -148,13 +149,13 @@ fn pseudo(source: IpAddr, destination: IpAddr, len: usize) -> Sum {
 }
 
 fn parse_v4(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
-    let mut rest = packet;
-    let [version_len, traffic_class] = take(&mut rest)?;
-    let total = usize::from(u16::from_be_bytes(take(&mut rest)?));
-    let [_, _, fragment @ ..] = take::<4>(&mut rest)?;
-    let [hop_limit, protocol, _, _] = take(&mut rest)?;
-    let (source, destination) = (take::<4>(&mut rest)?, take::<4>(&mut rest)?);
-    let fragment = u16::from_be_bytes(fragment) & FRAGMENT;
+    let mut reader = Reader::new(packet);
+    let [version_len, traffic_class] = reader.take()?;
+    let total = usize::from(reader.u16()?);
+    let _id = reader.u16()?;
+    let fragment = reader.u16()? & FRAGMENT;
+    let [hop_limit, protocol, _, _] = reader.take()?;
+    let (source, destination) = (reader.take::<4>()?, reader.take::<4>()?);
     if protocol != TCP || fragment & 0x1fff != 0 {
         return Ok(None);
     }
@@ -171,18 +172,18 @@ fn parse_v4(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
 }
 
 fn parse_v6(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
-    let mut rest = packet;
-    let first = u32::from_be_bytes(take(&mut rest)?);
-    let len = usize::from(u16::from_be_bytes(take(&mut rest)?));
-    let [next, hop_limit] = take(&mut rest)?;
-    let (source, destination) = (take::<16>(&mut rest)?, take::<16>(&mut rest)?);
+    let mut reader = Reader::new(packet);
+    let first = reader.u32()?;
+    let len = usize::from(reader.u16()?);
+    let [next, hop_limit] = reader.take()?;
+    let (source, destination) = (reader.take::<16>()?, reader.take::<16>()?);
     if next != TCP {
         return Ok(None);
     }
     if first >> 28 != 6 {
         return Err(Discard::IpHeader);
     }
-    let payload = rest.get(..len).ok_or(Discard::Truncated)?;
+    let payload = reader.slice(len)?;
     let [traffic_class, ..] = (first << 4).to_be_bytes();
     let (source, destination) = (Ipv6Addr::from(source).into(), Ipv6Addr::from(destination).into());
     Ok(Some(Packet { source, destination, traffic_class, hop_limit, payload }))
@@ -190,11 +191,11 @@ fn parse_v6(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
 
 /// Parses a segment whose checksum is correct, with its ports.
 fn parse_segment(bytes: &[u8]) -> Result<([u16; 2], Segment<'_>), Discard> {
-    let mut rest = bytes;
-    let ports = [take(&mut rest)?, take(&mut rest)?].map(u16::from_be_bytes);
-    let [seq, ack] = [take(&mut rest)?, take(&mut rest)?].map(|n| SeqNum(u32::from_be_bytes(n)));
-    let [offset, flags] = take(&mut rest)?;
-    let window = u16::from_be_bytes(take(&mut rest)?);
+    let mut reader = Reader::new(bytes);
+    let ports = [reader.u16()?, reader.u16()?];
+    let (seq, ack) = (SeqNum(reader.u32()?), SeqNum(reader.u32()?));
+    let [offset, flags] = reader.take()?;
+    let window = reader.u16()?;
     let offset = usize::from(offset >> 4) * 4;
     let flags = Flags::from_bits_retain(flags);
     let options = options::parse(bytes.get(TCP_LEN..offset).ok_or(Discard::Header)?)?;

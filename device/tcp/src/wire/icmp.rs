@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::take;
-use crate::seq::SeqNum;
+use vrnic_packet::Reader;
 use vrnic_packet::checksum::Sum;
+
+use crate::seq::SeqNum;
 
 const VLAN: [u8; 2] = [0x81, 0x00];
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -45,16 +46,16 @@ impl TooLong {
     /// Parses a frame. Returns `None` if it is not a valid notice about a TCP segment.
     #[must_use]
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        let mut rest = frame.get(12..)?;
-        let mut kind = take(&mut rest).ok()?;
+        let mut reader = Reader::new(frame.get(12..)?);
+        let mut kind = reader.take().ok()?;
         let mut vlan = None;
         if kind == VLAN {
-            vlan = Some(u16::from_be_bytes(take(&mut rest).ok()?));
-            kind = take(&mut rest).ok()?;
+            vlan = Some(reader.u16().ok()?);
+            kind = reader.take().ok()?;
         }
         let ([source, destination], seq, mss) = match kind {
-            IPV4 => needed(rest)?,
-            IPV6 => too_big(rest)?,
+            IPV4 => needed(reader.rest())?,
+            IPV6 => too_big(reader.rest())?,
             _ => return None,
         };
         Some(Self { vlan, source, destination, seq, mss })
@@ -66,14 +67,14 @@ type Notice = ([SocketAddr; 2], SeqNum, u16);
 
 fn needed(packet: &[u8]) -> Option<Notice> {
     let (_, ICMP, message) = ipv4(packet)? else { return None };
-    let mut rest = message;
-    let (kind, [_, _, _, _]) = (take(&mut rest).ok()?, take(&mut rest).ok()?);
-    let mtu = u16::from_be_bytes(take(&mut rest).ok()?);
+    let mut reader = Reader::new(message);
+    let (kind, [_, _, _, _]) = (reader.take().ok()?, reader.take().ok()?);
+    let mtu = reader.u16().ok()?;
     // Routers before RFC 1191 leave the MTU zero.
     if kind != NEEDED || mtu < IPV4_MTU_MIN || Sum::default().bytes(message).finish() != 0 {
         return None;
     }
-    let (addresses, TCP, segment) = ipv4(rest)? else { return None };
+    let (addresses, TCP, segment) = ipv4(reader.rest())? else { return None };
     let (ports, seq) = ports(segment)?;
     let mss = mtu - IPV4_LEN - TCP_LEN;
     Some((with(addresses.map(IpAddr::V4), ports), seq, mss))
@@ -81,15 +82,15 @@ fn needed(packet: &[u8]) -> Option<Notice> {
 
 fn too_big(packet: &[u8]) -> Option<Notice> {
     let ([source, destination], ICMPV6, message) = ipv6(packet)? else { return None };
-    let mut rest = message;
-    let (kind, [_, _]) = (take(&mut rest).ok()?, take(&mut rest).ok()?);
-    let mtu = u32::from_be_bytes(take(&mut rest).ok()?);
+    let mut reader = Reader::new(message);
+    let (kind, [_, _]) = (reader.take().ok()?, reader.take().ok()?);
+    let mtu = reader.u32().ok()?;
     let sum = Sum::default().plus(ICMPV6.into()).plus(u16::try_from(message.len()).ok()?);
     let sum = sum.bytes(&source.octets()).bytes(&destination.octets());
     if kind != TOO_BIG || mtu < IPV6_MTU_MIN || sum.bytes(message).finish() != 0 {
         return None;
     }
-    let (addresses, TCP, segment) = ipv6(rest)? else { return None };
+    let (addresses, TCP, segment) = ipv6(reader.rest())? else { return None };
     let (ports, seq) = ports(segment)?;
     let mss = u16::try_from(mtu).unwrap_or(u16::MAX) - IPV6_LEN - TCP_LEN;
     Some((with(addresses.map(IpAddr::V6), ports), seq, mss))
@@ -105,25 +106,27 @@ fn ipv4(packet: &[u8]) -> Option<([Ipv4Addr; 2], u8, &[u8])> {
     if first >> 4 != 4 || len < header.len() || !whole {
         return None;
     }
-    let mut addresses = &addresses[..];
-    let both = [take::<4>(&mut addresses).ok()?, take::<4>(&mut addresses).ok()?];
+    let mut addresses = Reader::new(addresses);
+    let both = [addresses.take::<4>().ok()?, addresses.take::<4>().ok()?];
     Some((both.map(Ipv4Addr::from), *protocol, packet.get(len..total)?))
 }
 
 /// Returns the addresses, the protocol, and the bytes behind the header. Extension headers are not
 /// parsed.
 fn ipv6(packet: &[u8]) -> Option<([Ipv6Addr; 2], u8, &[u8])> {
-    let mut rest = packet;
-    let [first, _, _, _, high, low, next, _] = take(&mut rest).ok()?;
-    let both = [take::<16>(&mut rest).ok()?, take::<16>(&mut rest).ok()?];
+    let mut reader = Reader::new(packet);
+    let [first, _, _, _, high, low, next, _] = reader.take().ok()?;
+    let both = [reader.take::<16>().ok()?, reader.take::<16>().ok()?];
+    let rest = reader.rest();
     let len = usize::from(u16::from_be_bytes([high, low])).min(rest.len());
     (first >> 4 == 6).then_some((both.map(Ipv6Addr::from), next, rest.get(..len)?))
 }
 
 /// Returns the ports and the number of a segment of which at least eight bytes are present.
-fn ports(mut segment: &[u8]) -> Option<([u16; 2], SeqNum)> {
-    let ports = [take(&mut segment).ok()?, take(&mut segment).ok()?].map(u16::from_be_bytes);
-    Some((ports, SeqNum(u32::from_be_bytes(take(&mut segment).ok()?))))
+fn ports(segment: &[u8]) -> Option<([u16; 2], SeqNum)> {
+    let mut reader = Reader::new(segment);
+    let ports = [reader.u16().ok()?, reader.u16().ok()?];
+    Some((ports, SeqNum(reader.u32().ok()?)))
 }
 
 fn with(addresses: [IpAddr; 2], ports: [u16; 2]) -> [SocketAddr; 2] {

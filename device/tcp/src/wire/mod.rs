@@ -15,12 +15,3 @@ pub mod segment;
 pub use frame::{Frame, HEADROOM, NoRoom, Path};
 pub use icmp::TooLong;
 pub use segment::{Flags, Header, Options, SackBlock, Segment, Timestamps};
-
-use crate::discard::Discard;
-
-/// Takes the next `N` bytes.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Discard> {
-    let (head, rest) = bytes.split_first_chunk().ok_or(Discard::Truncated)?;
-    *bytes = rest;
-    Ok(*head)
-}

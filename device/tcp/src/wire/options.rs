@@ -1,9 +1,9 @@
 //! TCP options of segments after the handshake.
 
 use arrayvec::ArrayVec;
+use vrnic_packet::{Reader, Short};
 
 use super::segment::{Options, SackBlock, Timestamps};
-use super::take;
 use crate::discard::Discard;
 use crate::seq::SeqNum;
 
@@ -38,18 +38,20 @@ pub(super) fn parse(mut bytes: &[u8]) -> Result<Options, Discard> {
     Ok(options)
 }
 
-fn number(body: &mut &[u8]) -> Result<u32, Discard> {
-    take(body).map(u32::from_be_bytes).map_err(|_| Discard::Header)
+fn number(body: &mut Reader<'_>) -> Result<u32, Discard> {
+    body.u32().map_err(|Short| Discard::Header)
 }
 
-fn timestamps(mut body: &[u8]) -> Result<Timestamps, Discard> {
+fn timestamps(body: &[u8]) -> Result<Timestamps, Discard> {
+    let mut body = Reader::new(body);
     let timestamps = Timestamps { value: number(&mut body)?, echo: number(&mut body)? };
-    if body.is_empty() { Ok(timestamps) } else { Err(Discard::Header) }
+    if body.rest().is_empty() { Ok(timestamps) } else { Err(Discard::Header) }
 }
 
-fn blocks(mut body: &[u8]) -> Result<ArrayVec<SackBlock, 4>, Discard> {
+fn blocks(body: &[u8]) -> Result<ArrayVec<SackBlock, 4>, Discard> {
+    let mut body = Reader::new(body);
     let mut blocks = ArrayVec::new();
-    while !body.is_empty() {
+    while !body.rest().is_empty() {
         let (start, end) = (SeqNum(number(&mut body)?), SeqNum(number(&mut body)?));
         blocks.try_push(SackBlock { start, end }).map_err(|_| Discard::Header)?;
     }

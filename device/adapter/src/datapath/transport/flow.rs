@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use vrnic_packet::Reader;
+
 use crate::objects::claims::vlan_of;
 
 const VLAN: [u8; 2] = [0x81, 0x00];
@@ -34,24 +36,19 @@ pub(crate) struct Flow {
 impl Flow {
     /// Reads the headers of a frame. Returns `None` if it does not carry TCP.
     pub(crate) fn of(frame: &[u8]) -> Option<Self> {
-        let mut rest = frame.get(12..)?;
-        let mut kind = take(&mut rest)?;
+        let mut reader = Reader::new(frame.get(12..)?);
+        let mut kind = reader.take().ok()?;
         let mut vlan = None;
         if kind == VLAN {
-            vlan = vlan_of(u16::from_be_bytes(take(&mut rest)?));
-            kind = take(&mut rest)?;
+            vlan = vlan_of(reader.u16().ok()?);
+            kind = reader.take().ok()?;
         }
         let (addresses, portless) = match kind {
-            IPV4 => v4(&mut rest)?,
-            IPV6 => v6(&mut rest)?,
+            IPV4 => v4(&mut reader)?,
+            IPV6 => v6(&mut reader)?,
             _ => return None,
         };
-        let mut ports = [0; 2];
-        if !portless {
-            for port in &mut ports {
-                *port = u16::from_be_bytes(take(&mut rest)?);
-            }
-        }
+        let ports = if portless { [0; 2] } else { [reader.u16().ok()?, reader.u16().ok()?] };
         let [source, destination] = addresses;
         let (source, destination) =
             (SocketAddr::new(source, ports[0]), SocketAddr::new(destination, ports[1]));
@@ -59,20 +56,13 @@ impl Flow {
     }
 }
 
-/// Takes the first `N` bytes.
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, left) = rest.split_first_chunk()?;
-    *rest = left;
-    Some(*taken)
-}
-
 /// Parses an IPv4 header with its options. Returns the addresses, and whether this is a fragment
 /// without a TCP header.
-fn v4(rest: &mut &[u8]) -> Option<([IpAddr; 2], bool)> {
-    let [first, _, _, _, _, _, high, low, _, protocol, _, _] = take(rest)?;
-    let addresses: [[u8; 4]; 2] = [take(rest)?, take(rest)?];
+fn v4(reader: &mut Reader<'_>) -> Option<([IpAddr; 2], bool)> {
+    let [first, _, _, _, _, _, high, low, _, protocol, _, _] = reader.take().ok()?;
+    let addresses: [[u8; 4]; 2] = [reader.take().ok()?, reader.take().ok()?];
     let options = (usize::from(first & 0x0f) * 4).checked_sub(20)?;
-    *rest = rest.get(options..)?;
+    reader.slice(options).ok()?;
     let fragment = u16::from_be_bytes([high, low]) & 0x1fff != 0;
     let is_tcp = first >> 4 == 4 && protocol == TCP;
     is_tcp.then_some((addresses.map(|address| Ipv4Addr::from(address).into()), fragment))
@@ -80,27 +70,27 @@ fn v4(rest: &mut &[u8]) -> Option<([IpAddr; 2], bool)> {
 
 /// Parses an IPv6 header and its extension headers. Returns the addresses, and whether the ports
 /// are not known although the packet may carry TCP.
-fn v6(rest: &mut &[u8]) -> Option<([IpAddr; 2], bool)> {
-    let [_, _, _, _, _, _, next, _] = take(rest)?;
-    let addresses: [[u8; 16]; 2] = [take(rest)?, take(rest)?];
-    let portless = !finds_tcp(next, rest)?;
+fn v6(reader: &mut Reader<'_>) -> Option<([IpAddr; 2], bool)> {
+    let [_, _, _, _, _, _, next, _] = reader.take().ok()?;
+    let addresses: [[u8; 16]; 2] = [reader.take().ok()?, reader.take().ok()?];
+    let portless = !finds_tcp(next, reader)?;
     Some((addresses.map(|address| Ipv6Addr::from(address).into()), portless))
 }
 
 /// Skips extension headers of IPv6, the first of which is of the kind `next`. Returns whether the
 /// TCP header has been found, or `None` if the packet does not carry TCP.
-fn finds_tcp(mut next: u8, rest: &mut &[u8]) -> Option<bool> {
+fn finds_tcp(mut next: u8, reader: &mut Reader<'_>) -> Option<bool> {
     for _ in 0..MAX_EXTENSIONS {
         match next {
             TCP => return Some(true),
             HOP_BY_HOP | ROUTING | DESTINATION => {
-                let [behind, units, _, _, _, _, _, _] = take(rest)?;
+                let [behind, units, _, _, _, _, _, _] = reader.take().ok()?;
                 // The length is in units of 8 bytes behind the first 8.
-                *rest = rest.get(usize::from(units) * 8..)?;
+                reader.slice(usize::from(units) * 8).ok()?;
                 next = behind;
             }
             FRAGMENT => {
-                let [behind, _, high, low, _, _, _, _] = take(rest)?;
+                let [behind, _, high, low, _, _, _, _] = reader.take().ok()?;
                 next = behind;
                 if u16::from_be_bytes([high, low]) & 0xfff8 != 0 {
                     return may_carry_tcp(next).then_some(false);
