@@ -158,12 +158,12 @@ macro_rules! reports {
                 self.with(|object| {
                     let object = object.as_ptr();
                     // SAFETY: `with` keeps the object alive. The core has set the field before the
-                    // driver knew the object, that of an XRC target before it opened the
-                    // link, and does not change it.
+                    // driver knew the object, or, for an XRC target, before the link was opened. It
+                    // does not change the field afterwards.
                     let Some(handler) = (unsafe { (*object).event_handler }) else { return };
                     // SAFETY: `with` keeps the object alive. The core has set the field before the
-                    // driver knew the object, that of an XRC target before it opened the
-                    // link, and does not change it.
+                    // driver knew the object, or, for an XRC target, before the link was opened. It
+                    // does not change the field afterwards.
                     let context = unsafe { (*object).$context };
                     let mut record = empty_event(event);
                     // SAFETY: `with` keeps the object alive. The core has set the field before the

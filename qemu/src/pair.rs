@@ -120,7 +120,7 @@ pub struct Pair {
     pub b: Guest,
     /// Guests c, d and so on.
     pub more: Vec<Guest>,
-    /// The daemon. If each guest has one, that of guest a.
+    /// The daemon. If each guest has a daemon, this is the daemon of guest a.
     pub daemon: Daemon,
     /// The daemons of the other guests, if each has one.
     pub others: Vec<Daemon>,

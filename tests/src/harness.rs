@@ -118,7 +118,7 @@ pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
 /// Does the same for a binary that may take this time.
 #[must_use]
 pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitCode {
-    let apart = options.apart || is_set("VRNIC_FABRIC", "wire");
+    let apart = options.apart || over_packets();
     let personality = if over_iwarp() { Transport::Iwarp } else { options.personality };
     let options = Options { apart, personality, ..options };
     let mut arguments = Arguments::from_args();
@@ -130,6 +130,13 @@ pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitC
     let conclusion = libtest_mimic::run(&arguments, trials);
     harness.lock().unwrap_or_else(PoisonError::into_inner).pair = None;
     conclusion.exit_code()
+}
+
+/// Returns whether the environment asks for a daemon for each guest, so that all messages are
+/// packets.
+#[must_use]
+pub fn over_packets() -> bool {
+    is_set("VRNIC_FABRIC", "wire")
 }
 
 /// Returns whether the environment asks for adapters with iWARP.

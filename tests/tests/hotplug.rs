@@ -32,12 +32,11 @@ fn main() -> ExitCode {
     let options = Options {
         plugged: true,
         more_memory: [MemoryDevice::Module, MemoryDevice::Virtio],
-        files: modules::files(&[VIRTIO_MEM]).unwrap_or_default(),
         module: false,
         memory: MEMORY,
         ..Options::default()
     };
-    harness::main(options, cases)
+    harness::main_with_modules(&[VIRTIO_MEM], options, cases)
 }
 
 /// One comes before the driver, the other after it.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::iommu::Iommu;
-use vrnic_qemu::modules::{self, VIRTIO_IOMMU};
+use vrnic_qemu::modules::VIRTIO_IOMMU;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, transfer, works};
 use vrnic_tests::conformance::{between, run};
@@ -21,9 +21,9 @@ fn main() -> ExitCode {
         Case::new("lazy", |pair| translated(pair, "DMA-FQ")),
         Case::new("passthrough", |pair| translated(pair, "identity")),
     ];
-    let files = modules::files(&[VIRTIO_IOMMU]).unwrap_or_default();
     let iommus = [Some(Iommu::Intel), Some(Iommu::Virtio)];
-    harness::main(Options { iommus, files, module: false, ..Options::default() }, cases)
+    let options = Options { iommus, module: false, ..Options::default() };
+    harness::main_with_modules(&[VIRTIO_IOMMU], options, cases)
 }
 
 /// The adapters work with a type of translation of the kernel.

@@ -1,5 +1,5 @@
-//! What packets and connections have in common, for the transports (`vrnic-roce`, `vrnic-iwarp`,
-//! `vrnic-tcp`) and for the daemon's switch.
+//! Fields, checksums and points in time. The transports (`vrnic-roce`, `vrnic-iwarp`, `vrnic-tcp`)
+//! and the daemon's switch use them.
 //!
 //! The crate depends on no other crate of the workspace. All input is untrusted: a read beyond the
 //! end is an error ([`Short`]).

@@ -26,7 +26,7 @@ struct Known {
     mapping: Weak<Mapping>,
 }
 
-/// What identifies a file: its device and its inode.
+/// The identity of a file: its device and its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(u64, u64);
 

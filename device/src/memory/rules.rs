@@ -1,4 +1,4 @@
-//! What a VMM may map.
+//! The limits for the mappings of a VMM.
 
 use super::ranges::Entry;
 use super::sigbus::MAPPINGS_MAX;

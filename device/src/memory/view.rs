@@ -161,7 +161,7 @@ impl<'a> DmaView<'a> {
             Intent::Write if !entry.writable => return Err(fault(FaultKind::ReadOnly)),
             Intent::Read | Intent::Write => {}
         }
-        // What is inside of a range is inside of its mapping, whose length is a `usize`.
+        // An address of a range is inside of its mapping, whose length is a `usize`.
         let offset = entry.base + (addr - entry.first) as usize;
         let rest = ((entry.last - addr) as usize).saturating_add(1);
         Ok(Piece { memory, offset, len: len.min(rest) })

@@ -29,8 +29,7 @@ use vrnic_tests::harness::{self, Case};
 use vrnic_tests::rules;
 
 fn main() -> ExitCode {
-    let apart = std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire");
-    let (daemon, of_one_daemon) = match apart {
+    let (daemon, of_one_daemon) = match harness::over_packets() {
         true => (Vec::new(), Vec::new()),
         false => (rules::arguments(), vec![Case::new("messages_are_copied", copied)]),
     };

@@ -298,7 +298,10 @@ impl Body {
             O::AtomicAcknowledge => {
                 Ok(Self::Response(Response::Atomic(Aeth::read(from)?, from.u64()?)))
             }
-            O::Congestion => Ok(from.take::<16>().map(|_reserved| Self::Congestion)?),
+            O::Congestion => {
+                let _reserved: [u8; 16] = from.take()?;
+                Ok(Self::Congestion)
+            }
         }
     }
 

@@ -128,8 +128,8 @@ fn what_a_vmm_may_map_is_bounded() {
     }
 }
 
-/// The pages of 4 GiB, in turn, are one range in one mapping, and those of another order are
-/// ranges in one mapping.
+/// Pages that are mapped in the order of the file become one range. Pages in another order stay
+/// ranges of their own. All of them share one mapping of the file.
 #[test]
 fn ranges_of_one_file_share_a_mapping() {
     const PAGE: u64 = 4096;

@@ -33,7 +33,7 @@ pub(super) fn complete<H: Host>(
             End::Failed(..) => qp.fail_send(),
             End::Refused(_) => {
                 qp.fail_key();
-                // The peer is told of it in the next turn.
+                // The next turn sends the peer a NAK.
                 qp.schedule(here.core);
             }
         }
