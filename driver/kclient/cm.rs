@@ -78,13 +78,13 @@ impl Events {
         )
     }
 
-    /// Waits, at most `patience`, until `look` finds something.
+    /// Waits, at most `timeout`, until `look` finds something.
     fn wait<R>(
         &self,
-        patience: Jiffies,
+        timeout: Jiffies,
         mut look: impl FnMut(&mut State) -> Option<R>,
     ) -> Option<R> {
-        let mut left = patience;
+        let mut left = timeout;
         let mut state = self.state.lock();
         loop {
             if let Some(found) = look(&mut state) {
@@ -191,8 +191,8 @@ impl Id {
     }
 
     /// Returns the next caller, if one comes in time.
-    pub fn caller(&self, patience: Jiffies) -> Option<Result<Self>> {
-        let raw = self.events.wait(patience, |state| {
+    pub fn caller(&self, timeout: Jiffies) -> Option<Result<Self>> {
+        let raw = self.events.wait(timeout, |state| {
             (!state.callers.is_empty()).then(|| state.callers.remove(0).ok()).flatten()
         })?;
         // SAFETY: by the invariants of `State` the identifier was its own, and it was taken out.

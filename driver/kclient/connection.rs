@@ -175,11 +175,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `patience`, `EINTR` when the
+    /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `timeout`, `EINTR` when the
     /// caller got a signal.
-    pub fn wait(&self, request: &Request, patience: Delta) -> Result<Outcome> {
+    pub fn wait(&self, request: &Request, timeout: Delta) -> Result<Outcome> {
         let start = Instant::<Monotonic>::now();
-        while start.elapsed() < patience {
+        while start.elapsed() < timeout {
             if let Some(outcome) = self.look(request)? {
                 return Ok(outcome);
             }
@@ -191,8 +191,8 @@ impl Connection {
     }
 
     /// Waits for the outcome of a request, which must have succeeded.
-    pub fn done(&self, request: &Request, patience: Delta) -> Result<Outcome> {
-        self.wait(request, patience)?.success()
+    pub fn done(&self, request: &Request, timeout: Delta) -> Result<Outcome> {
+        self.wait(request, timeout)?.success()
     }
 
     /// Looks for completions, and waits for some time.

@@ -196,13 +196,13 @@ impl Request {
         before.map(|(_kept, outcome)| outcome)
     }
 
-    /// Waits for its outcome, for at most `patience`.
+    /// Waits for its outcome, for at most `timeout`.
     ///
     /// # Errors
     ///
     /// `EINTR` when the caller got a signal.
-    pub fn wait(&self, patience: Jiffies) -> Result<Option<Outcome>> {
-        let mut left = patience;
+    pub fn wait(&self, timeout: Jiffies) -> Result<Option<Outcome>> {
+        let mut left = timeout;
         let mut state = self.state.lock();
         loop {
             if let Some((kept, outcome)) = take(&mut state) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_qemu::perftest::{Case, Figure, PATIENCE};
+use vrnic_qemu::perftest::{Case, Figure, TIMEOUT};
 use vrnic_qemu::progress::step;
 
 use crate::host;
@@ -19,7 +19,7 @@ use crate::results::{Bandwidth, Failure, Latency, Results};
 pub(crate) const SIW_MODULE: &str = "/vrnic/siw.ko";
 /// Time limit of a test over a software device. Such tests hang now and then, and are then tried
 /// once more.
-const SOFTWARE_PATIENCE: Duration = Duration::from_secs(45);
+const SOFTWARE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Less time is not worth a try.
 const TOO_SHORT: Duration = Duration::from_secs(5);
 /// Exit code of what was ended for its time, as of timeout(1).
@@ -41,11 +41,11 @@ impl Deadline {
         Self(Instant::now() + span)
     }
 
-    /// `patience`, or what is left when that is less; `None` when that is too little to test
-    /// anything.
-    pub(crate) fn limit(self, patience: Duration) -> Option<Duration> {
+    /// Returns `timeout`, or the time left if that is less, and `None` if that is too short for a
+    /// test.
+    pub(crate) fn limit(self, timeout: Duration) -> Option<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
-        (left > TOO_SHORT).then_some(patience.min(left))
+        (left > TOO_SHORT).then_some(timeout.min(left))
     }
 }
 
@@ -172,13 +172,13 @@ fn once(
     results: &mut Results,
 ) -> anyhow::Result<Option<Figure>> {
     let test = format!("{} {}", case.tool, case.options);
-    let patience = if device.is_ours() { PATIENCE } else { SOFTWARE_PATIENCE };
-    let Some(patience) = deadline.limit(patience) else {
+    let timeout = if device.is_ours() { TIMEOUT } else { SOFTWARE_TIMEOUT };
+    let Some(timeout) = deadline.limit(timeout) else {
         let text = "not run: the time for all tests was over".to_owned();
         results.failures.push(Failure { device, test, code: TIMED_OUT, text });
         return Ok(None);
     };
-    let outcome = pair.perftest_within(case, patience).with_context(|| pair.report())?;
+    let outcome = pair.perftest_within(case, timeout).with_context(|| pair.report())?;
     match outcome.figure {
         Some(figure) if outcome.code == 0 => {
             step(format!("{test}: {figure}"));

@@ -43,7 +43,7 @@ use crate::results::{Failure, Results};
 
 /// Time limit of the measurement without guests. Its parts in a default run take about two minutes
 /// together, and those for iWARP four.
-const NATIVE_PATIENCE: Duration = Duration::from_secs(360);
+const NATIVE_TIMEOUT: Duration = Duration::from_secs(360);
 
 /// Default of the time for all tests, in seconds. A run ends within 12 minutes.
 const LIMIT: u64 = 660;
@@ -161,7 +161,7 @@ fn daemon(args: &Args, results: &mut Results) -> anyhow::Result<()> {
         (false, true) => &["--only", "wire"],
         (false, false) => &[],
     };
-    match native::measure(&program, parts, NATIVE_PATIENCE) {
+    match native::measure(&program, parts, NATIVE_TIMEOUT) {
         Ok(native) => results.native = Some(native),
         Err(error) => results.failures.push(Failure {
             device: Device::Vrnic,

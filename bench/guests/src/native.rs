@@ -27,11 +27,11 @@ pub(crate) struct Native {
     pub(crate) table: String,
 }
 
-/// Runs the harness `program` with `options`. It is ended after `patience`.
+/// Runs the harness `program` with `options`. It is ended after `timeout`.
 pub(crate) fn measure(
     program: &Path,
     options: &[&str],
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Native> {
     let folder = tempfile::tempdir()?;
     let (json, table) = (folder.path().join("json"), folder.path().join("table"));
@@ -40,14 +40,14 @@ pub(crate) fn measure(
     command.stdin(Stdio::null()).stdout(fs::File::create(&table)?);
     let mut harness = Killed::start(command)
         .with_context(|| format!("cannot start the harness {}", program.display()))?;
-    let end = Instant::now() + patience;
+    let end = Instant::now() + timeout;
     let status = loop {
         match harness.child().try_wait()? {
             Some(status) => break status,
             None if Instant::now() < end => std::thread::sleep(Duration::from_millis(50)),
             None => {
                 harness.kill_group();
-                bail!("{} did not end within {patience:?}", program.display());
+                bail!("{} did not end within {timeout:?}", program.display());
             }
         }
     };

@@ -9,7 +9,7 @@ use kernel::{
 use crate::kclient::request::{Outcome, Request, Status};
 
 /// Longest time for a request.
-const PATIENCE_MS: Msecs = 5000;
+const TIMEOUT_MS: Msecs = 5000;
 
 /// Waits for a request, which must end with `status`.
 ///
@@ -18,17 +18,17 @@ const PATIENCE_MS: Msecs = 5000;
 /// `ETIMEDOUT` if it does not end, `EIO` if it ends otherwise; the log says so. `EINTR` when the
 /// caller got a signal.
 pub(crate) fn ends(request: &Request, status: Status, what: &str) -> Result<Outcome> {
-    ends_within(request, PATIENCE_MS, status, what)
+    ends_within(request, TIMEOUT_MS, status, what)
 }
 
 /// Waits for the end of a request, for a time that the caller gives.
 pub(crate) fn ends_within(
     request: &Request,
-    patience: Msecs,
+    timeout: Msecs,
     status: Status,
     what: &str,
 ) -> Result<Outcome> {
-    has_ended(request.wait(msecs_to_jiffies(patience))?, status, what)
+    has_ended(request.wait(msecs_to_jiffies(timeout))?, status, what)
 }
 
 /// Checks that a request is known to have ended with `status`.

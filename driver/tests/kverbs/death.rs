@@ -16,7 +16,7 @@ const BEFORE: usize = 5;
 /// Receives posted later.
 const AFTER: usize = 3;
 /// Longest time until the driver has seen the death.
-const PATIENCE_MS: Msecs = 20_000;
+const TIMEOUT_MS: Msecs = 20_000;
 
 /// Both sides, with receives outstanding.
 pub(crate) struct Doomed {
@@ -59,7 +59,7 @@ fn await_flush(requests: &[Arc<Request>]) -> Result {
     let what = "receive outstanding at death";
     let mut last = None;
     for request in requests {
-        let turn = Some(ends_within(request, PATIENCE_MS, Status::FLUSHED, what)?.turn);
+        let turn = Some(ends_within(request, TIMEOUT_MS, Status::FLUSHED, what)?.turn);
         expect(turn > last, "order of receives outstanding at death")?;
         last = turn;
     }

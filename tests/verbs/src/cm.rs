@@ -13,7 +13,7 @@ use super::{check, ffi, object, readable};
 /// Time limit of each step.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for librdmacm, in milliseconds.
-const PATIENCE_MS: i32 = 30_000;
+const TIMEOUT_MS: i32 = 30_000;
 
 /// Ports that are tried before a listener fails.
 const TRIES: usize = 8;
@@ -188,11 +188,11 @@ impl Connection {
         let mut to = address(to);
         // SAFETY: the identifier is live, and the address is as long as its family says.
         check(unsafe {
-            ffi::rdma_resolve_addr(raw, ptr::null_mut(), (&raw mut to).cast(), PATIENCE_MS)
+            ffi::rdma_resolve_addr(raw, ptr::null_mut(), (&raw mut to).cast(), TIMEOUT_MS)
         })?;
         id.event(ffi::RDMA_CM_EVENT_ADDR_RESOLVED)?;
         // SAFETY: the identifier is live.
-        check(unsafe { ffi::rdma_resolve_route(raw, PATIENCE_MS) })?;
+        check(unsafe { ffi::rdma_resolve_route(raw, TIMEOUT_MS) })?;
         id.event(ffi::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
         Ok(Self { id })
     }

@@ -9,7 +9,7 @@ use vrnic_verbs::model::{Op, SendWr, State, Status, flags};
 /// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 /// Time limit for an event, in milliseconds.
-const PATIENCE_MS: u64 = 20_000;
+const TIMEOUT_MS: u64 = 20_000;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -41,7 +41,7 @@ fn event(side: &Side, ms: u64) -> Result<Option<u32>> {
 }
 
 fn expect_event(side: &Side, cq: u32) -> Result<()> {
-    let seen = event(side, PATIENCE_MS)?;
+    let seen = event(side, TIMEOUT_MS)?;
     ensure!(seen == Some(cq), "{}: event {seen:?}, not of CQ {cq}", side.name());
     Ok(())
 }

@@ -24,7 +24,7 @@ const EXCLUSIVE: i32 = 0o200;
 /// Bytes of a receive.
 const LEN: u64 = 64;
 /// Time limit for a completion or event, in milliseconds.
-const PATIENCE_MS: u64 = 30_000;
+const TIMEOUT_MS: u64 = 30_000;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -77,7 +77,7 @@ impl Inbox {
 
     /// The next receive that completes must be that one, by that target.
     fn expect(&self, wr_id: u64, target: u32, imm: Option<u32>) -> Result<()> {
-        let done = self.end.agent.poll(self.cq, 1, PATIENCE_MS)?;
+        let done = self.end.agent.poll(self.cq, 1, TIMEOUT_MS)?;
         let fits = |wc: &vrnic_verbs::model::Wc| {
             (wc.wr_id, wc.status, wc.qpn, wc.imm) == (wr_id, 0, target, imm)
         };
@@ -333,7 +333,7 @@ fn events(env: &Env) -> Result<()> {
     let mut bad = inbox.request(Op::Write, 2, &a.region(LEN, 0)?);
     bad.rkey ^= 0x100;
     a.run(bad, Status::RemAccessErr)?;
-    let event = env.b.agent.wait_async(PATIENCE_MS)?;
+    let event = env.b.agent.wait_async(TIMEOUT_MS)?;
     ensure!(
         event.as_ref().is_some_and(|e| e.kind == event::QP_ACCESS_ERR && e.qp == Some(qp)),
         "{event:?}, not an access error of QP {qp}"
