@@ -20,7 +20,7 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 /// Time limit of each step.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A terminal with `vrnic top` on it.
 struct Terminal {
@@ -73,7 +73,7 @@ impl Terminal {
 
     /// Waits until the screen has this text.
     fn shows(&mut self, text: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !self.screen.screen().contents().contains(text) {
             match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(bytes) => self.screen.process(&bytes),
@@ -142,7 +142,7 @@ fn keys_lead_from_the_functions_to_one_queue_pair() {
     terminal.shows("posted 6  taken 6");
     // A terminal of another size has the line of help at its new bottom.
     terminal.resize(12, 60);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !terminal.screen.screen().rows(0, 60).nth(11).is_some_and(|row| row.contains("q quit")) {
         assert!(Instant::now() < end, "{}", terminal.screen.screen().contents());
         if let Ok(bytes) = terminal.output.recv_timeout(Duration::from_millis(100)) {

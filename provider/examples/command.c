@@ -15,7 +15,7 @@
 #include <string.h>
 #include "vrnicdv.h"
 
-enum { DATA_LEN = 64 << 10, PATIENCE = 100000000 };
+enum { DATA_LEN = 64 << 10, MAX_POLLS = 100000000 };
 
 /* Commands and responses begin with the tag, so its offset is 0 in both. */
 struct message {
@@ -108,7 +108,7 @@ static struct ibv_wc completion(struct side *side, const char *of)
 	struct ibv_wc wc;
 	int count = 0;
 
-	for (long look = 0; look < PATIENCE && count == 0; look++)
+	for (long polls = 0; polls < MAX_POLLS && count == 0; polls++)
 		count = ibv_poll_cq(side->cq, 1, &wc);
 	errno = ETIMEDOUT;
 	need(count == 1, of);

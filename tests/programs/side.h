@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <infiniband/verbs.h>
 
-enum { GID_INDEX = 1, LENGTH = 64 << 10, RANGE = 4096, PATIENCE = 100000000 };
+enum { GID_INDEX = 1, LENGTH = 64 << 10, RANGE = 4096, MAX_POLLS = 100000000 };
 
 /* What each side tells of itself. */
 struct address {
@@ -126,7 +126,7 @@ static enum ibv_wc_opcode completion(struct side *side, uint64_t id, enum ibv_wc
 	struct ibv_wc wc;
 	int count = 0;
 
-	for (long look = 0; look < PATIENCE && count == 0; look++)
+	for (long polls = 0; polls < MAX_POLLS && count == 0; polls++)
 		count = ibv_poll_cq(side->cq, 1, &wc);
 	errno = ETIMEDOUT;
 	need(count == 1, "waiting for a completion");

@@ -19,7 +19,7 @@ use crate::vfio_host::VfioHost;
 /// Maximum number of captures at a time.
 const CAPTURES: usize = 8;
 /// Maximum time for which a client that has ended its capture may take to read the remaining data.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The captures and their threads. All captures end on drop.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Shared {
         self.change(|captures| captures.remove(queue));
         // From here on a client that does not read the remaining data delays only this thread.
         let ended = followed
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
             .and_then(|()| file.end(records, &mut stream));
         // The recorder keeps another descriptor of the socket, so dropping this one does not close
         // it.

@@ -11,9 +11,9 @@ use super::switch::Switch;
 use crate::worker::engine::Engine;
 use crate::worker::pool::now_ns;
 
-/// Time in nanoseconds without frames after which a worker leaves the switch to its thread. A peer
-/// usually answers earlier.
-const PATIENCE: u64 = 1_000_000;
+/// Time without frames after which a worker leaves the switch to its thread. A peer usually answers
+/// earlier.
+const IDLE_TIMEOUT_NS: u64 = 1_000_000;
 
 /// Runs the switch while adapters send and receive packets. Only one worker does this at a time.
 pub(super) struct Attendant {
@@ -70,7 +70,7 @@ impl Engine for Attendant {
         if served.sent {
             self.worked.store(now, Ordering::Relaxed);
         }
-        let idle = now.saturating_sub(self.worked.load(Ordering::Relaxed)) > PATIENCE;
+        let idle = now.saturating_sub(self.worked.load(Ordering::Relaxed)) > IDLE_TIMEOUT_NS;
         if idle || served.for_thread {
             let _woken_anyway = self.shared.attendance.leave();
         }

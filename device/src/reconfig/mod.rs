@@ -27,7 +27,7 @@ use crate::worker::event::Event;
 use crate::worker::pool::now_ns;
 
 /// Maximum time to wait for data from a client, or for a client to read data.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause after a failed accept, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -161,8 +161,8 @@ impl Serving {
 
 /// Receives a request.
 fn receive(stream: &UnixStream) -> io::Result<Request> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     // CAST: a small number.
     BufReader::new(stream.take(REQUEST_MAX as u64)).read_line(&mut line)?;

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::socket::{SocketFile, accept};
 
 /// Number of checks for which a waiting client is kept before it is turned away.
-const PATIENCE: u32 = 10;
+const MAX_CHECKS: u32 = 10;
 
 /// The socket of a function. Its clients are turned away while the adapter has a VMM.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl BusySocket {
         let listener = self.socket.listener();
         let waiting = self.busy.load(Ordering::SeqCst) && readable(listener);
         self.waited = if waiting { self.waited + 1 } else { 0 };
-        if self.waited >= PATIENCE
+        if self.waited >= MAX_CHECKS
             && let Ok(Some((_, client))) = accept(listener)
         {
             self.waited = 0;

@@ -52,11 +52,11 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates the stream of a socket in blocking mode. Each message must arrive within `patience`
+    /// Creates the stream of a socket in blocking mode. Each message must arrive within `timeout`
     /// from now on.
     #[must_use]
-    pub fn new(socket: UnixStream, patience: Duration) -> Self {
-        Self { socket, deadline: Instant::now().checked_add(patience), body: Vec::new() }
+    pub fn new(socket: UnixStream, timeout: Duration) -> Self {
+        Self { socket, deadline: Instant::now().checked_add(timeout), body: Vec::new() }
     }
 
     /// Removes the time limit for messages.

@@ -94,9 +94,9 @@ fn ask(
         ..Ask::default()
     })?;
     connection.send(send, outgoing, size_of::<Ask>(), None)?;
-    let patience = Delta::from_millis(parameters::patience_ms.value().into());
-    connection.done(send, patience)?;
-    connection.done(receive, patience)?;
+    let timeout = Delta::from_millis(parameters::timeout_ms.value().into());
+    connection.done(send, timeout)?;
+    connection.done(receive, timeout)?;
     let answer: Answer = incoming.load()?;
     if answer.sector.get() != sector {
         pr_err!("the answer to a request for sector {sector} is wrong: {answer:?}\n");

@@ -100,7 +100,7 @@ module! {
             default: 20000,
             description: "Time limit of the transfers in milliseconds",
         },
-        patience_ms: u32 {
+        timeout_ms: u32 {
             default: 30000,
             description: "Milliseconds after which the client ends a connection without an answer",
         },

@@ -247,7 +247,7 @@ pub(super) fn disk_fails(pair: &mut Pair) -> Result<()> {
 /// its ranges.
 pub(super) fn peer_goes(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
-    let [client, _] = server.fail("silent=1 limit_ms=60000 patience_ms=1000")?;
+    let [client, _] = server.fail("silent=1 limit_ms=60000 timeout_ms=1000")?;
     ensure!(client.contains("ETIMEDOUT"), "{client}");
     settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
     // The next client is served, by the same ranges.

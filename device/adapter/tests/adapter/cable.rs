@@ -18,7 +18,7 @@ use crate::world::World;
 /// Nanoseconds that a frame is under way.
 const LATENCY: u64 = 2_000;
 /// Nanoseconds after which a run that has not come to rest has failed.
-const PATIENCE: u64 = 100_000_000_000;
+const MAX_TIME_NS: u64 = 100_000_000_000;
 
 /// A daemon's end of the cable: frames that leave it wait here for the link.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +99,7 @@ impl Cable {
             let arrivals = self.links.iter().filter_map(|link| link.borrow().next_arrival());
             let deadlines = polls.iter().filter_map(|polled| polled.deadline);
             let Some(next) = arrivals.chain(deadlines).min() else { return };
-            assert!(next < start + PATIENCE, "the adapters do not come to rest");
+            assert!(next < start + MAX_TIME_NS, "the adapters do not come to rest");
             self.world.clock.fetch_max(next, Ordering::AcqRel);
         }
     }

@@ -107,7 +107,7 @@ fn a_range_is_not_armed_before_its_transfer_is_told_of_a_failure() {
     assert_eq!(arm(&p.ga, &again), Ok(()));
 }
 
-/// The patience of a reader ends at the same moment at which its data comes.
+/// The time limit of a reader ends at the same moment at which its data arrives.
 #[test]
 fn data_that_comes_in_the_last_moment_is_read() {
     let mut p = Pair::new();

@@ -79,7 +79,7 @@ fn transfers_end_whenever_their_bytes_come() {
 
 /// Runs `end` while the window's thread copies a burst into packet memory. Returns whether it had
 /// ended before the burst did, for as long as the test waited.
-fn during_a_burst(p: &Pair, patience: Duration, end: impl FnOnce(&Guest) + Send) -> bool {
+fn during_a_burst(p: &Pair, timeout: Duration, end: impl FnOnce(&Guest) + Send) -> bool {
     armed(&p.a, 0, Direction::Write, 64);
     let gate = p.ga.host.gate(Step::Write(p.a.buffer + PACKETS));
     std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn during_a_burst(p: &Pair, patience: Duration, end: impl FnOnce(&Guest) + Send)
             end(&p.ga);
             ended.send(()).expect("the test waits");
         });
-        let first = has_ended.recv_timeout(patience).is_ok();
+        let first = has_ended.recv_timeout(timeout).is_ok();
         gate.open();
         if !first {
             has_ended.recv().expect("it ends");

@@ -22,7 +22,7 @@ use crate::keys::bind;
 use crate::world::{World, by_packets};
 
 /// More than any step takes on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Ends the workers, also when a test fails.
 struct Stop<'a>(&'a AtomicBool);
@@ -70,7 +70,7 @@ pub(crate) fn wait(what: &str, mut poll: impl FnMut() -> Option<Cqe>) -> Cqe {
         if let Some(cqe) = poll() {
             return cqe;
         }
-        assert!(start.elapsed() < PATIENCE, "{what} never comes");
+        assert!(start.elapsed() < TIMEOUT, "{what} never comes");
         std::thread::yield_now();
     }
 }
@@ -325,7 +325,7 @@ fn completion_queues_change_their_size_under_traffic() {
         let start = Instant::now();
         let (mut sent, mut received) = (0, 0);
         while sent < MESSAGES || received < MESSAGES {
-            assert!(start.elapsed() < PATIENCE, "{sent} sent, {received} received");
+            assert!(start.elapsed() < TIMEOUT, "{sent} sent, {received} received");
             while posted < MESSAGES && posted - sent < 16 {
                 a.post_send(&Wr::new(Opcode::Send, &[]).id(posted));
                 posted += 1;
@@ -357,7 +357,7 @@ fn completion_queues_change_their_size_under_traffic() {
 fn wait_for_reset(guest: &Guest) {
     let start = Instant::now();
     while guest.status().contains(vrnic_abi::regs::Status::ENABLED) {
-        assert!(start.elapsed() < PATIENCE, "the reset never ends");
+        assert!(start.elapsed() < TIMEOUT, "the reset never ends");
         std::thread::yield_now();
     }
 }

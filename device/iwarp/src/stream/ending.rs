@@ -188,7 +188,7 @@ impl Stream {
     }
 
     /// Ends the stream because a SEND of the peer has waited too long for a receive.
-    pub fn patience_ended(&mut self) {
+    pub fn receive_timed_out(&mut self) {
         if self.waits_for_receive() {
             self.terminate(Cause::NoBuffer, &terminate::payload(Cause::NoBuffer, None));
         }

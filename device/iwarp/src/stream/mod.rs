@@ -334,7 +334,7 @@ impl Stream {
 
     /// Returns whether a SEND of the peer waits for a receive. When there is one, the caller calls
     /// [`Self::resume`] and resumes TCP. When it has waited long enough, it calls
-    /// [`Self::patience_ended`].
+    /// [`Self::receive_timed_out`].
     #[must_use]
     pub const fn waits_for_receive(&self) -> bool {
         matches!(self.arriving.held, Some(Held::NoReceive))

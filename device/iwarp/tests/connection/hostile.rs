@@ -27,7 +27,7 @@ enum Step {
     /// All that can be sent is sent and acknowledged.
     Acknowledge,
     /// The program does not wait for a receive any longer.
-    Impatience,
+    ReceiveTimeout,
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => any::<bool>().prop_map(Step::Post),
         1 => any::<bool>().prop_map(Step::Disconnect),
         4 => Just(Step::Acknowledge),
-        1 => Just(Step::Impatience),
+        1 => Just(Step::ReceiveTimeout),
     ]
 }
 
@@ -92,7 +92,7 @@ fn act(end: &mut End, step: &Step, at: &mut u64) {
             let all = end.stream.source(&mut end.ram).end();
             end.stream.progress(&mut end.ram, all, all);
         }
-        Step::Impatience => end.stream.patience_ended(),
+        Step::ReceiveTimeout => end.stream.receive_timed_out(),
     }
     end.collect();
 }

@@ -110,7 +110,7 @@ fn the_peers_end_is_found_behind_a_send_that_has_waited_in_vain() {
     net.establish();
     net.hosts[0].end.post(Work::Send(SendKind::default()), 0, 100);
     net.run_until(|net| net.hosts[1].end.stream.waits_for_receive());
-    net.hosts[1].end.stream.patience_ended();
+    net.hosts[1].end.stream.receive_timed_out();
     let error = |net: &Net| net.hosts.iter().all(|host| host.end.stream.state() == State::Error);
     net.run_until(error);
     for host in &net.hosts {

@@ -93,14 +93,14 @@ fn a_key_that_cannot_be_invalidated() {
 }
 
 #[test]
-fn a_send_without_a_receive_ends_when_patience_does() {
+fn a_send_without_a_receive_ends_after_its_timeout() {
     let mut pair = Pair::new(3, Config::default(), Config::default());
     pair.ends[0].post(Work::Send(SendKind::default()), 0, 10);
     pair.resumes = false;
     pair.run();
     assert!(pair.ends[1].stream.waits_for_receive());
     assert!(pair.ends[0].completions.is_empty());
-    pair.ends[1].stream.patience_ended();
+    pair.ends[1].stream.receive_timed_out();
     pair.run();
     assert!(pair.ends[1].events.contains(&Event::TerminateSent(Cause::NoBuffer)));
     // TCP may have acknowledged the SEND before, so its outcome is open.

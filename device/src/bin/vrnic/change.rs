@@ -14,7 +14,7 @@ use vrnic_device::reconfig::request::{REQUEST_MAX, Reply, Request};
 use crate::show::table;
 
 /// Longest time to wait for the daemon.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The changes of functions.
 #[derive(Debug, Subcommand)]
@@ -184,7 +184,7 @@ pub(crate) fn send(
     let mut stream = UnixStream::connect(control).with_context(|| {
         format!("cannot connect to {}; is vrnicd running with --control?", control.display())
     })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     writeln!(stream, "{text}").context("the daemon does not take the request")?;
     let mut reply = String::new();
     let mut stream = BufReader::new(stream);

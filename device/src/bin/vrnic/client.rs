@@ -21,7 +21,7 @@ use vrnic_device::net::status::PortView;
 use vrnic_device::socket::Address;
 
 /// Longest time to wait for the daemon.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum length of an answer in bytes. The longest page of objects is much shorter.
 const ANSWER_MAX: usize = 64 << 20;
@@ -75,9 +75,9 @@ impl Client {
     /// Returns the body of the answer to a request.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<String> {
         self.runtime.block_on(async {
-            let answer = timeout(PATIENCE, self.request(path)).await;
+            let answer = timeout(TIMEOUT, self.request(path)).await;
             answer.with_context(|| {
-                format!("the daemon did not answer within {} s", PATIENCE.as_secs())
+                format!("the daemon did not answer within {} s", TIMEOUT.as_secs())
             })?
         })
     }

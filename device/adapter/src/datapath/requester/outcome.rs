@@ -10,7 +10,7 @@ use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::{Entry, Turn};
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::packet_counters;
-use crate::datapath::transport::rules::{Patience, RefusedMessage, Rules};
+use crate::datapath::transport::rules::{ReceiveWait, RefusedMessage, Rules};
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, CompletionKey, WrError};
@@ -155,7 +155,7 @@ impl<H: Host> Work<'_, H> {
 
     /// Handles a peer without a receive by a protocol that has no RNR NAK.
     fn no_receive(&mut self, entry: &Entry, rules: &dyn Rules<H>) -> Option<Turn> {
-        let Patience { limit, pause } = rules.patience();
+        let ReceiveWait { limit, pause } = rules.receive_wait();
         let now = self.here.host().now();
         let requester = &mut *self.requester;
         if requester.rnr_until.is_none()

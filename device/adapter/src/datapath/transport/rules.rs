@@ -15,16 +15,16 @@ pub(crate) trait Rules<H: Host> {
     /// Returns whether the protocol has a message for a work request.
     fn carries(&self, send: &SendWqe) -> bool;
 
-    /// Returns how long a message waits for a receive.
-    fn patience(&self) -> Patience;
+    /// Returns the limits of the time that a message waits for a receive.
+    fn receive_wait(&self) -> ReceiveWait;
 
     /// Tells both ends that the peer refuses a message. Returns the status of the work request.
     fn refused(&self, message: RefusedMessage<'_, '_, H>) -> Status;
 }
 
-/// The times for which a message waits for a receive of the peer.
+/// The limits of the time that a message waits for a receive of the peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ReceiveWait {
     /// The time limit in nanoseconds.
     pub limit: u64,
     /// Maximum time in nanoseconds between two checks.

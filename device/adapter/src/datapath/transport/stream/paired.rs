@@ -9,11 +9,11 @@ use vrnic_abi::qp::State;
 use vrnic_iwarp::wire::terminate::Cause;
 
 use super::pair::{carries, probe, rests, terminate};
-use super::turn::{self, LOOK_NS, PATIENCE_NS};
+use super::turn::{self, LOOK_NS, RECEIVE_TIMEOUT_NS};
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::rules::{Patience, RefusedMessage, Rules};
+use crate::datapath::transport::rules::{ReceiveWait, RefusedMessage, Rules};
 use crate::datapath::turn::Allowance;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -100,8 +100,8 @@ impl<H: Host> Rules<H> for Paired {
         carries(send)
     }
 
-    fn patience(&self) -> Patience {
-        Patience { limit: PATIENCE_NS, pause: LOOK_NS }
+    fn receive_wait(&self) -> ReceiveWait {
+        ReceiveWait { limit: RECEIVE_TIMEOUT_NS, pause: LOOK_NS }
     }
 
     /// Ends the connection with a Terminate of the other end.

@@ -34,7 +34,7 @@ use crate::stats::Counter;
 /// Maximum number of frames that a QP sends in one turn.
 const FRAMES: usize = 64;
 /// Maximum time in nanoseconds for which a SEND waits for a receive.
-pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
+pub(super) const RECEIVE_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Minimum and maximum time in nanoseconds between two checks for a receive. The time is a
 /// sixteenth of the present wait in between, so a long wait costs few checks.
 pub(super) const LOOK_NS: u64 = 100_000;
@@ -226,8 +226,8 @@ impl<H: Host> Sending<'_, H> {
             return None;
         }
         let since = Waits::go_on(waits_since, now.0, received);
-        if now.0.saturating_sub(since) > PATIENCE_NS {
-            stream.patience_ended();
+        if now.0.saturating_sub(since) > RECEIVE_TIMEOUT_NS {
+            stream.receive_timed_out();
             return None;
         }
         Some(next_look(now.0, since))
