@@ -117,18 +117,18 @@ pub const SET: &[Case] = &[
 
 /// The set of adapters of iWARP, whose QPs only the RDMA connection manager connects.
 ///
-/// Over iWARP, `ib_send_bw` sends no message without a credit, and its server grants credits by
-/// RDMA WRITEs, which raise no event. A client that waits for events (`-e`) and has used all its
-/// credits sleeps for ever if the WRITE comes too late. With `-b` both ends grant credits, and the
-/// event for its own WRITE, or for a message of the peer, wakes an end after the peer's credit has
-/// come.
+/// Over iWARP, `ib_send_bw` sends no message without a credit, and its peer grants credits by RDMA
+/// WRITEs, which raise no event. A sender that waits for events (`-e`) and has used all its credits
+/// sleeps for ever if the WRITE comes too late. A sender has as many credits from the start as the
+/// receive queue has entries, less one. perftest gives the queue as many entries as there are
+/// messages, and makes an odd number even, so an odd number of messages needs no further credit.
 pub const IWARP_SET: &[Case] = &[
     case(PING, "-V -C 100"),
     case(PING, "-V -C 20 -S 60000"),
     case("ib_send_bw", "-R -a -n 100"),
     case("ib_send_bw", "-R -b -s 65536 -n 200"),
     case("ib_send_bw", "-R -q 8 -s 65536 -n 100"),
-    case("ib_send_bw", "-R -b -e -s 65536 -n 200"),
+    case("ib_send_bw", "-R -b -e -s 65536 -n 199"),
     case("ib_send_lat", "-R -n 200"),
     case("ib_send_lat", "-R -e -n 200"),
     case("ib_write_bw", "-R -a -n 100"),
@@ -355,9 +355,10 @@ mod tests {
     #[test]
     fn no_sender_over_iwarp_waits_for_a_credit_that_raises_no_event() {
         let has = |case: &Case, option| case.options.split(' ').any(|word| word == option);
+        let messages = |case: &Case| case.options.split_once("-n ")?.1.parse::<u32>().ok();
         let sends = IWARP_SET.iter().filter(|case| case.tool == "ib_send_bw");
         let mut with_events = sends.filter(|case| has(case, "-e")).peekable();
         assert!(with_events.peek().is_some());
-        assert!(with_events.all(|case| has(case, "-b")));
+        assert!(with_events.all(|case| messages(case).is_some_and(|count| count % 2 == 1)));
     }
 }
