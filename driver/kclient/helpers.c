@@ -103,5 +103,13 @@ int kclient_cm_connect(struct rdma_cm_id *id, bool accept)
 		.rnr_retry_count = 7,
 	};
 
-	return accept ? rdma_accept(id, &param) : rdma_connect(id, &param);
+	int err;
+
+	if (!accept)
+		return rdma_connect(id, &param);
+	/* Callers are not in the handler of an event, which would hold this lock. */
+	rdma_lock_handler(id);
+	err = rdma_accept(id, &param);
+	rdma_unlock_handler(id);
+	return err;
 }
