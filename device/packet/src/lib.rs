@@ -1,5 +1,5 @@
-//! Fields, checksums and points in time. The transports (`vrnic-roce`, `vrnic-iwarp`, `vrnic-tcp`)
-//! and the daemon's switch use them.
+//! Headers below the transports, fields, checksums and points in time. The transports
+//! (`vrnic-roce`, `vrnic-iwarp`, `vrnic-tcp`), the adapter and the daemon's switch use them.
 //!
 //! The crate depends on no other crate of the workspace. All input is untrusted: a read beyond the
 //! end is an error ([`Short`]).
@@ -8,6 +8,8 @@
 //! | --- | --- |
 //! | [`reader`] | consecutive fields, read and written |
 //! | [`checksum`] | the Internet checksum |
+//! | [`ethernet`] | Ethernet headers with a VLAN tag |
+//! | [`ip`] | IPv4 and IPv6 headers |
 //! | [`time`] | points in time |
 //!
 //! ```
@@ -19,8 +21,11 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod ethernet;
+pub mod ip;
 pub mod reader;
 pub mod time;
 
+pub use ethernet::{EtherType, Ethernet};
 pub use reader::{NoRoom, Reader, Short, Writer};
 pub use time::Nanos;

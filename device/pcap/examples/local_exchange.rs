@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
+use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_pcap::block::section_header;
 use vrnic_pcap::synthesis::COMMENT;
 use vrnic_pcap::{Captured, Conversation, Interface, Message, Parties};
 use vrnic_roce::Psn;
 use vrnic_roce::requester::{Remote, Work};
 use vrnic_roce::responder::Verdict;
-use vrnic_roce::wire::frame::Ethernet;
-use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::syndrome::RnrTimer;
@@ -20,7 +20,7 @@ use vrnic_roce::wire::{Mtu, Path, Qpn, Rkey, SendEnd};
 fn path(from: u8, to: u8) -> Path {
     let [source, destination] = [from, to].map(|last| Ipv4Addr::new(10, 9, 0, last));
     let addresses = Addresses::V4 { source, destination };
-    let network = Network { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+    let network = ip::Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
     let ethernet =
         Ethernet { destination: [2, 0, 0, 0, 0, to], source: [2, 0, 0, 0, 0, from], vlan: None };
     Path { ethernet, network, source_port: 0xc000 }

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
+use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_pcap::block::{section_header, statistics};
 use vrnic_pcap::synthesis::{COMMENT, datagram};
 use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Parties};
@@ -11,8 +13,6 @@ use vrnic_roce::Psn;
 use vrnic_roce::datagram::{GSI_QKEY, Outgoing, Sender};
 use vrnic_roce::requester::{Rejected, Remote, Work};
 use vrnic_roce::responder::Verdict;
-use vrnic_roce::wire::frame::Ethernet;
-use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::{Opcode, Transport};
 use vrnic_roce::wire::syndrome::RnrTimer;
@@ -107,7 +107,7 @@ fn path(v6: bool, from: u8, to: u8) -> Path {
         let [source, destination] = [from, to].map(|last| Ipv4Addr::new(10, 9, 0, last));
         Addresses::V4 { source, destination }
     };
-    let network = Network { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+    let network = ip::Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
     let ethernet = Ethernet { destination: [to; 6], source: [from; 6], vlan: v6.then_some(5) };
     Path { ethernet, network, source_port: 0xc000 }
 }

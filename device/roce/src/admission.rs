@@ -4,9 +4,10 @@
 //! addresses and the sequence number identify it (rxe_recv.c, `hdr_check` and `check_addr`). This
 //! is no authentication: a sender that can use the peer's address can forge packets.
 
+use vrnic_packet::ip::{self, Addresses};
+
 use crate::discard::Discard;
 use crate::wire::Head;
-use crate::wire::network::{Addresses, Network};
 use crate::wire::opcode::Transport;
 
 /// The low bits of a partition key, which identify the partition.
@@ -29,7 +30,7 @@ impl Admission {
     ///
     /// # Errors
     /// The reason for which the packet is dropped.
-    pub fn check(&self, network: &Network, head: &Head) -> Result<(), Discard> {
+    pub fn check(&self, network: &ip::Header, head: &Head) -> Result<(), Discard> {
         if head.transport != self.transport && head.transport != Transport::Cnp {
             return Err(Discard::Transport);
         }
@@ -61,7 +62,7 @@ mod tests {
     #[test]
     fn packets_of_others_are_dropped() {
         let (a, b, c) = (Ipv4Addr::from(1), Ipv4Addr::from(2), Ipv4Addr::from(3));
-        let from = |source, destination| Network {
+        let from = |source, destination| ip::Header {
             addresses: Addresses::V4 { source, destination },
             traffic_class: 0,
             hop_limit: 1,

@@ -14,9 +14,9 @@
 use std::time::Duration;
 
 use vrnic_packet::Nanos;
+use vrnic_packet::ip::Ecn;
 
 use crate::wire::Mtu;
-use crate::wire::network::Ecn;
 
 /// The unit of α in fixed-point form: 1 is 2¹⁰.
 const ONE: u32 = 1 << 10;

@@ -1,10 +1,11 @@
 //! Datagrams (UD, and the general services QP): each message is one packet, and nothing is
 //! answered.
 
+use vrnic_packet::ip;
+
 use crate::discard::Discard;
 use crate::psn::Psn;
 use crate::wire::headers::{Deth, Imm};
-use crate::wire::network::{IPV4_LEN, IPV6_LEN};
 use crate::wire::opcode::Transport;
 use crate::wire::{Body, Datagram, Head, Mtu, Packet, Qpn};
 
@@ -102,9 +103,9 @@ pub fn accept<'a>(packet: &Packet<'a>, qkey: u32) -> Result<Incoming<'a>, Discar
 /// in the last 20 bytes (A17.4.5.2). Connection managers read the addresses from it.
 #[must_use]
 pub fn network_header(received: &[u8]) -> [u8; HEADER_LEN] {
-    const BEFORE_IPV4: usize = IPV6_LEN - IPV4_LEN;
+    const BEFORE_IPV4: usize = ip::V6_LEN - ip::V4_LEN;
     let mut header = [0; HEADER_LEN];
-    let at = if received.len() == IPV4_LEN { BEFORE_IPV4 } else { 0 };
+    let at = if received.len() == ip::V4_LEN { BEFORE_IPV4 } else { 0 };
     for (to, from) in header.iter_mut().skip(at).zip(received) {
         *to = *from;
     }

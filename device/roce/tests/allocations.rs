@@ -6,7 +6,9 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::datagram::{self, Outgoing, Sender};
@@ -15,8 +17,6 @@ use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Arriving, Responder, Step, Verdict};
 use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::build::FRAME_MAX;
-use vrnic_roce::wire::frame::Ethernet;
-use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::packet::DEFAULT_PKEY;
@@ -47,7 +47,7 @@ const fn addresses() -> Addresses {
 
 fn path() -> Path {
     let network =
-        Network { addresses: addresses(), traffic_class: 2, hop_limit: 64, flow_label: 0 };
+        ip::Header { addresses: addresses(), traffic_class: 2, hop_limit: 64, flow_label: 0 };
     let ethernet = Ethernet { destination: [2; 6], source: [4; 6], vlan: Some(7) };
     Path { ethernet, network, source_port: 0xc000 }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use vrnic_adapter::watch::Exchanged;
+use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_pcap::{Conversation, Message, Parties};
 use vrnic_roce::requester::Rejected;
 use vrnic_roce::wire::Path;
-use vrnic_roce::wire::frame::Ethernet;
-use vrnic_roce::wire::network::{Addresses, Network};
 
 /// Maximum number of connections whose sequence numbers are kept. When one more is added, all are
 /// forgotten, and their numbers start again.
@@ -78,7 +78,7 @@ fn back(path: &Path) -> Path {
     };
     Path {
         ethernet: Ethernet { destination: source, source: destination, vlan },
-        network: Network { addresses, ..path.network },
+        network: ip::Header { addresses, ..path.network },
         source_port: path.source_port,
     }
 }

@@ -1,6 +1,7 @@
 //! Reasons for which a segment is dropped, and their counters.
 
 use vrnic_packet::Short;
+use vrnic_packet::ip::Fault;
 
 /// The reason for which a segment, or a part of one, was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +49,18 @@ pub enum Discard {
 impl From<Short> for Discard {
     fn from(Short: Short) -> Self {
         Self::Truncated
+    }
+}
+
+impl From<Fault> for Discard {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Version | Fault::HeaderLength | Fault::Options | Fault::Checksum => {
+                Self::IpHeader
+            }
+            Fault::Fragment => Self::Fragment,
+            Fault::Truncated => Self::Truncated,
+        }
     }
 }
 

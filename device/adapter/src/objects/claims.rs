@@ -31,12 +31,6 @@ impl Tuple {
     }
 }
 
-/// Returns the VLAN of a frame with this tag. A tag with number 0 has a priority alone, and the
-/// frame is in no VLAN (IEEE 802.1Q, 6.9).
-pub(crate) fn vlan_of(tag: u16) -> Option<u16> {
-    Some(tag & 0x0fff).filter(|number| *number != 0)
-}
-
 /// Two hosts with connections: the VLAN, the local and the remote address.
 type Hosts = (Option<u16>, IpAddr, IpAddr);
 

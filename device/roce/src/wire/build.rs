@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use vrnic_packet::{NoRoom, Writer};
+use vrnic_packet::ip::{Header, Protocol};
+use vrnic_packet::{Ethernet, NoRoom, Writer};
 
 use super::body::Body;
-use super::frame::{Ethernet, IPV4, IPV6, UDP_LEN, UDP_PORT};
-use super::network::{Addresses, Network};
+use super::frame::{UDP_LEN, UDP_PORT};
 use super::packet::{BTH_LEN, Head, padding};
 use crate::icrc;
 
@@ -25,7 +25,7 @@ pub struct Path {
     /// Stations and VLAN.
     pub ethernet: Ethernet,
     /// Addresses, traffic class, hop limit, flow label.
-    pub network: Network,
+    pub network: Header,
     /// The UDP source port, constant for a connection, so that routers keep the order of its
     /// packets.
     pub source_port: u16,
@@ -85,16 +85,12 @@ impl Layout {
         }
         let datagram = UDP_LEN + covered + icrc::LEN;
         let mut to = Writer::new(headers);
-        let kind = match path.network.addresses {
-            Addresses::V4 { .. } => IPV4,
-            Addresses::V6 { .. } => IPV6,
-        };
-        path.ethernet.write(kind, &mut to)?;
+        path.ethernet.write(path.network.addresses.ether_type(), &mut to)?;
         // The identification has no meaning in a packet that must not be fragmented (RFC 6864). It
         // increases with the sequence number, so that the kernel can cut one long datagram into
         // these packets: the kernel writes the same identifications, and the ICRC covers them.
         // CAST: takes the lower 16 bits.
-        path.network.write(datagram, head.psn.get() as u16, &mut to)?;
+        path.network.write(Protocol::UDP, datagram, head.psn.get() as u16, &mut to)?;
         to.u16(path.source_port)?;
         to.u16(UDP_PORT)?;
         to.u16(u16::try_from(datagram).map_err(|_| NoRoom)?)?;

@@ -1,8 +1,8 @@
 //! Ethernet frames: distinguishes RoCE from other traffic, and parses the headers around a packet.
 
-use vrnic_packet::{NoRoom, Reader, Writer};
+use vrnic_packet::ip::{self, Fault, Header, Protocol};
+use vrnic_packet::{Ethernet, Reader};
 
-use super::network::{Network, Parsed};
 use super::numbers::Qpn;
 use super::opcode::Opcode;
 use super::packet::Packet;
@@ -14,51 +14,6 @@ use crate::psn::Psn;
 pub const UDP_PORT: u16 = 4791;
 /// Bytes of a UDP header.
 pub const UDP_LEN: usize = 8;
-/// Bytes of an Ethernet header without VLAN tag.
-pub const ETHERNET_LEN: usize = 14;
-/// Bytes of a VLAN tag.
-const VLAN_LEN: usize = 4;
-
-/// Types of Ethernet payload.
-pub(super) const IPV4: u16 = 0x0800;
-pub(super) const IPV6: u16 = 0x86dd;
-const VLAN: u16 = 0x8100;
-
-/// An Ethernet address.
-pub type Mac = [u8; 6];
-
-/// An Ethernet header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ethernet {
-    /// The receiving station, or a group.
-    pub destination: Mac,
-    /// The sending station.
-    pub source: Mac,
-    /// Priority and identifier of the VLAN, if the frame is tagged (IEEE 802.1Q).
-    pub vlan: Option<u16>,
-}
-
-impl Ethernet {
-    /// Returns the length of the header.
-    #[must_use]
-    pub const fn header_len(&self) -> usize {
-        if self.vlan.is_some() { ETHERNET_LEN + VLAN_LEN } else { ETHERNET_LEN }
-    }
-
-    /// Writes the header of a frame with this type of payload.
-    ///
-    /// # Errors
-    /// [`NoRoom`] if it does not fit.
-    pub fn write(&self, kind: u16, to: &mut Writer<'_>) -> Result<(), NoRoom> {
-        to.put(&self.destination)?;
-        to.put(&self.source)?;
-        if let Some(vlan) = self.vlan {
-            to.u16(VLAN)?;
-            to.u16(vlan)?;
-        }
-        to.u16(kind)
-    }
-}
 
 /// A received RoCE frame whose Ethernet, IP and UDP headers have been checked.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +21,7 @@ pub struct Frame<'a> {
     /// The Ethernet header.
     pub ethernet: Ethernet,
     /// The IP header.
-    pub network: Network,
+    pub network: Header,
     /// The bytes of the IP header, for receivers of datagrams.
     pub network_header: &'a [u8],
     /// The sender's UDP port. It distributes flows over paths and has no meaning for the receiver.
@@ -84,28 +39,29 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// The reason for which a RoCE frame is dropped. The ICRC is checked only by [`Self::packet`].
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
-        let Some((ethernet, parsed)) = ip(bytes) else { return Ok(None) };
-        let mut udp = Reader::new(parsed.payload);
+        let Some((ethernet, ip)) = udp(bytes) else { return Ok(None) };
+        let mut udp = Reader::new(ip.payload);
         let (Ok(source_port), Ok(UDP_PORT)) = (udp.u16(), udp.u16()) else { return Ok(None) };
-        if let Some(fault) = parsed.fault {
-            return Err(fault);
+        if let Some(fault) = ip.fault {
+            return Err(fault.into());
         }
-        let (length, _checksum) = (usize::from(udp.u16()?), udp.u16()?);
-        if length != parsed.payload.len() {
+        let (length, checksum) = (usize::from(udp.u16()?), udp.u16()?);
+        if length != ip.payload.len() {
             return Err(Discard::UdpLength);
         }
-        if !parsed.network.udp_checksum_is_right(parsed.payload) {
+        // Zero means that there is none.
+        if checksum != 0 && ip.checksum() != 0 {
             return Err(Discard::UdpChecksum);
         }
         let (transport, _icrc) =
             udp.rest().split_last_chunk::<{ icrc::LEN }>().ok_or(Discard::Truncated)?;
         let packet = bytes.get(ethernet.header_len()..).ok_or(Discard::Truncated)?;
-        let length = parsed.header.len() + parsed.payload.len();
+        let length = ip.header_bytes.len() + ip.payload.len();
         let packet = packet.get(..length).ok_or(Discard::Truncated)?;
         Ok(Some(Self {
             ethernet,
-            network: parsed.network,
-            network_header: parsed.header,
+            network: ip.header,
+            network_header: ip.header_bytes,
             source_port,
             packet,
             transport,
@@ -143,20 +99,12 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Parses Ethernet and IP headers. Returns `None` if the frame does not carry UDP over IP.
-fn ip(bytes: &[u8]) -> Option<(Ethernet, Parsed<'_>)> {
+/// Parses Ethernet and IP headers. Returns `None` if the frame does not carry the beginning of a
+/// UDP datagram directly behind the IP header.
+fn udp(bytes: &[u8]) -> Option<(Ethernet, ip::Packet<'_>)> {
     let mut from = Reader::new(bytes);
-    let (destination, source) = (from.take().ok()?, from.take().ok()?);
-    let mut kind = from.u16().ok()?;
-    let mut vlan = None;
-    if kind == VLAN {
-        vlan = Some(from.u16().ok()?);
-        kind = from.u16().ok()?;
-    }
-    let parsed = match kind {
-        IPV4 => Network::parse_v4(from.rest())?,
-        IPV6 => Network::parse_v6(from.rest())?,
-        _ => return None,
-    };
-    Some((Ethernet { destination, source, vlan }, parsed))
+    let (ethernet, kind) = Ethernet::parse(&mut from).ok()?;
+    let packet = ip::Packet::parse(kind, from.rest()).ok()??;
+    let begins = packet.protocol == Protocol::UDP && !packet.is_later_fragment;
+    (begins && packet.fault != Some(Fault::Version)).then_some((ethernet, packet))
 }

@@ -8,7 +8,6 @@
 //! | [`syndrome`] | acknowledgements: positive, "not ready", negative |
 //! | [`body`] | the opcode of a packet, with its extension headers |
 //! | [`packet`] | from the base transport header to the padding |
-//! | [`network`] | IPv4 and IPv6 headers |
 //! | [`frame`] | Ethernet, VLAN, IP and UDP around a packet |
 //! | [`build`] | frames to send |
 
@@ -16,7 +15,6 @@ pub mod body;
 pub mod build;
 pub mod frame;
 pub mod headers;
-pub mod network;
 pub mod numbers;
 pub mod opcode;
 pub mod packet;

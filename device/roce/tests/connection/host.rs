@@ -5,14 +5,14 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
+use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Transmit, Work, WorkRequest};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{Responder, Slot, Step};
 use vrnic_roce::wire::build::FRAME_MAX;
-use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::headers::{Imm, Reth};
-use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::{Body, Frame, Head, Layout, Nak, Packet, Path, Qpn, Request, Rkey};
 use vrnic_roce::{Discard, Discards};
 
@@ -98,7 +98,7 @@ fn path(from: u8, to: u8) -> Path {
     let mac = |last| [0x52, 0x54, 0, 0, 0, last];
     Path {
         ethernet: Ethernet { destination: mac(to), source: mac(from), vlan: None },
-        network: Network {
+        network: ip::Header {
             addresses: Addresses::V4 {
                 source: Ipv4Addr::new(10, 9, 0, from),
                 destination: Ipv4Addr::new(10, 9, 0, to),

@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use vrnic_roce::wire::frame::Ethernet;
+use vrnic_packet::Ethernet;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_roce::wire::headers::{AtomicEth, Deth, Feth, Reth};
-use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::{
     Aeth, Body, Datagram, Head, Part, Path, Qpn, ReadPart, Request, Response, Rkey, SendEnd,
@@ -167,8 +167,12 @@ impl Choices<'_> {
             }
         };
         let flow_label = if v6 { u32::from(byte) << 8 } else { 0 };
-        let network =
-            Network { addresses, traffic_class: self.byte(), hop_limit: self.byte(), flow_label };
+        let network = ip::Header {
+            addresses,
+            traffic_class: self.byte(),
+            hop_limit: self.byte(),
+            flow_label,
+        };
         let vlan = (byte & 2 != 0).then_some(u16::from(byte));
         let ethernet = Ethernet { destination: [byte; 6], source: [2; 6], vlan };
         Path { ethernet, network, source_port: 0xc000 | u16::from(byte) }

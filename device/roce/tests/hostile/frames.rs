@@ -1,10 +1,10 @@
 //! Any bytes for the parsers. A frame that is accepted is written and read again with the same
 //! contents.
 
+use vrnic_packet::ip;
 use vrnic_roce::icrc;
 use vrnic_roce::psn::Psn;
 use vrnic_roce::wire::build::FRAME_MAX;
-use vrnic_roce::wire::network::Network;
 use vrnic_roce::wire::opcode::{Opcode, Transport};
 use vrnic_roce::wire::{Frame, Layout, Packet, Path, Syndrome};
 
@@ -21,9 +21,9 @@ pub(crate) fn write(buffer: &mut [u8], path: &Path, shape: &Shape) -> Option<usi
 /// Gives bytes to each parser. Returns whether they are a good frame.
 pub(crate) fn any_bytes(bytes: &[u8]) -> bool {
     let _fields = (Packet::parse(bytes), icrc::compute(bytes), icrc::is_right(bytes));
-    if let Some(parsed) = Network::parse_v4(bytes).or_else(|| Network::parse_v6(bytes)) {
-        assert!(parsed.header.len() + parsed.payload.len() <= bytes.len());
-        let _right = parsed.network.udp_checksum_is_right(parsed.payload);
+    for parsed in [ip::Packet::v4(bytes), ip::Packet::v6(bytes)].into_iter().flatten() {
+        assert!(parsed.header_bytes.len() + parsed.payload.len() <= bytes.len());
+        let _checksum = parsed.checksum();
     }
     if let Some(first) = bytes.first() {
         let byte = Syndrome::from_byte(*first).map(Syndrome::byte);

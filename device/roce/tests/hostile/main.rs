@@ -16,7 +16,7 @@ mod end;
 mod frames;
 mod states;
 
-use vrnic_roce::wire::frame::ETHERNET_LEN;
+use vrnic_packet::ethernet::HEADER_LEN;
 
 use crate::choices::Choices;
 use crate::end::Events;
@@ -92,7 +92,7 @@ fn known_frames_with_any_change() {
         for bit in 0..frame.len().min(80) * 8 {
             let mut changed = frame.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            frames::repair(&mut changed[ETHERNET_LEN..]);
+            frames::repair(&mut changed[HEADER_LEN..]);
             frames::any_bytes(&changed);
         }
     }

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
+use vrnic_packet::Ethernet;
+use vrnic_packet::ip::{self, Addresses};
 use vrnic_roce::wire::build::FRAME_MAX;
-use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::headers::{AtomicEth, Deth, Feth, Imm, Reth};
-use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::{Opcode, Transport};
 use vrnic_roce::wire::syndrome::{Aeth, Syndrome};
@@ -129,7 +129,7 @@ fn path() -> impl Strategy<Value = Path> {
             let flow_label = if v6 { flow & 0x000f_ffff } else { 0 };
             Path {
                 ethernet: Ethernet { destination, source, vlan },
-                network: Network { addresses, traffic_class, hop_limit, flow_label },
+                network: ip::Header { addresses, traffic_class, hop_limit, flow_label },
                 source_port,
             }
         },

@@ -1,8 +1,8 @@
 //! Frames whose CRC is known. The first three are public (the tests of Scapy's layer for RoCE); the
 //! others were computed by a program that reproduces these.
 
+use vrnic_packet::ip::{Addresses, Ecn};
 use vrnic_roce::wire::headers::{Deth, Reth};
-use vrnic_roce::wire::network::{Addresses, Ecn};
 use vrnic_roce::wire::syndrome::Aeth;
 use vrnic_roce::wire::{Body, Datagram, Frame, Packet, Part, Qpn, Request, Response, SendEnd};
 use vrnic_roce::{Discard, Msn, Psn, icrc};

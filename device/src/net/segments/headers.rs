@@ -3,20 +3,17 @@
 
 use std::ops::Range;
 
-use vrnic_roce::wire::frame::{ETHERNET_LEN, UDP_LEN, UDP_PORT};
-use vrnic_roce::wire::network::{IPV4_LEN, IPV6_LEN};
-
 use vrnic_packet::checksum::{fold, of_udp, sum};
+use vrnic_packet::ethernet::{self, TAG_LEN};
+use vrnic_packet::ip::{self, V4_LEN, V6_LEN};
+use vrnic_roce::wire::frame::{UDP_LEN, UDP_PORT};
 
-/// Protocol numbers.
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 /// IPv4: "more fragments", and the offset.
 const FRAGMENT: u16 = 0x3fff;
 /// The longest TCP header.
 const TCP_MAX: usize = 60;
 /// Length of the longest headers that [`Headers::find`] finds, with a VLAN tag.
-pub const HEADERS_MAX: usize = ETHERNET_LEN + 4 + IPV6_LEN + TCP_MAX;
+pub const HEADERS_MAX: usize = ethernet::HEADER_LEN + TAG_LEN + V6_LEN + TCP_MAX;
 /// Offsets in a TCP header: the number of the first byte, the length of the header, the flags.
 const NUMBER: usize = 4;
 const LENGTH: usize = 12;
@@ -43,8 +40,8 @@ pub enum Protocol {
 impl Protocol {
     const fn number(self) -> u8 {
         match self {
-            Self::Udp => UDP,
-            Self::Tcp => TCP,
+            Self::Udp => ip::Protocol::UDP.0,
+            Self::Tcp => ip::Protocol::TCP.0,
         }
     }
 
@@ -86,16 +83,18 @@ impl Headers {
     pub fn find(frame: &[u8]) -> Option<Self> {
         let kind = |at: usize| frame.get(at..)?.first_chunk::<2>().copied();
         let tagged = matches!(kind(12)?, [0x81, 0] | [0x88, 0xa8]);
-        let ip = if tagged { ETHERNET_LEN + 4 } else { ETHERNET_LEN };
+        let ip = ethernet::HEADER_LEN + if tagged { TAG_LEN } else { 0 };
         let header = frame.get(ip..)?;
         let (transport, next) = match (kind(ip - 2)?, *header.first()?) {
-            ([0x08, 0x00], 0x45) if word(header, 6)? & FRAGMENT == 0 => (ip + IPV4_LEN, 9),
-            ([0x86, 0xdd], 0x60..=0x6f) => (ip + IPV6_LEN, 6),
+            ([0x08, 0x00], 0x45) if word(header, 6)? & FRAGMENT == 0 => (ip + V4_LEN, 9),
+            ([0x86, 0xdd], 0x60..=0x6f) => (ip + V6_LEN, 6),
             _ => return None,
         };
-        let (protocol, len) = match *header.get(next)? {
-            UDP => (Protocol::Udp, UDP_LEN),
-            TCP => (Protocol::Tcp, usize::from(frame.get(transport + LENGTH)? >> 4) * 4),
+        let (protocol, len) = match ip::Protocol(*header.get(next)?) {
+            ip::Protocol::UDP => (Protocol::Udp, UDP_LEN),
+            ip::Protocol::TCP => {
+                (Protocol::Tcp, usize::from(frame.get(transport + LENGTH)? >> 4) * 4)
+            }
             _ => return None,
         };
         let data = transport + len;
@@ -106,7 +105,7 @@ impl Headers {
     /// Returns whether the IP header is of version 4.
     #[must_use]
     pub const fn is_v4(self) -> bool {
-        self.transport - self.ip == IPV4_LEN
+        self.transport - self.ip == V4_LEN
     }
 
     /// Returns whether the datagram goes to the port of RoCE.
@@ -118,7 +117,7 @@ impl Headers {
     /// Returns whether the frame has a VLAN tag.
     #[must_use]
     pub const fn is_tagged(self) -> bool {
-        self.ip != ETHERNET_LEN
+        self.ip != ethernet::HEADER_LEN
     }
 
     /// Returns the identification of IPv4.

@@ -1,11 +1,11 @@
 //! Ethernet, VLAN and IP around a segment.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
-use vrnic_packet::Reader;
-use vrnic_packet::checksum::Sum;
+use vrnic_packet::ethernet::{self, TAG_LEN};
+use vrnic_packet::ip::{self, Addresses, Protocol};
+use vrnic_packet::{Ethernet, NoRoom, Reader, Writer};
 
 use super::options;
 use super::segment::{Flags, Header, Segment};
@@ -14,16 +14,9 @@ use crate::seq::SeqNum;
 
 /// Number of bytes for the headers in front of the data: Ethernet with a VLAN tag, IPv6, and TCP
 /// with all options.
-pub const HEADROOM: usize = 14 + 4 + 40 + 60;
+pub const HEADROOM: usize = ethernet::HEADER_LEN + TAG_LEN + ip::V6_LEN + 60;
 
-const VLAN: [u8; 2] = [0x81, 0x00];
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
-const TCP: u8 = 6;
-/// IPv4: "more fragments" and the offset; "do not fragment".
-const FRAGMENT: u16 = 0x3fff;
-const DONT_FRAGMENT: [u8; 2] = [0x40, 0x00];
-const IPV4_LEN: usize = 20;
+/// Length of a TCP header without options.
 const TCP_LEN: usize = 20;
 
 /// Addresses and settings that all frames of one direction have.
@@ -54,11 +47,6 @@ pub struct Frame<'a> {
     pub segment: Segment<'a>,
 }
 
-/// The frame does not fit into its buffer, or is too long for IP, or its addresses are of different
-/// families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
-
 /// What the checksum of a segment covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Checksum {
@@ -66,15 +54,6 @@ enum Checksum {
     Whole,
     /// The pseudo-header. Whoever cuts the segment computes the rest.
     Pseudo,
-}
-
-/// An IP header, and the payload behind it.
-struct Packet<'a> {
-    source: IpAddr,
-    destination: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    payload: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
@@ -98,95 +77,46 @@ impl<'a> Frame<'a> {
 
     fn parse_as(bytes: &'a [u8], checksum: Checksum) -> Result<Option<Self>, Discard> {
         let mut reader = Reader::new(bytes);
-        let (to, from) = (reader.take()?, reader.take()?);
-        let mut kind = reader.take()?;
-        let mut vlan = None;
-        if kind == VLAN {
-            vlan = Some(reader.u16()?);
-            kind = reader.take()?;
+        let (ethernet, kind) = Ethernet::parse(&mut reader)?;
+        let Some(packet) = ip::Packet::parse(kind, reader.rest())? else { return Ok(None) };
+        if packet.protocol != Protocol::TCP || packet.is_later_fragment {
+            return Ok(None);
         }
-        let packet = match kind {
-            IPV4 => parse_v4(reader.rest())?,
-            IPV6 => parse_v6(reader.rest())?,
-            _ => None,
-        };
-        let Some(packet) = packet else { return Ok(None) };
+        if let Some(fault) = packet.fault {
+            return Err(fault.into());
+        }
         if checksum == Checksum::Whole && packet.checksum() != 0 {
             return Err(Discard::Checksum);
         }
         let (ports, segment) = parse_segment(packet.payload)?;
-        let path = Path {
-            to,
-            from,
-            vlan,
-            source: SocketAddr::new(packet.source, ports[0]),
-            destination: SocketAddr::new(packet.destination, ports[1]),
-            traffic_class: packet.traffic_class,
-            hop_limit: packet.hop_limit,
-        };
+        let path = Path::of(&ethernet, &packet.header, ports);
         Ok(Some(Self { path, segment }))
     }
 }
 
-impl Packet<'_> {
-    /// Returns the checksum over the pseudo-header and the segment (RFC 9293, 3.1; RFC 8200, 8.1).
-    fn checksum(&self) -> u16 {
-        pseudo(self.source, self.destination, self.payload.len()).bytes(self.payload).finish()
+impl Path {
+    const fn of(ethernet: &Ethernet, header: &ip::Header, [source, destination]: [u16; 2]) -> Self {
+        Self {
+            to: ethernet.destination,
+            from: ethernet.source,
+            vlan: ethernet.vlan,
+            source: SocketAddr::new(header.addresses.source(), source),
+            destination: SocketAddr::new(header.addresses.destination(), destination),
+            traffic_class: header.traffic_class,
+            hop_limit: header.hop_limit,
+        }
     }
-}
 
-/// Returns the sum over a pseudo-header.
-fn pseudo(source: IpAddr, destination: IpAddr, len: usize) -> Sum {
-    let mut sum = Sum::default().plus(TCP.into());
-    for address in [source, destination] {
-        sum = match address {
-            IpAddr::V4(address) => sum.bytes(&address.octets()),
-            IpAddr::V6(address) => sum.bytes(&address.octets()),
-        };
+    const fn ethernet(&self) -> Ethernet {
+        Ethernet { destination: self.to, source: self.from, vlan: self.vlan }
     }
-    // IP packets are shorter than 2¹⁶ bytes.
-    sum.plus(u16::try_from(len).unwrap_or(u16::MAX))
-}
 
-fn parse_v4(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
-    let mut reader = Reader::new(packet);
-    let [version_len, traffic_class] = reader.take()?;
-    let total = usize::from(reader.u16()?);
-    let _id = reader.u16()?;
-    let fragment = reader.u16()? & FRAGMENT;
-    let [hop_limit, protocol, _, _] = reader.take()?;
-    let (source, destination) = (reader.take::<4>()?, reader.take::<4>()?);
-    if protocol != TCP || fragment & 0x1fff != 0 {
-        return Ok(None);
+    /// Returns the IP header of its packets, or `None` if the addresses are of different families.
+    fn header(&self) -> Option<ip::Header> {
+        let addresses = Addresses::new(self.source.ip(), self.destination.ip())?;
+        let Self { traffic_class, hop_limit, .. } = *self;
+        Some(ip::Header { addresses, traffic_class, hop_limit, flow_label: 0 })
     }
-    let header = packet.get(..IPV4_LEN).ok_or(Discard::Truncated)?;
-    if version_len != 0x45 || Sum::default().bytes(header).finish() != 0 {
-        return Err(Discard::IpHeader);
-    }
-    if fragment != 0 {
-        return Err(Discard::Fragment);
-    }
-    let payload = packet.get(IPV4_LEN..total).ok_or(Discard::Truncated)?;
-    let (source, destination) = (Ipv4Addr::from(source).into(), Ipv4Addr::from(destination).into());
-    Ok(Some(Packet { source, destination, traffic_class, hop_limit, payload }))
-}
-
-fn parse_v6(packet: &[u8]) -> Result<Option<Packet<'_>>, Discard> {
-    let mut reader = Reader::new(packet);
-    let first = reader.u32()?;
-    let len = usize::from(reader.u16()?);
-    let [next, hop_limit] = reader.take()?;
-    let (source, destination) = (reader.take::<16>()?, reader.take::<16>()?);
-    if next != TCP {
-        return Ok(None);
-    }
-    if first >> 28 != 6 {
-        return Err(Discard::IpHeader);
-    }
-    let payload = reader.slice(len)?;
-    let [traffic_class, ..] = (first << 4).to_be_bytes();
-    let (source, destination) = (Ipv6Addr::from(source).into(), Ipv6Addr::from(destination).into());
-    Ok(Some(Packet { source, destination, traffic_class, hop_limit, payload }))
 }
 
 /// Parses a segment whose checksum is correct, with its ports.
@@ -207,7 +137,8 @@ fn parse_segment(bytes: &[u8]) -> Result<([u16; 2], Segment<'_>), Discard> {
 /// [`HEADROOM`] on. IPv4 headers get the identification `id`. Returns the range of the frame.
 ///
 /// # Errors
-/// [`NoRoom`] if it cannot be built.
+/// [`NoRoom`] if it does not fit into its buffer, or is too long for IP, or its addresses are of
+/// different families.
 pub fn build(
     path: &Path,
     id: u16,
@@ -243,73 +174,30 @@ fn build_as(
     let (head, data) = frame.split_at_mut_checked(HEADROOM).ok_or(NoRoom)?;
     let data = data.get(..len).ok_or(NoRoom)?;
     let options = options::build(&header.options);
-    let segment_len = TCP_LEN + options.len() + len;
-    let mut bytes: ArrayVec<u8, HEADROOM> = ArrayVec::new();
-    build_network(path, id, segment_len, &mut bytes)?;
-    let tcp = bytes.len();
-    put(&mut bytes, &path.source.port().to_be_bytes())?;
-    put(&mut bytes, &path.destination.port().to_be_bytes())?;
-    put(&mut bytes, &header.seq.0.to_be_bytes())?;
-    put(&mut bytes, &header.ack.0.to_be_bytes())?;
+    let (tcp_len, ip) = (TCP_LEN + options.len(), path.header().ok_or(NoRoom)?);
+    let mut bytes = [0; HEADROOM];
+    let mut to = Writer::new(&mut bytes);
+    path.ethernet().write(ip.addresses.ether_type(), &mut to)?;
+    ip.write(Protocol::TCP, tcp_len + len, id, &mut to)?;
+    let tcp = to.written();
+    to.u16(path.source.port())?;
+    to.u16(path.destination.port())?;
+    to.u32(header.seq.0)?;
+    to.u32(header.ack.0)?;
     // CAST: the header has at most 60 bytes, 15 words.
-    put(&mut bytes, &[(((TCP_LEN + options.len()) / 4) as u8) << 4, header.flags.bits()])?;
-    put(&mut bytes, &header.window.to_be_bytes())?;
-    put(&mut bytes, &[0; 4])?;
-    put(&mut bytes, &options)?;
-    let sum = pseudo(path.source.ip(), path.destination.ip(), segment_len);
+    to.put(&[((tcp_len / 4) as u8) << 4, header.flags.bits()])?;
+    to.u16(header.window)?;
+    // The checksum and the urgent pointer.
+    to.put(&[0; 4])?;
+    to.put(&options)?;
+    let end = to.written();
+    let sum = ip.pseudo(Protocol::TCP, tcp_len + len);
     let sum = match checksum {
-        Checksum::Whole => sum.bytes(bytes.get(tcp..).unwrap_or_default()).bytes(data).finish(),
+        Checksum::Whole => sum.bytes(bytes.get(tcp..end).ok_or(NoRoom)?).bytes(data).finish(),
         Checksum::Pseudo => !sum.finish(),
     };
-    if let Some(field) = bytes.get_mut(tcp + 16..tcp + 18) {
-        field.copy_from_slice(&sum.to_be_bytes());
-    }
-    let start = HEADROOM - bytes.len();
-    head.get_mut(start..).ok_or(NoRoom)?.copy_from_slice(&bytes);
+    bytes.get_mut(tcp + 16..tcp + 18).ok_or(NoRoom)?.copy_from_slice(&sum.to_be_bytes());
+    let start = HEADROOM - end;
+    head.get_mut(start..).ok_or(NoRoom)?.copy_from_slice(bytes.get(..end).ok_or(NoRoom)?);
     Ok(start..HEADROOM + len)
-}
-
-fn put(to: &mut ArrayVec<u8, HEADROOM>, bytes: &[u8]) -> Result<(), NoRoom> {
-    to.try_extend_from_slice(bytes).map_err(|_| NoRoom)
-}
-
-/// Writes the Ethernet and IP headers.
-fn build_network(
-    path: &Path,
-    id: u16,
-    len: usize,
-    to: &mut ArrayVec<u8, HEADROOM>,
-) -> Result<(), NoRoom> {
-    put(to, &path.to)?;
-    put(to, &path.from)?;
-    if let Some(vlan) = path.vlan {
-        put(to, &VLAN)?;
-        put(to, &vlan.to_be_bytes())?;
-    }
-    match (path.source.ip(), path.destination.ip()) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            put(to, &IPV4)?;
-            let start = to.len();
-            let total = u16::try_from(IPV4_LEN + len).map_err(|_| NoRoom)?;
-            put(to, &[0x45, path.traffic_class])?;
-            put(to, &total.to_be_bytes())?;
-            put(to, &id.to_be_bytes())?;
-            put(to, &DONT_FRAGMENT)?;
-            put(to, &[path.hop_limit, TCP, 0, 0])?;
-            put(to, &source.octets())?;
-            put(to, &destination.octets())?;
-            let sum = Sum::default().bytes(to.get(start..).unwrap_or_default()).finish();
-            to.get_mut(start + 10..start + 12).ok_or(NoRoom)?.copy_from_slice(&sum.to_be_bytes());
-            Ok(())
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            put(to, &IPV6)?;
-            put(to, &(6 << 28 | u32::from(path.traffic_class) << 20).to_be_bytes())?;
-            put(to, &u16::try_from(len).map_err(|_| NoRoom)?.to_be_bytes())?;
-            put(to, &[TCP, path.hop_limit])?;
-            put(to, &source.octets())?;
-            put(to, &destination.octets())
-        }
-        _ => Err(NoRoom),
-    }
 }

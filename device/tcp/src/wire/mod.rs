@@ -12,6 +12,6 @@ pub mod icmp;
 mod options;
 pub mod segment;
 
-pub use frame::{Frame, HEADROOM, NoRoom, Path};
+pub use frame::{Frame, HEADROOM, Path};
 pub use icmp::TooLong;
 pub use segment::{Flags, Header, Options, SackBlock, Segment, Timestamps};

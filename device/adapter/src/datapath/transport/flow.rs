@@ -1,15 +1,12 @@
 //! The addresses of a frame that carries TCP, read only from its headers. Nothing else of it is
 //! checked, because a network card may send frames whose checksums are incomplete.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use vrnic_packet::Reader;
+use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::ip::{Fault, Packet};
+use vrnic_packet::{EtherType, Ethernet, Reader};
 
-use crate::objects::claims::vlan_of;
-
-const VLAN: [u8; 2] = [0x81, 0x00];
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Protocol numbers of TCP, and of the extension headers of IPv6 (RFC 8200, 4).
 const TCP: u8 = 6;
 const HOP_BY_HOP: u8 = 0;
@@ -36,45 +33,28 @@ pub(crate) struct Flow {
 impl Flow {
     /// Reads the headers of a frame. Returns `None` if it does not carry TCP.
     pub(crate) fn of(frame: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(frame.get(12..)?);
-        let mut kind = reader.take().ok()?;
-        let mut vlan = None;
-        if kind == VLAN {
-            vlan = vlan_of(reader.u16().ok()?);
-            kind = reader.take().ok()?;
+        let mut reader = Reader::new(frame);
+        let (ethernet, kind) = Ethernet::parse(&mut reader).ok()?;
+        let packet = Packet::parse(kind, reader.rest()).ok()??;
+        if matches!(packet.fault, Some(Fault::Version | Fault::HeaderLength)) {
+            return None;
         }
-        let (addresses, portless) = match kind {
-            IPV4 => v4(&mut reader)?,
-            IPV6 => v6(&mut reader)?,
-            _ => return None,
+        // The lengths in the header are not used, because a card may send frames without them.
+        reader.slice(packet.header_bytes.len()).ok()?;
+        let portless = match kind {
+            EtherType::IPV6 => !finds_tcp(packet.protocol.0, &mut reader)?,
+            _ if packet.protocol.0 != TCP => return None,
+            _ => packet.is_later_fragment,
         };
         let ports = if portless { [0; 2] } else { [reader.u16().ok()?, reader.u16().ok()?] };
-        let [source, destination] = addresses;
-        let (source, destination) =
-            (SocketAddr::new(source, ports[0]), SocketAddr::new(destination, ports[1]));
-        Some(Self { vlan, source, destination, portless })
+        let addresses = packet.header.addresses;
+        Some(Self {
+            vlan: ethernet.vlan.and_then(vlan_of),
+            source: SocketAddr::new(addresses.source(), ports[0]),
+            destination: SocketAddr::new(addresses.destination(), ports[1]),
+            portless,
+        })
     }
-}
-
-/// Parses an IPv4 header with its options. Returns the addresses, and whether this is a fragment
-/// without a TCP header.
-fn v4(reader: &mut Reader<'_>) -> Option<([IpAddr; 2], bool)> {
-    let [first, _, _, _, _, _, high, low, _, protocol, _, _] = reader.take().ok()?;
-    let addresses: [[u8; 4]; 2] = [reader.take().ok()?, reader.take().ok()?];
-    let options = (usize::from(first & 0x0f) * 4).checked_sub(20)?;
-    reader.slice(options).ok()?;
-    let fragment = u16::from_be_bytes([high, low]) & 0x1fff != 0;
-    let is_tcp = first >> 4 == 4 && protocol == TCP;
-    is_tcp.then_some((addresses.map(|address| Ipv4Addr::from(address).into()), fragment))
-}
-
-/// Parses an IPv6 header and its extension headers. Returns the addresses, and whether the ports
-/// are not known although the packet may carry TCP.
-fn v6(reader: &mut Reader<'_>) -> Option<([IpAddr; 2], bool)> {
-    let [_, _, _, _, _, _, next, _] = reader.take().ok()?;
-    let addresses: [[u8; 16]; 2] = [reader.take().ok()?, reader.take().ok()?];
-    let portless = !finds_tcp(next, reader)?;
-    Some((addresses.map(|address| Ipv6Addr::from(address).into()), portless))
 }
 
 /// Skips extension headers of IPv6, the first of which is of the kind `next`. Returns whether the
@@ -110,8 +90,12 @@ const fn may_carry_tcp(next: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
+    const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
+    const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
     const ETHERNET: [u8; 12] = [2; 12];
     const PORTS: [u8; 4] = [0x0f, 0xa0, 0x13, 0x88];
 

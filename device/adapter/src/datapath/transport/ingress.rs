@@ -1,6 +1,7 @@
 //! Frames from the Ethernet: finds the worker of the adapter for each frame.
 
 use vrnic_abi::qp::Type;
+use vrnic_packet::ethernet::vlan_of;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
 use vrnic_tcp::wire::TooLong;
@@ -10,7 +11,7 @@ use super::flow::Flow;
 use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
-use crate::objects::claims::{Tuple, vlan_of};
+use crate::objects::claims::Tuple;
 use crate::objects::core::Core;
 use crate::stats::Counter;
 

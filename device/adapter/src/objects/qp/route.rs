@@ -1,6 +1,6 @@
 //! The addresses of the packets of a connection.
 
-use vrnic_roce::wire::network::Addresses;
+use vrnic_packet::ip::Addresses;
 
 /// The addresses of the packets of one direction of a connection. Messages that are copied have
 /// them too: a peer accepts only messages of the route that it expects, as it accepts only such

@@ -1,6 +1,8 @@
 //! Creates and changes the engines of a QP whose peer is reached by packets.
 
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_packet::Ethernet;
+use vrnic_packet::ip::{Addresses, Header as IpHeader};
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::requester::{self, Limits, Recovery, Requester};
@@ -8,8 +10,6 @@ use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder};
 use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::build::source_port;
-use vrnic_roce::wire::frame::Ethernet;
-use vrnic_roce::wire::network::{Addresses, Network as IpHeader};
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::packet::DEFAULT_PKEY;
 use vrnic_roce::wire::syndrome::RnrTimer;

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use vrnic_abi::sq::{DatagramSeg, Flags};
+use vrnic_packet::ip::Addresses;
 use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
-use vrnic_roce::wire::network::Addresses;
 use vrnic_roce::wire::{self, Frame as RoceFrame, Mtu, Qpn};
 use vrnic_roce::{Discard, Psn};
 
@@ -26,7 +27,6 @@ use crate::requests::wqe::SendWqe;
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 use crate::watch::Watcher;
-use vrnic_abi::sq::{DatagramSeg, Flags};
 
 /// Number of members of a group that are looked up at once.
 const FEW: usize = 64;

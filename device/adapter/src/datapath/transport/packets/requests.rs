@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use vrnic_packet::Nanos;
+use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::ip::Ecn;
 use vrnic_roce::Discard;
 use vrnic_roce::responder::{Arrival, Step};
-use vrnic_roce::wire::network::Ecn;
 use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn};
 
 use super::frames;
@@ -20,7 +21,6 @@ use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
-use crate::objects::claims::vlan_of;
 use crate::objects::core::Core;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
 use crate::objects::qp::{Ended, Qp, Responder};
