@@ -25,8 +25,11 @@ impl<'a> DeviceLock<'a> {
     pub(crate) fn try_get(pdev: &'a pci::Device<Bound>) -> Option<Self> {
         // SAFETY: the device is alive, and its lock initialised.
         let locked = unsafe { bindings::mutex_trylock(Self::mutex(pdev)) };
+        if locked == 0 {
+            return None;
+        }
         // INVARIANT: it was locked just now.
-        (locked != 0).then_some(Self { pdev, _here: NotThreadSafe })
+        Some(Self { pdev, _here: NotThreadSafe })
     }
 
     fn mutex(pdev: &pci::Device<Bound>) -> *mut bindings::mutex {
