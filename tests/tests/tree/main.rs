@@ -1,6 +1,6 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
-//! comments, the files that documents name, the tables of modules, cycles between modules, and the
-//! modules with `unsafe`.
+//! comments, the files that documents name, the tables of modules, cycles between modules, the
+//! modules with `unsafe`, and guards that are made too early.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -10,10 +10,12 @@
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |
+//! | [`guards`] | guards that are made before it is known whether they are wanted |
 //! | [`unsafety`] | modules with `unsafe`, compared with those that the root names |
 
 mod cycles;
 mod files;
+mod guards;
 mod lines;
 mod modules;
 mod paths;
@@ -70,4 +72,11 @@ fn roots_name_their_modules_with_unsafe() {
     let roots = modules::roots().into_iter().filter(|root| modules::is_product(root));
     let wrong: Vec<_> = roots.flat_map(|root| unsafety::check(&root)).collect();
     none_of(&wrong, "modules with `unsafe`");
+}
+
+#[test]
+fn no_guard_is_made_too_early() {
+    let files = files::with_extension("rs");
+    let early: Vec<_> = files.iter().flat_map(|file| guards::eager(file)).collect();
+    none_of(&early, "guards that are made before it is known whether they are wanted");
 }
