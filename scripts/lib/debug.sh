@@ -48,11 +48,14 @@ debug_configure() {
 
 # debug_image LOG: makes the folders `guest` and `modules`. The image is that of the other tests with more modules.
 debug_image() {
-	local log=$1 root=$VRNIC_DEBUG/root
+	local log=$1 root=$VRNIC_DEBUG/root module
 	mkdir "$root"
 	quietly "$log/debug-modules" debug_kbuild INSTALL_MOD_PATH="$root" INSTALL_MOD_STRIP=1 modules_install
 	rm -f "$root"/lib/modules/*/build
 	find "$root" -name '*.ko' -exec cp -t "$VRNIC_DEBUG/modules" {} +
+	# Tests load these from files, as with Debian's kernel. The guests' kernels must not load them by themselves.
+	for module in "${EXTRA_MODULES[@]}"; do find "$root" -name "${module##*/}.ko" -delete; done
+	quietly "$log/debug-depmod" in_root depmod -b "$root" "$(cat "$VRNIC_DEBUG/linux/include/config/kernel.release")"
 	cp "$VRNIC_GUEST/base.cpio" "$VRNIC_DEBUG/guest/base.cpio"
 	(cd "$root" && find . -print0 | cpio --quiet --null --create --format=newc) >>"$VRNIC_DEBUG/guest/base.cpio"
 	cp "$VRNIC_DEBUG/linux/arch/x86/boot/bzImage" "$VRNIC_DEBUG/guest/vmlinuz"
