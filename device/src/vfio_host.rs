@@ -110,6 +110,11 @@ impl HeldMemory for DmaView<'_> {
         self.fetch_ahead(addr.get(), len);
     }
 
+    #[inline]
+    fn fetch_for_write(&self, addr: GuestAddr) {
+        self.fetch_for_write(addr.get());
+    }
+
     fn fetch_add(&self, addr: GuestAddr, value: u64) -> Result<u64, Fault> {
         self.fetch_add(addr.get(), value).map_err(fault)
     }

@@ -43,6 +43,10 @@ pub trait HeldMemory {
     /// Prefetches memory that will be read soon. This is only a hint, so errors are ignored.
     fn fetch_ahead(&self, _addr: GuestAddr, _len: usize) {}
 
+    /// Prefetches the cache line of an address that will be written soon, for writing. This is only
+    /// a hint, so errors are ignored.
+    fn fetch_for_write(&self, _addr: GuestAddr) {}
+
     /// Adds to an aligned 8-byte word, atomically also for the guest. Returns the old value.
     ///
     /// # Errors

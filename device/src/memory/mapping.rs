@@ -212,6 +212,14 @@ impl Mapping {
         }
     }
 
+    /// Prefetches the cache line of a byte for writing. A byte that is not inside is ignored.
+    #[inline]
+    pub fn fetch_for_write(&self, offset: usize) {
+        if let Some(at) = self.at_mut(offset, 1) {
+            fetch_line_for_write(at);
+        }
+    }
+
     /// Copies bytes in, the last ones last. Returns none if they are not inside, or if the mapping
     /// is read-only.
     #[must_use]
@@ -315,6 +323,19 @@ fn fetch_line(at: NonNull<u8>) {
         // SAFETY: every x86-64 processor has this instruction, which accesses nothing that a
         // program could observe and never faults, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast::<i8>()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_hint = at;
+}
+
+/// Prefetches a cache line for writing, so that a store finds it in this processor's cache alone.
+#[inline]
+fn fetch_line_for_write(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: processors without this instruction do nothing instead. It accesses nothing that a
+    // program could observe and never faults, whatever the address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at.as_ptr(), options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _no_hint = at;

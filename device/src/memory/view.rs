@@ -110,6 +110,14 @@ impl<'a> DmaView<'a> {
         }
     }
 
+    /// Prefetches a cache line for writing.
+    #[inline]
+    pub fn fetch_for_write(&self, addr: u64) {
+        if let Ok(piece) = self.piece(addr, 1, Intent::Write) {
+            piece.memory.fetch_for_write(piece.offset);
+        }
+    }
+
     /// Adds to an aligned 8-byte word. Returns the old value.
     ///
     /// # Errors

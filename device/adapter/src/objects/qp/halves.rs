@@ -190,6 +190,8 @@ pub struct RequesterConfig {
 pub struct Responder {
     /// Index of the next receive to use.
     pub ci: u32,
+    /// Index behind the last receive that is known to be posted.
+    pub seen: u32,
     /// The receive that a message is filling.
     pub current: Option<RecvWqe>,
     /// The number of the message that fills `current`.
@@ -266,6 +268,7 @@ impl Default for Responder {
     fn default() -> Self {
         Self {
             ci: 0,
+            seen: 0,
             current: None,
             current_for: 0,
             xrc: None,
