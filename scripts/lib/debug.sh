@@ -13,7 +13,7 @@ debug_make() {
 	mkdir -p "$log" "$VRNIC_DEBUG"/{linux,guest,modules}
 	step "debug kernel 1/3: Debian's source of linux-source-$VRNIC_KERNEL_SERIES"
 	debug_source "$log"
-	step "debug kernel 2/3: building it (about 20 minutes on 2 processors)"
+	step "debug kernel 2/3: building it (about 10 minutes on 2 processors)"
 	debug_configure "$log"
 	quietly "$log/debug-build" debug_kbuild -j"$(nproc)" bzImage modules
 	step "debug kernel 3/3: the guests' image"

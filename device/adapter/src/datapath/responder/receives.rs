@@ -72,8 +72,10 @@ struct Queue<'r> {
     xrc: Option<&'r Arc<Srq>>,
 }
 
-/// Number of receives whose entries are prefetched together.
-const PREFETCHED: u32 = 8;
+/// Distance of the entries that are prefetched from the one that is read, and their number. More at
+/// once would wait for each other.
+const FETCHED_AHEAD: u32 = 8;
+const FETCHED_TOGETHER: u32 = 2;
 
 /// Reads the next posted receive.
 #[inline(always)]
@@ -93,9 +95,9 @@ fn fetch<H: Host>(
     if posted == 0 {
         return Ok(None);
     }
-    if index.is_multiple_of(PREFETCHED) && posted > PREFETCHED {
-        let next = index.wrapping_add(PREFETCHED);
-        if let Some(run) = ring.run_at(next, PREFETCHED.min(posted - PREFETCHED)) {
+    if index.is_multiple_of(FETCHED_TOGETHER) && posted > FETCHED_AHEAD {
+        let (next, left) = (index.wrapping_add(FETCHED_AHEAD), posted - FETCHED_AHEAD);
+        if let Some(run) = ring.run_at(next, FETCHED_TOGETHER.min(left)) {
             there.turn.memory.fetch_ahead(run.addr, run.count as usize * ring.stride());
         }
     }
