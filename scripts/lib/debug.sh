@@ -40,7 +40,8 @@ debug_source() {
 # know the size of addresses then, would report a wild access in about one start of fifty, and check nothing more.
 debug_identify() {
 	sed -i 's/^\tidentify_cpu(&boot_cpu_data);$/\tlocal_irq_disable();\n&\n\tlocal_irq_enable();/' "$1"
-	grep -q local_irq_disable "$1" || die "$1 is not as expected: it has no 'identify_cpu(&boot_cpu_data);'"
+	grep -A 1 local_irq_disable "$1" | grep -q 'identify_cpu(&boot_cpu_data);' ||
+		die "$1 is not as expected: it has no 'identify_cpu(&boot_cpu_data);'"
 }
 
 # debug_configure LOG: makes the configuration. Settings that depend on something that is missing are an error.

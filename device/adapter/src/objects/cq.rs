@@ -194,7 +194,7 @@ impl Cq {
             return Err(Overflow::Now);
         }
         inner.pi = inner.pi.wrapping_add(1);
-        // The user has read the lines of the next entries.
+        // The user has read the next entries, so their lines are in another processor's cache.
         if let Some(addr) = inner.ring.addr(inner.pi.wrapping_add(FETCHED_AHEAD)) {
             turn.memory().fetch_for_write(addr);
         }
