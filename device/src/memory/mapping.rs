@@ -332,8 +332,8 @@ fn fetch_line(at: NonNull<u8>) {
 #[inline]
 fn fetch_line_for_write(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor executes this instruction, some without any effect. It accesses
-    // nothing that a program could observe and never faults, whatever the address.
+    // SAFETY: every x86-64 processor executes this instruction, some without any effect. It
+    // accesses nothing that a program could observe and never faults, whatever the address.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at.as_ptr(), options(nostack, preserves_flags));
     }
