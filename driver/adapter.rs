@@ -85,13 +85,9 @@ impl<'a> Adapter<'a> {
         regs.reset()?;
         start_dma(pdev);
 
-        let vectors = completion_vectors(&regs);
-        let mut interrupts = Interrupts::allocate(pdev, vectors)?;
+        let mut interrupts = Interrupts::allocate(pdev, completion_vectors(&regs))?;
         let listeners = Listeners::new(interrupts.completion_vectors())?;
         let admin = Admin::new(device, regs.clone())?;
-        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
-        regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
-        regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
         let liveness = Liveness::new(
             pdev,
             regs.clone(),
@@ -100,23 +96,15 @@ impl<'a> Adapter<'a> {
             listeners.clone(),
             after_death,
         )?;
-        let handler = AsyncHandler {
-            queue,
-            admin: admin.clone(),
-            listeners: listeners.clone(),
-            liveness: liveness.clone(),
-        };
-        interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
+        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
+        set_async_handler(&regs, &mut interrupts, queue, &admin, &listeners, &liveness)?;
         // From here on, a failure resets the adapter before the rings above are freed.
         let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
         let health = Health::start(doorbells.clone(), admin.clone(), liveness.clone())?;
 
         let caps = query(device, &liveness)?;
-        let protocol = match Transport::from_raw(caps.transport.get()).ok_or(EPROTO)? {
-            Transport::Roce => Protocol::Roce,
-            Transport::Iwarp => Protocol::Iwarp,
-        };
+        let protocol = protocol(&caps)?;
         let mut descriptors = KVec::new();
         for id in 0..u32::try_from(interrupts.completion_vectors())? {
             let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
@@ -342,6 +330,14 @@ fn query(device: &device::Device<device::Bound>, liveness: &Liveness) -> Result<
     Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
 }
 
+/// Returns the protocol that the adapter names.
+fn protocol(caps: &DeviceCaps) -> Result<Protocol> {
+    match Transport::from_raw(caps.transport.get()).ok_or(EPROTO)? {
+        Transport::Roce => Ok(Protocol::Roce),
+        Transport::Iwarp => Ok(Protocol::Iwarp),
+    }
+}
+
 /// Returns the number of completion vectors to ask for: one for each processor, but no more than
 /// the adapter has or the module parameter allows.
 fn completion_vectors(regs: &Registers) -> u32 {
@@ -350,6 +346,27 @@ fn completion_vectors(regs: &Registers) -> u32 {
         limit => limit,
     };
     regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids()).min(limit).max(1)
+}
+
+/// Sets the asynchronous event handler: an interrupt, and the event queue that raises it.
+fn set_async_handler(
+    regs: &Registers,
+    interrupts: &mut Interrupts<'_>,
+    queue: Arc<EventQueue>,
+    admin: &Arc<Admin>,
+    listeners: &Arc<Listeners>,
+    liveness: &Arc<Liveness>,
+) -> Result {
+    regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
+    regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
+    let handler = AsyncHandler {
+        queue,
+        admin: admin.clone(),
+        listeners: listeners.clone(),
+        liveness: liveness.clone(),
+    };
+    interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
+    Ok(())
 }
 
 /// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt, and

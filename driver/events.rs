@@ -96,7 +96,8 @@ impl AsyncHandler {
                 dev_err!(self.liveness.device(), "the adapter has failed: code {id}\n");
                 self.liveness.die(Cause::Failed);
             }
-            // The core reports the port's state, which is that of its Ethernet device.
+            // The pairing reports the port's state to clients, because it follows the Ethernet
+            // device.
             Some(Kind::PortUp | Kind::PortDown | Kind::Completion) | None => {}
         }
     }

@@ -16,7 +16,7 @@ use crate::{
 const _: () = assert!(MARKS == bindings::VRNIC_MARKS);
 const _: () = {
     let wanted = Await { word: 3, mark: 1, time_limit_ms: 7 };
-    // As `vrnic_await_addr` of direct.h has it.
+    // The same value as `vrnic_await_addr` of direct.h.
     assert!(wanted.fields().0 == 3 << 32 | 7);
 };
 

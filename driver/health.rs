@@ -65,7 +65,7 @@ impl Health {
     }
 
     /// Checks the adapter. Returns the cause if it has died.
-    fn look(&self) -> Option<Cause> {
+    fn check(&self) -> Option<Cause> {
         let Some(beat) = self.doorbells.heartbeat() else {
             dev_err!(self.liveness.device(), "the adapter no longer answers\n");
             return Some(Cause::Gone);
@@ -114,7 +114,7 @@ impl HrTimerCallback for Health {
         if this.liveness.is_dead() {
             return HrTimerRestart::NoRestart;
         }
-        if let Some(cause) = this.look() {
+        if let Some(cause) = this.check() {
             this.liveness.die(cause);
             return HrTimerRestart::NoRestart;
         }

@@ -22,7 +22,7 @@ pub(crate) struct LinkTable<N, L> {
 }
 
 impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
-    /// No objects yet.
+    /// Creates a table without objects.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         let links = KBox::new(RBTree::new(), GFP_KERNEL);
         try_pin_init!(Self {
@@ -49,7 +49,7 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
             return Ok(false);
         }
         let replaced = links.insert(node);
-        // Freed with the lock released.
+        // It is freed after the lock was released.
         drop(links);
         drop(replaced);
         Ok(true)
@@ -63,7 +63,7 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
             return;
         }
         let old = links.remove_node(&number);
-        // Freed with the lock released.
+        // It is freed after the lock was released.
         drop(links);
         drop(old);
     }
@@ -88,13 +88,13 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
 
 /// The object that events of TCP connections are reported to.
 pub(crate) trait ConnectionEvents: Send + Sync {
-    /// The connection of a queue pair has changed. Called in interrupts.
+    /// Called when the connection of a queue pair has changed, in interrupts.
     fn changed(&self, qpn: Qpn);
 
-    /// The adapter has died, and reports no more changes. Called in any context.
+    /// Called when the adapter has died and reports no more changes, in any context.
     fn died(self: Arc<Self>);
 
-    /// The network card has got a VLAN, or has lost one. May sleep.
+    /// Called when the network card has got a VLAN, or has lost one. May sleep.
     fn vlans_changed(&self);
 }
 
@@ -124,7 +124,7 @@ struct Audience {
 }
 
 impl Listeners {
-    /// No objects yet, on this number of completion vectors.
+    /// Creates listeners without objects, for this number of completion vectors.
     pub(crate) fn new(vectors: usize) -> Result<Arc<Self>> {
         let mut cqs = KVec::with_capacity(vectors, GFP_KERNEL)?;
         for _ in 0..vectors {

@@ -7,7 +7,7 @@ use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
     bindings,
-    rdma::{dm, qp::Qp, registration::Methods, udata::User},
+    rdma::{dm, qp::Qp, registration::Methods, ucontext::User},
     verbs::{self, Verbs},
 };
 
@@ -70,8 +70,8 @@ unsafe extern "C" fn vrnic_method_query_dm(
         // SAFETY: the core has found the device memory among the objects of an open context of this
         // driver, and keeps it until the method has returned.
         let dm = unsafe { dm::lend::<Verbs>(dm) }.ok_or(EINVAL)?;
-        // SAFETY: the payload is that of the method under way, which the core has called for an
-        // open context of this driver.
+        // SAFETY: the payload belongs to the method that runs, and the core has called the method
+        // for an open context of this driver.
         let user = unsafe { User::<Verbs>::of_method(udata) }.ok_or(EINVAL)?;
         verbs::dm::query(dm, &user)?;
         Ok(0)

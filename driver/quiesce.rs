@@ -281,7 +281,7 @@ impl WorkItem<HANDLERS> for Liveness {
 pub(crate) struct QuiesceGuard(Arc<Liveness>);
 
 impl QuiesceGuard {
-    /// The adapter is going to be enabled.
+    /// Creates the guard of an adapter that is about to be enabled.
     pub(crate) fn new(liveness: Arc<Liveness>) -> Self {
         Self(liveness)
     }

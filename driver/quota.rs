@@ -49,7 +49,7 @@ impl Drop for Share {
 
 /// A value that counts against a quota until it is dropped.
 pub(crate) struct Counted<T> {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     value: T,
     _share: Share,
 }
@@ -69,5 +69,6 @@ impl<T> Deref for Counted<T> {
     }
 }
 
-/// Its drop adds to a number, after that of the value.
+/// After the value has been dropped, the drop of its share only adds to a number, and so waits for
+/// nothing.
 impl<T: Keeps> Keeps for Counted<T> {}

@@ -92,8 +92,8 @@ impl Ranges {
         Ok(())
     }
 
-    /// Takes all ranges from a queue pair that is about to be destroyed, because its number may
-    /// then be that of another one. They are not free yet.
+    /// Takes all ranges from a queue pair that is about to be destroyed, because another queue pair
+    /// may then get its number. They are not free yet.
     pub(crate) fn hold(&self, qpn: Qpn) -> Held {
         let ranges = (0..RANGES).filter(|range| self.replace((*range).into(), qpn, HELD));
         Held(ranges.fold(0, |set, range| set | 1 << range))

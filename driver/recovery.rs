@@ -57,7 +57,7 @@ const FOLLOW: u64 = 1;
 
 /// An adapter that is up.
 struct Up {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     _ending: Option<Ending>,
     pairing: Pairing,
     registration: Option<Registration<'static, Verbs>>,

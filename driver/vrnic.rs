@@ -4,7 +4,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`probe`] | the PCI driver: probing and unbinding |
-//! | [`recovery`] | brings the adapter up, and again when it has died; registers its verbs |
+//! | [`recovery`] | brings the adapter up, again after it has died, and registers its verbs |
 //! | [`adapter`] | the adapter as a whole: its bring-up, and the functions that the verbs need |
 //! | [`hw`] | registers, doorbells, rings, admin queue, interrupts |
 //! | [`events`], [`listeners`] | handlers of interrupts; the objects that they report events to |
@@ -58,7 +58,7 @@ mod workqueue;
 /// The module: what its devices share, and their driver.
 #[pin_data]
 struct Module {
-    // Dropped first, and with it all devices.
+    // Dropped first. This removes all devices.
     #[pin]
     _driver: driver::Registration<kernel::pci::Adapter<probe::Driver>>,
     _hotplug: Hotplug,
@@ -83,16 +83,16 @@ module! {
     params: {
         part_id: u32 {
             default: 0x524e,
-            description: "Part number that verbs report. Programs that know adapters by their number, as \
-perftest does for inline data, take this one for another adapter by this number",
+            description: "Part number that verbs report. Programs that choose settings by part number, as \
+perftest does for inline data, then treat the adapter as the one with that number",
         },
         comp_vectors: u32 {
             default: 0,
-            description: "Completion vectors, at most; 0 for one for each CPU",
+            description: "Largest number of completion vectors; 0 means one for each possible CPU",
         },
         balance: u32 {
             default: 0,
-            description: "Completion vector of a queue whose creator leaves the choice: 0 that with the fewest recent events, 1 each in turn",
+            description: "How the driver chooses a completion vector for a CQ whose creator leaves the choice to it. 0: the vector with the fewest recent events; 1: each vector in turn",
         },
     },
 }

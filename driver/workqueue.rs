@@ -16,7 +16,7 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// The pointer is that of a workqueue, which this type owns.
+/// The pointer refers to a workqueue, which this type owns.
 pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: workqueues may be used and destroyed by any thread.
@@ -89,7 +89,7 @@ pub(crate) fn flush_delayed<T: HasDelayedWork<T, ID>, const ID: u64>(item: &Arc<
     let work = unsafe { T::raw_get_work(item) };
     // SAFETY: the work is alive, and was initialised with the object.
     let work = unsafe { Work::raw_get(work) };
-    // SAFETY: the work is that of a `delayed_work`, because the type has delayed work of this
+    // SAFETY: the work is part of a `delayed_work`, because the type has delayed work of this
     // number.
     let work = unsafe { kernel::container_of!(work, bindings::delayed_work, work) };
     // SAFETY: the work is alive until `item` is dropped, which the caller does after this.

@@ -162,8 +162,8 @@ fn gather_headers(source: &Path, include: &Path) -> Result<()> {
     Ok(())
 }
 
-/// kern-abi.h defines a twin without a tag beside each kernel struct, by the macro `_STRUCT_name`.
-/// These are those macros.
+/// Returns the macros `_STRUCT_name`, by which kern-abi.h defines a twin without a tag for each
+/// kernel struct.
 fn tagless(commands: &str) -> String {
     let mut macros = String::new();
     let mut inside = false;
@@ -202,8 +202,8 @@ fn bind(source: &Path, include: &Path, to: &Path) -> Result<()> {
 }
 
 /// Links only against libibverbs, so that the versions of its private symbols are recorded. The
-/// folder contains nothing else, because the tool root's libc must not be found before that of the
-/// machine.
+/// folder contains nothing else, because the tool root's libc must not be found before the
+/// machine's libc.
 fn link(library: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let name = folder.join("libibverbs.so");

@@ -56,6 +56,8 @@ pub struct Connection {
     pub flags: u8,
     /// The VLAN tag, with its priority.
     pub vlan: U16,
+    /// MAC of the local interface.
+    pub smac: [u8; 6],
     /// MAC of the next hop on the path to the peer.
     pub dmac: [u8; 6],
     /// Traffic class, or type of service.
@@ -103,10 +105,10 @@ pub struct Connection {
     /// The start frame that the responder has received.
     pub request: [u8; START_MAX],
     /// Zero.
-    pub reserved: [u8; 4],
+    pub reserved: [u8; 6],
 }
 
-const _: () = assert!(size_of::<Connection>() == 1136);
+const _: () = assert!(size_of::<Connection>() == 1144);
 
 wire_enum! {
     /// The stage of a connection. It never decreases.

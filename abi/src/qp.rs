@@ -77,6 +77,9 @@ wire_enum! {
 /// Destination QP of datagrams to a multicast group (IBTA volume 1, 3.5.3).
 pub const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
+/// The VLAN id of a frame without a VLAN tag.
+pub const NO_VLAN: u16 = 0xffff;
+
 /// The path migration state "migrated" (`IB_MIG_MIGRATED`).
 pub const PATH_MIGRATED: u8 = 0;
 
@@ -157,7 +160,7 @@ pub struct AddressVector {
     pub dgid: [u8; 16],
     /// Destination MAC, resolved by the driver.
     pub dmac: [u8; 6],
-    /// VLAN id, or 0xffff for none.
+    /// VLAN id, or [`NO_VLAN`].
     pub vlan: U16,
     /// Index of the source GID.
     pub sgid_index: U16,

@@ -8,7 +8,7 @@ extern crate vrnic_abi as abi;
 use std::cell::Cell;
 use std::convert::Infallible;
 
-use consumer::{Consumer, Entries, NOBODY};
+use consumer::{Consumer, Entries, NO_QPN};
 
 #[path = "../../driver/verbs/consumer.rs"]
 mod consumer;
@@ -24,7 +24,7 @@ struct Ring(Vec<Cell<(u32, u32)>>);
 impl Ring {
     /// A ring and its consumer, with the same lap behind them.
     fn at(start: u32) -> (Self, Consumer) {
-        let lap = |n| (abi::stamp(start.wrapping_sub(SIZE).wrapping_add(n)), NOBODY);
+        let lap = |n| (abi::stamp(start.wrapping_sub(SIZE).wrapping_add(n)), NO_QPN);
         let this = Self((0..SIZE).map(|_| Cell::default()).collect());
         if start > 0 {
             (0..SIZE).for_each(|n| this.entry(start.wrapping_add(n)).set(lap(n)));
@@ -62,7 +62,7 @@ impl Entries for Ring {
     }
 
     fn disown(&self, index: u32) -> Result<(), Infallible> {
-        self.entry(index).set((self.entry(index).get().0, NOBODY));
+        self.entry(index).set((self.entry(index).get().0, NO_QPN));
         Ok(())
     }
 }
@@ -94,7 +94,7 @@ fn what_a_predecessor_left_is_not_heard_of() {
         [7, 8, 7].into_iter().zip(0..).for_each(|(owner, n)| ring.write(at(n), owner));
         consumer.forget(&ring, 7).unwrap();
         ring.write(at(3), 7);
-        let heard = [(at(0), NOBODY), (at(1), 8), (at(2), NOBODY), (at(3), 7)];
+        let heard = [(at(0), NO_QPN), (at(1), 8), (at(2), NO_QPN), (at(3), 7)];
         assert_eq!(ring.take(&mut consumer), heard);
     }
 }

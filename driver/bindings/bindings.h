@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The headers that the driver's bindings are made from: those of the RDMA core, and the few of the
- * network stack and of CPU hotplug that pairing/ and comp_vectors/cpuhp.rs need. Everything that
- * the kernel's own Rust bindings already have is taken from there (see Kbuild), so a struct device
- * is one type on both sides.
+ * The headers that the driver's bindings are made from: the headers of the RDMA core, and the few
+ * headers of the network stack and of CPU hotplug that pairing/ and comp_vectors/cpuhp.rs need.
+ * Everything that the kernel's own Rust bindings already have is taken from there (see Kbuild), so
+ * a struct device is one type on both sides.
  */
 #include <linux/cpuhotplug.h>
 #include <linux/module.h>

@@ -19,7 +19,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// Returns the rule with this number, as the module parameter has it.
+    /// Returns the rule with this number of the module parameter.
     ///
     /// # Errors
     ///

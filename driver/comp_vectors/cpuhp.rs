@@ -18,9 +18,9 @@ use crate::bindings;
 
 /// A follower of processors; its methods run in process context, one at a time.
 pub(crate) trait Follower: Send + Sync + 'static {
-    /// A processor is online.
+    /// Called when a processor is online.
     fn online(&self, cpu: u32);
-    /// A processor is about to go offline.
+    /// Called when a processor is about to go offline.
     fn offline(&self, cpu: u32);
 }
 
@@ -33,7 +33,7 @@ static STATE: Atomic<i32> = Atomic::new(NO_STATE);
 pub(crate) struct Hotplug(bindings::cpuhp_state);
 
 impl Hotplug {
-    /// From here on there can be [`Following`]s.
+    /// Allocates the state. While it exists, there can be [`Following`]s.
     pub(crate) fn new() -> Result<Self> {
         type Single = unsafe extern "C" fn(c_uint) -> c_int;
         type Multi = unsafe extern "C" fn(c_uint, *mut bindings::hlist_node) -> c_int;
@@ -129,7 +129,7 @@ impl Drop for Following {
 ///
 /// # Safety
 ///
-/// `node` must be that of an [`Instance`] in the kernel's list.
+/// `node` must point to the node of an [`Instance`] in the kernel's list.
 unsafe fn follower<'a>(node: *mut bindings::hlist_node) -> &'a dyn Follower {
     // SAFETY: the caller passes the node of an `Instance`, whose first field it is.
     unsafe { &*(*node.cast::<Instance>()).follower }

@@ -92,12 +92,12 @@ impl Handler {
         self.events.load(Relaxed)
     }
 
-    /// A completion queue was bound to it.
+    /// Counts a completion queue that was bound to it.
     pub(crate) fn bind(&self) {
         self.cqs.fetch_add(1, Relaxed);
     }
 
-    /// A completion queue that was bound to it is gone.
+    /// Stops counting a completion queue that was bound to it.
     pub(crate) fn unbind(&self) {
         self.cqs.fetch_sub(1, Relaxed);
     }

@@ -18,7 +18,7 @@ use super::{format::Line, query::Inspector};
 
 /// Longest line.
 const LINE: usize = 512;
-/// Most bytes that one read gives.
+/// The maximum number of bytes that one read gives.
 const CHUNK: usize = 16 << 10;
 
 /// The content of a file that lists objects of one kind.

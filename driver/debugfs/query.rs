@@ -73,9 +73,9 @@ impl Inspector {
         let answer = self.answer.lock();
         let params = Inspect::new(R::KIND, from, answer.dma_address(), length);
         let result = self.liveness.execute::<command::Inspect>(&params)?;
-        let most = length as usize / size_of::<R>();
+        let capacity = length as usize / size_of::<R>();
         // The adapter's answer is not trusted.
-        for nth in 0..most.min(result.count.get() as usize) {
+        for nth in 0..capacity.min(result.count.get() as usize) {
             each(answer.read_at(nth * size_of::<R>())?)?;
         }
         Ok(result.next.get())

@@ -35,7 +35,7 @@ const MAX_TICKS: u32 = 60;
 /// A place for an outstanding command; its index is the command's id.
 enum Slot {
     Free,
-    /// The adapter has the command, for so many ticks.
+    /// The adapter has had the command for this many ticks.
     Waiting(u32),
     Done(Completion),
 }
@@ -175,11 +175,11 @@ impl Admin {
 
     /// Takes completions, up to a maximum number; called by the interrupt handler. Returns their
     /// number.
-    pub(crate) fn take(&self, most: u32) -> Result<u32> {
+    pub(crate) fn take(&self, limit: u32) -> Result<u32> {
         let mut state = self.state.lock();
         let first = state.ci;
         let offset = core::mem::offset_of!(Completion, stamp) as u32;
-        while state.ci.wrapping_sub(first) < most
+        while state.ci.wrapping_sub(first) < limit
             && self.completions.word(state.ci, offset)? == abi::stamp(state.ci)
         {
             // The rest of the entry was written before its stamp.

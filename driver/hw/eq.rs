@@ -67,7 +67,7 @@ impl EventQueue {
         self.ring.dma_address()
     }
 
-    /// The adapter has given it this doorbell slot.
+    /// Sets its doorbell slot, which the adapter has chosen.
     pub(crate) fn set_doorbell(&self, doorbell: SlotIndex) {
         self.state.lock().doorbell = doorbell;
     }

@@ -133,11 +133,11 @@ impl Vector<'_> {
         }
     }
 
-    /// In the interrupt.
+    /// Handles the interrupt: takes some events, and wakes the thread if there may be more.
     ///
     /// # Safety
     ///
-    /// `vector` must be that of a [`Registration`] that is alive.
+    /// `vector` must point to the vector of a [`Registration`] that is alive.
     unsafe extern "C" fn interrupt(_irq: c_int, vector: *mut c_void) -> bindings::irqreturn_t {
         // SAFETY: the caller passes the vector of a registration that is alive.
         let vector = unsafe { &*vector.cast_const().cast::<Self>() };
@@ -147,7 +147,7 @@ impl Vector<'_> {
         bindings::irqreturn::IRQ_HANDLED
     }
 
-    /// In the interrupt's thread.
+    /// Runs in the interrupt's thread: takes all events.
     ///
     /// # Safety
     ///

@@ -25,8 +25,8 @@ pub(crate) fn offer(pdev: &pci::Device<Bound>, bar: u32, offset: u64, length: us
 ///
 /// # Invariants
 ///
-/// `memory` is `length` bytes of the pool of `pdev`, which this type owns. The pool stays as long
-/// as any of it is out.
+/// `memory` points to `length` bytes of the pool of `pdev`, and this type owns these bytes. The
+/// pool is not freed before all of its memory has been given back.
 pub(crate) struct PeerMemory {
     pdev: ARef<pci::Device>,
     memory: NonNull<c_void>,

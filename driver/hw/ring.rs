@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rings in kernel memory that the adapter reads or writes.
 
+use abi::{rq, sq};
 use kernel::{
     device,
     dma::Coherent,
@@ -50,6 +51,21 @@ impl RingShape {
     pub(crate) fn length(self) -> u64 {
         u64::from(self.entries()) * u64::from(self.stride())
     }
+
+    /// Returns whether a send queue may have this shape.
+    pub(crate) fn is_send_queue(self) -> bool {
+        self.is_work_queue(sq::STRIDE_MIN, sq::STRIDE_MAX)
+    }
+
+    /// Returns whether a queue of receives may have this shape.
+    pub(crate) fn is_recv_queue(self) -> bool {
+        self.is_work_queue(rq::STRIDE_MIN, rq::STRIDE_MAX)
+    }
+
+    fn is_work_queue(self, stride_min: u32, stride_max: u32) -> bool {
+        let strides = stride_min.trailing_zeros()..=stride_max.trailing_zeros();
+        u32::from(self.log_size) <= sq::LOG_WQES_MAX && strides.contains(&self.log_stride.into())
+    }
 }
 
 /// Returns whether free-running index `a` is older than `b`.
@@ -90,8 +106,8 @@ impl Ring {
         Ok(Self { pieces, piece_shift, shape })
     }
 
-    /// Returns the address for the adapter of a ring that is contiguous; in any other, that of its
-    /// first piece.
+    /// Returns the address of the ring's first piece for the adapter. A contiguous ring has only
+    /// this piece.
     pub(crate) fn dma_address(&self) -> u64 {
         self.pieces.first().map_or(0, Coherent::dma_address)
     }
@@ -101,7 +117,7 @@ impl Ring {
         self.pieces.iter().map(Coherent::dma_address)
     }
 
-    /// log2 of the bytes of a piece, if there are several.
+    /// Returns log2 of the bytes of a piece, if there are several.
     pub(crate) fn piece_shift(&self) -> u8 {
         self.piece_shift
     }

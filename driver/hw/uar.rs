@@ -68,7 +68,7 @@ impl Doorbells {
         }
     }
 
-    /// New entries in a send queue.
+    /// Posts the entries of a send queue below `pi`, and rings its doorbell.
     pub(crate) fn ring_sq(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| {
             bar.try_write32(pi, offset)?;
@@ -76,7 +76,8 @@ impl Doorbells {
         });
     }
 
-    /// The transfer of this mark has ended. The word must be below [`abi::direct::MARKS`].
+    /// Stores a mark, which says that its transfer has ended, and rings the doorbell. The word must
+    /// be below [`abi::direct::MARKS`].
     pub(crate) fn mark(&self, slot: SlotIndex, word: u32, mark: u32) {
         // CAST: inside a slot.
         let at = mark_offset(word) as usize;
@@ -86,12 +87,12 @@ impl Doorbells {
         });
     }
 
-    /// New entries in a receive queue.
+    /// Posts the entries of a receive queue below `pi`.
     pub(crate) fn set_rq_pi(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + RQ_PI as usize));
     }
 
-    /// New entries in a shared receive queue.
+    /// Posts the entries of a shared receive queue below `pi`.
     pub(crate) fn set_srq_pi(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));
     }

@@ -31,9 +31,9 @@ pub(super) struct Opening<'a> {
     pub(super) ird: u8,
     /// READs that are outstanding at a time.
     pub(super) ord: u8,
-    /// The private data of the own start frame.
+    /// The private data of our own start frame.
     pub(super) private: &'a [u8],
-    /// The request, for the responder.
+    /// The request of the peer, if this end is the responder.
     pub(super) request: Option<&'a [u8]>,
 }
 
@@ -43,35 +43,36 @@ pub(super) struct Wishes {
     pub(super) qpn: Qpn,
     /// READs that a connection may have.
     pub(super) depths: Depths,
-    /// The private data of the own start frame.
+    /// The private data of our own start frame.
     pub(super) private: KVec<u8>,
 }
 
 impl Wishes {
-    /// Returns those of `param`, with `most` READs of either kind at most.
-    pub(super) fn new(param: &ConnParam<'_>, most: u8) -> Result<Self> {
-        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX).min(most);
+    /// Takes the parameters from `param`, with at most `max_depth` READs of either kind.
+    pub(super) fn new(param: &ConnParam<'_>, max_depth: u8) -> Result<Self> {
+        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX).min(max_depth);
         let mut private = KVec::new();
         private.extend_from_slice(param.private, GFP_KERNEL)?;
         let depths = Depths { ird: depth(param.ird), ord: depth(param.ord) };
         Ok(Self { qpn: param.qpn.into(), depths, private })
     }
 
-    /// Returns the parameters of OPEN_CONNECTION; `request` is that of a responder's peer.
+    /// Returns the parameters of OPEN_CONNECTION. `request` is the peer's request if this end is
+    /// the responder.
     pub(super) fn opening<'a>(&'a self, request: Option<&'a [u8]>) -> Opening<'a> {
         let Depths { ird, ord } = self.depths;
         Opening { qpn: self.qpn, ird, ord, private: &self.private, request }
     }
 }
 
-/// The memory of commands.
+/// The memory that commands read their input from, and write their output to.
 struct Buffers {
     connection: Coherent<[u8]>,
     status: Coherent<[u8]>,
     attr: Coherent<[u8]>,
 }
 
-/// The commands, one at a time.
+/// Runs the commands about connections, one at a time.
 #[pin_data]
 pub(super) struct Commands {
     pub(super) liveness: Arc<Liveness>,
@@ -80,7 +81,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Makes the memory of commands.
+    /// Allocates the memory of the commands.
     pub(super) fn new(
         device: &device::Device<device::Bound>,
         liveness: Arc<Liveness>,
@@ -138,6 +139,7 @@ fn encode(opening: &Opening<'_>, snapshot: &Snapshot) -> Result<KBox<Connection>
     connection.role = role as u8;
     connection.flags = flags(snapshot).bits();
     connection.vlan = snapshot.vlan.into();
+    connection.smac = snapshot.smac;
     connection.dmac = snapshot.dmac;
     connection.traffic_class = snapshot.traffic_class;
     connection.hop_limit = snapshot.hop_limit;

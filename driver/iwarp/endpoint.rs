@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One end of a connection; that of a responder, until the adapter has it, is in [`responder`].
+//! One end of a connection. [`responder`] has the part that an accepted connection goes through
+//! until the adapter takes it over.
 
 use kernel::{
     impl_has_hr_timer, impl_has_work, new_mutex, new_work,
@@ -32,11 +33,11 @@ use crate::rdma::{
 
 /// The part of a listener that its accepted connections use.
 pub(super) trait Acceptor: Send + Sync {
-    /// Tells its owner of a request.
+    /// Reports a request to the listener's owner.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if too many wait for its owner, `ECONNABORTED` if it was ended.
+    /// `ENOMEM` if too many requests wait for the owner, `ECONNABORTED` if the listener was ended.
     fn request(&self, request: &ConnRequest<'_>) -> Result;
 
     /// Records that the request of an endpoint has arrived, or will not arrive.
@@ -53,7 +54,7 @@ pub(super) struct Endpoint {
     work: Work<Self>,
     #[pin]
     timer: HrTimer<Self>,
-    /// True if the request has not come in time, or was not answered in time.
+    /// True if the request did not arrive in time, or was not answered in time.
     late: Atomic<bool>,
 }
 
@@ -63,13 +64,13 @@ enum State {
     Idle,
     /// It has no socket yet, and is about to connect.
     Reserved,
-    /// It was accepted; its request is read.
+    /// The connection was accepted. Its request has not arrived completely.
     Requesting(Requesting),
-    /// The owner of its listener has got its request.
+    /// The listener's owner has got the request.
     Offered(Offered),
-    /// Its socket connects.
+    /// The socket connects.
     Connecting(Connecting),
-    /// The adapter has it.
+    /// The adapter has taken the connection over.
     Taken(Taken<Endpoint>),
 }
 
@@ -118,12 +119,12 @@ impl Watch for Endpoint {
 }
 
 impl Endpoint {
-    /// Returns one without a socket.
+    /// Returns an endpoint without a socket.
     pub(super) fn new(connections: &Arc<Connections>) -> Result<Arc<Self>> {
         Self::with_state(connections, State::Idle)
     }
 
-    /// Returns one that is about to connect. It has not ended.
+    /// Returns an endpoint that is about to connect. It has not ended.
     pub(super) fn reserved(connections: &Arc<Connections>) -> Result<Arc<Self>> {
         Self::with_state(connections, State::Reserved)
     }
@@ -181,7 +182,7 @@ impl Endpoint {
         Socket::connect(netdev, (&names.0, &names.1), id.tos(), self.clone())
     }
 
-    /// Returns whether its owner gets no more events.
+    /// Returns whether the owner gets no more events.
     pub(super) fn has_ended(&self) -> bool {
         match &*self.state.lock() {
             State::Idle => true,
@@ -190,12 +191,13 @@ impl Endpoint {
         }
     }
 
-    /// Tells its owner the last events. A connection that the adapter has keeps its socket.
+    /// Reports the last events to the owner. A connection that the adapter has taken over keeps its
+    /// socket.
     pub(super) fn close(&self) {
         self.end(&mut self.state.lock());
     }
 
-    /// Reports the last events to its owner, and closes the socket.
+    /// Reports the last events to the owner, and closes the socket.
     pub(super) fn release(&self) {
         let old = {
             let mut state = self.state.lock();
@@ -214,7 +216,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells its owner that it could not be connected.
+    /// Reports to the owner that the connection could not be made.
     fn fail(&self, state: &mut State, error: Error) {
         if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
             let id = connecting.id;
@@ -223,7 +225,8 @@ impl Endpoint {
         }
     }
 
-    /// Hands the connection of a socket over to the adapter. If that fails, the socket keeps it.
+    /// Hands the connection of a socket over to the adapter. If that fails, the socket keeps the
+    /// connection.
     fn hand_over(
         &self,
         socket: &Socket<Self>,
@@ -236,7 +239,7 @@ impl Endpoint {
         Ok(snapshot)
     }
 
-    /// Gives a connection that was made to the adapter.
+    /// Hands the connection over to the adapter if the socket has established it.
     fn open(&self, state: &mut State) -> Result {
         let State::Connecting(connecting) = &*state else { return Ok(()) };
         if connecting.socket.progress()? == Progress::Connecting {
@@ -255,9 +258,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends the request of a connection of the guest with itself to the kernel's other end. The
-    /// adapter has sent the same bytes, but they do not arrive. The adapter gets the other end when
-    /// its owner has accepted the request, with a sequence number behind these bytes.
+    /// If the guest connects to itself, sends the request to the other end, which is a socket of
+    /// the kernel. The adapter has sent the same bytes, but they do not arrive there. When the
+    /// owner of the other end has accepted the request, the adapter takes that end over, with a
+    /// sequence number after these bytes.
     fn greet(&self, connecting: &Connecting) -> Result {
         let Wishes { qpn, depths, private } = &connecting.wishes;
         let greeted =
@@ -267,22 +271,23 @@ impl Endpoint {
         })
     }
 
-    /// Looks at it at once, or has the work item do so if somebody else has it, who may be waiting
-    /// for the adapter.
-    pub(super) fn look_or_enqueue(self: &Arc<Self>) {
+    /// Checks the endpoint at once. If its lock is taken, the work item checks it: the holder of
+    /// the lock may be waiting for the adapter.
+    pub(super) fn check_or_enqueue(self: &Arc<Self>) {
         match self.state.try_lock() {
-            Some(mut state) => self.look(&mut state),
+            Some(mut state) => self.check(&mut state),
             None => self.enqueue(),
         }
     }
 
-    /// Follows its socket and the adapter.
-    fn look(self: &Arc<Self>, state: &mut State) {
+    /// Checks the socket and the state of the connection in the adapter, and acts on what has
+    /// changed.
+    fn check(self: &Arc<Self>, state: &mut State) {
         if self.connections.is_over() {
             self.end(state);
         }
         if let Err(error) = self.read(state) {
-            // The rest of the connection is closed.
+            // A connection in another state stays. Only one that waits for its request is closed.
             if let State::Requesting(requesting) = core::mem::replace(state, State::Idle) {
                 requesting.listener.leave(self);
             }
@@ -292,7 +297,7 @@ impl Endpoint {
         if let Err(error) = self.open(state) {
             self.fail(state, error);
         }
-        // A dead adapter knows nothing, and each command would wait until it is quiet. `died`
+        // A dead adapter cannot answer, and each command would wait until it is quiet. `died`
         // notifies the owner.
         if self.connections.commands.liveness.is_dead() {
             return;
@@ -304,7 +309,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks the adapter how a connection is, and tells its owner.
+    /// Queries the state of the connection in the adapter, and reports changes to the owner.
     fn ask(&self, taken: &mut Taken<Self>) -> Result {
         let commands = &self.connections.commands;
         if !taken.has_ended() && taken.was_touched() {
@@ -314,10 +319,10 @@ impl Endpoint {
         taken.follow(&*commands.query(taken.qpn)?)
     }
 
-    /// Ends a connection whose state its owner cannot be given: the queue pair must not stay
+    /// Ends a connection whose state cannot be reported to its owner: the QP must not stay
     /// connected when the owner is notified that the connection has ended.
     fn abandon_taken(&self, taken: &mut Taken<Self>, error: Error) {
-        // When the owner has got the last event another queue pair may have the number.
+        // After the last event, another QP may have the number.
         if taken.has_ended() {
             return;
         }
@@ -333,6 +338,6 @@ impl WorkItem for Endpoint {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.look(&mut this.state.lock());
+        this.check(&mut this.state.lock());
     }
 }

@@ -12,10 +12,10 @@
 #include "helpers.h"
 #include "snapshot.h"
 
-/* Bytes of the longest segments that the adapter takes, so that they fit RoCE's longest frame. */
+/* Bytes of the longest segment that the adapter receives. It fits into RoCE's longest frame. */
 #define IWARP_MSS_MAX 4096
 
-/* A socket, and the callbacks that it had before iwarp_changed was put in their place. */
+/* A socket, and the callbacks that it had before iwarp_changed replaced them. */
 struct iwarp_socket {
 	struct socket *sock;
 	const void *user;
@@ -25,7 +25,7 @@ struct iwarp_socket {
 	void (*error_report)(struct sock *sk);
 };
 
-/* The callback of all changes. What is accepted inherits it, but not the pointer to the user. */
+/* The callback for all changes. Accepted sockets inherit it, but not the pointer to the user. */
 static void iwarp_changed(struct sock *sk)
 {
 	struct iwarp_socket *s;
@@ -62,7 +62,7 @@ static struct iwarp_socket *iwarp_socket_create(const struct net_device *netdev,
 
 	if (family != AF_INET && family != AF_INET6)
 		return ERR_PTR(-EAFNOSUPPORT);
-	/* The device may be moved to another network namespace meanwhile, and its present one go. */
+	/* The device may be moved to another namespace at any time, and this one may be deleted. */
 	rcu_read_lock();
 	net = maybe_get_net(dev_net_rcu(netdev));
 	rcu_read_unlock();
@@ -85,7 +85,7 @@ static void iwarp_set_tos(struct sock *sk, int tos)
 {
 	if (tos < 0)
 		return;
-	/* Also for connections of IPv4 that a socket of IPv6 accepts. */
+	/* This also sets it for IPv4 connections that an IPv6 socket accepts. */
 	ip_sock_set_tos(sk, tos);
 	if (sk->sk_family == AF_INET6) {
 		/* As IPV6_TCLASS does. */
@@ -110,13 +110,13 @@ static bool iwarp_is_wildcard(const struct sockaddr_storage *address)
 }
 
 /*
- * Returns whether the connection manager may have chosen this port, which it does without asking
- * TCP. A program must have named a port that the system does not hand out.
+ * Returns whether the connection manager may have chosen this port. It chooses from the range of
+ * ephemeral ports, without asking TCP. A port outside of this range was chosen by the program.
  */
 static bool iwarp_port_may_change(const struct net_device *netdev,
 				  const struct sockaddr_storage *local)
 {
-	/* This is where IPv6 has its port, too. */
+	/* IPv6 has its port at the same offset. */
 	u16 port = ntohs(((const struct sockaddr_in *)local)->sin_port);
 	int low, high;
 
@@ -128,7 +128,7 @@ static bool iwarp_port_may_change(const struct net_device *netdev,
 	return port >= low && port <= high;
 }
 
-/* Begins to connect; if any_port is set, from a port from which TCP has no connection to remote. */
+/* Begins to connect. If any_port is set, TCP chooses a port without a connection to remote. */
 static struct iwarp_socket *iwarp_socket_try(const struct net_device *netdev,
 					     const struct sockaddr_storage *local,
 					     const struct sockaddr_storage *remote, int tos,
@@ -163,7 +163,7 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 {
 	struct iwarp_socket *s = iwarp_socket_try(netdev, local, remote, tos, false);
 
-	/* Another socket has the port, or has a connection from it to remote. */
+	/* These errors mean that another socket has the port, or a connection from it to remote. */
 	if ((s == ERR_PTR(-EADDRINUSE) || s == ERR_PTR(-EADDRNOTAVAIL)) &&
 	    iwarp_port_may_change(netdev, local))
 		s = iwarp_socket_try(netdev, local, remote, tos, true);
@@ -288,7 +288,7 @@ int iwarp_socket_write(struct iwarp_socket *s, const void *buffer, size_t length
 	return kernel_sendmsg(s->sock, &message, &part, 1, length);
 }
 
-/* Makes an address of IPv4 that stands in one of IPv6 one of its own. */
+/* Converts a mapped IPv4 address to an IPv4 address. */
 static void iwarp_unmap(struct sockaddr_storage *address)
 {
 	const struct sockaddr_in6 mapped = *(struct sockaddr_in6 *)address;

@@ -19,12 +19,12 @@ use crate::rdma::{
     netdev::NetdevRef,
 };
 
-/// Number of connections of a listener whose request has not arrived that may always wait for it. A
-/// listener with a larger backlog may have as many as that. Further ones wait in the kernel.
+/// Number of connections of a listener that may wait for their request. A listener with a larger
+/// backlog may have as many as its backlog. Further connections wait in the kernel.
 const PENDING_MIN: usize = 64;
-/// Maximum number of such connections.
+/// Maximum number of connections of a listener that may wait for their request.
 const PENDING_MAX: usize = 1024;
-/// The time that each of them has for its request even if others wait in the kernel.
+/// The time that each connection has for its request when others wait in the kernel.
 const REQUEST_TIME: Delta = Delta::from_millis(500);
 
 /// A listener.
@@ -43,11 +43,11 @@ struct Listening {
     netdev: NetdevRef,
     id: CmId<Listens>,
     backlog: i32,
-    /// With the numbers of their network devices, in ascending order.
+    /// The sockets with the numbers of their network devices, in ascending order.
     sockets: KVec<(i32, Socket<Listener>)>,
-    /// True if one of them cannot be made, which was logged.
+    /// True if a socket could not be made. This was logged.
     incomplete: bool,
-    /// Those whose request has not come, the oldest first.
+    /// The connections whose request has not arrived, the oldest first.
     pending: KVec<Pending>,
 }
 
@@ -92,12 +92,12 @@ impl Listener {
         let _ = self.connections.queue.enqueue(self.clone());
     }
 
-    /// Returns the identity of its identifier.
+    /// Returns the identity of the listener's identifier.
     pub(super) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Ends it. After the return its owner gets no more requests.
+    /// Ends the listener. After the return the owner gets no more requests.
     pub(super) fn end(&self) {
         let Some(listening) = self.state.lock().take() else { return };
         drop(listening.sockets);
@@ -106,7 +106,8 @@ impl Listener {
         }
     }
 
-    /// Accepts one connection, if there is one and room for it. Returns whether there was.
+    /// Accepts one connection, if a connection and room for it exist. Returns whether this was the
+    /// case.
     fn accept(self: &Arc<Self>) -> Result<bool> {
         let Some(Arrival { accepted, endpoint, displaced }) = self.take()? else {
             return Ok(false);
@@ -119,16 +120,16 @@ impl Listener {
         if self.state.lock().is_some() {
             endpoint.enqueue()
         } else {
-            // The end of the listener may have come before the endpoint had its socket.
+            // The listener may have ended before the endpoint had its socket.
             endpoint.abandon()
         }
         Ok(true)
     }
 
-    /// Accepts one connection, if there is one and room for it, and creates its endpoint. The
-    /// endpoint is in the list of pending ones before it gets any notification, because its request
-    /// may arrive at once. The oldest pending one makes room if it has had its time, so that
-    /// clients which send no request do not keep others away.
+    /// Accepts one connection, if a connection and room for it exist, and creates its endpoint. The
+    /// endpoint must be in the list before it gets a notification, because its request may arrive
+    /// at once. If the list is full, the oldest connection makes room after [`REQUEST_TIME`], so
+    /// that clients which send no request do not keep others away.
     fn take(&self) -> Result<Option<Arrival>> {
         let mut state = self.state.lock();
         let Some(listening) = &mut *state else { return Ok(None) };
@@ -146,7 +147,7 @@ impl Listener {
     }
 }
 
-/// A connection whose request has not come.
+/// A connection whose request has not arrived.
 struct Pending {
     endpoint: Arc<Endpoint>,
     /// When it was accepted.
@@ -157,7 +158,7 @@ struct Pending {
 struct Arrival {
     accepted: Accepted,
     endpoint: Arc<Endpoint>,
-    /// The pending one that it displaces.
+    /// The waiting connection that makes room for this connection.
     displaced: Option<Arc<Endpoint>>,
 }
 
@@ -167,9 +168,9 @@ impl Listening {
         usize::try_from(self.backlog).unwrap_or(0).clamp(PENDING_MIN, PENDING_MAX)
     }
 
-    /// Listens on network devices that have appeared, and stops listening on those that have been
-    /// removed. A socket that the guest has ended (`ss -K`) is replaced. Another adapter's listener
-    /// may have the port of the loopback device.
+    /// Listens on network devices that have appeared, and stops listening on devices that have been
+    /// removed. A socket that the guest has ended (`ss -K`) is replaced. A failure on the loopback
+    /// device is ignored, because another adapter's listener may have the port there.
     fn follow(&mut self, listener: &Arc<Listener>) -> Result {
         let (mut result, mut sockets, mut last) = (Ok(()), KVec::new(), -1);
         let local = self.id.local();
@@ -190,7 +191,7 @@ impl Listening {
         result
     }
 
-    /// Follows the network devices, and logs a message if it can no longer do so. This runs for
+    /// Calls [`Self::follow`], and logs a message if it fails for the first time. This runs for
     /// each connection that arrives.
     fn keep_up(&mut self, listener: &Arc<Listener>) {
         let followed = self.follow(listener);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The connection manager of iWARP adapters: connections are made with sockets of the kernel, and
-//! the adapter takes them over before the start frames of MPA (the responder's reads the request).
-//! Safe code, but for [`socket`].
+//! The connection manager of iWARP adapters. It makes connections with sockets of the kernel. The
+//! adapter takes a connection over before the start frames of MPA are exchanged; only the request
+//! that a responder gets is still read from the socket. Safe code, except [`socket`].
 //!
 //! | module | what it does |
 //! | --- | --- |
@@ -12,11 +12,12 @@
 //! | [`start`] | the start frames that pass through a socket |
 //! | [`commands`] | the admin commands |
 //!
-//! An endpoint has one work item, which follows its socket and the adapter; when all connections
-//! end, one work item for all of them does so. Calls of the core change it under the same lock.
+//! Each endpoint has a work item, which checks the endpoint's socket and the state of the
+//! connection in the adapter. [`Connections`] has a work item that does so for all endpoints when
+//! the adapter dies. Calls of the core change an endpoint under the same lock as its work item.
 //!
-//! Locks are taken in this order: an endpoint's, its listener's, that of the commands. The tables
-//! of endpoints are never locked while another lock is taken.
+//! Locks are taken in this order: the endpoint's, its listener's, the lock of the commands. No lock
+//! is taken while a table of endpoints is locked.
 
 mod commands;
 mod endpoint;
@@ -62,15 +63,15 @@ pub(crate) struct Connections {
     /// The endpoints that have a queue pair.
     #[pin]
     endpoints: LinkTable<Qpn, EndpointRef>,
-    /// Those whose owner has got a request and has not answered.
+    /// The endpoints whose owner has got a request and has not answered it.
     #[pin]
     offers: LinkTable<u32, EndpointRef>,
     next_offer: Atomic<u32>,
     #[pin]
     listeners: Mutex<KVec<Arc<Listener>>>,
-    /// True if no more connections are made.
+    /// True when no new connections may be made.
     over: Atomic<bool>,
-    /// Looks at all endpoints.
+    /// Checks all endpoints.
     #[pin]
     work: Work<Self>,
 }
@@ -88,7 +89,8 @@ impl WorkItem for Connections {
 }
 
 impl Connections {
-    /// No connections yet. `max_depth` is the number of READs that a connection may have.
+    /// Returns an empty table of connections. `max_depth` is the number of READs that a connection
+    /// may have.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         liveness: Arc<Liveness>,
@@ -138,16 +140,16 @@ impl Connections {
         self.queue.flush();
     }
 
-    /// Looks at all endpoints, one after the other.
+    /// Checks all endpoints, one after the other.
     fn look_at_all(&self) {
         let mut last = None;
         while let Some((qpn, endpoint)) = self.endpoints.next(last) {
-            endpoint.0.look_or_enqueue();
+            endpoint.0.check_or_enqueue();
             last = Some(qpn);
         }
     }
 
-    /// Connects a queue pair; see [`crate::rdma::iwcm::IwOperations::connect`].
+    /// Connects a QP; see [`crate::rdma::iwcm::IwOperations::connect`].
     pub(crate) fn connect(
         self: &Arc<Self>,
         netdev: NetdevRef,
@@ -163,7 +165,7 @@ impl Connections {
         }
     }
 
-    /// Returns a new endpoint for a queue pair, which is about to connect.
+    /// Returns a new endpoint for a QP that is about to connect.
     fn reserve(self: &Arc<Self>, qpn: Qpn) -> Result<Arc<Endpoint>> {
         if self.is_over() {
             return Err(ENODEV);
@@ -200,7 +202,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Listens.
+    /// Creates a listener.
     pub(crate) fn listen(
         self: &Arc<Self>,
         netdev: NetdevRef,
@@ -227,16 +229,16 @@ impl Connections {
         Ok(())
     }
 
-    /// Ends the connection of a queue pair that is about to be destroyed: its owner is notified of
-    /// the last event. The socket is kept until [`Detached`] is dropped.
+    /// Ends the connection of a QP that is about to be destroyed, and reports the last event to its
+    /// owner. The socket is kept until [`Detached`] is dropped.
     pub(crate) fn close(&self, qpn: Qpn) {
         if let Some(endpoint) = self.endpoints.get(qpn) {
             endpoint.0.close();
         }
     }
 
-    /// Removes the closed connection of a queue pair that is about to be destroyed. After that,
-    /// another queue pair with a connection may get the number at once.
+    /// Removes the closed connection of a QP that is about to be destroyed. After that, another QP
+    /// that connects may get the number at once.
     pub(crate) fn detach(&self, qpn: Qpn) -> Detached {
         let endpoint = self.endpoints.get(qpn);
         if let Some(endpoint) = &endpoint {
@@ -245,17 +247,17 @@ impl Connections {
         Detached(endpoint)
     }
 
-    /// Makes an endpoint that of a queue pair, in place of one that has ended.
+    /// Makes `endpoint` the endpoint of a QP, in place of an endpoint that has ended.
     fn replace(&self, qpn: Qpn, endpoint: &Arc<Endpoint>) -> Result {
         let old = self.endpoints.get(qpn);
         if let Some(old) = &old {
             if !old.0.has_ended() {
                 return Err(EISCONN);
             }
-            // As in `forget`.
+            // The endpoint must be released first; see `forget`.
             old.0.release();
         }
-        // Another call may have been first.
+        // Another call may have replaced the endpoint first.
         let replaced = self.endpoints.replace(qpn, old.as_ref(), EndpointRef(endpoint.clone()))?;
         if replaced { Ok(()) } else { Err(EISCONN) }
     }
@@ -267,7 +269,7 @@ impl Connections {
         self.endpoints.remove(qpn, &EndpointRef(endpoint.clone()));
     }
 
-    /// Gives a number to an endpoint whose owner gets a request.
+    /// Gives a number to an endpoint whose request is reported to its owner.
     fn add_offer(&self, endpoint: &Arc<Endpoint>) -> Result<Offer> {
         let number = self.next_offer.fetch_add(1, Relaxed);
         self.offers.add(number, EndpointRef(endpoint.clone()))?;
@@ -282,8 +284,8 @@ impl Connections {
     }
 }
 
-/// The connection of a queue pair that is being destroyed. To be dropped when the adapter does not
-/// have it any more: the socket keeps its addresses from others.
+/// The connection of a QP that is being destroyed. It must be dropped when the adapter no longer
+/// has the connection: until then the socket keeps its addresses from others.
 pub(crate) struct Detached(Option<EndpointRef>);
 
 impl Drop for Detached {
@@ -299,7 +301,7 @@ impl Drop for Detached {
 pub(crate) struct Ending(Arc<Connections>);
 
 impl Ending {
-    /// Will end these connections.
+    /// Returns a guard that ends these connections.
     pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self(connections)
     }
@@ -311,14 +313,15 @@ impl Drop for Ending {
     }
 }
 
-/// Connections whose adapter tells them of events; they end on drop, when the device has gone.
+/// Connections that get events from their adapter. They end on drop, when the device has been
+/// removed.
 pub(crate) struct Owner {
     connections: Arc<Connections>,
     listeners: Arc<Listeners>,
 }
 
 impl Owner {
-    /// Has `listeners` tell connections of events.
+    /// Makes `listeners` report events to the connections.
     pub(crate) fn new(connections: Arc<Connections>, listeners: Arc<Listeners>) -> Self {
         listeners.set_connections(Some(connections.clone()));
         Self { connections, listeners }
@@ -337,12 +340,12 @@ impl Drop for Owner {
     }
 }
 
-/// Connections that stay until an adapter has gone, whose interrupts may use them. On drop no work
-/// item has them any more: the queue must not be destroyed by one of its own.
+/// Keeps connections until their adapter, whose interrupts may use them, has been removed. The drop
+/// waits until no work item refers to them: a work item must not destroy its own queue.
 pub(crate) struct Kept(Arc<Connections>);
 
 impl Kept {
-    /// Keeps these connections.
+    /// Returns a guard that keeps these connections.
     pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self(connections)
     }

@@ -19,7 +19,7 @@ bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *net
 	       vlan_dev_vlan_proto(dev) == htons(ETH_P_8021Q);
 }
 
-/* Returns whether a signature of each segment, which the adapter does not make, was agreed. */
+/* Returns whether segments must be signed (MD5 or AO), which the adapter does not support. */
 static bool iwarp_is_signed(const struct tcp_sock *tp)
 {
 	bool is_signed = false;
@@ -49,7 +49,7 @@ static int iwarp_check(const struct sock *sk)
 	return 0;
 }
 
-/* Returns whether the remote address is the guest's, on netdev or on a VLAN of it. */
+/* Returns whether the remote address is an address of netdev or of a VLAN of it. */
 static bool iwarp_is_own(const struct sock *sk, const struct net_device *netdev, bool ipv6)
 {
 	struct net *net = sock_net(sk);
@@ -64,7 +64,7 @@ static bool iwarp_is_own(const struct sock *sk, const struct net_device *netdev,
 	return is_own;
 }
 
-/* Fills in the station to which frames go, and the tag that they have. */
+/* Fills in the MACs of frames, and their VLAN tag. */
 static int iwarp_station(const struct sock *sk, const struct net_device *netdev, bool ipv6,
 			 struct dst_entry *dst, struct iwarp_snapshot *out)
 {
@@ -75,11 +75,12 @@ static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
 		if (!iwarp_is_own(sk, netdev, ipv6))
 			return -ECONNREFUSED;
 		out->own = true;
+		ether_addr_copy(out->smac, netdev->dev_addr);
 		ether_addr_copy(out->dmac, netdev->dev_addr);
 		return 0;
 	}
 	if (dev != netdev) {
-		/* The VLAN may be removed meanwhile. Its priorities stay until readers have finished. */
+		/* The VLAN may be removed now. Its priorities stay until readers have finished. */
 		rcu_read_lock();
 		out->tagged = iwarp_is_vlan_of(dev, netdev);
 		if (out->tagged)
@@ -89,6 +90,7 @@ static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
 		if (!out->tagged)
 			return -ECONNREFUSED;
 	}
+	ether_addr_copy(out->smac, dev->dev_addr);
 	neighbour = dst_neigh_lookup(dst, ipv6 ? (void *)&sk->sk_v6_daddr : (void *)&sk->sk_daddr);
 	if (!neighbour)
 		return -EHOSTUNREACH;
@@ -98,7 +100,7 @@ static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
 	return is_valid_ether_addr(out->dmac) ? 0 : -EHOSTUNREACH;
 }
 
-/* Fills in what is below TCP. */
+/* Fills in the state below TCP. */
 static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv6,
 		      struct iwarp_snapshot *out)
 {
@@ -141,12 +143,12 @@ static void iwarp_state(const struct tcp_sock *tp, struct iwarp_snapshot *out)
 	const struct tcp_options_received *options = &tp->rx_opt;
 
 	out->sack = options->sack_ok;
-	/* The kernel's clock has gone on when it sends the request of a connection with itself. */
+	/* In a connection to itself, the kernel would send the request with a later timestamp. */
 	out->timestamps = options->tstamp_ok && !out->own;
 	out->microseconds = tp->tcp_usec_ts;
 	out->send_scale = options->wscale_ok ? options->snd_wscale : 0;
 	out->receive_scale = options->wscale_ok ? options->rcv_wscale : 0;
-	/* The kernel's does not count the options that are in each segment. */
+	/* The kernel's MSS does not include the options that are in each segment. */
 	out->mss = tp->mss_cache + tp->tcp_header_len - sizeof(struct tcphdr);
 	out->send_next = tp->snd_nxt;
 	out->receive_next = tp->rcv_nxt;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The state of a TCP connection, as the adapter takes it over. */
+/* The state of a TCP connection that the adapter takes over. */
 #ifndef VRNIC_IWARP_SNAPSHOT_H
 #define VRNIC_IWARP_SNAPSHOT_H
 
@@ -10,8 +10,8 @@
 /* Returns whether dev is a VLAN of netdev. */
 bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *netdev);
 /*
- * Fills in the state of the connection of a locked socket; the conditions are those of
- * iwarp_socket_take.
+ * Fills in the state of the connection of a locked socket. The conditions of iwarp_socket_take
+ * apply.
  */
 int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct iwarp_snapshot *out);
 

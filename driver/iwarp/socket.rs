@@ -30,7 +30,7 @@ pub(crate) const LOOPBACK: i32 = 1;
 
 /// An object that is notified of changes of its socket.
 pub(crate) trait Watch: Send + Sync + 'static {
-    /// Something about the socket may have changed. Called in any context; must not sleep.
+    /// Called when something about the socket may have changed, in any context. Must not sleep.
     fn changed(this: ArcBorrow<'_, Self>);
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Progress {
 ///
 /// # Invariants
 ///
-/// The pointer is that of a socket of `helpers.c`, which this type owns.
+/// The pointer is the pointer to a socket of `helpers.c`, which this type owns.
 struct Raw(NonNull<bindings::iwarp_socket>);
 
 // SAFETY: the functions of `helpers.c` may be called by any thread that may sleep.
@@ -56,7 +56,7 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    /// Takes over what one of the creating functions has returned.
+    /// Takes over the socket that a creating function has returned.
     ///
     /// # Safety
     ///
@@ -88,7 +88,7 @@ pub(crate) struct Accepted(Raw);
 ///
 /// `watcher` is the foreign form of an `Arc<T>`, which this type owns.
 pub(crate) struct Socket<T: Watch> {
-    // Dropped first, and with it the calls that use the watcher.
+    // Dropped first. After that, no call uses the watcher.
     raw: Option<Raw>,
     watcher: *mut c_void,
     _watcher: PhantomData<Arc<T>>,
@@ -101,10 +101,10 @@ unsafe impl<T: Watch> Sync for Socket<T> {}
 
 impl<T: Watch> Drop for Socket<T> {
     fn drop(&mut self) {
-        // Ends all calls.
+        // After that, no call uses the watcher.
         drop(self.raw.take());
-        // SAFETY: by the type's invariants it is an `Arc<T>` that this type owns. No call uses it
-        // any more.
+        // SAFETY: by the type's invariants it is an `Arc<T>` that this type owns, and no call uses
+        // it any more.
         drop(unsafe { <Arc<T> as ForeignOwnable>::from_foreign(self.watcher) });
     }
 }
@@ -121,7 +121,7 @@ unsafe extern "C" fn wake<T: Watch>(watcher: *const c_void) {
 
 impl<T: Watch> Socket<T> {
     /// Begins to connect, in the network namespace of `netdev`. `tos` is the type of service, if it
-    /// is not the usual one.
+    /// is not the default.
     pub(crate) fn connect(
         netdev: &NetdevRef,
         (local, remote): (&Address, &Address),
@@ -137,15 +137,15 @@ impl<T: Watch> Socket<T> {
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
     }
 
-    /// Returns the number of the network device after `after` on which to listen at `local`, if
-    /// there is one. The first one follows -1.
+    /// Returns the number of the next network device after `after` on which to listen at `local`,
+    /// if there is one. If `after` is -1, returns the first one.
     pub(crate) fn next_device(netdev: &NetdevRef, local: &Address, after: i32) -> Option<i32> {
         // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid.
         let next = unsafe { bindings::iwarp_next_device(netdev.as_raw(), local.as_ptr(), after) };
         (next >= 0).then_some(next)
     }
 
-    /// Listens for `id` in the network namespace of `netdev`, on the network device of the number
+    /// Listens for `id` in the network namespace of `netdev`, on the network device with the number
     /// `device`.
     pub(crate) fn listen(
         netdev: &NetdevRef,
@@ -163,7 +163,7 @@ impl<T: Watch> Socket<T> {
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
     }
 
-    /// Returns whether it still listens. The guest can end it (`ss -K`).
+    /// Returns whether the socket still listens. The guest can end it (`ss -K`).
     pub(crate) fn listens(&self) -> bool {
         // SAFETY: the socket is alive until this is dropped.
         unsafe { bindings::iwarp_socket_listens(self.as_ptr()) }
@@ -192,7 +192,7 @@ impl<T: Watch> Socket<T> {
     ///
     /// # Errors
     ///
-    /// Those of `accept`.
+    /// The errors of `accept`.
     pub(crate) fn accept(&self) -> Result<Option<Accepted>> {
         // SAFETY: the socket is alive until this is dropped.
         let raw = unsafe { bindings::iwarp_socket_accept(self.as_ptr()) };
@@ -208,7 +208,7 @@ impl<T: Watch> Socket<T> {
     ///
     /// # Errors
     ///
-    /// That for which it has no connection, or has lost it.
+    /// The error for which the connection was not made, or with which it ended.
     pub(crate) fn progress(&self) -> Result<Progress> {
         // SAFETY: the socket is alive until this is dropped.
         let status = unsafe { bindings::iwarp_socket_status(self.as_ptr()) };
@@ -220,9 +220,9 @@ impl<T: Watch> Socket<T> {
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` at the end of the stream, or that of the connection.
+    /// `ECONNRESET` at the end of the stream, or the error with which the connection ended.
     pub(crate) fn read(&self, into: &mut [u8]) -> Result<Option<usize>> {
-        // SAFETY: the socket is alive until this is dropped; the buffer has so many bytes.
+        // SAFETY: the socket is alive until this is dropped; the buffer has this many bytes.
         let read = unsafe {
             bindings::iwarp_socket_read(self.as_ptr(), into.as_mut_ptr().cast(), into.len())
         };
@@ -234,15 +234,15 @@ impl<T: Watch> Socket<T> {
         }
     }
 
-    /// Sends bytes, as many as there is room for.
+    /// Sends as many of the bytes as the socket has room for.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result {
-        // SAFETY: the socket is alive until this is dropped; the buffer has so many bytes.
+        // SAFETY: the socket is alive until this is dropped; the buffer has this many bytes.
         to_result(unsafe {
             bindings::iwarp_socket_write(self.as_ptr(), bytes.as_ptr().cast(), bytes.len())
         })
     }
 
-    /// Returns the addresses of both ends, the own one first.
+    /// Returns the addresses of both ends, the local address first.
     pub(crate) fn names(&self) -> Result<(Address, Address)> {
         let (mut local, mut remote) = (Address::default(), Address::default());
         // SAFETY: the socket is alive until this is dropped; there is room for two addresses.
@@ -252,41 +252,42 @@ impl<T: Watch> Socket<T> {
         Ok((local, remote))
     }
 
-    /// Takes the connection out of the socket. It must be one of `netdev` or of a VLAN of it, or
-    /// one of this machine with an address that they have. A socket without its connection is
-    /// closed without a segment.
+    /// Takes the connection out of the socket. The connection must run through `netdev` or a VLAN
+    /// of it, or be a connection of this machine to itself with an address of theirs. When a socket
+    /// without its connection is closed, it sends no segment.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` while bytes are unacknowledged, `EPROTO` if bytes have come, `EOPNOTSUPP` for what
-    /// the device does not continue, `ECONNREFUSED` for a connection through another device,
-    /// `EHOSTUNREACH` if the way to the peer is not known, `ECONNRESET` if it has ended.
+    /// `EAGAIN` while bytes are unacknowledged, `EPROTO` if bytes have arrived, `EOPNOTSUPP` if the
+    /// connection has an option that the device does not support, `ECONNREFUSED` for a connection
+    /// through another device, `EHOSTUNREACH` if the route to the peer is not known, `ECONNRESET`
+    /// if the connection has ended.
     pub(crate) fn take(&self, netdev: &NetdevRef) -> Result<Snapshot> {
         // SAFETY: a C struct of numbers and truth values, for which zero is valid.
         let mut snapshot: Snapshot = unsafe { core::mem::zeroed() };
-        // SAFETY: the socket is alive until this is dropped, the Ethernet device as it is referred
-        // to.
+        // SAFETY: the socket is alive until this is dropped; the Ethernet device is alive, as it is
+        // referred to.
         to_result(unsafe {
             bindings::iwarp_socket_take(self.as_ptr(), netdev.as_raw(), &mut snapshot)
         })?;
         Ok(snapshot)
     }
 
-    /// Returns whether nothing has come since the connection was taken out.
+    /// Returns whether the socket has received nothing since the connection was taken out.
     pub(crate) fn is_untouched(&self, taken: &Snapshot) -> bool {
         // SAFETY: the socket is alive until this is dropped.
         unsafe { bindings::iwarp_socket_is_untouched(self.as_ptr(), taken) }
     }
 
-    /// Sends the request of a connection of this machine with itself, which was taken out.
+    /// Sends the request of a connection of this machine to itself. The connection was taken out.
     pub(crate) fn greet(&self, request: &[u8]) -> Result {
-        // SAFETY: the socket is alive until this is dropped; the buffer has so many bytes.
+        // SAFETY: the socket is alive until this is dropped; the buffer has this many bytes.
         to_result(unsafe {
             bindings::iwarp_socket_greet(self.as_ptr(), request.as_ptr().cast(), request.len())
         })
     }
 
-    /// Gives a connection back to the socket that it was taken out of.
+    /// Gives the connection that was taken out back to the socket.
     pub(crate) fn give_back(&self) {
         // SAFETY: the socket is alive until this is dropped.
         unsafe { bindings::iwarp_socket_give_back(self.as_ptr()) };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The start frames of MPA that pass through a socket of the kernel: the request that a responder
-//! receives, and the reply that rejects it (RFC 5044, 7.1.1; RFC 6581, 9). If the guest connects
-//! with itself, the initiator sends and receives them, too. All others are the adapter's.
+//! receives, and the reply that rejects it (RFC 5044, 7.1.1; RFC 6581, 9). If the guest connects to
+//! itself, the initiator sends and receives them, too. The adapter sends and receives all other
+//! start frames.
 
 use abi::connection::{PRIVATE_MAX, START_HEADER, START_MAX};
 use kernel::prelude::*;
@@ -28,9 +29,10 @@ const WORDS: usize = 4;
 const PEER_TO_PEER: u16 = 0x8000;
 /// Flags of the second word: that message may be a WRITE, or a READ.
 const FIRST: u16 = 0xc000;
-/// The bits of a word that contain a number of READs. If all of them are set, there is no number.
+/// The bits of a word that contain a number of READs. If all of them are set, the word contains no
+/// number.
 const DEPTH: u16 = 0x3fff;
-/// Most bytes of private data that the core passes on.
+/// The maximum number of bytes of private data that the core passes on.
 const PASSED_MAX: usize = u8::MAX as usize;
 
 /// Returns the request that the adapter sends as the initiator (`start::request` in
@@ -72,19 +74,19 @@ pub(super) struct Request {
 
 /// The parts of a request that are reported to the core.
 pub(super) struct Parts<'a> {
-    /// READs as the peer has them.
+    /// The numbers of READs that the peer wants.
     pub(super) peer: Depths,
     /// The private data.
     pub(super) private: &'a [u8],
 }
 
 impl Request {
-    /// Returns a request of which nothing has arrived.
+    /// Returns a request without any bytes.
     pub(super) fn new() -> Result<Self> {
         Ok(Self { bytes: KBox::new([0; START_MAX], GFP_KERNEL)?, len: 0 })
     }
 
-    /// Returns room for what is missing, which is none if the request is complete.
+    /// Returns the buffer for the missing bytes. It is empty if the request is complete.
     ///
     /// # Errors
     ///
@@ -107,25 +109,25 @@ impl Request {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Returns the parts of a request that is complete. `most` is the number of READs to use if the
-    /// peer does not name one.
+    /// Returns the parts of a complete request. `max_depth` is the largest number of READs, and the
+    /// number to use if the peer does not name one.
     ///
     /// # Errors
     ///
     /// `EPROTO` if it is malformed, or has more private data than can be passed on.
-    pub(super) fn parts(&self, most: u8) -> Result<Parts<'_>> {
+    pub(super) fn parts(&self, max_depth: u8) -> Result<Parts<'_>> {
         let header = self.header().ok_or(EPROTO)?;
         let data = self.bytes().get(START_HEADER..).ok_or(EPROTO)?;
         let (peer, private) = match (header.is_enhanced(), data) {
             (true, [a, b, c, d, private @ ..]) => {
                 let depth = |word: [u8; 2]| match u16::from_be_bytes(word) & DEPTH {
-                    DEPTH => most,
-                    depth => u8::try_from(depth).unwrap_or(u8::MAX).min(most),
+                    DEPTH => max_depth,
+                    depth => u8::try_from(depth).unwrap_or(u8::MAX).min(max_depth),
                 };
                 (Depths { ird: depth([*a, *b]), ord: depth([*c, *d]) }, private)
             }
             (true, _) => return Err(EPROTO),
-            (false, private) => (Depths { ird: most, ord: most }, private),
+            (false, private) => (Depths { ird: max_depth, ord: max_depth }, private),
         };
         if private.len() > PASSED_MAX {
             return Err(EPROTO);
@@ -133,7 +135,7 @@ impl Request {
         Ok(Parts { peer, private })
     }
 
-    /// Returns the reply that rejects this request, with private data.
+    /// Returns the reply that rejects this request with this private data.
     pub(super) fn rejection(&self, private: &[u8]) -> Result<KVec<u8>> {
         let header = self.header().ok_or(EPROTO)?;
         let (flags, words): (u8, &[u16]) =
@@ -155,7 +157,7 @@ struct Header {
 }
 
 impl Header {
-    /// Returns the fields of a frame that should have this key, if they have come.
+    /// Returns the fields of a frame that should have this key, if they have arrived.
     fn parse(frame: &[u8], key: &[u8; 16]) -> Option<Self> {
         let header: &[u8; START_HEADER] = frame.first_chunk()?;
         let (begin, [flags, revision, len @ ..]) = header.split_first_chunk::<16>()? else {
@@ -165,7 +167,8 @@ impl Header {
         Some(Self { has_key: begin == key, flags: *flags, revision: *revision, len })
     }
 
-    /// Checks the fields that determine the rest. Returns the number of bytes of private data.
+    /// Checks the fields on which the rest of the frame depends. Returns the number of bytes of
+    /// private data.
     fn check(&self) -> Result<usize> {
         let len = usize::from(self.len);
         match self.has_key && (1..=REVISION).contains(&self.revision) && len <= PRIVATE_MAX {

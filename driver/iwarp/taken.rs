@@ -20,16 +20,17 @@ enum Owes {
     Reply { id: CmId<Connects>, names: KBox<(Address, Address)> },
     /// The event that it is established, and the events that follow an open connection.
     Established { id: CmId<Accepts> },
-    /// That it has ended, and before that, if that is so, that the peer closes it.
+    /// Two events: that the peer closes the connection, if it does so, and that the connection has
+    /// ended.
     Close { id: CmId<Connected> },
-    /// That it has ended. The owner has been notified that the peer closes it.
+    /// That the connection has ended. The event that the peer closes it was reported.
     LastClose { id: CmId<Closing> },
-    /// None any more.
+    /// No event.
     Nothing,
 }
 
 /// A connection that the adapter has taken over. The socket holds its addresses until the adapter
-/// does not expect frames of it any more. A `W` is notified of its changes.
+/// no longer expects frames of the connection. A `W` is notified of changes of the socket.
 pub(super) struct Taken<W: Watch> {
     pub(super) qpn: Qpn,
     socket: Option<Socket<W>>,
@@ -38,7 +39,8 @@ pub(super) struct Taken<W: Watch> {
 }
 
 impl<W: Watch> Taken<W> {
-    /// A connection that was made here. Its owner is owed a reply.
+    /// Returns a connection that this end has initiated. The reply must still be reported to its
+    /// owner.
     pub(super) fn initiated(
         qpn: Qpn,
         socket: Socket<W>,
@@ -49,7 +51,8 @@ impl<W: Watch> Taken<W> {
         Self { qpn, socket: Some(socket), snapshot, owes: Owes::Reply { id, names } }
     }
 
-    /// A connection that was accepted. Its owner is owed an event when it is established.
+    /// Returns a connection that this end has accepted. The event that it is established must still
+    /// be reported to its owner.
     pub(super) fn accepted(
         qpn: Qpn,
         socket: Socket<W>,
@@ -59,7 +62,7 @@ impl<W: Watch> Taken<W> {
         Self { qpn, socket: Some(socket), snapshot, owes: Owes::Established { id } }
     }
 
-    /// Returns whether its owner has got the last event.
+    /// Returns whether the owner has got the last event.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.owes, Owes::Nothing)
     }
@@ -69,8 +72,9 @@ impl<W: Watch> Taken<W> {
         self.socket.as_ref().is_some_and(|socket| !socket.is_untouched(&self.snapshot))
     }
 
-    /// Reports to its owner that a connection of the guest with itself was rejected, if the
-    /// rejection has arrived at the socket because the adapter did not have the other end.
+    /// If the guest is connected to itself, the adapter does not have the other end, and the other
+    /// end rejected the request, then the rejection has arrived at the socket. Reports it to the
+    /// owner.
     pub(super) fn take_rejection(&mut self) -> Result {
         let Some(socket) = self.socket.as_ref().filter(|_| self.snapshot.own) else {
             return Ok(());
@@ -90,12 +94,12 @@ impl<W: Watch> Taken<W> {
         Ok(())
     }
 
-    /// Tells its owner what has changed.
+    /// Reports the changes of the connection's state to the owner.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for the private data of a reply, which the owner is still
-    /// owed. The connection must be aborted then.
+    /// `ENOMEM` if there is no memory for the private data of a reply. The reply must still be
+    /// reported then, and the connection must be aborted.
     pub(super) fn follow(&mut self, status: &ConnectionStatus) -> Result {
         let stage = Stage::from_raw(status.stage).unwrap_or(Stage::Closed);
         if status.was_open != 0 || stage == Stage::Open {
@@ -113,7 +117,7 @@ impl<W: Watch> Taken<W> {
         Ok(())
     }
 
-    /// Tells its owner the last events of a connection that the driver ends.
+    /// Reports the last events of a connection that the driver ends.
     pub(super) fn end(&mut self) {
         self.close(Ending::Local, &ConnectionStatus::default());
     }
@@ -121,8 +125,8 @@ impl<W: Watch> Taken<W> {
     fn open(&mut self, status: &ConnectionStatus) -> Result {
         let (own, mut result) = (depths(status), Ok(()));
         self.owes = match core::mem::replace(&mut self.owes, Owes::Nothing) {
-            // If there is no memory for the private data, the owner is not notified of a connection
-            // without them: its peer has sent them for a reason.
+            // If there is no memory for the private data, the reply is not reported without it: the
+            // peer may depend on it.
             Owes::Reply { id, names } => match id.reply(&names, own, private(status)) {
                 Ok(id) => Owes::Close { id },
                 Err(id) => {
@@ -147,13 +151,13 @@ impl<W: Watch> Taken<W> {
         match core::mem::replace(&mut self.owes, Owes::Nothing) {
             Owes::Reply { id, names } => {
                 if let Some(socket) = self.socket.take_if(|_| self.snapshot.own) {
-                    // The kernel may have the other end, and tells it.
+                    // The kernel may have the other end, which is closed when the socket is closed.
                     socket.give_back();
                 }
                 let private = if ending == Ending::Rejected { private(status) } else { &[] };
                 id.refuse(error(ending), &names, private);
             }
-            // The core wants to be notified of both.
+            // The core needs both events.
             Owes::Established { id } => id.establish(depths(status)).close(),
             Owes::Close { id } => id.close(),
             Owes::LastClose { id } => id.close(),
@@ -167,13 +171,13 @@ fn depths(status: &ConnectionStatus) -> Depths {
     Depths { ird: depth(status.ird.get()), ord: depth(status.ord.get()) }
 }
 
-/// Returns the private data of the peer, of which the core passes on 255 bytes at most.
+/// Returns the private data of the peer. The core passes on at most 255 bytes of it.
 fn private(status: &ConnectionStatus) -> &[u8] {
     let len = usize::from(status.private_len.get()).min(u8::MAX.into());
     status.private.get(..len).unwrap_or_default()
 }
 
-/// Returns the error that tells the core why a connection was not established.
+/// Returns the error with which the core is notified that a connection was not established.
 fn error(ending: Ending) -> Error {
     match ending {
         Ending::Rejected => ECONNREFUSED,

@@ -133,7 +133,7 @@ impl Pairing {
             }),
             GFP_KERNEL,
         )?;
-        // Until an Ethernet device is there.
+        // The port is closed until an Ethernet device is there.
         notifier.port.set(&Settings::CLOSED);
         // SAFETY: the block is pinned and lives until `drop` unregisters it.
         to_result(unsafe { bindings::register_netdevice_notifier(notifier.block.get()) })?;
@@ -267,7 +267,8 @@ impl Notifier {
     ///
     /// # Safety
     ///
-    /// `block` must be that of a `Notifier` in an `Arc`, `info` that of a netdevice notification.
+    /// `block` must point to the block of a `Notifier` in an `Arc`, and `info` to the information
+    /// of a netdevice notification.
     unsafe extern "C" fn call(
         block: *mut bindings::notifier_block,
         event: c_ulong,
@@ -284,7 +285,7 @@ impl Notifier {
         let Some(netdev) = NonNull::new(netdev) else { return bindings::NOTIFY_DONE as c_int };
         // SAFETY: the network stack keeps the device alive during the notification.
         let netdev = unsafe { NetdevRef::new(netdev) };
-        // CAST: the event's numbers are those of `enum netdev_cmd`.
+        // CAST: the event is a value of `enum netdev_cmd`.
         let result = match this.notified(event as u32, &netdev) {
             true => bindings::NOTIFY_OK,
             false => bindings::NOTIFY_DONE,

@@ -3,17 +3,36 @@
 
 use core::mem::ManuallyDrop;
 
-use kernel::types::Opaque;
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque};
 
 use super::{
     bindings,
     driver::Driver,
     gid::{Gid, GidAttr},
     object::Object,
+    ucontext::User,
 };
 
 /// An address handle; derefs to the driver's part.
 pub(crate) type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
+
+/// The operations of address handles.
+#[vtable]
+pub(crate) trait AhOperations: Driver {
+    /// Creates an address handle; for kernel clients in any context.
+    fn create_ah(
+        _data: &Self::Data<'_>,
+        _attr: &AhAttr,
+        _user: Option<&User<'_, Self>>,
+    ) -> Result<Self::Ah> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns what an address handle was created with.
+    fn query_ah(_ah: &Self::Ah) -> AhValues {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// The address vector of an operation; the core has resolved the MAC and the source GID.
 ///
@@ -40,13 +59,13 @@ impl AhAttr {
         unsafe { &*self.0.get() }
     }
 
-    /// Destination GID.
+    /// Returns the destination GID.
     pub(crate) fn dgid(&self) -> Gid {
         // SAFETY: all views of the union are bytes.
         unsafe { *self.raw().grh.dgid.raw }
     }
 
-    /// Destination MAC, if this is an address on Ethernet.
+    /// Returns the destination MAC, if this is an address on Ethernet.
     pub(crate) fn dmac(&self) -> Option<[u8; 6]> {
         let is_roce = self.raw().type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
         // SAFETY: the type says that this view of the union is valid.
@@ -60,22 +79,22 @@ impl AhAttr {
         (!source.is_null()).then(|| unsafe { GidAttr::from_raw(source) })
     }
 
-    /// Service level.
+    /// Returns the service level.
     pub(crate) fn sl(&self) -> u8 {
         self.raw().sl
     }
 
-    /// Hop limit.
+    /// Returns the hop limit.
     pub(crate) fn hop_limit(&self) -> u8 {
         self.raw().grh.hop_limit
     }
 
-    /// Traffic class.
+    /// Returns the traffic class.
     pub(crate) fn traffic_class(&self) -> u8 {
         self.raw().grh.traffic_class
     }
 
-    /// Flow label, 20 bits.
+    /// Returns the flow label, which has 20 bits.
     pub(crate) fn flow_label(&self) -> u32 {
         self.raw().grh.flow_label
     }

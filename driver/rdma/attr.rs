@@ -24,7 +24,7 @@ pub(crate) struct DeviceAttr {
     pub(crate) fw_ver: u64,
     /// PCI vendor id.
     pub(crate) vendor_id: u32,
-    /// PCI device id, or what tools shall take the device for.
+    /// PCI device id, or the identification that tools should see.
     pub(crate) vendor_part_id: u32,
     /// Hardware revision.
     pub(crate) hw_ver: u32,

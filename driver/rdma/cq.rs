@@ -1,10 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues.
 
-use super::{bindings, driver::Driver, event::CqLink, object::Linked};
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
+
+use super::{
+    bindings, device::Device, driver::Driver, event::CqLink, object::Linked, ucontext::User,
+    wc::Completions,
+};
 
 /// A completion queue; derefs to the driver's part.
 pub(crate) type Cq<T> = Linked<bindings::ib_cq, <T as Driver>::Cq>;
+
+/// The operations of completion queues.
+#[vtable]
+pub(crate) trait CqOperations: Driver {
+    /// Creates a completion queue.
+    fn create_cq(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        init: &mut CqInit<'_>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<Self::Cq>;
+
+    /// Destroys a completion queue.
+    fn destroy_cq(data: &Self::Data<'_>, cq: &Cq<Self>) -> Result;
+
+    /// Takes completions of a kernel client's queue; any context.
+    fn poll_cq(data: &Self::Data<'_>, cq: &Cq<Self>, out: &mut Completions<'_>) -> Result;
+
+    /// Arms a kernel client's queue; any context. Returns whether completions may already be
+    /// there, if [`Notify::report_missed`] asks for it.
+    fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
+
+    /// Sets how events of a completion queue are moderated. Process context.
+    fn modify_cq(_data: &Self::Data<'_>, _cq: &Cq<Self>, _moderation: Moderation) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Gives a process' completion queue room for at least `entries`; returns for how many. Calls
+    /// for one queue may come at the same time.
+    fn resize_user_cq(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _cq: &Cq<Self>,
+        _entries: u32,
+        _user: &User<'_, Self>,
+    ) -> Result<u32> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// A creation flag: completions have timestamps (`enum ib_uverbs_ex_create_cq_flags`).
 pub(crate) const TIMESTAMPS: u32 =
@@ -43,7 +87,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// From `enum ib_cq_notify_flags`.
+    /// Converts `enum ib_cq_notify_flags`.
     pub(super) fn from_raw(flags: bindings::ib_cq_notify_flags) -> Self {
         let mask = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK;
         Self {

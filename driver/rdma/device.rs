@@ -55,8 +55,8 @@ impl<T: Driver> Device<T> {
         // SAFETY: the caller promises that operations can be called, so no code writes to the
         // field.
         let data = unsafe { *self.data.get() };
-        // SAFETY: by the type's invariants the pointer is that of live data; lifetimes do not
-        // affect layout.
+        // SAFETY: by the type's invariants the pointer refers to live data; lifetimes do not affect
+        // layout.
         let data = unsafe { data.cast::<T::Data<'_>>().as_ref() };
         f(self, data)
     }
@@ -80,8 +80,8 @@ pub(crate) struct DeviceChange {
 }
 
 impl DeviceChange {
-    /// From the C struct, of which `mask` (`enum ib_device_modify_flags`) names the fields that
-    /// mean something.
+    /// Converts the C struct, of which `mask` (`enum ib_device_modify_flags`) names the valid
+    /// fields.
     ///
     /// # Errors
     ///

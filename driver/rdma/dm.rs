@@ -1,11 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory that processes allocate. These objects the driver allocates, not the core.
 
-use core::mem::offset_of;
+use core::{mem::offset_of, ops::Deref};
 
-use kernel::{prelude::*, types::Opaque};
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque};
 
-use super::{bindings, driver::Driver};
+use super::{bindings, driver::Driver, mr::NewMr, object::Wrapper, pd::Pd, ucontext::Ucontext};
+
+/// The operations of device memory.
+#[vtable]
+pub(crate) trait DmOperations: Driver {
+    /// Allocates device memory for a process, which may map it at once.
+    fn alloc_dm(
+        _data: &Self::Data<'_>,
+        _context: &Ucontext<Self>,
+        _request: &DmRequest,
+    ) -> Result<Self::Dm> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Frees device memory, of which no region is registered any more.
+    fn dealloc_dm(_data: &Self::Data<'_>, _context: &Ucontext<Self>, _dm: &Self::Dm) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Registers a part of device memory.
+    fn reg_dm_mr(
+        _data: &Self::Data<'_>,
+        _pd: &Pd<Self>,
+        _dm: &Self::Dm,
+        _region: &DmRegion,
+    ) -> Result<NewMr<Self::Mr>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// The device memory that a process asks for (`ibv_alloc_dm(3)`).
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +63,7 @@ pub(crate) struct DmRegion {
 /// # Invariants
 ///
 /// It is in a box of its own, and known to the core by `core`, a valid `ib_dm`, from
-/// [`Dm::allocate`] to [`Dm::free`].
+/// [`Dm::allocate`] to [`Wrapper::destroy`].
 #[repr(C)]
 pub(super) struct Dm<D> {
     core: Opaque<bindings::ib_dm>,
@@ -43,7 +71,7 @@ pub(super) struct Dm<D> {
 }
 
 impl<D> Dm<D> {
-    /// Allocates an object for the core, made by `create`; [`Self::free`] takes it back.
+    /// Allocates an object for the core, made by `create`; [`Wrapper::destroy`] takes it back.
     pub(super) fn allocate(create: impl FnOnce() -> Result<D>) -> Result<*mut bindings::ib_dm> {
         const { assert!(offset_of!(Self, core) == 0, "the core's struct must come first") };
         let memory = KBox::<Self>::new_uninit(GFP_KERNEL)?;
@@ -53,26 +81,28 @@ impl<D> Dm<D> {
         // INVARIANT: it is in a box of its own, which the core gets to know by this call's result.
         Ok(KBox::into_raw(KBox::write(memory, Self { core, driver })).cast())
     }
+}
 
-    /// Returns the driver's part.
-    ///
-    /// # Safety
-    ///
-    /// `raw` must come from [`Self::allocate`] and live for `'a`.
-    pub(super) unsafe fn driver<'a>(raw: *mut bindings::ib_dm) -> &'a D {
-        // SAFETY: the caller passes what `allocate` has made: the first field of a `Dm`.
-        unsafe { &(*raw.cast::<Self>()).driver }
+impl<D> Wrapper for Dm<D> {
+    type Core = bindings::ib_dm;
+
+    unsafe fn from_raw<'a>(raw: *mut bindings::ib_dm) -> &'a Self {
+        // SAFETY: the caller passes what `allocate` has made: the first field of a `Self`.
+        unsafe { &*raw.cast() }
     }
 
-    /// Frees an object.
-    ///
-    /// # Safety
-    ///
-    /// `raw` must come from [`Self::allocate`], and no code may use it afterwards.
-    pub(super) unsafe fn free(raw: *mut bindings::ib_dm) {
+    unsafe fn destroy(raw: *mut bindings::ib_dm) {
         // SAFETY: the caller passes what `allocate` has made by `KBox::into_raw`, for the last
         // time.
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
+    }
+}
+
+impl<D> Deref for Dm<D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        &self.driver
     }
 }
 
@@ -84,5 +114,5 @@ impl<D> Dm<D> {
 /// `raw` must be null or device memory of driver `T` that lives for `'a`.
 pub(crate) unsafe fn lend<'a, T: Driver>(raw: *mut bindings::ib_dm) -> Option<&'a T::Dm> {
     // SAFETY: the caller promises that it comes from `Dm::<T::Dm>::allocate`.
-    (!raw.is_null()).then(|| unsafe { Dm::<T::Dm>::driver(raw) })
+    (!raw.is_null()).then(|| unsafe { Dm::<T::Dm>::from_raw(raw) }).map(|dm| &**dm)
 }

@@ -35,7 +35,7 @@ pub(crate) enum SrqEvent {
     Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
 }
 
-/// Events of the device; those of its port are the core's.
+/// Events of the device. [`DeviceLink::report_port_state`] reports the events of its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum DeviceEvent {

@@ -64,14 +64,13 @@ impl GidAttr {
     ///
     /// `ENODEV` when its Ethernet device has gone.
     pub(crate) fn l2_source(&self) -> Result<L2Source> {
-        /// The VLAN id by which the core says that there is none.
-        const NO_VLAN: u16 = 0xffff;
-        let mut vlan = NO_VLAN;
+        // The core leaves this value if there is no VLAN.
+        let mut vlan = u16::MAX;
         let mut mac = [0; 6];
         // SAFETY: by the type's invariants the entry is valid; `mac` has room for an address.
         to_result(unsafe {
             bindings::rdma_read_gid_l2_fields(self.0.get(), &mut vlan, mac.as_mut_ptr())
         })?;
-        Ok(L2Source { vlan: (vlan != NO_VLAN).then_some(vlan), mac })
+        Ok(L2Source { vlan: (vlan != u16::MAX).then_some(vlan), mac })
     }
 }

@@ -140,8 +140,8 @@ int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length)
 bool rdma_helper_iw_client_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
 {
 	/*
-	 * All identifiers of iWARP are those of drivers/infiniband/core/cma.c, whose own struct
-	 * begins with the one for clients. Queue pairs of processes are not among its fields.
+	 * All identifiers of iWARP come from drivers/infiniband/core/cma.c, whose own struct
+	 * begins with the struct for clients. Queue pairs of processes are not among its fields.
 	 */
 	const struct rdma_cm_id *client = id->context;
 

@@ -19,8 +19,8 @@ use super::{bindings, device::Device, event::QpLink, ops::Operations, qp::Qp};
 /// are not in order; the types of identifiers ([`CmId`]) allow no others. The abstraction counts
 /// the references of the connection manager to queue pairs.
 pub(crate) trait IwOperations: Operations {
-    /// Connects. If this succeeds, one call of [`CmId::reply`] or [`CmId::refuse`] must follow, for
-    /// which the core waits.
+    /// Opens a connection. If this succeeds, one call of [`CmId::reply`] or [`CmId::refuse`] must
+    /// follow, for which the core waits.
     fn connect(
         data: &Self::Data<'_>,
         device: &Device<Self>,
@@ -41,7 +41,7 @@ pub(crate) trait IwOperations: Operations {
     /// Rejects a request; no event follows.
     fn reject(data: &Self::Data<'_>, offer: Offer, private: &[u8]) -> Result;
 
-    /// Listens. Each request is passed on by [`CmId::request`].
+    /// Starts to listen. The driver passes each request on by [`CmId::request`].
     fn create_listen(
         data: &Self::Data<'_>,
         device: &Device<Self>,
@@ -131,7 +131,7 @@ impl Given for Accepts {}
 ///
 /// # Invariants
 ///
-/// The pointer is that of an identifier, of which the type owns a reference.
+/// The pointer refers to an identifier, and the type owns a reference to it.
 pub(crate) struct CmId<S> {
     raw: NonNull<bindings::iw_cm_id>,
     _state: PhantomData<S>,
@@ -204,8 +204,8 @@ impl<S> CmId<S> {
         to_result(unsafe { handler.ok_or(EINVAL)?(self.as_ptr(), &mut raw) })
     }
 
-    /// Tells its owner of an event without private data, for which the core has set memory aside.
-    fn tell(&self, event: &Event<'_>) {
+    /// Reports an event without private data to its owner. The core has set memory for it aside.
+    fn notify(&self, event: &Event<'_>) {
         if let Err(error) = self.report(event) {
             pr_err!("the connection manager does not take an event: {error:?}\n");
         }
@@ -275,7 +275,7 @@ impl CmId<Listens> {
         Self::identity_of(self.as_ptr())
     }
 
-    /// Returns whether a listener at an address of IPv6 shall not take connections of IPv4.
+    /// Returns whether a listener at an address of IPv6 must not take connections of IPv4.
     pub(crate) fn v6only(&self) -> bool {
         // SAFETY: the identifier is alive by the type's invariants. The field is set before the
         // driver knows the identifier, as are the others of its byte.
@@ -319,7 +319,7 @@ impl CmId<Connects> {
         let (status, own) = (Err(error), Depths::default());
         let reply = |private| Event::Reply { status, names, own, private };
         if private.is_empty() || self.report(&reply(private)).is_err() {
-            self.tell(&reply(&[]));
+            self.notify(&reply(&[]));
         }
     }
 }
@@ -327,7 +327,7 @@ impl CmId<Connects> {
 impl CmId<Accepts> {
     /// Tells its owner that the connection is established, and the READs as agreed on.
     pub(crate) fn establish(self, own: Depths) -> CmId<Connected> {
-        self.tell(&Event::Established { own });
+        self.notify(&Event::Established { own });
         self.into_state()
     }
 }
@@ -335,20 +335,20 @@ impl CmId<Accepts> {
 impl CmId<Connected> {
     /// Tells its owner that the peer closes the connection.
     pub(crate) fn disconnect(self) -> CmId<Closing> {
-        self.tell(&Event::Disconnect);
+        self.notify(&Event::Disconnect);
         self.into_state()
     }
 
     /// Tells its owner that the connection has ended.
     pub(crate) fn close(self) {
-        self.tell(&Event::Close);
+        self.notify(&Event::Close);
     }
 }
 
 impl CmId<Closing> {
     /// Tells its owner that the connection has ended.
     pub(crate) fn close(self) {
-        self.tell(&Event::Close);
+        self.notify(&Event::Close);
     }
 }
 
@@ -383,11 +383,11 @@ impl<'a> ConnParam<'a> {
 ///
 /// # Safety
 ///
-/// `data` must be null or so many bytes that are valid for `'a`.
+/// `data` must be null, or point to this many bytes that are valid for `'a`.
 pub(super) unsafe fn private_data<'a>(data: *const u8, len: u16) -> &'a [u8] {
     if data.is_null() {
         return &[];
     }
-    // SAFETY: the caller promises that there are so many bytes.
+    // SAFETY: the caller promises that there are this many bytes.
     unsafe { core::slice::from_raw_parts(data, len.into()) }
 }

@@ -3,7 +3,7 @@
 
 use kernel::{module::this_module, prelude::*};
 
-use super::{bindings, device::Device, ops::Operations, qp::Qp, udata::User};
+use super::{bindings, device::Device, ops::Operations, qp::Qp, ucontext::User};
 
 impl<T: Operations> Qp<T> {
     /// Runs `run` with a queue pair that another module of the kernel names.
@@ -23,7 +23,9 @@ impl<T: Operations> Qp<T> {
         // SAFETY: the caller passes a live queue pair, whose device is registered.
         let device = unsafe { (*raw).device };
         // SAFETY: the device is registered, and its operations do not change.
-        if unsafe { (*device).ops.owner } != this_module::<T::OwnerModule>().as_ptr() {
+        if unsafe { (*device).ops.owner }
+            != this_module::<<T as Operations>::OwnerModule>().as_ptr()
+        {
             return Err(EINVAL);
         }
         // SAFETY: the device is one of this module, whose devices are all `Device<T>`.

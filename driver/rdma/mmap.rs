@@ -37,11 +37,11 @@ struct Pages {
     length: usize,
 }
 
-/// An object that keeps an area mappable. It is dropped when the last mapping goes, below the
-/// lock of a process's memory (`mmap_lock`) and that of the mappings of a context (`umap_lock`).
+/// An object that keeps an area mappable. It is dropped when the last mapping goes, while the lock
+/// of a process's memory (`mmap_lock`) and the lock of a context's mappings (`umap_lock`) are held.
 ///
-/// The drop must not wait for anything that may wait for these: no memory of a process may be
-/// accessed or unmapped, no key for mmap removed, and the RTNL not taken.
+/// The drop must not wait for anything that may wait for these locks: it must not access or unmap
+/// memory of a process, remove a key for mmap, or take the RTNL.
 pub(crate) trait Keeps: Send {}
 
 impl<'a> IoArea<'a> {

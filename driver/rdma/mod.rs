@@ -6,11 +6,12 @@
 //!
 //! | module | what it wraps |
 //! | --- | --- |
-//! | [`driver`], [`ops`] | the types that a driver gives; `struct ib_device_ops` as a trait |
+//! | [`driver`], [`ops`] | the types that a driver gives; `struct ib_device_ops` as traits, of which each object has its own |
 //! | `vtable` | the tables of trampolines: pointer in, safe trait call, result out |
 //! | [`device`], [`registration`] | `struct ib_device`, its registration |
 //! | [`attr`] | attributes of the device and its port |
 //! | [`ucontext`], [`mmap`], [`udata`] | a user's context, its mmap keys, private payloads |
+//! | [`pd`], [`xrcd`] | protection and XRC domains |
 //! | [`mr`], [`mw`], [`ah`] | regions, windows, address handles |
 //! | [`dm`] | device memory |
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
@@ -29,8 +30,7 @@
 //! | [`object`] | the one wrapper of objects that the core allocates |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
-//! struct: [`object`] has the one wrapper for all of them, and those that are no more than that:
-//! protection and XRC domains.
+//! struct: [`object`] has the one wrapper for all of them.
 //!
 //! C headers: `include/rdma/ib_verbs.h`, `ib_umem.h`, `iw_cm.h`, `uverbs_ioctl.h`.
 
@@ -53,6 +53,7 @@ pub(crate) mod object;
 pub(crate) mod ops;
 pub(crate) mod own_wr;
 pub(crate) mod page_list;
+pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;
 pub(crate) mod recv_wr;
@@ -68,6 +69,7 @@ pub(crate) mod umem;
 mod vtable;
 pub(crate) mod wc;
 pub(crate) mod wr;
+pub(crate) mod xrcd;
 
 use crate::bindings;
 

@@ -1,11 +1,65 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions. These the driver allocates, not the core.
 
-use core::mem::offset_of;
+use core::{mem::offset_of, ops::Deref};
 
-use kernel::{prelude::*, types::Opaque};
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque};
 
-use super::{bindings, driver::Driver, object::Pd, page_list::PageList};
+use super::{
+    bindings, device::Device, driver::Driver, object::Wrapper, page_list::PageList, pd::Pd,
+    udata::Udata,
+};
+
+/// The operations of memory regions.
+#[vtable]
+pub(crate) trait MrOperations: Driver {
+    /// Registers all of memory, addressed by DMA address, for kernel clients.
+    fn get_dma_mr(data: &Self::Data<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<Self::Mr>>;
+
+    /// Registers memory of a process. `udata` is the payload of its provider; none comes from a
+    /// kernel client.
+    fn reg_user_mr(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        region: &UserRegion,
+        udata: Option<&Udata<'_>>,
+    ) -> Result<NewMr<Self::Mr>>;
+
+    /// Removes a region; on return the device no longer touches its memory.
+    fn dereg_mr(data: &Self::Data<'_>, mr: &Self::Mr) -> Result;
+
+    /// Registers the DMA buffer `fd` as [`Self::reg_user_mr`] registers memory; `start` is the
+    /// offset in it.
+    fn reg_user_mr_dmabuf(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _pd: &Pd<Self>,
+        _region: &UserRegion,
+        _fd: i32,
+    ) -> Result<NewMr<Self::Mr>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Changes a region of a process, which is as it was on an error. Returns its new key.
+    fn rereg_user_mr(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _mr: &Self::Mr,
+        _change: &RegionChange<'_, Self>,
+    ) -> Result<u32> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Allocates a region of up to `max_pages` pages for fast registration, with its page list.
+    fn alloc_mr(
+        _data: &Self::Data<'_>,
+        _pd: &Pd<Self>,
+        _max_pages: u32,
+    ) -> Result<NewMr<Self::Mr>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// A new region.
 pub(crate) struct NewMr<D> {
@@ -42,14 +96,15 @@ pub(crate) struct RegionChange<'a, T: Driver> {
     pub(crate) access: Option<u32>,
 }
 
-/// A region as [`Mr::allocate`] makes it: the core's struct first, the driver's part last.
+/// A region as [`Mr::allocate`] makes it: the core's struct first, the driver's part last. Derefs
+/// to the driver's part.
 ///
 /// # Invariants
 ///
 /// It is in a box of its own, and known to the core by `base.core` from [`Mr::allocate`] to
-/// [`Mr::free`].
+/// [`Wrapper::destroy`].
 #[repr(C)]
-pub(super) struct Mr<D> {
+pub(crate) struct Mr<D> {
     base: Base,
     driver: D,
 }
@@ -81,7 +136,7 @@ pub(crate) struct Registration {
     pub(crate) length: u64,
     /// Bytes of a page, a power of two.
     pub(crate) page_size: u32,
-    /// The address at which the device finds those of the pages, `__le64` each.
+    /// The address at which the device finds the addresses of the pages, each an `__le64`.
     pub(crate) table: u64,
     /// Number of pages.
     pub(crate) page_count: u32,
@@ -133,8 +188,8 @@ pub(super) unsafe fn page_list<'a>(raw: *mut bindings::ib_mr) -> Option<&'a Page
 }
 
 impl<D> Mr<D> {
-    /// Allocates a region for the core, made by `create`; [`Self::free`] takes it back. When the
-    /// device has made it, nothing can fail any more.
+    /// Allocates a region for the core, made by `create`; [`Wrapper::destroy`] takes it back. When
+    /// the device has made it, nothing can fail any more.
     pub(super) fn allocate(
         create: impl FnOnce() -> Result<NewMr<D>>,
     ) -> Result<*mut bindings::ib_mr> {
@@ -145,31 +200,33 @@ impl<D> Mr<D> {
         let mut core: bindings::ib_mr = unsafe { core::mem::zeroed() };
         core.lkey = new.lkey;
         core.rkey = new.rkey;
-        // INVARIANT: the struct is valid, as it is zeroed but for the keys.
+        // INVARIANT: the struct is valid, as it is zeroed except for the keys.
         let base = Base { core: Opaque::new(core), pages: new.pages };
         // INVARIANT: it is in a box of its own, which the core gets to know by this call's result.
         let mr = KBox::write(memory, Self { base, driver: new.driver });
         Ok(KBox::into_raw(mr).cast())
     }
+}
 
-    /// Returns the driver's part of a region.
-    ///
-    /// # Safety
-    ///
-    /// `raw` must come from [`Self::allocate`] and live for `'a`.
-    pub(super) unsafe fn driver<'a>(raw: *mut bindings::ib_mr) -> &'a D {
-        // SAFETY: the caller passes what `allocate` has made: the first field of an `Mr`.
-        unsafe { &(*raw.cast::<Self>()).driver }
+impl<D> Wrapper for Mr<D> {
+    type Core = bindings::ib_mr;
+
+    unsafe fn from_raw<'a>(raw: *mut bindings::ib_mr) -> &'a Self {
+        // SAFETY: the caller passes what `allocate` has made: the first field of a `Self`.
+        unsafe { &*raw.cast() }
     }
 
-    /// Frees a region.
-    ///
-    /// # Safety
-    ///
-    /// `raw` must come from [`Self::allocate`], and no code may use it afterwards.
-    pub(super) unsafe fn free(raw: *mut bindings::ib_mr) {
+    unsafe fn destroy(raw: *mut bindings::ib_mr) {
         // SAFETY: the caller passes what `allocate` has made by `KBox::into_raw`, for the last
         // time.
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
+    }
+}
+
+impl<D> Deref for Mr<D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        &self.driver
     }
 }

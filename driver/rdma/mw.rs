@@ -1,10 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory windows (IBTA volume 1, 10.6.7).
 
-use super::{bindings, driver::Driver, object::Object};
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
+
+use super::{bindings, driver::Driver, object::Object, pd::Pd};
 
 /// A window; derefs to the driver's part.
 pub(crate) type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
+
+/// The operations of memory windows.
+#[vtable]
+pub(crate) trait MwOperations: Driver {
+    /// Allocates a window, which is bound by work requests.
+    fn alloc_mw(_data: &Self::Data<'_>, _pd: &Pd<Self>, _kind: MwType) -> Result<NewMw<Self::Mw>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Removes a window. On return no memory can be accessed by it.
+    fn dealloc_mw(_data: &Self::Data<'_>, _mw: &Mw<Self>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// Types of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +32,7 @@ pub(crate) enum MwType {
 }
 
 impl MwType {
-    /// From `enum ib_mw_type`.
+    /// Converts `enum ib_mw_type`.
     pub(super) fn from_raw(raw: bindings::ib_mw_type) -> Option<Self> {
         match raw {
             bindings::ib_mw_type_IB_MW_TYPE_1 => Some(Self::Type1),

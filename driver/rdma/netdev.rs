@@ -13,7 +13,7 @@ use super::{bindings, event::DeviceLink};
 ///
 /// # Invariants
 ///
-/// The pointer is that of a network device, of which the type owns a reference.
+/// The pointer refers to a network device, and the type owns a reference to it.
 pub(crate) struct NetdevRef(NonNull<bindings::net_device>);
 
 // SAFETY: network devices may be used, and references to them given back, by any thread.

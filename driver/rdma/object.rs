@@ -9,14 +9,29 @@ use core::{
 
 use kernel::types::Opaque;
 
-use super::{bindings, driver::Driver, revocable::Link};
+use super::revocable::Link;
 
-/// A protection domain; derefs to the driver's part.
-pub(crate) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+/// A wrapper of a struct of the core's.
+pub(super) trait Wrapper {
+    /// The core's struct.
+    type Core;
 
-/// An XRC domain (IBTA annex A14), which processes may share by a file; derefs to the driver's
-/// part.
-pub(crate) type Xrcd<T> = Object<bindings::ib_xrcd, <T as Driver>::Xrcd>;
+    /// Returns the wrapper of an object.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be an object that the driver's creating operation has set up as one of this type,
+    /// and stay so for `'a`.
+    unsafe fn from_raw<'a>(raw: *mut Self::Core) -> &'a Self;
+
+    /// Drops the driver's part of an object that is going.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::from_raw`]. The link of the object must have been revoked, if it has one, and
+    /// no code may use the object afterwards.
+    unsafe fn destroy(raw: *mut Self::Core);
+}
 
 /// A core struct `C` at offset 0 and the driver's `D` behind it.
 ///
@@ -47,18 +62,6 @@ impl<C, D> Object<C, D> {
         Layout::new::<Self>().pad_to_align().size()
     };
 
-    /// Returns the wrapper of a core object.
-    ///
-    /// # Safety
-    ///
-    /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and
-    /// stay so for `'a`.
-    pub(super) unsafe fn from_raw<'a>(ptr: *mut C) -> &'a Self {
-        // SAFETY: the caller passes the `C` of an object that is initialised; it is the first field
-        // (see `SIZE`).
-        unsafe { &*ptr.cast() }
-    }
-
     /// Stores the driver's part of a new object.
     ///
     /// # Safety
@@ -75,23 +78,27 @@ impl<C, D> Object<C, D> {
         unsafe { field.write(MaybeUninit::new(driver)) };
     }
 
-    /// Drops the driver's part of an object that is going.
-    ///
-    /// # Safety
-    ///
-    /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and
-    /// no code may use the object afterwards.
-    pub(super) unsafe fn destroy(ptr: *mut C) {
-        let this = ptr.cast::<Self>();
+    /// Returns the core's struct.
+    pub(super) fn as_raw(&self) -> *mut C {
+        self.core.get()
+    }
+}
+
+impl<C, D> Wrapper for Object<C, D> {
+    type Core = C;
+
+    unsafe fn from_raw<'a>(raw: *mut C) -> &'a Self {
+        // SAFETY: the caller passes the `C` of an object that is initialised; it is the first field
+        // (see `SIZE`).
+        unsafe { &*raw.cast() }
+    }
+
+    unsafe fn destroy(raw: *mut C) {
+        let this = raw.cast::<Self>();
         // SAFETY: the caller passes the first field of an object that no other code uses.
         let driver = unsafe { &mut (*this).driver };
         // SAFETY: the caller promises that the driver's part is initialised and no longer used.
         unsafe { driver.assume_init_drop() };
-    }
-
-    /// Returns the core's struct.
-    pub(super) fn as_raw(&self) -> *mut C {
-        self.core.get()
     }
 }
 
@@ -124,17 +131,6 @@ impl<C, D> Linked<C, D> {
     /// The size that the core allocates; see [`Object::SIZE`].
     pub(super) const SIZE: usize = Object::<C, Parts<C, D>>::SIZE;
 
-    /// Returns the wrapper of a core object.
-    ///
-    /// # Safety
-    ///
-    /// `ptr` must point to the `C` of a `Linked<C, D>` that is initialised, and stay so for `'a`.
-    pub(super) unsafe fn from_raw<'a>(ptr: *mut C) -> &'a Self {
-        // SAFETY: the caller passes the `C` of an object that is initialised: its first field (see
-        // `Object::SIZE`). The wrapper is transparent.
-        unsafe { &*ptr.cast() }
-    }
-
     /// Stores the link and the driver's part of a new object.
     ///
     /// # Safety
@@ -147,17 +143,6 @@ impl<C, D> Linked<C, D> {
         unsafe { Object::init(ptr, Parts { link, driver }) };
     }
 
-    /// Drops the link and the driver's part of an object that is going.
-    ///
-    /// # Safety
-    ///
-    /// `ptr` must point to the `C` of a `Linked<C, D>` that is initialised and whose link was
-    /// revoked, and no code may use the object afterwards.
-    pub(super) unsafe fn destroy(ptr: *mut C) {
-        // SAFETY: the caller passes an object that is initialised, and does not use it afterwards.
-        unsafe { Object::<C, Parts<C, D>>::destroy(ptr) };
-    }
-
     /// Returns the core's struct.
     pub(super) fn as_raw(&self) -> *mut C {
         self.0.as_raw()
@@ -166,6 +151,21 @@ impl<C, D> Linked<C, D> {
     /// Returns the link that its events are reported through.
     pub(crate) fn link(&self) -> &Link<C> {
         &self.0.link
+    }
+}
+
+impl<C, D> Wrapper for Linked<C, D> {
+    type Core = C;
+
+    unsafe fn from_raw<'a>(raw: *mut C) -> &'a Self {
+        // SAFETY: the caller passes the `C` of an object that is initialised: its first field (see
+        // `Object::SIZE`). The wrapper is transparent.
+        unsafe { &*raw.cast() }
+    }
+
+    unsafe fn destroy(raw: *mut C) {
+        // SAFETY: the caller passes an object that is initialised, and does not use it afterwards.
+        unsafe { Object::<C, Parts<C, D>>::destroy(raw) };
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Send work requests that a driver has beside those of verbs.
+//! Send work requests that a driver has in addition to the ones that verbs define.
 
 /// A kind of send work request that verbs have no number for: the driver gives it one of those that
 /// the core reserves for drivers (`IB_WR_RESERVED1` and so on).
@@ -14,13 +14,13 @@ pub(crate) struct OwnWr {
 }
 
 impl OwnWr {
-    /// Requests of this opcode have a word in `ex.invalidate_rkey`: `Operands::Key`.
+    /// Returns a kind of requests with a word in `ex.invalidate_rkey`: `Operands::Key`.
     pub(crate) const fn with_key(opcode: u32) -> Self {
         // INVARIANT: requires nothing of requests.
         Self { opcode, is_rdma: false }
     }
 
-    /// Requests of this opcode have a number of 64 bits and one of 32: `Operands::Remote`.
+    /// Returns a kind of requests with a number of 64 bits and one of 32: `Operands::Remote`.
     ///
     /// # Safety
     ///

@@ -3,18 +3,72 @@
 
 use core::{marker::PhantomData, ops::Deref};
 
-use kernel::prelude::*;
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
 use super::{
     bindings,
     cq::Cq,
+    device::Device,
     driver::Driver,
     event::QpLink,
-    object::{Linked, Xrcd},
-    qp_attr::{QpCap, QpType},
+    gid::Gid,
+    object::{Linked, Wrapper},
+    pd::Pd,
+    qp_attr::{QpAttr, QpAttrMask, QpCap, QpQuery, QpType},
+    recv_wr::RecvWrs,
     references::References,
     srq::Srq,
+    ucontext::User,
+    wr::SendWrs,
+    xrcd::Xrcd,
 };
+
+/// The operations of queue pairs.
+#[vtable]
+pub(crate) trait QpOperations: Driver {
+    /// Creates a queue pair. Only an XRC target has no protection domain; it belongs to the kernel,
+    /// even if a process creates it.
+    fn create_qp(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        pd: Option<&Pd<Self>>,
+        init: &mut QpInit<'_, Self>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<NewQp<Self::Qp>>;
+
+    /// Changes the attributes that `mask` names; the core serialises this for one queue pair
+    /// only for users.
+    fn modify_qp(
+        data: &Self::Data<'_>,
+        qp: &Qp<Self>,
+        attr: &QpAttr<'_>,
+        mask: QpAttrMask,
+    ) -> Result;
+
+    /// Destroys a queue pair.
+    fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>, user: Option<&User<'_, Self>>) -> Result;
+
+    /// Posts a kernel client's send work requests, up to the first that is refused; any context.
+    fn post_send(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result;
+
+    /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
+    fn post_recv(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result;
+
+    /// Returns all attributes of a queue pair.
+    fn query_qp(_data: &Self::Data<'_>, _qp: &Qp<Self>) -> Result<QpQuery> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Makes a datagram queue pair a member of a multicast group.
+    fn attach_mcast(_data: &Self::Data<'_>, _qp: &Qp<Self>, _group: Gid) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Ends the membership of a datagram queue pair in a multicast group.
+    fn detach_mcast(_data: &Self::Data<'_>, _qp: &Qp<Self>, _group: Gid) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// A queue pair; derefs to the driver's part.
 ///
@@ -45,18 +99,6 @@ impl<T: Driver> Qp<T> {
         unsafe { Linked::init(raw, link, parts) };
     }
 
-    /// Drops the link and the driver's part of a queue pair that goes, when no references are left.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Linked::destroy`], but references may be left.
-    pub(super) unsafe fn destroy(raw: *mut bindings::ib_qp) {
-        // SAFETY: the caller passes a queue pair that is initialised.
-        unsafe { Self::from_raw(raw) }.references().end(|| {});
-        // SAFETY: the caller promises what the callee asks for.
-        unsafe { Linked::<_, Parts<T>>::destroy(raw) };
-    }
-
     /// Returns the references of the connection manager.
     pub(super) fn references(&self) -> &References {
         &self.0.references
@@ -72,16 +114,6 @@ impl<T: Driver> Qp<T> {
     /// Lets the connection manager take references again, because the queue pair stays.
     pub(crate) fn resume_references(&self) {
         self.references().resume();
-    }
-
-    /// # Safety
-    ///
-    /// `raw` must be a queue pair of driver `T` that `create_qp` has set up, and stay so for `'a`.
-    pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
-        // SAFETY: the caller passes a queue pair that is initialised: the first field of a
-        // `Linked`, of which this is a transparent wrapper.
-        // INVARIANT: the core sets these fields before it has a queue pair created.
-        unsafe { &*raw.cast() }
     }
 
     /// Returns the queue pair of a handle. For an XRC target the core gives out handles that are
@@ -158,6 +190,25 @@ impl<T: Driver> Qp<T> {
     }
 }
 
+impl<T: Driver> Wrapper for Qp<T> {
+    type Core = bindings::ib_qp;
+
+    unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
+        // SAFETY: the caller passes a queue pair that is initialised: the first field of a
+        // `Linked`, of which this is a transparent wrapper.
+        // INVARIANT: the core sets these fields before it has a queue pair created.
+        unsafe { &*raw.cast() }
+    }
+
+    /// Waits until no references are left.
+    unsafe fn destroy(raw: *mut bindings::ib_qp) {
+        // SAFETY: the caller passes a queue pair that is initialised.
+        unsafe { Self::from_raw(raw) }.references().end(|| {});
+        // SAFETY: the caller promises what the callee asks for.
+        unsafe { Linked::<_, Parts<T>>::destroy(raw) };
+    }
+}
+
 impl<T: Driver> Deref for Qp<T> {
     type Target = T::Qp;
 
@@ -213,13 +264,13 @@ impl<'a, T: Driver> QpInit<'a, T> {
         QpType(self.raw.qp_type)
     }
 
-    /// Creation flags (`enum ib_qp_create_flags`).
+    /// Returns the creation flags (`enum ib_qp_create_flags`).
     pub(crate) fn flags(&self) -> u32 {
         self.raw.create_flags
     }
 
-    /// Returns the shared receive queue that it shall take receives from, if not from one of its
-    /// own.
+    /// Returns the shared receive queue that it takes receives from, unless it has a receive queue
+    /// of its own.
     pub(crate) fn srq(&self) -> Option<&'a Srq<T>> {
         let raw = self.raw.srq;
         // SAFETY: by the type's invariants the queue is a live one of driver `T`.

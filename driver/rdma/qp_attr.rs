@@ -82,7 +82,7 @@ impl QpAttrMask {
     /// The attributes of the specification.
     const STANDARD: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS;
 
-    /// From the C mask, if it names nothing but the specification's attributes.
+    /// Converts the C mask, if it names only attributes of the specification.
     pub(super) fn from_raw(raw: i32) -> Result<Self> {
         // CAST: a bit mask.
         let raw = raw as u32;

@@ -19,7 +19,7 @@ use super::{
 pub(crate) struct RecvWr(bindings::ib_recv_wr);
 
 impl RecvWr {
-    /// Opaque; comes back in the completion.
+    /// Returns the client's identifier, which the completion returns.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: both views of the union are 64 bits.
         unsafe { *self.0.__bindgen_anon_1.wr_id }

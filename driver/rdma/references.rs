@@ -17,13 +17,13 @@ pub(super) struct References {
 }
 
 impl References {
-    /// None yet.
+    /// Creates a count without references.
     pub(super) fn new() -> Self {
         Self { count: Atomic::new(0), ended: Atomic::new(false) }
     }
 
-    /// Takes a reference. Returns whether there is one, which is not so after [`Self::end`]. Can be
-    /// called in any context.
+    /// Takes a reference. Returns whether it could take one, which it cannot after [`Self::end`].
+    /// Can be called in any context.
     pub(super) fn take(&self) -> bool {
         // Either this sees that references have ended, or `end` sees this one.
         self.count.fetch_add(1, Full);

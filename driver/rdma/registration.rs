@@ -54,8 +54,8 @@ impl<T: Operations> Config<T> {
     }
 }
 
-/// The properties that a device of iWARP has beside those of others. Drivers that have no such
-/// devices need no [`IwOperations`].
+/// The additional properties of an iWARP device. Drivers that have no such devices need no
+/// [`IwOperations`].
 pub(crate) struct Iwarp<T: Operations> {
     manager: &'static bindings::ib_device_ops,
     port: u32,
@@ -64,9 +64,9 @@ pub(crate) struct Iwarp<T: Operations> {
 }
 
 impl<T: IwOperations> Iwarp<T> {
-    /// The device uses the Ethernet device of `port`. `map_ports` is true if its connections are
-    /// hidden from the kernel's TCP, so that their ports must be reserved by the port mapper
-    /// (`iwpmd`).
+    /// Describes a device that uses the Ethernet device of `port`. `map_ports` is true if its
+    /// connections are hidden from the kernel's TCP, so that their ports must be reserved by the
+    /// port mapper (`iwpmd`).
     pub(crate) fn new(port: u32, map_ports: bool) -> Self {
         let manager = const { &VTable::<T>::IWCM };
         Self { manager, port, map_ports, _driver: PhantomData }
@@ -83,7 +83,7 @@ fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
 ///
 /// # Invariants
 ///
-/// The pointer is that of `_ib_alloc_device`, and the device is not registered when this is
+/// `_ib_alloc_device` has returned the pointer, and the device is not registered when this is
 /// dropped.
 struct Allocated<T: Operations>(NonNull<Device<T>>);
 
@@ -97,7 +97,7 @@ impl<T: Operations> Drop for Allocated<T> {
 
 impl<T: Operations> Allocated<T> {
     fn new(parent: &device::Device<device::Bound>, config: &Config<T>) -> Result<Self> {
-        // SAFETY: the size is that of a `Device<T>`, which begins with an `ib_device`.
+        // SAFETY: a `Device<T>` has this size, and begins with an `ib_device`.
         let raw = unsafe { bindings::rdma_helper_alloc_device(Device::<T>::SIZE) };
         // INVARIANT: the core has allocated it just now.
         let this = Self(NonNull::new(raw.cast()).ok_or(ENOMEM)?);
@@ -152,7 +152,7 @@ struct Inner<'a, T: Operations> {
     registered: bool,
     /// The port of a device of iWARP.
     iwarp_port: Option<u32>,
-    // Dropped in this order: pinned memory in the data refers to the device.
+    // The fields are dropped in this order: pinned memory in the data refers to the device.
     _data: Pin<KBox<T::Data<'a>>>,
     device: Allocated<T>,
 }
@@ -219,7 +219,8 @@ impl<'a, T: Operations> Unregistered<'a, T> {
 /// A registered device, which owns the data of its operations.
 ///
 /// On drop all events cease, user contexts are disassociated and all objects destroyed; then the
-/// data is dropped. As the lifetime is that of a bound parent, this happens before unbinding.
+/// data is dropped. The lifetime ends while the parent is still bound, so this happens before
+/// unbinding.
 ///
 /// # Invariants
 ///

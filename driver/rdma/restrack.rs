@@ -4,9 +4,28 @@
 
 use core::{marker::PhantomData, ptr::NonNull};
 
-use kernel::{error::to_result, prelude::*, str::CStr};
+use kernel::{
+    build_error,
+    error::{VTABLE_DEFAULT_ERROR, to_result},
+    prelude::*,
+    str::CStr,
+};
 
-use super::bindings;
+use super::{bindings, driver::Driver};
+
+/// The operations by which the driver adds to the entry of an object, of which it sees an `O`.
+#[vtable]
+pub(crate) trait ResOperations<O>: Driver {
+    /// Adds names and values to an entry.
+    fn fill_res_entry(_data: &Self::Data<'_>, _object: &O, _entry: &mut ResEntry<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds the object in the driver's own bytes to an entry.
+    fn fill_res_entry_raw(_data: &Self::Data<'_>, _object: &O, _entry: RawResEntry<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// A netlink message that is being filled.
 ///

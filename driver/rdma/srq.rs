@@ -3,18 +3,58 @@
 
 use core::{marker::PhantomData, ptr::NonNull};
 
-use kernel::prelude::*;
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
 use super::{
     bindings,
     cq::Cq,
+    device::Device,
     driver::Driver,
     event::SrqLink,
-    object::{Linked, Xrcd},
+    object::{Linked, Wrapper},
+    pd::Pd,
+    recv_wr::RecvWrs,
+    ucontext::User,
+    xrcd::Xrcd,
 };
 
 /// A shared receive queue; derefs to the driver's part.
 pub(crate) type Srq<T> = Linked<bindings::ib_srq, <T as Driver>::Srq>;
+
+/// The operations of shared receive queues.
+#[vtable]
+pub(crate) trait SrqOperations: Driver {
+    /// Creates a shared receive queue.
+    fn create_srq(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _pd: &Pd<Self>,
+        _init: &mut SrqInit<'_, Self>,
+        _user: Option<&User<'_, Self>>,
+    ) -> Result<NewSrq<Self::Srq>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Changes a shared receive queue.
+    fn modify_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>, _change: SrqChange) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the sizes and the limit of a shared receive queue.
+    fn query_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>) -> Result<SrqQuery> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Destroys a shared receive queue, which no queue pair uses.
+    fn destroy_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
+    fn post_srq_recv(_data: &Self::Data<'_>, _srq: &Srq<Self>, _wrs: &mut RecvWrs<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// The users of a queue.
 pub(crate) enum SrqKind<'a, T: Driver> {
@@ -129,7 +169,7 @@ pub(crate) struct SrqChange {
 }
 
 impl SrqChange {
-    /// From attributes and `enum ib_srq_attr_mask`.
+    /// Converts attributes, of which `mask` (`enum ib_srq_attr_mask`) names the valid ones.
     ///
     /// # Safety
     ///

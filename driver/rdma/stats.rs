@@ -11,7 +11,7 @@ use super::bindings;
 ///
 /// # Invariants
 ///
-/// `name` is a static string with a terminator, and `priv_` is null. Nobody writes to it.
+/// `name` is a static string with a terminator, and `priv_` is null. No code writes to it.
 #[repr(transparent)]
 pub(crate) struct StatDesc(bindings::rdma_stat_desc);
 

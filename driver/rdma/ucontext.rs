@@ -3,14 +3,42 @@
 
 use core::{ops::Deref, ptr::NonNull};
 
-use kernel::prelude::*;
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
 use super::{
     bindings,
     driver::Driver,
     mmap::{IoArea, Keeps, MmapKeys},
-    object::Object,
+    object::{Object, Wrapper},
+    udata::Udata,
 };
+
+/// The operations of user contexts.
+#[vtable]
+pub(crate) trait UcontextOperations: Driver {
+    /// Opens the device for a process.
+    fn alloc_ucontext(
+        _data: &Self::Data<'_>,
+        _context: &NewUcontext<'_, Self>,
+        _udata: &Udata<'_>,
+    ) -> Result<Self::Ucontext> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Closes the device for a process, whose mmap keys are gone already.
+    fn dealloc_ucontext(_data: &Self::Data<'_>, _context: &Ucontext<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Answers a process that imports a context of another one.
+    fn query_ucontext(
+        _data: &Self::Data<'_>,
+        _context: &Ucontext<Self>,
+        _udata: &Udata<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// The driver's part of a context and its mmap keys, behind `struct ib_ucontext`.
 ///
@@ -32,17 +60,6 @@ pub(crate) struct Ucontext<T: Driver>(Object<bindings::ib_ucontext, Parts<T>>);
 
 impl<T: Driver> Ucontext<T> {
     pub(super) const SIZE: usize = Object::<bindings::ib_ucontext, Parts<T>>::SIZE;
-
-    /// # Safety
-    ///
-    /// `raw` must be a context of driver `T` that [`NewUcontext::finish`] has set up, and stay so
-    /// for `'a`.
-    pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_ucontext) -> &'a Self {
-        // SAFETY: the caller passes a context that is initialised: the first field of an `Object`,
-        // of which this is a transparent wrapper.
-        // INVARIANT: the core opens a context before it lets the driver set it up.
-        unsafe { &*raw.cast() }
-    }
 
     /// Lets the process map `area`; returns the offset to give to mmap.
     ///
@@ -81,6 +98,22 @@ impl<T: Driver> Ucontext<T> {
     /// Ends all permissions to map.
     pub(super) fn remove_all_mappings(&self) {
         self.0.keys.remove_all();
+    }
+}
+
+impl<T: Driver> Wrapper for Ucontext<T> {
+    type Core = bindings::ib_ucontext;
+
+    unsafe fn from_raw<'a>(raw: *mut bindings::ib_ucontext) -> &'a Self {
+        // SAFETY: the caller passes a context that is initialised: the first field of an `Object`,
+        // of which this is a transparent wrapper.
+        // INVARIANT: the core opens a context before it lets the driver set it up.
+        unsafe { &*raw.cast() }
+    }
+
+    unsafe fn destroy(raw: *mut bindings::ib_ucontext) {
+        // SAFETY: the caller passes a context that is initialised, and does not use it afterwards.
+        unsafe { Object::<_, Parts<T>>::destroy(raw) };
     }
 }
 
@@ -143,15 +176,40 @@ impl<T: Driver> NewUcontext<'_, T> {
             }
         }
     }
+}
 
-    /// Drops the driver's part of a context that goes.
+/// A command of a user-space process; kernel clients have none.
+pub(crate) struct User<'a, T: Driver> {
+    /// Its private payload.
+    pub(crate) data: Udata<'a>,
+    /// Its context.
+    pub(crate) context: &'a Ucontext<T>,
+}
+
+impl<'a, T: Driver> User<'a, T> {
+    /// Returns the user of a method of the driver's own; `None` without a payload.
     ///
     /// # Safety
     ///
-    /// `raw` must be a context of driver `T` that [`Self::finish`] has set up, and no code may use
-    /// it afterwards.
-    pub(super) unsafe fn destroy(raw: *mut bindings::ib_ucontext) {
-        // SAFETY: the caller passes a context that is initialised, and does not use it afterwards.
-        unsafe { Object::<_, Parts<T>>::destroy(raw) };
+    /// `raw` must be null or the payload of the method under way, of an open context of driver `T`.
+    pub(crate) unsafe fn of_method(raw: *mut bindings::ib_udata) -> Option<Self> {
+        // SAFETY: the caller passes null, or the payload of the method under way, which is one of
+        // an open context of driver `T`.
+        unsafe { Self::from_raw(raw) }
+    }
+
+    /// Returns the user behind a udata pointer; `None` for a kernel client.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be null or the udata of the uverbs command under way, for `'a`. The command must
+    /// be one of an open context of driver `T`.
+    pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
+        // SAFETY: the caller passes null or the udata of the command under way.
+        let data = unsafe { Udata::from_raw(raw) }?;
+        // SAFETY: the caller promises that the command is one of a context of driver `T`, which is
+        // open during the command.
+        let context = unsafe { Ucontext::from_raw(data.ucontext()) };
+        Some(Self { data, context })
     }
 }

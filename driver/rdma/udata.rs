@@ -6,7 +6,7 @@ use core::{marker::PhantomData, mem::size_of, ptr::NonNull};
 use kernel::{error::to_result, prelude::*};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{bindings, driver::Driver, ucontext::Ucontext};
+use super::bindings;
 
 /// The driver's part of a uverbs command.
 ///
@@ -51,7 +51,7 @@ impl<'a> Udata<'a> {
         Ok(value)
     }
 
-    /// For a command whose request has no private payload.
+    /// Checks that a request has no private payload, for a command that has none.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl<'a> Udata<'a> {
         self.respond::<[u8; 0]>(&[])
     }
 
-    /// For a command without private payloads: none may have come, and the answer is zeroed. Kernel
-    /// clients have none.
+    /// Checks that a request has no private payload, and zeroes the answer, for a command without
+    /// private payloads. Kernel clients have none.
     ///
     /// # Errors
     ///
@@ -102,52 +102,10 @@ impl<'a> Udata<'a> {
         to_result(unsafe { bindings::rdma_helper_no_udata_io(raw) })
     }
 
-    /// Returns the context of the caller.
-    ///
-    /// # Safety
-    ///
-    /// The command must be one of an open context of driver `T`.
-    pub(super) unsafe fn ucontext<T: Driver>(&self) -> &'a Ucontext<T> {
+    /// Returns the context of the caller; null for the command that makes it.
+    pub(super) fn ucontext(&self) -> *mut bindings::ib_ucontext {
         // SAFETY: the udata is valid by the type's invariants, and always part of an attribute
         // bundle.
-        let context = unsafe { bindings::rdma_helper_udata_ucontext(self.raw.as_ptr()) };
-        // SAFETY: the context is set for every command but the one that makes it, which the caller
-        // promises that this is not, and open during the command.
-        unsafe { Ucontext::from_raw(context) }
-    }
-}
-
-/// A command of a user-space process; kernel clients have none.
-pub(crate) struct User<'a, T: Driver> {
-    /// Its private payload.
-    pub(crate) data: Udata<'a>,
-    /// Its context.
-    pub(crate) context: &'a Ucontext<T>,
-}
-
-impl<'a, T: Driver> User<'a, T> {
-    /// Returns the user of a method of the driver's own; `None` without a payload.
-    ///
-    /// # Safety
-    ///
-    /// `raw` must be null or the payload of the method under way, of an open context of driver `T`.
-    pub(crate) unsafe fn of_method(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // SAFETY: the caller passes null, or the payload of the method under way, which is one of
-        // an open context of driver `T`.
-        unsafe { Self::from_raw(raw) }
-    }
-
-    /// Returns the user behind a udata pointer; `None` for a kernel client.
-    ///
-    /// # Safety
-    ///
-    /// `raw` must be null or the udata of the uverbs command under way, for `'a`. The command must
-    /// be one of an open context of driver `T`.
-    pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // SAFETY: the caller passes null or the udata of the command under way.
-        let data = unsafe { Udata::from_raw(raw) }?;
-        // SAFETY: the caller promises that the command is one of an open context of driver `T`.
-        let context = unsafe { data.ucontext() };
-        Some(Self { data, context })
+        unsafe { bindings::rdma_helper_udata_ucontext(self.raw.as_ptr()) }
     }
 }

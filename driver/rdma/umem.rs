@@ -26,7 +26,7 @@ pub(crate) enum Use {
 ///
 /// # Invariants
 ///
-/// The pointer is that of a umem of the core, which this type owns.
+/// The pointer refers to a umem of the core, which this type owns.
 pub(crate) struct Umem(NonNull<bindings::ib_umem>);
 
 // SAFETY: the core allows any thread to look at a umem and to release it.
@@ -121,7 +121,7 @@ impl Umem {
     ///
     /// # Errors
     ///
-    /// `EACCES` if memory that was pinned for reading shall be written; `EOPNOTSUPP` for a DMA
+    /// `EACCES` if memory that was pinned for reading is to be written; `EOPNOTSUPP` for a DMA
     /// buffer.
     pub(crate) fn check_change(&self, access: u32, replaced: bool) -> Result {
         let moved = if replaced { bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS } else { 0 };
@@ -166,7 +166,7 @@ pub(crate) struct Paged<'a> {
 }
 
 impl Paged<'_> {
-    /// log2 of the bytes of a block.
+    /// Returns log2 of the bytes of a block.
     pub(crate) fn shift(&self) -> u8 {
         // CAST: below 64.
         self.size.trailing_zeros() as u8

@@ -37,8 +37,9 @@ use super::{
     bindings,
     device::{Device, DeviceChange},
     mmap,
-    object::{Object, Pd},
+    object::{Object, Wrapper},
     ops::Operations,
+    pd::Pd,
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::Udata,
@@ -115,7 +116,7 @@ impl<T: Operations> VTable<T> {
 
     /// Operations of the device and its ports, and of contexts.
     const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {
-        owner: this_module::<T::OwnerModule>().as_ptr(),
+        owner: this_module::<<T as Operations>::OwnerModule>().as_ptr(),
         driver_id: T::DRIVER_ID,
         uverbs_abi_ver: T::UVERBS_ABI_VERSION,
         query_device: Some(Self::query_device),
@@ -145,8 +146,8 @@ impl<T: Operations> VTable<T> {
         device: *mut bindings::ib_device,
         f: impl for<'a> FnOnce(&'a Device<T>, &'a T::Data<'a>) -> R,
     ) -> R {
-        // SAFETY: the core calls operations of registered devices only, whose table is that of
-        // `Device<T>`.
+        // SAFETY: the core calls operations of registered devices only, and only a `Device<T>` has
+        // this table.
         let device = unsafe { Device::<T>::from_raw(device) };
         // SAFETY: the caller promises that this is an operation of the device.
         unsafe { device.with_data(f) }
@@ -166,6 +167,43 @@ impl<T: Operations> VTable<T> {
         // SAFETY: the caller promises that this is an operation, which is one of the object's
         // device.
         unsafe { Self::with(device, f) }
+    }
+
+    /// Runs `f` with the registration's data, the device of an object, and the object.
+    ///
+    /// # Safety
+    ///
+    /// To be called from an operation, with an object that the core has passed to it, and that the
+    /// creating operation has set up as an `O`.
+    unsafe fn on<O: Wrapper<Core: CoreObject>, R>(
+        object: *mut O::Core,
+        f: impl FnOnce(&T::Data<'_>, &Device<T>, &O) -> R,
+    ) -> R {
+        // SAFETY: the caller promises that the object was set up. The core keeps it until the
+        // operation has returned.
+        let this = unsafe { O::from_raw(object) };
+        // SAFETY: the caller promises that this is an operation, with an object of the core's.
+        unsafe { Self::with_device_of(object, |device, data| f(data, device, this)) }
+    }
+
+    /// Destroys an object by `f`, and drops the driver's part of it if that succeeds.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::on`], from the operation that destroys the object. If `f` succeeds, it must
+    /// have revoked the object's link, if there is one.
+    unsafe fn destroy<O: Wrapper<Core: CoreObject>>(
+        object: *mut O::Core,
+        f: impl FnOnce(&T::Data<'_>, &O) -> Result,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the caller promises what the callee asks for.
+            unsafe { Self::on(object, |data, _, this| f(data, this)) }?;
+            // SAFETY: the device has let go of the object, its link was revoked, and the core frees
+            // it after this, so no code uses it.
+            unsafe { O::destroy(object) };
+            Ok(0)
+        })
     }
 
     unsafe extern "C" fn query_device(
@@ -285,7 +323,7 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core passes what `alloc_hw_port_stats` has allocated; only the field's
             // address is made.
             let first = unsafe { (&raw mut (*stats).value).cast::<u64>() };
-            // SAFETY: there is room for so many values, to which the core's lock gives access.
+            // SAFETY: there is room for this many values, to which the core's lock gives access.
             let values = unsafe { core::slice::from_raw_parts_mut(first, count) };
             // SAFETY: the core calls this as an operation of this device.
             unsafe { Self::with(device, |_, data| T::get_hw_stats(data, port, values)) }?;
@@ -315,12 +353,14 @@ impl<T: Operations> VTable<T> {
 
     unsafe extern "C" fn dealloc_ucontext(context: *mut bindings::ib_ucontext) {
         // SAFETY: the core passes a context that `alloc_ucontext` has set up.
-        let this = unsafe { Ucontext::<T>::from_raw(context) };
-        this.remove_all_mappings();
-        // SAFETY: the core calls this as an operation of the context's device.
-        unsafe { Self::with_device_of(context, |_, data| T::dealloc_ucontext(data, this)) };
+        unsafe {
+            Self::on(context, |data, _, context: &Ucontext<T>| {
+                context.remove_all_mappings();
+                T::dealloc_ucontext(data, context);
+            })
+        };
         // SAFETY: the core frees the context after this, so no code uses it.
-        unsafe { NewUcontext::<T>::destroy(context) };
+        unsafe { Ucontext::<T>::destroy(context) };
     }
 
     unsafe extern "C" fn query_ucontext(
@@ -328,15 +368,15 @@ impl<T: Operations> VTable<T> {
         bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the bundle is that of the method under way.
+            // SAFETY: the bundle belongs to the method that runs.
             let raw = unsafe { bindings::rdma_helper_bundle_udata(bundle) };
             // SAFETY: the payload is part of the bundle.
             let udata = unsafe { Udata::from_raw(raw) }.ok_or(EINVAL)?;
             // SAFETY: the core passes a context that `alloc_ucontext` has set up.
-            let this = unsafe { Ucontext::<T>::from_raw(context) };
-            // SAFETY: the core calls this as an operation of the context's device.
             unsafe {
-                Self::with_device_of(context, |_, data| T::query_ucontext(data, this, &udata))
+                Self::on(context, |data, _, context: &Ucontext<T>| {
+                    T::query_ucontext(data, context, &udata)
+                })
             }?;
             Ok(0)
         })

@@ -5,7 +5,7 @@ use core::{marker::PhantomData, mem::offset_of, slice};
 
 use kernel::prelude::*;
 
-use super::{ah::Ah, bindings, driver::Driver, mr::Registration, qp_attr::QpType};
+use super::{ah::Ah, bindings, driver::Driver, mr::Registration, object::Wrapper, qp_attr::QpType};
 
 // The core passes the first field of these structs, by which the whole is found.
 const _: () = assert!(offset_of!(bindings::ib_ud_wr, wr) == 0);
@@ -25,7 +25,7 @@ const _: () = assert!(offset_of!(bindings::ib_reg_wr, wr) == 0);
 pub(crate) struct Sge(bindings::ib_sge);
 
 impl Sge {
-    /// DMA address in the region.
+    /// Returns the DMA address in the region.
     pub(crate) fn addr(&self) -> u64 {
         self.0.addr
     }
@@ -35,7 +35,7 @@ impl Sge {
         self.0.length
     }
 
-    /// Local key.
+    /// Returns the local key.
     pub(crate) fn lkey(&self) -> u32 {
         self.0.lkey
     }
@@ -99,7 +99,7 @@ pub(crate) struct Destination<'a, T: Driver> {
 }
 
 impl<'a, T: Driver> SendWr<'a, T> {
-    /// Opaque; comes back in the completion.
+    /// Returns the client's identifier, which the completion returns.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: both views of the union are 64 bits.
         unsafe { *self.raw.__bindgen_anon_1.wr_id }
@@ -115,7 +115,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         self.raw.send_flags & flag != 0
     }
 
-    /// Returns whether it has no flags but those that the methods below tell of.
+    /// Returns whether it has no flags except the ones that the methods below return.
     pub(crate) fn has_known_flags(&self) -> bool {
         let known = bindings::ib_send_flags_IB_SEND_SIGNALED
             | bindings::ib_send_flags_IB_SEND_SOLICITED
@@ -263,8 +263,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
     fn remote(&self) -> Remote {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>();
         // SAFETY: `operands` calls this for opcodes whose request is the first field of an
-        // `ib_rdma_wr`: by the type's invariants, or for one of the driver's own by those of
-        // `OwnWr`.
+        // `ib_rdma_wr`. The type's invariants say so for the opcodes of verbs, and the invariants
+        // of `OwnWr` for an opcode of the driver's own.
         let wr = unsafe { &*wr };
         Remote { addr: wr.remote_addr, rkey: wr.rkey }
     }
@@ -285,7 +285,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
 /// for `'a`.
 pub(super) unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
     match usize::try_from(count) {
-        // SAFETY: the caller promises that there are so many entries; `Sge` is transparent.
+        // SAFETY: the caller promises that there are this many entries; `Sge` is transparent.
         // INVARIANT: the caller promises that they are entries of a valid request.
         Ok(count) if count > 0 => unsafe { slice::from_raw_parts(list.cast(), count) },
         _ => &[],

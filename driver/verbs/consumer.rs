@@ -3,7 +3,7 @@
 //! kernel, so `abi/tests/kernel_cq.rs` can test it without one.
 
 /// The owner of an entry that is skipped: no queue pair has this number.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_QPN: u32 = u32::MAX;
 
 /// A ring of completions. Indices are free-running.
 pub(super) trait Entries {
@@ -16,7 +16,7 @@ pub(super) trait Entries {
     /// Returns the queue pair that an entry is of.
     fn owner(&self, index: u32) -> Result<u32, Self::Error>;
 
-    /// Makes it one of [`NOBODY`].
+    /// Makes it one of [`NO_QPN`].
     fn disown(&self, index: u32) -> Result<(), Self::Error>;
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// At the start of a fresh ring.
+    /// Starts at the beginning of a new ring.
     pub(super) fn new() -> Self {
         Self { index: 0 }
     }

@@ -11,8 +11,10 @@ use kernel::{prelude::*, sync::Arc};
 use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
 use crate::quota::Quota;
 use crate::rdma::{
-    ucontext::{NewUcontext, Ucontext},
-    udata::{Udata, User},
+    self,
+    pd::PdOperations,
+    ucontext::{NewUcontext, Ucontext, UcontextOperations, User},
+    udata::Udata,
 };
 
 /// Number of address ranges that a context may have.
@@ -38,30 +40,40 @@ pub(crate) struct Pd {
     pub(super) pdn: Pdn,
 }
 
-pub(super) fn alloc(
-    ctx: &Ctx<'_>,
-    new: &NewUcontext<'_, Verbs>,
-    udata: &Udata<'_>,
-) -> Result<Context> {
-    udata.no_request()?;
-    let id = ctx.execute::<command::AllocContext>(&())?;
-    let mut made = None;
-    ctx.complete::<command::FreeContext, _>(id, (), |()| {
-        let uars = UarSet::new(id)?;
-        let answer = answer(ctx, new, udata, &uars).inspect_err(|_| uars.free(ctx))?;
-        let quotas = Quota::new(MAX_RANGES)
-            .and_then(|ranges| Ok((ranges, Quota::new(ctx.max_device_memory())?)));
-        let (ranges, memory) = quotas.inspect_err(|_| uars.free(ctx))?;
-        made = Some(Context { id, uars, ranges, memory, answer });
-        Ok(())
-    })?;
-    made.ok_or(EINVAL)
-}
+#[vtable]
+impl UcontextOperations for Verbs {
+    fn alloc_ucontext(
+        ctx: &Ctx<'_>,
+        new: &NewUcontext<'_, Self>,
+        udata: &Udata<'_>,
+    ) -> Result<Context> {
+        udata.no_request()?;
+        let id = ctx.execute::<command::AllocContext>(&())?;
+        let mut made = None;
+        ctx.complete::<command::FreeContext, _>(id, (), |()| {
+            let uars = UarSet::new(id)?;
+            let answer = answer(ctx, new, udata, &uars).inspect_err(|_| uars.free(ctx))?;
+            let quotas = Quota::new(MAX_RANGES)
+                .and_then(|ranges| Ok((ranges, Quota::new(ctx.max_device_memory())?)));
+            let (ranges, memory) = quotas.inspect_err(|_| uars.free(ctx))?;
+            made = Some(Context { id, uars, ranges, memory, answer });
+            Ok(())
+        })?;
+        made.ok_or(EINVAL)
+    }
 
-/// Gives a process that imports the context the answer that the first one got.
-pub(super) fn query(context: &Context, udata: &Udata<'_>) -> Result {
-    udata.no_request()?;
-    udata.respond(&context.answer)
+    fn dealloc_ucontext(ctx: &Ctx<'_>, context: &Ucontext<Self>) {
+        context.uars.free(ctx);
+        if let Err(error) = ctx.destroy::<command::FreeContext>(&context.id) {
+            dev_err!(ctx.dma(), "freeing context {:?} failed: {error:?}\n", context.id);
+        }
+    }
+
+    /// Gives a process that imports the context the answer that the first one got.
+    fn query_ucontext(_ctx: &Ctx<'_>, context: &Ucontext<Self>, udata: &Udata<'_>) -> Result {
+        udata.no_request()?;
+        udata.respond(&context.answer)
+    }
 }
 
 /// Gives a new context its first doorbell page, and tells the process of it.
@@ -92,26 +104,22 @@ fn answer(
     Ok(answer)
 }
 
-pub(super) fn dealloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>) {
-    context.uars.free(ctx);
-    if let Err(error) = ctx.destroy::<command::FreeContext>(&context.id) {
-        dev_err!(ctx.dma(), "freeing context {:?} failed: {error:?}\n", context.id);
+#[vtable]
+impl PdOperations for Verbs {
+    fn alloc_pd(ctx: &Ctx<'_>, user: Option<&User<'_, Self>>) -> Result<Pd> {
+        if let Some(user) = user {
+            user.data.no_request()?;
+        }
+        let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
+        let pdn = ctx.execute::<command::AllocPd>(&context)?;
+        ctx.complete::<command::FreePd, _>(pdn, (), |()| match user {
+            Some(user) => user.data.respond(&PdResp { pdn, ..PdResp::default() }),
+            None => Ok(()),
+        })?;
+        Ok(Pd { pdn })
     }
-}
 
-pub(super) fn alloc_pd(ctx: &Ctx<'_>, user: Option<&User<'_, Verbs>>) -> Result<Pd> {
-    if let Some(user) = user {
-        user.data.no_request()?;
+    fn dealloc_pd(ctx: &Ctx<'_>, pd: &rdma::pd::Pd<Self>) -> Result {
+        ctx.destroy::<command::FreePd>(&pd.pdn)
     }
-    let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
-    let pdn = ctx.execute::<command::AllocPd>(&context)?;
-    ctx.complete::<command::FreePd, _>(pdn, (), |()| match user {
-        Some(user) => user.data.respond(&PdResp { pdn, ..PdResp::default() }),
-        None => Ok(()),
-    })?;
-    Ok(Pd { pdn })
-}
-
-pub(super) fn dealloc_pd(ctx: &Ctx<'_>, pd: &Pd) -> Result {
-    ctx.destroy::<command::FreePd>(&pd.pdn)
 }

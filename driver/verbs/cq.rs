@@ -20,9 +20,10 @@ use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
-    cq::{CqInit, Moderation},
-    udata::User,
+    cq::{CqInit, CqOperations, Moderation, Notify},
+    ucontext::User,
     umem::{Umem, Use},
+    wc::Completions,
 };
 
 /// The adapter's part of a completion queue.
@@ -63,22 +64,72 @@ impl Cq {
     }
 }
 
-pub(super) fn create(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    init: &mut CqInit<'_>,
-    user: Option<&User<'_, Verbs>>,
-) -> Result<Cq> {
-    // Completions have timestamps, asked for or not.
-    if init.flags & !rdma::cq::TIMESTAMPS != 0 {
-        return Err(EOPNOTSUPP);
+#[vtable]
+impl CqOperations for Verbs {
+    fn create_cq(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        init: &mut CqInit<'_>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<Cq> {
+        // Completions have timestamps, asked for or not.
+        if init.flags & !rdma::cq::TIMESTAMPS != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if init.entries == 0 || init.entries > ctx.adapter.caps().max_cqe.get() {
+            return Err(EINVAL);
+        }
+        match user {
+            Some(user) => create_user(ctx, device, init, user),
+            None => create_kernel(ctx, init),
+        }
     }
-    if init.entries == 0 || init.entries > ctx.adapter.caps().max_cqe.get() {
-        return Err(EINVAL);
+
+    fn destroy_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>) -> Result {
+        ctx.destroy::<command::DestroyCq>(&cq.cqn)?;
+        ctx.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
+        Ok(())
     }
-    match user {
-        Some(user) => create_user(ctx, device, init, user),
-        None => create_kernel(ctx, init),
+
+    fn poll_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, out: &mut Completions<'_>) -> Result {
+        cq.kernel()?.poll(ctx, out)
+    }
+
+    fn req_notify_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, notify: Notify) -> Result<bool> {
+        cq.kernel()?.arm(ctx, notify)
+    }
+
+    fn modify_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, moderation: Moderation) -> Result {
+        let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
+        ctx.execute::<command::ModifyCq>(&params)?;
+        cq.moderation
+            .store(u64::from(moderation.count) << 16 | u64::from(moderation.period), Relaxed);
+        Ok(())
+    }
+
+    /// Moves a process' queue to another ring of the process; returns the number of entries of that
+    /// ring.
+    fn resize_user_cq(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        cq: &rdma::cq::Cq<Self>,
+        entries: u32,
+        user: &User<'_, Self>,
+    ) -> Result<u32> {
+        let Memory::User { ring: current, .. } = &cq.memory else { return Err(EINVAL) };
+        let UserRing { umem, table, log_size, .. } = UserRing::pin(ctx, device, entries, user)?;
+        let mut current = current.lock();
+        // An answer that cannot be written fails here, where nothing has changed.
+        user.data.clear()?;
+        let result =
+            ctx.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
+        // The adapter no longer writes to the old ring.
+        *current = umem;
+        let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
+        // If the process has unmapped the room for the answer in the meantime, it does not learn
+        // the position at which its queue continues.
+        user.data.respond(&answer).inspect_err(|_| cq.link().report_error())?;
+        Ok(1 << log_size)
     }
 }
 
@@ -118,12 +169,12 @@ struct UserRing {
     umem: Umem,
     table: PageTable,
     log_size: u8,
-    /// True if we shall choose the completion vector.
+    /// True if the driver must choose the completion vector.
     any_vector: bool,
 }
 
 impl UserRing {
-    /// Pins the ring that a command offers for a queue of so many entries.
+    /// Pins the ring that a command offers for a queue of this many entries.
     fn pin(
         ctx: &Ctx<'_>,
         device: &Device<Verbs>,
@@ -166,41 +217,4 @@ fn create_kernel(ctx: &Ctx<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
         ctx.adapter.add_cq(init.comp_vector, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, init.comp_vector, Memory::Kernel(queue)))
-}
-
-pub(super) fn modify(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {
-    let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
-    ctx.execute::<command::ModifyCq>(&params)?;
-    cq.moderation.store(u64::from(moderation.count) << 16 | u64::from(moderation.period), Relaxed);
-    Ok(())
-}
-
-/// Moves a process' queue to another ring of the process; returns the number of entries of that.
-pub(super) fn resize(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    cq: &rdma::cq::Cq<Verbs>,
-    entries: u32,
-    user: &User<'_, Verbs>,
-) -> Result<u32> {
-    let Memory::User { ring: current, .. } = &cq.memory else { return Err(EINVAL) };
-    let UserRing { umem, table, log_size, .. } = UserRing::pin(ctx, device, entries, user)?;
-    let mut current = current.lock();
-    // An answer that cannot be written fails here, where nothing has changed.
-    user.data.clear()?;
-    let result =
-        ctx.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
-    // The adapter no longer writes to the old ring.
-    *current = umem;
-    let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
-    // If the process has unmapped the room for the answer in the meantime, it does not learn the
-    // position at which its queue continues.
-    user.data.respond(&answer).inspect_err(|_| cq.link().report_error())?;
-    Ok(1 << log_size)
-}
-
-pub(super) fn destroy(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
-    ctx.destroy::<command::DestroyCq>(&cq.cqn)?;
-    ctx.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
-    Ok(())
 }

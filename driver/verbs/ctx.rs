@@ -49,8 +49,8 @@ impl<'a> Ctx<'a> {
         let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Ctx::held"), GFP_KERNEL)?;
         let connections = match adapter.protocol() {
             Protocol::Iwarp => {
-                let most = u8::try_from(adapter.caps().max_rd_atomic.get()).unwrap_or(u8::MAX);
-                let connections = Connections::new(adapter.dma(), adapter.liveness(), most)?;
+                let max_depth = u8::try_from(adapter.caps().max_rd_atomic.get()).unwrap_or(u8::MAX);
+                let connections = Connections::new(adapter.dma(), adapter.liveness(), max_depth)?;
                 Some(Owner::new(connections, adapter.listeners()))
             }
             Protocol::Roce => None,

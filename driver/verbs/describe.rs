@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The properties of an object that `rdma resource show` prints beside those of the core: the
-//! adapter's view of it, in words (`-dd`) or as the adapter's record (`-r`, [`abi::admin`]). An
+//! The properties of an object that `rdma resource show` prints beside the core's own properties:
+//! the adapter's view of it, in words (`-dd`) or as the adapter's record (`-r`, [`abi::admin`]). An
 //! adapter that has died gives none.
 
 use abi::admin::{
     CqRecord,
-    RingRecord, //
+    KeyRecord,
+    QpRecord,
+    RingRecord,
+    SrqRecord, //
     fields::{Field, Record, RingAttrs, Show, Value},
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
-use super::{Ctx, Verbs};
+use super::{Ctx, Verbs, mr};
 use crate::rdma::{
-    self,
-    restrack::{RawResEntry, ResEntry},
+    cq::Cq,
+    mr::Mr,
+    qp::Qp,
+    restrack::{RawResEntry, ResEntry, ResOperations},
+    srq::Srq,
 };
 
 /// Returns the adapter's record of an object.
@@ -21,13 +27,9 @@ fn record<R: Record>(ctx: &Ctx<'_>, number: impl Into<u32>) -> Option<R> {
     ctx.adapter.inspector().one(number.into()).ok().flatten()
 }
 
-/// The record itself. Without one the core is to leave the object out, by `EAGAIN`
-/// (`res_get_common_dumpit` in `nldev.c`).
-pub(super) fn raw<R: Record>(
-    ctx: &Ctx<'_>,
-    number: impl Into<u32>,
-    entry: RawResEntry<'_>,
-) -> Result {
+/// Adds the record itself. Without one, this returns `EAGAIN`, so that the core leaves the object
+/// out (`res_get_common_dumpit` in `nldev.c`).
+fn raw<R: Record>(ctx: &Ctx<'_>, number: impl Into<u32>, entry: RawResEntry<'_>) -> Result {
     entry.put(record::<R>(ctx, number).ok_or(EAGAIN)?.as_bytes())
 }
 
@@ -65,27 +67,63 @@ impl Show for Attrs<'_, '_> {
 }
 
 /// Adds what the adapter says of an object.
-pub(super) fn show<R: Record>(
-    ctx: &Ctx<'_>,
-    number: impl Into<u32>,
-    entry: &mut ResEntry<'_>,
-) -> Result {
+fn show<R: Record>(ctx: &Ctx<'_>, number: impl Into<u32>, entry: &mut ResEntry<'_>) -> Result {
     match record::<R>(ctx, number) {
         Some(record) => record.show(&mut Attrs(entry)),
         None => Ok(()),
     }
 }
 
-pub(super) fn cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'_>) -> Result {
-    let handler = &ctx.adapter.handlers().get(cq.handler)?.handler;
-    entry.number(c"cqn", cq.cqn.get())?;
-    entry.number(c"handler", cq.handler)?;
-    if let Some(cpu) = handler.cpu() {
-        entry.number(c"cpu", cpu)?;
+#[vtable]
+impl ResOperations<Cq<Self>> for Verbs {
+    fn fill_res_entry(ctx: &Ctx<'_>, cq: &Cq<Self>, entry: &mut ResEntry<'_>) -> Result {
+        let handler = &ctx.adapter.handlers().get(cq.handler)?.handler;
+        entry.number(c"cqn", cq.cqn.get())?;
+        entry.number(c"handler", cq.handler)?;
+        if let Some(cpu) = handler.cpu() {
+            entry.number(c"cpu", cpu)?;
+        }
+        entry.number(c"events", cq.link().reports())?;
+        let moderation = cq.moderation.load(Relaxed);
+        entry.number(c"moderation_count", moderation >> 16)?;
+        entry.number(c"moderation_usec", moderation & 0xffff)?;
+        show::<CqRecord>(ctx, cq.cqn, entry)
     }
-    entry.number(c"events", cq.link().reports())?;
-    let moderation = cq.moderation.load(Relaxed);
-    entry.number(c"moderation_count", moderation >> 16)?;
-    entry.number(c"moderation_usec", moderation & 0xffff)?;
-    show::<CqRecord>(ctx, cq.cqn, entry)
+
+    fn fill_res_entry_raw(ctx: &Ctx<'_>, cq: &Cq<Self>, entry: RawResEntry<'_>) -> Result {
+        raw::<CqRecord>(ctx, cq.cqn, entry)
+    }
+}
+
+#[vtable]
+impl ResOperations<Mr<mr::Mr>> for Verbs {
+    fn fill_res_entry(ctx: &Ctx<'_>, mr: &Mr<mr::Mr>, entry: &mut ResEntry<'_>) -> Result {
+        show::<KeyRecord>(ctx, mr.key().index(), entry)
+    }
+
+    fn fill_res_entry_raw(ctx: &Ctx<'_>, mr: &Mr<mr::Mr>, entry: RawResEntry<'_>) -> Result {
+        raw::<KeyRecord>(ctx, mr.key().index(), entry)
+    }
+}
+
+#[vtable]
+impl ResOperations<Srq<Self>> for Verbs {
+    fn fill_res_entry(ctx: &Ctx<'_>, srq: &Srq<Self>, entry: &mut ResEntry<'_>) -> Result {
+        show::<SrqRecord>(ctx, srq.srqn, entry)
+    }
+
+    fn fill_res_entry_raw(ctx: &Ctx<'_>, srq: &Srq<Self>, entry: RawResEntry<'_>) -> Result {
+        raw::<SrqRecord>(ctx, srq.srqn, entry)
+    }
+}
+
+#[vtable]
+impl ResOperations<Qp<Self>> for Verbs {
+    fn fill_res_entry(ctx: &Ctx<'_>, qp: &Qp<Self>, entry: &mut ResEntry<'_>) -> Result {
+        show::<QpRecord>(ctx, qp.qpn, entry)
+    }
+
+    fn fill_res_entry_raw(ctx: &Ctx<'_>, qp: &Qp<Self>, entry: RawResEntry<'_>) -> Result {
+        raw::<QpRecord>(ctx, qp.qpn, entry)
+    }
 }

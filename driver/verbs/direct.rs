@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address ranges of direct transfers: what those of kernel clients and of processes have in
+//! Address ranges of direct transfers: what the ranges of kernel clients and of processes have in
 //! common.
 
 use abi::{
@@ -75,7 +75,7 @@ pub(crate) fn query(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<RangeR
     ctx.execute::<command::QueryRange>(&range)
 }
 
-/// The controller has moved all bytes of a range. Does not sleep.
+/// Tells the adapter that the controller has moved all bytes of a range. Does not sleep.
 ///
 /// # Errors
 ///
@@ -87,7 +87,8 @@ pub(crate) fn done(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result {
     Ok(())
 }
 
-/// The transfer of a mark has ended, or failed if it has the bit [`MARK_FAILED`]. Does not sleep.
+/// Tells the adapter that the transfer of a mark has ended, or has failed if the mark has the bit
+/// [`MARK_FAILED`]. Does not sleep.
 ///
 /// # Errors
 ///

@@ -14,18 +14,17 @@ use kernel::{
 
 use super::{
     Ctx, Verbs,
-    context::Pd,
     mr::{Mr, rights},
 };
 use crate::{
     hw::p2p::PeerMemory,
     quota::Counted,
     rdma::{
-        dm::{DmRegion, DmRequest},
+        self,
+        dm::{DmOperations, DmRegion, DmRequest},
         mmap::{IoArea, Keeps},
         mr::NewMr,
-        ucontext::Ucontext,
-        udata::User,
+        ucontext::{Ucontext, User},
     },
 };
 
@@ -40,20 +39,41 @@ pub(crate) struct Dm {
     mmap: u64,
 }
 
-pub(super) fn alloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>, wanted: &DmRequest) -> Result<Dm> {
-    // CAST: a small number.
-    if wanted.length == 0 || wanted.log_alignment > PAGE_SHIFT as u32 {
-        return Err(EINVAL);
+#[vtable]
+impl DmOperations for Verbs {
+    fn alloc_dm(ctx: &Ctx<'_>, context: &Ucontext<Self>, wanted: &DmRequest) -> Result<Dm> {
+        // CAST: a small number.
+        if wanted.length == 0 || wanted.log_alignment > PAGE_SHIFT as u32 {
+            return Err(EINVAL);
+        }
+        let own = device_memory_mmap(wanted.handle).ok_or(ENOSPC)?;
+        let length = usize::try_from(wanted.length)?;
+        let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
+        // CAST: to a type that is as wide.
+        let share = context.memory.take(length as u64).ok_or(ENOMEM)?;
+        let (memory, area) = ctx.adapter.take_device_memory(length)?;
+        let memory = Arc::new(Counted::new(memory, share), GFP_KERNEL)?;
+        let mmap = add_mapping(context, own, area, &memory)?;
+        Ok(Dm { memory, length: wanted.length, mmap })
     }
-    let own = device_memory_mmap(wanted.handle).ok_or(ENOSPC)?;
-    let length = usize::try_from(wanted.length)?;
-    let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
-    // CAST: to a type that is as wide.
-    let share = context.memory.take(length as u64).ok_or(ENOMEM)?;
-    let (memory, area) = ctx.adapter.take_device_memory(length)?;
-    let memory = Arc::new(Counted::new(memory, share), GFP_KERNEL)?;
-    let mmap = add_mapping(context, own, area, &memory)?;
-    Ok(Dm { memory, length: wanted.length, mmap })
+
+    fn dealloc_dm(_ctx: &Ctx<'_>, context: &Ucontext<Self>, dm: &Dm) {
+        context.remove_mapping(dm.mmap);
+    }
+
+    fn reg_dm_mr(
+        ctx: &Ctx<'_>,
+        pd: &rdma::pd::Pd<Self>,
+        dm: &Dm,
+        region: &DmRegion,
+    ) -> Result<NewMr<Mr>> {
+        let rights = rights(region.access)? | Access::ZERO_BASED;
+        let first = dm.memory.bus_address().checked_add(region.offset).ok_or(EINVAL)?;
+        // The memory has consecutive addresses.
+        // CAST: a small number.
+        let pages = Pages::new(first & !(PAGE_SIZE as u64 - 1), PAGE_SHIFT as u8, 0);
+        Mr::new(ctx, &RegMr::new(pd.pdn, rights.bits(), first, region.length, pages), None)
+    }
 }
 
 /// Its drop gives pages back to the pool of the device, under a spin lock, and adds to a number.
@@ -78,21 +98,8 @@ fn add_mapping(
     Err(ENOMEM)
 }
 
-pub(super) fn dealloc(context: &Ucontext<Verbs>, dm: &Dm) {
-    context.remove_mapping(dm.mmap);
-}
-
 /// Tells a process how long device memory is that it imports, and where to map it.
 pub(crate) fn query(dm: &Dm, user: &User<'_, Verbs>) -> Result {
     user.data.no_request()?;
     user.data.respond(&DmResp { length: dm.length.into(), mmap: dm.mmap.into() })
-}
-
-pub(super) fn register(ctx: &Ctx<'_>, pd: &Pd, dm: &Dm, region: &DmRegion) -> Result<NewMr<Mr>> {
-    let rights = rights(region.access)? | Access::ZERO_BASED;
-    let first = dm.memory.bus_address().checked_add(region.offset).ok_or(EINVAL)?;
-    // The memory has consecutive addresses.
-    // CAST: a small number.
-    let pages = Pages::new(first & !(PAGE_SIZE as u64 - 1), PAGE_SHIFT as u8, 0);
-    Mr::new(ctx, &RegMr::new(pd.pdn, rights.bits(), first, region.length, pages), None)
 }

@@ -5,26 +5,25 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`ctx`] | the context of all operations; creation that undoes itself |
-//! | [`ops`] | the trait's methods, each of which calls the module of the object |
-//! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that reports the port's counters |
+//! | [`device`] | limits, port, GIDs |
+//! | [`counters`], [`pma`] | the port's counters; the agent that reports them |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`dm`] | device memory |
-//! | [`direct`], [`direct_user`], [`range_end`] | address ranges of direct transfers; those of processes; their end |
-//! | [`ah`], [`mcast`] | address handles; multicast groups |
+//! | [`direct`], [`direct_user`], [`range_end`] | address ranges of direct transfers; ranges of processes; the end of ranges |
+//! | [`ah`] | address handles |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
-//! | [`qp`], [`modify`], [`modify_command`] | queue pairs and their attributes |
-//! | [`rnic`] | states of queue pairs of iWARP |
-//! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs, by owner |
+//! | [`qp`] | queue pairs, by owner, and their attributes; multicast groups |
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
 //! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
-//! | [`kernel_qp`], [`post`], [`poll`], [`consumer`] | queues of kernel clients |
+//! | [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 
 mod ah;
 mod consumer;
 mod context;
+mod counters;
 mod cq;
 mod creator;
 mod ctx;
@@ -34,25 +33,37 @@ pub(crate) mod direct;
 pub(crate) mod direct_user;
 pub(crate) mod dm;
 mod iwcm;
-mod kernel_qp;
-mod mcast;
-mod modify;
-mod modify_command;
 mod mr;
 mod mw;
-mod ops;
 mod pages;
 mod pma;
 mod poll;
 mod post;
 mod qp;
-mod qp_kernel;
-mod qp_params;
-mod qp_user;
 mod range_end;
-mod rnic;
 mod srq;
 mod uar;
 mod xrc;
 
 pub(crate) use ctx::{Ctx, Verbs};
+
+use crate::{
+    direct_work,
+    rdma::{Driver, own_wr::OwnWr},
+};
+
+impl Driver for Verbs {
+    type Data<'a> = Ctx<'a>;
+    type Ucontext = context::Context;
+    type Pd = context::Pd;
+    type Cq = cq::Cq;
+    type Xrcd = xrc::Xrcd;
+    type Srq = srq::Srq;
+    type Qp = qp::Qp;
+    type Dm = dm::Dm;
+    type Mr = mr::Mr;
+    type Ah = ah::Ah;
+    type Mw = mw::Mw;
+
+    const OWN_WRS: &'static [OwnWr] = direct_work::REQUESTS;
+}

@@ -11,8 +11,8 @@ use kernel::{new_mutex, prelude::*, sync::Mutex};
 
 use super::{Ctx, Verbs, context::Pd, pages::PageTable};
 use crate::rdma::{
-    Device,
-    mr::{NewMr, RegionChange, UserRegion},
+    self, Device,
+    mr::{MrOperations, NewMr, RegionChange, UserRegion},
     page_list::PageList,
     udata::Udata,
     umem::Umem,
@@ -57,8 +57,104 @@ pub(super) fn rights(access: u32) -> Result<Access> {
     Access::from_bits(access & !HINTS).ok_or(EOPNOTSUPP)
 }
 
-pub(super) fn reg_all(ctx: &Ctx<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> {
-    Mr::new(ctx, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
+#[vtable]
+impl MrOperations for Verbs {
+    fn get_dma_mr(ctx: &Ctx<'_>, pd: &rdma::pd::Pd<Self>, access: u32) -> Result<NewMr<Mr>> {
+        Mr::new(ctx, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
+    }
+
+    fn reg_user_mr(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        pd: &rdma::pd::Pd<Self>,
+        region: &UserRegion,
+        udata: Option<&Udata<'_>>,
+    ) -> Result<NewMr<Mr>> {
+        let flags = match udata {
+            Some(udata) => asked(&udata.request(MrReq::REQUIRED)?)?,
+            None => MrFlags::empty(),
+        };
+        check(ctx, region)?;
+        let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
+        if let Some(udata) = udata {
+            // This comes before the command: after the command the process may use the key, and the
+            // adapter refuses to remove a region that a window is bound to.
+            udata.clear()?;
+        }
+        register(ctx, pd, region, umem, flags)
+    }
+
+    fn reg_user_mr_dmabuf(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        pd: &rdma::pd::Pd<Self>,
+        region: &UserRegion,
+        fd: i32,
+    ) -> Result<NewMr<Mr>> {
+        check(ctx, region)?;
+        let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
+        // It may be another device's memory, which the adapter need not reach.
+        register(ctx, pd, region, umem, MrFlags::PRESENT)
+    }
+
+    fn rereg_user_mr(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        mr: &Mr,
+        change: &RegionChange<'_, Self>,
+    ) -> Result<u32> {
+        let mut state = mr.state.lock();
+        let access = match change.access {
+            Some(access) => rights(access)?.bits(),
+            None => state.access,
+        };
+        let mut what = Rereg::empty();
+        what.set(Rereg::TRANSLATION, change.memory.is_some());
+        what.set(Rereg::PD, change.pd.is_some());
+        what.set(Rereg::ACCESS, change.access.is_some());
+        let mut params = ReregMr::new(state.key, what);
+        if change.access.is_some() {
+            params.access = access.into();
+        }
+        if let Some(pd) = change.pd {
+            params.pdn = pd.pdn;
+        }
+        if let Some(memory) = &state.memory {
+            memory.check_change(access, change.memory.is_some())?;
+        }
+        let Some(region) = &change.memory else {
+            state.key = ctx.execute::<command::ReregMr>(&params)?;
+            state.access = access;
+            return Ok(state.key.get());
+        };
+        let region = UserRegion { access, ..*region };
+        check(ctx, &region)?;
+        let mut umem = Umem::pin_for(device, region.start, region.length, access)?;
+        let table = describe(ctx, &mut umem, region.iova)?;
+        params.pages = table.pages();
+        params.iova = region.iova.into();
+        params.length = region.length.into();
+        let key = ctx.execute::<command::ReregMr>(&params)?;
+        // The adapter no longer uses the old memory, which is unpinned here.
+        *state = State { key, access, memory: Some(umem) };
+        Ok(key.get())
+    }
+
+    fn alloc_mr(ctx: &Ctx<'_>, pd: &rdma::pd::Pd<Self>, max_pages: u32) -> Result<NewMr<Mr>> {
+        if max_pages == 0 || max_pages > ctx.adapter.caps().max_fast_reg_pages.get() {
+            return Err(EINVAL);
+        }
+        let pages = PageList::new(ctx.dma(), max_pages)?;
+        let state = State { key: Key::default(), access: 0, memory: None };
+        let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
+        let key = ctx.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?;
+        state.lock().key = key;
+        Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: Some(pages), driver: Mr { state } })
+    }
+
+    fn dereg_mr(ctx: &Ctx<'_>, mr: &Mr) -> Result {
+        ctx.destroy::<command::DeregMr>(&mr.state.lock().key)
+    }
 }
 
 /// Returns the pages of a region's memory.
@@ -90,27 +186,6 @@ fn check(ctx: &Ctx<'_>, region: &UserRegion) -> Result {
     Ok(())
 }
 
-pub(super) fn reg_user(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    pd: &Pd,
-    region: &UserRegion,
-    udata: Option<&Udata<'_>>,
-) -> Result<NewMr<Mr>> {
-    let flags = match udata {
-        Some(udata) => asked(&udata.request(MrReq::REQUIRED)?)?,
-        None => MrFlags::empty(),
-    };
-    check(ctx, region)?;
-    let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
-    if let Some(udata) = udata {
-        // This comes before the command: after the command the process may use the key, and the
-        // adapter refuses to remove a region that a window is bound to.
-        udata.clear()?;
-    }
-    register(ctx, pd, region, umem, flags)
-}
-
 /// Returns the flags that a provider asks for, if it may.
 fn asked(request: &MrReq) -> Result<MrFlags> {
     let flags = MrFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
@@ -118,76 +193,4 @@ fn asked(request: &MrReq) -> Result<MrFlags> {
         return Err(EINVAL);
     }
     Ok(flags)
-}
-
-pub(super) fn reg_dmabuf(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    pd: &Pd,
-    region: &UserRegion,
-    fd: i32,
-) -> Result<NewMr<Mr>> {
-    check(ctx, region)?;
-    let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
-    // It may be another device's memory, which the adapter need not reach.
-    register(ctx, pd, region, umem, MrFlags::PRESENT)
-}
-
-pub(super) fn rereg(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    mr: &Mr,
-    change: &RegionChange<'_, Verbs>,
-) -> Result<u32> {
-    let mut state = mr.state.lock();
-    let access = match change.access {
-        Some(access) => rights(access)?.bits(),
-        None => state.access,
-    };
-    let mut what = Rereg::empty();
-    what.set(Rereg::TRANSLATION, change.memory.is_some());
-    what.set(Rereg::PD, change.pd.is_some());
-    what.set(Rereg::ACCESS, change.access.is_some());
-    let mut params = ReregMr::new(state.key, what);
-    if change.access.is_some() {
-        params.access = access.into();
-    }
-    if let Some(pd) = change.pd {
-        params.pdn = pd.pdn;
-    }
-    if let Some(memory) = &state.memory {
-        memory.check_change(access, change.memory.is_some())?;
-    }
-    let Some(region) = &change.memory else {
-        state.key = ctx.execute::<command::ReregMr>(&params)?;
-        state.access = access;
-        return Ok(state.key.get());
-    };
-    let region = UserRegion { access, ..*region };
-    check(ctx, &region)?;
-    let mut umem = Umem::pin_for(device, region.start, region.length, access)?;
-    let table = describe(ctx, &mut umem, region.iova)?;
-    params.pages = table.pages();
-    params.iova = region.iova.into();
-    params.length = region.length.into();
-    let key = ctx.execute::<command::ReregMr>(&params)?;
-    // The adapter no longer uses the old memory, which is unpinned here.
-    *state = State { key, access, memory: Some(umem) };
-    Ok(key.get())
-}
-
-pub(super) fn alloc(ctx: &Ctx<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>> {
-    if max_pages == 0 || max_pages > ctx.adapter.caps().max_fast_reg_pages.get() {
-        return Err(EINVAL);
-    }
-    let pages = PageList::new(ctx.dma(), max_pages)?;
-    let state = State { key: Key::default(), access: 0, memory: None };
-    let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-    let key = ctx.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?;
-    state.lock().key = key;
-    Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: Some(pages), driver: Mr { state } })
-}
-
-pub(super) fn dereg(ctx: &Ctx<'_>, mr: &Mr) -> Result {
-    ctx.destroy::<command::DeregMr>(&mr.state.lock().key)
 }

@@ -7,8 +7,11 @@ use abi::{
 };
 use kernel::prelude::*;
 
-use super::{Ctx, context::Pd};
-use crate::rdma::mw::{MwType, NewMw};
+use super::{Ctx, Verbs};
+use crate::rdma::{
+    self,
+    mw::{MwOperations, MwType, NewMw},
+};
 
 /// The adapter's part of a window.
 pub(crate) struct Mw {
@@ -16,15 +19,18 @@ pub(crate) struct Mw {
     key: Key,
 }
 
-pub(super) fn alloc(ctx: &Ctx<'_>, pd: &Pd, kind: MwType) -> Result<NewMw<Mw>> {
-    let kind = match kind {
-        MwType::Type1 => admin::MwType::Type1,
-        MwType::Type2 => admin::MwType::Type2,
-    };
-    let key = ctx.execute::<command::AllocMw>(&AllocMw::new(pd.pdn, kind))?;
-    Ok(NewMw { rkey: key.get(), driver: Mw { key } })
-}
+#[vtable]
+impl MwOperations for Verbs {
+    fn alloc_mw(ctx: &Ctx<'_>, pd: &rdma::pd::Pd<Self>, kind: MwType) -> Result<NewMw<Mw>> {
+        let kind = match kind {
+            MwType::Type1 => admin::MwType::Type1,
+            MwType::Type2 => admin::MwType::Type2,
+        };
+        let key = ctx.execute::<command::AllocMw>(&AllocMw::new(pd.pdn, kind))?;
+        Ok(NewMw { rkey: key.get(), driver: Mw { key } })
+    }
 
-pub(super) fn dealloc(ctx: &Ctx<'_>, mw: &Mw) -> Result {
-    ctx.destroy::<command::DeallocMw>(&mw.key)
+    fn dealloc_mw(ctx: &Ctx<'_>, mw: &rdma::mw::Mw<Self>) -> Result {
+        ctx.destroy::<command::DeallocMw>(&mw.key)
+    }
 }

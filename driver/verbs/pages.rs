@@ -105,7 +105,7 @@ impl PageTable {
     }
 }
 
-/// log2 of a page size.
+/// Returns log2 of a page size.
 fn page_shift(size: u64) -> u8 {
     // CAST: below 64.
     size.trailing_zeros() as u8

@@ -10,7 +10,7 @@ use zerocopy::{
 };
 use zerocopy_derive::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{Ctx, device};
+use super::{Ctx, counters};
 use crate::rdma::mad::{CLASS_PERF_MGMT, METHOD_GET, Mad, MadResult};
 
 /// Answers the core's own queries of the port's counters. All other datagrams, among them those
@@ -29,8 +29,8 @@ pub(super) fn process(ctx: &Ctx<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]
 
 /// Reads the traffic of the port.
 fn port_counters(ctx: &Ctx<'_>) -> Result<PortCounters> {
-    let mut values = [0; device::STATS];
-    device::read_stats(ctx, &mut values)?;
+    let mut values = [0; counters::STATS];
+    counters::read(ctx, &mut values)?;
     // CAST: the counter's index.
     let get = |counter: Counter| values.get(counter as usize).copied().unwrap_or(0);
     Ok(PortCounters {

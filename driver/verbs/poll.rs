@@ -14,15 +14,15 @@ use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
     sync::{
-        Arc, SpinLockIrq,
+        SpinLockIrq,
         barrier::{Read, dma_mb},
     },
 };
 
 use super::{
     Ctx,
-    consumer::{Consumer, Entries, NOBODY},
-    kernel_qp::KernelQp,
+    consumer::{Consumer, Entries, NO_QPN},
+    qp::kernel::Feeder,
 };
 use crate::direct_work;
 use crate::hw::{ring::Ring, uar::CqArm};
@@ -32,37 +32,6 @@ use crate::rdma::{
     event::QpLink,
     wc::{Completions, Wc, WcOpcode, WcOrigin, WcStatus},
 };
-
-/// A queue pair whose completions come here.
-pub(super) struct Feeder {
-    pub(super) link: QpLink,
-    pub(super) queues: Arc<KernelQp>,
-    /// True if those of its send queue do.
-    pub(super) send: bool,
-    /// True if those of its receive queue do.
-    pub(super) recv: bool,
-}
-
-impl Feeder {
-    /// Returns whether there is something for [`Self::flush`].
-    fn has_undone(&self) -> bool {
-        self.send && self.queues.send.has_undone() || self.recv && self.queues.recv.has_undone()
-    }
-
-    /// Completes the requests that a dead adapter has not executed, with an error.
-    fn flush(&self, out: &mut Completions<'_>) {
-        let queues = [
-            (self.send, &self.queues.send, WcOpcode::SEND),
-            (self.recv, &self.queues.recv, WcOpcode::RECV),
-        ];
-        for (_, queue, opcode) in queues.into_iter().filter(|(here, ..)| *here) {
-            while !out.is_full() {
-                let Some(wr_id) = queue.take_back() else { break };
-                out.push(&self.link, &Wc::flushed(wr_id, opcode, PORT));
-            }
-        }
-    }
-}
 
 /// A completion queue that a kernel client polls.
 #[pin_data]
@@ -78,7 +47,7 @@ struct State {
     consumer: Consumer,
     /// Arm requests so far.
     arms: u32,
-    /// By number.
+    /// The queue pairs, by number.
     feeders: RBTree<u32, Feeder>,
 }
 
@@ -90,7 +59,7 @@ impl KernelCq {
         pin_init!(Self { ring, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
     }
 
-    /// The adapter has given it this doorbell slot.
+    /// Sets its doorbell slot, which the adapter has chosen.
     pub(super) fn set_doorbell(&self, doorbell: SlotIndex) {
         self.state.lock().doorbell = doorbell;
     }
@@ -103,7 +72,7 @@ impl KernelCq {
         // The earlier one may have left completions.
         state.consumer.forget(&self.ring, qpn)?;
         let old = state.feeders.insert(node);
-        // Freed with the lock released.
+        // It is freed after the lock was released.
         drop(state);
         drop(old);
         Ok(())
@@ -187,7 +156,7 @@ impl Entries for Ring {
     }
 
     fn disown(&self, index: u32) -> Result {
-        self.set_word(index, QPN_OFFSET, NOBODY)
+        self.set_word(index, QPN_OFFSET, NO_QPN)
     }
 }
 

@@ -55,7 +55,7 @@ impl WorkQueue {
         })
     }
 
-    /// All entries up to and including `index` are free.
+    /// Records that all entries up to and including `index` are free.
     pub(super) fn free(&self, index: u32) {
         self.tail.store(index.wrapping_add(1), Relaxed);
     }

@@ -1,29 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs: what those of processes and of kernel clients have in common.
+//! Queue pairs: what the queue pairs of processes and of kernel clients have in common.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`kernel`], [`user`] | queue pairs of kernel clients and of processes: their queues and creation |
+//! | [`params`] | parameters of creation that do not depend on the owner |
+//! | [`modify`], [`modify_command`] | attributes |
+//! | [`rnic`] | states of queue pairs of iWARP |
 
-use abi::{Qpn, admin::command};
-use kernel::{
+use ::kernel::{
     new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
 };
-
-use super::{
-    Ctx, Verbs,
-    context::Pd,
-    creator::Creator,
-    kernel_qp::KernelQp,
-    modify_command, qp_kernel,
-    qp_params::{CreatedQp, own_cap},
-    qp_user::{self, UserQp},
-    range_end, xrc,
+use abi::{
+    Qpn,
+    admin::{Mcast, command},
 };
+
+pub(super) mod kernel;
+mod modify;
+mod modify_command;
+mod params;
+mod rnic;
+mod user;
+
+use self::{
+    kernel::KernelQp,
+    params::{CreatedQp, own_cap},
+    user::UserQp,
+};
+use super::{Ctx, Verbs, creator::Creator, range_end, xrc};
 use crate::rdma::{
-    Device,
+    self, Device,
     attr::Protocol,
-    qp::{NewQp, QpInit},
-    qp_attr::{QpCap, QpState, QpType},
-    udata::User,
+    gid::Gid,
+    qp::{NewQp, QpInit, QpOperations},
+    qp_attr::{QpAttr, QpAttrMask, QpCap, QpQuery, QpState, QpType},
+    recv_wr::RecvWrs,
+    ucontext::User,
+    wr::SendWrs,
 };
 
 /// The adapter's part of a queue pair.
@@ -71,90 +87,127 @@ impl Qp {
     }
 }
 
-pub(super) fn create(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    pd: Option<&Pd>,
-    init: &mut QpInit<'_, Verbs>,
-    user: Option<&User<'_, Verbs>>,
-) -> Result<NewQp<Qp>> {
-    if init.flags() != 0 {
-        return Err(EOPNOTSUPP);
-    }
-    let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
-    if iwarp && init.kind() != QpType::RC {
-        return Err(EOPNOTSUPP);
-    }
-    let caps = ctx.adapter.caps();
-    let cap = own_cap(init);
-    if cap.max_send_wr > caps.max_wr.get()
-        || cap.max_recv_wr > caps.max_wr.get()
-        || cap.max_send_sge > caps.max_sge.get()
-        || cap.max_recv_sge > caps.max_sge.get()
-        || cap.max_inline_data > caps.max_inline.get()
-    {
-        return Err(EINVAL);
-    }
-    let first = if iwarp { QpState::Init } else { QpState::Reset };
-    let state = KBox::pin_init(new_mutex!(first, "vrnic::Qp"), GFP_KERNEL)?;
-    let CreatedQp { qpn, cap, queues } = match (pd, user) {
-        _ if init.kind() == QpType::XRC_TGT => {
-            let qpn = xrc::create_target(ctx, init)?;
-            CreatedQp { qpn, cap: QpCap::default(), queues: Queues::Target }
+#[vtable]
+impl QpOperations for Verbs {
+    fn create_qp(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        pd: Option<&rdma::pd::Pd<Self>>,
+        init: &mut QpInit<'_, Self>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<NewQp<Qp>> {
+        if init.flags() != 0 {
+            return Err(EOPNOTSUPP);
         }
-        (Some(pd), Some(user)) => {
-            qp_user::create(ctx, device, pd, init, user)?.map(|memory| Queues::User { memory })
+        let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
+        if iwarp && init.kind() != QpType::RC {
+            return Err(EOPNOTSUPP);
         }
-        (Some(pd), None) => qp_kernel::create(ctx, pd, init)?.map(Queues::Kernel),
-        (None, _) => return Err(EINVAL),
-    };
-    let sq_sig_all = init.sq_sig_all();
-    let queues = ctx.complete::<command::DestroyQp, _>(qpn, queues, |queues| {
-        let initialized = if iwarp { modify_command::initialize(ctx, qpn) } else { Ok(()) };
-        let added = initialized.and_then(|()| ctx.adapter.add_qp(qpn, init.link.clone()));
-        added.inspect_err(|_| match queues {
-            Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
-            Queues::User { memory } => memory.unmap(user),
-            Queues::Target => {}
-        })
-    })?;
-    init.set_cap(&cap);
-    let shares = init.srq().is_some();
-    let creator = user.map(|_| Creator::current());
-    let driver = Qp { qpn, state, cap, sq_sig_all, creator, shares, queues };
-    Ok(NewQp { number: qpn.get(), driver })
-}
+        let caps = ctx.adapter.caps();
+        let cap = own_cap(init);
+        if cap.max_send_wr > caps.max_wr.get()
+            || cap.max_recv_wr > caps.max_wr.get()
+            || cap.max_send_sge > caps.max_sge.get()
+            || cap.max_recv_sge > caps.max_sge.get()
+            || cap.max_inline_data > caps.max_inline.get()
+        {
+            return Err(EINVAL);
+        }
+        let first = if iwarp { QpState::Init } else { QpState::Reset };
+        let state = KBox::pin_init(new_mutex!(first, "vrnic::Qp"), GFP_KERNEL)?;
+        let CreatedQp { qpn, cap, queues } = match (pd, user) {
+            _ if init.kind() == QpType::XRC_TGT => {
+                let qpn = xrc::create_target(ctx, init)?;
+                CreatedQp { qpn, cap: QpCap::default(), queues: Queues::Target }
+            }
+            (Some(pd), Some(user)) => {
+                user::create(ctx, device, pd, init, user)?.map(|memory| Queues::User { memory })
+            }
+            (Some(pd), None) => kernel::create(ctx, pd, init)?.map(Queues::Kernel),
+            (None, _) => return Err(EINVAL),
+        };
+        let sq_sig_all = init.sq_sig_all();
+        let queues = ctx.complete::<command::DestroyQp, _>(qpn, queues, |queues| {
+            let initialized = if iwarp { modify_command::initialize(ctx, qpn) } else { Ok(()) };
+            let added = initialized.and_then(|()| ctx.adapter.add_qp(qpn, init.link.clone()));
+            added.inspect_err(|_| match queues {
+                Queues::Kernel(_) => kernel::forget(init.cqs(), qpn, init.link),
+                Queues::User { memory } => memory.unmap(user),
+                Queues::Target => {}
+            })
+        })?;
+        init.set_cap(&cap);
+        let shares = init.srq().is_some();
+        let creator = user.map(|_| Creator::current());
+        let driver = Qp { qpn, state, cap, sq_sig_all, creator, shares, queues };
+        Ok(NewQp { number: qpn.get(), driver })
+    }
 
-pub(super) fn destroy(
-    ctx: &Ctx<'_>,
-    qp: &crate::rdma::qp::Qp<Verbs>,
-    user: Option<&User<'_, Verbs>>,
-) -> Result {
-    let connection = ctx.connections().map(|connections| {
-        // The connection manager gives its reference back when it has got the last event.
-        qp.end_references(|| connections.close(qp.qpn));
-        connections.detach(qp.qpn)
-    });
-    let ranges = ctx.adapter.ranges().hold(qp.qpn);
-    // When this has succeeded another queue pair may have the number.
-    ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
-        ctx.adapter.ranges().resume(&ranges, qp.qpn);
-        if ctx.connections().is_some() {
-            qp.resume_references();
-        }
-    })?;
-    drop(connection);
-    ctx.adapter.remove_qp(qp.qpn, qp.link());
-    match &qp.queues {
-        Queues::Kernel(_) => {
-            ctx.adapter.ranges().free(&ranges);
-            qp_kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());
-        }
-        Queues::Target => {}
-        Queues::User { memory } => {
-            range_end::release(ctx, &ranges, user);
-            memory.unmap(user);
+    fn modify_qp(
+        ctx: &Ctx<'_>,
+        qp: &rdma::qp::Qp<Self>,
+        attr: &QpAttr<'_>,
+        mask: QpAttrMask,
+    ) -> Result {
+        match ctx.adapter.protocol() {
+            Protocol::Roce => modify::modify(ctx, qp, attr, mask),
+            Protocol::Iwarp => rnic::modify(ctx, qp, attr, mask),
         }
     }
-    Ok(())
+
+    fn query_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>) -> Result<QpQuery> {
+        modify::query(ctx, qp)
+    }
+
+    fn destroy_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, user: Option<&User<'_, Self>>) -> Result {
+        let connection = ctx.connections().map(|connections| {
+            // The connection manager gives its reference back when it has got the last event.
+            qp.end_references(|| connections.close(qp.qpn));
+            connections.detach(qp.qpn)
+        });
+        let ranges = ctx.adapter.ranges().hold(qp.qpn);
+        // When this has succeeded another queue pair may have the number.
+        ctx.destroy::<command::DestroyQp>(&qp.qpn).inspect_err(|_| {
+            ctx.adapter.ranges().resume(&ranges, qp.qpn);
+            if ctx.connections().is_some() {
+                qp.resume_references();
+            }
+        })?;
+        drop(connection);
+        ctx.adapter.remove_qp(qp.qpn, qp.link());
+        match &qp.queues {
+            Queues::Kernel(_) => {
+                ctx.adapter.ranges().free(&ranges);
+                kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());
+            }
+            Queues::Target => {}
+            Queues::User { memory } => {
+                range_end::release(ctx, &ranges, user);
+                memory.unmap(user);
+            }
+        }
+        Ok(())
+    }
+
+    fn post_send(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
+        qp.kernel()?.post_send(ctx, wrs)
+    }
+
+    fn post_recv(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+        qp.kernel()?.post_recv(ctx, wrs)
+    }
+
+    /// Joins a group. The program has to make the network send the group's frames here (rdma_cm
+    /// sends the IGMP reports).
+    fn attach_mcast(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+        ctx.execute::<command::AttachMcast>(&Mcast::new(qp.qpn, group))?;
+        Ok(())
+    }
+
+    fn detach_mcast(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+        match ctx.execute::<command::DetachMcast>(&Mcast::new(qp.qpn, group)) {
+            Err(error) if !ctx.adapter.is_dead() => Err(error),
+            _ => Ok(()),
+        }
+    }
 }

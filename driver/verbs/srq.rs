@@ -15,16 +15,13 @@ use kernel::{
     },
 };
 
-use super::{
-    Ctx, Verbs, context::Pd, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue,
-    qp_params::is_recv_queue, uar::TakenSlot,
-};
+use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue, uar::TakenSlot};
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
     recv_wr::RecvWrs,
-    srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery, SrqSize},
-    udata::User,
+    srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqOperations, SrqQuery, SrqSize},
+    ucontext::User,
     umem::{Umem, Use},
 };
 
@@ -90,35 +87,66 @@ struct Created {
     memory: Memory,
 }
 
-pub(super) fn create(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    pd: &Pd,
-    init: &mut SrqInit<'_, Verbs>,
-    user: Option<&User<'_, Verbs>>,
-) -> Result<NewSrq<Srq>> {
-    let SrqSize { max_wr, max_sge } = init.size();
-    let caps = ctx.adapter.caps();
-    if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
-        return Err(EINVAL);
+#[vtable]
+impl SrqOperations for Verbs {
+    fn create_srq(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        pd: &rdma::pd::Pd<Self>,
+        init: &mut SrqInit<'_, Self>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<NewSrq<Srq>> {
+        let SrqSize { max_wr, max_sge } = init.size();
+        let caps = ctx.adapter.caps();
+        if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
+            return Err(EINVAL);
+        }
+        let mut params = CreateSrq { pdn: pd.pdn, ..CreateSrq::default() };
+        if let SrqKind::Xrc { xrcd, cq } = init.kind()? {
+            // CAST: the enum's number.
+            params.srq_type = SrqType::Xrc as u8;
+            params.xrcdn = xrcd.xrcdn;
+            params.cqn = cq.cqn;
+        }
+        let Created { srqn, entries, memory } = match user {
+            Some(user) => create_user(ctx, device, params, init, user)?,
+            None => create_kernel(ctx, params, init)?,
+        };
+        let memory = ctx.complete::<command::DestroySrq, _>(srqn, memory, |_| {
+            ctx.adapter.add_srq(srqn, init.link.clone())
+        })?;
+        let size = SrqSize { max_wr: entries, max_sge };
+        init.set_size(size);
+        Ok(NewSrq { number: srqn.get(), driver: Srq { srqn, size, memory } })
     }
-    let mut params = CreateSrq { pdn: pd.pdn, ..CreateSrq::default() };
-    if let SrqKind::Xrc { xrcd, cq } = init.kind()? {
-        // CAST: the enum's number.
-        params.srq_type = SrqType::Xrc as u8;
-        params.xrcdn = xrcd.xrcdn;
-        params.cqn = cq.cqn;
+
+    fn modify_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>, change: SrqChange) -> Result {
+        if change.max_wr.is_some() {
+            return Err(EOPNOTSUPP);
+        }
+        if let Some(limit) = change.limit {
+            if limit > srq.size.max_wr {
+                return Err(EINVAL);
+            }
+            ctx.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
+        }
+        Ok(())
     }
-    let Created { srqn, entries, memory } = match user {
-        Some(user) => create_user(ctx, device, params, init, user)?,
-        None => create_kernel(ctx, params, init)?,
-    };
-    let memory = ctx.complete::<command::DestroySrq, _>(srqn, memory, |_| {
-        ctx.adapter.add_srq(srqn, init.link.clone())
-    })?;
-    let size = SrqSize { max_wr: entries, max_sge };
-    init.set_size(size);
-    Ok(NewSrq { number: srqn.get(), driver: Srq { srqn, size, memory } })
+
+    fn query_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result<SrqQuery> {
+        let status = ctx.execute::<command::QuerySrq>(&srq.srqn)?;
+        Ok(SrqQuery { size: srq.size, limit: status.limit.get() })
+    }
+
+    fn destroy_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result {
+        ctx.destroy::<command::DestroySrq>(&srq.srqn)?;
+        ctx.adapter.remove_srq(srq.srqn, srq.link());
+        Ok(())
+    }
+
+    fn post_srq_recv(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+        srq.kernel()?.post_recv(ctx, wrs)
+    }
 }
 
 fn create_user(
@@ -132,7 +160,7 @@ fn create_user(
     let shape = RingShape { log_size: request.log_size, log_stride: request.log_stride };
     let SrqSize { max_wr, max_sge } = init.size();
     if request.reserved != [0; 6]
-        || !is_recv_queue(shape)
+        || !shape.is_recv_queue()
         || max_wr > shape.entries()
         || rq::stride(max_sge).is_none_or(|stride| stride > shape.stride())
     {
@@ -188,28 +216,4 @@ fn create_kernel(
     queue.doorbell.store(result.slot.get(), Relaxed);
     let memory = Memory::Kernel(queue);
     Ok(Created { srqn: result.srqn, entries: shape.entries(), memory })
-}
-
-pub(super) fn modify(ctx: &Ctx<'_>, srq: &Srq, change: SrqChange) -> Result {
-    if change.max_wr.is_some() {
-        return Err(EOPNOTSUPP);
-    }
-    if let Some(limit) = change.limit {
-        if limit > srq.size.max_wr {
-            return Err(EINVAL);
-        }
-        ctx.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
-    }
-    Ok(())
-}
-
-pub(super) fn query(ctx: &Ctx<'_>, srq: &Srq) -> Result<SrqQuery> {
-    let status = ctx.execute::<command::QuerySrq>(&srq.srqn)?;
-    Ok(SrqQuery { size: srq.size, limit: status.limit.get() })
-}
-
-pub(super) fn destroy(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
-    ctx.destroy::<command::DestroySrq>(&srq.srqn)?;
-    ctx.adapter.remove_srq(srq.srqn, srq.link());
-    Ok(())
 }

@@ -12,7 +12,7 @@ use kernel::{prelude::*, sync::Arc};
 
 use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable};
 use crate::hw::ring::{Ring, RingShape};
-use crate::rdma::qp::QpInit;
+use crate::rdma::{self, qp::QpInit, xrcd::XrcdOperations};
 
 /// The adapter's part of an XRC domain.
 pub(crate) struct Xrcd {
@@ -24,26 +24,29 @@ pub(crate) struct Xrcd {
     ring: Arc<Ring>,
 }
 
-pub(super) fn alloc(ctx: &Ctx<'_>) -> Result<Xrcd> {
-    let ring = Ring::new(ctx.dma(), RingShape::with_room(1, CQE_LEN))?;
-    let ring = Arc::new(ring, GFP_KERNEL)?;
-    let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
-    let eqn = ctx.adapter.handlers().get(0)?.eqn;
-    let result =
-        ctx.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
-    let this = Xrcd { xrcdn: Xrcdn::default(), cqn: result.cqn, ring };
-    ctx.complete::<command::DestroyCq, _>(result.cqn, this, |this| {
-        this.xrcdn = ctx.execute::<command::AllocXrcd>(&())?;
-        Ok(())
-    })
-}
-
-pub(super) fn dealloc(ctx: &Ctx<'_>, xrcd: &Xrcd) -> Result {
-    ctx.destroy::<command::FreeXrcd>(&xrcd.xrcdn)?;
-    if let Err(error) = ctx.destroy::<command::DestroyCq>(&xrcd.cqn) {
-        ctx.hold::<command::DestroyCq, _>(&xrcd.cqn, error, xrcd.ring.clone());
+#[vtable]
+impl XrcdOperations for Verbs {
+    fn alloc_xrcd(ctx: &Ctx<'_>) -> Result<Xrcd> {
+        let ring = Ring::new(ctx.dma(), RingShape::with_room(1, CQE_LEN))?;
+        let ring = Arc::new(ring, GFP_KERNEL)?;
+        let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
+        let eqn = ctx.adapter.handlers().get(0)?.eqn;
+        let result =
+            ctx.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
+        let this = Xrcd { xrcdn: Xrcdn::default(), cqn: result.cqn, ring };
+        ctx.complete::<command::DestroyCq, _>(result.cqn, this, |this| {
+            this.xrcdn = ctx.execute::<command::AllocXrcd>(&())?;
+            Ok(())
+        })
     }
-    Ok(())
+
+    fn dealloc_xrcd(ctx: &Ctx<'_>, xrcd: &rdma::xrcd::Xrcd<Self>) -> Result {
+        ctx.destroy::<command::FreeXrcd>(&xrcd.xrcdn)?;
+        if let Err(error) = ctx.destroy::<command::DestroyCq>(&xrcd.cqn) {
+            ctx.hold::<command::DestroyCq, _>(&xrcd.cqn, error, xrcd.ring.clone());
+        }
+        Ok(())
+    }
 }
 
 /// Creates a target, which has no queues.

@@ -1,8 +1,9 @@
-//! Which accelerator guests run under.
+//! The choice of the accelerator for guests.
 //!
-//! A /dev/kvm that opens is no proof: there are kinds of KVM on which a stock kernel does not boot.
-//! So a guest is booted under KVM, with a time limit. What comes of it is kept in the cache, for
-//! all images of guests, until the machine boots again, or for an hour if the guest was only slow.
+//! It is not enough that /dev/kvm can be opened: there are kinds of KVM on which a stock kernel
+//! does not boot. So a guest is booted under KVM, with a time limit. The result is kept in the
+//! cache, for all images of guests, until the machine boots again, or for an hour if the guest was
+//! only slow.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -17,12 +18,12 @@ use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 
-/// Time limit for the probing guest's first message; a real KVM needs a tenth of it.
+/// Time limit for the first message of the guest. A real KVM needs a tenth of it.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The time for which a verdict holds if no guest came up in time. Other work on the machine can be
-/// the reason, so KVM is tried again later.
+/// The time for which a verdict is valid if no guest came up in time. Other work on the machine can
+/// be the reason, so KVM is tried again later.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// That message.
+/// The first message of the guest.
 const REACHED: &str = "VFS: ";
 
 /// An accelerator.
@@ -35,11 +36,11 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// The one that `VRNIC_ACCEL` forces, or the best that works. If that is not KVM, a line of
-    /// progress says why.
+    /// Returns the accelerator that `VRNIC_ACCEL` forces, or the best that works. If that is not
+    /// KVM, a line of progress contains the reason.
     ///
     /// # Errors
-    /// When `VRNIC_ACCEL` is neither `kvm` nor `tcg`.
+    /// If `VRNIC_ACCEL` is neither `kvm` nor `tcg`.
     pub fn choose(paths: &Paths) -> anyhow::Result<Self> {
         static FOUND: OnceLock<Verdict> = OnceLock::new();
         match std::env::var("VRNIC_ACCEL").as_deref() {
@@ -58,7 +59,7 @@ impl Accel {
         Ok(if *verdict == Verdict::Works { Self::Kvm } else { Self::Tcg })
     }
 
-    /// Its name, as `VRNIC_ACCEL` has it.
+    /// Returns its name, as in `VRNIC_ACCEL`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +68,7 @@ impl Accel {
         }
     }
 
-    /// QEMU's arguments for it.
+    /// Returns QEMU's arguments for it.
     #[must_use]
     pub fn arguments(self) -> &'static [&'static str] {
         match self {
@@ -80,27 +81,27 @@ impl Accel {
 /// The result of a test of KVM on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// A guest boots under it.
+    /// A guest boots under KVM.
     Works,
-    /// It does not, for this reason.
+    /// No guest boots under KVM, for this reason.
     Fails(String),
     /// No guest came up in time.
     Silent(String),
 }
 
-/// Returns what the note of an earlier run says, or what a guest shows.
+/// Returns the verdict in the note of an earlier run, or tests KVM with a guest.
 fn find(paths: &Paths) -> Verdict {
-    // Rights are looked at each time, because they can change.
+    // Rights are checked each time, because they can change.
     if let Err(error) = File::options().read(true).write(true).open("/dev/kvm") {
         return Verdict::Fails(format!("/dev/kvm cannot be opened: {error}"));
     }
     remembered(paths, probe)
 }
 
-/// Returns what the note of an earlier run says, whatever image its guests had. Without one, it
-/// calls `probe` and keeps its verdict.
+/// Returns the verdict in the note of an earlier run, whatever image its guests had. If there is
+/// none, calls `probe` and keeps its verdict.
 fn remembered(paths: &Paths, probe: impl FnOnce(&Paths) -> Verdict) -> Verdict {
-    // Another kernel comes with another boot.
+    // The kernel cannot change without a reboot.
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let (boot, now) = (boot.trim(), UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
     let file = paths.cache.join("accel");
@@ -108,12 +109,12 @@ fn remembered(paths: &Paths, probe: impl FnOnce(&Paths) -> Verdict) -> Verdict {
         return verdict;
     }
     let verdict = probe(paths);
-    // Only a later start would be slower without it.
+    // Without the note, only a later start is slower.
     let _kept = fs::write(file, note(&verdict, boot, now));
     verdict
 }
 
-/// Returns the note of a verdict: the boot of this machine, the time in seconds, the verdict.
+/// Returns the note of a verdict: the boot id of this machine, the time in seconds, the verdict.
 fn note(verdict: &Verdict, boot: &str, now: u64) -> String {
     let text = match verdict {
         Verdict::Works => "works",
@@ -123,7 +124,7 @@ fn note(verdict: &Verdict, boot: &str, now: u64) -> String {
     format!("{boot} {now} {text}")
 }
 
-/// Returns the verdict of a note that still holds.
+/// Returns the verdict of a note if the note is still valid.
 fn noted(note: &str, boot: &str, now: u64) -> Option<Verdict> {
     let (time, text) = note.strip_prefix(boot)?.strip_prefix(' ')?.split_once(' ')?;
     let (kind, why) = text.split_once(' ').unwrap_or((text, ""));
@@ -137,7 +138,7 @@ fn noted(note: &str, boot: &str, now: u64) -> Option<Verdict> {
     }
 }
 
-/// Returns whether a guest under KVM gets as far as looking for its root.
+/// Tests whether a guest under KVM boots until it looks for its root.
 fn probe(paths: &Paths) -> Verdict {
     let logs = tempfile::NamedTempFile::new().and_then(|log| Ok((log, tempfile::tempfile()?)));
     let (log, errors) = match logs {
@@ -187,7 +188,7 @@ fn reaches(mut command: Command, log: &Path, errors: File, timeout: Duration) ->
 /// Returns the last line of a file, after a colon, or nothing if there is none.
 fn last_line(mut file: File) -> String {
     let mut text = String::new();
-    // Without a line the reason is only shorter.
+    // Without the line the reason is only shorter.
     let _read = file.rewind().and_then(|()| file.read_to_string(&mut text));
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     line.map(|line| format!(": {line}")).unwrap_or_default()
@@ -197,7 +198,7 @@ fn last_line(mut file: File) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the verdict if a shell script runs in place of the guest.
+    /// Returns the verdict when a shell script runs in place of the guest.
     fn verdict(script: &str, timeout: Duration) -> std::io::Result<Verdict> {
         let log = tempfile::NamedTempFile::new()?;
         let mut command = Command::new("/bin/sh");

@@ -1,4 +1,4 @@
-//! An adapter of a guest: a function of the daemon, and the virtio NIC beside it.
+//! An adapter of a guest: a function of the daemon and its virtio NIC.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ pub use vrnic_abi::admin::Transport;
 /// Parses the name of a protocol.
 ///
 /// # Errors
-/// When there is no such protocol.
+/// If the protocol does not exist.
 pub fn parse_transport(name: &str) -> anyhow::Result<Transport> {
     Transport::from_name(name).with_context(|| format!("there is no protocol '{name}'"))
 }
 
-/// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the
-/// second ones in another.
+/// An adapter. Each adapter of a guest belongs to another rail: the first adapters of all guests
+/// are in one subnet, the second ones in another.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// Name of the daemon's function: the guest's letter, and for all but its first adapter a
-    /// number.
+    /// Name of the daemon's function: the guest's letter, followed by a number except for the first
+    /// adapter.
     pub name: String,
-    /// MAC of the function and of the virtio NIC beside it.
+    /// MAC of the function and of its virtio NIC.
     pub mac: String,
     /// IPv4 address of that NIC, with prefix length.
     pub address: String,
@@ -33,7 +33,7 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Adapter `rail` of guest `guest`, both counted from 0, with its sockets in `dir`.
+    /// Returns adapter `rail` of guest `guest`, both counted from 0, with its sockets in `dir`.
     #[must_use]
     pub fn new(dir: &Path, guest: u8, rail: u8) -> Self {
         let mut name = guest_name(guest);
@@ -60,14 +60,14 @@ impl Adapter {
         Self { personality, ..self }
     }
 
-    /// Its IPv4 address, without prefix length.
+    /// Returns its IPv4 address, without prefix length.
     #[must_use]
     pub fn ip(&self) -> &str {
         self.address.split('/').next().unwrap_or_default()
     }
 }
 
-/// Name of a guest, counted from 0: a letter.
+/// Returns the name of a guest, counted from 0: a letter.
 #[must_use]
 pub fn guest_name(guest: u8) -> String {
     char::from(b'a'.saturating_add(guest)).to_string()

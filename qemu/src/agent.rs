@@ -1,4 +1,4 @@
-//! The harness's end of a guest's agent: runs commands, moves files.
+//! The harness's side of a guest's agent: runs commands, copies files.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::protocol::{Event, PIECE, Request, receive, send};
 
-/// Time in which output that is there already is read, although its time is over.
+/// Time for reading output that has already arrived when the time limit has ended.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// An output stream of a command.
@@ -49,12 +49,12 @@ impl Output {
 struct Inbox {
     commands: HashMap<u32, Sender<Event>>,
     stored: Option<Sender<Event>>,
-    /// Number of the agent's starts since the first one.
+    /// Number of times that the agent has started again.
     greetings: u32,
     closed: bool,
 }
 
-/// A connection to an agent. Clones talk to the same one.
+/// A connection to an agent. All clones use the same connection.
 #[derive(Clone, Debug)]
 pub struct Agent {
     name: String,
@@ -64,10 +64,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Waits for the agent behind `port` to report.
+    /// Waits for the first message of the agent behind `port`.
     ///
     /// # Errors
-    /// When it does not within `timeout`, or says something else first.
+    /// If it does not come within `timeout`, or is another message.
     pub fn connect(name: &str, port: UnixStream, timeout: Duration) -> anyhow::Result<Self> {
         let mut reader = port.try_clone()?;
         reader.set_read_timeout(Some(timeout))?;
@@ -88,7 +88,7 @@ impl Agent {
                 sort(&sorter, event);
             }
             let mut inbox = sorter.lock();
-            // Waiting callers see the closed channel.
+            // Callers that wait see the closed channel.
             *inbox = Inbox { closed: true, ..Inbox::default() };
         });
         let port = Arc::new(Mutex::new(port));
@@ -97,20 +97,20 @@ impl Agent {
 
     /// Ends the connection.
     pub(crate) fn close(&self) {
-        // It may have ended already.
+        // The connection may have ended already.
         let _ended = self.port.lock().shutdown(Shutdown::Both);
     }
 
-    /// Number of the agent's starts since the first one.
+    /// Returns the number of times that the agent has started again.
     #[must_use]
     pub fn greetings(&self) -> u32 {
         self.inbox.lock().greetings
     }
 
-    /// Waits until the agent has started again, after this number of starts.
+    /// Waits until the agent has started again more often than `before`.
     ///
     /// # Errors
-    /// When it does not within `timeout`, or the guest is gone.
+    /// If it does not within `timeout`, or the guest has ended.
     pub fn greets_after(&self, before: u32, timeout: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + timeout;
         while self.greetings() == before {
@@ -128,7 +128,7 @@ impl Agent {
     /// Starts a shell command.
     ///
     /// # Errors
-    /// When the guest is gone.
+    /// If the guest has ended.
     pub fn start(&self, script: &str) -> anyhow::Result<Running> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, events) = channel();
@@ -145,12 +145,12 @@ impl Agent {
     /// Runs a shell command to its end.
     ///
     /// # Errors
-    /// When it takes longer than `timeout` (it is killed then) or the guest is gone.
+    /// If it takes longer than `timeout` (it is then killed) or the guest has ended.
     pub fn run(&self, script: &str, timeout: Duration) -> anyhow::Result<Output> {
         self.start(script)?.wait(timeout)
     }
 
-    /// Runs a shell command that must succeed; returns its standard output.
+    /// Runs a shell command that must succeed. Returns its standard output.
     ///
     /// # Errors
     /// Fails as [`Self::run`] does, and if the exit code is not 0.
@@ -170,7 +170,7 @@ impl Agent {
     /// Copies a file of this machine into the guest.
     ///
     /// # Errors
-    /// When it cannot be read here or written there.
+    /// If it cannot be read here or written there.
     pub fn put(&self, from: &Path, to: &str, mode: u32) -> anyhow::Result<()> {
         let data =
             std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
@@ -200,7 +200,7 @@ fn sort(inbox: &Mutex<Inbox>, event: Event) {
     let mut inbox = inbox.lock();
     let receiver = match &event {
         Event::Ready => {
-            // Commands of the agent before have ended with it: their callers see a closed channel.
+            // Commands of the former agent have ended with it: their callers see a closed channel.
             let greetings = inbox.greetings.wrapping_add(1);
             *inbox = Inbox { greetings, ..Inbox::default() };
             None
@@ -210,12 +210,12 @@ fn sort(inbox: &Mutex<Inbox>, event: Event) {
         Event::Stored { .. } => inbox.stored.clone(),
     };
     if let Some(receiver) = receiver {
-        // The command was given up, so its caller no longer waits.
+        // If the command was given up, its caller no longer waits.
         let _unread = receiver.send(event);
     }
 }
 
-/// A command under way.
+/// A command that runs.
 #[derive(Debug)]
 pub struct Running {
     agent: Agent,
@@ -228,16 +228,16 @@ impl Running {
     /// Kills the command and its children.
     ///
     /// # Errors
-    /// When the guest is gone.
+    /// If the guest has ended.
     pub fn kill(&self) -> anyhow::Result<()> {
         Ok(send(&mut *self.agent.port.lock(), &Request::Kill { id: self.id })?)
     }
 
-    /// Hands the command's output on as it comes, until it ends. Returns its exit code, or nothing
-    /// if it has not ended within `timeout`.
+    /// Passes the command's output to `sink` as it arrives, until the command ends. Returns its
+    /// exit code, or nothing if it has not ended within `timeout`.
     ///
     /// # Errors
-    /// When the guest is gone, or `sink` fails.
+    /// If the guest has ended, or `sink` fails.
     pub fn follow(
         &self,
         timeout: Duration,
@@ -260,17 +260,17 @@ impl Running {
                     )
                 }
             }
-            // A command that never pauses must not hold its caller for ever.
+            // A command that never pauses must not keep its caller waiting for ever.
             if Instant::now() >= end + GRACE {
                 return Ok(None);
             }
         }
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the command.
     ///
     /// # Errors
-    /// When it does not come within `timeout` (the command is killed then) or the guest is gone.
+    /// If it does not end within `timeout` (it is then killed) or the guest has ended.
     pub fn wait(self, timeout: Duration) -> anyhow::Result<Output> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let code = self.follow(timeout, |stream, data| {

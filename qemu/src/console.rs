@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-/// Lines from a fault on that tell what happened.
+/// Number of lines from a fault on that describe it.
 const TELLING: usize = 12;
 
-/// The last lines of a file; empty when it cannot be read.
+/// Returns the last lines of a file, or an empty text if it cannot be read.
 #[must_use]
 pub fn tail(file: &Path, lines: usize) -> String {
     let text = read(file);
@@ -14,7 +14,7 @@ pub fn tail(file: &Path, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// If the kernel has panicked: how the first of its faults begins.
+/// Returns the first lines of the first fault, if the kernel has panicked.
 #[must_use]
 pub fn panic(file: &Path) -> Option<String> {
     first_fault(&read(file))

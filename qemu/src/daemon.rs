@@ -13,7 +13,7 @@ use crate::console::tail;
 use crate::paths::Paths;
 use crate::process::Killed;
 
-/// A daemon with a function for each adapter of the guests; ended on drop.
+/// A daemon with a function for each adapter of the guests. It is ended on drop.
 #[derive(Debug)]
 pub struct Daemon {
     process: Killed,
@@ -32,7 +32,8 @@ pub struct Launch {
     pub adapters: Vec<Adapter>,
     /// Further arguments.
     pub arguments: Vec<String>,
-    /// Name of the network namespace that it runs in, if it is not this process's.
+    /// Name of the network namespace in which it runs, if that is not the namespace of this
+    /// process.
     pub namespace: Option<String>,
 }
 
@@ -40,14 +41,14 @@ impl Daemon {
     /// Starts a daemon and waits until it serves.
     ///
     /// # Errors
-    /// When it ends, or does not serve within seconds; its log's end is part of the text.
+    /// If it ends, or does not serve within seconds. The text contains the end of its log.
     pub fn start(paths: &Paths, launch: Launch) -> anyhow::Result<Self> {
         let Launch { dir, adapters, arguments, namespace } = launch;
         paths.need(&paths.vrnicd(), "cargo build --release")?;
         let log = dir.join("vrnicd.log");
         let out = File::options().create(true).append(true).open(&log)?;
         let mut command = match namespace {
-            // This program becomes the daemon.
+            // The process of `ip` becomes the daemon.
             Some(namespace) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", &namespace]).arg(paths.vrnicd());
@@ -58,7 +59,7 @@ impl Daemon {
         for Adapter { name, mac, socket, net, personality, .. } in &adapters {
             let (socket, net) = (socket.display(), net.display());
             let mut function = format!("name={name},mac={mac},socket={socket},net={net}");
-            // Daemons of former versions, which are measured, know no other.
+            // Daemons of former versions, which are measured, do not have this setting.
             if *personality != Transport::Roce {
                 function += &format!(",personality={}", personality.name());
             }
@@ -89,19 +90,19 @@ impl Daemon {
         Ok(())
     }
 
-    /// Returns whether it has a function of this name.
+    /// Returns whether it has a function with this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.functions.iter().any(|function| function == name)
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of its log.
     #[must_use]
     pub fn log(&self, lines: usize) -> String {
         tail(&self.log, lines)
     }
 
-    /// Returns its monitor socket, unless the user named another one.
+    /// Returns its monitor socket, unless the user has named another one.
     #[must_use]
     pub fn monitor(&self) -> &Path {
         &self.monitor
@@ -112,24 +113,24 @@ impl Daemon {
         self.process.alive()
     }
 
-    /// Process number.
+    /// Returns its process number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Lets it stand still, as a host that is out of memory or a debugger would.
+    /// Stops the daemon, as a debugger or a host without memory does.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If it does not run.
     pub fn pause(&mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::SIGSTOP).context("cannot pause vrnicd")
     }
 
-    /// Lets it go on after [`Self::pause`].
+    /// Continues the daemon after [`Self::pause`].
     ///
     /// # Errors
-    /// When it does not run.
+    /// If it does not run.
     pub fn resume(&mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::SIGCONT).context("cannot resume vrnicd")
     }
@@ -139,7 +140,7 @@ impl Daemon {
         self.process.stop(Signal::SIGTERM, 10);
     }
 
-    /// Kills it as a crash would.
+    /// Kills it, as in a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }

@@ -1,4 +1,4 @@
-//! A guest: one QEMU with the stock kernel, its console, its agent.
+//! A guest: a QEMU with the stock kernel, its console, its agent.
 
 use std::fs;
 use std::iter;
@@ -21,9 +21,10 @@ use crate::progress::step;
 use crate::qmp;
 use crate::root::Root;
 
-/// Number of starts of a guest whose kernel panics while it boots under TCG. On a busy host one of
-/// several processors may execute what was translated of code before another patched it (a static
-/// key of the scheduler), and trap on a breakpoint that is gone: seen once in some hundred starts.
+/// Maximum number of starts of a guest whose kernel panics while it boots under TCG. On a busy
+/// host, one of several processors may execute the translation of code that another processor has
+/// patched since (a static key of the scheduler), and trap on a breakpoint that does not exist any
+/// more. This was seen once in some hundred starts.
 const STARTS: u32 = 3;
 
 /// Parameters of a guest.
@@ -35,7 +36,7 @@ pub struct Setup {
     pub adapter: Adapter,
     /// More adapters.
     pub more: Vec<Adapter>,
-    /// True if its adapter is plugged in later, by [`Guest::plug`].
+    /// True if its adapter is plugged in later, with [`Guest::plug`].
     pub plugged: bool,
     /// The device of memory that is plugged in later, too.
     pub more_memory: MemoryDevice,
@@ -45,7 +46,7 @@ pub struct Setup {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory: u32,
-    /// True if it has a second network card with its adapter's MAC, and without a cable.
+    /// True if it has a second network card with its adapter's MAC, and without a link.
     pub twins: bool,
     /// MiB of the disk of an NVMe controller that shares a PCIe switch with its adapter, if it has
     /// one.
@@ -60,7 +61,7 @@ pub struct Setup {
     pub root: Root,
 }
 
-/// A running guest; it is killed on drop.
+/// A running guest. It is killed on drop.
 #[derive(Debug)]
 pub struct Guest {
     setup: Setup,
@@ -72,8 +73,8 @@ impl Guest {
     /// Boots a guest and waits for its agent.
     ///
     /// # Errors
-    /// When QEMU ends early or the guest does not come up; its console's last lines are part of the
-    /// text.
+    /// If QEMU ends early or the guest does not come up. The text contains the last lines of its
+    /// console.
     pub fn boot(paths: &Paths, accel: Accel, setup: Setup) -> anyhow::Result<Self> {
         let mut starts = 1;
         loop {
@@ -137,7 +138,7 @@ impl Guest {
         Ok(Self { setup, qemu, agent })
     }
 
-    /// The agent.
+    /// Returns the agent.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.agent
@@ -149,39 +150,39 @@ impl Guest {
         &self.setup
     }
 
-    /// The IPv4 address of its first adapter, without prefix length.
+    /// Returns the IPv4 address of its first adapter, without prefix length.
     #[must_use]
     pub fn ip(&self) -> &str {
         self.setup.adapter.ip()
     }
 
-    /// Process number of its QEMU.
+    /// Returns the process number of its QEMU.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.qemu.pid()
     }
 
-    /// Runs a command of its QEMU, JSON text.
+    /// Runs a command of its QEMU, which is JSON text.
     ///
     /// # Errors
-    /// When QEMU refuses it.
+    /// If QEMU refuses it.
     pub fn qmp(&self, command: &str) -> anyhow::Result<()> {
         qmp::run(&self.setup.qmp_socket(), command)
     }
 
-    /// Gives the machine [`PLUGGED_MEMORY`] MiB more. It has a place for them if its adapter is
-    /// plugged in, too.
+    /// Plugs in [`PLUGGED_MEMORY`] MiB of memory. This is possible if the guest's adapter is
+    /// plugged in later, too.
     ///
     /// # Errors
-    /// When QEMU refuses it.
+    /// If QEMU refuses it.
     pub fn plug_memory(&self) -> anyhow::Result<()> {
         self.setup.more_memory.plug().iter().try_for_each(|command| self.qmp(command))
     }
 
-    /// Asks the machine to give this memory back.
+    /// Asks the guest to return this memory.
     ///
     /// # Errors
-    /// When QEMU refuses it.
+    /// If QEMU refuses it.
     pub fn unplug_memory(&self) -> anyhow::Result<()> {
         self.qmp(&self.setup.more_memory.unplug())
     }
@@ -200,7 +201,8 @@ impl Guest {
         })
     }
 
-    /// The last `lines` of the kernel's log, or of the console when the guest does not answer.
+    /// Returns the last `lines` of the kernel's log, or of the console if the guest does not
+    /// answer.
     #[must_use]
     pub fn kernel_log(&self, lines: usize) -> String {
         match self.agent.run(&format!("dmesg | tail -n {lines}"), Duration::from_secs(10)) {
@@ -209,11 +211,11 @@ impl Guest {
         }
     }
 
-    /// Waits until something listens (state 0A) on a TCP port. Connections of the one before may
-    /// linger there.
+    /// Waits until a program listens (state 0A) on a TCP port. Connections of an earlier program
+    /// may still exist there.
     ///
     /// # Errors
-    /// When nothing does within half a minute.
+    /// If no program does within half a minute.
     pub fn listens_on(&self, port: u16) -> anyhow::Result<()> {
         let script = format!(
             "for n in $(seq 600); do grep -q ':{port:04X} [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; \
@@ -223,13 +225,13 @@ impl Guest {
         Ok(())
     }
 
-    /// The last `lines` of the kernel's log, and what QEMU has to say.
+    /// Returns the last `lines` of the kernel's log, and QEMU's messages.
     #[must_use]
     pub fn report(&self, lines: usize) -> String {
         format!("{}\nQEMU said: {}", self.kernel_log(lines), self.setup.qemu_log())
     }
 
-    /// Lines of the kernel's log that tell of a fault.
+    /// Returns the lines of the kernel's log that report faults.
     #[must_use]
     pub fn kernel_faults(&self) -> Vec<String> {
         const FAULTS: [&str; 8] = [
@@ -249,10 +251,10 @@ impl Guest {
             .collect()
     }
 
-    /// Plugs the adapter into the running machine, if it is one for that.
+    /// Plugs the adapter into the running guest, if it is one that is plugged in later.
     ///
     /// # Errors
-    /// When QEMU does not do so.
+    /// If QEMU refuses it.
     pub fn plug(&self) -> anyhow::Result<()> {
         let socket = self.setup.adapter.socket.display();
         let device = format!(
@@ -262,11 +264,11 @@ impl Guest {
         self.qmp(&command)
     }
 
-    /// Connects to the agent anew, which so starts anew: its port serves no earlier connection once
-    /// the machine has slept.
+    /// Connects to the agent again, which then starts again: after the machine has slept, its port
+    /// does not serve the earlier connection.
     ///
     /// # Errors
-    /// When the agent does not answer within `timeout`.
+    /// If the agent does not answer within `timeout`.
     pub fn reattach(&mut self, timeout: Duration) -> anyhow::Result<()> {
         self.agent.close();
         let port = UnixStream::connect(self.setup.agent_socket())?;
@@ -274,23 +276,22 @@ impl Guest {
         Ok(())
     }
 
-    /// Runs a command after which the machine starts anew, and its agent with it, and waits for
-    /// that.
+    /// Runs a command after which the machine reboots, and waits until its agent has started again.
     ///
     /// # Errors
-    /// When the command fails, or the agent does not come back.
+    /// If the command fails, or the agent does not come back.
     pub fn restarts(&self, script: &str) -> anyhow::Result<()> {
         let before = self.agent.greetings();
         self.agent.check(script, Duration::from_secs(60))?;
         self.agent.greets_after(before, self.setup.root.timeout())
     }
 
-    /// Kills it as a power cut would.
+    /// Kills it, as in a power cut.
     pub fn kill(&mut self) {
         self.qemu.kill();
     }
 
-    /// Path of the socket of its shell (second serial line).
+    /// Returns the path of the socket of its shell (second serial line).
     #[must_use]
     pub fn shell_socket(&self) -> PathBuf {
         self.setup.shell_socket()
@@ -298,12 +299,12 @@ impl Guest {
 }
 
 impl Setup {
-    /// All its adapters; the virtio NIC beside each is `eth0` and so on.
+    /// Returns all its adapters. Their virtio NICs are `eth0` and so on.
     pub fn adapters(&self) -> impl Iterator<Item = &Adapter> {
         iter::once(&self.adapter).chain(&self.more)
     }
 
-    /// QEMU's arguments, less accelerator and root.
+    /// Returns QEMU's arguments without accelerator and root.
     fn arguments(&self) -> Vec<String> {
         let Self { name, cpus, memory, .. } = self;
         let path = |path: &Path| path.display().to_string();
@@ -311,8 +312,8 @@ impl Setup {
         let mut add =
             |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
         add(&["-name", name, "-nodefaults", "-display", "none"]);
-        // With one possible processor TCG would compile locked instructions and barriers to plain
-        // ones, though the daemon shares this memory.
+        // If only one processor were possible, TCG would translate locked instructions and barriers
+        // to plain instructions, although the daemon shares this memory.
         let smp = format!("{cpus},maxcpus={}", (*cpus).max(2));
         let slots = if self.plugged {
             format!(",slots=1,maxmem={}M", memory.saturating_add(PLUGGED_MEMORY))
@@ -356,10 +357,10 @@ impl Setup {
         self.kernel.clone() + self.iommu.map_or("", Iommu::kernel)
     }
 
-    /// Adds the first adapter, or the place where it is plugged in later.
+    /// Adds the first adapter, or the slot into which it is plugged later.
     fn add_function(&self, add: &mut impl FnMut(&[&str])) {
         if self.plugged {
-            // The room that the firmware is to leave free for the adapter's BARs.
+            // The address space that the firmware must reserve for the adapter's BARs.
             add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=512M"]);
         } else if self.disk.is_some() {
             self.add_switch(add);
@@ -368,7 +369,7 @@ impl Setup {
         }
     }
 
-    /// Adds a switch with the adapter and the disk, which so reach each other by themselves.
+    /// Adds a switch with the adapter and the disk, which can then reach each other directly.
     fn add_switch(&self, add: &mut impl FnMut(&[&str])) {
         add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
         add(&["-device", "x3130-upstream,id=switch,bus=root"]);
@@ -390,7 +391,7 @@ impl Setup {
         add(&["-device", "nvme,drive=disk,serial=vrnic,bus=right"]);
     }
 
-    /// QEMU's argument for an adapter on a bus.
+    /// Returns QEMU's argument for an adapter on a bus.
     fn function(adapter: &Adapter, bus: &str) -> String {
         let socket = adapter.socket.display();
         let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
@@ -417,7 +418,7 @@ impl Setup {
         self.file("shell")
     }
 
-    /// The log of its console.
+    /// Returns the path of the console's log.
     #[must_use]
     pub fn console_log(&self) -> PathBuf {
         self.file("console.log")

@@ -1,11 +1,11 @@
 //! The help of programs that scripts start. The scripts print it before these programs are built,
 //! from a copy in `scripts/help`.
 
-/// Compares a program's help with the copy for the script of this name, for the program's tests.
-/// With the variable `VRNIC_WRITE_HELP` it writes the copy.
+/// Compares the help of a program with the copy for the script with this name. The program's tests
+/// call this. If the variable `VRNIC_WRITE_HELP` is set, writes the copy.
 ///
 /// # Panics
-/// When the two differ, or the copy cannot be read or written.
+/// If the two differ, or the copy cannot be read or written.
 pub fn check(script: &str, mut command: clap::Command) {
     let file = format!("{}/../scripts/help/{script}.txt", env!("CARGO_MANIFEST_DIR"));
     let help = command.render_long_help().to_string();

@@ -3,9 +3,9 @@
 /// An IOMMU between a guest's adapter and its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Iommu {
-    /// QEMU's model of Intel's.
+    /// QEMU's model of Intel's IOMMU.
     Intel,
-    /// The paravirtual one.
+    /// The paravirtual IOMMU.
     Virtio,
 }
 
@@ -13,8 +13,8 @@ impl Iommu {
     /// Returns QEMU's argument for its device, which must come before the adapter's.
     pub(crate) fn device(self) -> &'static str {
         match self {
-            // QEMU only learns what the guest maps if the guest announces each change, and KVM
-            // remaps interrupts only with an interrupt controller of QEMU's.
+            // QEMU sees what the guest maps only if the guest announces each change. KVM remaps
+            // interrupts only with QEMU's interrupt controller.
             Self::Intel => "intel-iommu,caching-mode=on,intremap=off",
             Self::Virtio => "virtio-iommu-pci",
         }

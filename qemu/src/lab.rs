@@ -1,5 +1,5 @@
-//! One command in guest a, and if wanted a server in every other guest: for programs that are not
-//! ours.
+//! Runs a command in guest a, and optionally a server in every other guest, for programs from
+//! outside of this project.
 
 use std::fs;
 use std::io::{self, Seek, Write};
@@ -16,22 +16,22 @@ use crate::overlay::TREE;
 use crate::pair::Pair;
 use crate::progress::step;
 
-/// Folder of the guests for files that are to be kept.
+/// Folder of the guests for files that are kept.
 const OUTPUT: &str = "/output";
-/// Exit status of a command that was ended because of its time limit, as that of `timeout`.
+/// Exit status of a command that was ended because of its time limit. `timeout` uses the same.
 const TIMED_OUT: i32 = 124;
-/// Time that a peer's command has until it listens. The command of guest a is started after it in
+/// Time in which a peer's command must listen. After this time the command of guest a is started in
 /// any case.
 const LISTENING: Duration = Duration::from_secs(30);
-/// Time that a peer's command has to end when the command of guest a has ended.
+/// Time in which a peer's command must end after the command of guest a has ended.
 const ENDING: Duration = Duration::from_secs(5);
-/// Time between two looks at a peer's command.
+/// Time between two checks of a peer's command.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time limit of the copy of a guest's files.
 const COPYING: Duration = Duration::from_secs(300);
 
-/// Succeeds if a program listens on a TCP port or by the RDMA connection manager. In the guests of
-/// the minimal image nothing else does.
+/// Succeeds if a program listens on a TCP port or with the RDMA connection manager. In guests with
+/// the minimal image no other program does.
 const LISTENS: &str = "grep -qs ' 0A ' /proc/net/tcp /proc/net/tcp6 || \
                        rdma res show cm_id | grep -q 'state LISTEN'";
 
@@ -46,14 +46,15 @@ pub struct Job {
     pub limit: Duration,
 }
 
-/// Runs the commands of a job. Their output is shown as it comes; that of the peers goes to
-/// standard error, with the guest's name before each line.
+/// Runs the commands of a job, and prints their output as it arrives. The output of the peers goes
+/// to standard error, with the guest's name before each line.
 ///
 /// Returns the exit status of guest a's command. If that is 0, returns the status of the first peer
-/// whose command ended by itself with another one. Commands of peers that do not end are killed.
+/// whose command has ended by itself with another status. Commands of peers that do not end are
+/// killed.
 ///
 /// # Errors
-/// When a guest is gone.
+/// If a guest has ended.
 pub fn run(pair: &Pair, job: &Job) -> Result<i32> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -109,8 +110,8 @@ fn show(mut to: impl Write, data: &[u8]) -> io::Result<()> {
     to.flush()
 }
 
-/// Follows the command of a peer until it ends, or is killed a moment after `over`. Returns its
-/// status if it ended by itself.
+/// Prints the output of a peer's command until it ends, or until it is killed some time after
+/// `over`. Returns its status if it has ended by itself.
 fn serve(name: &str, running: &Running, over: &AtomicBool) -> Result<Option<i32>> {
     let mut last = None;
     loop {
@@ -170,22 +171,22 @@ fn script(pair: &Pair, guest: &Guest, command: &str) -> String {
 }
 
 /// Copies the contents of `$VRNIC_OUTPUT` into the folder `into`, with a folder for each guest, and
-/// writes the logs of the daemon and of the kernels to `report.txt`. Only regular files and folders
-/// are copied.
+/// writes the logs of the daemon and of the kernels to `report.txt`. Copies only regular files and
+/// folders.
 ///
 /// # Errors
-/// When a guest is gone, or files cannot be written here.
+/// If a guest has ended, or files cannot be written here.
 pub fn collect(pair: &Pair, into: &Path) -> Result<()> {
     let failure = || format!("cannot write to {}", into.display());
     fs::create_dir_all(into).with_context(failure)?;
-    // The logs first: they are here, and a guest may be gone.
+    // The logs come first: they are on this machine, while a guest may have ended.
     fs::write(into.join("report.txt"), pair.report()).with_context(failure)?;
     let copied = pair.guests().map(|guest| {
         let folder = into.join(&guest.setup().name);
         fs::create_dir_all(&folder).with_context(failure)?;
         unpack(guest, &folder)
     });
-    // The files of all guests, also if one of them is gone.
+    // Copies the files of all guests, even if one of them has ended.
     copied.collect::<Vec<_>>().into_iter().collect()
 }
 
@@ -210,7 +211,7 @@ fn unpack(guest: &Guest, folder: &Path) -> Result<()> {
     unpack_archive(file, folder).with_context(failure)
 }
 
-/// Unpacks the regular files and folders of an archive, which may be hostile. Nothing is written
+/// Unpacks the regular files and folders of an archive, which may be hostile. Writes nothing
 /// outside of `folder`.
 fn unpack_archive(archive: impl io::Read, folder: &Path) -> io::Result<()> {
     for entry in tar::Archive::new(archive).entries()? {

@@ -1,31 +1,31 @@
-//! Boots guests with a stock Debian kernel and our adapter, and commands them.
+//! Boots guests with a stock Debian kernel and a vrnic adapter, and runs commands in them.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`paths`] | where the cached roots and the built parts are |
-//! | [`accel`] | KVM where it really boots a stock kernel, TCG elsewhere |
-//! | [`process`] | child processes that die with us, whatever happens |
-//! | [`rundir`] | the folder of a run, removed whatever happens |
-//! | [`overlay`] | what is put over the guests' base image |
+//! | [`paths`] | the paths of the cached roots and of what was built |
+//! | [`accel`] | KVM where it boots a stock kernel, TCG elsewhere |
+//! | [`process`] | child processes that end with this process in any case |
+//! | [`rundir`] | the folder of a run, which is removed in any case |
+//! | [`overlay`] | files on top of the guests' base image |
 //! | [`protocol`] | messages between a guest's agent and the harness |
-//! | [`agent`] | the harness's end of them: run commands, move files |
-//! | [`console`] | what the log of a guest's console says |
+//! | [`agent`] | the harness's side of the agent: runs commands, copies files |
+//! | [`console`] | the log of a guest's console |
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
-//! | [`root`] | what a guest boots from |
+//! | [`root`] | the kernel and the disk from which a guest boots |
 //! | [`system`] | guests that are ordinary Debian systems |
 //! | [`iommu`] | the IOMMU of a guest |
-//! | [`memory`] | memory that a running machine gets, and gives back |
-//! | [`guest`] | one QEMU: its arguments, console, life |
+//! | [`memory`] | memory that is plugged into a running guest, and returned |
+//! | [`guest`] | a QEMU: its arguments, its console, its start and end |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemons and guests, ready for RDMA |
-//! | [`modules`] | modules of the kernel that the guests' root lacks |
+//! | [`modules`] | kernel modules that the guests' root does not contain |
 //! | [`perftest`] | the perftest set and its table |
-//! | [`mesh`] | traffic between each two guests |
-//! | [`lab`] | a command in a guest and servers in its peers, for programs that are not ours |
-//! | [`timing`] | how long such a command took, and what its adapter moved |
-//! | [`room`] | the memory that guests need and this machine has |
+//! | [`mesh`] | traffic between all pairs of guests |
+//! | [`lab`] | a command in a guest and servers in its peers, for programs from outside of this project |
+//! | [`timing`] | the time that such a command took, and the bytes that its adapter moved |
+//! | [`room`] | the memory that guests need and that this machine has |
 //! | [`qmp`] | commands for a running QEMU |
-//! | [`help`] | the help of programs that scripts start, which tests compare with the scripts' |
+//! | [`help`] | the help of programs that scripts start, which tests compare with the scripts' copies |
 //! | [`progress`] | progress lines as the scripts write them |
 //!
 //! `unsafe` is confined to [`process`].

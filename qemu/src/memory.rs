@@ -1,4 +1,4 @@
-//! Memory that a running machine gets, and gives back.
+//! Memory that is plugged into a running guest, and returned.
 
 /// MiB of such memory.
 pub const PLUGGED_MEMORY: u32 = 2048;
@@ -6,9 +6,9 @@ pub const PLUGGED_MEMORY: u32 = 2048;
 /// The device of such memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryDevice {
-    /// A memory module of 2 GiB, as a board takes one.
+    /// A memory module of 2 GiB, as for a slot of a mainboard.
     Module,
-    /// virtio-mem: the machine has it from its start, but without memory.
+    /// virtio-mem: the device exists from the start, but without memory.
     Virtio,
 }
 
@@ -26,7 +26,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Returns the commands of QEMU that give the machine the memory.
+    /// Returns the commands of QEMU that plug in the memory.
     pub(crate) fn plug(self) -> Vec<String> {
         let size = u64::from(PLUGGED_MEMORY) << 20;
         match self {
@@ -40,8 +40,8 @@ impl MemoryDevice {
         }
     }
 
-    /// Returns the command of QEMU that asks the machine to give the memory back. It may refuse, or
-    /// return a part.
+    /// Returns the command of QEMU that asks the guest to return the memory. The guest may refuse,
+    /// or return a part.
     pub(crate) fn unplug(self) -> String {
         match self {
             Self::Module => r#"{"execute":"device_del","arguments":{"id":"memory"}}"#.into(),

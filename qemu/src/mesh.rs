@@ -1,4 +1,5 @@
-//! Traffic between each two guests: `ib_write_bw`, and `rping` by the RDMA connection manager.
+//! Traffic between all pairs of guests: `ib_write_bw`, and `rping` with the RDMA connection
+//! manager.
 
 use std::borrow::Cow;
 
@@ -12,17 +13,17 @@ use crate::progress::step;
 
 /// The run of perftest.
 const WRITE: Case = case("ib_write_bw", "-s 65536 -n 50");
-/// The same over iWARP.
+/// The run of perftest over iWARP.
 const IWARP_WRITE: Case = case("ib_write_bw", "-R -s 65536 -n 50");
 /// The run of rping, which checks its data.
 const ROUNDS: Case = case(PING, "-V -C 10");
 
-/// Runs the programs whose line in the table contains `only` between each two guests, one after the
-/// other. Prints a line for each when it has ended, and its output if it has failed or if `verbose`
-/// is true.
+/// Runs the programs whose line in the table contains `only` between all pairs of guests, one after
+/// the other. Prints a line for each when it has ended, and its output if it has failed or if
+/// `verbose` is true.
 ///
 /// # Errors
-/// When a guest is gone.
+/// If a guest has ended.
 pub fn run_mesh(pair: &Pair, only: &str, verbose: bool) -> anyhow::Result<Vec<Outcome>> {
     let guests: Vec<&Guest> = pair.guests().collect();
     let mut outcomes = Vec::new();
@@ -50,7 +51,7 @@ pub fn run_mesh(pair: &Pair, only: &str, verbose: bool) -> anyhow::Result<Vec<Ou
     Ok(outcomes)
 }
 
-/// The case as the table shows it.
+/// Returns the case as the table shows it.
 fn line(case: &Case, client: &Guest, server: &Guest) -> Case {
     let [client, server] = [client, server].map(|guest| &guest.setup().name);
     let options = Cow::Owned(format!("{}, {client} to {server}", case.options));

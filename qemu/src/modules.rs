@@ -1,4 +1,4 @@
-//! Modules of the kernel that the guests' root lacks.
+//! Kernel modules that the guests' root does not contain.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use crate::guest::Guest;
 use crate::paths::Paths;
 
-/// Time for loading one.
+/// Time limit for loading a module.
 const TIME: Duration = Duration::from_secs(60);
 
 /// Returns the files of these modules, which `scripts/setup` makes, for guests.
 ///
 /// # Errors
-/// When one cannot be read.
+/// If one cannot be read.
 pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
     let folder = Paths::from_env()?.modules;
     let read = |name: &&str| {
@@ -28,21 +28,21 @@ pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
 /// Loads these modules, in this order, from the files.
 ///
 /// # Errors
-/// When a guest does not load one.
+/// If a guest does not load one.
 pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
     names.iter().try_for_each(|name| guest.check(&format!("insmod {}", path(name)), TIME).map(drop))
 }
 
-/// The drivers of NVMe controllers that the guests' root lacks.
+/// The drivers of NVMe controllers that the guests' root does not contain.
 pub const NVME: [&str; 1] = ["nvme"];
 
-/// The driver of a [`crate::iommu::Iommu::Virtio`], which a guest loads when it starts.
+/// The driver of [`crate::iommu::Iommu::Virtio`], which a guest loads when it boots.
 pub const VIRTIO_IOMMU: &str = "virtio-iommu";
 
 /// Loads the driver of the guest's NVMe controller, if it is not loaded, and waits for the disk.
 ///
 /// # Errors
-/// When the guest does not load it, or there is no disk.
+/// If the guest does not load it, or there is no disk.
 pub fn load_nvme(guest: &Guest) -> Result<()> {
     guest.check("modprobe nvme_core", TIME)?;
     if !guest.agent().run("[ -e /sys/module/nvme ]", TIME)?.ok() {

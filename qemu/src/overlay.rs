@@ -1,5 +1,5 @@
-//! Files on top of the base image: a second cpio archive behind it, which the kernel unpacks on
-//! top.
+//! Files on top of the base image: a second cpio archive behind it, which the kernel unpacks after
+//! it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,15 +23,15 @@ pub struct Overlay<W: Write> {
 }
 
 impl<W: Write> Overlay<W> {
-    /// An empty archive that is written to `out`.
+    /// Returns an empty archive that is written to `out`.
     pub fn new(out: W) -> Self {
         Self { out: Some(out), inode: 1 }
     }
 
-    /// Adds a file; its folder must be there, in the base image or by [`Self::dir`].
+    /// Adds a file. Its folder must exist in the base image or be added with [`Self::dir`].
     ///
     /// # Errors
-    /// When `out` fails.
+    /// If `out` fails.
     pub fn file(&mut self, path: &str, mode: u32, data: &[u8]) -> io::Result<()> {
         let len = u32::try_from(data.len()).map_err(io::Error::other)?;
         self.entry(path, mode, ModeFileType::Regular, len, data)
@@ -40,7 +40,7 @@ impl<W: Write> Overlay<W> {
     /// Adds a folder.
     ///
     /// # Errors
-    /// When `out` fails.
+    /// If `out` fails.
     pub fn dir(&mut self, path: &str) -> io::Result<()> {
         self.entry(path, 0o755, ModeFileType::Directory, 0, &[])
     }
@@ -48,7 +48,7 @@ impl<W: Write> Overlay<W> {
     /// Adds a symbolic link to `target`.
     ///
     /// # Errors
-    /// When `out` fails.
+    /// If `out` fails.
     pub fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
         let len = u32::try_from(target.len()).map_err(io::Error::other)?;
         self.entry(path, 0o777, ModeFileType::Symlink, len, target.as_bytes())
@@ -57,17 +57,17 @@ impl<W: Write> Overlay<W> {
     /// Adds a copy of a file of this machine.
     ///
     /// # Errors
-    /// When it cannot be read or `out` fails.
+    /// If it cannot be read or `out` fails.
     pub fn copy(&mut self, path: &str, mode: u32, from: &Path) -> anyhow::Result<()> {
         let data = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
         Ok(self.file(path, mode, &data)?)
     }
 
-    /// Adds the contents of a folder of this machine below `path`, which must be there: files with
+    /// Adds the contents of a folder of this machine below `path`, which must exist: files with
     /// their modes, symbolic links, folders.
     ///
     /// # Errors
-    /// When a file is neither of these, a file cannot be read, or `out` fails.
+    /// If a file is neither of these, a file cannot be read, or `out` fails.
     pub fn tree(&mut self, path: &str, from: &Path) -> anyhow::Result<()> {
         let failure = || format!("cannot read {}", from.display());
         for entry in fs::read_dir(from).with_context(failure)? {
@@ -95,7 +95,7 @@ impl<W: Write> Overlay<W> {
     /// Ends the archive.
     ///
     /// # Errors
-    /// When `out` fails.
+    /// If `out` fails.
     pub fn finish(mut self) -> io::Result<W> {
         let out = self.out.take().ok_or(io::ErrorKind::BrokenPipe)?;
         newc::trailer(out)
@@ -125,11 +125,12 @@ impl<W: Write> Overlay<W> {
 /// Folder of the guests for the files of [`write_initramfs`]'s `tree`.
 pub const TREE: &str = "/lab";
 
-/// Writes the initramfs of guests: base image and overlay with all that was built. Adds the files
-/// of `extra` (path and content), and the contents of the folder `tree` below [`TREE`].
+/// Writes the initramfs of guests: the base image and an overlay with everything that was built.
+/// Adds the files of `extra` (path and content), and the contents of the folder `tree` below
+/// [`TREE`].
 ///
 /// # Errors
-/// When a part is missing or `into` cannot be written.
+/// If a part is missing or `into` cannot be written.
 pub fn write_initramfs(
     paths: &Paths,
     extra: &[(String, Vec<u8>)],
@@ -153,7 +154,7 @@ pub fn write_initramfs(
         let plugin = "/usr/lib/x86_64-linux-gnu/libibverbs/libvrnic-rdmav34.so";
         overlay.copy(plugin, 0o644, &paths.provider())?;
         overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
-        // For programs that use its direct verbs.
+        // For programs that use the plugin's direct verbs.
         overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
         for program in ["vrnicdv_command", "vrnic_import", "vrnic_renumber", "vrnic_transfer"] {
             let file = paths.build.join(program);

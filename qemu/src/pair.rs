@@ -24,11 +24,12 @@ use crate::rundir::RunDir;
 use crate::system::KIT;
 use crate::system::System;
 
-/// Most guests of an Ethernet here.
+/// Maximum number of guests.
 pub const GUESTS_MAX: u8 = 16;
-/// Guests that boot at the same time. With more, under TCG, each of them would boot too slowly.
+/// Number of guests that boot at the same time. If there were more, each would boot too slowly
+/// under TCG.
 const BOOT_TOGETHER: usize = 4;
-/// For a command that only configures something, on a loaded machine.
+/// Time limit of a command that only configures something. It allows for a loaded machine.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A host: a network namespace with the network of one guest's daemon.
@@ -55,31 +56,31 @@ pub struct Options {
     pub personality: Transport,
     /// The IOMMUs of the guests a and b, if they have one.
     pub iommus: [Option<Iommu>; 2],
-    /// True if each guest has a second network card with its adapter's MAC, and without a cable.
+    /// True if each guest has a second network card with its adapter's MAC, and without a link.
     pub twins: bool,
     /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
     pub disk: Option<u32>,
     /// A sector of these disks that can be neither read nor written, if they have one.
     pub bad_sector: Option<u32>,
-    /// True if each guest has a daemon of its own. Trunks join them, one between any two daemons,
-    /// so all that the guests send each other are packets.
+    /// True if each guest has a separate daemon. The daemons are joined by trunks, one between any
+    /// two of them, so all messages between guests are packets.
     pub apart: bool,
     /// The hosts of the guests' daemons, one for each guest. Empty if this machine is the host.
     pub hosts: Vec<Host>,
-    /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
+    /// True if the adapters of both guests are plugged in later, with [`Guest::plug`].
     pub plugged: bool,
-    /// The devices of memory that the guests a and b get later, if their adapters are plugged in.
+    /// The devices of memory that are plugged into the guests a and b later, if their adapters are.
     pub more_memory: [MemoryDevice; 2],
     /// True if the guests are whole Debian systems, without any part of vrnic.
     pub system: bool,
-    /// True if to load vrnic.ko and wait for the RDMA devices.
+    /// True if vrnic.ko is loaded, and the RDMA devices are waited for.
     pub module: bool,
     /// More parameters of the guests' kernels.
     pub kernel: String,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
-    /// A folder of this machine whose contents the guests have in [`TREE`], and whole systems in
-    /// [`KIT`].
+    /// A folder of this machine whose contents are copied to [`TREE`] in the guests, or to [`KIT`]
+    /// in whole systems.
     pub tree: Option<PathBuf>,
     /// More arguments for the daemon.
     pub daemon: Vec<String>,
@@ -131,10 +132,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts the daemons and boots the guests side by side.
+    /// Starts the daemons and boots the guests at the same time.
     ///
     /// # Errors
-    /// When any part does not come up.
+    /// If a part does not come up.
     pub fn boot(options: Options) -> anyhow::Result<Self> {
         ensure!((2..=GUESTS_MAX).contains(&options.guests), "2 to {GUESTS_MAX} guests");
         let paths = Paths::from_env()?;
@@ -159,20 +160,20 @@ impl Pair {
         Ok(Self { a, b, more, daemon, others, paths, accel, options, dir })
     }
 
-    /// All guests in order.
+    /// Returns all guests in order.
     pub fn guests(&self) -> impl Iterator<Item = &Guest> {
         [&self.a, &self.b].into_iter().chain(&self.more)
     }
 
-    /// All daemons, that of guest a first.
+    /// Returns all daemons. The first is the daemon of guest a.
     pub fn daemons(&mut self) -> impl Iterator<Item = &mut Daemon> {
         iter::once(&mut self.daemon).chain(&mut self.others)
     }
 
-    /// Kills guest b and boots it anew, against the same daemon.
+    /// Kills guest b and boots it again with the same daemon.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not come up.
     pub fn reboot_b(&mut self) -> anyhow::Result<()> {
         self.b.kill();
         let root = self.b.setup().root.clone();
@@ -184,7 +185,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Everything that helps to understand a failure: logs of the daemons and of all kernels.
+    /// Returns everything that helps to understand a failure: logs of the daemons and of all
+    /// kernels.
     #[must_use]
     pub fn report(&self) -> String {
         let mut text = String::from("--- vrnicd\n");
@@ -200,7 +202,7 @@ impl Pair {
     /// Returns the daemon's view of an adapter: `vrnic show function` as JSON.
     ///
     /// # Errors
-    /// When it says nothing.
+    /// If it says nothing.
     pub fn function(&self, name: &str) -> anyhow::Result<String> {
         let mut daemons = iter::once(&self.daemon).chain(&self.others);
         let daemon = daemons.find(|daemon| daemon.has(name)).context("no daemon has it")?;
@@ -210,7 +212,7 @@ impl Pair {
     /// Returns the output of `vrnic` with these arguments, from the daemon of guest a.
     ///
     /// # Errors
-    /// When it fails, with its complaint.
+    /// If it fails, with its complaint.
     pub fn monitor(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.ask(&self.daemon, arguments)
     }
@@ -226,13 +228,13 @@ impl Pair {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The folder with sockets and logs.
+    /// Returns the folder with sockets and logs.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The accelerator of the guests.
+    /// Returns the accelerator of the guests.
     #[must_use]
     pub fn accel(&self) -> Accel {
         self.accel
@@ -247,11 +249,11 @@ fn boot_all(
     let boot = &boot;
     let numbers: Vec<u8> = (0..guests).collect();
     let mut booted = Vec::new();
-    for few in numbers.chunks(BOOT_TOGETHER) {
+    for group in numbers.chunks(BOOT_TOGETHER) {
         std::thread::scope(|scope| {
             let threads: Vec<_> =
-                few.iter().map(|guest| scope.spawn(move || boot(*guest))).collect();
-            for (thread, number) in threads.into_iter().zip(few) {
+                group.iter().map(|guest| scope.spawn(move || boot(*guest))).collect();
+            for (thread, number) in threads.into_iter().zip(group) {
                 let name = guest_name(*number);
                 let Ok(guest) = thread.join() else {
                     bail!("the thread that boots guest {name} panicked");
@@ -264,7 +266,7 @@ fn boot_all(
     Ok(booted)
 }
 
-/// Starts the daemon of all guests, or one for each.
+/// Starts the daemon of all guests, or a daemon for each guest.
 fn daemons(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Vec<Daemon>> {
     let adapters = |guests| functions(dir, guests, options);
     if !options.apart && options.hosts.is_empty() {
@@ -304,7 +306,7 @@ fn trunks(dir: &Path, guest: u8, guests: u8) -> Vec<String> {
     (0..guests).filter(|other| *other != guest).map(trunk).collect()
 }
 
-/// The adapters of these guests.
+/// Returns the adapters of these guests.
 fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
     let rail = |rail| {
         let adapter = move |guest| Adapter::new(dir, guest, rail).of(options.personality);
@@ -313,7 +315,7 @@ fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
     (0..options.adapters.max(1)).flat_map(rail).collect()
 }
 
-/// Writes what all guests boot from.
+/// Writes the root from which all guests boot.
 fn root(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Root> {
     let tree = options.tree.as_deref();
     if options.system {
@@ -348,7 +350,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
 /// Loads vrnic.ko and waits until each RDMA device is ready.
 ///
 /// # Errors
-/// When that does not come about.
+/// If that does not come about.
 pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
     load_module_with(guest, "")
 }
@@ -366,7 +368,7 @@ pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
 /// Waits until each RDMA device has its port, and with RoCE its IPv4 GID.
 ///
 /// # Errors
-/// When that does not come about within half a minute.
+/// If this is not so within half a minute.
 pub fn ready(guest: &Guest) -> anyhow::Result<()> {
     let devices = guest.setup().adapters().count();
     let gid = match guest.setup().adapter.personality {

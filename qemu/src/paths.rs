@@ -1,15 +1,15 @@
-//! Paths. The scripts export them (scripts/lib/common.sh); a program that is started
-//! without them says so.
+//! Paths. The scripts export them (scripts/lib/common.sh). A program that is started without them
+//! prints an error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-/// Places of the cached roots and of what was built.
+/// The paths of the cached roots and of what was built.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
-    /// What is kept for later runs on this machine.
+    /// The folder for files that later runs on this machine use.
     pub cache: PathBuf,
     /// The tool root: QEMU and its firmware.
     pub toolroot: PathBuf,
@@ -19,7 +19,7 @@ pub struct Paths {
     pub system: PathBuf,
     /// The kernel module and other things that the scripts build.
     pub build: PathBuf,
-    /// Modules of the guests' kernel that their root lacks.
+    /// Modules of the guests' kernel that their root does not contain.
     pub modules: PathBuf,
     /// Release binaries and libraries made by cargo.
     pub bin: PathBuf,
@@ -29,7 +29,7 @@ impl Paths {
     /// Reads the environment.
     ///
     /// # Errors
-    /// When a variable is missing or what it names is not there.
+    /// If a variable is missing, or names a path that does not exist.
     pub fn from_env() -> anyhow::Result<Self> {
         let var = |name: &str| {
             std::env::var_os(name).map(PathBuf::from).with_context(|| {
@@ -53,17 +53,17 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Checks that a file is there; `maker` is what makes it.
+    /// Checks that a file exists. `maker` is the command that makes it.
     ///
     /// # Errors
-    /// When it is not.
+    /// If the file does not exist.
     pub fn need(&self, file: &Path, maker: &str) -> anyhow::Result<()> {
         ensure!(file.exists(), "{} is missing; {maker} creates it", file.display());
         Ok(())
     }
 
-    /// Returns a command that starts QEMU out of the tool root, without arguments of its own. The
-    /// root's own loader starts it, because it needs the libraries of another Debian than this one.
+    /// Returns a command that starts QEMU from the tool root, without arguments. The root's own
+    /// loader starts it, because it needs the libraries of that root's Debian.
     #[must_use]
     pub fn qemu_command(&self) -> Command {
         let root = &self.toolroot;
@@ -75,37 +75,37 @@ impl Paths {
         command
     }
 
-    /// The guests' kernel.
+    /// Returns the path of the guests' kernel.
     #[must_use]
     pub fn kernel(&self) -> PathBuf {
         self.guest.join("vmlinuz")
     }
 
-    /// The guests' root, a cpio archive.
+    /// Returns the path of the guests' root, a cpio archive.
     #[must_use]
     pub fn base_image(&self) -> PathBuf {
         self.guest.join("base.cpio")
     }
 
-    /// QEMU, a program of the tool root.
+    /// Returns the path of QEMU, a program of the tool root.
     #[must_use]
     pub fn qemu(&self) -> PathBuf {
         self.toolroot.join("usr/bin/qemu-system-x86_64")
     }
 
-    /// The daemon.
+    /// Returns the path of the daemon.
     #[must_use]
     pub fn vrnicd(&self) -> PathBuf {
         self.bin.join("vrnicd")
     }
 
-    /// The kernel module.
+    /// Returns the path of the kernel module.
     #[must_use]
     pub fn module(&self) -> PathBuf {
         self.build.join("vrnic.ko")
     }
 
-    /// The libibverbs plugin.
+    /// Returns the path of the libibverbs plugin.
     #[must_use]
     pub fn provider(&self) -> PathBuf {
         self.bin.join("libvrnic.so")

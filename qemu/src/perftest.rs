@@ -1,4 +1,4 @@
-//! The perftest set: what is run, and what its tables say.
+//! The perftest set: its runs, and the figures in its tables.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::guest::Guest;
 use crate::pair::Pair;
 use crate::progress::step;
 
-/// Time limit of one test; under TCG on two cores the longest takes half of it.
+/// Time limit of a test. Under TCG on two cores, the longest test takes half of it.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Port of its servers.
+/// Port of the servers.
 const PORT: u16 = 18515;
 
-/// The program that sends messages there and back, and checks them.
+/// The program that sends messages in both directions, and checks them.
 pub(crate) const PING: &str = "rping";
 
 /// Number of tries for a run that perftest rejects because of its clocks.
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub case: Case,
     /// Exit code of the client, or the server's when the client's is 0.
     pub code: i32,
-    /// The client's table, or what both sides said when it failed.
+    /// The client's table, or the output of both sides if the case has failed.
     pub text: String,
     /// The figure of the largest message.
     pub figure: Option<Figure>,
@@ -61,22 +61,22 @@ pub enum Figure {
     Latency {
         /// Message size in bytes.
         bytes: u64,
-        /// µs, the value seen most.
+        /// µs, the most frequent value.
         typical: f64,
     },
-    /// Number of messages that went there and back (rping).
+    /// Number of messages that were sent there and back (rping).
     Rounds(usize),
 }
 
-/// Makes a case.
+/// Returns a case.
 #[must_use]
 pub const fn case(tool: &'static str, options: &'static str) -> Case {
     Case { tool, options: Cow::Borrowed(options) }
 }
 
-/// The whole set: every tool, plain, and the variants that it takes. Write tools take no `-e`: a
-/// WRITE tells its target nothing, and those with immediate data may have it from perftest 26.01
-/// on.
+/// The whole set: every tool without options, and with the options that it supports. Write tools
+/// have no `-e`: a WRITE raises no event at its target. Those with immediate data may have it from
+/// perftest 26.01 on.
 pub const SET: &[Case] = &[
     case("ib_send_bw", "-a -n 200"),
     case("ib_send_bw", "-b -s 65536 -n 500"),
@@ -115,13 +115,13 @@ pub const SET: &[Case] = &[
     case("ib_atomic_lat", "-e -n 500"),
 ];
 
-/// The set of adapters of iWARP, whose QPs only the RDMA connection manager connects.
+/// The set for iWARP adapters, whose QPs only the RDMA connection manager connects.
 ///
 /// Over iWARP, `ib_send_bw` sends no message without a credit, and its peer grants credits by RDMA
 /// WRITEs, which raise no event. A sender that waits for events (`-e`) and has used all its credits
-/// sleeps for ever if the WRITE comes too late. A sender has as many credits from the start as the
-/// receive queue has entries, less one. perftest gives the queue as many entries as there are
-/// messages, and makes an odd number even, so an odd number of messages needs no further credit.
+/// sleeps for ever if the WRITE comes too late. At the start, a sender has one credit less than the
+/// receive queue has entries. perftest gives the queue as many entries as there are messages,
+/// rounded up to an even number, so an odd number of messages needs no further credit.
 pub const IWARP_SET: &[Case] = &[
     case(PING, "-V -C 100"),
     case(PING, "-V -C 20 -S 60000"),
@@ -147,15 +147,15 @@ impl Pair {
     /// Runs `case` with its server in guest b and its client in guest a.
     ///
     /// # Errors
-    /// When a guest is gone; a test that fails is an [`Outcome`].
+    /// If a guest has ended. A test that fails is an [`Outcome`].
     pub fn perftest(&self, case: &Case) -> anyhow::Result<Outcome> {
         self.perftest_within(case, TIMEOUT)
     }
 
-    /// Runs a case as [`Self::perftest`] does, and ends the client after `timeout`.
+    /// Like [`Self::perftest`]. Kills the client after `timeout`.
     ///
     /// # Errors
-    /// Fails as that does.
+    /// The errors of [`Self::perftest`].
     pub fn perftest_within(&self, case: &Case, timeout: Duration) -> anyhow::Result<Outcome> {
         with_sound_clocks(
             || between(&self.b, &self.a, case, timeout),
@@ -164,13 +164,13 @@ impl Pair {
     }
 }
 
-/// Runs a perftest tool, and again if it fails and says that it gives no figures because the clocks
-/// of its machine, which it compares (`sample_get_cpu_mhz` in its `get_clock.c`), disagree. So they
-/// do in a guest whose virtual processor was kept waiting, and another run may fare better.
-/// `failure` is what was said by a run that failed.
+/// Runs a perftest tool. Runs it again if it fails and reports that it gives no figures because the
+/// clocks of its machine, which it compares (`sample_get_cpu_mhz` in its `get_clock.c`), disagree.
+/// This happens in a guest whose virtual processor had to wait, and another run may succeed.
+/// `failure` returns the output of a run that has failed.
 ///
 /// # Errors
-/// Fails as `run` does. A test that fails is a result, not an error.
+/// The errors of `run`. A test that fails is a result, not an error.
 pub fn with_sound_clocks<R>(
     run: impl Fn() -> anyhow::Result<R>,
     failure: impl Fn(&R) -> Option<String>,
@@ -185,11 +185,10 @@ pub fn with_sound_clocks<R>(
     Ok(done)
 }
 
-/// Runs `case` with its server and its client in these guests, and ends the client after
-/// `timeout`.
+/// Runs `case` with its server and its client in these guests. Kills the client after `timeout`.
 ///
 /// # Errors
-/// When a guest is gone; a test that fails is an [`Outcome`].
+/// If a guest has ended. A test that fails is an [`Outcome`].
 pub fn between(
     server: &Guest,
     client: &Guest,
@@ -201,7 +200,7 @@ pub fn between(
     }
     let Case { tool, options } = case;
     let serving = server.agent().start(&format!("exec {tool} {options}"))?;
-    // A server that ended at once is seen by its exit code.
+    // If the server has ended at once, its exit code shows it.
     let _listens = server.listens_on(PORT);
     let ip = server.ip();
     let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), timeout);
@@ -212,7 +211,7 @@ pub fn between(
 fn ping(server: &Guest, client: &Guest, case: &Case, timeout: Duration) -> anyhow::Result<Outcome> {
     let (Case { tool, options }, ip) = (case, server.ip());
     let serving = server.agent().start(&format!("exec {tool} {options} -s -a {ip}"))?;
-    // A server that ended at once is seen by its exit code.
+    // If the server has ended at once, its exit code shows it.
     let _listens = server.check(
         "for n in $(seq 300); do rdma res show cm_id | grep -q 'state LISTEN' && exit 0; \
          sleep 0.1; done; exit 1",
@@ -243,7 +242,7 @@ fn outcome(case: &Case, client: anyhow::Result<Output>, serving: Running) -> Out
     Outcome { case: case.clone(), code, text, figure: figure(&client.stdout) }
 }
 
-/// Returns the output of a program. One that has not ended has the exit code 124.
+/// Returns the output of a program. If the program has not ended, the exit code is 124.
 fn ended(output: anyhow::Result<Output>) -> Output {
     output.unwrap_or_else(|error| Output {
         code: 124,
@@ -252,7 +251,7 @@ fn ended(output: anyhow::Result<Output>) -> Output {
     })
 }
 
-/// The figure in the last row of a table.
+/// Returns the figure in the last row of a table.
 #[must_use]
 pub fn figure(table: &str) -> Option<Figure> {
     let latency = table.contains("t_typical");
@@ -298,14 +297,14 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// Returns whether the test succeeded and gave a figure.
+    /// Returns whether the test has succeeded with a figure.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.code == 0 && self.figure.is_some()
     }
 }
 
-/// The table of a set's outcomes.
+/// Returns the table of a set's outcomes.
 #[must_use]
 pub fn summary(outcomes: &[Outcome]) -> String {
     let mut text = format!("{:<15} {:<38} {:>3}  figure\n", "tool", "options", "rc");
@@ -315,11 +314,11 @@ pub fn summary(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Runs a set and prints a line for each test when it has ended. Prints what perftest said of each
-/// failed test, and with `verbose` of every test.
+/// Runs a set and prints a line for each test when it has ended. Prints the output of each failed
+/// test, or of every test if `verbose` is true.
 ///
 /// # Errors
-/// When a guest is gone.
+/// If a guest has ended.
 pub fn run_set(pair: &Pair, set: &[Case], verbose: bool) -> anyhow::Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for (n, case) in (1..).zip(set) {

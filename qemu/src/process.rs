@@ -1,7 +1,7 @@
-//! Child processes that end when we do.
+//! Child processes that end when this process does.
 //!
-//! Each child asks the kernel for SIGKILL at its parent's death. The kernel means the parent
-//! *thread*, so all children are started by one thread that lives as long as the process.
+//! Each child asks the kernel for SIGKILL when its parent ends. The kernel means the parent
+//! *thread*, so one thread, which runs as long as the process, starts all children.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -14,23 +14,23 @@ use nix::sys::signal::Signal;
 
 type Job = (Command, Sender<io::Result<Child>>);
 
-/// Starts `command`; it is killed when this process ends in whatever way.
+/// Starts `command`. It is killed when this process ends, however that happens.
 ///
 /// # Errors
-/// Returns the error of [`Command::spawn`].
+/// The error of [`Command::spawn`].
 pub fn spawn(mut command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<parking_lot::Mutex<Sender<Job>>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, inbox) = channel::<Job>();
         std::thread::spawn(move || {
             for (mut command, reply) in inbox {
-                // The receiver waits for this, so a failed send means that it panicked.
+                // The receiver waits for this, so a failed send means that it has panicked.
                 let _gone = reply.send(command.spawn());
             }
         });
         parking_lot::Mutex::new(jobs)
     });
-    // Only this process gets a terminal's ^C. It ends its children in order.
+    // Only this process gets ^C from a terminal. It then ends its children in order.
     command.process_group(0);
     // SAFETY: the closure runs between fork and exec and makes one system call, which is
     // async-signal-safe; it touches no lock and allocates nothing.
@@ -51,17 +51,17 @@ impl Killed {
     /// Starts `command`.
     ///
     /// # Errors
-    /// Returns the error of [`spawn`].
+    /// The error of [`spawn`].
     pub fn start(command: Command) -> io::Result<Self> {
         spawn(command).map(Self)
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn child(&mut self) -> &mut Child {
         &mut self.0
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.id()
@@ -74,17 +74,17 @@ impl Killed {
 
     /// Kills it at once and reaps it.
     pub fn kill(&mut self) {
-        // Both fail only when it has ended already.
+        // Both calls fail only if it has ended already.
         let _ended = self.0.kill();
         let _reaped = self.0.wait();
     }
 
-    /// Kills it and what it started, and reaps it.
+    /// Kills it and its children, and reaps it.
     pub fn kill_group(&mut self) {
         if let Ok(pid) = i32::try_from(self.pid())
             && self.alive()
         {
-            // It leads a group of its own since its start.
+            // It is the leader of its own group since its start.
             let _ended = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
         }
         self.kill();
@@ -93,9 +93,9 @@ impl Killed {
     /// Sends it a signal, if it still runs.
     ///
     /// # Errors
-    /// When it has ended, or as kill(2).
+    /// If it has ended, or an error of kill(2).
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        // A process that was not reaped keeps its number: no other gets the signal.
+        // A process that was not reaped keeps its number, so no other process gets the signal.
         let pid = i32::try_from(self.pid()).map_err(io::Error::other)?;
         if !self.alive() {
             return Err(io::ErrorKind::NotFound.into());
@@ -103,7 +103,7 @@ impl Killed {
         Ok(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?)
     }
 
-    /// Asks it to end with `signal`, waits up to `seconds`, then kills it.
+    /// Sends it `signal` so that it ends, waits for at most `seconds`, and then kills it.
     pub fn stop(&mut self, signal: Signal, seconds: u64) {
         let _ended = self.signal(signal);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);

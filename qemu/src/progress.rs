@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// When the whole run started: the script says, else the first line does.
+/// The time at which the run started. The script exports it; otherwise it is the time of the first
+/// line.
 static STARTED: LazyLock<SystemTime> = LazyLock::new(|| {
     std::env::var("VRNIC_STARTED")
         .ok()
@@ -11,7 +12,7 @@ static STARTED: LazyLock<SystemTime> = LazyLock::new(|| {
         .map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
 });
 
-/// Tells what goes on, with the seconds since the start.
+/// Prints a line of progress, with the seconds since the start.
 pub fn step(text: impl std::fmt::Display) {
     eprintln!("[{:4}s] {text}", STARTED.elapsed().unwrap_or_default().as_secs());
 }

@@ -1,12 +1,12 @@
-//! Messages between harness and agent, over a virtio-serial port: a length (4 bytes,
-//! little-endian), then a message in postcard's encoding.
+//! Messages between harness and agent over a virtio-serial port: a length (4 bytes, little-endian),
+//! then a message in postcard's encoding.
 
 use std::io::{self, Read, Write};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Longest message in bytes; files are moved in pieces of [`PIECE`].
+/// Maximum length of a message in bytes. Files are moved in pieces of [`PIECE`].
 pub const MESSAGE_MAX: usize = 4 << 20;
 /// Length of a piece of a file in bytes.
 pub const PIECE: usize = 1 << 20;
@@ -26,7 +26,7 @@ pub enum Request {
         /// The command.
         id: u32,
     },
-    /// Appends to a file (made anew by the first piece, at offset 0).
+    /// Appends to a file. The first piece, at offset 0, creates or truncates the file.
     Put {
         /// Path of the file.
         path: String,
@@ -48,7 +48,7 @@ pub enum Event {
     Output {
         /// The command.
         id: u32,
-        /// True if it went to standard error.
+        /// True if it was written to standard error.
         stderr: bool,
         /// The bytes.
         data: Vec<u8>,
@@ -57,12 +57,12 @@ pub enum Event {
     Exit {
         /// The command.
         id: u32,
-        /// Exit code, or 128 + signal, or 127 when it could not be started.
+        /// Exit code, or 128 + signal, or 127 if it could not be started.
         code: i32,
     },
-    /// A piece of a file was written, or not.
+    /// The result of writing a piece of a file.
     Stored {
-        /// Why not; empty when it was.
+        /// The error, or empty if there was none.
         error: String,
     },
 }
@@ -70,7 +70,7 @@ pub enum Event {
 /// Writes a message.
 ///
 /// # Errors
-/// When the message is too long or the port fails.
+/// If the message is too long or the port fails.
 pub fn send<T: Serialize>(port: &mut impl Write, message: &T) -> io::Result<()> {
     let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
     let len = u32::try_from(body.len()).map_err(io::Error::other)?;
@@ -83,7 +83,7 @@ pub fn send<T: Serialize>(port: &mut impl Write, message: &T) -> io::Result<()> 
 /// Reads a message.
 ///
 /// # Errors
-/// When the port ends or carries something else than messages.
+/// If the port ends or carries something else than messages.
 pub fn receive<T: DeserializeOwned>(port: &mut impl Read) -> io::Result<T> {
     let mut len = [0; 4];
     port.read_exact(&mut len)?;

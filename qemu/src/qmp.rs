@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Runs one command, JSON text.
+/// Runs a command, which is JSON text.
 ///
 /// # Errors
-/// When QEMU refuses it or does not answer.
+/// If QEMU refuses it or does not answer.
 pub fn run(socket: &Path, command: &str) -> Result<()> {
     let mut stream =
         UnixStream::connect(socket).context("cannot connect to QEMU's control socket")?;
@@ -18,7 +18,7 @@ pub fn run(socket: &Path, command: &str) -> Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     for command in [r#"{"execute":"qmp_capabilities"}"#, command] {
         stream.write_all(format!("{command}\n").as_bytes())?;
-        // Greetings and events come between.
+        // Greetings and events may come before the answer.
         let answer = lines
             .by_ref()
             .find(|line| {

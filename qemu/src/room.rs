@@ -1,19 +1,19 @@
-//! The memory that guests need and this machine has.
+//! The memory that guests need and that this machine has.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-/// Memory in MiB that guests get beside what their image takes.
+/// Memory in MiB that guests get in addition to the memory of their image.
 const BESIDE_IMAGE: u64 = 1024;
-/// Memory in MiB that guests get at least.
+/// Minimum memory of a guest in MiB.
 const LEAST: u64 = 1536;
 
 /// Checks that this machine has the memory of this many guests with `memory` MiB each.
 ///
 /// # Errors
-/// When it has not. The text says what to do.
+/// If it does not. The text says what to do.
 pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
     let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let here = available(&text).context("/proc/meminfo has no line MemAvailable")?;
@@ -30,14 +30,14 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
 /// guest boots, it holds its image twice.
 ///
 /// # Errors
-/// When the image is not there.
+/// If the image is not there.
 pub fn for_image(image: &Path) -> anyhow::Result<u32> {
     let failure = || format!("cannot read {}", image.display());
     let bytes = fs::metadata(image).with_context(failure)?.len();
     memory_for(bytes >> 20).with_context(|| format!("{} is too large", image.display()))
 }
 
-/// Returns the memory in MiB for an image of so many MiB.
+/// Returns the memory in MiB of a guest whose image has `image` MiB.
 fn memory_for(image: u64) -> Option<u32> {
     let needed = image.checked_mul(2)?.checked_add(BESIDE_IMAGE)?.max(LEAST);
     u32::try_from(needed).ok()

@@ -1,4 +1,4 @@
-//! The kernel and the disk that a guest boots from.
+//! The kernel and the disk from which a guest boots.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,25 +10,25 @@ use crate::system::System;
 /// The root of a guest.
 #[derive(Clone, Debug)]
 pub enum Root {
-    /// An initramfs, which is all that the guest has.
+    /// An initramfs, which is the guest's only file system.
     Memory(PathBuf),
     /// The disk of a whole Debian system.
     Disk(System),
 }
 
 impl Root {
-    /// Returns QEMU's arguments for it: the kernel and what belongs to it. The guest's hostname is
-    /// `name`; `more` are more parameters of its kernel.
+    /// Returns QEMU's arguments for the root: the kernel and its parameters. The guest's hostname
+    /// is `name`. `more` contains more parameters of the kernel.
     pub(crate) fn arguments(&self, paths: &Paths, name: &str, more: &str) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
-        // On a busy host an emulated timer may miss the moments in which the kernel tests whether
-        // it and the time stamp counter work. Without the latter a program's clock is a device, and
-        // perftest gives no figures when that answers late (of its runs between two loaded guests
-        // one in five; with the counter none of 72).
+        // On a busy host an emulated timer may come too late for the kernel's test of the timer and
+        // of the time stamp counter. Without that counter, programs read the time from a device,
+        // and perftest gives no figures if the device answers late. Between two loaded guests, one
+        // in five runs had no figures; with the counter, none of 72.
         let kernel = format!("console=ttyS0 quiet no_timer_check tsc=reliable {more}");
         match self {
-            // The root may take all memory, and not only half of what the packed initramfs leaves:
-            // so guests with 512 MiB boot.
+            // The root may take all memory, instead of half of the memory that the packed initramfs
+            // leaves, so that guests with 512 MiB boot.
             Self::Memory(initramfs) => [
                 "-no-reboot".to_owned(),
                 "-kernel".to_owned(),
@@ -45,8 +45,8 @@ impl Root {
         }
     }
 
-    /// Time limit from a guest's start to its agent's first message. TCG on a loaded machine needs
-    /// 30 s for an initramfs.
+    /// Returns the time limit from a guest's start to its agent's first message. TCG on a loaded
+    /// machine needs 30 s for an initramfs.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(match self {
             Self::Memory(_) => 180,
@@ -67,8 +67,8 @@ impl Root {
 fn by_hand(adapters: &[&Adapter]) -> String {
     let mut script = "set -e".to_owned();
     if adapters.len() > 1 {
-        // All rails share an Ethernet: each answers only for its own addresses, and also to the
-        // guest's others.
+        // All rails share an Ethernet. So each NIC answers ARP only for its own addresses. The
+        // guest can also reach its own other addresses.
         script += "; cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; \
                    echo 1 >accept_local";
     }

@@ -1,4 +1,4 @@
-//! A folder for sockets, logs and images of one run, removed at its end, a signal's included.
+//! A folder for sockets, logs and images of one run. It is removed at the end, also after a signal.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use tempfile::TempDir;
 static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static SIGNALS: Once = Once::new();
 
-/// A folder with a short path (socket names have 107 bytes at most).
+/// A folder with a short path (names of sockets have at most 107 bytes).
 #[derive(Debug)]
 pub struct RunDir(TempDir);
 
 impl RunDir {
-    /// Makes a new folder.
+    /// Creates a new folder.
     ///
     /// # Errors
-    /// When the system's folder for temporary files cannot be written.
+    /// If the system's folder for temporary files cannot be written.
     pub fn new() -> anyhow::Result<Self> {
         SIGNALS.call_once(end_on_signals);
         let folder = tempfile::Builder::new()
@@ -33,7 +33,7 @@ impl RunDir {
         Ok(Self(folder))
     }
 
-    /// Its path.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
@@ -50,14 +50,14 @@ fn folders<R>(work: impl FnOnce(&mut BTreeSet<PathBuf>) -> R) -> R {
     work(&mut FOLDERS.lock())
 }
 
-/// Ends the process in order when it gets a signal to end. The kernel kills our children then.
+/// Ends the process in order when it gets a signal to end. The kernel then kills the children.
 fn end_on_signals() {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             folders(|folders| {
                 for folder in folders.iter() {
-                    // Nothing more can be done about one that stays.
+                    // If the folder cannot be removed, it stays.
                     let _stays = std::fs::remove_dir_all(folder);
                 }
             });

@@ -1,8 +1,8 @@
-//! Guests that are ordinary Debian systems: a disk with systemd, which knows nothing of vrnic.
+//! Guests that are ordinary Debian systems: a disk with systemd, without any part of vrnic.
 //!
-//! A second, read-only disk has the agent and the files of a test. systemd learns of the agent from
-//! credentials, which QEMU hands over (systemd.system-credentials(7)). So the system's own disk has
-//! no part of ours.
+//! A second, read-only disk contains the agent and the files of a test. systemd gets the agent's
+//! unit from credentials, which QEMU passes on (systemd.system-credentials(7)). So the system's own
+//! disk contains no file of this project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use anyhow::{Context, ensure};
 use crate::adapter::Adapter;
 use crate::paths::Paths;
 
-/// Where these guests have the read-only disk.
+/// The path at which these guests mount the read-only disk.
 pub const KIT: &str = "/run/kit";
 
-/// The agent's unit. The port may come later than the unit starts, and goes while the machine
+/// The agent's unit. The port may appear after the unit starts, and disappears while the machine
 /// sleeps.
 const AGENT: &str = "[Unit]\nStartLimitIntervalSec=0\n\
     [Service]\nEnvironment=HOME=/root\nLimitMEMLOCK=infinity\n\
     ExecStartPre=mkdir -p /run/kit\n\
     ExecStartPre=sh -c 'mountpoint -q /run/kit || mount -o ro LABEL=kit /run/kit'\n\
     ExecStart=/run/kit/agent\nRestart=always\nRestartSec=0.2\n";
-/// What the target of an ordinary start wants beside its own units: the agent, and a second serial
-/// line for people.
+/// The units that the target of an ordinary start needs in addition: the agent, and a second serial
+/// line for users.
 const WANTED: &str = "[Unit]\nWants=agent.service serial-getty@ttyS1.service\n";
 
 /// The disks of such a guest.
@@ -40,7 +40,7 @@ impl System {
     /// Writes the read-only disk to `into`: the agent, and the contents of the folder `tree`.
     ///
     /// # Errors
-    /// When a part is missing, or the disk cannot be written.
+    /// If a part is missing, or the disk cannot be written.
     pub fn new(paths: &Paths, tree: Option<&Path>, into: &Path) -> anyhow::Result<Self> {
         let folder = paths.system.clone();
         paths.need(&folder.join("disk"), "scripts/setup --system")?;
@@ -54,20 +54,20 @@ impl System {
         run(Command::new("chmod").arg("755").arg(staging.path()))?;
         let mut disk = Command::new("mkfs.ext4");
         disk.args(["-q", "-L", "kit", "-d"]).arg(staging.path()).arg(into).arg("256M");
-        // Root's path, where it is not in everybody's.
+        // The path of root, for users who do not have it.
         disk.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         run(&mut disk)?;
         Ok(Self { folder, kit: into.to_owned() })
     }
 
-    /// Returns QEMU's arguments: what the guest writes to its disk is gone when QEMU ends.
+    /// Returns QEMU's arguments. What the guest writes to its disk is lost when QEMU ends.
     pub(crate) fn arguments(&self, kernel: &str, name: &str) -> Vec<String> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let drive = |id: &str, file: &str, how: &str| {
             format!("if=none,id={id},format=raw,file={file},{how}")
         };
         let credential = |name: &str, text: &str| {
-            // QEMU's options have their commas doubled.
+            // In QEMU's options, commas are doubled.
             let text = text.replace(',', ",,");
             format!("type=11,value=io.systemd.credential:{name}={text}")
         };
@@ -85,7 +85,7 @@ impl System {
         words.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
     }
 
-    /// Returns shell commands that give the virtio NICs their addresses, now and after each start,
+    /// Returns shell commands that give the virtio NICs their addresses, now and after each boot,
     /// and wait until they have them.
     pub(crate) fn addressing(adapters: &[&Adapter]) -> String {
         let mut script = "set -e; mkdir -p /etc/systemd/network".to_owned();
@@ -104,7 +104,7 @@ impl System {
     }
 }
 
-/// Runs a command of this machine, which must succeed.
+/// Runs a command on this machine, which must succeed.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {command:?}"))?;

@@ -1,4 +1,4 @@
-//! How long a command took, and what an adapter moved meanwhile.
+//! The time that a command took, and the bytes that an adapter moved in that time.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use crate::guest::Guest;
 use crate::pair::Pair;
 
-/// Bytes that guest a's adapter has sent and received.
+/// Prints the bytes that guest a's adapter has sent and received.
 const BYTES: &str = "cat /sys/class/infiniband/*/ports/1/hw_counters/tx_bytes \
                      /sys/class/infiniband/*/ports/1/hw_counters/rx_bytes";
-/// Time limit for reading them.
+/// Time limit for reading these counters.
 const READING: Duration = Duration::from_secs(20);
 
-/// A moment, and the adapter's counters then.
+/// A point in time, and the adapter's counters then.
 #[derive(Debug)]
 pub struct Timing {
     at: Instant,
@@ -21,10 +21,10 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Takes the time.
+    /// Takes the time and the counters.
     ///
     /// # Errors
-    /// When guest a does not tell its counters.
+    /// If the counters of guest a cannot be read.
     pub fn start(pair: &Pair) -> Result<Self> {
         let bytes = bytes(&pair.a)?;
         Ok(Self { at: Instant::now(), bytes })
@@ -33,7 +33,7 @@ impl Timing {
     /// Returns a sentence about the time since the start.
     ///
     /// # Errors
-    /// When guest a does not tell its counters.
+    /// If the counters of guest a cannot be read.
     pub fn end(&self, pair: &Pair) -> Result<String> {
         let took = self.at.elapsed();
         Ok(sentence(took, self.bytes, bytes(&pair.a)?))
@@ -49,7 +49,7 @@ fn sentence(took: Duration, [sent, received]: [u64; 2], [tx, rx]: [u64; 2]) -> S
     )
 }
 
-/// Returns what the guest's adapter has sent and received.
+/// Returns the bytes that the guest's adapter has sent and received.
 fn bytes(guest: &Guest) -> Result<[u64; 2]> {
     let text = guest.agent().check(BYTES, READING)?;
     let mut numbers = text.lines().map(|line| line.trim().parse().ok());

@@ -1,12 +1,14 @@
 # Modules of the kernel that the guests' base image lacks: tests hand them to guests that need them.
 # shellcheck shell=bash
 
-# The module 8021q and those that it needs; the dummy device, and devices that are made on top of a network card;
+# The module 8021q and those that it needs; the dummy device, and devices that are made on top of a network card, such
+# as bridges and bonds;
 # modules that drop outgoing and incoming packets to simulate losses; the driver of NVMe controllers; those that let ss
 # end sockets; the drivers of virtio-iommu and virtio-mem.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
+	net/bridge/bridge net/tls/tls drivers/net/bonding/bonding
 	net/sched/sch_netem net/sched/sch_ingress net/sched/cls_matchall net/sched/act_gact
 	drivers/nvme/host/nvme
 	net/ipv4/inet_diag net/ipv4/tcp_diag

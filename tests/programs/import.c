@@ -9,7 +9,7 @@
 
 enum { OFFSET = 1000 };
 
-/* What the parent tells beside the file. */
+/* The data that the parent sends with the file. */
 struct handles {
 	uint32_t pd, mr, dm;
 	uint64_t at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
- * What the programs have in common: errors, and a connected queue pair with memory.
+ * The common part of the programs: errors, and a connected queue pair with memory.
  */
 #ifndef SIDE_H
 #define SIDE_H

@@ -234,7 +234,7 @@ static void marked(void)
 	close_client(&client);
 }
 
-/* What the kernel refuses. */
+/* Tests that the kernel refuses invalid calls. */
 static void refused(void)
 {
 	struct client client = make_client();
@@ -250,7 +250,7 @@ static void refused(void)
 	expect(try_arm(&client, 0, 1, 60001, 0), EINVAL, "too much time");
 	expect(try_arm(&client, 0, 1, 100, 1 << 2), EINVAL, "an unknown flag");
 	forged.number = client.range->number + 1;
-	expect(vrnicdv_query_range(&forged, &found), EINVAL, "a range of nobody");
+	expect(vrnicdv_query_range(&forged, &found), EINVAL, "a range without an owner");
 	forged.number = 1000;
 	expect(vrnicdv_range_done(&forged), EINVAL, "a range that does not exist");
 	forged.number = client.range->number;
@@ -276,7 +276,7 @@ static void fails(struct client *client, uint32_t cause)
 {
 	completion(&client->side, 1, IBV_WC_MW_BIND_ERR, cause);
 	completion(&client->side, 2, IBV_WC_WR_FLUSH_ERR, 0);
-	check(exchange(&client->side, 100), LENGTH, 50, "the server's memory, which nobody wrote");
+	check(exchange(&client->side, 100), LENGTH, 50, "the server's unchanged memory");
 	close_client(client);
 }
 
@@ -336,7 +336,7 @@ static void failed(void)
 			mark(&client, 0, 1, true, 0);
 		completion(&client.side, 3, IBV_WC_MW_BIND_ERR, ends ? ENDED : SHORT);
 		completion(&client.side, 2, IBV_WC_WR_FLUSH_ERR, 0);
-		check(exchange(&client.side, 100), LENGTH, 50, "the server's memory, which nobody wrote");
+		check(exchange(&client.side, 100), LENGTH, 50, "the server's unchanged memory");
 		close_client(&client);
 	}
 }

@@ -10,12 +10,12 @@ use vrnic_qemu::pair::Pair;
 use crate::commands::{said, serve, settles, stop, works};
 use crate::events::tree;
 
-/// Queues that get an event each while the guest stands still.
+/// Number of queues that get an event each while the guest is paused.
 const MANY: u16 = 40;
-/// Events that an interrupt takes, at most, and a turn of its thread.
+/// Maximum number of events that an interrupt takes, and that a turn of its thread takes.
 const BUDGETS: [u64; 2] = [16, 64];
 
-/// More events than an interrupt takes are left to its thread, and none is lost.
+/// An interrupt leaves further events to its thread, and no event is lost.
 pub fn taken_in_turns(pair: &mut Pair) -> Result<()> {
     let ports = 18300..18300 + MANY;
     let command = |port| format!("ibv_rc_pingpong -g 1 -e -c -r 10 -s 64 -n 100000000 -p {port}");
@@ -35,8 +35,8 @@ pub fn taken_in_turns(pair: &mut Pair) -> Result<()> {
         after.iter().zip(&before).map(|(after, before)| after.turns - before.turns).sum();
     ensure!(turns > 0, "an interrupt took all events: {before:?} {after:?}");
     for handler in after {
-        let most = BUDGETS[0] * handler.interrupts + BUDGETS[1] * handler.turns;
-        ensure!(handler.events <= most, "more than their budget: {handler:?}");
+        let budget = BUDGETS[0] * handler.interrupts + BUDGETS[1] * handler.turns;
+        ensure!(handler.events <= budget, "more than their budget: {handler:?}");
     }
     all_go_on(pair)?;
     for program in clients.into_iter().chain(servers) {

@@ -1,4 +1,4 @@
-//! Commands in guests. Functions fail with the output of the commands that failed.
+//! Commands in guests. If a command fails, the error has its output.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Waits for the server of a client that has ended; it is killed if the client failed.
+    /// Waits for the server of a client that has ended. If the client has failed, the server is
+    /// killed.
     pub fn of(server: Running, client: Output) -> Result<Self> {
         if !client.ok() {
             server.kill()?;
@@ -42,7 +43,8 @@ impl Ends {
         format!("{}\n{}", said(&self.client), said(&self.server))
     }
 
-    /// Checks that both succeeded; the error has the output of both. Returns the client's output.
+    /// Checks that both have succeeded. The error has the output of both. Returns the client's
+    /// output.
     pub fn succeed(self, what: &str) -> Result<String> {
         let (client, server) = (self.client.code, self.server.code);
         ensure!(
@@ -65,12 +67,12 @@ pub fn stop_all(programs: impl IntoIterator<Item = Running>) -> Result<()> {
     programs.into_iter().try_for_each(|program| stop(program).map(drop))
 }
 
-/// Waits for half a minute until something of the guest listens with the RDMA connection manager.
+/// Waits for half a minute until a program of the guest listens with the RDMA connection manager.
 pub fn listens(guest: &Guest) -> Result<()> {
     settles(guest, "rdma res show cm_id | grep -q 'state LISTEN'", 30)
 }
 
-/// Runs a server that listens with the RDMA connection manager, and then a client; both must
+/// Runs a server that listens with the RDMA connection manager, and then a client. Both must
 /// succeed. Returns the client's output.
 pub fn connect((server, serve): (&Guest, &str), (client, call): (&Guest, &str)) -> Result<String> {
     let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {serve}"))?;
@@ -79,12 +81,12 @@ pub fn connect((server, serve): (&Guest, &str), (client, call): (&Guest, &str)) 
     Ends::of(serving, there)?.succeed(serve)
 }
 
-/// Waits for `seconds` until a condition of the guest's shell holds, which is tested ten times a
+/// Waits for `seconds` until a condition of the guest's shell is true. It is tested ten times a
 /// second.
 pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
-    let looks = 10 * seconds;
+    let attempts = 10 * seconds;
     let script =
-        format!("for n in $(seq {looks}); do {condition} && exit 0; sleep 0.1; done; exit 1");
+        format!("for n in $(seq {attempts}); do {condition} && exit 0; sleep 0.1; done; exit 1");
     guest.check(&script, LONG_TIMEOUT).with_context(|| format!("never: {condition}"))?;
     Ok(())
 }
@@ -101,35 +103,35 @@ pub fn netdev_up(guest: &Guest) -> Result<()> {
     guest.check(&up, SHORT_TIMEOUT).map(drop)
 }
 
-/// Removes the driver and loads it with these parameters.
+/// Unloads the driver and loads it with these parameters.
 pub fn reload(guest: &Guest, parameters: &str) -> Result<()> {
     guest.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT_TIMEOUT)?;
     load_module_with(guest, parameters)
 }
 
-/// Waits for `seconds` until `vrnic-stress hold` has written to `/tmp/hold` that its objects are
-/// made.
+/// Waits for `seconds` until `vrnic-stress hold` has written to `/tmp/hold` that it has created its
+/// objects.
 pub fn held(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
     settles(guest, &format!("grep -q '^{objects}' /tmp/hold"), seconds)
 }
 
-/// Returns the number of the guest's RDMA device: each registration has a new one.
+/// Returns the number of the guest's RDMA device. Each registration has a new number.
 pub fn registration(guest: &Guest) -> Result<u32> {
     let text = guest.check("rdma dev show", SHORT_TIMEOUT)?;
     let number = text.split(':').next().unwrap_or_default().trim();
     number.parse().with_context(|| format!("no device's number: '{text}'"))
 }
 
-/// Waits for a minute and a half until the driver has registered the guest's RDMA device anew,
-/// after this registration, and then until the device can be used.
+/// Waits for a minute and a half until the driver has registered the guest's RDMA device again,
+/// after the registration `from`, and then until the device can be used.
 pub fn recovers(guest: &Guest, from: u32) -> Result<()> {
     let number = "$(rdma dev show | cut -d : -f 1)";
     settles(guest, &format!("[ \"{number}\" -gt {from} ] 2>/dev/null"), 90)?;
     ready(guest)
 }
 
-/// Root describes the node of the device, and rdma-ndd does so with the name of the host. The
-/// longest description has 64 bytes.
+/// Root can describe the node of the device, and rdma-ndd describes it with the name of the host.
+/// The maximum length of a description is 64 bytes.
 pub fn describes(guest: &Guest) -> Result<()> {
     let file = "/sys/class/infiniband/*/node_desc";
     let longest = "x".repeat(64);
@@ -152,7 +154,7 @@ pub fn watch(guest: &Guest) -> Result<Running> {
     Ok(watcher)
 }
 
-/// Ends the program of [`watch`], which must have printed that the device has failed.
+/// Ends the program of [`watch`]. It must have printed that the device has failed.
 pub fn hears_fatal(watcher: Running) -> Result<()> {
     let events = said(&stop(watcher)?);
     ensure!(events.contains("DEVICE_FATAL"), "no fatal event: {events}");
@@ -169,8 +171,8 @@ pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
     Ok(running)
 }
 
-/// Runs `command` in `server`, the same with the server's address behind it in `client`; both must
-/// succeed. Returns the client's output. Runs perftest again if it finds its clocks wrong.
+/// Runs `command` in `server`, and the same with the server's address in `client`. Both must
+/// succeed. Returns the client's output. Runs perftest again if it reports wrong clocks.
 pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<String> {
     let once = || {
         let serving = serve(server, command, port)?;
@@ -193,7 +195,7 @@ pub const COUNTERS: &str = "/sys/class/infiniband/*/ports/1/hw_counters";
 
 /// Returns the value of a counter of the guest's device.
 pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
-    // The kernel asks the driver again after 10 ms.
+    // The kernel queries the driver again after 10 ms.
     let text = guest.check(&format!("sleep 0.02; cat {COUNTERS}/{name}"), SHORT_TIMEOUT)?;
     Ok(text.trim().parse()?)
 }
@@ -215,8 +217,8 @@ pub fn works(pair: &Pair) -> Result<()> {
 /// Port of the control connection of pingpong programs.
 pub const PINGPONG: u16 = 18515;
 
-/// Starts `rounds` of a pingpong from a to b, which checks its content, and waits until data flows.
-/// Returns client and server.
+/// Starts `rounds` of a pingpong from a to b, which checks its content, and waits until data is
+/// exchanged. Returns client and server.
 pub fn pingpong(pair: &Pair, rounds: u32) -> Result<[Running; 2]> {
     let command = format!("ibv_rc_pingpong -g 1 -c -n {rounds}");
     let server = serve(&pair.b, &command, PINGPONG)?;
@@ -232,7 +234,7 @@ pub fn receives(guest: &Guest) -> Result<()> {
 }
 
 /// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits
-/// until data flows. Returns server and client.
+/// until data is exchanged. Returns server and client.
 pub fn transfer(pair: &Pair, tool: &str, seconds: u32, port: u16) -> Result<(Running, Running)> {
     let command = format!("exec {tool} -D {seconds} -s 65536 -p {port}");
     let server = pair.b.agent().start(&command)?;

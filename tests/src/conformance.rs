@@ -11,15 +11,15 @@ use crate::object_counts::ObjectCounts;
 
 /// Port of `vrnic-verify serve`.
 const PORT: u16 = 7471;
-/// Longest time that a run may take.
+/// Time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues
-/// lie. Nothing that they made is left afterwards, in the guests' kernels or in the adapters.
+/// Runs the selected cases with end a in guest a and end b in guest b. `sq` is the place of the
+/// send queues. Checks that no objects are left, in the guests' kernels and in the adapters.
 pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     between(&pair.b, &pair.a, &format!("--sq {sq} {selection}"))?;
-    // Agents end by themselves when their client has gone.
+    // Agents end by themselves when their client has ended.
     let end = Instant::now() + SHORT_TIMEOUT;
     for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
         let timeout = end.saturating_duration_since(Instant::now());
@@ -44,7 +44,7 @@ pub fn between(b: &Guest, a: &Guest, options: &str) -> Result<()> {
     let fine = |line: &&str| line.starts_with("ok ") || line.starts_with("skip ");
     let bad: Vec<_> = output.stdout.lines().filter(|line| !fine(line)).collect();
     ensure!(output.ok(), "exit code {}\n{}", output.code, bad.join("\n"));
-    // The program's own count must be of as many lines, none of them a failure.
+    // The program's own count must be the number of these lines, and no line may be a failure.
     let good = output.stdout.lines().filter(|l| l.starts_with("ok ")).count();
     ensure!(
         bad == [format!("{good} passed, 0 failed")] && good > 0,

@@ -29,7 +29,7 @@ impl Interrupts {
         Ok(Self(vectors.collect::<Result<_>>()?))
     }
 
-    /// Returns the interrupts of a vector on a processor; none on one that is offline.
+    /// Returns the interrupts of a vector on a processor, or 0 if the processor is offline.
     #[must_use]
     pub fn on(&self, vector: usize, cpu: u32) -> u64 {
         let vector = self.0.get(vector).into_iter().flatten();
@@ -46,7 +46,7 @@ impl Interrupts {
 /// A completion event handler, as the driver shows it.
 #[derive(Clone, Debug, Default)]
 pub struct Handler {
-    /// The processor that its interrupt goes to.
+    /// The processor to which its interrupt is directed.
     pub cpu: u32,
     /// Its events so far.
     pub events: u64,
@@ -65,11 +65,12 @@ pub struct Cq {
     pub cqn: u32,
     /// Its events so far.
     pub events: u64,
-    /// The queue pairs that complete there, each once for each queue that does.
+    /// The QPs of this completion queue. A QP is listed for each of its queues that completes here.
     pub qpns: Vec<u32>,
 }
 
-/// Returns the driver's tree of handlers, completion queues and queue pairs, by the handler's id.
+/// Returns the driver's tree of handlers, completion queues and QPs, in the order of the handlers'
+/// ids.
 pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
     let text = guest.check("cat /sys/kernel/debug/vrnic-*/events", SHORT_TIMEOUT)?;
     let mut handlers: Vec<Handler> = Vec::new();
@@ -110,13 +111,14 @@ pub fn handlers_of(guest: &Guest, program: &str) -> Result<Vec<u32>> {
     flat.lines().filter(|line| line.contains(&format!("comm {program}"))).map(of).collect()
 }
 
-/// Streams of messages from guest a to b, each of two programs that sleep on completion events.
+/// Programs that exchange messages between guest a and guest b. Each pair sleeps on completion
+/// events.
 #[must_use]
 pub struct Streams(Vec<(Running, Running)>);
 
 impl Streams {
-    /// Starts a stream for each of these vectors, which both ends use: `command` with vector and
-    /// port.
+    /// Starts a pair of programs for each of these vectors, which both ends use: `command` with
+    /// vector and port.
     pub fn start(pair: &Pair, command: &str, vectors: &[u32], port: u16) -> Result<Self> {
         let mut streams = Vec::new();
         for (port, vector) in (port..).zip(vectors) {
@@ -131,7 +133,7 @@ impl Streams {
         Ok(Self(streams.collect::<Result<_>>()?))
     }
 
-    /// Waits until all have ended well.
+    /// Waits until all programs have ended with success.
     pub fn finish(self) -> Result<()> {
         for (server, client) in self.0 {
             let there = client.wait(LONG_TIMEOUT)?;
@@ -144,7 +146,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Ends all.
+    /// Ends all programs.
     pub fn end(self) -> Result<()> {
         for (server, client) in self.0 {
             stop_all([client, server])?;
@@ -161,8 +163,8 @@ pub const TRACE_ON: &str = "set -e; cd /sys/kernel/debug/tracing; echo 0 > traci
     echo \"$irqs\" > irq_handler_exit/filter; \
     echo 1 > irq_handler_entry/enable; echo 1 > irq_handler_exit/enable; echo 1 > ../../tracing_on";
 
-/// Shell script: ends the recording. Says how many interrupts began, how many of them while another
-/// processor was in one, and how many processors were at once, at most.
+/// Shell script: ends the recording. Prints how many interrupts began, how many of them while
+/// another processor was in an interrupt, and the maximum number of processors in interrupts.
 pub const TRACE_OFF: &str = "cd /sys/kernel/debug/tracing; echo 0 > tracing_on; \
     echo 0 > events/irq/enable; \
     awk '{ cpu = \"\"; for (i = 1; i <= NF && cpu == \"\"; i++) if ($i ~ /^\\[[0-9]+\\]$/) cpu = $i } \

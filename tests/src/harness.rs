@@ -1,4 +1,5 @@
-//! The pair that a binary's cases share, and how cases are run and reported.
+//! The pair of guests that all cases of a test binary use, and the code that runs and reports
+//! cases.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +14,17 @@ use vrnic_qemu::paths::Paths;
 use crate::health;
 use vrnic_qemu::modules;
 
-/// Longest time that a binary may take. Each step has its own limit; this one ends hangs outside of
-/// them.
+/// Time limit of a test binary. Each step has its own limit; this one is for hangs outside of them.
 const LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// The function of a case.
 type Run = dyn Fn(&mut Pair) -> Result<()> + Send + Sync;
 
-/// A case over a pair of guests.
+/// A case with a pair of guests.
 pub struct Case {
     name: String,
     run: Box<Run>,
-    /// True if the pair is of no use afterwards.
+    /// True if the pair cannot be used afterwards.
     ruins: bool,
 }
 
@@ -37,8 +37,8 @@ impl Case {
         Self { name: name.into(), run: Box::new(run), ruins: false }
     }
 
-    /// Creates a case after which the pair is thrown away. It looks at the health of the survivors
-    /// itself.
+    /// Creates a case after which the pair is not used any more. The case itself checks the health
+    /// of the guests that still run.
     pub fn ruinous(
         name: impl Into<String>,
         run: impl Fn(&mut Pair) -> Result<()> + Send + Sync + 'static,
@@ -47,11 +47,12 @@ impl Case {
     }
 }
 
-/// Holds the pair between cases.
+/// Keeps the pair between cases.
 struct Harness {
     options: Options,
     pair: Option<Pair>,
-    /// The reason for which booting failed, so that not every case waits for the same failure.
+    /// The reason for which the boot has failed, so that further cases do not wait for the same
+    /// failure.
     broken: Option<String>,
 }
 
@@ -70,7 +71,7 @@ impl Harness {
         }
     }
 
-    /// Returns the pair, booted if there is none.
+    /// Returns the pair. Boots it if there is none.
     fn take(&mut self) -> Result<Pair> {
         if let Some(pair) = self.pair.take() {
             return Ok(pair);
@@ -92,7 +93,7 @@ impl Harness {
     }
 }
 
-/// Fails with a clear word if something was not built.
+/// Fails with a message if something was not built.
 fn requirements() -> Result<()> {
     let paths = Paths::from_env()?;
     let made = [
@@ -108,21 +109,22 @@ fn requirements() -> Result<()> {
 }
 
 /// Runs a test binary as its main function. With `VRNIC_FABRIC=wire` in the environment each guest
-/// has a daemon of its own, so that the cases run over packets. With `VRNIC_PERSONALITY=iwarp` the
-/// adapters have iWARP.
+/// has a separate daemon, so that the cases use packets. With `VRNIC_PERSONALITY=iwarp` the
+/// adapters are iWARP adapters.
 #[must_use]
 pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
     main_within(LIMIT, options, cases)
 }
 
-/// Does the same for a binary that may take this time.
+/// Like [`main`], with this time limit.
 #[must_use]
 pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitCode {
     let apart = options.apart || over_packets();
     let personality = if over_iwarp() { Transport::Iwarp } else { options.personality };
     let options = Options { apart, personality, ..options };
     let mut arguments = Arguments::from_args();
-    // One pair, one case at a time; with one thread the trials run on this very thread.
+    // There is one pair and one case at a time. With one thread, the trials run on the calling
+    // thread.
     arguments.test_threads = Some(1);
     watchdog(limit);
     let harness = Arc::new(Mutex::new(Harness { options, pair: None, broken: None }));
@@ -132,14 +134,13 @@ pub fn main_within(limit: Duration, options: Options, cases: Vec<Case>) -> ExitC
     conclusion.exit_code()
 }
 
-/// Returns whether the environment asks for a daemon for each guest, so that all messages are
-/// packets.
+/// Returns whether each guest has a separate daemon, so that all messages are packets.
 #[must_use]
 pub fn over_packets() -> bool {
     is_set("VRNIC_FABRIC", "wire")
 }
 
-/// Returns whether the environment asks for adapters with iWARP.
+/// Returns whether the adapters are iWARP adapters.
 #[must_use]
 pub fn over_iwarp() -> bool {
     is_set("VRNIC_PERSONALITY", Transport::Iwarp.name())
@@ -149,7 +150,7 @@ fn is_set(name: &str, value: &str) -> bool {
     std::env::var_os(name).is_some_and(|set| set == value)
 }
 
-/// The main function of a test binary whose guests get these modules of the kernel as files.
+/// Runs a test binary whose guests get these kernel modules as files.
 #[must_use]
 pub fn main_with_modules(names: &[&str], options: Options, cases: Vec<Case>) -> ExitCode {
     match modules::files(names) {
@@ -170,14 +171,14 @@ pub fn skipped(name: &str) -> ExitCode {
 
 fn trial(harness: Arc<Mutex<Harness>>, case: Case) -> Trial {
     Trial::test(case.name.clone(), move || {
-        // A case that panicked took the pair with it; the harness itself is whole.
+        // A case that has panicked has taken the pair with it. The harness itself is still valid.
         let mut harness = harness.lock().unwrap_or_else(PoisonError::into_inner);
         harness.run(&case).map_err(|error| Failed::from(explain(&error)))
     })
 }
 
-/// The innermost cause first, then the logs, then the cause again: who reads only the end sees why,
-/// too.
+/// Returns the innermost cause, then the logs, then the cause again, so that it can be seen at the
+/// end, too.
 fn explain(error: &anyhow::Error) -> String {
     let mut causes: Vec<_> = error.chain().rev().map(ToString::to_string).collect();
     if causes.len() > 1 {
@@ -186,7 +187,7 @@ fn explain(error: &anyhow::Error) -> String {
     causes.join("\n")
 }
 
-/// Ends the process when it takes far too long; the guests end with it.
+/// Ends the process if it takes far too long. The guests end with it.
 fn watchdog(limit: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);

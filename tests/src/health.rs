@@ -4,13 +4,13 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-/// Looks at the kernels' logs, the daemons and their logs.
+/// Checks the kernels' logs, the daemons and their logs.
 pub fn check(pair: &mut Pair) -> Result<()> {
     pair.guests().try_for_each(kernel)?;
     daemon(pair)
 }
 
-/// Looks at one kernel's log.
+/// Checks the log of a kernel.
 pub fn kernel(guest: &Guest) -> Result<()> {
     let faults = guest.kernel_faults();
     ensure!(
@@ -22,7 +22,7 @@ pub fn kernel(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the daemons.
+/// Checks the daemons.
 pub fn daemon(pair: &mut Pair) -> Result<()> {
     for daemon in pair.daemons() {
         ensure!(daemon.alive(), "vrnicd ended");

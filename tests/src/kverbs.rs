@@ -5,7 +5,8 @@ use vrnic_qemu::guest::Guest;
 
 use crate::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, recovers, registration};
 
-/// Loads it, which runs its tests; each of these devices must pass. Then removes it again.
+/// Loads the client, which runs its tests. Each of these devices must pass. Then unloads the
+/// client.
 pub fn passes(guest: &Guest, devices: &[String]) -> Result<()> {
     let load =
         "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep -E 'kverbs|kclient'; exit $r";
@@ -21,8 +22,8 @@ pub fn passes(guest: &Guest, devices: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Resets the adapter under it while requests are outstanding. They must be flushed, and it gets
-/// the device that comes back.
+/// Resets the adapter while the client has outstanding requests. They must be flushed, and the
+/// client gets the device that is registered again.
 pub fn outlives_adapter(guest: &Guest) -> Result<()> {
     guest.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", LONG_TIMEOUT)?;
     let before = registration(guest)?;

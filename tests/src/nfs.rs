@@ -6,7 +6,7 @@ use vrnic_qemu::guest::Guest;
 
 use crate::commands::{LONG_TIMEOUT, counter};
 
-/// A memory file system, served by the kernel's NFS server over nothing but RDMA.
+/// A memory file system, served by the kernel's NFS server over RDMA only.
 const EXPORT: &str = "
 set -e
 mkdir -p /export /var/lib/nfs/nfsdcld /var/lib/nfs/sm /run/rpc_pipefs
@@ -23,7 +23,7 @@ rpc.nfsd -N 3 -V 4 -G 10 -L 10 2
 echo rdma 20049 >/proc/fs/nfsd/portlist
 ";
 
-/// Ends what [`EXPORT`] began.
+/// Undoes [`EXPORT`].
 const END: &str = "
 set -e
 rpc.nfsd 0
@@ -33,7 +33,7 @@ while pgrep 'rpc.mountd|nfsdcld' >/dev/null; do sleep 0.1; done
 umount /export /run/rpc_pipefs /proc/fs/nfsd
 ";
 
-/// Files written and read through a mount, compared after the client has forgotten them.
+/// Writes and reads files through a mount, and compares them after the client's cache was dropped.
 const USE: &str = "
 set -e
 modprobe -a nfsv4 rpcrdma
@@ -52,18 +52,19 @@ umount /mnt/nfs
 rm /tmp/file /tmp/sums
 ";
 
-/// Mounts the server's files in the client, and uses them. Nothing of it is left afterwards.
+/// Mounts the server's files in the client, and uses them. Nothing is left afterwards.
 pub fn use_mounted(client: &Guest, server: &Guest) -> Result<()> {
     server.check(EXPORT, LONG_TIMEOUT)?;
     client.check(&USE.replace("SERVER", server.ip()), LONG_TIMEOUT)?;
     server.check(END, LONG_TIMEOUT).map(drop)
 }
 
-/// The same, with a client that has an adapter, which must have registered the client's memory.
+/// Like [`use_mounted`], with a client that has an adapter, which must have registered the client's
+/// memory.
 pub fn serve_and_use(client: &Guest, server: &Guest) -> Result<()> {
     let before = counter(client, "reg_wqes")?;
     use_mounted(client, server)?;
-    // 40 MiB in requests of at most 512 KiB, each by a registration of its own.
+    // 40 MiB in requests of at most 512 KiB, each with a separate registration.
     let registrations = counter(client, "reg_wqes")? - before;
     ensure!(registrations >= 80, "only {registrations} fast registrations; was it RDMA?");
     Ok(())

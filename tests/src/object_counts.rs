@@ -12,7 +12,7 @@ use vrnic_qemu::pair::Pair;
 
 use crate::commands::SHORT_TIMEOUT;
 
-/// Number of counts.
+/// Number of times that objects are counted.
 const TRIES: u32 = 15;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -23,20 +23,20 @@ pub struct ObjectCounts {
     pub core: String,
     /// Lines of the driver's tree of events: processors, CQs, QPs.
     pub driver: u64,
-    /// Pages that the kernel has pinned for devices, less those that it has let go.
+    /// Pages that the kernel has pinned for devices, without those that it has unpinned.
     pub pinned: i64,
     /// Counts of its adapters: objects, doorbell pages, device memory, page addresses, groups.
     pub adapters: BTreeMap<String, u64>,
 }
 
 impl ObjectCounts {
-    /// Counts, as soon as that gives the same twice: a worker of the daemon, which may have to wait
-    /// for a processor, is the last to let go of a queue and its memory.
+    /// Counts until two results are the same: a worker of the daemon is the last user of a queue
+    /// and its memory, and may have to wait for a processor.
     pub fn take(pair: &Pair, guest: &Guest) -> Result<Self> {
-        let mut last = Self::look(pair, guest)?;
+        let mut last = Self::count_once(pair, guest)?;
         for _ in 0..TRIES {
             sleep(POLL_INTERVAL);
-            let now = Self::look(pair, guest)?;
+            let now = Self::count_once(pair, guest)?;
             if now == last {
                 break;
             }
@@ -45,11 +45,11 @@ impl ObjectCounts {
         Ok(last)
     }
 
-    /// Counts now.
-    fn look(pair: &Pair, guest: &Guest) -> Result<Self> {
+    /// Counts the objects once.
+    fn count_once(pair: &Pair, guest: &Guest) -> Result<Self> {
         let core = guest.check("rdma resource show | sed 's/^[0-9]*: //' | sort", SHORT_TIMEOUT)?;
         let driver = guest.check("cat /sys/kernel/debug/vrnic-*/events | wc -l", SHORT_TIMEOUT)?;
-        // Each processor has its own counts; reading stat_refresh adds them up.
+        // Each processor has separate counts. Reading stat_refresh adds them up.
         let pinned = "cat /proc/sys/vm/stat_refresh; \
                       awk '/^nr_foll_pin_acquired/ { n += $2 } \
                       /^nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat";
@@ -77,7 +77,7 @@ impl ObjectCounts {
         let end = Instant::now() + timeout;
         loop {
             let late = Instant::now() > end;
-            let now = Self::look(pair, guest)?;
+            let now = Self::count_once(pair, guest)?;
             if now == *self {
                 return Ok(());
             }

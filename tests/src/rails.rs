@@ -75,7 +75,7 @@ impl<'a> Rail<'a> {
 
     /// Returns its counters of transferred packets, bytes and completions.
     pub fn traffic(&self) -> Result<BTreeMap<String, u64>> {
-        // The kernel asks the driver again after 10 ms.
+        // The kernel queries the driver again after 10 ms.
         let folder = format!("/sys/class/infiniband/{}/ports/1/hw_counters", self.device());
         let script = format!("sleep 0.02; cd {folder} && grep . [tr]x_* cqes completion_events");
         let text = self.guest.check(&script, SHORT_TIMEOUT)?;
@@ -94,7 +94,7 @@ impl<'a> Rail<'a> {
         Ok(sum(self.traffic()?) - before)
     }
 
-    /// Checks that more than 1 MiB comes and goes in a second.
+    /// Checks that more than 1 MiB is received and sent in a second.
     pub fn is_busy(&self) -> Result<()> {
         let bytes = self.moved(|| {
             sleep(Duration::from_secs(1));
@@ -105,7 +105,7 @@ impl<'a> Rail<'a> {
     }
 }
 
-/// A server and its client, under way.
+/// A server and its client, which are running.
 pub struct Session {
     what: String,
     server: Running,
@@ -114,7 +114,7 @@ pub struct Session {
 
 impl Session {
     /// Starts `command` (of rdma-core's examples or perftest) on the devices of `server` and
-    /// `client`, which may be one and the same, with its control connection on `port` of the same
+    /// `client`, which may be the same device, with its control connection on `port` of the same
     /// rail.
     pub fn start(server: Rail<'_>, client: Rail<'_>, command: &str, port: u16) -> Result<Self> {
         let on = |rail: Rail<'_>| format!("exec {command} -d {} -p {port}", rail.device());
@@ -125,7 +125,7 @@ impl Session {
         Ok(Self { what, server: serving, client: client.guest.agent().start(&asks)? })
     }
 
-    /// Starts one that moves data for `seconds`, and waits until it does.
+    /// Starts a session that moves data for `seconds`, and waits until it does.
     pub fn transfer(
         server: Rail<'_>,
         client: Rail<'_>,
@@ -144,7 +144,7 @@ impl Session {
         Ok(this)
     }
 
-    /// Waits for the end; both must succeed, and report no wrong data. Returns the client's output.
+    /// Waits for the end. Both must succeed, and report no wrong data. Returns the client's output.
     pub fn end(self) -> Result<String> {
         let ends = Ends::of(self.server, self.client.wait(LONG_TIMEOUT)?)?;
         let text = ends.said();
@@ -152,7 +152,7 @@ impl Session {
         ends.succeed(&self.what)
     }
 
-    /// Ends both, however far they are.
+    /// Kills both programs.
     pub fn kill(self) -> Result<()> {
         stop_all([self.client, self.server])?;
         Ok(())

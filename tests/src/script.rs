@@ -1,4 +1,4 @@
-//! The scripts of the repository as tests of them run them.
+//! The scripts of the repository, as their tests run them.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Trial};
 use vrnic_qemu::perftest::with_sound_clocks;
 
-/// The main function of a test binary whose cases boot guests of their own.
+/// Runs a test binary whose cases boot separate guests.
 pub fn main(cases: Vec<Trial>) -> ExitCode {
-    // Two guests at a time.
+    // Only two guests run at a time.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, cases).exit_code()
 }
@@ -38,7 +38,8 @@ pub fn said(output: &Output) -> String {
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs perftest by `run`, and again if perftest gives no figures because of the guest's clocks.
+/// Calls `run` with a perftest, and again if perftest prints no figures because of the guest's
+/// clocks.
 pub fn with_figures(run: impl Fn() -> Result<Output>) -> Result<Output> {
     with_sound_clocks(run, |ran| (!ran.status.success()).then(|| said(ran)))
 }

@@ -1,5 +1,5 @@
-//! The shell on a guest's second serial line. It outlives a sleep of the machine, as the agent's
-//! port does not.
+//! The shell on a guest's second serial line. It still works after a sleep of the machine. The
+//! agent's port does not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use vrnic_qemu::guest::Guest;
 /// Time limit of one read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A shell of a guest; there is one.
+/// The shell of a guest. Each guest has one.
 pub struct Shell(UnixStream);
 
 impl Shell {
@@ -24,7 +24,7 @@ impl Shell {
 
     /// Runs a command, which must succeed within `timeout`. Returns the terminal's output.
     pub fn check(&mut self, command: &str, timeout: Duration) -> Result<String> {
-        // The terminal shows the command as well, but not with this end.
+        // The terminal shows the command, too, but without this end.
         writeln!(self.0, "{{ {command}; }}; echo \"end\"\":$?:\"")?;
         let end = Instant::now() + timeout;
         let mut shown = String::new();

@@ -19,8 +19,8 @@ pub fn file() -> Result<Option<(String, Vec<u8>)>> {
     Ok(Some((MODULE.to_owned(), module)))
 }
 
-/// Sizes of TCP's send buffers that are never full. With a full one, siw sometimes sends wrong
-/// FPDUs.
+/// Sizes of TCP's send buffers, which are then never full. With a full one, siw sometimes sends
+/// wrong FPDUs.
 const BUFFERS: &str = "16777216 16777216 67108864";
 
 /// Unloads the driver of a guest's adapter and creates siw on its network card, if it has none.

@@ -1,5 +1,5 @@
-//! A RAM disk of one guest, the target, offered by the kernel's `nvmet-rdma` and attached to the
-//! other, the initiator, by `nvme-rdma`.
+//! A RAM disk of one guest, the target. The kernel's `nvmet-rdma` offers it, and the kernel's
+//! `nvme-rdma` attaches it in the other guest, the initiator.
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
@@ -18,7 +18,7 @@ pub fn offer(target: &Guest) -> Result<()> {
 }
 
 /// Makes the target offer a block device, unless it already offers one. `settings` is a shell
-/// command, run in the folder of the namespace before that is enabled.
+/// command that runs in the folder of the namespace before the namespace is enabled.
 pub fn offer_device(target: &Guest, device: &str, settings: &str) -> Result<()> {
     let address = target.ip();
     target.check(
@@ -53,8 +53,8 @@ fn reload_target(target: &Guest, parameters: &str) -> Result<()> {
     target.check(&script, SHORT_TIMEOUT).map(drop)
 }
 
-/// Runs `test` with a target whose queue pairs share receive queues. It drains them by the event of
-/// the last receive.
+/// Runs `test` with a target whose QPs share receive queues. The target drains the QPs with the
+/// event of the last receive.
 pub fn with_shared_receives(
     pair: &mut Pair,
     test: impl FnOnce(&mut Pair) -> Result<()>,
@@ -75,7 +75,7 @@ pub fn attach(initiator: &Guest, target: &Guest) -> Result<()> {
     connect(initiator, target)
 }
 
-/// Attaches what the target offers to the initiator as `/dev/nvme0n1`.
+/// Attaches the disk that the target offers to the initiator as `/dev/nvme0n1`.
 pub fn connect(initiator: &Guest, target: &Guest) -> Result<()> {
     let address = target.ip();
     initiator.check(
@@ -96,7 +96,7 @@ pub fn detach(initiator: &Guest) -> Result<()> {
     initiator.check(gone, SHORT_TIMEOUT).map(drop)
 }
 
-/// Attaches and detaches the disk some times.
+/// Attaches and detaches the disk several times.
 pub fn attach_in_turn(pair: &Pair, times: u32) -> Result<()> {
     (1..=times).try_for_each(|round| {
         let attached = attach(&pair.a, &pair.b);

@@ -1,5 +1,5 @@
-//! Other people's programs over vrnic, in guests that have them installed. `scripts/test --all`
-//! runs this.
+//! Existing RDMA programs over vrnic, in guests that have them installed. `scripts/test --all` runs
+//! this.
 
 use std::process::ExitCode;
 
@@ -18,17 +18,17 @@ fn main() -> ExitCode {
         Case::new("mpi", mpi),
         Case::new("nfs", |pair| nfs::serve_and_use(&pair.a, &pair.b)),
     ];
-    // Their images are larger, and a guest holds its image twice while it boots.
+    // The images of these guests are larger, and a guest holds its image twice while it boots.
     harness::main(Options { memory: 2560, ..Options::default() }, cases)
 }
 
-/// fi_pingpong of all sizes, with the data checked.
+/// Runs fi_pingpong with all sizes, with the data checked.
 fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("modprobe rdma_ucm", SHORT_TIMEOUT)?;
     }
     let serving = pair.b.agent().start(&format!("exec fi_pingpong -c {options}"))?;
-    // It listens on the general port of its kind before it looks for the adapter.
+    // fi_pingpong listens on a fixed port before it opens the adapter.
     pair.b.check("while ! ss -ltn | grep -q :47592; do sleep 0.1; done", SHORT_TIMEOUT)?;
     let there = pair
         .a
@@ -40,8 +40,8 @@ fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
     Ok(())
 }
 
-/// ucx_perftest over a transport. It takes itself for an MPI program unless its standard input is a
-/// terminal.
+/// Runs ucx_perftest over a transport. Unless its standard input is a terminal, it assumes that it
+/// is an MPI program.
 fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
     let settings = format!("export UCX_TLS={transport},self UCX_NET_DEVICES=vrnic0:1;");
     let command = |arguments: &str| {
@@ -56,7 +56,7 @@ fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
     Ok(())
 }
 
-/// A job of Open MPI with a rank in each guest: NetPIPE's messages of many sizes, over UCX.
+/// Runs a job of Open MPI with a rank in each guest: NetPIPE's messages of many sizes, over UCX.
 fn mpi(pair: &mut Pair) -> Result<()> {
     let key = "mkdir -p ~root/.ssh && ssh-keygen -q -t ed25519 -N '' -f ~root/.ssh/id_ed25519";
     let key = pair.a.check(&format!("{key} && cat ~root/.ssh/id_ed25519.pub"), LONG_TIMEOUT)?;

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     harness::main(Options::default(), cases)
 }
 
-/// The MAD layer has opened the general services QP.
+/// The MAD layer has opened the GSI QP.
 fn general_services(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("modprobe rdma_ucm && test -e /dev/infiniband/rdma_cm", SHORT_TIMEOUT)?;
@@ -50,13 +50,13 @@ fn connected(server: &Guest, client: &Guest, command: &str) -> Result<()> {
     connect((server, &format!("{command} -s")), (client, &call)).map(drop)
 }
 
-/// Runs a tool that takes nothing as the server in b, and `option ADDRESS` as the client in a.
+/// Runs a tool without options as the server in b, and with `option ADDRESS` as the client in a.
 fn called(pair: &Pair, command: &str, option: &str) -> Result<()> {
     let call = format!("{command} {option} {}", pair.b.ip());
     connect((&pair.b, command), (&pair.a, &call)).map(drop)
 }
 
-/// Connects over IPv6, with addresses that come and go.
+/// Connects over IPv6, with addresses that are added and removed.
 fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
         guest.check(&format!("ip addr add fd00::{last}/64 dev eth0 nodad"), SHORT_TIMEOUT)?;
@@ -69,8 +69,8 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Messages to a multicast group come to who has joined it. Of IPv4: the kernel joins no IPv6
-/// groups over RoCE v2.
+/// Messages to an IPv4 multicast group reach the members that have joined it. IPv6 is not tested,
+/// because the kernel joins no IPv6 groups over RoCE v2.
 fn multicast(pair: &mut Pair) -> Result<()> {
     let command = |own| format!("modprobe rdma_ucm; exec mckey -m 239.1.1.1 -b {own} -C 50");
     let member = pair.b.agent().start(&command(pair.b.ip()))?;
@@ -80,7 +80,7 @@ fn multicast(pair: &mut Pair) -> Result<()> {
     Ends::of(member, sender)?.succeed("mckey").map(drop)
 }
 
-/// A file arrives whole.
+/// A file arrives complete.
 fn copied(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("exec rcopy")?;
     listens(&pair.b)?;
@@ -106,7 +106,7 @@ fn refused(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Thousands of connections, in batches, leave nothing behind.
+/// Makes thousands of connections, in batches. No objects are left.
 fn thousands(pair: &mut Pair) -> Result<()> {
     let objects = "rdma res show | sed 's/cm_id [0-9]*//'";
     let before = [pair.a.check(objects, SHORT_TIMEOUT)?, pair.b.check(objects, SHORT_TIMEOUT)?];
@@ -118,7 +118,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Connections are made and torn down one after the other, and leave nothing behind.
+/// Makes and ends connections one after the other. No objects are left.
 fn in_turn(pair: &mut Pair) -> Result<()> {
     let count = "rdma res show qp | wc -l";
     let before = pair.b.check(count, SHORT_TIMEOUT)?;

@@ -14,7 +14,7 @@ use vrnic_tests::object_counts::ObjectCounts;
 
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";
-/// The folder of control groups, and the one of the tests.
+/// The folder of control groups, and the control group of the tests.
 const GROUPS: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/crowd";
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     harness::main(Options::default(), cases)
 }
 
-/// Makes a control group with this limit.
+/// Creates a control group with this limit.
 fn group(guest: &Guest, limit: &str) -> Result<()> {
     let script = format!(
         "mountpoint -q {GROUPS} || mount -t cgroup2 none {GROUPS}; \
@@ -48,12 +48,13 @@ fn grouped(command: &str) -> String {
     format!("echo $$ >{GROUP}/cgroup.procs; exec {command}")
 }
 
-/// Returns what the control group uses.
+/// Returns the RDMA objects that the control group uses.
 fn current(guest: &Guest) -> Result<String> {
     Ok(guest.check(&format!("cat {GROUP}/rdma.current"), SHORT_TIMEOUT)?.trim().to_owned())
 }
 
-/// A device can be opened as often as the group may, and again when one who had it is killed.
+/// A group can open a device as often as its limit allows, and again after a process that had it
+/// open is killed.
 fn handles(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     group(guest, "hca_handle=2 hca_object=max")?;
@@ -69,7 +70,7 @@ fn handles(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Objects are counted and limited, and the account is even when their owner has been killed.
+/// Objects are counted and limited. After their owner is killed, the count is 0.
 fn objects(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     group(guest, "hca_handle=max hca_object=300")?;
@@ -92,7 +93,7 @@ fn objects(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Sets the mode of the RDMA system, for which there must be no other namespace.
+/// Sets the mode of the RDMA system. No other namespace may exist then.
 fn mode(guest: &Guest, mode: &str) -> Result<()> {
     let script = format!(
         "rdma system set netns {mode} && rdma system show | grep -q 'netns {mode}' || \
@@ -102,7 +103,7 @@ fn mode(guest: &Guest, mode: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moves the network device into the namespace and gives it its address there.
+/// Moves the network device into the namespace, and gives it its address there.
 fn netdev_inside(guest: &Guest) -> Result<()> {
     let address = &guest.setup().adapter.address;
     let script = format!(
@@ -113,7 +114,7 @@ fn netdev_inside(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Gives the network device, which is in the first namespace again, its address.
+/// Gives the network device its address again, after it has returned to the first namespace.
 fn netdev_outside(guest: &Guest) -> Result<()> {
     settles(guest, "[ -e /sys/class/net/eth0 ]", 10)?;
     netdev_up(guest)?;
@@ -133,7 +134,7 @@ fn enter(guest: &Guest) -> Result<()> {
     active(guest, INSIDE)
 }
 
-/// Programs talk, a's and b's in a namespace each: by the connection manager, and without it.
+/// Runs programs in a namespace of each guest: with the connection manager, and without it.
 fn talk_inside(pair: &Pair) -> Result<()> {
     let ip = pair.b.ip();
     for (server, client, listening) in [
@@ -157,8 +158,8 @@ fn talk_inside(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// In shared mode all namespaces see the device, and its addresses are those of where its network
-/// device is.
+/// In shared mode all namespaces see the device. It has the addresses of the namespace of its
+/// network device.
 fn shared(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "shared")?;
@@ -175,8 +176,7 @@ fn shared(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// In exclusive mode the device is where it was put: programs use it there, and no other namespace
-/// sees it.
+/// In exclusive mode only the namespace of the device sees and uses it.
 fn exclusive(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "exclusive")?;
@@ -201,8 +201,8 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Programs that hold the device when it leaves their namespace get the fatal event, and end with
-/// nothing left.
+/// If the device leaves their namespace while programs use it, they get the fatal event. They can
+/// end, and no objects are left.
 fn moves_in_use(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = watch(guest)?;
@@ -216,7 +216,7 @@ fn moves_in_use(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A namespace that goes gives its devices back to the first one.
+/// When a namespace is deleted, its devices return to the first namespace.
 fn namespace_goes(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     guest.check("ip netns del red", SHORT_TIMEOUT)?;
@@ -225,7 +225,7 @@ fn namespace_goes(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The module can go while the device is in a namespace.
+/// The module can be unloaded while the device is in a namespace.
 fn unloaded(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     enter(guest)?;

@@ -1,5 +1,6 @@
-//! Completion events on guests with four processors: a handler on each, queues bound to them,
-//! interrupts that follow, handlers that run at the same time, processors that go and come.
+//! Completion events in guests with four processors: a handler on each processor, queues bound to
+//! them, the affinity of interrupts, handlers that run at the same time, processors that go offline
+//! and come back.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,14 +16,14 @@ use vrnic_tests::harness::{self, Case};
 
 /// Processors of each guest.
 const CPUS: u32 = 4;
-/// All vectors.
+/// All completion vectors.
 const ALL: [u32; 4] = [0, 1, 2, 3];
-/// A stream with an event for each message and each end.
+/// A program with an event for each message at each end.
 const PINGPONG: &str = "ib_send_lat -s 64 -n 2000";
-/// A stream that lasts until it is ended.
+/// A program that runs until it is ended.
 const ENDLESS: &str = "ib_send_lat -s 64 -n 1000000";
-/// Interrupts of a vector that may hit another processor: a change of affinity takes effect with
-/// the next.
+/// Number of interrupts of a vector that may hit another processor: a change of affinity takes
+/// effect with the next interrupt.
 const STRAY: u64 = 2;
 
 fn main() -> ExitCode {
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
     harness::main(Options { cpus: CPUS, memory: 2048, ..Options::default() }, cases)
 }
 
-/// Vectors as many as processors, each with its affinity and its hint; the asynchronous one apart.
+/// There are as many completion vectors as processors, each with its affinity and its hint. The
+/// vector of asynchronous events is separate.
 fn handlers(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         let text = guest.check("ibv_devinfo -v | grep num_comp_vectors", SHORT_TIMEOUT)?;
@@ -68,7 +70,7 @@ fn handlers(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Checks that between two looks each of these vectors' interrupts hit its processor.
+/// Checks that the interrupts of each of these vectors between two readings have hit its processor.
 fn follow(
     (before, after): (&Interrupts, &Interrupts),
     expected: &[(u32, u32)],
@@ -87,8 +89,8 @@ fn follow(
     Ok(())
 }
 
-/// A stream for each vector: /proc/interrupts, `rdma resource` and the driver's tree agree on who
-/// serves it.
+/// With a program for each vector, /proc/interrupts, `rdma resource` and the driver's debugfs agree
+/// on which handler serves which queue.
 fn binding(pair: &mut Pair) -> Result<()> {
     let before = [Interrupts::read(&pair.a)?, Interrupts::read(&pair.b)?];
     let trees = tree(&pair.a)?;
@@ -121,7 +123,7 @@ fn binding(pair: &mut Pair) -> Result<()> {
     streams.end()
 }
 
-/// Waits until programs of this name have `count` queues or half as many, and data flows.
+/// Waits until programs of this name have `count` queues, or half as many, and exchange messages.
 fn wait_for(guest: &Guest, program: &str, count: usize) -> Result<()> {
     let end = Instant::now() + SHORT_TIMEOUT;
     loop {
@@ -135,20 +137,20 @@ fn wait_for(guest: &Guest, program: &str, count: usize) -> Result<()> {
     }
 }
 
-/// Handlers of different vectors are in their interrupts at the same time.
+/// Handlers of different vectors run in interrupts at the same time.
 fn parallel(pair: &mut Pair) -> Result<()> {
     pair.a.check(TRACE_ON, SHORT_TIMEOUT)?;
     Streams::start(pair, PINGPONG, &ALL, 18110)?.finish()?;
     let text = pair.a.check(TRACE_OFF, SHORT_TIMEOUT)?;
     let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
-    let [began, beside, most] = *numbers else { anyhow::bail!("the trace says '{text}'") };
-    println!("{began} completion interrupts, {beside} beside another, up to {most} at once");
+    let [began, beside, max_at_once] = *numbers else { anyhow::bail!("the trace says '{text}'") };
+    println!("{began} completion interrupts, {beside} beside another, up to {max_at_once} at once");
     ensure!(began > 1000, "only {began} interrupts");
-    ensure!(beside > 0 && most > 1, "none of {began} interrupts ran beside another");
+    ensure!(beside > 0 && max_at_once > 1, "none of {began} interrupts ran beside another");
     Ok(())
 }
 
-/// Four streams on four vectors, then on one: all events come either way.
+/// Four programs on four vectors, then on one: all events come in both cases.
 fn throughput(pair: &mut Pair) -> Result<()> {
     for (vectors, port) in [(ALL, 18120), ([0; 4], 18130)] {
         let before = tree(&pair.a)?;
@@ -166,17 +168,17 @@ fn throughput(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A vector beyond the last is refused without other effects.
+/// A vector that does not exist is refused, without other effects.
 fn no_such_vector(pair: &mut Pair) -> Result<()> {
     refused(pair, CPUS, 18135)?;
     works(pair)
 }
 
-/// Guest b has no such vector.
+/// Checks that guest b has no such vector.
 fn refused(pair: &Pair, vector: u32, port: u16) -> Result<()> {
     let server = format!("ib_send_bw -e -X {vector} -p {port}");
     let server = vrnic_tests::commands::serve(&pair.b, &server, port)?;
-    // The program makes its queues when its client is there.
+    // The program creates its queues when its client connects.
     let client = pair.a.agent().start(&format!("exec ib_send_bw -e -p {port} {}", pair.b.ip()))?;
     let output = server.wait(SHORT_TIMEOUT)?;
     stop(client)?;
@@ -184,7 +186,7 @@ fn refused(pair: &Pair, vector: u32, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Returns a program with a completion queue, whose vector it leaves to the driver.
+/// Returns a program with a completion queue for which the driver chooses the vector.
 fn indifferent(guest: &Guest, port: u16) -> Result<Running> {
     let before = handlers_of(guest, "ibv_rc_pingpong")?.len();
     let command = format!("VRNIC_COMP_VECTOR=any exec ibv_rc_pingpong -g 1 -p {port}");
@@ -197,15 +199,16 @@ fn indifferent(guest: &Guest, port: u16) -> Result<Running> {
     Ok(program)
 }
 
-/// Starts programs that leave the choice, one after the other; the handlers that they got.
+/// Starts programs for which the driver chooses the vector, one after the other. Returns them and
+/// their vectors.
 fn choices(guest: &Guest, count: u16) -> Result<(Vec<Running>, Vec<u32>)> {
     let programs = (0..count).map(|nth| indifferent(guest, 18600 + nth));
     let programs = programs.collect::<Result<Vec<_>>>()?;
     Ok((programs, handlers_of(guest, "ibv_rc_pingpong")?))
 }
 
-/// Queues whose creator leaves the choice go to the handlers with few recent events, and are spread
-/// over those.
+/// For queues whose creator leaves the choice to it, the driver chooses vectors with few recent
+/// events, and spreads the queues over them.
 fn least_loaded(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18140)?;
     wait_for(&pair.b, "ib_send_lat", 4)?;
@@ -218,7 +221,7 @@ fn least_loaded(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// With the other rule each handler has its turn.
+/// With the other rule the driver chooses each vector in turn.
 fn in_turn(pair: &mut Pair) -> Result<()> {
     reload(&pair.b, "balance=1")?;
     let (programs, got) = choices(&pair.b, 8)?;
@@ -234,7 +237,7 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
     reload(&pair.b, "")
 }
 
-/// The kernel's own storage client takes a queue of the core's pool for each processor.
+/// The kernel's own storage client uses a queue of the core's pool for each processor.
 fn pools(pair: &mut Pair) -> Result<()> {
     vrnic_tests::storage::attach(&pair.a, &pair.b)?;
     let bound = handlers_of(&pair.a, "[ib_core]")?;
@@ -244,7 +247,7 @@ fn pools(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Traffic of the storage client makes the core's DIM set moderation, and all blocks come.
+/// Traffic of the storage client makes the core's DIM set moderation, and all blocks arrive.
 fn adaptive(pair: &mut Pair) -> Result<()> {
     vrnic_tests::storage::attach(&pair.a, &pair.b)?;
     let read = "for n in $(seq 12); do dd if=/dev/nvme0n1 of=/dev/null bs=4k count=2000 iflag=direct \
@@ -260,14 +263,14 @@ fn adaptive(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A processor goes offline under a stream bound to it, and comes back: the stream goes on, its
-/// interrupts move and come home.
+/// A processor goes offline while a program uses its vector, and comes back: the program goes on,
+/// and its interrupts move to another processor and back.
 fn hotplug(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[2, 3], 18150)?;
     wait_for(&pair.b, "ib_send_lat", 4)?;
     for _ in 0..2 {
         pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT_TIMEOUT)?;
-        // The tree and the interrupts agree on where it went.
+        // The driver's debugfs and the interrupts agree on the new processor.
         let cpu = tree(&pair.b)?.get(2).context("handler 2")?.cpu;
         ensure!(cpu != 2, "handler 2 stays on a processor that is offline");
         grows_on(&pair.b, 2, cpu)?;
@@ -276,7 +279,8 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
         grows_on(&pair.b, 2, 2)?;
         grows_on(&pair.b, 3, 3)?;
     }
-    // A new queue does not mind either, nor does the driver's end while a processor is away.
+    // While the processor is offline, a new queue can use its vector, and the driver can be
+    // reloaded.
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT_TIMEOUT)?;
     streams.end()?;
     Streams::start(pair, PINGPONG, &[2], 18160)?.finish()?;
@@ -287,9 +291,9 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a vector's interrupts come to one processor, and to no other.
+/// Waits until the interrupts of a vector hit this processor, and no other.
 fn grows_on(guest: &Guest, vector: u32, cpu: u32) -> Result<()> {
-    // The first may still hit where the vector was.
+    // The first interrupts may still hit the former processor.
     std::thread::sleep(Duration::from_millis(500));
     let before = Interrupts::read(guest)?;
     let end = Instant::now() + SHORT_TIMEOUT;
@@ -303,7 +307,8 @@ fn grows_on(guest: &Guest, vector: u32, cpu: u32) -> Result<()> {
     }
 }
 
-/// With fewer vectors than processors several share a handler, which stays on one of them.
+/// With fewer vectors than processors, several processors share a handler, which stays on one of
+/// them.
 fn fewer(pair: &mut Pair) -> Result<()> {
     reload(&pair.b, "comp_vectors=2")?;
     let text = pair.b.check("ibv_devinfo -v | grep num_comp_vectors", SHORT_TIMEOUT)?;
@@ -311,7 +316,7 @@ fn fewer(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18170)?;
     grows_on(&pair.b, 0, 0)?;
     grows_on(&pair.b, 1, 1)?;
-    // Handler 1 is that of the processors 1 and 3.
+    // Handler 1 belongs to the processors 1 and 3.
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu1/online", SHORT_TIMEOUT)?;
     grows_on(&pair.b, 1, 3)?;
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu3/online", SHORT_TIMEOUT)?;
@@ -325,7 +330,8 @@ fn fewer(pair: &mut Pair) -> Result<()> {
     reload(&pair.b, "")
 }
 
-/// A program that gets completion events and never polls does not disturb others on its vector.
+/// A program that gets completion events and never polls does not disturb other programs on its
+/// vector.
 fn never_polls(pair: &mut Pair) -> Result<()> {
     let stuck = Streams::start(pair, ENDLESS, &[1], 18180)?;
     wait_for(&pair.b, "ib_send_lat", 2)?;
@@ -343,8 +349,8 @@ fn never_polls(pair: &mut Pair) -> Result<()> {
     stuck.end()
 }
 
-/// Many programs on one vector keep its processor busy; another's queue on another processor goes
-/// on.
+/// Many programs on one vector keep its processor busy. A program whose vector is on another
+/// processor goes on.
 fn storm(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0; 6], 18200)?;
     wait_for(&pair.b, "ib_send_lat", 12)?;
@@ -355,7 +361,7 @@ fn storm(pair: &mut Pair) -> Result<()> {
     follow((&before, &after), &[(0, 0), (3, 3)], 10)?;
     let now = tree(&pair.b)?;
     let storm = now.first().zip(trees.first()).context("handler 0")?;
-    // Events that come while others are unread raise no interrupt.
+    // Events that are written while earlier events are unread raise no interrupt.
     let events = storm.0.events - storm.1.events;
     let interrupts = storm.0.interrupts - storm.1.interrupts;
     println!("the storm: {events} events, {interrupts} interrupts");

@@ -1,4 +1,4 @@
-//! Death in mid-transfer: of a guest, of a process, of the daemon.
+//! Ends in the middle of a transfer: of a guest, of a process, of the daemon.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,18 +19,19 @@ use vrnic_tests::health;
 
 /// Control port of the transfers.
 const PORT: u16 = 18800;
-/// Time in which a QP must fail whose peer is gone: perftest's timeout (14: 67 ms) eight times, and
-/// slack.
+/// Time in which a QP must fail whose peer does not exist any more: eight times perftest's timeout
+/// (14: 67 ms), and more.
 const FAILS: Duration = Duration::from_secs(30);
-/// Rounds of the daemon's death, of which one must get past QEMU's own fault.
+/// Number of tries to end the daemon. At least in one of them QEMU must not abort.
 const DEATHS: u32 = 6;
-/// The driver calls the device dead after 5 s without a heartbeat.
+/// The driver considers the adapter dead after 5 s without a heartbeat. This time allows for slow
+/// guests.
 const NOTICED: Duration = Duration::from_secs(30);
-/// It leaves a silent device alone for 40 s more, and a VMM that has lost its server takes its
-/// time.
+/// The driver waits another 40 s for a silent adapter, and a VMM that has lost its server also
+/// needs time.
 const FLUSHED: Duration = Duration::from_secs(120);
-/// It takes a silent adapter for gone after 40 s more, and then tries for half a minute to bring it
-/// up.
+/// After another 40 s the driver considers a silent adapter gone. It then tries for half a minute
+/// to bring it up.
 const GONE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     harness::main(Options::default(), cases)
 }
 
-/// The client must end in time, with an error that names a failed completion.
+/// Checks that the client ends in time, with an error that names a failed completion.
 fn expect_failure(client: Running) -> Result<()> {
     let start = Instant::now();
     let output = client.wait(FAILS).context("the surviving program hangs")?;
@@ -79,8 +80,8 @@ fn client_process(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// A guest dies as by a power cut: the other's QPs fail, nothing hangs, and the guest, booted anew,
-/// works against the same daemon.
+/// A guest ends as by a power cut: the QPs of the other guest fail, and no process hangs. The guest
+/// is booted again and works with the same daemon.
 fn guest_killed(pair: &mut Pair) -> Result<()> {
     let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     let daemon = pair.daemon.pid();
@@ -94,7 +95,7 @@ fn guest_killed(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// A function serves one QEMU after the other.
+/// A function of the daemon serves one QEMU after the other.
 fn reboots(pair: &mut Pair) -> Result<()> {
     for round in 1..=3 {
         pair.reboot_b().with_context(|| format!("round {round}"))?;
@@ -113,7 +114,7 @@ fn ports_down(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The daemon stands still for less time than the driver gives it: the transfer goes on.
+/// The daemon is stopped for less time than the driver allows: the transfer goes on.
 fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     let before = [registration(&pair.a)?, registration(&pair.b)?];
     let (server, client) = transfer(pair, "ib_write_bw", 15, PORT)?;
@@ -129,13 +130,13 @@ fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Addresses come and go while the daemon stands still. The driver does not access the adapter for
-/// that, which would stop the guest and end the adapter's connection, and the guest's commands for
-/// the network are answered.
+/// Addresses are added and removed while the daemon is stopped. The driver does not access the
+/// adapter for them, because this would stop the guest and end the adapter's connection. So the
+/// guest's commands for the network end.
 fn addresses(pair: &mut Pair) -> Result<()> {
     let before = [registration(&pair.a)?, registration(&pair.b)?];
     pair.daemon.pause()?;
-    // The driver notices a stall after a second.
+    // The driver notices after a second that the adapter has stopped.
     sleep(Duration::from_secs(2));
     let script = "ip addr add 10.99.0.1/24 dev eth0 && ip addr add 10.99.1.1/24 dev eth0 && \
                   ip addr del 10.99.0.1/24 dev eth0 && sleep 1 && ip link >/tmp/link";
@@ -152,10 +153,10 @@ fn addresses(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The daemon stands still in mid-transfer and goes on after the driver has given the adapter up:
-/// that reports a fatal event and the port down, and keeps all memory that the daemon may still
-/// write to until the daemon goes on. Then it brings the adapter up again by itself, and programs
-/// may open the device anew.
+/// The daemon is stopped in the middle of a transfer and goes on after the driver considers the
+/// adapter dead. The driver reports a fatal event and the port down, and until the daemon goes on,
+/// it keeps all memory that the daemon may still write to. After that it brings the adapter up
+/// again by itself, and programs can open the device again.
 fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     let watchers = [watch(&pair.a)?, watch(&pair.b)?];
     let before = [registration(&pair.a)?, registration(&pair.b)?];
@@ -163,7 +164,8 @@ fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     let start = Instant::now();
     pair.daemon.pause()?;
     ports_down(pair)?;
-    // Their exit has to wait for the daemon: until then it might write to their memory.
+    // The exit of these programs has to wait for the daemon, which might still write to their
+    // memory.
     client.kill()?;
     server.kill()?;
     sleep(stall.saturating_sub(start.elapsed()));
@@ -180,9 +182,9 @@ fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     works(pair)
 }
 
-/// Checks an adapter that is gone: reads return all ones, and the driver releases it at once,
-/// without waiting for a daemon that may only stand still. The registers read so after the daemon's
-/// end, and the test overwrites the heartbeat.
+/// Checks an adapter that is gone, whose registers read as all ones: the driver releases it at
+/// once, without waiting for a daemon that may only be stopped. After the daemon's end the
+/// registers read as all ones, and the test overwrites the heartbeat.
 fn gone(pair: &mut Pair) -> Result<()> {
     let heartbeat = Heartbeat::of(pair, "a")?;
     pair.daemon.kill();
@@ -191,7 +193,7 @@ fn gone(pair: &mut Pair) -> Result<()> {
     settles(&pair.a, "dmesg | grep -q 'the adapter is gone'", 60)?;
     let noticed = start.elapsed();
     pair.a.check("rmmod vrnic", NOTICED)?;
-    // Without that it takes the time that a daemon is given.
+    // If the driver did not notice this, it would wait as long as for a stopped daemon.
     ensure!(noticed < Duration::from_secs(15), "the driver waited for {noticed:?}");
     health::kernel(&pair.a)
 }
@@ -217,20 +219,20 @@ impl Heartbeat {
     }
 }
 
-/// The end of a daemon.
+/// The way in which a daemon ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Death {
-    /// As by a crash.
+    /// By SIGKILL, as in a crash.
     Killed,
-    /// As systemd ends it: it notifies the drivers.
+    /// As systemd ends it: the daemon notifies the drivers.
     Ended,
 }
 
-/// The daemon dies: stores into the BAR still succeed, but the heartbeat stands still. Programs get
-/// a fatal event and an error, the port goes down, the module can be unloaded; nothing hangs. QEMU
-/// 11.1's vfio-user client sometimes aborts when its server dies with a request unread: it reports
-/// the broken socket twice into one error. That guest is lost then, and shows nothing about the
-/// driver, so the case starts over with new guests.
+/// The daemon ends: stores into the BAR still succeed, but the heartbeat stops. Programs get a
+/// fatal event and an error, the port goes down, the module can be unloaded, and no process hangs.
+/// QEMU 11.1's vfio-user client sometimes aborts when its server ends with a request unread,
+/// because it reports the broken socket twice in one error. The guest is lost then, and the case
+/// starts again with new guests.
 fn daemon_dies(pair: &mut Pair, how: Death) -> Result<()> {
     for _ in 1..DEATHS {
         match daemon_dies_once(pair, how) {
@@ -248,14 +250,14 @@ fn qemu_aborted(pair: &Pair) -> bool {
     [&pair.a, &pair.b].iter().any(|guest| guest.report(1).contains("error_setv: Assertion"))
 }
 
-/// Starts a program that uses the device until it dies.
+/// Starts a program that uses the device until the device fails.
 fn survivor(guest: &Guest) -> Result<Running> {
     let program = guest.agent().start("exec vrnic-stress outlive >/tmp/outlive 2>&1")?;
     settles(guest, "grep -q '^in use' /tmp/outlive", 30)?;
     Ok(program)
 }
 
-/// The program must have seen all that it had posted completed, and have ended.
+/// Checks that the program has ended, and that all requests that it had posted were completed.
 fn survived(program: Running, guest: &Guest) -> Result<()> {
     let output = program.wait(FLUSHED).context("a program on the dead device hangs")?;
     let text = guest.agent().run("cat /tmp/outlive", SHORT_TIMEOUT)?;

@@ -1,5 +1,6 @@
-//! Guests on three hosts, which are network namespaces whose bridges VXLAN joins. Two daemons use a
-//! TAP device, the third one a packet socket. Skipped where namespaces cannot be made.
+//! Guests on three hosts. The hosts are network namespaces, whose bridges are joined by VXLAN. Two
+//! daemons use a TAP device, the third one a packet socket. Skipped where namespaces cannot be
+//! made.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use vrnic_tests::commands::{SHORT_TIMEOUT, both, connect};
 use vrnic_tests::harness::{self, Case};
 
 const HOSTS: u8 = 3;
-/// Messages of a run of perftest.
+/// Number of messages of a run of perftest.
 const MESSAGES: u64 = 100;
 /// Port of perftest's control connection.
 const PORT: u16 = 18515;
@@ -41,14 +42,14 @@ fn main() -> ExitCode {
     harness::main(Options { guests: HOSTS, hosts, ..Options::default() }, cases)
 }
 
-/// Runs `work` for each two guests, client and server, in one direction.
+/// Runs `work` for each pair of guests, client and server, in one direction.
 fn each_two(pair: &Pair, work: impl Fn(&Guest, &Guest) -> Result<()>) -> Result<()> {
     let guests: Vec<&Guest> = pair.guests().collect();
     let next = guests.iter().cycle().skip(1);
     guests.iter().zip(next).try_for_each(|(client, server)| work(client, server))
 }
 
-/// The connection manager's datagrams, and a connection whose data the program checks.
+/// Datagrams of the connection manager, and a connection whose data the program checks.
 fn rping(pair: &mut Pair) -> Result<()> {
     each_two(pair, |client, server| {
         let command = |end| format!("rping -V -C 20 {end} -a {}", server.ip());
@@ -71,7 +72,7 @@ fn perftest(pair: &mut Pair, vxlan: &Vxlan, mtu: u32, command: &str) -> Result<(
         ensure!(shown.is_some_and(|line| line.contains(path_mtu)), "other packets in\n{text}");
         Ok(())
     })?;
-    // A datagram of joined packets is not longer than a message.
+    // A frame of joined packets is not longer than a message.
     let (sent, least) = (sent() - before, MESSAGES * u64::from(HOSTS));
     ensure!(sent >= least, "the hosts have sent {sent} packets, and not {least}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Adapters and memory that are plugged into running machines, and machines that stand still.
+//! Adapters and memory that are plugged into running guests, and guests that are paused.
 
 use std::process::ExitCode;
 use std::thread::{self, sleep};
@@ -13,11 +13,11 @@ use vrnic_tests::commands::{PCI, SHORT_TIMEOUT, recovers, registration, settles,
 use vrnic_tests::conformance::{between, run};
 use vrnic_tests::harness::{self, Case};
 
-/// Messages for whose buffers this does not suffice; each byte is checked.
+/// Messages whose buffers do not fit into a guest's initial memory. Each byte is checked.
 const HUGE: &str = "--huge --only data/write/1GiB";
 /// The driver of a [`MemoryDevice::Virtio`].
 const VIRTIO_MEM: &str = "virtio_mem";
-/// MiB of memory that a guest has at first, too few for a message of 1 GiB.
+/// MiB of memory that a guest has at first, too little for a message of 1 GiB.
 const MEMORY: u32 = 1280;
 
 fn main() -> ExitCode {
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     harness::main_with_modules(&[VIRTIO_MEM], options, cases)
 }
 
-/// One comes before the driver, the other after it.
+/// One adapter is plugged before the driver is loaded, the other adapter after it.
 fn plugged(pair: &mut Pair) -> Result<()> {
     pair.a.check("modprobe -a ib_uverbs rdma_ucm; insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
     pair.a.plug()?;
@@ -49,7 +49,7 @@ fn plugged(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The guest can remove the adapter, which QEMU cannot.
+/// The guest can remove the adapter. QEMU cannot.
 fn remove(pair: &mut Pair) -> Result<()> {
     pair.a.check(&format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/*"), SHORT_TIMEOUT)?;
     pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT)?;
@@ -64,14 +64,13 @@ fn reset(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Returns the KiB of a guest's memory that programs can get.
+/// Returns the KiB of a guest's memory that are available to programs.
 fn available(guest: &Guest) -> Result<u32> {
     let text = guest.check("awk '/^MemAvailable/ { print $2 }' /proc/meminfo", SHORT_TIMEOUT)?;
     Ok(text.trim().parse()?)
 }
 
-/// Messages of 1 GiB, for whose buffers the memory of the start does not suffice, are right in each
-/// byte.
+/// Messages of 1 GiB, whose buffers need the plugged memory, arrive with each byte right.
 fn memory(pair: &mut Pair) -> Result<()> {
     modules::load(&pair.b, &[VIRTIO_MEM])?;
     for guest in [&pair.a, &pair.b] {
@@ -88,8 +87,8 @@ fn memory(pair: &mut Pair) -> Result<()> {
     run(pair, HUGE, "guest")
 }
 
-/// Memory in which a region lies stays, though the machine is asked to give it back. What it gives
-/// back is not missed.
+/// Memory with a registered region stays in the guest when QEMU asks for it. The guest returns
+/// memory that is not in use.
 fn asked_back(pair: &mut Pair) -> Result<()> {
     let guests: &Pair = pair;
     thread::scope(|scope| {
@@ -106,7 +105,7 @@ fn asked_back(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// A guest whose virtual processors stand still, while its adapter is in use, goes on where it was.
+/// A guest whose virtual processors are paused while its adapter is in use goes on afterwards.
 fn still(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 10, 18700)?;

@@ -1,4 +1,4 @@
-//! The image of `scripts/image`: `scripts/lab` in it, as in a container. It has no network, no
+//! The image of `scripts/image`: runs `scripts/lab` in it, as in a container. It has no network, no
 //! compiler and no clone.
 
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use vrnic_tests::script::{self, run, said, succeed, top};
 
 fn main() -> ExitCode {
-    // Not in /tmp, which may be memory.
+    // Not in /tmp, which may be in memory.
     let folder = match TempDir::new_in("/var/tmp") {
         Ok(folder) => folder,
         Err(error) => {
@@ -42,7 +42,7 @@ fn make(root: &Path) -> Result<()> {
 
 /// Runs `scripts/lab` in the image. The folder `work` is in it.
 fn lab(root: &Path, work: &Path, options: &[&str]) -> Result<Output> {
-    // The mounts go with the namespace.
+    // The mounts end with the namespace.
     let script = "mkdir -p $0/work; mount --bind $1 $0/work; mount -t proc proc $0/proc
                   mount --rbind /dev $0/dev; root=$0; shift
                   exec chroot $root sh -c 'cd /work; exec env -i PATH=/usr/bin /opt/vrnic/scripts/lab \"$@\"' lab \"$@\"";
@@ -52,7 +52,7 @@ fn lab(root: &Path, work: &Path, options: &[&str]) -> Result<Output> {
     run(&mut command)
 }
 
-/// A copied script runs perftest against the server in the peer, and its table comes back.
+/// A copied script runs perftest with the server in the peer, and prints its table.
 fn perftest(root: &Path) -> Result<()> {
     let work = TempDir::new()?;
     fs::create_dir(work.path().join("mine"))?;
@@ -75,7 +75,7 @@ fn perftest(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Guests that were not asked for when the image was made.
+/// Guests with packages that the image does not contain are refused.
 fn refused(root: &Path) -> Result<()> {
     let work = TempDir::new()?;
     for options in [&["--image", "apps"][..], &["--package", "qperf"]] {

@@ -46,7 +46,7 @@ fn number(fields: &BTreeMap<&str, &str>, name: &str) -> Result<u64> {
     text.parse().with_context(|| format!("{name} is '{text}'"))
 }
 
-/// Starts a program in a with a connected pair of queues, and its peer in b.
+/// Starts a program in guest a with a pair of connected QPs, and its peer in guest b.
 fn start(pair: &Pair) -> Result<[Running; 2]> {
     transfer(pair, "ib_write_bw", 60, 18901).map(|(server, client)| [client, server])
 }
@@ -56,7 +56,7 @@ fn end(programs: [Running; 2], pair: &Pair) -> Result<()> {
     works(pair)
 }
 
-/// Firmware version, GUIDs, state and Ethernet device, as sysfs has them.
+/// Firmware version, GUIDs, state and Ethernet device are the same as in sysfs.
 fn device(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         let read = |file: &str| {
@@ -85,7 +85,7 @@ fn details(pair: &mut Pair) -> Result<()> {
     let programs = start(pair)?;
     let shown = |what: &str| {
         let text = pair.a.check(&format!("rdma res show {what} -dd"), SHORT_TIMEOUT)?;
-        // One line an object.
+        // One line for each object.
         anyhow::Ok(text.replace("\n    ", " "))
     };
     for (what, own, names) in [
@@ -124,7 +124,7 @@ fn details(pair: &mut Pair) -> Result<()> {
             ensure!(line.contains(&format!("drv_{name}")), "no driver detail '{name}' in {line}");
         }
     }
-    // The details agree with the core, which knows the same from elsewhere.
+    // The details agree with what the core knows from other sources.
     let text = shown("qp")?;
     let line = text.lines().find(|line| line.contains("comm ib_write_bw")).context("gone")?;
     let of =
@@ -138,7 +138,7 @@ fn details(pair: &mut Pair) -> Result<()> {
     srq_details(pair)
 }
 
-/// Looks while a program has a shared receive queue.
+/// Calls `look` while a program has a shared receive queue.
 fn with_srq<T>(pair: &Pair, look: impl FnOnce(&Guest) -> Result<T>) -> Result<T> {
     let program = pair.a.agent().start("exec ibv_srq_pingpong -g 1")?;
     settles(&pair.a, "rdma res show srq | grep -q ibv_srq", 10)?;
@@ -147,7 +147,7 @@ fn with_srq<T>(pair: &Pair, look: impl FnOnce(&Guest) -> Result<T>) -> Result<T>
     found
 }
 
-/// Of a shared receive queue.
+/// Details of a shared receive queue.
 fn srq_details(pair: &Pair) -> Result<()> {
     let text = with_srq(pair, |guest| guest.check("rdma res show srq -dd", SHORT_TIMEOUT))?;
     for name in ["drv_uar", "drv_rq_size", "drv_rq_pi", "drv_users", "drv_limit", "drv_failed 0"] {
@@ -164,7 +164,7 @@ fn shown(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>
     Ok(objects.into_iter().filter_map(|object| Some((number(&object)?, object))).collect())
 }
 
-/// Shows the objects as records of the adapter.
+/// Returns the objects as records of the adapter.
 fn raw<R: FromBytes>(
     guest: &Guest,
     kind: &str,
@@ -207,7 +207,8 @@ fn records(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Each file has the program's objects, and numbers that fit each other and the kernel's own.
+/// Each file has the program's objects, and its numbers agree with the other files and with the
+/// kernel's own.
 fn rings(pair: &mut Pair) -> Result<()> {
     let programs = start(pair)?;
     let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT_TIMEOUT);
@@ -265,7 +266,7 @@ fn keys(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// However small the pieces are that a reader takes, a list is the same.
+/// A list is the same, whatever the size of the pieces in which it is read.
 fn pieces(pair: &mut Pair) -> Result<()> {
     let script = format!(
         "cd {FILES}; for file in qps cqs eqs tpt; do cat $file > /tmp/whole; \
@@ -281,7 +282,7 @@ fn pieces(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Files are read all the time while a thousand objects are made and destroyed.
+/// Files are read all the time while a thousand objects are created and destroyed.
 fn churn(pair: &mut Pair) -> Result<()> {
     let reader = pair.a.agent().start(&format!(
         "cd {FILES}; while true; do cat qps cqs srqs eqs tpt admin > /tmp/all || exit 1; \
@@ -294,7 +295,7 @@ fn churn(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The module goes while its files are read.
+/// The module is unloaded while its files are read.
 fn removal(pair: &mut Pair) -> Result<()> {
     let script = format!(
         "(while cat {FILES}/qps {FILES}/tpt > /dev/null 2>&1; do :; done) & sleep 1; \

@@ -1,4 +1,5 @@
-//! Guests whose adapters reach memory by an IOMMU: Intel's in guest a, virtio-iommu in guest b.
+//! Guests whose adapters access memory through an IOMMU: Intel's in guest a, virtio-iommu in guest
+//! b.
 
 use std::process::ExitCode;
 

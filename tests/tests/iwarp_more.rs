@@ -1,4 +1,4 @@
-//! More programs over iWARP than `iwarp` runs, and many connections.
+//! More programs over iWARP than in `iwarp`, and many connections.
 
 use std::process::ExitCode;
 
@@ -8,14 +8,14 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, settles, stop};
 use vrnic_tests::harness::{self, Case};
 
-/// What the server runs. The client runs the same and `-s ADDRESS`.
+/// Commands of the server. The client runs the same command with `-s ADDRESS`.
 const TALKERS: [&str; 4] =
     ["ucmatose", "ucmatose -c 20 -C 5", "ucmatose -c 200 -C 1", "rstream -S all -C 20"];
 
-/// Sizes of rping's messages, which it checks. 1,428 bytes need one FPDU and a bit.
+/// Sizes of rping's messages, which rping checks. 1,428 bytes need a little more than one FPDU.
 const SIZES: [u32; 4] = [64, 1428, 4096, 65_535];
 
-/// Options of perftest's programs; the client has the server's address behind them.
+/// Options of perftest's programs. The client also gets the server's address.
 const PERFTEST: [&str; 4] = [
     "ib_write_bw -R -q 32 -s 4096 -n 50",
     "ib_read_bw -R -e -s 65536 -n 200",
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     harness::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
 }
 
-/// Runs a server in b, and in a the same with more options.
+/// Runs a server in guest b, and the same command with more options in guest a.
 fn talk(pair: &Pair, command: &str, option: &str) -> Result<()> {
     let call = format!("{command} {option} {}", pair.b.ip());
     connect((&pair.b, command), (&pair.a, &call)).map(drop)
@@ -55,7 +55,7 @@ fn ping(pair: &Pair, size: u32) -> Result<()> {
     connect((&pair.b, &format!("{command} -s")), (&pair.a, &call)).map(drop)
 }
 
-/// Connects over network cards that take longer packets than the adapter sends.
+/// Connects over network cards with a larger MTU than the adapter uses.
 fn large(pair: &mut Pair) -> Result<()> {
     let set = |mtu: u32| {
         let set = format!("ip link set eth0 mtu {mtu}");

@@ -1,4 +1,4 @@
-//! Adapters of iWARP with few queue pairs, so that a number is used again at once.
+//! iWARP adapters with few QPs, so that a QP number is used again at once.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     harness::main(options, cases)
 }
 
-/// The end of a queue pair does not take the range of another one that has got its number.
+/// The end of a QP does not free the address range of another QP that has got its number.
 fn ranges(pair: &Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let said = pair.a.check("exec vrnic_renumber 20", LONG_TIMEOUT)?;
@@ -29,7 +29,7 @@ fn ranges(pair: &Pair) -> Result<()> {
     before.unchanged_within(pair, &pair.a, SHORT_TIMEOUT).context("something is left")
 }
 
-/// The end of a queue pair does not end the connection of another one that has got its number.
+/// The end of a QP does not end the connection of another QP that has got its number.
 fn again(pair: &Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;

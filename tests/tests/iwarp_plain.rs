@@ -1,4 +1,4 @@
-//! Connections of iWARP without CRCs: between two daemons, and with siw, which asks for none.
+//! iWARP connections without CRCs: between two daemons, and with siw, which does not ask for CRCs.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use vrnic_tests::commands::connect;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::siw;
 
-/// A server, and a client that has the server's address behind it.
+/// A server, and a client that also gets the server's address.
 const TOOLS: [(&str, &str); 4] = [
     ("rping -V -C 10 -S 60000 -s", "rping -V -C 10 -S 60000 -c -a"),
     ("ib_send_bw -R -F -n 200", "ib_send_bw -R -F -n 200"),
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             siw::create(&pair.b)?;
             TOOLS.into_iter().try_for_each(|tool| run(pair, tool, false))
         }));
-        // perftest's client does not run on siw.
+        // The client of perftest does not work on siw.
         cases.push(Case::new("from_siw", |pair: &mut Pair| {
             siw::create(&pair.b)?;
             run(pair, TOOLS[0], true)

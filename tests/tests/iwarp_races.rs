@@ -1,5 +1,5 @@
-//! Connections of iWARP that are begun and ended by many threads, in guests with two processors:
-//! all ends, nothing is left, and the driver can be unbound afterwards.
+//! iWARP connections that many threads begin and end, in guests with two processors: everything
+//! ends, no objects are left, and the driver can be unbound afterwards.
 
 use std::process::ExitCode;
 
@@ -24,8 +24,8 @@ fn main() -> ExitCode {
     harness::main(options, cases)
 }
 
-/// Threads of `client` connect and destroy queue pairs. The server is in guest b, and does with
-/// each connection what that asks for.
+/// Threads of `client` connect and destroy QPs. The server is in guest b. For each connection, the
+/// client's private data say what the server must do.
 fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
     let guests = [&pair.a, &pair.b];
     let before = [ObjectCounts::take(pair, guests[0])?, ObjectCounts::take(pair, guests[1])?];
@@ -34,7 +34,7 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
     let call =
         format!("modprobe rdma_ucm; exec vrnic-stress connect {} --seed {seed}", pair.b.ip());
     let said = client.check(&call, LONG_TIMEOUT);
-    // A server that has failed says why.
+    // The message of a server that has failed explains the failure.
     let server = stop(server)?;
     let said = said.with_context(|| server.stderr.clone())?;
     eprintln!("{}", said.trim());
@@ -48,8 +48,8 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
     Ok(())
 }
 
-/// A user that knows the number of another user's queue pair can neither connect it nor accept a
-/// request with it. The owner connects it afterwards.
+/// A user who knows the number of another user's QP can neither connect it nor accept a request
+/// with it. The owner connects it afterwards.
 fn owners(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
@@ -72,8 +72,8 @@ fn owners(pair: &mut Pair) -> Result<()> {
     before.unchanged_within(pair, &pair.a, SHORT_TIMEOUT).context("something is left")
 }
 
-/// Connections stay when the listener ends that has accepted them, and a listener gets requests as
-/// long as there are any.
+/// Connections stay when the listener that has accepted them ends. A listener gets all requests
+/// that arrive.
 fn listeners(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let before = ObjectCounts::take(pair, guest)?;
@@ -84,7 +84,7 @@ fn listeners(pair: &mut Pair) -> Result<()> {
     unbind(guest)
 }
 
-/// Takes the adapter from its driver, and gives it back.
+/// Unbinds the adapter from its driver, and binds it again.
 fn unbind(guest: &Guest) -> Result<()> {
     let script = format!(
         "name=$(basename {PCI}); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \

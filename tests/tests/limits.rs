@@ -1,4 +1,5 @@
-//! An adapter with room for few objects: programs get as many as it says, and a clear error then.
+//! An adapter with limits for few objects: programs can create as many as it reports, and then get
+//! a clear error.
 
 use std::process::ExitCode;
 
@@ -34,15 +35,15 @@ fn limits(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Programs that start when all objects are taken fail with an error; the objects are free again
-/// when the others have ended.
+/// Programs that start when all objects are in use fail with an error. The objects are free again
+/// when the other programs have ended.
 fn shared(pair: &mut Pair) -> Result<()> {
     let crowd = pair.a.agent().start(
         "for n in $(seq 60); do ibv_rc_pingpong -g 1 -p $((20000 + n)) & done; wait; sleep 1000",
     )?;
     let rest = "for n in $(seq 300); do n=$(pgrep -c pingpong); \
                 [ $n -gt 30 ] && [ $n -lt 41 ] && exit; sleep 0.1; done; pgrep -c pingpong; exit 1";
-    // One PD each, of 40.
+    // Each program uses one of the 40 PDs.
     pair.a.check(rest, SHORT_TIMEOUT).context("not as many programs as there are PDs are left")?;
     let late = pair.a.agent().run("exec ibv_rc_pingpong -g 1 -p 20999", SHORT_TIMEOUT)?;
     ensure!(!late.ok() && said(&late).contains("PD"), "one program more: {}", said(&late));

@@ -17,8 +17,8 @@ use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
 
-/// Parameters by which the kernels of this suite do not zero what they allocate, but fill it with a
-/// pattern, look at its surroundings, and notice who uses what was freed.
+/// With these parameters, the kernels of this test do not zero allocated memory, but fill it with a
+/// pattern, check the bytes around it, and notice uses of freed memory.
 const DEBUGGED: &str = "init_on_alloc=0 slub_debug=FZP";
 
 fn main() -> ExitCode {
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
     harness::main(Options { daemon, kernel, ..Options::default() }, cases)
 }
 
-/// Verbs that answer with structs of the kernel, and those that take handles of objects: neither
-/// shows or uses what the kernel's memory had before, nor what lies beside an object.
+/// Verbs that return structs of the kernel, and verbs with handles of objects. They must neither
+/// return nor use former contents of the kernel's memory, nor bytes next to an object.
 fn poisoned(pair: &mut Pair) -> Result<()> {
     for guest in pair.guests() {
         let given = guest.check("cat /proc/cmdline", SHORT_TIMEOUT)?;
@@ -57,7 +57,7 @@ fn poisoned(pair: &mut Pair) -> Result<()> {
     run(pair, "--only attributes/ --only hostile/ranges --only xrc/ --only srq/", "device")
 }
 
-/// 20 times; every fifth time the device is used.
+/// Loads and unloads the module 20 times. Every fifth time the device is used.
 fn rounds(pair: &mut Pair) -> Result<()> {
     for round in 1..=20 {
         reload(&pair.a, "").with_context(|| format!("round {round}"))?;
@@ -69,8 +69,8 @@ fn rounds(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// perftest knows by the part number whether an adapter takes inline data. As one that does
-/// (ERDMA's number), its WQEs with 64 bytes of data go to device memory.
+/// perftest decides by the part number whether an adapter takes inline data. With ERDMA's number,
+/// which means that it does, WQEs with 64 bytes of data are in device memory.
 fn inline(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         reload(guest, "part_id=4223")?;
@@ -85,13 +85,13 @@ fn inline(pair: &mut Pair) -> Result<()> {
     [&pair.a, &pair.b].into_iter().try_for_each(|guest| reload(guest, ""))
 }
 
-/// The driver's own kernel client goes before the driver, and leaves nothing.
+/// The driver's own kernel client is unloaded before the driver. No objects are left.
 fn kernel_client(pair: &mut Pair) -> Result<()> {
     [&pair.a, &pair.b].into_iter().try_for_each(|guest| kverbs::passes(guest, &["vrnic0".into()]))
 }
 
-/// Requests that are outstanding when the adapter is reset are flushed, and draining a queue pair,
-/// which the client does when the device goes, returns.
+/// Requests that are outstanding when the adapter is reset are flushed. Draining a QP, which the
+/// client does when the device is removed, returns.
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     kverbs::outlives_adapter(&pair.a)?;
     works(pair)
@@ -100,8 +100,8 @@ fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
 /// Rounds of a kernel client over each of its connections.
 const ROUNDS: u64 = 50;
 
-/// Loads the kernel client of `guest` that asks the server in `server` (driver/tests/kping); it
-/// fails if data is wrong.
+/// Loads the kernel client in `guest`, which sends requests to the server in `server`
+/// (driver/tests/kping). The client fails if data is wrong.
 fn ask(guest: &Guest, server: &Guest) -> Result<()> {
     let peer: Ipv4Addr = server.ip().parse()?;
     let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));
@@ -116,7 +116,8 @@ fn ask(guest: &Guest, server: &Guest) -> Result<()> {
 }
 
 /// Kernel clients of both guests connect by the connection manager and move data by fast
-/// registration, READ, WRITE and SEND with invalidation; each way of taking completions; draining.
+/// registration, READ, WRITE and SEND with invalidation. They take completions in each of the
+/// possible ways, and drain their QPs.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
     for (client, server) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
         server.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
@@ -131,7 +132,7 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
         let before = read()?;
         ask(client, server)?;
         server.check("rmmod vrnic_kping", SHORT_TIMEOUT)?;
-        // Three connections; the server invalidates the key of every second round.
+        // There are three connections. The server invalidates the key of every second round.
         let all = 3 * ROUNDS;
         let moved: Vec<_> = read()?.iter().zip(before).map(|(new, old)| new - old).collect();
         ensure!(moved == [all, all / 2, all / 2, all, all], "{names:?} grew by {moved:?}");
@@ -141,8 +142,8 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The driver is removed under a server that listens, first idle, then with a client at work. The
-/// client fails, and the server serves the next device.
+/// The driver is unloaded while a server listens, first without a client, then with a client that
+/// is sending. The client fails, and the server serves the next device.
 fn kernel_server(pair: &mut Pair) -> Result<()> {
     pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
     ask(&pair.a, &pair.b)?;
@@ -161,8 +162,8 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Rings of a former kernel must not touch this one's memory: the driver resets the adapter
-/// before it lets it use the bus.
+/// The rings of a former kernel must not overwrite memory of this kernel: the driver resets the
+/// adapter before it enables bus mastering.
 fn reset_first(pair: &mut Pair) -> Result<()> {
     let command = "dd bs=1 seek=4 conv=notrunc";
     // The command register: memory on, bus mastering off, no legacy interrupts.
@@ -183,9 +184,9 @@ fn reset_first(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The module is removed while data flows: programs get the fatal event and can be ended, and the
-/// device works after the next insmod. (Their queues are their own memory, in which nothing happens
-/// any more; perftest does not listen to events and polls on until it is ended.)
+/// The module is unloaded during a transfer: programs get the fatal event and can be ended, and the
+/// device works after the next insmod. (The queues of programs are in their own memory, which does
+/// not change any more. perftest ignores events and polls until it is ended.)
 fn in_use(pair: &mut Pair) -> Result<()> {
     let watcher = watch(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
@@ -197,7 +198,8 @@ fn in_use(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// A program that holds the device without using it does not keep the module from going.
+/// A program that has the device open without using it does not prevent the unloading of the
+/// module.
 fn open_device(pair: &mut Pair) -> Result<()> {
     let program = pair.a.agent().start("exec ibv_asyncwatch")?;
     std::thread::sleep(std::time::Duration::from_secs(1));
@@ -207,7 +209,7 @@ fn open_device(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The RDMA device waits for its netdev, and finds it whenever it comes.
+/// The RDMA device waits for its network device, and is paired with it whenever it appears.
 fn netdev_later(pair: &mut Pair) -> Result<()> {
     pair.a.check("rmmod vrnic; rmmod virtio_net", SHORT_TIMEOUT)?;
     pair.a.check("insmod /vrnic/vrnic.ko; sleep 1; modprobe virtio_net", SHORT_TIMEOUT)?;
@@ -224,7 +226,7 @@ fn netdev_later(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Hot removal and discovery.
+/// Hot removal, and a new scan.
 fn remove(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
         pair.a.check(
@@ -250,9 +252,9 @@ fn memory_has_its_address(pair: &Pair) -> Result<()> {
     pair.a.check("vrnic-verify run --only direct/transfer", LONG_TIMEOUT).map(drop)
 }
 
-/// The function is reset by sysfs while the driver runs it and a program moves data: the driver
-/// notices and brings the adapter up again by itself; programs get the fatal event, and new ones
-/// work.
+/// The function is reset through sysfs while the driver uses it and a program moves data: the
+/// driver notices this and brings the adapter up again by itself. Programs get the fatal event, and
+/// new programs work.
 fn reset_in_use(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
         let watcher = watch(&pair.a)?;
@@ -267,7 +269,7 @@ fn reset_in_use(pair: &mut Pair) -> Result<()> {
     memory_has_its_address(pair)
 }
 
-/// Moves data with guest b, whose agent serves, by a's shell.
+/// Moves data to guest b, whose agent runs the server, by a shell in guest a.
 fn works_in(shell: &mut Shell, pair: &Pair) -> Result<()> {
     let ready = "until rdma link show | grep -q ACTIVE && \
                  grep -qs 0000:0000:0000:0000:0000:ffff /sys/class/infiniband/*/ports/1/gids/*; do sleep 0.1; done";
@@ -278,9 +280,9 @@ fn works_in(shell: &mut Shell, pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The machine sleeps for a few seconds. Idle, by the kernel's own test of that, since no clock
-/// wakes a guest: devices are suspended and resumed, and the adapter goes on as if nothing had
-/// been. Then to memory, until its clock wakes it: QEMU resets the adapter, and the driver brings
+/// The guest is suspended for a few seconds. First to idle, with the kernel's own test of it, since
+/// no clock wakes a guest: devices are suspended and resumed, and the adapter goes on unchanged.
+/// Then to memory, until its clock wakes the guest: QEMU resets the adapter, and the driver brings
 /// it up again.
 fn sleeps(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
@@ -301,7 +303,7 @@ fn sleeps(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The driver is taken from the device while data flows, and given back.
+/// The driver is unbound from the device during a transfer, and bound again.
 fn unbind(pair: &mut Pair) -> Result<()> {
     let watcher = watch(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
@@ -317,9 +319,8 @@ fn unbind(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Programs that do not poll while the driver is taken from the device post requests afterwards.
-/// The kernel has put one page in place of all their mappings, which these requests and their
-/// doorbells are stored to.
+/// Programs that do not poll while the driver is unbound post requests afterwards. The kernel has
+/// replaced all their mappings by one page, to which these requests and their doorbells are stored.
 fn late(pair: &mut Pair) -> Result<()> {
     let programs = ["", "--inline --count 2"].map(|options| {
         let program = format!("exec vrnic-stress late {options} >/tmp/late{} 2>&1", options.len());
@@ -339,8 +340,8 @@ fn late(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The kernel lets following the processors fail once, the last step of bringing the adapter up:
-/// what was brought up goes again, and the next try succeeds.
+/// The last step of bringing the adapter up is made to fail once: the registration for processors
+/// that go online. The earlier steps are undone, and the next try succeeds.
 fn refused(pair: &mut Pair) -> Result<()> {
     let script = format!(
         "set -e; device=$(basename {PCI}); driver=$(readlink -f {PCI}/driver); \

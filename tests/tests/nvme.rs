@@ -1,5 +1,5 @@
 //! NVMe over Fabrics between the guests, with the kernel's own `nvmet-rdma` (guest b, a RAM disk)
-//! and `nvme-rdma` (guest a): the kernel's storage clients on kernel queues, fast registration and
+//! and `nvme-rdma` (guest a). These are storage clients that use kernel QPs, fast registration, and
 //! invalidation for each command.
 
 use std::path::Path;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     harness::main(Options::default(), cases)
 }
 
-/// Written data is on the target's disk and is read back, by fast registration.
+/// Written data is on the target's disk, and is read back with fast registration.
 fn blocks(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let before = (counter(&pair.a, "reg_wqes")?, counter(&pair.a, "remote_invalidations")?);
@@ -58,7 +58,7 @@ fn format(folder: &Path) -> Result<std::path::PathBuf> {
     Ok(image.with_extension("gz"))
 }
 
-/// A file system on the disk: files written, read again after a new mount, and read by the target
+/// A file system on the disk: files are written, read after a new mount, and read by the target
 /// itself.
 fn file_system(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
@@ -87,11 +87,12 @@ fn file_system(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Shell words that keep the disk busy until it goes.
+/// Shell words that keep the disk busy until it is removed.
 const BUSY: &str =
     "while dd if=/dev/nvme0n1 of=/dev/null bs=64k count=200 iflag=direct; do :; done";
 
-/// The driver goes under a disk in use: the disk goes first, and comes back with the driver.
+/// The initiator's driver is unloaded while the disk is in use: the disk is removed first, and
+/// comes back with the driver.
 fn initiator_removed(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
@@ -114,8 +115,8 @@ fn reconnected(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The target's driver goes and comes back, and its port is opened anew: the initiator finds its
-/// disk again.
+/// The target's driver is unloaded and loaded again, and its port is opened again: the initiator
+/// finds its disk again.
 fn target_removed(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
@@ -132,8 +133,8 @@ fn target_removed(pair: &mut Pair) -> Result<()> {
     reader.wait(SHORT_TIMEOUT).context("the reader hangs").map(|_| ())
 }
 
-/// The adapter dies under a disk in use: queues drain although nothing completes, the driver brings
-/// the adapter up again, and the initiator finds its disk again.
+/// The adapter is reset while the disk is in use: queues drain although no request completes, the
+/// driver brings the adapter up again, and the initiator finds its disk again.
 fn initiator_reset(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;

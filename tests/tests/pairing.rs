@@ -1,5 +1,5 @@
-//! The port follows the network card that has its MAC, even if other network devices have the same
-//! address. No user of the network waits for the pairing.
+//! The port is paired with the network card that has its MAC, even if other network devices have
+//! the same address. No user of the network has to wait for the pairing.
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -16,7 +16,7 @@ use vrnic_tests::commands::{
 };
 use vrnic_tests::harness::{self, Case};
 
-/// Modules of the devices that inherit addresses, and of one to make them on.
+/// Kernel modules of devices that inherit addresses, and of a device to make them on.
 const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];
 
 fn main() -> ExitCode {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     harness::main_with_modules(&MODULES, Options { twins: true, ..Options::default() }, cases)
 }
 
-/// Data in flight from a to b, checked by its programs.
+/// A transfer from a to b, whose data the programs check.
 struct Traffic([Running; 2]);
 
 impl Traffic {
@@ -38,7 +38,7 @@ impl Traffic {
         pingpong(pair, 100_000_000).map(Self)
     }
 
-    /// Ends it.
+    /// Ends the transfer.
     fn end(self) -> Result<()> {
         for program in self.0 {
             let text = said(&stop(program)?);
@@ -48,7 +48,7 @@ impl Traffic {
     }
 }
 
-/// The port is paired with its card and open, and was all the time.
+/// Checks that the port is paired with its card and open, and has never gone down.
 fn untouched(guest: &Guest, downs: u64) -> Result<()> {
     guest.check("rdma link show | grep 'state ACTIVE' | grep -q 'netdev eth0'", SHORT_TIMEOUT)?;
     let now = counter(guest, "link_downed")?;
@@ -56,7 +56,7 @@ fn untouched(guest: &Guest, downs: u64) -> Result<()> {
     Ok(())
 }
 
-/// Loads the modules on first use.
+/// Loads the modules at the first use.
 fn load(guest: &Guest) -> Result<()> {
     let missing = MODULES.map(|name| {
         let there = guest.agent().run(&format!("test -d /sys/module/{name}"), SHORT_TIMEOUT)?;
@@ -65,7 +65,7 @@ fn load(guest: &Guest) -> Result<()> {
     missing.into_iter().collect()
 }
 
-/// Devices that take the card's address come, go up and down, and go, under traffic.
+/// Devices with the card's address are created, go up and down, and are removed, during a transfer.
 fn stacked(pair: &mut Pair) -> Result<()> {
     load(&pair.a)?;
     let downs = counter(&pair.a, "link_downed")?;
@@ -91,7 +91,7 @@ fn stacked(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// An unprivileged user makes, in a new network namespace, a device with the port's address.
+/// An unprivileged user creates a device with the port's address in a new network namespace.
 fn unprivileged(pair: &mut Pair) -> Result<()> {
     load(&pair.a)?;
     let downs = counter(&pair.a, "link_downed")?;
@@ -109,8 +109,8 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// When the card goes another with the same address takes its place, with its addresses; and the
-/// other way round.
+/// When the card is removed, the port is paired with another card that has the same MAC, and gets
+/// the IP addresses of that card. Both cards are removed in turn.
 fn successor(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     guest.check("ip link set eth1 up; ip addr add 10.77.0.1/24 dev eth1", SHORT_TIMEOUT)?;
@@ -136,8 +136,9 @@ fn successor(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// With a daemon that stands still the guest's network can be configured, its card included. The
-/// adapter does not die meanwhile, so it is not its end that lets the commands go on.
+/// While the daemon is stopped, the guest's network can be configured, including the card. The
+/// commands must end before the driver considers the adapter dead, because they would end then in
+/// any case.
 fn stalled(pair: &mut Pair) -> Result<()> {
     pair.daemon.pause()?;
     let configured = pair.a.agent().run(
@@ -156,7 +157,8 @@ fn stalled(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The adapter dies, and then the card loses its link: programs get one event of the port's loss.
+/// The adapter dies, and then the card loses its link: programs get one event that the port is
+/// down.
 fn died(pair: &mut Pair) -> Result<()> {
     let watcher = pair.a.agent().start("exec stdbuf -oL ibv_asyncwatch >/tmp/watch")?;
     sleep(Duration::from_secs(1));
@@ -177,8 +179,8 @@ fn died(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Returns the output of the guest's watcher after the adapter has died and the card's link is
-/// down.
+/// Returns the output of the program that watches events, after the adapter has died and the card's
+/// link is down.
 fn after_death(guest: &Guest) -> Result<String> {
     settles(guest, "! rdma link show | grep -q 'state ACTIVE'", 30)?;
     guest.check("ip link set eth0 down; sleep 1; cat /tmp/watch", SHORT_TIMEOUT)

@@ -1,4 +1,4 @@
-//! Every perftest tool and variant runs, and its figures make sense.
+//! Each perftest tool and variant runs, and its figures are plausible.
 
 use std::process::ExitCode;
 
@@ -23,8 +23,8 @@ fn once(pair: &mut Pair, run: &Run) -> Result<()> {
     ensure!(outcome.code == 0, "rc={}\n{}", outcome.code, outcome.text);
     match outcome.figure {
         Some(Figure::Bandwidth { bytes, average, rate }) => {
-            // MB/s of 2^20 bytes and million messages a second must tell the same story. The table
-            // rounds to two digits behind the point, and to six.
+            // MB/s of 2^20 bytes and million messages a second must fit each other. The table
+            // rounds to two decimal places, and to six.
             let from_rate = rate * 1e6 * bytes as f64 / f64::from(1 << 20);
             let slack = 0.02 + from_rate * 0.02 + bytes as f64 * 1e-6;
             ensure!(

@@ -1,5 +1,5 @@
-//! The port: its attributes, its state, which follows the network device's, and the events that
-//! programs get.
+//! The port: its attributes, its state, which is the state of the network device, and the events
+//! that programs get.
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -32,7 +32,8 @@ fn main() -> ExitCode {
     harness::main(Options::default(), cases)
 }
 
-/// GUIDs are made from the MAC (EUI-64), the version is a version, and neither is another guest's.
+/// GUIDs are made from the MAC (EUI-64), the firmware version is a version, and the guests have
+/// different GUIDs.
 fn identity(pair: &mut Pair) -> Result<()> {
     let mut guids = Vec::new();
     for guest in [&pair.a, &pair.b] {
@@ -80,12 +81,12 @@ fn tables(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Events of what a RoCE port has not: alternate paths, a subnet manager and what that hands out.
+/// Events that a RoCE port never has: they are about alternate paths and about the subnet manager.
 const NEVER_TRUE: [&str; 5] =
     ["PATH_MIG", "LID_CHANGE", "SM_CHANGE", "PKEY_CHANGE", "CLIENT_REREGISTER"];
 
-/// The port goes down and up with its network device, each is one event, an address is one of its
-/// kind, and there is none about paths.
+/// The port goes down and up with its network device, with one event each. A new address raises an
+/// event of the GID table. No events about paths are raised.
 fn events(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = watch(guest)?;
@@ -111,8 +112,8 @@ fn events(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The path MTU is the largest that fits the network device's, at once, and so is the longest
-/// datagram.
+/// The path MTU is the largest that fits the MTU of the network device, without delay. So is the
+/// maximum length of a datagram.
 fn mtu(pair: &mut Pair) -> Result<()> {
     for (bytes, path) in [(9000, 4096), (4200, 4096), (2200, 2048), (1500, 1024), (1000, 512)] {
         for guest in [&pair.a, &pair.b] {
@@ -128,7 +129,7 @@ fn mtu(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// If the port of either side is down, requests fail as they do when the peer does not answer.
+/// If the port of either side is down, requests fail as if the peer did not answer.
 fn stopped(pair: &mut Pair) -> Result<()> {
     for name in ["a", "b"] {
         let (server, client) = transfer(pair, "ib_write_bw", 60, 18802)?;
@@ -149,7 +150,7 @@ fn stopped(pair: &mut Pair) -> Result<()> {
 /// Number of times that the port goes down and comes back.
 const BREAKS: u64 = 5;
 
-/// Ports that come back within the retries' time: each message arrives, once, with its content.
+/// Ports go down and come back before the retries end: each message arrives once, with its content.
 fn interrupted(pair: &mut Pair) -> Result<()> {
     let downs = || anyhow::Ok([counter(&pair.a, "link_downed")?, counter(&pair.b, "link_downed")?]);
     let late = || {
@@ -166,8 +167,8 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
                 "printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -",
                 SHORT_TIMEOUT,
             )?;
-            // The driver tells the adapter a little later, and reports several breaks as one if it
-            // has not reported the first.
+            // The driver notifies the adapter with a delay. It reports several changes as one if it
+            // has not yet reported the first.
             settles(guest, &format!("[ $(cat {COUNTERS}/link_downed) = {} ]", before + n), 10)?;
         }
     }
@@ -183,8 +184,8 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Datagrams leave with success and are lost: those to a port that is down at that port, those of
-/// one at once.
+/// While a port is down, datagrams complete with success and are lost: on the way to the peer if
+/// its port is down, before they leave if the sender's port is down.
 fn dropped(pair: &mut Pair) -> Result<()> {
     let command = "ib_send_bw -c UD -s 1024 --run_infinitely -p 18801";
     let server = serve(&pair.b, command, 18801)?;
@@ -216,7 +217,7 @@ fn dropped(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The adapter is removed while programs hold it, one of them with objects: they get the fatal
+/// The adapter is removed while programs have it open, one of them with objects: they get the fatal
 /// event and can end, and the next adapter works.
 fn removal(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;

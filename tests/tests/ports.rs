@@ -1,5 +1,5 @@
-//! Programs of others, unchanged, as `ci/ports` runs them by `scripts/lab`: one case for each of
-//! its scripts. They check their outcome themselves.
+//! Unchanged programs of other projects, as `ci/ports` runs them by `scripts/lab`: one case for
+//! each of its scripts. The scripts check the outcome themselves.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

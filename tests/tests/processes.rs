@@ -1,5 +1,5 @@
-//! Processes that are killed with objects of all kinds, in use, half made: nothing of them is left,
-//! in the kernel's RDMA core, in the driver, in the adapter.
+//! Processes that are killed while they have objects of all kinds, in use or half created. No
+//! object is left in the kernel's RDMA core, in the driver or in the adapter.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,13 +14,12 @@ use vrnic_tests::commands::{
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
-/// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
-/// and daemon.
+/// Time limit for a thousand processes. They took two minutes with two processors of 2.6 GHz for
+/// guests and daemon.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// Seconds in which a process must have made its objects.
+/// Seconds in which a process must have created its objects.
 const MAKING: u32 = 120;
-/// KiB by which the kernel's own memory may seem to grow meanwhile: less than 64 bytes for each
-/// object.
+/// KiB by which the kernel's own memory may grow in the test: less than 64 bytes for each object.
 const SLACK: i64 = 1024;
 
 fn main() -> ExitCode {
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
     harness::main(Options::default(), cases)
 }
 
-/// Returns a process that has so many objects.
+/// Returns a process that has this number of objects.
 fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
     let hoard =
         guest.agent().start(&format!("exec vrnic-stress hold --objects {objects} >/tmp/hold"))?;
@@ -49,7 +48,7 @@ fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
     Ok(hoard)
 }
 
-/// A process with thousands of objects, all of which are seen, is killed: all go.
+/// A process with thousands of objects, all of which are shown, is killed: no object is left.
 fn thousands(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 4000)?;
@@ -76,8 +75,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// Processes with objects of all kinds, which work on them, are killed at any time, often while
-/// they make them.
+/// Processes that create and use objects of all kinds are killed at any time.
 fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     // Memory that the kernel and the daemon allocate at the first use stays allocated.
     pair.a.check("vrnic-stress kill --processes 3 --seed 99", SHORT_TIMEOUT)?;
@@ -92,14 +90,14 @@ fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// Clients of the connection manager are killed at any time of a connection; so are servers in the
-/// end.
+/// Clients of the connection manager are killed at any time of a connection. At the end, servers
+/// are killed, too.
 fn connections(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("modprobe rdma_ucm", SHORT_TIMEOUT)?;
     }
     let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
-    // rping ends when a client does in the middle of a connection's making.
+    // rping ends when a client ends while its connection is being made.
     let server = pair.b.agent().start("while true; do rping -s -P >/dev/null 2>&1; done")?;
     listens(&pair.b)?;
     let ip = pair.b.ip();
@@ -129,8 +127,8 @@ fn forks(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// A killed process has a child, which has inherited the context: that ends with the last who holds
-/// it.
+/// A killed process has a child that has inherited the context. The context ends with the last
+/// process that has it.
 fn orphan(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     pair.a.check(
@@ -138,25 +136,27 @@ fn orphan(pair: &mut Pair) -> Result<()> {
         SHORT_TIMEOUT,
     )?;
     held(&pair.a, 300, MAKING)?;
-    let end = |which: &str| {
+    // Kills a process, and waits until `left` processes are left.
+    let end = |which: &str, left: u32| {
         let script = format!(
             "kill -KILL $(pgrep {which} vrnic-stress) && for n in $(seq 100); do \
-             pgrep -c -r R,S,D vrnic-stress >/tmp/left; sleep 0.1; done; cat /tmp/left"
+             [ $(pgrep -c -r R,S,D vrnic-stress) = {left} ] && break; sleep 0.1; done; \
+             [ $n != 100 ]"
         );
         pair.a.check(&script, SHORT_TIMEOUT)
     };
-    ensure!(end("-o")?.trim() == "1", "not one process is left");
+    end("-o", 1)?;
     let between = ObjectCounts::take(pair, &pair.a)?;
     ensure!(
         between.of("qps") > before.of("qps"),
         "gone while a child has the context: {between:?}"
     );
-    ensure!(end("-n")?.trim() == "0", "processes are left");
+    end("-n", 0)?;
     before.unchanged(pair, &pair.a)
 }
 
-/// The adapter goes from under a process with thousands of objects and traffic on them, which can
-/// end, and the next adapter has as few as the first had.
+/// The adapter is removed while a process has thousands of objects and traffic on them. The process
+/// can end, and the next adapter has as few objects as the first one had.
 fn removal(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 3000)?;
@@ -164,35 +164,35 @@ fn removal(pair: &mut Pair) -> Result<()> {
         &format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
         LONG_TIMEOUT,
     )?;
-    stop(hoard).context("the process whose device has gone cannot be ended")?;
+    stop(hoard).context("the process whose device was removed cannot be ended")?;
     pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT_TIMEOUT)?;
     link_is(&pair.a, "ACTIVE")?;
     before.unchanged(pair, &pair.a)?;
     works(pair)
 }
 
-/// A user without privileges, and with little memory to lock, uses the device as far as that goes.
+/// A user without privileges, who may lock little memory, uses the device within this limit.
 fn unprivileged(pair: &mut Pair) -> Result<()> {
-    let nobody = |command: &str| {
+    let limited = |command: &str| {
         format!(
             "ulimit -l 512; exec setpriv --reuid 65534 --regid 65534 --clear-groups \
              --inh-caps=-all {command}"
         )
     };
     let pingpong = "ibv_rc_pingpong -g 1 -c -n 100";
-    let serving = pair.b.agent().start(&nobody(pingpong))?;
+    let serving = pair.b.agent().start(&limited(pingpong))?;
     pair.b.listens_on(18515)?;
     let there =
-        pair.a.agent().run(&nobody(&format!("{pingpong} {}", pair.b.ip())), LONG_TIMEOUT)?;
+        pair.a.agent().run(&limited(&format!("{pingpong} {}", pair.b.ip())), LONG_TIMEOUT)?;
     Ends::of(serving, there)?.succeed(pingpong)?;
-    let large = pair.a.agent().run(&nobody(&format!("{pingpong} -s 1048576")), SHORT_TIMEOUT)?;
+    let large = pair.a.agent().run(&limited(&format!("{pingpong} -s 1048576")), SHORT_TIMEOUT)?;
     let text = said(&large);
     ensure!(!large.ok() && text.contains("register MR"), "beyond the limit: {text}");
     Ok(())
 }
 
-/// Each call of a process that finds too little memory fails, and the process holds no more
-/// afterwards than one whose calls all succeed.
+/// Each call of a process for which there is too little memory fails. Afterwards the process has
+/// the same objects as a process whose calls all succeed.
 fn starved(pair: &mut Pair) -> Result<()> {
     let held = |options: &str| -> Result<ObjectCounts> {
         let program = format!("exec vrnic-stress starve {options} >/tmp/starve 2>&1");

@@ -1,5 +1,5 @@
-//! Two adapters in each guest: each is a device of its own, with its own network device, and none
-//! disturbs the other.
+//! Two adapters in each guest: each is a separate device with its own network device, and they do
+//! not affect each other.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, said, settles, stop,
@@ -18,10 +19,12 @@ use vrnic_tests::rails::{Rail, Session};
 
 /// Adapters of each guest.
 const RAILS: u8 = 2;
-/// Both ways to pick one of two.
+/// Both choices of a rail, each with the other rail.
 const EACH: [(u8, u8); 2] = [(0, 1), (1, 0)];
 /// Port of servers; the other rail uses the next one.
 const PORT: u16 = 18520;
+/// The module of bonds, and the one that it needs.
+const BONDING: [&str; 2] = ["tls", "bonding"];
 const PINGPONG: &str = "ibv_rc_pingpong -g 1 -c -n 500";
 
 fn main() -> ExitCode {
@@ -39,11 +42,13 @@ fn main() -> ExitCode {
         Case::new("the_monitor_knows_all", monitor),
         Case::new("groups", groups),
         Case::new("the_second_is_as_good_as_the_first", |pair| {
-            // The cases that map most, and those about what processes share and leave.
+            // The groups with the most mappings, and the groups about what processes share and
+            // leave behind.
             let groups = ["data", "queues", "direct", "lifecycle", "isolation", "events"];
             let only: Vec<_> = groups.iter().map(|group| format!("--only {group}/")).collect();
             run(pair, &format!("--device vrnic1 {}", only.join(" ")), "device")
         }),
+        Case::new("a_bond_uses_the_adapter_of_its_active_card", bond),
         Case::new("one_port_goes_down", |pair| {
             gone(pair, 0, |rail| format!("ip link set eth{} down", rail.number), netdev_up)
         }),
@@ -53,10 +58,10 @@ fn main() -> ExitCode {
         Case::new("a_guest_boots_anew", |pair| pair.reboot_b().and_then(|()| work(pair))),
         Case::new("the_module_goes_under_traffic_of_both", unloaded),
     ];
-    harness::main(Options { adapters: RAILS, ..Options::default() }, cases)
+    harness::main_with_modules(&BONDING, Options { adapters: RAILS, ..Options::default() }, cases)
 }
 
-/// Each of the two carries data, checked, between the guests.
+/// Checks that both rails can carry data, whose content is checked, between the guests.
 fn work(pair: &Pair) -> Result<()> {
     for rail in 0..RAILS {
         Session::start(Rail::b(pair, rail), Rail::a(pair, rail), PINGPONG, PORT)?.end()?;
@@ -64,8 +69,8 @@ fn work(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Devices are numbered as the network devices are, each is paired with the one of its MAC, and has
-/// that one's addresses alone.
+/// The RDMA devices have the same numbers as the network devices. Each is paired with the network
+/// device that has its MAC, and has only the addresses of that one.
 fn identity(pair: &mut Pair) -> Result<()> {
     let mut guids = Vec::new();
     for guest in [&pair.a, &pair.b] {
@@ -101,8 +106,8 @@ fn identity(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Data between two devices is counted by these, and the other devices of both guests count
-/// nothing.
+/// Data between two devices moves the counters of these devices, and no counter of the other
+/// devices.
 fn apart(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         let idle = || [Rail::a(pair, other).traffic(), Rail::b(pair, other).traffic()];
@@ -117,7 +122,7 @@ fn apart(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The two adapters of a guest can be peers of each other.
+/// The two adapters of one guest can reach each other.
 fn across(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         for (from, to) in EACH {
@@ -140,7 +145,7 @@ fn across(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Both carry data at the same time, between the guests and within one.
+/// Both rails carry data at the same time, between the guests and within a guest.
 fn together(pair: &mut Pair) -> Result<()> {
     let start = |rail: u8, tool: &str| {
         let ports = PORT + u16::from(rail);
@@ -152,7 +157,7 @@ fn together(pair: &mut Pair) -> Result<()> {
     }
     first.end()?;
     second.end()?;
-    // With checked content, and all four devices.
+    // With checked content, on all four devices at the same time.
     let sessions = [
         Session::start(Rail::b(pair, 0), Rail::a(pair, 0), PINGPONG, PORT)?,
         Session::start(Rail::b(pair, 1), Rail::a(pair, 1), PINGPONG, PORT + 1)?,
@@ -169,8 +174,41 @@ fn rping(server: &Guest, client: &Guest, rail: u8) -> Result<()> {
     connect((server, "rping -s -V -C 20 -S 4096"), (client, &call)).map(drop)
 }
 
-/// An address belongs to one device: connections to it are made there, from the device of the same
-/// network.
+/// Both network cards of guest a are a bond, which uses one of them at a time (active-backup). Each
+/// has its own MAC, which becomes that of the bond (`fail_over_mac=active`). New connections use
+/// the adapter of the active card.
+fn bond(pair: &mut Pair) -> Result<()> {
+    modules::load(&pair.a, &BONDING)?;
+    let address = &pair.a.setup().adapter.address;
+    let make = format!(
+        "ip addr flush dev eth0; ip link set eth0 down; ip link set eth1 down; \
+         ip link add bond9 type bond mode active-backup fail_over_mac active miimon 100 && \
+         ip link set eth0 master bond9 && ip link set eth1 master bond9 && \
+         ip link set bond9 up && ip addr add {address} dev bond9"
+    );
+    pair.a.check(&make, SHORT_TIMEOUT)?;
+    for active in [0, 1, 0] {
+        let change = format!("ip link set bond9 type bond active_slave eth{active}");
+        pair.a.check(&change, SHORT_TIMEOUT)?;
+        let rail = Rail::a(pair, active);
+        rail.is_ready()?;
+        pair.a.check(&format!("ping -c 2 -W 5 {}", pair.b.ip()), SHORT_TIMEOUT)?;
+        let (server, client) = (
+            format!("rping -V -C 20 -s -a {}", pair.a.ip()),
+            format!("rping -V -C 20 -c -a {}", pair.a.ip()),
+        );
+        let moved = rail.moved(|| connect((&pair.a, &server), (&pair.b, &client)).map(drop))?;
+        ensure!(moved > 0, "the connection did not use {}", rail.device());
+    }
+    pair.a.check("ip link del bond9", SHORT_TIMEOUT)?;
+    for number in 0..RAILS {
+        netdev_up(Rail::a(pair, number), "")?;
+    }
+    work(pair)
+}
+
+/// An address belongs to one device: connections to it use this device, and the client's device of
+/// the same network.
 fn by_address(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         for (server, client) in [(&pair.b, &pair.a), (&pair.a, &pair.a)] {
@@ -188,7 +226,7 @@ fn by_address(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// One process has both devices open and clients on both at the same time.
+/// One process has both devices open, with clients on both at the same time.
 fn server_on_both(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("exec rping -s -P -V -S 4096")?;
     listens(&pair.b)?;
@@ -206,7 +244,7 @@ fn server_on_both(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Each joins groups, and is heard there.
+/// Each adapter joins a multicast group and receives what is sent to it.
 fn groups(pair: &mut Pair) -> Result<()> {
     for rail in 0..RAILS {
         let mckey = |end: Rail<'_>| -> Result<String> {
@@ -247,7 +285,7 @@ fn kernel_clients_by_address(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Interrupts and messages in the kernel's log have the PCI address.
+/// Interrupts and messages in the kernel's log contain the PCI address.
 fn names(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         let victim = Rail::a(pair, rail);
@@ -270,7 +308,7 @@ fn names(pair: &mut Pair) -> Result<()> {
     work(pair)
 }
 
-/// Each folder has the objects of its device.
+/// Each debugfs folder has the objects of its own device.
 fn debugfs(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         let program = pair.a.agent().start(&format!("exec ibv_rc_pingpong -g 1 -d vrnic{rail}"))?;
@@ -289,7 +327,7 @@ fn debugfs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The monitor of the daemon shows each function, and counts as the guest does.
+/// The daemon's monitor shows each function. Its counters are the guest's.
 fn monitor(pair: &mut Pair) -> Result<()> {
     work(pair)?;
     let metrics = pair.monitor(&["metrics"])?;
@@ -311,8 +349,8 @@ fn monitor(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Takes the device `rail` away by `take`, a shell command, while both carry data: the other goes
-/// on. After `give` all is well.
+/// Removes the device `rail` with the shell command `take` while both rails carry data. The other
+/// rail goes on. After `give` both rails work.
 fn gone(
     pair: &Pair,
     rail: u8,
@@ -363,7 +401,7 @@ fn netdev_up(rail: Rail<'_>, _pci: &str) -> Result<()> {
     rail.guest.check(&script, SHORT_TIMEOUT).map(drop)
 }
 
-/// The module goes with both, and comes again.
+/// Unloads the module, which ends both adapters, and loads it again.
 fn unloaded(pair: &mut Pair) -> Result<()> {
     let start = |rail: u8| {
         let port = PORT + u16::from(rail);

@@ -1,5 +1,5 @@
-//! The commands of README.md and docs/ci.md, run as they are printed there. A block that this test
-//! does not know fails it.
+//! Runs the commands of README.md and docs/ci.md as they are printed there. The test fails if a
+//! document has a block that it does not know.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,16 +33,16 @@ fn main() -> ExitCode {
     ])
 }
 
-/// The blocks of code of a document that are commands.
+/// Returns the blocks of code of a document that are commands.
 fn blocks(document: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(top()?.join(document))?;
-    // Outside and inside of blocks take turns.
+    // Text and blocks alternate.
     let inside = text.split("```").skip(1).step_by(2).map(|block| block.trim().to_owned());
-    // A drawing is no command.
+    // A drawing is not a command.
     Ok(inside.filter(|block| !block.contains('┌')).collect())
 }
 
-/// The blocks that begin with this text, of both documents.
+/// Returns the blocks of both documents that begin with this text.
 fn beginning(with: &str) -> Result<Vec<String>> {
     let all = [blocks("README.md")?, blocks("docs/ci.md")?].concat();
     let found: Vec<_> = all.into_iter().filter(|block| block.starts_with(with)).collect();
@@ -50,8 +50,8 @@ fn beginning(with: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The beginnings of the blocks that the cases run, and of two that they do not: the action needs a
-/// forge, and the test `image` runs the image without podman.
+/// The beginnings of the blocks that the cases run, and of two blocks that they do not run: the
+/// action needs a forge, and the test `image` runs the image without podman.
 const KNOWN: [&str; 7] = [
     "scripts/package",
     "scripts/run",
@@ -79,12 +79,13 @@ fn shell(text: &str, folder: &Path) -> Result<String> {
     succeed(Command::new("bash").args(["-euc", text]).current_dir(folder))
 }
 
-/// Runs perftest by `run`, and again if perftest gives no figures because of the guest's clocks.
+/// Calls `run` with a perftest, and again if perftest prints no figures because of the guest's
+/// clocks.
 fn with_figures(run: impl Fn() -> Result<String>) -> Result<String> {
     with_sound_clocks(|| Ok(run()), |ran| ran.as_ref().err().map(|error| format!("{error:#}")))?
 }
 
-/// The packages are built. apt says what it would install, and installs nothing.
+/// The packages are built. apt lists what it would install, and installs nothing.
 fn packages() -> Result<()> {
     for block in beginning("scripts/package")? {
         let block = block.replace("apt install", "apt-get --simulate install");
@@ -94,7 +95,8 @@ fn packages() -> Result<()> {
     Ok(())
 }
 
-/// Perftest's table comes. This test is a part of `scripts/test`, which is asked for its help only.
+/// Perftest prints its table. Only the help of `scripts/test` is printed, because this test is a
+/// part of it.
 fn scripts_run() -> Result<()> {
     for block in beginning("scripts/run")? {
         let block = block.replace("scripts/test ", "scripts/test --help ");
@@ -106,7 +108,7 @@ fn scripts_run() -> Result<()> {
     Ok(())
 }
 
-/// The programs of the examples are written here; the commands are those of the documents.
+/// The test writes the programs of the examples. The commands come from the documents.
 fn labs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     fs::create_dir(folder.path().join("my-tests"))?;
@@ -131,7 +133,7 @@ fn labs() -> Result<()> {
     Ok(())
 }
 
-/// The daemon and QEMU, with the arguments of the README: the guest gets an active RDMA device.
+/// Runs the daemon and QEMU with the arguments of the README: the guest gets an active RDMA device.
 fn own_vm() -> Result<()> {
     let paths = Paths::from_env()?;
     let folder = tempfile::tempdir()?;
@@ -153,7 +155,7 @@ fn own_vm() -> Result<()> {
     let program = paths.qemu_command();
     let words = std::iter::once(program.get_program()).chain(program.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    // The sockets are in a /run of their own, which goes with its processes.
+    // The sockets are in a separate /run, which ends with its processes.
     let script = format!(
         "mount -t tmpfs tmpfs /run && PATH={bin}:$PATH
          qemu-system-x86_64() {{ {qemu_program} \"$@\"; }}
@@ -179,7 +181,7 @@ fn own_vm() -> Result<()> {
     device_appears(&path("agent"), &mut vm).with_context(failure)
 }
 
-/// Waits for the guest, loads the module, and looks at the device.
+/// Waits for the guest, loads the module, and checks the device.
 fn device_appears(agent: &Path, vm: &mut Killed) -> Result<()> {
     let end = Instant::now() + BOOT;
     let port = loop {

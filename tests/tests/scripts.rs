@@ -1,7 +1,7 @@
-//! Tests of the messages that scripts print before they install or build anything. The scripts run
-//! with a path for their cache at which no folder can be made. So a script that reaches its set-up
-//! fails, and changes nothing on this machine. For the steps of the action, the test provides
-//! programs that replace sudo and podman.
+//! Tests of the messages that scripts print before they install or build anything. The path for
+//! their cache is one where no folder can be made, so a script that begins its set-up fails without
+//! changing this machine. For the steps of the action, the test provides programs that replace sudo
+//! and podman.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,12 +22,37 @@ fn script(name: &str, arguments: &[&str]) -> Result<(Option<i32>, String)> {
     Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Checks that a script fails with a sentence that contains this text, and does nothing before.
+/// Checks that a script fails with a sentence that contains this text, and does nothing before
+/// that.
 fn refuses(name: &str, arguments: &[&str], part: &str) -> Result<()> {
     let (status, text) = script(name, arguments)?;
     let failure = format!("{name} {arguments:?} ended with {status:?} and said:\n{text}");
     ensure!(matches!(status, Some(1 | 2)) && text.contains(part), "{failure}");
     ensure!(text.lines().count() == 1 && text.starts_with("error: "), "{failure}");
+    Ok(())
+}
+
+#[test]
+fn failed_tests_are_shown_at_the_end() -> Result<()> {
+    let long: String = (1..=100).map(|n| format!("line {n}\n")).collect();
+    let log = format!(
+        "test a ... ok\n\nfailures:\n\n---- b stdout ----\nshort\n\n---- c ----\n{long}\n\nfailures:\n    \
+         b\n    c\n\ntest result: FAILED. 1 passed; 2 failed\ntest d ... ok\n"
+    );
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("tests.log");
+    fs::write(&file, log)?;
+    let script = format!(". scripts/lib/failures.sh; print_failures '{}'", file.display());
+    let output = run(Command::new("bash").args(["-c", &script]).current_dir(top()?))?;
+    let shown = String::from_utf8(output.stdout)?;
+    let lines: Vec<_> = shown.lines().collect();
+    ensure!(
+        lines.starts_with(&["---- b stdout ----", "short", "", "---- c ----", "line 1"]),
+        "{shown}"
+    );
+    ensure!(lines.contains(&"line 10") && !lines.contains(&"line 11"), "{shown}");
+    ensure!(lines.contains(&"line 100") && !lines.contains(&"line 70"), "{shown}");
+    ensure!(!shown.contains("test"), "{shown}");
     Ok(())
 }
 
@@ -55,7 +80,7 @@ fn images_replace_no_files_of_others() -> Result<()> {
     Ok(())
 }
 
-/// Runs shell text with the scripts' functions of these files. Returns what it prints.
+/// Runs shell text with the functions of these script files. Returns what it prints.
 fn functions(files: &[&str], text: &str, cache: &Path) -> Result<String> {
     let sources: String = ["common", "build"]
         .iter()
@@ -84,7 +109,7 @@ fn only_packages_of_vrnic_are_removed() -> Result<()> {
 
 /// Runs the check of the machine with one of its commands replaced. Returns what it prints.
 fn machine(command: &str) -> Result<String> {
-    // Root and Rust are there, if the command does not say otherwise.
+    // Root and Rust are available unless the replaced command says otherwise.
     let there = "id() { echo 0; }; cargo() { :; }; rustc() { echo 'rustc 9.0.0 (x)'; }";
     functions(
         &["checks"],
@@ -141,7 +166,7 @@ fn what_runs_in_the_background_ends_with_its_script() -> Result<()> {
     ensure!(functions(&[], text, folder.path())? == "error: ends\n");
     let job = fs::read_to_string(folder.path().join("job"))?;
     let state = || fs::read_to_string(format!("/proc/{}/stat", job.trim())).unwrap_or_default();
-    // A process that was killed may be there for a moment, as a zombie (Z).
+    // A process that was killed may be visible for a moment, as a zombie (Z).
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !state().is_empty() && !state().contains(") Z ") {
         ensure!(std::time::Instant::now() < end, "the child of the job goes on: {}", state());
@@ -185,7 +210,7 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     ] {
         refuses(name, arguments, part)?;
     }
-    // These are right, so the set-up begins, and fails because it cannot make its cache.
+    // These arguments are right, so the set-up begins, and fails because it cannot make its cache.
     for (name, arguments) in [
         ("run", &["--guests", "3", "--p2p", "64", "--p2p", "--exec", "a b", "--wire"][..]),
         ("lab", &["--memory=2G", "--peer", "a", "--timing", "--", "cmd", "--unheard", "x"]),
@@ -236,8 +261,8 @@ fn a_module_for_another_kernel_says_so_when_it_is_installed() -> Result<()> {
     Ok(())
 }
 
-/// Runs a step of the action with these programs in place of the machine's, which are scripts.
-/// Returns its exit status and what it prints.
+/// Runs a step of the action with these scripts in place of the machine's programs. Returns its
+/// exit status and what it prints.
 fn action(
     work: &Path,
     step: &str,
@@ -271,7 +296,7 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let work = folder.path().canonicalize()?;
     fs::create_dir_all(work.join("in here"))?;
-    // It prints its arguments, one a line.
+    // It prints its arguments, one in each line.
     let podman = ("podman", "printf '<%s>\\n' \"$@\"; exit 43");
     let docker = ("docker", "exit 1");
     let inputs = [("CONTAINER", "image"), ("COPY", "in here"), ("VRNIC_ACCEL", "tcg")];
@@ -293,7 +318,7 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
 #[test]
 fn the_action_gives_files_of_root_to_the_user_of_the_job() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // The job's user is another one than the owner of what is written.
+    // The user of the job is not the owner of the written files.
     let programs = [("id", "echo 4242"), ("docker", "exit 1"), ("podman", "echo \"$@\"")];
     let (status, text) = action(folder.path(), "lab", &programs, &[("CONTAINER", "image")])?;
     let last = text.lines().last().unwrap_or_default();
@@ -313,8 +338,8 @@ fn the_action_says_what_it_needs() -> Result<()> {
     for name in ["bash", "dirname", "mkdir"] {
         std::os::unix::fs::symlink(Path::new("/usr/bin").join(name), bin.join(name))?;
     }
-    let alone = bin.to_string_lossy();
-    let inputs = [("CONTAINER", "image"), ("PATH", &*alone)];
+    let no_containers = bin.to_string_lossy();
+    let inputs = [("CONTAINER", "image"), ("PATH", &*no_containers)];
     let (status, text) = action(folder.path(), "lab", &[], &inputs)?;
     ensure!(status == Some(1) && text.contains("podman or docker"), "{status:?}: {text}");
     Ok(())
@@ -353,8 +378,8 @@ fn shellcheck_warns_of_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The plugin refuses every other release (`RELEASES` in provider/build.rs), so its package must
-/// not be installed beside one.
+/// The plugin refuses all other releases of rdma-core (`RELEASES` in provider/build.rs), so its
+/// package must not be installed together with them.
 #[test]
 fn the_plugin_depends_on_the_release_that_it_knows() -> Result<()> {
     let build = fs::read_to_string(top()?.join("provider/build.rs"))?;
@@ -384,7 +409,7 @@ fn the_plugin_depends_on_the_release_that_it_knows() -> Result<()> {
 
 #[test]
 fn a_service_that_does_not_stop_keeps_no_package() -> Result<()> {
-    // As dpkg runs it, on a machine with systemd.
+    // As dpkg runs the script, on a machine with systemd.
     let text = "daemon_prerm | sed 's|-d /run/systemd/system|-d /|' >\"$VRNIC_CACHE/prerm\"\n\
                 systemctl() { echo \"systemctl $1\"; false; }\n\
                 set -- remove; . \"$VRNIC_CACHE/prerm\"; echo removed";

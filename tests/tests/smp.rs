@@ -1,5 +1,5 @@
-//! Guests with two processors: two completion vectors, agents and interrupts that really run at the
-//! same time.
+//! Guests with two processors: two completion vectors, and programs and interrupts that really run
+//! at the same time.
 
 use std::process::ExitCode;
 
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         let selection = format!("--only {group}/ --skip 500_qps");
         cases.push(Case::new(group, move |pair: &mut Pair| run(pair, &selection, sq)));
     }
-    // Last: kernel clients give keys back, and `hostile` guesses keys that were never given out.
+    // This must be the last case: kernel clients free keys, and `hostile` guesses keys that were
+    // never allocated.
     cases.push(Case::new("one_completion_handler_at_a_time", handlers));
     harness::main(Options { cpus: 2, memory: 2048, ..Options::default() }, cases)
 }
@@ -46,8 +47,8 @@ fn vectors(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Threads of one process with queues of their own, with shared ones, and making objects; see
-/// `vrnic-stress threads`.
+/// Threads of one process with separate queues, with shared queues, and with creation of objects;
+/// see `vrnic-stress threads`.
 fn threads(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     for sq in ["guest", "device"] {
@@ -57,10 +58,10 @@ fn threads(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// Several programs of different kinds transfer at the same time, in both directions.
+/// Several programs of different kinds run at the same time, in both directions.
 fn programs(pair: &mut Pair) -> Result<()> {
-    // With -F perftest does not fail when a processor that had to wait spoils its figures; here
-    // they do not matter.
+    // With -F, perftest does not fail when a processor had to wait and its figures are wrong. The
+    // figures do not matter here.
     const PROGRAMS: [&str; 6] = [
         "ib_write_bw -F -s 65536 -n 3000",
         "ib_read_bw -F -s 4096 -n 3000",
@@ -88,9 +89,9 @@ fn programs(pair: &mut Pair) -> Result<()> {
     before[1].unchanged(pair, &pair.b)
 }
 
-/// The kernel client posts on both processors, and counts calls of its completion handler that come
-/// while it runs or from within a method of the device: with a live adapter, and with a dead one,
-/// in whose place the driver completes requests.
+/// The kernel client posts on both processors. It counts calls of its completion handler that come
+/// while the handler runs, or from within a method of the device. First the adapter works; then it
+/// is dead, and the driver completes the requests.
 fn handlers(pair: &mut Pair) -> Result<()> {
     kverbs::passes(&pair.a, &["vrnic0".into()])?;
     kverbs::outlives_adapter(&pair.a)?;

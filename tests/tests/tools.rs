@@ -1,4 +1,4 @@
-//! The usual tools see a sound device.
+//! The usual tools show a device as they expect it.
 
 use std::process::ExitCode;
 
@@ -99,7 +99,7 @@ fn direct_verbs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// `rdma res` lists what a program holds, and nothing when it has gone.
+/// `rdma res` lists the objects of a program, and none of them after the program has ended.
 fn rdma_res(pair: &mut Pair) -> Result<()> {
     let guest = &pair.b;
     let idle = guest.check("rdma res show qp", SHORT_TIMEOUT)?;
@@ -118,8 +118,9 @@ fn rdma_res(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The plugin stays out of a libibverbs of another release, and says so. The library here is the
-/// same one under the file name of another, which is all that a plugin can tell them apart by.
+/// The plugin does not load into a libibverbs of another release, and prints why. The library here
+/// is the same one under another file name, because a plugin can distinguish releases only by the
+/// file name.
 fn other_release(pair: &mut Pair) -> Result<()> {
     let script = "real=$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1) && mkdir -p /tmp/other && \
                   cp $real /tmp/other/libibverbs.so.1.14.44.0 && \
@@ -133,7 +134,7 @@ fn other_release(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Counters go up with traffic and never down.
+/// Counters increase with traffic, and never decrease.
 fn hw_counters(pair: &mut Pair) -> Result<()> {
     let read = |guest: &Guest| -> Result<Vec<(String, u64)>> {
         let text = guest.check(
@@ -165,14 +166,14 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
     for (name, value) in read(&pair.a)? {
         let at = words.iter().position(|word| *word == name);
         let shown = at.and_then(|at| words.get(at + 1)).and_then(|word| word.parse::<u64>().ok());
-        // Asking is a command, too.
+        // The query itself is a command, too.
         let fits = shown.is_some_and(|shown| shown <= value && value - shown <= 10);
         ensure!(fits, "rdma statistic says {shown:?} of {name}, sysfs {value}");
     }
     Ok(())
 }
 
-/// An address added to the netdev becomes a GID, and goes again.
+/// An address added to the network device becomes a GID, which is removed with the address.
 fn gids(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let count = "grep -l 0a07:0707 /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | wc -l";
@@ -184,7 +185,7 @@ fn gids(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The port follows its netdev down and up.
+/// The port goes down and up with its network device.
 fn netdev(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     guest.check("ip link set eth0 down", SHORT_TIMEOUT)?;
@@ -211,9 +212,9 @@ fn timestamps(pair: &mut Pair, options: &str) -> Result<()> {
         let value = line.and_then(|line| line.split_once('=')).map(|(_, value)| value.trim());
         Ok(value.with_context(|| format!("no '{what}' in: {text}"))?.parse()?)
     };
-    let (least, average) = (spread("Min receive")?, spread("Average receive")?);
-    let most = spread("Max receive")?;
-    ensure!(0.0 < least && least <= average && average <= most, "implausible: {text}");
+    let (min, average) = (spread("Min receive")?, spread("Average receive")?);
+    let max = spread("Max receive")?;
+    ensure!(0.0 < min && min <= average && average <= max, "implausible: {text}");
     // Nanoseconds: a round trip between emulated guests takes some tens of microseconds.
     ensure!((1e3..1e9).contains(&average), "not of this clock: {text}");
     Ok(())

@@ -1,4 +1,4 @@
-//! All of vrnic-verify, group by group, with send queues in guest memory and in device memory.
+//! Runs all of vrnic-verify, group by group, with send queues in guest memory and in device memory.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said};
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 
-/// The groups of cases that run with send queues in either place.
+/// Groups of cases that run twice: with send queues in guest memory, and in device memory.
 const GROUPS: &[&str] = &[
     "data",
     "segments",
@@ -33,8 +33,8 @@ const GROUPS: &[&str] = &[
     "hostile",
 ];
 
-/// Groups in which the place of the send queues makes no difference: they have them in device
-/// memory only. A case checks that there are no groups besides these and the others.
+/// Groups in which the place of the send queues makes no difference. They use device memory only. A
+/// case checks that there are no other groups.
 const ANY_PLACE: [&str; 13] = [
     "regions",
     "device_memory",
@@ -87,17 +87,17 @@ fn main() -> ExitCode {
         cases.push(Case::new(name, move |pair: &mut Pair| payloads(pair, version)));
     }
     cases.push(Case::new("1_GiB_messages", |pair| run(pair, "--huge --only 1GiB", "guest")));
-    // A buffer of 1 GiB, and room for the rest.
+    // Memory for a buffer of 1 GiB, and for the rest.
     harness::main(Options { memory: 2560, ..Options::default() }, cases)
 }
 
-/// A plugin whose payloads to and from the kernel are as long as those of another version works
+/// A plugin of another version, whose commands to the kernel and answers have other lengths, works
 /// with this module.
 fn payloads(pair: &mut Pair, version: &str) -> Result<()> {
     let groups = "--only data/write --only regions/ --only srq/ --only credits/ --only datagrams/";
     let command = format!("VRNIC_PAYLOADS={version} vrnic-verify run {groups}");
     pair.a.check(&command, LONG_TIMEOUT)?;
-    // A command that no older module knows is refused, and not done in part.
+    // A command that older modules do not know is refused, and not executed in part.
     let direct = "VRNIC_PAYLOADS=older vrnic-verify run --only direct/one_touch/region/write";
     let refused = pair.a.agent().run(direct, LONG_TIMEOUT)?;
     ensure!(said(&refused).contains("os error 95"), "{}", said(&refused));

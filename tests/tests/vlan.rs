@@ -1,5 +1,5 @@
-//! RDMA on VLANs: the addresses of the network device's VLANs are the port's, and carry
-//! connections, datagrams and groups like its own.
+//! RDMA on VLANs: the port has the addresses of the network device's VLANs, and uses them for
+//! connections, datagrams and groups, as it uses its own.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, said, settles, works};
 use vrnic_tests::harness::{self, Case};
 
-/// 8021q, and what it needs.
+/// 8021q and the modules that it needs.
 const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 /// The VLANs, each with the network 10.9.N.0/24 and fdN::/64.
 const VLANS: [u16; 2] = [5, 6];
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     harness::main_with_modules(&MODULES, Options::default(), cases)
 }
 
-/// Waits for the number of GIDs that are of a VLAN's network device.
+/// Waits until the number of GIDs of a VLAN's network device meets a condition.
 fn gids(guest: &Guest, vlan: u16, condition: &str) -> Result<()> {
     let count =
         format!("grep -sx eth0.{vlan} /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/* | wc -l");
@@ -58,14 +58,14 @@ fn appear(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Content is checked by the program itself.
+/// Connects with a program that checks the content.
 fn connected(pair: &Pair, address: &str) -> Result<()> {
     let serve = format!("rping -V -C 20 -s -a {address}");
     let call = format!("rping -V -C 20 -c -a {address}");
     connect((&pair.b, &serve), (&pair.a, &call)).map(drop)
 }
 
-/// Runs a server in b, and in a the same with more options.
+/// Runs a server in guest b, and the same command with more options in guest a.
 fn called(pair: &Pair, command: &str, options: &str) -> Result<()> {
     connect((&pair.b, command), (&pair.a, &format!("{command} {options}"))).map(drop)
 }
@@ -85,8 +85,8 @@ fn groups(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// When a VLAN goes its addresses go, and nothing else. What others send there to groups is not
-/// heard any more.
+/// When a VLAN is removed, its addresses are removed, and nothing else. Messages to its groups are
+/// not received any more.
 fn go(pair: &mut Pair) -> Result<()> {
     leave(&pair.b)?;
     ensure!(!reaches(pair, "10.9.5.1", "10.9.6.2")?, "a message from a VLAN that b has left");

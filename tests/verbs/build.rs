@@ -1,5 +1,5 @@
-//! Binds the public APIs of libibverbs and librdmacm of the tool root, so that what runs in the
-//! guests was built against the very headers of the guests' libraries.
+//! Generates bindings to the public APIs of libibverbs and librdmacm of the tool root, so that
+//! programs for the guests are built with the headers of the guests' libraries.
 
 use std::env;
 use std::error::Error;
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     link(&found("VRNIC_VERBS_LIB", "libibverbs.so")?, &out)
 }
 
-/// Returns the folder that a variable names, which must hold `file`.
+/// Returns the folder that a variable names. It must contain `file`.
 fn found(variable: &str, file: &str) -> Result<PathBuf, String> {
     println!("cargo::rerun-if-env-changed={variable}");
     let folder = env::var_os(variable).map(PathBuf::from).ok_or_else(|| {
@@ -42,11 +42,11 @@ fn bind(include: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The libraries that are bound.
+/// The libraries with bindings.
 const LIBRARIES: [&str; 2] = ["ibverbs", "rdmacm"];
 
-/// Links against these libraries, through a folder that holds nothing else: the root's libc must
-/// not be found before the host's.
+/// Links against these libraries through a folder that contains only them: the libc of the root
+/// must not be found before the libc of the host.
 fn link(libraries: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let folder = out.join("lib");
     std::fs::create_dir_all(&folder)?;
@@ -60,7 +60,7 @@ fn link(libraries: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         println!("cargo::rustc-link-lib=dylib={library}");
     }
     println!("cargo::rustc-link-search=native={}", folder.display());
-    // The libraries' own needs (libnl, a newer libc) are the guest's to satisfy.
+    // The guest provides the libraries that these libraries need (libnl, a newer libc).
     println!("cargo::rustc-link-arg=-Wl,--allow-shlib-undefined");
     Ok(())
 }

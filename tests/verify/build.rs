@@ -1,4 +1,4 @@
-//! Lets the guest satisfy the needs of libibverbs itself (libnl, a newer libc).
+//! Links so that the guest provides the libraries that libibverbs needs (libnl, a newer libc).
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -140,7 +140,7 @@ bitflags! {
 pub struct SetGid {
     /// Index in the table.
     pub index: U16,
-    /// VLAN id, or 0xffff for none.
+    /// VLAN id, or [`NO_VLAN`](crate::qp::NO_VLAN).
     pub vlan: U16,
     /// One to set the entry, zero to clear it.
     pub valid: u8,

@@ -63,7 +63,7 @@ pub enum Class {
     Read,
     /// Changes 8 bytes of the peer's memory and returns their old value.
     Atomic,
-    /// No effect: it concerns a local key, or an address range.
+    /// No effect: it concerns a key or an address range of the sender's adapter.
     Local,
 }
 

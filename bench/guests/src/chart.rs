@@ -79,7 +79,8 @@ fn memcpy(results: &Results, operation: Operation) -> Vec<(f64, f64)> {
     copies.map(|copy| (copy.bytes as f64, copy.mib_s)).collect()
 }
 
-/// Distinguishable without red against green.
+/// Returns the colour of a device. All colours can be told apart by people who cannot distinguish
+/// red and green.
 fn colour(device: Device) -> &'static str {
     match device {
         Device::Vrnic | Device::Iwarp => "#0072b2",
@@ -207,7 +208,7 @@ impl Svg {
         let _never = writeln!(self.0, "{element}");
     }
 
-    /// Grid lines and labels at powers of ten.
+    /// Draws grid lines and labels at powers of ten.
     fn decades(&mut self, axis: &Axis) {
         for mark in axis.marks() {
             let y = axis.place(mark);
@@ -241,7 +242,7 @@ impl Svg {
         }
     }
 
-    /// A bar from `top` down to the axis.
+    /// Draws a bar from `top` down to the axis.
     fn bar(&mut self, x: f64, top: f64, width: f64, colour: &str) {
         let height = BOTTOM - top;
         self.add(format_args!(

@@ -20,16 +20,16 @@ pub(crate) const SIW_MODULE: &str = "/vrnic/siw.ko";
 /// Time limit of a test over a software device. Such tests hang now and then, and are then tried
 /// once more.
 const SOFTWARE_TIMEOUT: Duration = Duration::from_secs(45);
-/// Less time is not worth a try.
-const TOO_SHORT: Duration = Duration::from_secs(5);
+/// A test is not started if less time than this is left.
+const MIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Exit code of what was ended for its time, as of timeout(1).
 const TIMED_OUT: i32 = 124;
 /// Loads our driver.
 const INSERT: &str = "[ -e /sys/module/vrnic ] || insmod /vrnic/vrnic.ko";
 /// Unloads it.
 const UNLOAD: &str = "[ ! -e /sys/module/vrnic ] || rmmod vrnic";
-/// For a command that only configures something, on a loaded machine.
-const SHORT: Duration = Duration::from_secs(60);
+/// The time limit of a command that only configures something, on a loaded machine.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The end of all tests.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Deadline {
     /// test.
     pub(crate) fn limit(self, timeout: Duration) -> Option<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
-        (left > TOO_SHORT).then_some(timeout.min(left))
+        (left > MIN_TIMEOUT).then_some(timeout.min(left))
     }
 }
 
@@ -77,8 +77,8 @@ pub(crate) fn measure(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     if device == Device::Mixed {
-        pair.a.check(&add(Device::Iwarp), SHORT)?;
-        pair.b.check(&format!("{UNLOAD}\n{}", add(Device::Siw)), SHORT)?;
+        pair.a.check(&add(Device::Iwarp), CONFIG_TIMEOUT)?;
+        pair.b.check(&format!("{UNLOAD}\n{}", add(Device::Siw)), CONFIG_TIMEOUT)?;
     } else {
         both(pair, &add(device))?;
     }
@@ -193,12 +193,13 @@ fn once(
 }
 
 fn both(pair: &Pair, script: &str) -> anyhow::Result<()> {
-    let on = |guest: &Guest| guest.check(script, SHORT).map(|_| ());
+    let on = |guest: &Guest| guest.check(script, CONFIG_TIMEOUT).map(|_| ());
     on(&pair.a)?;
     on(&pair.b)
 }
 
-/// Script that makes the device and waits until its port is active and, for RoCE, has its IPv4 GID.
+/// Returns a script that makes the device and waits until its port is active and, for RoCE, has its
+/// IPv4 GID.
 fn add(device: Device) -> String {
     let name = device.ibdev();
     let make = match device {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vrnic_device::sys::{SLICE_MIN, set_precise_timers, set_slice};
+use vrnic_device::os::sys::{SLICE_MIN, set_precise_timers, set_slice};
 
 use crate::plan::{MIB, Operation};
 
@@ -66,9 +66,9 @@ pub(crate) struct Relay {
     pub(crate) half_round_us: f64,
 }
 
-/// Two threads spin, as two virtual processors in a latency test do, and a third relays each word
-/// between them, as the adapter has to: the time of one crossing, for every gear that a relay may
-/// choose.
+/// Measures the time of one crossing for every gear that a relay may choose. Two threads spin, as
+/// two virtual processors in a latency test do, and a third thread relays each word between them,
+/// as the adapter has to.
 pub(crate) fn relays() -> Vec<Relay> {
     let naps = [12, 20].map(|us| Gear::Nap(Duration::from_micros(us)));
     let gears = [Gear::Spin].into_iter().chain(naps);
@@ -119,11 +119,11 @@ fn ask(words: &Words) -> Vec<Duration> {
     for word in 1..=RELAY_ROUNDS {
         let start = Instant::now();
         words.from_a.0.store(word, Ordering::Release);
-        let mut looks = 0_u32;
+        let mut polls = 0_u32;
         while words.to_a.0.load(Ordering::Acquire) != word {
             spin_loop();
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(1024) && Instant::now() > end {
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(1024) && Instant::now() > end {
                 return rounds;
             }
         }

@@ -24,8 +24,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine. To be called before the guests make load themselves.
-    pub(crate) fn look() -> Self {
+    /// Reads the properties of this machine. Must be called before the guests load it.
+    pub(crate) fn detect() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model =

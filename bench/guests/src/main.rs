@@ -126,7 +126,7 @@ fn measure(args: &Args) -> anyhow::Result<Results> {
         !(iwarp && args.devices.contains(&Device::Vrnic)),
         "one run measures adapters with RoCE or with iWARP, not both"
     );
-    let machine = Machine::look();
+    let machine = Machine::detect();
     let mut results = Results { wire: args.wire, iwarp, machine, ..Results::default() };
     if args.has(Device::is_ours) {
         daemon(args, &mut results)?;

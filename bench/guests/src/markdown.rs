@@ -2,21 +2,25 @@
 
 use std::fmt::Write;
 
+use vrnic_figures::{Figure, QUOTED, Subject};
+
 use crate::goals::{Aim, Goal, goals};
 use crate::plan::{Device, OPERATIONS, Operation, size};
 use crate::results::{Failure, Results};
 
-/// Everything that was measured on `devices` with messages of `sizes` bytes. With `charts` the page
-/// shows those of [`crate::chart`], which are to lie beside it.
+/// Returns a page with everything that was measured on `devices` with messages of `sizes` bytes.
+/// With `charts`, the page shows the charts of [`crate::chart`], whose files must lie beside the
+/// page.
 pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], charts: bool) -> String {
     let mut text = introduction(results, devices);
     text += &reached(&goals(results));
     if let Some(native) = &results.native {
         // The ratios stand among the goals.
-        let rows: Vec<&str> =
-            native.table.lines().filter(|line| !line.starts_with("| native_")).collect();
+        let is_quoted = |line: &str| QUOTED.iter().any(|(name, _)| line.contains(name));
+        let rows: Vec<&str> = native.table.lines().filter(|line| !is_quoted(line)).collect();
         text += &format!("\n## Without guests\n\n{NATIVE}\n\n{}\n", rows.join("\n"));
-        if charts && native.table.contains("| events of ") {
+        let is_of_events = |figure: &Figure| matches!(figure.0, Subject::Events(..));
+        if charts && native.figures.keys().any(is_of_events) {
             text += "\n![completion events per second](events.svg)\n";
         }
     }
@@ -85,7 +89,7 @@ fn reached(goals: &[Goal]) -> String {
         .map(|goal| {
             let aim = match goal.aim {
                 Aim::AtLeast(least) => format!("≥ {least}"),
-                Aim::AtMost(most) => format!("≤ {most}"),
+                Aim::AtMost(limit) => format!("≤ {limit}"),
             };
             let verdict = match goal.value {
                 None => "not measured",
@@ -183,7 +187,7 @@ fn missing() -> String {
     "–".to_owned()
 }
 
-/// Three digits that count.
+/// Returns a number with three significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),

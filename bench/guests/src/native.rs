@@ -9,19 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use vrnic_figures::Figure;
 use vrnic_qemu::process::Killed;
 
 /// Results of the harness.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Native {
-    /// All figures by name.
-    pub(crate) figures: BTreeMap<String, f64>,
+    pub(crate) figures: BTreeMap<Figure, f64>,
     /// Latencies: lists of counts.
     #[serde(default)]
     pub(crate) histograms: Map<String, Value>,
-    /// The figures that are quoted; they are among the ratios of the whole run.
-    #[serde(skip_serializing)]
-    pub(crate) ratios: BTreeMap<String, f64>,
     /// The harness's own table.
     #[serde(skip)]
     pub(crate) table: String,
@@ -63,6 +60,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
+    use vrnic_figures::{Operation, Quantity, Subject};
+
     use super::*;
 
     fn program(folder: &Path, script: &str) -> std::io::Result<PathBuf> {
@@ -75,12 +74,11 @@ mod tests {
     #[test]
     fn json_and_table_are_taken() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
-        let script = r#"echo table; echo '{"figures": {"f": 2.5}, "ratios": {"r": 3}}' > "$3""#;
+        let script =
+            r#"echo table; echo '{"figures": {"64 KiB Read, GB/s": 2.5}, "ratios": {}}' > "$3""#;
         let native = measure(&program(folder.path(), script)?, &["-x"], Duration::from_secs(20))?;
-        assert_eq!(
-            (native.figures["f"], native.ratios["r"], &*native.table),
-            (2.5, 3.0, "table\n")
-        );
+        let figure = Figure(Subject::Large(64, Operation::Read), Quantity::Gigabytes);
+        assert_eq!((native.figures[&figure], &*native.table), (2.5, "table\n"));
         Ok(())
     }
 

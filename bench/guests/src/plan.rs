@@ -163,13 +163,13 @@ impl Device {
     /// that what comes before the first ones (translation of code, waking a worker) does not count.
     /// perftest wants 5 at least.
     fn messages(self, bytes: u64) -> u64 {
-        let (volume, most) = match self {
+        let (volume, max_count) = match self {
             Self::Vrnic | Self::Iwarp => (16 << 30, 500_000),
             Self::Rxe => (8 << 20, 5000),
             Self::Siw => (8 << 20, 50_000),
             Self::Mixed => (32 << 20, 50_000),
         };
-        (volume / bytes.max(1)).clamp(5, most)
+        (volume / bytes.max(1)).clamp(5, max_count)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The measurements.
 
 use serde::Serialize;
+use vrnic_figures::{Figure, Quantity, Subject, Way};
 
 use crate::host::{Memcpy, Relay};
 use crate::machine::Machine;
@@ -21,9 +22,9 @@ pub(crate) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// From the columns of perftest's table. It rounds MB/s to two digits behind the point and
-    /// millions of messages to six, so small messages are told by their rate and large ones by
-    /// their bytes.
+    /// Computes the bandwidth from the columns of perftest's table. The table rounds MB/s to two
+    /// digits after the decimal point and millions of messages to six digits, so for small messages
+    /// the message rate is used, and for large messages the MB/s.
     pub(crate) fn new(
         device: Device,
         operation: Operation,
@@ -93,16 +94,33 @@ impl Results {
         self.bandwidth.iter().find(wanted)
     }
 
+    /// Returns the same in MiB/s.
+    pub(crate) fn mib_s(&self, device: Device, operation: Operation, bytes: u64) -> Option<f64> {
+        self.bandwidth(device, operation, bytes).map(|point| point.mib_s)
+    }
+
     /// Returns the latency that was measured, in µs.
     pub(crate) fn latency(&self, device: Device, operation: Operation) -> Option<f64> {
         let wanted = |l: &&Latency| (l.device, l.operation) == (device, operation);
         self.latency.iter().find(wanted).map(|latency| latency.typical_us)
     }
 
-    /// memcpy of blocks of `bytes` beside the tests of `operation`, in MiB/s.
+    /// Returns the rate in MiB/s of memcpy of blocks of `bytes`, measured beside the tests of
+    /// `operation`.
     pub(crate) fn memcpy(&self, operation: Operation, bytes: u64) -> Option<f64> {
         let wanted = |copy: &&Memcpy| (copy.operation, copy.bytes) == (operation, bytes);
         self.memcpy.iter().find(wanted).map(|copy| copy.mib_s)
+    }
+
+    /// Returns a figure that was measured without guests.
+    pub(crate) fn native(&self, subject: Subject, quantity: Quantity) -> Option<f64> {
+        self.native.as_ref()?.figures.get(&Figure(subject, quantity)).copied()
+    }
+
+    /// Returns the bandwidth of WRITEs of 64 KiB between two daemons without guests, in GB/s.
+    pub(crate) fn large_write(&self, way: Way) -> Option<f64> {
+        let subject = Subject::Messages(64 << 10, vrnic_figures::Operation::Write, way);
+        self.native(subject, Quantity::Gigabytes)
     }
 
     /// Returns the fastest relay, in µs.
@@ -113,6 +131,8 @@ impl Results {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use vrnic_figures::QUOTED;
+
     use super::*;
 
     /// Returns a small run with round figures.
@@ -122,7 +142,7 @@ pub(crate) mod tests {
         let latency =
             |device, operation, typical_us| Latency { device, operation, bytes: 8, typical_us };
         let native = Native {
-            ratios: [("native_write64_latency_us".to_owned(), 0.25)].into(),
+            figures: [(QUOTED[0].1, 0.25)].into(),
             table: "| 64 B WRITE | 0.25 |\n| native_write64_latency_us | 0.25 |\n".into(),
             ..Native::default()
         };

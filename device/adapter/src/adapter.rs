@@ -17,7 +17,7 @@ use crate::datapath::transport::peers::{Fabric, Network};
 use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::limits::{self, Limits};
-use crate::memory::pages::PageBudget;
+use crate::memory::pages::Paging;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
 use crate::objects::core::Core;
@@ -151,8 +151,8 @@ impl<H: Host> Adapter<H> {
     }
 
     /// Returns the objects that are needed to read a page table.
-    pub(crate) fn paging(&self) -> (&H, &Arc<PageBudget>) {
-        (self.host(), &self.objects.page_budget)
+    pub(crate) fn paging(&self) -> Paging<'_, H> {
+        Paging { host: self.host(), budget: &self.objects.page_budget }
     }
 
     /// Returns the counters.
@@ -185,8 +185,14 @@ impl<H: Host> Adapter<H> {
         Arc::clone(&self.tpt.read())
     }
 
+    /// Returns whether a MAC belongs to this adapter. Can be called from any thread.
+    #[must_use]
+    pub fn has_address(&self, mac: [u8; 6]) -> bool {
+        self.network().has_address(mac)
+    }
+
     /// Takes a frame from the Ethernet if it is for this adapter; otherwise returns it. The caller
-    /// has checked that its destination is this adapter's MAC or a group. Can be called from any
+    /// has checked that its destination is a MAC of this adapter or a group. Can be called from any
     /// thread.
     pub fn offer(&self, frame: Frame) -> Offered {
         ingress::offer(&self.objects, frame)
@@ -286,8 +292,8 @@ impl<H: Host> Adapter<H> {
             regs::MAC_HI => u32::from_le_bytes([e, f, 0, 0]),
             regs::UAR_COUNT => uar::UAR_COUNT,
             // CAST: takes each half of the number.
-            regs::CLOCK_LO => self.host().now() as u32,
-            regs::CLOCK_HI => (self.host().now() >> 32) as u32,
+            regs::CLOCK_LO => self.host().now().0 as u32,
+            regs::CLOCK_HI => (self.host().now().0 >> 32) as u32,
             regs::VECTOR_COUNT => u32::from(self.vectors()),
             regs::DEVICE_MEMORY => self.limits.device_memory,
             _ => 0,

@@ -1,5 +1,5 @@
 //! The end of an adapter whose daemon ends: work requests that were started are finished, no new
-//! ones are started, and finally the driver is told.
+//! ones are started, and finally the driver is notified.
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 use thiserror::Error;
 use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
+use vrnic_packet::Nanos;
 
 /// Guest memory that cannot be accessed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -186,13 +187,10 @@ pub trait Interrupts {
     fn wake(&self, worker: usize);
 }
 
-/// Nanoseconds in a millisecond.
-pub const MS: u64 = 1_000_000;
-
 /// The clock.
 pub trait Clock {
-    /// Returns monotonic time in nanoseconds.
-    fn now(&self) -> u64;
+    /// Returns monotonic time.
+    fn now(&self) -> Nanos;
 }
 
 /// The host of one adapter. All methods can be called from any thread. None waits for a guest.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use vrnic_packet::Nanos;
+
 /// Length of a window in nanoseconds.
 const WINDOW_NS: u64 = 10_000_000_000;
 /// Maximum number of warnings in a window.
@@ -17,9 +19,9 @@ pub struct Limiter {
 impl Limiter {
     /// Runs `warn` unless too many warnings have been logged recently. The first warning of a
     /// window also logs the number of suppressed ones.
-    pub fn warn(&self, now: u64, warn: impl FnOnce()) {
+    pub fn warn(&self, now: Nanos, warn: impl FnOnce()) {
         // Windows count from 1, so that the very first warning starts one.
-        let window = now / WINDOW_NS + 1;
+        let window = now.0 / WINDOW_NS + 1;
         if self.window.swap(window, Ordering::Relaxed) != window {
             let count = self.count.swap(0, Ordering::Relaxed);
             if let Some(omitted) = count.checked_sub(PER_WINDOW)
@@ -48,7 +50,7 @@ mod tests {
         let limiter = Limiter::default();
         let count = Cell::new(0);
         for now in [0, 1, WINDOW_NS, WINDOW_NS * 7] {
-            (0..1000).for_each(|_| limiter.warn(now, || count.set(count.get() + 1)));
+            (0..1000).for_each(|_| limiter.warn(Nanos(now), || count.set(count.get() + 1)));
         }
         assert_eq!(count.get(), 3 * PER_WINDOW);
     }

@@ -4,25 +4,14 @@
 
 use vrnic_abi::qp::GRH_LEN;
 use vrnic_abi::sq::DatagramSeg;
+use vrnic_packet::Writer;
+use vrnic_packet::ip::{self, Addresses, Protocol};
 
 /// The header's bytes.
 pub type Header = [u8; GRH_LEN as usize];
 
-/// Length of an IPv4 header without options.
-const IPV4_LEN: usize = 20;
 /// Length of UDP header, base transport header, datagram extended header and invariant CRC.
-const TRANSPORT_LEN: u16 = 8 + 12 + 8 + 4;
-/// Protocol number of UDP.
-const UDP: u8 = 17;
-/// IPv4: "do not fragment", at offset 0.
-const DONT_FRAGMENT: u16 = 0x4000;
-
-/// Returns the IPv4 address that a GID maps (RFC 4291, 2.5.5.2), if it maps one.
-#[must_use]
-pub fn ipv4(gid: &[u8; 16]) -> Option<[u8; 4]> {
-    let (prefix, address) = gid.split_last_chunk::<4>()?;
-    (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*address)
-}
+const TRANSPORT_LEN: usize = 8 + 12 + 8 + 4;
 
 /// A network header and its family.
 #[derive(Clone, Copy, Debug)]
@@ -33,62 +22,24 @@ pub struct NetworkHeader {
     pub ipv4: bool,
 }
 
-/// Returns the header of a datagram with `payload` bytes behind the transport headers.
+/// Returns the header of a datagram with `payload` bytes behind the transport headers. If only one
+/// of the GIDs maps an IPv4 address, it is an IPv6 header with both GIDs.
 #[must_use]
 pub fn header(source: &[u8; 16], destination: &DatagramSeg, payload: u16) -> NetworkHeader {
-    let length = TRANSPORT_LEN.saturating_add(payload.next_multiple_of(4));
-    match (ipv4(source), ipv4(&destination.av.dgid)) {
-        (Some(source), Some(to)) => {
-            NetworkHeader { bytes: ipv4_header(source, to, destination, length), ipv4: true }
-        }
-        _ => NetworkHeader { bytes: ipv6_header(source, destination, length), ipv4: false },
-    }
-}
-
-fn ipv4_header(source: [u8; 4], to: [u8; 4], destination: &DatagramSeg, length: u16) -> Header {
     let av = &destination.av;
-    let mut ip = [0; IPV4_LEN];
-    let total = length.saturating_add(IPV4_LEN as u16).to_be_bytes();
-    put(&mut ip, 0, &[0x45, av.traffic_class]);
-    put(&mut ip, 2, &total);
-    put(&mut ip, 6, &DONT_FRAGMENT.to_be_bytes());
-    put(&mut ip, 8, &[av.hop_limit, UDP]);
-    put(&mut ip, 12, &source);
-    put(&mut ip, 16, &to);
-    let check = checksum(&ip).to_be_bytes();
-    put(&mut ip, 10, &check);
-    let mut header = [0; GRH_LEN as usize];
-    put(&mut header, GRH_LEN as usize - IPV4_LEN, &ip);
-    header
-}
-
-fn ipv6_header(source: &[u8; 16], destination: &DatagramSeg, length: u16) -> Header {
-    let av = &destination.av;
-    let flow = av.flow_label.get() & 0x000f_ffff;
-    let first = 6 << 28 | u32::from(av.traffic_class) << 20 | flow;
-    let mut header = [0; GRH_LEN as usize];
-    put(&mut header, 0, &first.to_be_bytes());
-    put(&mut header, 4, &length.to_be_bytes());
-    put(&mut header, 6, &[UDP, av.hop_limit]);
-    put(&mut header, 8, source);
-    put(&mut header, 24, &av.dgid);
-    header
-}
-
-/// Copies bytes to an offset. All offsets are constants inside of the header.
-fn put(header: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(to) = header.get_mut(at..at + bytes.len()) {
-        to.copy_from_slice(bytes);
-    }
-}
-
-/// Returns the Internet checksum (RFC 1071) of a header whose checksum field is zero.
-fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
-    let words = header.as_chunks::<2>().0.iter();
-    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    // CAST: two folds of ten words leave 16 bits.
-    !(((folded & 0xffff) + (folded >> 16)) as u16)
+    let (source, dgid) = (*source, av.dgid);
+    let addresses = Addresses::from_gids(source, dgid)
+        .unwrap_or(Addresses::V6 { source: source.into(), destination: dgid.into() });
+    let ipv4 = matches!(addresses, Addresses::V4 { .. });
+    let flow_label = if ipv4 { 0 } else { av.flow_label.get() };
+    let (traffic_class, hop_limit) = (av.traffic_class, av.hop_limit);
+    let header = ip::Header { addresses, traffic_class, hop_limit, flow_label };
+    let length = TRANSPORT_LEN + usize::from(payload).next_multiple_of(4);
+    let mut bytes = [0; GRH_LEN as usize];
+    let place = bytes.get_mut(GRH_LEN as usize - header.header_len()..).unwrap_or_default();
+    // There is room, because no datagram is longer than the MTU.
+    let _written = header.write(Protocol::UDP, length, 0, &mut Writer::new(place));
+    NetworkHeader { bytes, ipv4 }
 }
 
 #[cfg(test)]

@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
+use vrnic_packet::Nanos;
 
 use crate::adapter::Adapter;
+use crate::datapath::constants::MAX_FRAMES;
 use crate::datapath::requester;
 use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
@@ -15,7 +18,7 @@ use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::transport::wire;
 use crate::datapath::turn::Allowance;
 use crate::datapath::wqe_fetch::Batch;
-use crate::ethernet::Frame;
+use crate::ethernet::Classified;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
 use crate::objects::held_events::Subject;
@@ -31,12 +34,10 @@ use crate::stats::Counter;
 
 /// Interval at which a QP in the error state is checked for receives to flush, because posting a
 /// receive rings no doorbell: at first, and at most.
-const FLUSH_POLL_NS: u64 = 1_000_000;
-const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
+const FLUSH_POLL: Duration = Duration::from_millis(1);
+const FLUSH_POLL_MAX: Duration = Duration::from_millis(128);
 /// Interval at which held events are tried again.
-const HELD_POLL_NS: u64 = 1_000_000;
-/// Maximum number of frames that are taken in one poll. The answers to them are sent together.
-const FRAMES: usize = 64;
+const HELD_POLL: Duration = Duration::from_millis(1);
 /// Maximum number of turns of QPs in one poll.
 const TURNS: usize = 64;
 /// Maximum number of batches of QPs to end, or of waiting events, in one poll.
@@ -51,7 +52,7 @@ pub struct Polled {
     /// soon.
     pub busy: bool,
     /// The time of the next poll even if no doorbell is rung, on the host's clock.
-    pub deadline: Option<u64>,
+    pub deadline: Option<Nanos>,
 }
 
 /// The doorbells that a worker polls.
@@ -94,20 +95,20 @@ impl<H: Host> Adapter<H> {
         };
         let slice = Slice::new(self.host(), Lane::worker(worker));
         let Scratch { schedule, batch, recent, uars, resume, frames } = &mut *scratch;
-        let mut busy = recent.look(self.host(), schedule);
+        let mut busy = recent.schedule_posted(self.host(), schedule);
         if busy {
             self.turns(schedule, batch, &slice);
         }
         self.objects.look_at_uars(uars);
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
-        busy |= self.doorbells(doorbells, uars, (schedule, recent), &slice);
+        busy |= self.doorbells(doorbells, uars, schedule, recent, &slice);
         busy |= self.fetch_mail(worker, schedule);
         busy |= self.receive(worker, frames, schedule);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
         let released = self.release_events(&mut resume.eq, &slice);
-        let held = released.held.then(|| self.host().now() + HELD_POLL_NS);
+        let held = released.held.then(|| self.host().now().plus(HELD_POLL));
         let mut moderated = None;
         let fired = rounds(&slice, || {
             let fired = self.fire_moderated(&slice);
@@ -137,10 +138,10 @@ impl<H: Host> Adapter<H> {
     fn receive(
         &self,
         worker: usize,
-        frames: &mut VecDeque<Frame>,
+        frames: &mut VecDeque<Classified>,
         schedule: &mut Schedule<H>,
     ) -> bool {
-        self.core().take_frames(worker, frames, FRAMES);
+        self.core().take_frames(worker, frames, MAX_FRAMES);
         if frames.is_empty() {
             return false;
         }
@@ -162,7 +163,8 @@ impl<H: Host> Adapter<H> {
         &self,
         Doorbells { mask, resume }: Doorbells<'_>,
         UarList { version, uars }: &UarList<H>,
-        (schedule, recent): (&mut Schedule<H>, &mut RecentDoorbells<H>),
+        schedule: &mut Schedule<H>,
+        recent: &mut RecentDoorbells<H>,
         slice: &Slice<'_, H>,
     ) -> bool {
         let start = std::mem::take(resume);
@@ -187,10 +189,10 @@ impl<H: Host> Adapter<H> {
                 mine &= !groups;
                 let groups = self.host().bar_take64(uar.number.summary(), groups);
                 if self.objects.has_uars(*version) {
-                    self.look(uar, groups, (schedule, recent), slice);
+                    self.check_groups(uar, groups, schedule, recent, slice);
                 } else if let Some(uar) = self.objects.uars.get(uar.number) {
                     // The number may have been reused for another UAR since the doorbell was rung.
-                    self.look(&uar, groups, (schedule, recent), slice);
+                    self.check_groups(&uar, groups, schedule, recent, slice);
                 }
                 if slice.is_over() {
                     let uar = (start.uar + nth) % uars.len();
@@ -216,11 +218,12 @@ impl<H: Host> Adapter<H> {
 
     /// Checks the slots of groups whose summary bits were set.
     #[inline]
-    fn look(
+    fn check_groups(
         &self,
         uar: &Uar<H>,
         mut groups: u64,
-        (schedule, recent): (&mut Schedule<H>, &mut RecentDoorbells<H>),
+        schedule: &mut Schedule<H>,
+        recent: &mut RecentDoorbells<H>,
         slice: &Slice<'_, H>,
     ) {
         while groups != 0 {
@@ -235,7 +238,7 @@ impl<H: Host> Adapter<H> {
                 }
                 Owner::Qp(_) => {}
                 Owner::Cq(cq) => {
-                    if cq.look(&self.core().caller(slice.lane())) {
+                    if cq.check_arm(&self.core().caller(slice.lane())) {
                         slice.charge(cost::EVENT);
                     }
                 }
@@ -295,10 +298,10 @@ impl<H: Host> Adapter<H> {
         }
         let mut responder = qp.responder.lock();
         responder.flush_pause = match receives {
-            0 => (responder.flush_pause * 2).clamp(FLUSH_POLL_NS, FLUSH_POLL_MAX_NS),
-            _ => FLUSH_POLL_NS,
+            0 => (responder.flush_pause * 2).clamp(FLUSH_POLL, FLUSH_POLL_MAX),
+            _ => FLUSH_POLL,
         };
-        let at = self.host().now() + responder.flush_pause;
+        let at = self.host().now().plus(responder.flush_pause);
         drop(responder);
         schedule.set_timer(at, qp);
     }
@@ -343,7 +346,7 @@ impl<H: Host> Adapter<H> {
             slice.charge(cost::EVENT);
             cq.fire(&self.core().caller(slice.lane()));
         };
-        self.core().moderation.look(|| self.host().now(), fire)
+        self.core().moderation.fire_due(|| self.host().now(), fire)
     }
 
     /// Ends some QPs that use a CQ that has failed. Returns whether there was such a CQ.

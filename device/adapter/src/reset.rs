@@ -65,15 +65,15 @@ impl<H: Host> Adapter<H> {
     /// CQs alive.
     pub(crate) fn part(&self, qp: &Qp<H>) {
         let responder = qp.responder.lock();
-        let (mac, qpn) = (responder.source_mac, responder.source_qpn);
+        let (route, qpn) = (responder.route, responder.source_qpn);
         drop(responder);
-        if let Some(peer) = self.fabric().find(mac, qpn) {
+        if let Some(peer) = route.and_then(|route| self.fabric().find(route.from, qpn)) {
             let mut requester = peer.qp.requester.lock();
             requester.peer.take_if(|known| std::ptr::eq(&raw const *known.qp, qp));
         }
     }
 
-    /// Ends the connection of a QP that ends, if the peer must be told.
+    /// Ends the connection of a QP that ends, if the peer must be notified.
     pub(crate) fn hang_up(&self, qp: &Qp<H>) {
         let reset = qp.requester.lock().path.hang_up(self.host().now());
         if let Some(frame) = reset.filter(|_| self.core().carries()) {

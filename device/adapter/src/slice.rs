@@ -7,12 +7,14 @@
 
 use std::cell::Cell;
 
+use vrnic_packet::Nanos;
+
 use crate::host::{Clock, Lane};
 
 /// The time in nanoseconds of its worker that an adapter may take in one poll.
 pub const SLICE_NS: u64 = 50_000;
 /// Charge between two readings of the clock.
-const LOOK_NS: u64 = 5_000;
+const CLOCK_INTERVAL_NS: u64 = 5_000;
 /// Number of bytes of a message that are moved at once.
 const PIECE: u64 = 128 << 10;
 /// The same if memory is slow, such as memory that has never been used and that the kernel
@@ -51,10 +53,11 @@ pub(crate) mod cost {
     pub(crate) const KEY: u64 = 100;
     pub(crate) const PAGE: u64 = 4;
 
-    /// A wait for all threads that hold the memory of an adapter with this many workers. The caller
-    /// is one of these workers, and the other threads hold the memory briefly.
+    /// Returns the duration of a wait for all threads that hold the memory of an adapter with this
+    /// many workers. The caller is one of these workers, and the other threads hold the memory
+    /// briefly.
     pub(crate) const fn readers(workers: usize) -> u64 {
-        if workers > 1 { super::LOOK_NS } else { 2 * KEY }
+        if workers > 1 { super::CLOCK_INTERVAL_NS } else { 2 * KEY }
     }
 }
 
@@ -66,9 +69,9 @@ pub struct Slice<'a, H> {
     /// The charge since the clock was read.
     charged: Cell<u64>,
     /// The time of the last reading of the clock.
-    looked: Cell<Option<u64>>,
+    last_read: Cell<Option<Nanos>>,
     /// The end of the slice; unknown before the first reading of the clock.
-    end: Cell<u64>,
+    end: Cell<Nanos>,
     over: Cell<bool>,
     /// True if work took much longer than its charge at the last reading of the clock, and before
     /// the first one.
@@ -84,8 +87,8 @@ impl<'a, H: Clock> Slice<'a, H> {
             host,
             lane,
             charged: Cell::new(0),
-            looked: Cell::new(None),
-            end: Cell::new(0),
+            last_read: Cell::new(None),
+            end: Cell::new(Nanos(0)),
             over: Cell::new(false),
             slow: Cell::new(true),
         }
@@ -103,8 +106,8 @@ impl<'a, H: Clock> Slice<'a, H> {
     pub fn charge(&self, ns: u64) {
         let charged = self.charged.get() + ns;
         self.charged.set(charged);
-        if charged >= LOOK_NS {
-            self.look();
+        if charged >= CLOCK_INTERVAL_NS {
+            self.read_clock();
         }
     }
 
@@ -114,8 +117,8 @@ impl<'a, H: Clock> Slice<'a, H> {
     #[inline]
     #[must_use]
     pub fn piece(&self, left: u64) -> u64 {
-        if left > SLOW_PIECE && self.looked.get().is_none() {
-            self.look();
+        if left > SLOW_PIECE && self.last_read.get().is_none() {
+            self.read_clock();
         }
         left.min(if self.slow.get() { SLOW_PIECE } else { PIECE })
     }
@@ -126,7 +129,7 @@ impl<'a, H: Clock> Slice<'a, H> {
         self.charge(bytes / 16);
         // The charge is zero if the clock has just been read.
         if self.slow.get() && bytes >= SLOW_PIECE && self.charged.get() > 0 {
-            self.look();
+            self.read_clock();
         }
     }
 
@@ -138,12 +141,12 @@ impl<'a, H: Clock> Slice<'a, H> {
     }
 
     #[cold]
-    fn look(&self) {
+    fn read_clock(&self) {
         let now = self.host.now();
         let charged = self.charged.take();
-        match self.looked.replace(Some(now)) {
-            Some(before) => self.slow.set(now.saturating_sub(before) > SLOW * charged),
-            None => self.end.set(now.saturating_sub(charged) + SLICE_NS),
+        match self.last_read.replace(Some(now)) {
+            Some(before) => self.slow.set(now.0.saturating_sub(before.0) > SLOW * charged),
+            None => self.end.set(Nanos(now.0.saturating_sub(charged) + SLICE_NS)),
         }
         self.over.set(now >= self.end.get());
     }

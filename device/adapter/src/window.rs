@@ -92,7 +92,7 @@ impl<H: Host> Adapter<H> {
     pub(crate) fn expire_transfers(&self) {
         let now = self.host().now();
         self.core().ranges.expire(now).into_iter().for_each(|qpn| self.resume(qpn));
-        self.core().mark_waits.look(|qpn, keep| {
+        self.core().mark_waits.retain_waiting(|qpn, keep| {
             let Some(qp) = self.qp(qpn) else { return false };
             if qp.mark_wait.is_late(now) || qp.is_marked(self.host()) {
                 qp.schedule(self.core());

@@ -49,7 +49,7 @@ fn corrupt_roce(frame: &mut [u8], crc: Crc, random: u64) -> Option<()> {
     Some(())
 }
 
-/// The length in the UDP header before a place.
+/// Returns the length in the UDP header that ends at `transport`.
 fn udp_length(frame: &[u8], transport: usize) -> Option<usize> {
     let field = frame.get(transport.checked_sub(4)?..)?.first_chunk::<2>()?;
     Some(usize::from(u16::from_be_bytes(*field)))

@@ -30,7 +30,7 @@ pub fn decide(rule: &Rule, stream: &Stream<'_>, count: u64) -> Option<u64> {
     (parts < u64::from(rule.chance.parts())).then(|| mix(random))
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+/// Makes one step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 const fn mix(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

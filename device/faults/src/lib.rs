@@ -1,10 +1,10 @@
 //! Rules for fault injection: packets are dropped, delayed, duplicated, reordered or corrupted.
 //!
-//! Packets are those of RoCE, and TCP segments of iWARP. A rule selects packets by function, QP,
-//! opcode and sequence number, and hits some of them: by
-//! chance, or the n-th. Each decision is a function of the seed, the number of the rule, the
-//! function, the QP and the count of that QP's packets. So the same rules do the same to the same
-//! packets of a QP in each run, however the packets of different QPs are mixed.
+//! Packets are RoCE packets, and TCP segments of iWARP. A rule selects packets by function, QP,
+//! opcode and sequence number, and hits some of them: by chance, or the n-th. Each decision is a
+//! function of the seed, the number of the rule, the function, the QP and the count of that QP's
+//! packets. So the same rules do the same to the same packets of a QP in each run, however the
+//! packets of different QPs are mixed.
 //!
 //! The crate has no sockets, no clock and no threads. Time is a parameter.
 //!

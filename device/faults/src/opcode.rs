@@ -1,4 +1,4 @@
-//! Opcodes of packets: those of RoCE, and those of messages of iWARP in TCP segments.
+//! Opcodes of packets: the opcodes of RoCE, and the opcodes of the iWARP messages in TCP segments.
 
 use std::fmt;
 use std::str::FromStr;

@@ -19,7 +19,7 @@ impl RuleId {
         Self(number)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -103,13 +103,13 @@ impl Chance {
 
     pub(crate) const ONE: u32 = 1_000_000_000;
 
-    /// Returns the chance of so many parts of 10⁹, at most all of them.
+    /// Returns the chance of this many parts of 10⁹, limited to all of them.
     #[must_use]
     pub const fn from_parts(parts: u32) -> Self {
         if parts > Self::ONE { Self::ALWAYS } else { Self(parts) }
     }
 
-    /// The parts of 10⁹.
+    /// Returns the parts of 10⁹.
     #[must_use]
     pub const fn parts(self) -> u32 {
         self.0

@@ -13,7 +13,7 @@ use crate::rule::{Action, Crc, Filter, Rule, RuleId};
 
 /// The most rules.
 pub const RULES: usize = 64;
-/// The most QPs whose packets a rule counts. It does not look at those of further QPs.
+/// The maximum number of QPs whose packets a rule counts. It ignores the packets of further QPs.
 pub const QPS: usize = 1 << 16;
 
 /// A packet, as rules see it.
@@ -128,7 +128,7 @@ impl Faults {
         self.rules.is_empty()
     }
 
-    /// The rules in the order in which they were added.
+    /// Returns the rules in the order in which they were added.
     pub fn list(&self, now: Nanos) -> impl Iterator<Item = Listed<'_>> {
         self.rules.iter().map(move |entry| Listed {
             id: entry.id,
@@ -145,7 +145,7 @@ impl Faults {
         let mut fate = Fate::Pass;
         for entry in &mut self.rules {
             let over = entry.is_over(now);
-            let Some(random) = entry.look(packet) else { continue };
+            let Some(random) = entry.try_packet(packet) else { continue };
             if fate == Fate::Pass && !over {
                 entry.hit += 1;
                 fate = entry.fate(random);
@@ -162,7 +162,7 @@ impl Entry {
     }
 
     /// Counts a packet if the filter selects it. Returns a random number if the rule hits it.
-    fn look(&mut self, packet: &Subject<'_>) -> Option<u64> {
+    fn try_packet(&mut self, packet: &Subject<'_>) -> Option<u64> {
         if !selects(&self.rule.filter, packet) {
             return None;
         }

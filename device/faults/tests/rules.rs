@@ -199,13 +199,13 @@ fn frames_wait_for_time_or_for_others() {
 #[test]
 fn frames_that_wait_are_bounded_by_number_and_by_bytes() {
     let long: &str = Box::leak("a".repeat(1 << 20).into());
-    for (text, most) in [("", FRAMES), (long, BYTES >> 20)] {
+    for (text, count) in [("", FRAMES), (long, BYTES >> 20)] {
         let (mut delayed, frame) = (Delayed::default(), Waiting(text, 1));
-        for _ in 0..most {
+        for _ in 0..count {
             delayed.for_frames(frame, 1, NOW).expect("room");
         }
         assert_eq!(delayed.for_frames(frame, 1, NOW), Err(frame));
-        assert_eq!(delayed.len(), most);
+        assert_eq!(delayed.len(), count);
         delayed.passed(&1);
         assert_eq!(delayed.next(Nanos::default()), Some(frame), "not by time");
         delayed.for_time(frame, NOW, Duration::ZERO).expect("room again");
@@ -227,7 +227,7 @@ fn frame(v6: bool, payload: usize) -> Vec<u8> {
     let head = Head::new(Transport::Rc, Qpn::new(17), Psn::new(5));
     let body = Body::Request(Request::Send(Part::Only((), SendEnd::Plain)));
     let mut frame = vec![0; FRAME_MAX];
-    let layout = Layout::write(&mut frame, &path, (&head, &body), payload).expect("room");
+    let layout = Layout::write(&mut frame, &path, &head, &body, payload).expect("room");
     frame[layout.payload()].fill(7);
     let end = layout.seal(&mut frame).expect("room");
     frame.truncate(end);

@@ -11,7 +11,7 @@ use vrnic_tcp::seq::SeqNum;
 use vrnic_tcp::wire::frame::build;
 use vrnic_tcp::wire::{Flags, Frame, HEADROOM, Header, Options, Path};
 
-/// Returns an FPDU of a message with this header and so many octets.
+/// Returns an FPDU of a message with this header and this many octets.
 fn fpdu(opcode: rdmap::Opcode, len: usize) -> Vec<u8> {
     let model = match opcode.queue() {
         None => Model::Tagged(Tagged { stag: Stag(7), to: 9 }),
@@ -71,7 +71,7 @@ fn a_segment_has_the_opcode_of_its_first_message() {
     assert_eq!(rdmap::Opcode::Send.queue(), Some(Queue::Send));
 }
 
-/// The bits by which two frames differ.
+/// Returns the number of bits by which two frames differ.
 fn flipped(a: &[u8], b: &[u8]) -> u32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()

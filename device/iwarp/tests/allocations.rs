@@ -1,5 +1,5 @@
-//! Buffers grow with their use: afterwards no turn allocates, not in a stream, not in its TCP
-//! connection, with losses, retransmission, segments ahead of their turn, and receives that come
+//! Buffers grow when they are used. After that, no turn allocates memory, not in a stream and not
+//! in its TCP connection, with losses, retransmission, early segments, and receives that are posted
 //! late. An idle stream has no buffers.
 
 use std::alloc::System;
@@ -26,21 +26,22 @@ use vrnic_tcp::{Context, Params, SeqNum};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const ALL: Stag = Stag(5);
-/// Frames that a wire holds.
+/// Number of frames that a wire holds.
 const WIRE: usize = 1024;
 const FRAME: usize = HEADROOM + 1500;
-/// Work requests that complete in a part of the test, at each end.
+/// Number of work requests that complete in a part of the test, at each end.
 const MESSAGES: u64 = 10_000;
-/// Octets that two idle streams may have on the heap.
+/// Maximum number of octets of two idle streams on the heap.
 const IDLE: usize = 1024;
-/// Calls of the allocator for buffers that still grow: very few for that many messages.
+/// Maximum number of calls of the allocator for buffers that still grow. It is small for that many
+/// messages.
 const GROWTH: usize = 20;
-/// Octets that the buffers of both ends may have.
+/// Maximum number of octets of the buffers of both ends.
 const BUDGET: usize = 4 << 20;
 /// Octets of an end's memory.
 const MEMORY: usize = 1 << 16;
 
-/// Runs a part of the test and returns the number of calls of the allocator.
+/// Runs a part of the test. Returns the number of calls of the allocator.
 fn calls(part: impl FnOnce()) -> usize {
     let region = Region::new(ALLOCATOR);
     part();
@@ -48,11 +49,11 @@ fn calls(part: impl FnOnce()) -> usize {
     change.allocations + change.reallocations + change.deallocations
 }
 
-/// The memory of an end, which whatever arrives is written into. What is sent is not in it, so
-/// that it does not change.
+/// The memory of an end, into which all received octets are written. Sent octets are not read from
+/// it, so that they do not change.
 struct Flat {
     octets: Vec<u8>,
-    /// Receives that are posted, and those that were used.
+    /// Numbers of receives that were posted and that were used.
     posted: u64,
     used: u64,
 }
@@ -73,7 +74,7 @@ impl Flat {
 
 impl Memory for Flat {
     fn read(&mut self, work: u64, _at: u32, into: &mut [u8]) -> Result<(), Gone> {
-        // CAST: any octets will do.
+        // CAST: any octets may be sent.
         into.fill(work as u8);
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Memory for Flat {
     }
 }
 
-/// One direction of a link that loses some frames, and lets some overtake others.
+/// One direction of a link that loses and reorders some frames.
 struct Wire {
     frames: Vec<[u8; FRAME]>,
     lengths: Vec<usize>,
@@ -217,7 +218,7 @@ impl Host {
         }
     }
 
-    /// Does a turn.
+    /// Runs a turn.
     fn turn(&mut self, now: Nanos, wire: &mut Wire, rng: &mut fastrand::Rng) {
         let Self { stream, tcp, memory, path, frame, completed, .. } = self;
         // Sometimes a SEND waits for its receive.
@@ -279,7 +280,7 @@ impl Pair {
         Self { hosts, wires: [Wire::new(), Wire::new()], rng, now: 1, budget }
     }
 
-    /// Completes what is posted, and lets everything be acknowledged.
+    /// Completes all posted work, and waits until all octets are acknowledged.
     fn settle(&mut self) {
         for _ in 0..100_000 {
             self.round(false);
@@ -318,7 +319,7 @@ impl Pair {
     }
 }
 
-/// One test, since all threads share the allocator.
+/// This is one test, because all threads share the allocator.
 #[test]
 fn buffers_grow_with_their_use_and_go_when_they_are_empty() {
     assert!(calls(|| drop(vec![0_u8; 10])) > 0, "the allocator counts");
@@ -327,7 +328,7 @@ fn buffers_grow_with_their_use_and_go_when_they_are_empty() {
             Config { extensions: true, early_completion: 1000, emss: 1440, ..Config::default() };
         config.wishes.markers = markers;
         let mut pair = Pair::new(config);
-        // The first CRC may make the processor's features be looked up.
+        // The first CRC may query the processor's features.
         pair.run(MESSAGES);
         assert!(pair.budget.free() < BUDGET);
         let calls = calls(|| pair.run(MESSAGES));

@@ -38,7 +38,7 @@ impl Ethernet {
     /// Returns the length of the header.
     #[must_use]
     pub const fn header_len(&self) -> usize {
-        if self.vlan.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
+        header_len(self.vlan)
     }
 
     /// Reads the header of a frame. Also returns the type of its payload.
@@ -71,11 +71,23 @@ impl Ethernet {
     }
 }
 
+/// Returns the length of the header of a frame with this tag, or without one.
+pub(crate) const fn header_len(tag: Option<u16>) -> usize {
+    if tag.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
+}
+
 /// Returns the VLAN of a frame with this tag. A tag with number 0 has a priority alone, and the
 /// frame is in no VLAN (IEEE 802.1Q, 6.9).
 #[must_use]
 pub fn vlan_of(tag: u16) -> Option<u16> {
     Some(tag & 0x0fff).filter(|number| *number != 0)
+}
+
+/// Returns whether a MAC is that of a group of stations, such as all of them (IEEE 802.3, I/G bit).
+#[must_use]
+pub const fn is_group(mac: [u8; 6]) -> bool {
+    let [first, ..] = mac;
+    first & 1 == 1
 }
 
 #[cfg(test)]

@@ -135,6 +135,30 @@ pub struct Header {
 }
 
 impl Header {
+    /// Reads the fields of an IPv4 header, which may have faults.
+    #[inline]
+    pub(crate) fn v4(bytes: &[u8]) -> Result<Self, Short> {
+        let mut from = Reader::new(bytes);
+        let [_, traffic_class, _, _, _, _, _, _, hop_limit, _, _, _] = from.take()?;
+        let source = Ipv4Addr::from(from.take::<4>()?);
+        let destination = Ipv4Addr::from(from.take::<4>()?);
+        let addresses = Addresses::V4 { source, destination };
+        Ok(Self { addresses, traffic_class, hop_limit, flow_label: 0 })
+    }
+
+    /// Reads the fields of an IPv6 header, which may have faults.
+    #[inline]
+    pub(crate) fn v6(bytes: &[u8]) -> Result<Self, Short> {
+        let mut from = Reader::new(bytes);
+        let first = from.u32()?;
+        let [_, _, _, hop_limit] = from.take()?;
+        let source = Ipv6Addr::from(from.take::<16>()?);
+        let destination = Ipv6Addr::from(from.take::<16>()?);
+        let [traffic_class, ..] = (first << 4).to_be_bytes();
+        let addresses = Addresses::V6 { source, destination };
+        Ok(Self { addresses, traffic_class, hop_limit, flow_label: first & 0x000f_ffff })
+    }
+
     /// Returns the ECN bits.
     #[must_use]
     pub const fn ecn(&self) -> Ecn {
@@ -169,6 +193,13 @@ impl Header {
                 sum.bytes(&source.octets()).bytes(&destination.octets())
             }
         }
+    }
+
+    /// Returns the checksum over the pseudo-header and a payload of this protocol, which is zero if
+    /// the payload contains a right one.
+    #[must_use]
+    pub fn checksum(&self, protocol: Protocol, payload: &[u8]) -> u16 {
+        self.pseudo(protocol, payload.len()).bytes(payload).finish()
     }
 
     /// Writes the header of a packet that must not be fragmented, with `len` bytes of this protocol
@@ -265,13 +296,12 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// [`Short`] if the bytes end before the header does.
     pub fn v4(bytes: &'a [u8]) -> Result<Self, Short> {
+        let header = Header::v4(bytes)?;
         let mut from = Reader::new(bytes);
-        let [version_len, traffic_class] = from.take()?;
+        let [version_len, _] = from.take()?;
         let total = usize::from(from.u16()?);
         let (_id, fragment) = (from.u16()?, from.u16()?);
-        let [hop_limit, protocol, _, _] = from.take()?;
-        let source = Ipv4Addr::from(from.take::<4>()?);
-        let destination = Ipv4Addr::from(from.take::<4>()?);
+        let [_hop_limit, protocol] = from.take()?;
         let len = usize::from(version_len & 0x0f) * 4;
         let (header_bytes, _) = bytes.split_at_checked(len).ok_or(Short)?;
         let fault = if version_len >> 4 != 4 {
@@ -289,9 +319,8 @@ impl<'a> Packet<'a> {
         } else {
             None
         };
-        let addresses = Addresses::V4 { source, destination };
         Ok(Self {
-            header: Header { addresses, traffic_class, hop_limit, flow_label: 0 },
+            header,
             header_bytes,
             protocol: Protocol(protocol),
             is_later_fragment: fragment & FRAGMENT_OFFSET != 0,
@@ -305,23 +334,19 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// [`Short`] if the bytes end before the header does.
     pub fn v6(bytes: &'a [u8]) -> Result<Self, Short> {
+        let header = Header::v6(bytes)?;
         let mut from = Reader::new(bytes);
-        let first = from.u32()?;
+        let [version, _, _, _] = from.take()?;
         let len = usize::from(from.u16()?);
-        let [next, hop_limit] = from.take()?;
-        let source = Ipv6Addr::from(from.take::<16>()?);
-        let destination = Ipv6Addr::from(from.take::<16>()?);
+        let [next] = from.take()?;
         let (header_bytes, rest) = bytes.split_at_checked(V6_LEN).ok_or(Short)?;
-        let fault = if first >> 28 != 6 {
+        let fault = if version >> 4 != 6 {
             Some(Fault::Version)
         } else {
             (len > rest.len()).then_some(Fault::Truncated)
         };
-        let [traffic_class, ..] = (first << 4).to_be_bytes();
-        let addresses = Addresses::V6 { source, destination };
-        let flow_label = first & 0x000f_ffff;
         Ok(Self {
-            header: Header { addresses, traffic_class, hop_limit, flow_label },
+            header,
             header_bytes,
             protocol: Protocol(next),
             is_later_fragment: false,
@@ -334,7 +359,7 @@ impl<'a> Packet<'a> {
     /// contains a right one.
     #[must_use]
     pub fn checksum(&self) -> u16 {
-        self.header.pseudo(self.protocol, self.payload.len()).bytes(self.payload).finish()
+        self.header.checksum(self.protocol, self.payload)
     }
 }
 

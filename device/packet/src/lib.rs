@@ -1,4 +1,4 @@
-//! Headers below the transports, fields, checksums and points in time. The transports
+//! Frames, headers below the transports, fields, checksums and points in time. The transports
 //! (`vrnic-roce`, `vrnic-iwarp`, `vrnic-tcp`), the adapter and the daemon's switch use them.
 //!
 //! The crate depends on no other crate of the workspace. All input is untrusted: a read beyond the
@@ -10,6 +10,9 @@
 //! | [`checksum`] | the Internet checksum |
 //! | [`ethernet`] | Ethernet headers with a VLAN tag |
 //! | [`ip`] | IPv4 and IPv6 headers |
+//! | [`headers`] | the places of both in a frame, which is parsed once |
+//! | [`frame`] | a frame on its way |
+//! | [`pool`] | the memory of frames |
 //! | [`time`] | points in time |
 //!
 //! ```
@@ -22,10 +25,14 @@
 
 pub mod checksum;
 pub mod ethernet;
+pub mod frame;
+pub mod headers;
 pub mod ip;
+pub mod pool;
 pub mod reader;
 pub mod time;
 
 pub use ethernet::{EtherType, Ethernet};
+pub use headers::Headers;
 pub use reader::{NoRoom, Reader, Short, Writer};
 pub use time::Nanos;

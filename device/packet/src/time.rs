@@ -8,12 +8,14 @@ pub struct Nanos(pub u64);
 
 impl Nanos {
     /// Returns the time `duration` later.
+    #[inline]
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// Returns the duration since an earlier time, or zero if that one is later.
+    #[inline]
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

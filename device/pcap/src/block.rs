@@ -77,8 +77,8 @@ impl Captured<'_> {
     /// Returns the block of the frame, of which at most `snap_length` bytes are kept; 0 for all.
     #[must_use]
     pub fn block(&self, snap_length: u32) -> Vec<u8> {
-        let most = if snap_length == 0 { usize::MAX } else { snap_length as usize };
-        let kept = self.frame.get(..most).unwrap_or(self.frame);
+        let limit = if snap_length == 0 { usize::MAX } else { snap_length as usize };
+        let kept = self.frame.get(..limit).unwrap_or(self.frame);
         let mut block = Block::new(ENHANCED_PACKET);
         block.u32(self.interface);
         block.time(self.nanos);
@@ -104,7 +104,7 @@ pub fn statistics(interface: u32, nanos: u64, dropped: u64) -> Vec<u8> {
     block.end()
 }
 
-/// The bytes of a text, cut off between two characters if it is too long.
+/// Returns the bytes of a text, which is cut off between two characters if it is too long.
 fn text(text: &str) -> &[u8] {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {

@@ -5,7 +5,6 @@
 
 use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
-use vrnic_roce::datagram::{Outgoing, Sender, TooLong};
 use vrnic_roce::requester::{self, Recovery, Rejected, Requester, Transmit, Work, WorkRequest};
 use vrnic_roce::responder::{self, Reply, Responder, Step, Verdict};
 use vrnic_roce::time::AckTimeout;
@@ -13,7 +12,7 @@ use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::syndrome::RnrTimer;
-use vrnic_roce::wire::{Body, Frame, Head, Layout, Mtu, Path, Qpn};
+use vrnic_roce::wire::{Frame, Layout, Mtu, Path, Qpn};
 
 /// The comment of frames that were never on a wire.
 pub const COMMENT: &str = "synthesised by vrnicd: exchanged by memcpy";
@@ -165,10 +164,10 @@ impl Conversation {
         transmit: &Transmit,
         payload: &mut dyn FnMut(u32, &mut [u8]),
     ) -> Option<usize> {
-        let parts = (&transmit.head, &transmit.body);
-        let length = transmit.range.len();
-        let start = transmit.range.start;
-        write(&mut self.frame, &self.parties.there, parts, length, &mut |to| payload(start, to))
+        let Transmit { head, body, range, .. } = transmit;
+        let frame = &mut self.frame;
+        let layout = Layout::write(frame, &self.parties.there, head, body, range.len()).ok()?;
+        fill(frame, &layout, |to| payload(range.start, to))
     }
 
     /// Writes the frame of an answer to a message whose first packet has this number.
@@ -180,8 +179,9 @@ impl Conversation {
     ) -> Option<usize> {
         let length = reply.read.map_or(0, |read| read.length as usize);
         let start = reply.head.psn.since(first).wrapping_mul(self.parties.mtu.bytes());
-        let parts = (&reply.head, &reply.body);
-        write(&mut self.frame, &self.parties.back, parts, length, &mut |to| payload(start, to))
+        let (frame, path) = (&mut self.frame, &self.parties.back);
+        let layout = Layout::write(frame, path, &reply.head, &reply.body, length).ok()?;
+        fill(frame, &layout, |to| payload(start, to))
     }
 }
 
@@ -195,38 +195,8 @@ fn execute(responder: &mut Responder, frame: &[u8], verdict: Verdict) -> bool {
     }
 }
 
-/// Makes the frame of a datagram.
-///
-/// # Errors
-/// [`TooLong`] if it does not fit into a packet.
-pub fn datagram(
-    sender: &mut Sender,
-    outgoing: &Outgoing,
-    (path, mtu): (&Path, Mtu),
-    bytes: &[u8],
-) -> Result<Vec<u8>, TooLong> {
-    let (head, body) = sender.next(outgoing, mtu)?;
-    let mut frame = vec![0; FRAME_MAX];
-    let copy = &mut |to: &mut [u8]| {
-        for (to, from) in to.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-    };
-    let length = outgoing.length as usize;
-    let end = write(&mut frame, path, (&head, &body), length, copy).ok_or(TooLong)?;
-    frame.truncate(end);
-    Ok(frame)
-}
-
-/// Writes a frame; returns its length.
-fn write(
-    frame: &mut [u8],
-    path: &Path,
-    parts: (&Head, &Body),
-    length: usize,
-    payload: &mut dyn FnMut(&mut [u8]),
-) -> Option<usize> {
-    let layout = Layout::write(frame, path, parts, length).ok()?;
+/// Writes the payload of a frame whose headers have been written. Returns the length of the frame.
+fn fill(frame: &mut [u8], layout: &Layout, payload: impl FnOnce(&mut [u8])) -> Option<usize> {
     payload(frame.get_mut(layout.payload())?);
     layout.seal(frame).ok()
 }

@@ -7,10 +7,9 @@ use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
 use vrnic_packet::ip::{self, Addresses};
 use vrnic_pcap::block::{section_header, statistics};
-use vrnic_pcap::synthesis::{COMMENT, datagram};
+use vrnic_pcap::synthesis::COMMENT;
 use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Parties};
 use vrnic_roce::Psn;
-use vrnic_roce::datagram::{GSI_QKEY, Outgoing, Sender};
 use vrnic_roce::requester::{Rejected, Remote, Work};
 use vrnic_roce::responder::Verdict;
 use vrnic_roce::wire::numbers::Srqn;
@@ -22,7 +21,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
 
-/// The options of a block that begin at an offset, by code.
+/// Returns the options of a block, which begin at an offset, each with its code.
 fn options(block: &[u8], mut at: usize) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     while at < block.len() - 4 {
@@ -90,8 +89,8 @@ proptest! {
         check_block(&block, 6);
         prop_assert_eq!(word(&block, 8), 3);
         prop_assert_eq!(u64::from(word(&block, 12)) << 32 | u64::from(word(&block, 16)), nanos);
-        let most = if snap_length == 0 { frame.len() } else { snap_length as usize };
-        let kept = frame.len().min(most);
+        let limit = if snap_length == 0 { frame.len() } else { snap_length as usize };
+        let kept = frame.len().min(limit);
         prop_assert_eq!((word(&block, 20) as usize, word(&block, 24) as usize), (kept, frame.len()));
         prop_assert_eq!(&block[28..28 + kept], &frame[..kept]);
         let expected = comment.map(|text| vec![(1, text.into_bytes()), (0, vec![])]);
@@ -135,7 +134,8 @@ type Shown = (Direction, String, u32, usize);
 /// Makes the frames of a message and checks CRCs, QPs and payload.
 fn show(
     conversation: &mut Conversation,
-    (work, length): (Work, u32),
+    work: Work,
+    length: u32,
     verdict: Verdict,
 ) -> Result<Vec<Shown>, Rejected> {
     let mut shown = Vec::new();
@@ -178,8 +178,7 @@ fn messages_have_the_frames_of_a_wire() {
     use Direction::{Back, There};
     for v6 in [false, true] {
         let mut rc = conversation(Transport::Rc, v6);
-        let mut show =
-            |work, length, verdict| show(&mut rc, (work, length), verdict).expect("good");
+        let mut show = |work, length, verdict| show(&mut rc, work, length, verdict).expect("good");
         let frame = |way, name: &str, psn, length| (way, name.to_owned(), psn, length);
         let send = Work::Send(SendEnd::Imm([1; 4]));
         assert_eq!(
@@ -227,30 +226,20 @@ fn messages_have_the_frames_of_a_wire() {
 #[test]
 fn a_refusal_ends_a_conversation() {
     let mut rc = conversation(Transport::Rc, false);
-    let read = (Work::Read(REMOTE), 10);
-    show(&mut rc, read, Verdict::Invalid).expect("a refusal is shown");
-    assert_eq!(show(&mut rc, read, Verdict::Executed), Err(Rejected::Failed));
+    let read = Work::Read(REMOTE);
+    show(&mut rc, read, 10, Verdict::Invalid).expect("a refusal is shown");
+    assert_eq!(show(&mut rc, read, 10, Verdict::Executed), Err(Rejected::Failed));
 }
 
 #[test]
 fn unreliable_messages_have_no_answers() {
     let mut uc = conversation(Transport::Uc, false);
-    let frames = show(&mut uc, (Work::Send(SendEnd::Plain), 1025), Verdict::Executed);
+    let frames = show(&mut uc, Work::Send(SendEnd::Plain), 1025, Verdict::Executed);
     let names: Vec<_> = frames.expect("good").into_iter().map(|(_, name, ..)| name).collect();
     assert_eq!(names, ["uc-send-first", "uc-send-last"]);
     let mut xrc = conversation(Transport::Xrc, false);
-    let frames = show(&mut xrc, (Work::Write(REMOTE, Some([1; 4])), 5), Verdict::Executed);
+    let frames = show(&mut xrc, Work::Write(REMOTE, Some([1; 4])), 5, Verdict::Executed);
     let names: Vec<_> = frames.expect("good").into_iter().map(|(_, name, ..)| name).collect();
     assert_eq!(names, ["xrc-write-only-imm", "ack"]);
-
-    let mut sender = Sender::new(Qpn::new(1), GSI_QKEY, Psn::new(7));
-    let (destination, qkey) = (Qpn::GSI, GSI_QKEY & !(1 << 31) | 1 << 31);
-    let outgoing = Outgoing { destination, qkey, imm: None, solicited: true, length: 256 };
-    let way = (&path(false, 1, 2), Mtu::M1024);
-    let frame = datagram(&mut sender, &outgoing, way, &[9; 256]).expect("short enough");
-    let packet = Frame::parse(&frame).expect("headers").expect("RoCE").packet();
-    assert_eq!(packet.map(|packet| packet.payload.to_vec()), Ok(vec![9; 256]));
-    let long = Outgoing { length: 1025, ..outgoing };
-    assert!(datagram(&mut sender, &long, way, &[9; 1025]).is_err());
     assert!(COMMENT.starts_with("synthesised"));
 }

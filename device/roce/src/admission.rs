@@ -1,4 +1,4 @@
-//! Admission of packets to a QP: only those of its transport, its partition and its peer.
+//! Admission of packets to a QP. A packet must match the QP's transport, partition and peer.
 //!
 //! A packet of a connection does not contain the number of the sending QP. The receiving QP, both
 //! addresses and the sequence number identify it (rxe_recv.c, `hdr_check` and `check_addr`). This

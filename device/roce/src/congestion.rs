@@ -1,9 +1,10 @@
 //! Congestion control: a window in bytes at the sender, notifications from the receiver.
 //!
 //! A router marks packets when its queue grows. The receiver of marked packets sends notifications
-//! (CNP, A17.9), at most one in 50 µs. Each reduces the sender's window in proportion to the recent
-//! rate of notifications (DCQCN, Zhu et al., SIGCOMM 2015). DCQCN controls a rate; here it is a
-//! window, because a sender without timers of microseconds cannot pace packets.
+//! (CNP, A17.9), at most one in 50 µs. Each notification reduces the sender's window in proportion
+//! to the recent rate of notifications (DCQCN, Zhu et al., SIGCOMM 2015). DCQCN controls a rate;
+//! this code controls a window, because a sender without timers of microseconds cannot pace
+//! packets.
 //!
 //! ```text
 //! notification   α ← (1 − g)·α + g,   target ← window,   window ← window·(1 − α/2)
@@ -35,7 +36,7 @@ const START: u32 = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     mtu: u32,
-    most: u32,
+    max_bytes: u32,
     bytes: u32,
     target: u32,
     alpha: u32,
@@ -53,13 +54,13 @@ impl Window {
     /// Creates a window of at most `packets` packets.
     #[must_use]
     pub fn new(mtu: Mtu, packets: u32) -> Self {
-        let most = packets.max(2).saturating_mul(mtu.bytes());
-        let bytes = START.clamp(2 * mtu.bytes(), most);
+        let max_bytes = packets.max(2).saturating_mul(mtu.bytes());
+        let bytes = START.clamp(2 * mtu.bytes(), max_bytes);
         Self {
             mtu: mtu.bytes(),
-            most,
+            max_bytes,
             bytes,
-            target: most,
+            target: max_bytes,
             alpha: ONE,
             alpha_at: Nanos::default(),
             cut_at: None,
@@ -102,9 +103,9 @@ impl Window {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds > FAST_RECOVERY {
             let more = if self.rounds > 2 * FAST_RECOVERY { 10 } else { 1 };
-            self.target = self.target.saturating_add(more * self.mtu).min(self.most);
+            self.target = self.target.saturating_add(more * self.mtu).min(self.max_bytes);
         }
-        self.bytes = u32::midpoint(self.bytes, self.target).min(self.most);
+        self.bytes = u32::midpoint(self.bytes, self.target).min(self.max_bytes);
     }
 
     /// Reduces α for each period without a notification.

@@ -32,7 +32,7 @@ pub struct Sender {
 pub struct Outgoing {
     /// The receiving QP.
     pub destination: Qpn,
-    /// Its queue key. With bit 31 set, the sender's own key is sent.
+    /// The queue key of the receiving QP. If bit 31 is set, the sender's own key is sent instead.
     pub qkey: u32,
     /// Immediate data.
     pub imm: Option<Imm>,

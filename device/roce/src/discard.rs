@@ -7,15 +7,15 @@ use vrnic_packet::ip::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Discard {
-    /// It ends before its headers do, or before the end that its IP header states.
+    /// The packet ends within its headers, or is shorter than its IP header states.
     Truncated,
     /// Its IP header has options, a wrong checksum or a wrong version.
     IpHeader,
     /// It is a fragment. Senders of RoCE do not fragment.
     Fragment,
-    /// The UDP length is not that of the IP packet.
+    /// The length in the UDP header does not match the length of the IP packet.
     UdpLength,
-    /// It has a UDP checksum, which is wrong.
+    /// The packet has a UDP checksum, and the checksum is wrong.
     UdpChecksum,
     /// The invariant CRC is wrong.
     Icrc,
@@ -27,24 +27,24 @@ pub enum Discard {
     PayloadLength,
     /// Its syndrome is reserved.
     Syndrome,
-    /// Its partition key is not that of the QP.
+    /// Its partition key does not match the partition key of the QP.
     PartitionKey,
-    /// Its transport is not that of the QP.
+    /// The QP uses another transport.
     Transport,
-    /// Its addresses are not those of the QP's address vector.
+    /// Its addresses do not match the QP's address vector.
     Address,
-    /// Its queue key is not that of the QP.
+    /// Its queue key differs from the queue key of the QP.
     QueueKey,
-    /// The QP does not receive in its state, or has failed.
+    /// The QP has failed, or is in a state in which it does not receive packets.
     State,
-    /// It is a request out of order, after a missing one, and is not held.
+    /// It is a request that follows a missing packet, and the responder does not hold it.
     Early,
-    /// It is a request behind one that was answered with "receiver not ready".
+    /// It is a request behind a request that was answered with "receiver not ready".
     BehindNotReady,
     /// It is a duplicate of a READ or atomic whose answer is no longer stored, or differs from the
     /// original.
     UnknownDuplicate,
-    /// It is a request that arrived while another one was being executed.
+    /// It is a request that arrived while the caller was executing another request.
     Busy,
     /// It is an answer to a packet that was already answered.
     StaleAnswer,
@@ -56,7 +56,7 @@ pub enum Discard {
     AnswerInWait,
     /// It belongs to an unreliable message of which a packet is missing.
     BrokenMessage,
-    /// It belongs to an unreliable message that the responder has no room for or does not allow.
+    /// It belongs to an unreliable message that the responder has no room for, or does not allow.
     Refused,
 }
 

@@ -60,8 +60,8 @@ impl Psn {
         self.0.wrapping_sub(base.0) % CIRCLE
     }
 
-    /// Returns whether this number is in the half of the circle before `other`: a packet with it is
-    /// a duplicate if `other` is expected.
+    /// Returns whether this number is in the half of the circle before `other`. If `other` is the
+    /// expected number, a packet with this number is a duplicate.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         self.since(other) >= MAX_OUTSTANDING
@@ -79,7 +79,7 @@ impl fmt::Display for Psn {
 pub struct Span {
     /// The first number.
     pub first: Psn,
-    /// Their count, at least 1 and at most [`MAX_OUTSTANDING`].
+    /// The number of sequence numbers, at least 1 and at most [`MAX_OUTSTANDING`].
     pub count: u32,
 }
 

@@ -1,5 +1,5 @@
-//! No packet allocates: not in either half of a connection, not when a frame is built or read, with
-//! losses, retransmission, held packets and refusals.
+//! No packet allocates memory: not in either half of a connection, and not when a frame is built or
+//! read, even with losses, retransmission, held packets and refusals.
 
 use std::alloc::System;
 use std::net::Ipv4Addr;
@@ -27,13 +27,13 @@ use vrnic_roce::wire::{Body, Frame, Head, Layout, Mtu, Packet, Path, Qpn, Rkey, 
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const MTU: Mtu = Mtu::M1024;
-/// Packets of each kind of connection.
+/// Number of packets of each kind of connection.
 const PACKETS: u64 = 20_000;
-/// Frames that a wire holds.
+/// Number of frames that a wire holds.
 const WIRE: usize = 512;
 const PEER: Qpn = Qpn::new(0x12);
 
-/// Runs a part of the test and returns the number of calls of the allocator.
+/// Runs a part of the test. Returns the number of calls of the allocator.
 fn calls(part: impl FnOnce()) -> usize {
     let region = Region::new(ALLOCATOR);
     part();
@@ -58,10 +58,10 @@ struct Wire {
     lengths: Vec<usize>,
     path: Path,
     rng: fastrand::Rng,
-    /// Frames that were put in and taken out since it was emptied.
+    /// Numbers of frames that were put in and taken out since the wire was last emptied.
     put: usize,
     taken: usize,
-    /// All frames.
+    /// Number of all frames.
     sent: u64,
 }
 
@@ -74,17 +74,17 @@ impl Wire {
         Self { frames, lengths, path, rng, put: 0, taken: 0, sent: 0 }
     }
 
-    /// Builds a frame, unless it is lost.
+    /// Builds a frame, unless the frame is lost.
     fn put(&mut self, head: &Head, body: &Body, length: usize) {
         self.sent += 1;
         if self.rng.u8(..) < 4 {
             return;
         }
         let frame = &mut self.frames[self.put];
-        let layout = Layout::write(frame, &self.path, (head, body), length).expect("room");
+        let layout = Layout::write(frame, &self.path, head, body, length).expect("room");
         frame[layout.payload()].fill(7);
         self.lengths[self.put] = layout.seal(frame).expect("room");
-        // Some are corrupt.
+        // Some frames are corrupted.
         frame[50] ^= u8::from(self.rng.u8(..) < 2);
         self.put += 1;
     }
@@ -99,7 +99,7 @@ impl Wire {
     }
 }
 
-/// Reads the packet of a frame, if it is whole.
+/// Reads the packet of a frame, unless the frame is corrupt.
 fn packet(frame: &[u8], admission: Admission) -> Option<Packet<'_>> {
     let frame = Frame::parse(frame).ok()??;
     let packet = frame.packet().ok()?;
@@ -250,9 +250,10 @@ fn packet_of(frame: &[u8], admission: Admission) -> Packet<'_> {
     packet(frame, admission).expect("it was whole when it was kept")
 }
 
-/// An unreliable connection.
+/// Sends packets over an unreliable connection.
 fn unreliable(
-    (requester, responder): (&mut Requester, &mut UnreliableResponder),
+    requester: &mut Requester,
+    responder: &mut UnreliableResponder,
     wire: &mut Wire,
     rng: &mut fastrand::Rng,
 ) {
@@ -294,13 +295,13 @@ fn datagrams(sender: &mut Sender, wire: &mut Wire) -> u64 {
     accepted
 }
 
-/// One test, since all threads share the allocator.
+/// This is one test, because all threads share the allocator.
 #[test]
 fn no_packet_allocates() {
     assert!(calls(|| drop(vec![0_u8; 10])) > 0, "the allocator counts");
 
     let mut reliable = Reliable::new();
-    // The first packet may make the processor's features be looked up.
+    // The first packet may query the processor's features.
     reliable.run();
     assert_eq!(calls(|| reliable.run()), 0, "a reliable connection");
     let (sender, receiver) = (reliable.requester.counters(), reliable.responder.counters());
@@ -312,8 +313,8 @@ fn no_packet_allocates() {
     let mut rng = fastrand::Rng::with_seed(5);
     let (mut sender, mut wire) = (requester(Transport::Uc), Wire::new(4, addresses()));
     // The first work requests allocate the ledger.
-    unreliable((&mut sender, &mut responder), &mut wire, &mut rng);
-    let count = calls(|| unreliable((&mut sender, &mut responder), &mut wire, &mut rng));
+    unreliable(&mut sender, &mut responder, &mut wire, &mut rng);
+    let count = calls(|| unreliable(&mut sender, &mut responder, &mut wire, &mut rng));
     assert_eq!(count, 0, "an unreliable connection");
     assert!(responder.discards().total() > 100);
 

@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn the_last_bytes_are_not_taken() {
         let budget = Budget::new(100);
-        let mut most: Vec<_> = (0..100).map(|_| Share::of(&budget)).collect();
-        most.retain_mut(|share| share.take(10));
-        assert_eq!((most.len(), budget.free()), (9, 10));
+        let mut shares: Vec<_> = (0..100).map(|_| Share::of(&budget)).collect();
+        shares.retain_mut(|share| share.take(10));
+        assert_eq!((shares.len(), budget.free()), (9, 10));
     }
 
     #[test]

@@ -13,10 +13,10 @@ pub trait Source {
     /// not change after [`Connection::close`](crate::Connection::close).
     fn end(&self) -> StreamPos;
 
-    /// Returns the length of a segment that starts at `at`, at most `most` bytes. `most` is at
+    /// Returns the length of a segment that starts at `at`, at most `limit` bytes. `limit` is at
     /// least 1 and does not reach beyond [`Self::end`]. The caller limits the result to the range
-    /// from 1 to `most`.
-    fn cut(&self, at: StreamPos, most: usize) -> usize;
+    /// from 1 to `limit`.
+    fn cut(&self, at: StreamPos, limit: usize) -> usize;
 
     /// Copies the bytes from `at` on, and fills `into` with them. They are between the first
     /// unacknowledged byte and [`Self::end`].
@@ -26,7 +26,7 @@ pub trait Source {
     fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone>;
 }
 
-/// What the connection does with the stream after a delivery.
+/// Tells the connection how to continue with the stream after a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Continue. The acknowledgement may be delayed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The end of a connection that was accepted, until the adapter has it.
+//! An accepted connection, until the adapter takes it over.
 
 use kernel::{
     prelude::*,
@@ -27,13 +27,13 @@ use crate::{
     },
 };
 
-/// The time that an initiator has to send its request.
+/// The time in which an initiator must send its request.
 const REQUEST_TIME: Delta = Delta::from_secs(5);
-/// The time in which the owner of a listener has to answer a request. No initiator waits so long.
+/// The time in which the owner of a listener must answer a request. No initiator waits so long.
 /// When a listener ends, the core drops the requests that its owner has not got.
 const ANSWER_TIME: Delta = Delta::from_secs(60);
 
-/// A connection that was accepted, and whose request has not come.
+/// An accepted connection whose request has not arrived completely.
 pub(super) struct Requesting {
     pub(super) socket: Socket<Endpoint>,
     pub(super) listener: Arc<dyn Acceptor>,
@@ -41,7 +41,7 @@ pub(super) struct Requesting {
     _timer: ArcHrTimerHandle<Endpoint>,
 }
 
-/// A connection that was accepted, whose request its owner has got.
+/// An accepted connection whose request was reported to the listener's owner.
 pub(super) struct Offered {
     pub(super) socket: Socket<Endpoint>,
     pub(super) request: Request,
@@ -50,7 +50,7 @@ pub(super) struct Offered {
 }
 
 impl Endpoint {
-    /// Reads the request of a connection that was accepted, when the work item runs.
+    /// Takes an accepted connection. The work item will read its request.
     pub(in crate::iwarp) fn serve(
         self: &Arc<Self>,
         accepted: Accepted,
@@ -64,7 +64,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes a connection whose request has not come.
+    /// Closes a connection whose request has not arrived completely.
     pub(in crate::iwarp) fn abandon(&self) {
         let old = {
             let mut state = self.state.lock();
@@ -76,8 +76,8 @@ impl Endpoint {
         drop(old);
     }
 
-    /// Accepts the request that was offered. If this succeeds the events of an accepted connection
-    /// follow.
+    /// Accepts the request that was reported. If this succeeds, the events of an accepted
+    /// connection follow.
     pub(in crate::iwarp) fn accept(
         self: &Arc<Self>,
         netdev: &NetdevRef,
@@ -97,8 +97,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Hands the connection whose request was offered over to the adapter. Returns its socket. If
-    /// this fails, the connection is closed.
+    /// Hands the connection over to the adapter. Returns the connection's socket. If this fails,
+    /// the connection is closed.
     fn admit(
         &self,
         state: &mut State,
@@ -113,16 +113,17 @@ impl Endpoint {
         Ok((socket, snapshot))
     }
 
-    /// Rejects the request that was offered.
+    /// Rejects the request that was reported.
     pub(in crate::iwarp) fn reject(&self, private: &[u8]) {
         let state = core::mem::replace(&mut *self.state.lock(), State::Idle);
         if let State::Offered(Offered { socket, request, .. }) = state {
-            // The socket, which is closed here, sends it before its end.
+            // The socket is closed here. It sends the reply before its FIN.
             let _ = request.rejection(private).and_then(|reply| socket.write(&reply));
         }
     }
 
-    /// Reads what has come of the request; if it is complete, tells the listener's owner.
+    /// Reads the bytes of the request that have arrived. If the request is complete, reports it to
+    /// the listener's owner.
     pub(super) fn read(self: &Arc<Self>, state: &mut State) -> Result {
         let State::Requesting(requesting) = state else { return Ok(()) };
         loop {
@@ -158,7 +159,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes a connection whose request was not answered before its peer closed it, or in time.
+    /// Closes a connection whose request was not answered in time, or not before the peer closed
+    /// the connection.
     pub(super) fn give_up(&self, state: &mut State) {
         let State::Offered(offered) = &*state else { return };
         if offered.socket.progress().is_err() || self.late.load(Acquire) {

@@ -76,7 +76,7 @@ fn set_depths(raw: &mut bindings::iw_cm_event, depths: Depths) {
     raw.ord = depths.ord;
 }
 
-/// The core copies the private data, and does not write to it.
+/// Sets the private data of an event. The core copies the data, and does not write to it.
 fn set_private(raw: &mut bindings::iw_cm_event, private: &[u8]) {
     raw.private_data_len = u8::try_from(private.len()).unwrap_or(u8::MAX);
     raw.private_data = private.as_ptr().cast_mut().cast();

@@ -6,7 +6,7 @@ use crate::rdma::{
     ah::{Ah, AhAttr},
     gid::Gid,
     qp::Qp,
-    udata::User,
+    ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {
@@ -88,15 +88,13 @@ impl<T: Operations> VTable<T> {
         f: fn(&T::Data<'_>, &Qp<T>, Gid) -> Result,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a datagram queue pair that `create_qp` has set up; it refuses
-            // handles of other types.
-            let this = unsafe { Qp::<T>::from_raw(qp) };
             // SAFETY: the core passes a valid GID, which does not change during the call.
             let gid = unsafe { &*gid };
             // SAFETY: all views of the union are bytes.
             let gid = unsafe { *gid.raw };
-            // SAFETY: the caller promises that this is an operation, of the queue pair's device.
-            unsafe { Self::with_device_of(qp, |_, data| f(data, this, gid)) }?;
+            // SAFETY: the caller promises that this is an operation. The core passes a datagram
+            // queue pair that `create_qp` has set up; it refuses handles of other types.
+            unsafe { Self::on(qp, |data, _, qp| f(data, qp, gid)) }?;
             Ok(0)
         })
     }

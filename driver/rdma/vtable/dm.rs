@@ -14,24 +14,24 @@ impl<T: Operations> VTable<T> {
     };
 
     unsafe extern "C" fn alloc_dm(
-        device: *mut bindings::ib_device,
+        _device: *mut bindings::ib_device,
         context: *mut bindings::ib_ucontext,
         attr: *mut bindings::ib_dm_alloc_attr,
         bundle: *mut bindings::uverbs_attr_bundle,
     ) -> *mut bindings::ib_dm {
-        // SAFETY: the core passes a context that `alloc_ucontext` has set up.
-        let context = unsafe { Ucontext::<T>::from_raw(context) };
         // SAFETY: the core passes a struct of its own.
         let attr = unsafe { &*attr };
         let request = DmRequest {
             length: attr.length,
             log_alignment: attr.alignment,
-            // SAFETY: the bundle is that of the method that allocates device memory.
+            // SAFETY: the bundle belongs to the method that allocates device memory.
             handle: unsafe { bindings::rdma_helper_dm_handle(bundle) },
         };
-        // SAFETY: the core calls this as an operation of this device.
+        // SAFETY: the core passes a context that `alloc_ucontext` has set up.
         let made = unsafe {
-            Self::with(device, |_, data| Dm::allocate(|| T::alloc_dm(data, context, &request)))
+            Self::on(context, |data, _, context| {
+                Dm::allocate(|| T::alloc_dm(data, context, &request))
+            })
         };
         made.unwrap_or_else(|error| error.to_ptr())
     }
@@ -46,13 +46,13 @@ impl<T: Operations> VTable<T> {
         let context = unsafe { (*object).context };
         // SAFETY: the context is one that `alloc_ucontext` has set up, and outlives its objects.
         let context = unsafe { Ucontext::<T>::from_raw(context) };
-        // SAFETY: the core passes what `alloc_dm` has made.
-        let driver = unsafe { Dm::<T::Dm>::driver(dm) };
-        // SAFETY: the core calls this as an operation of this device.
-        unsafe { Self::with_device_of(dm, |_, data| T::dealloc_dm(data, context, driver)) };
-        // SAFETY: the core forgets it when this returns.
-        unsafe { Dm::<T::Dm>::free(dm) };
-        0
+        // SAFETY: the core passes what `alloc_dm` has made, and forgets it.
+        unsafe {
+            Self::destroy(dm, |data, dm: &Dm<T::Dm>| {
+                T::dealloc_dm(data, context, dm);
+                Ok(())
+            })
+        }
     }
 
     unsafe extern "C" fn reg_dm_mr(
@@ -62,7 +62,7 @@ impl<T: Operations> VTable<T> {
         _bundle: *mut bindings::uverbs_attr_bundle,
     ) -> *mut bindings::ib_mr {
         // SAFETY: the core passes what `alloc_dm` has made, which outlives its regions.
-        let dm = unsafe { Dm::<T::Dm>::driver(dm) };
+        let dm = unsafe { Dm::<T::Dm>::from_raw(dm) };
         // SAFETY: the core passes a struct of its own.
         let attr = unsafe { &*attr };
         let region =

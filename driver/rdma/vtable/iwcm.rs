@@ -9,7 +9,7 @@ use kernel::{
     prelude::*,
 };
 
-use super::{super::bindings, CoreObject, EMPTY, VTable};
+use super::{super::bindings, CoreObject, EMPTY, VTable, Wrapper};
 use crate::rdma::{
     iwcm::{CmId, ConnParam, Given, IwOperations, Offer, private_data},
     qp::Qp,
@@ -173,7 +173,7 @@ impl<T: IwOperations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes an identifier that is alive during the call.
             let offer = unsafe { Self::offer(id) };
-            // SAFETY: the core passes so many bytes, or null.
+            // SAFETY: the core passes this many bytes, or null.
             let private = unsafe { private_data(data.cast(), length.into()) };
             // SAFETY: the core calls this as an operation of the identifier's device.
             unsafe { Self::with_device_of(id, |_, data| T::reject(data, offer, private)) }?;

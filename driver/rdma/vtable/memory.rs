@@ -5,7 +5,7 @@ use super::*;
 use crate::rdma::{
     mr::{self, Mr, NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType},
-    udata::User,
+    ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {
@@ -48,15 +48,8 @@ impl<T: Operations> VTable<T> {
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a domain that `alloc_pd` has set up.
-            let this = unsafe { Pd::<T>::from_raw(pd) };
-            // SAFETY: the core calls this as an operation of the domain's device.
-            unsafe { Self::with_device_of(pd, |_, data| T::dealloc_pd(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so no code uses it.
-            unsafe { Pd::<T>::destroy(pd) };
-            Ok(0)
-        })
+        // SAFETY: this destroys a domain that `alloc_pd` has set up.
+        unsafe { Self::destroy(pd, T::dealloc_pd) }
     }
 
     /// Creates a region in a domain. Returns the core's struct of it, or an error pointer.
@@ -68,12 +61,10 @@ impl<T: Operations> VTable<T> {
         pd: *mut bindings::ib_pd,
         create: impl FnOnce(&T::Data<'_>, &Device<T>, &Pd<T>) -> Result<NewMr<T::Mr>>,
     ) -> *mut bindings::ib_mr {
-        // SAFETY: the core passes a domain that `alloc_pd` has set up.
-        let this = unsafe { Pd::<T>::from_raw(pd) };
-        // SAFETY: the caller promises that this is an operation, of the domain's device.
-        let created = unsafe {
-            Self::with_device_of(pd, |device, data| Mr::allocate(|| create(data, device, this)))
-        };
+        // SAFETY: the caller promises that this is an operation. The core passes a domain that
+        // `alloc_pd` has set up.
+        let created =
+            unsafe { Self::on(pd, |data, device, pd| Mr::allocate(|| create(data, device, pd))) };
         created.unwrap_or_else(|error| error.to_ptr())
     }
 
@@ -111,15 +102,8 @@ impl<T: Operations> VTable<T> {
         mr: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a region that `allocate` has made.
-            let driver = unsafe { Mr::<T::Mr>::driver(mr) };
-            // SAFETY: the core calls this as an operation of the region's device.
-            unsafe { Self::with_device_of(mr, |_, data| T::dereg_mr(data, driver)) }?;
-            // SAFETY: the device has let go of the region, and the core forgets it after success.
-            unsafe { Mr::<T::Mr>::free(mr) };
-            Ok(0)
-        })
+        // SAFETY: this destroys a region that `allocate` has made.
+        unsafe { Self::destroy(mr, |data, mr: &Mr<T::Mr>| T::dereg_mr(data, mr)) }
     }
 
     unsafe extern "C" fn reg_user_mr_dmabuf(
@@ -167,11 +151,9 @@ impl<T: Operations> VTable<T> {
                 access: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS).then_some(access),
             };
             // SAFETY: the core passes a region that `allocate` has made.
-            let driver = unsafe { Mr::<T::Mr>::driver(mr) };
-            // SAFETY: the core calls this as an operation of the region's device.
             let key = unsafe {
-                Self::with_device_of(mr, |device, data| {
-                    T::rereg_user_mr(data, device, driver, &change)
+                Self::on(mr, |data, device, mr: &Mr<T::Mr>| {
+                    T::rereg_user_mr(data, device, mr, &change)
                 })
             }?;
             // SAFETY: the region is valid, and the core lets no other code use it during the call.
@@ -244,14 +226,7 @@ impl<T: Operations> VTable<T> {
     }
 
     unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a window that `alloc_mw` has set up.
-            let this = unsafe { Mw::<T>::from_raw(mw) };
-            // SAFETY: the core calls this as an operation of the window's device.
-            unsafe { Self::with_device_of(mw, |_, data| T::dealloc_mw(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so no code uses it.
-            unsafe { Mw::<T>::destroy(mw) };
-            Ok(0)
-        })
+        // SAFETY: this destroys a window that `alloc_mw` has set up.
+        unsafe { Self::destroy(mw, T::dealloc_mw) }
     }
 }

@@ -12,7 +12,7 @@ use crate::rdma::{
     qp::{Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpType},
     recv_wr::RecvWrs,
-    udata::User,
+    ucontext::User,
     wc::Completions,
     wr::SendWrs,
 };
@@ -83,11 +83,9 @@ impl<T: Operations> VTable<T> {
 
     unsafe extern "C" fn modify_cq(cq: *mut bindings::ib_cq, count: u16, period: u16) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a queue that `create_cq` has set up.
-            let this = unsafe { Cq::<T>::from_raw(cq) };
             let moderation = Moderation { count, period };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            unsafe { Self::with_device_of(cq, |_, data| T::modify_cq(data, this, moderation)) }?;
+            // SAFETY: the core passes a queue that `create_cq` has set up.
+            unsafe { Self::on(cq, |data, _, cq| T::modify_cq(data, cq, moderation)) }?;
             Ok(0)
         })
     }
@@ -101,12 +99,8 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core passes the payload of a command of an open context.
             let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
             // SAFETY: the core passes a queue that `create_cq` has set up.
-            let this = unsafe { Cq::<T>::from_raw(cq) };
-            // SAFETY: the core calls this as an operation of the queue's device.
             let granted = unsafe {
-                Self::with_device_of(cq, |device, data| {
-                    T::resize_user_cq(data, device, this, entries, &user)
-                })
+                Self::on(cq, |data, device, cq| T::resize_user_cq(data, device, cq, entries, &user))
             }?;
             let granted = c_int::try_from(granted)?;
             // SAFETY: the queue is valid; only the field's address is made.
@@ -122,17 +116,12 @@ impl<T: Operations> VTable<T> {
         cq: *mut bindings::ib_cq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a queue that `create_cq` has set up.
-            let this = unsafe { Cq::<T>::from_raw(cq) };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            unsafe { Self::with_device_of(cq, |_, data| T::destroy_cq(data, this)) }?;
-            this.link().revoke();
-            // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
-            // no code uses it.
-            unsafe { Cq::<T>::destroy(cq) };
-            Ok(0)
-        })
+        // SAFETY: this destroys a queue that `create_cq` has set up. Its link is revoked.
+        unsafe {
+            Self::destroy(cq, |data, cq: &Cq<T>| {
+                T::destroy_cq(data, cq).map(|()| cq.link().revoke())
+            })
+        }
     }
 
     unsafe extern "C" fn poll_cq(
@@ -150,11 +139,7 @@ impl<T: Operations> VTable<T> {
             let slots = unsafe { core::slice::from_raw_parts_mut(first, count) };
             let mut completions = Completions::new(slots);
             // SAFETY: the core passes a queue that `create_cq` has set up.
-            let this = unsafe { Cq::<T>::from_raw(cq) };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            unsafe {
-                Self::with_device_of(cq, |_, data| T::poll_cq(data, this, &mut completions))
-            }?;
+            unsafe { Self::on(cq, |data, _, cq| T::poll_cq(data, cq, &mut completions)) }?;
             Ok(c_int::try_from(completions.len())?)
         })
     }
@@ -166,12 +151,12 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             let notify = Notify::from_raw(flags);
             // SAFETY: the core passes a queue that `create_cq` has set up.
-            let this = unsafe { Cq::<T>::from_raw(cq) };
-            // First: the event may come before the call below returns.
-            this.link().arm();
-            // SAFETY: the core calls this as an operation of the queue's device.
             let missed = unsafe {
-                Self::with_device_of(cq, |_, data| T::req_notify_cq(data, this, notify))
+                Self::on(cq, |data, _, cq: &Cq<T>| {
+                    // First: the event may come before the call below returns.
+                    cq.link().arm();
+                    T::req_notify_cq(data, cq, notify)
+                })
             }?;
             Ok(c_int::from(missed))
         })
@@ -231,15 +216,17 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core passes the payload of the command, or null.
             unsafe { Udata::expect_none(udata) }?;
             let mask = QpAttrMask::from_raw(mask)?;
-            // SAFETY: the core passes a queue pair that `create_qp` has set up.
-            let this = unsafe { Qp::<T>::from_raw(qp) };
-            this.link().open();
             let attr = NonNull::new(attr).ok_or(EINVAL)?;
             // SAFETY: the core passes attributes that are constant during the call, and whose
             // fields that the mask names the caller has set.
             let attr = unsafe { QpAttr::new(attr, mask) };
-            // SAFETY: the core calls this as an operation of the queue pair's device.
-            unsafe { Self::with_device_of(qp, |_, data| T::modify_qp(data, this, &attr, mask)) }?;
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            unsafe {
+                Self::on(qp, |data, _, qp: &Qp<T>| {
+                    qp.link().open();
+                    T::modify_qp(data, qp, &attr, mask)
+                })
+            }?;
             Ok(0)
         })
     }
@@ -251,10 +238,6 @@ impl<T: Operations> VTable<T> {
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a queue pair that `create_qp` has set up.
-            let this = unsafe { Qp::<T>::from_raw(qp) };
-            // SAFETY: the core calls this as an operation of the queue pair's device.
-            let query = unsafe { Self::with_device_of(qp, |_, data| T::query_qp(data, this)) }?;
             // Callers leave both structs uninitialised (`ib_uverbs_query_qp` in `uverbs_cmd.c`),
             // and may pass all of their fields on to processes.
             // SAFETY: the caller passes a struct of its own.
@@ -265,9 +248,14 @@ impl<T: Operations> VTable<T> {
             let attr = unsafe { &mut *attr };
             // SAFETY: the struct is the caller's, and was zeroed above, which is valid for it.
             let init = unsafe { &mut *init };
-            query.write_to(attr, init);
-            this.describe(init);
-            Ok(0)
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            unsafe {
+                Self::on(qp, |data, _, qp: &Qp<T>| {
+                    T::query_qp(data, qp)?.write_to(attr, init);
+                    qp.describe(init);
+                    Ok(0)
+                })
+            }
         })
     }
 
@@ -275,22 +263,16 @@ impl<T: Operations> VTable<T> {
         qp: *mut bindings::ib_qp,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes the payload of a command or of the clean-up of an open
-            // context, or null.
-            let user = unsafe { User::from_raw(udata) };
-            // SAFETY: the core passes a queue pair that `create_qp` has set up.
-            let this = unsafe { Qp::<T>::from_raw(qp) };
-            // SAFETY: the core calls this as an operation of the queue pair's device.
-            unsafe {
-                Self::with_device_of(qp, |_, data| T::destroy_qp(data, this, user.as_ref()))
-            }?;
-            this.link().revoke();
-            // SAFETY: the device has let go of it, its link was revoked, and the core frees it. So
-            // no code uses it but the connection manager, if it has references.
-            unsafe { Qp::<T>::destroy(qp) };
-            Ok(0)
-        })
+        // SAFETY: the core passes the payload of a command or of the clean-up of an open context,
+        // or null.
+        let user = unsafe { User::from_raw(udata) };
+        // SAFETY: this destroys a queue pair that `create_qp` has set up. Its link is revoked; only
+        // the connection manager may have references, which the abstraction waits for.
+        unsafe {
+            Self::destroy(qp, |data, qp: &Qp<T>| {
+                T::destroy_qp(data, qp, user.as_ref()).map(|()| qp.link().revoke())
+            })
+        }
     }
 
     unsafe extern "C" fn post_send(
@@ -319,17 +301,35 @@ impl<T: Operations> VTable<T> {
         first: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
+        // SAFETY: the client passes its handle of a queue pair of this device, which is alive.
+        if let Err(error) = unsafe { Qp::<T>::from_handle(qp) } {
+            // SAFETY: the client passes a place of its own.
+            unsafe { *bad = first };
+            return error.to_errno();
+        }
+        // SAFETY: the handle refers to a queue pair that `create_qp` has set up, as was checked
+        // above. The client passes the other two pointers.
+        unsafe { Self::receive(qp, first, bad, T::post_recv) }
+    }
+
+    /// Posts receives to a queue by `post`, as a client asks.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::on`], with a list that is valid during the call, and a place for the first
+    /// request that is not taken.
+    pub(super) unsafe fn receive<O: Wrapper<Core: CoreObject>>(
+        queue: *mut O::Core,
+        first: *const bindings::ib_recv_wr,
+        bad: *mut *const bindings::ib_recv_wr,
+        post: impl FnOnce(&T::Data<'_>, &O, &mut RecvWrs<'_>) -> Result,
+    ) -> c_int {
         from_result(|| {
-            // SAFETY: the client passes its handle of a queue pair of this device, which is alive.
-            let this = unsafe { Qp::<T>::from_handle(qp) };
-            // SAFETY: the client passes a place of its own.
-            let this = this.inspect_err(|_| unsafe { *bad = first })?;
-            // SAFETY: the client passes a list that is valid during the call.
+            // SAFETY: the caller passes a list that is valid during the call.
             let mut wrs = unsafe { RecvWrs::new(first) };
-            // SAFETY: the core calls this as an operation of the queue pair's device.
-            let result =
-                unsafe { Self::with_device_of(qp, |_, data| T::post_recv(data, this, &mut wrs)) };
-            // SAFETY: the client passes a place of its own.
+            // SAFETY: the caller promises what the callee asks for.
+            let result = unsafe { Self::on(queue, |data, _, queue| post(data, queue, &mut wrs)) };
+            // SAFETY: the caller passes a place for this.
             result.inspect_err(|_| unsafe { *bad = wrs.taken() })?;
             Ok(0)
         })

@@ -7,79 +7,76 @@ use crate::rdma::{
     cq::Cq,
     mr::Mr,
     qp::Qp,
-    restrack::{RawResEntry, ResEntry},
+    restrack::{RawResEntry, ResEntry, ResOperations},
     srq::Srq,
 };
 
-/// Both operations of an object: its entry in words, and its bytes.
-macro_rules! entries {
-    ($($words:ident, $bytes:ident: $object:ident as $driver:path;)*) => {$(
-        unsafe extern "C" fn $words(
-            message: *mut bindings::sk_buff,
-            object: *mut bindings::$object,
-        ) -> c_int {
-            // SAFETY: the core passes an object that this driver has set up.
-            let this = unsafe { $driver(object) };
-            let fill = |data: &T::Data<'_>, message| {
-                // SAFETY: the core fills the message, here alone.
-                unsafe { ResEntry::fill(message, |entry| T::$words(data, this, entry)) }
-            };
-            // SAFETY: the core calls this as an operation of the object's device.
-            unsafe { Self::fill(message, object, fill) }
-        }
-
-        unsafe extern "C" fn $bytes(
-            message: *mut bindings::sk_buff,
-            object: *mut bindings::$object,
-        ) -> c_int {
-            // SAFETY: the core passes an object that this driver has set up.
-            let this = unsafe { $driver(object) };
-            // SAFETY: the core fills the message, here alone.
-            let fill = |data: &T::Data<'_>, message| {
-                T::$bytes(data, this, unsafe { RawResEntry::new(message) })
-            };
-            // SAFETY: the core calls this as an operation of the object's device.
-            unsafe { Self::fill(message, object, fill) }
-        }
-    )*};
+/// The entry of an operation that drivers may lack for an object.
+macro_rules! entry {
+    ($object:ty, $has:ident => $operation:ident) => {
+        if <T as ResOperations<$object>>::$has { Some(Self::$operation::<$object>) } else { None }
+    };
 }
 
 impl<T: Operations> VTable<T> {
     /// The operations of this file.
     pub(super) const RESTRACK: bindings::ib_device_ops = bindings::ib_device_ops {
-        fill_res_cq_entry: optional!(HAS_FILL_RES_CQ_ENTRY => fill_res_cq_entry),
-        fill_res_cq_entry_raw: optional!(HAS_FILL_RES_CQ_ENTRY_RAW => fill_res_cq_entry_raw),
-        fill_res_mr_entry: optional!(HAS_FILL_RES_MR_ENTRY => fill_res_mr_entry),
-        fill_res_mr_entry_raw: optional!(HAS_FILL_RES_MR_ENTRY_RAW => fill_res_mr_entry_raw),
-        fill_res_qp_entry: optional!(HAS_FILL_RES_QP_ENTRY => fill_res_qp_entry),
-        fill_res_qp_entry_raw: optional!(HAS_FILL_RES_QP_ENTRY_RAW => fill_res_qp_entry_raw),
-        fill_res_srq_entry: optional!(HAS_FILL_RES_SRQ_ENTRY => fill_res_srq_entry),
-        fill_res_srq_entry_raw: optional!(HAS_FILL_RES_SRQ_ENTRY_RAW => fill_res_srq_entry_raw),
+        fill_res_cq_entry: entry!(Cq<T>, HAS_FILL_RES_ENTRY => fill_res_entry),
+        fill_res_cq_entry_raw: entry!(Cq<T>, HAS_FILL_RES_ENTRY_RAW => fill_res_entry_raw),
+        fill_res_mr_entry: entry!(Mr<T::Mr>, HAS_FILL_RES_ENTRY => fill_res_entry),
+        fill_res_mr_entry_raw: entry!(Mr<T::Mr>, HAS_FILL_RES_ENTRY_RAW => fill_res_entry_raw),
+        fill_res_qp_entry: entry!(Qp<T>, HAS_FILL_RES_ENTRY => fill_res_entry),
+        fill_res_qp_entry_raw: entry!(Qp<T>, HAS_FILL_RES_ENTRY_RAW => fill_res_entry_raw),
+        fill_res_srq_entry: entry!(Srq<T>, HAS_FILL_RES_ENTRY => fill_res_entry),
+        fill_res_srq_entry_raw: entry!(Srq<T>, HAS_FILL_RES_ENTRY_RAW => fill_res_entry_raw),
         ..EMPTY
     };
+
+    unsafe extern "C" fn fill_res_entry<O: Wrapper<Core: CoreObject>>(
+        message: *mut bindings::sk_buff,
+        object: *mut O::Core,
+    ) -> c_int
+    where
+        T: ResOperations<O>,
+    {
+        let fill = |message, data: &T::Data<'_>, object: &O| {
+            // SAFETY: the core fills the message, and only here during the call.
+            unsafe { ResEntry::fill(message, |entry| T::fill_res_entry(data, object, entry)) }
+        };
+        // SAFETY: the core passes an object that this driver has set up.
+        unsafe { Self::fill(message, object, fill) }
+    }
+
+    unsafe extern "C" fn fill_res_entry_raw<O: Wrapper<Core: CoreObject>>(
+        message: *mut bindings::sk_buff,
+        object: *mut O::Core,
+    ) -> c_int
+    where
+        T: ResOperations<O>,
+    {
+        let fill = |message, data: &T::Data<'_>, object: &O| {
+            // SAFETY: the core fills the message, and only here during the call.
+            T::fill_res_entry_raw(data, object, unsafe { RawResEntry::new(message) })
+        };
+        // SAFETY: the core passes an object that this driver has set up.
+        unsafe { Self::fill(message, object, fill) }
+    }
 
     /// Lets `fill` add to a message about an object.
     ///
     /// # Safety
     ///
-    /// To be called from an operation, with an object that the core has passed to it.
-    unsafe fn fill<C: CoreObject>(
+    /// As for [`Self::on`].
+    unsafe fn fill<O: Wrapper<Core: CoreObject>>(
         message: *mut bindings::sk_buff,
-        object: *mut C,
-        fill: impl FnOnce(&T::Data<'_>, NonNull<bindings::sk_buff>) -> Result,
+        object: *mut O::Core,
+        fill: impl FnOnce(NonNull<bindings::sk_buff>, &T::Data<'_>, &O) -> Result,
     ) -> c_int {
         from_result(|| {
             let message = NonNull::new(message).ok_or(EINVAL)?;
-            // SAFETY: the caller promises that this is an operation, with its object.
-            unsafe { Self::with_device_of(object, |_, data| fill(data, message)) }?;
+            // SAFETY: the caller promises what the callee asks for.
+            unsafe { Self::on(object, |data, _, object| fill(message, data, object)) }?;
             Ok(0)
         })
-    }
-
-    entries! {
-        fill_res_cq_entry, fill_res_cq_entry_raw: ib_cq as Cq::<T>::from_raw;
-        fill_res_mr_entry, fill_res_mr_entry_raw: ib_mr as Mr::<T::Mr>::driver;
-        fill_res_qp_entry, fill_res_qp_entry_raw: ib_qp as Qp::<T>::from_raw;
-        fill_res_srq_entry, fill_res_srq_entry_raw: ib_srq as Srq::<T>::from_raw;
     }
 }

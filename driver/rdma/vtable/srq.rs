@@ -4,9 +4,8 @@
 use super::*;
 use crate::rdma::{
     event::SrqLink,
-    recv_wr::RecvWrs,
     srq::{Srq, SrqChange, SrqInit},
-    udata::User,
+    ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {
@@ -71,13 +70,11 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes the payload of the command, or null.
             unsafe { Udata::expect_none(udata) }?;
-            // SAFETY: the core passes a queue that `create_srq` has set up.
-            let this = unsafe { Srq::<T>::from_raw(srq) };
             // SAFETY: the core passes attributes that are constant during the call, and whose
             // fields that the mask names its caller has set.
             let change = unsafe { SrqChange::from_raw(attr, mask) };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            unsafe { Self::with_device_of(srq, |_, data| T::modify_srq(data, this, change)) }?;
+            // SAFETY: the core passes a queue that `create_srq` has set up.
+            unsafe { Self::on(srq, |data, _, srq| T::modify_srq(data, srq, change)) }?;
             Ok(0)
         })
     }
@@ -88,9 +85,7 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: the core passes a queue that `create_srq` has set up.
-            let this = unsafe { Srq::<T>::from_raw(srq) };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            let query = unsafe { Self::with_device_of(srq, |_, data| T::query_srq(data, this)) }?;
+            let query = unsafe { Self::on(srq, |data, _, srq| T::query_srq(data, srq)) }?;
             // SAFETY: the core passes a place of its caller's, which may be uninitialised.
             unsafe { attr.write(query.to_raw()) };
             Ok(0)
@@ -101,17 +96,12 @@ impl<T: Operations> VTable<T> {
         srq: *mut bindings::ib_srq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a queue that `create_srq` has set up.
-            let this = unsafe { Srq::<T>::from_raw(srq) };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            unsafe { Self::with_device_of(srq, |_, data| T::destroy_srq(data, this)) }?;
-            this.link().revoke();
-            // SAFETY: the device has let go of it, its link was revoked, and the core frees it, so
-            // no code uses it.
-            unsafe { Srq::<T>::destroy(srq) };
-            Ok(0)
-        })
+        // SAFETY: this destroys a queue that `create_srq` has set up. Its link is revoked.
+        unsafe {
+            Self::destroy(srq, |data, srq: &Srq<T>| {
+                T::destroy_srq(data, srq).map(|()| srq.link().revoke())
+            })
+        }
     }
 
     unsafe extern "C" fn post_srq_recv(
@@ -119,18 +109,7 @@ impl<T: Operations> VTable<T> {
         first: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a queue that `create_srq` has set up.
-            let this = unsafe { Srq::<T>::from_raw(srq) };
-            // SAFETY: the client passes a list that is valid during the call.
-            let mut wrs = unsafe { RecvWrs::new(first) };
-            // SAFETY: the core calls this as an operation of the queue's device.
-            let result = unsafe {
-                Self::with_device_of(srq, |_, data| T::post_srq_recv(data, this, &mut wrs))
-            };
-            // SAFETY: the client passes a place of its own.
-            result.inspect_err(|_| unsafe { *bad = wrs.taken() })?;
-            Ok(0)
-        })
+        // SAFETY: the core passes a queue that `create_srq` has set up; the rest is the client's.
+        unsafe { Self::receive(srq, first, bad, T::post_srq_recv) }
     }
 }

@@ -2,7 +2,7 @@
 //! Trampolines of XRC domains.
 
 use super::*;
-use crate::rdma::object::Xrcd;
+use crate::rdma::xrcd::Xrcd;
 
 impl<T: Operations> VTable<T> {
     /// The operations of this file.
@@ -33,14 +33,7 @@ impl<T: Operations> VTable<T> {
         xrcd: *mut bindings::ib_xrcd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a domain that `alloc_xrcd` has set up.
-            let this = unsafe { Xrcd::<T>::from_raw(xrcd) };
-            // SAFETY: the core calls this as an operation of the domain's device.
-            unsafe { Self::with_device_of(xrcd, |_, data| T::dealloc_xrcd(data, this)) }?;
-            // SAFETY: the device has let go of it, and the core frees it, so no code uses it.
-            unsafe { Xrcd::<T>::destroy(xrcd) };
-            Ok(0)
-        })
+        // SAFETY: this destroys a domain that `alloc_xrcd` has set up.
+        unsafe { Self::destroy(xrcd, T::dealloc_xrcd) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The C functions of `helpers.h`, generated at build time (see Kbuild). The types that they refer
-//! to are those of the clients' bindings.
+//! to come from the clients' bindings.
 
 #![allow(
     clippy::all,

@@ -4,7 +4,7 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc, time::Delta};
 
 use crate::{
-    DEPTH, MOST, NAME, disk,
+    DEPTH, MAX_LENGTH, NAME, disk,
     kclient::{
         cm::Id, connection::Connection, cq::Poll, mapped::Mapped, memory::Memory, region::Region,
         request::Request,
@@ -27,7 +27,7 @@ struct Desk {
 /// Connects to the server that the parameters name, and asks for what they say.
 pub(crate) fn run(port: u16) -> Result {
     let chunk = parameters::chunk.value() as usize;
-    if chunk == 0 || chunk > MOST || chunk % disk::SECTOR != 0 {
+    if chunk == 0 || chunk > MAX_LENGTH || chunk % disk::SECTOR != 0 {
         return Err(EINVAL);
     }
     let id = Id::new()?;
@@ -47,7 +47,7 @@ fn ask_all(connection: &Connection, chunk: usize) -> Result {
         outgoing: connection.map(Memory::new(1, PAGE_SIZE)?)?,
         incoming: connection.map(Memory::new(1, PAGE_SIZE)?)?,
     };
-    let region = connection.region(Memory::new(MOST / PAGE_SIZE, PAGE_SIZE)?)?;
+    let region = connection.region(Memory::new(MAX_LENGTH / PAGE_SIZE, PAGE_SIZE)?)?;
     connection.register(&desk.send, &region)?;
     connection.done(&desk.send, TIMEOUT)?;
     let (write, bytes) = (parameters::write.value(), parameters::bytes.value() as usize);
@@ -71,7 +71,7 @@ fn ask_all(connection: &Connection, chunk: usize) -> Result {
     Ok(())
 }
 
-/// One request and its answer.
+/// Sends one request and waits for its answer.
 fn ask(
     connection: &Connection,
     desk: &Desk,

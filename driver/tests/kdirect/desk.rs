@@ -12,7 +12,7 @@ use kernel::{
 };
 
 use crate::{
-    MOST, RANGES,
+    MAX_LENGTH, RANGES,
     disk::{Disk, SECTOR},
     kclient::{
         connection::Connection,
@@ -70,7 +70,7 @@ impl<'a> Desk<'a> {
             disk,
             stopping,
             ranges: Ranges::get(connection, RANGES, by_marks)?,
-            packets: connection.map(Memory::of_device(connection.device(), MOST)?)?,
+            packets: connection.map(Memory::of_device(connection.device(), MAX_LENGTH)?)?,
             pairs,
             receive: Request::new()?,
             answer: Request::new()?,
@@ -100,7 +100,7 @@ impl<'a> Desk<'a> {
             let ask: Ask = self.incoming.load()?;
             self.await_ask()?;
             let length = ask.length.get() as usize;
-            if length == 0 || length > MOST || length % SECTOR != 0 {
+            if length == 0 || length > MAX_LENGTH || length % SECTOR != 0 {
                 pr_err!("a peer has asked for {length} bytes, which is not allowed\n");
                 return Err(EINVAL);
             }

@@ -20,7 +20,7 @@ pub(crate) const SECTOR: usize = 512;
 ///
 /// # Invariants
 ///
-/// The pointer is that of an open file of a block device, which this type owns.
+/// The pointer refers to an open file of a block device, which this type owns.
 pub(crate) struct Disk(NonNull<kclient::bindings::file>);
 
 // SAFETY: files may be used and closed by any thread.
@@ -75,7 +75,7 @@ impl Drop for Disk {
     }
 }
 
-/// Continues a CRC-32 as gzip has it, which starts at zero.
+/// Continues a CRC-32 of the kind that gzip uses, which starts at zero.
 pub(crate) fn crc(crc: u32, bytes: &[u8]) -> u32 {
     // SAFETY: the bytes are there.
     unsafe { bindings::kdirect_crc(crc, bytes.as_ptr().cast(), bytes.len()) }

@@ -36,7 +36,7 @@ const NAME: &CStr = c"vrnic_kdirect";
 /// Address ranges of a connection.
 const RANGES: usize = 8;
 /// Bytes of the blocks of a request, at most.
-const MOST: usize = RANGES * ranges::LENGTH;
+const MAX_LENGTH: usize = RANGES * ranges::LENGTH;
 /// Requests outstanding on either queue: TRANSFER and WRITE of each range, the answer, one more.
 const DEPTH: u32 = 2 * RANGES as u32 + 2;
 

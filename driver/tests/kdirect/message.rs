@@ -18,7 +18,7 @@ pub(crate) struct Ask {
     pub(crate) length: U32,
     /// One if the client gives blocks, zero if it takes them.
     pub(crate) write: U32,
-    /// One if the server shall not use its disk.
+    /// One if the server must not use its disk.
     pub(crate) silent: U32,
     /// Time limit of the transfers in milliseconds.
     pub(crate) limit_ms: U32,

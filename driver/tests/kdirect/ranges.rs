@@ -34,7 +34,7 @@ impl<'a> Ranges<'a> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there are not so many free ones, `EINVAL` on a device of another driver.
+    /// `ENOSPC` if there are not this many free ones, `EINVAL` on a device of another driver.
     pub(crate) fn get(connection: &'a Connection, count: usize, by_marks: bool) -> Result<Self> {
         let mut ends = KVec::with_capacity(count, GFP_KERNEL)?;
         for nth in 0..count {

@@ -64,7 +64,8 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     result.and(drained)
 }
 
-/// One request and its answer. The key of every second one is the server's to invalidate.
+/// Sends one request and waits for its answer. The server invalidates the key of every second
+/// request.
 fn round(connection: &Connection, desk: &Desk, region: &Arc<Region>, sequence: u64) -> Result {
     let Desk { register, send, receive, outgoing, incoming, .. } = desk;
     let by_server = sequence % 2 == 0;

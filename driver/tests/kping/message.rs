@@ -17,7 +17,7 @@ pub(crate) struct Ask {
     pub(crate) length: U32,
     /// Its key.
     pub(crate) key: U32,
-    /// One if the answer shall invalidate the key.
+    /// One if the answer must invalidate the key.
     pub(crate) invalidate: U32,
     /// Zero.
     pub(crate) reserved: U32,

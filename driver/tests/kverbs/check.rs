@@ -50,7 +50,7 @@ pub(crate) fn has_ended(outcome: Option<Outcome>, status: Status, what: &str) ->
     Ok(outcome)
 }
 
-/// Something must be so.
+/// Checks that something is true.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ pub(crate) fn run(test: &Test) -> Result {
     errors(test)
 }
 
-/// A SEND of `length` bytes from a to b, checked, and that nothing else of b's buffer changes.
+/// Tests a SEND of `length` bytes from a to b, and that nothing else in b's buffer changes.
 fn send(test: &Test, length: usize, inline: bool, what: &str) -> Result {
     let Test { a, b, .. } = test;
     let data = a.buffer.randomize(0, length)?;
@@ -90,7 +90,7 @@ fn atomics(test: &Test) -> Result {
     region.end()
 }
 
-/// An atomic on the first word of b's buffer, which is `old` and becomes `wanted`.
+/// Tests an atomic on the first word of b's buffer, which is `old` and becomes `wanted`.
 fn atomic(test: &Test, op: &Op, old: u64, wanted: u64, what: &str) -> Result {
     test.b.buffer.set(0, old)?;
     test.a.buffer.set(0, !old)?;

@@ -96,8 +96,8 @@ impl Poster {
 
 /// Several tasks that post, and the queue that their requests complete to.
 pub(crate) struct Handlers {
-    // Dropped in this order: the completion queue goes with its queue pairs, before the watch that
-    // its handler uses.
+    // The fields are dropped in this order: the completion queue goes with its queue pairs, before
+    // the watch that its handler uses.
     posters: KVec<Arc<Poster>>,
     queue: Background,
     cq: Arc<Cq>,

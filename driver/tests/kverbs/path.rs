@@ -59,7 +59,7 @@ impl Path {
         raw
     }
 
-    /// From the core's struct, if that is of a path on Ethernet.
+    /// Converts the core's struct, if it describes a path on Ethernet.
     fn from_raw(raw: &bindings::rdma_ah_attr) -> Option<Self> {
         if raw.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
             return None;

@@ -52,7 +52,7 @@ fn invalidate(side: &Side, key: u32, status: Status, what: &str) -> Result {
     ends(&side.sent, status, what).map(|_| ())
 }
 
-/// A WRITE or READ by a of `length` bytes.
+/// Makes a post a WRITE or READ of `length` bytes, which must end with `status`.
 fn reach(test: &Test, op: &Op, length: usize, status: Status, what: &str) -> Result {
     test.a.post(op, length)?;
     ends(&test.a.sent, status, what).map(|_| ())
@@ -80,7 +80,8 @@ fn moves(test: &Test, region: &Region, at: usize) -> Result {
     expect(buffer.bytes(0, BUFFER)?[..] == data[..], what)
 }
 
-/// The place is out of reach; the attempt ends the connection, which is made again.
+/// Checks that the place cannot be accessed. The attempt ends the connection, so this connects
+/// again.
 fn refused(test: &Test, there: Remote, what: &str) -> Result {
     reach(test, &Op::Write(there), 8, Status::REMOTE_ACCESS, what)?;
     test.reconnect()
@@ -95,7 +96,7 @@ fn local_invalidation(test: &Test, region: &Arc<Region>) -> Result {
     refused(test, region.remote(), "WRITE after LOCAL_INV")
 }
 
-/// Each time the key of the time before is stale, and the next is good.
+/// Registers a region more often than it has keys. The key of each registration must be valid.
 fn many_keys(test: &Test, region: &Arc<Region>) -> Result {
     for _ in 0..ROUNDS {
         register(&test.b, region, Status::SUCCESS, "REG_MR again")?;

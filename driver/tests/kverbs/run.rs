@@ -16,7 +16,7 @@ use crate::{
 
 /// Devices that were tested.
 static DEVICES: Atomic<u32> = Atomic::new(0);
-/// Those of which a test failed.
+/// Devices for which a test failed.
 static FAILURES: Atomic<u32> = Atomic::new(0);
 
 /// Tests a device that has come; what is returned waits for its adapter's death.

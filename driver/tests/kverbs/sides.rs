@@ -92,8 +92,8 @@ impl Test {
         let largest = device.max_cqe()?;
         let device: Arc<dyn Device> = device.clone();
         // SAFETY: the peer is this test, which names the key by `Remote::under_global_key` alone.
-        // The other numbers of keys that it uses are those of regions that exist, or keys that
-        // `Remote::with_wrong_key` makes invalid.
+        // All other keys that it uses as numbers belong to regions that exist, or
+        // `Remote::with_wrong_key` has made them invalid.
         let pd = unsafe { Pd::with_global_key(device.clone()) }?;
         let large = Cq::new(device.clone(), largest, Poll::Workqueue)?;
         let small = Cq::new(device, 4 * DEPTH, Poll::Workqueue)?;

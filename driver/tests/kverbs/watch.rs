@@ -14,7 +14,7 @@ use kernel::{
 
 use crate::{bindings, kclient::cq::Cq};
 
-/// A completion handler as the core has it.
+/// A completion handler in the form that the core has.
 type Handler = unsafe extern "C" fn(*mut bindings::ib_cq, *mut c_void);
 
 /// The number of tasks that may be within a method at a time.
@@ -34,7 +34,7 @@ fn this_task() -> usize {
 ///
 /// # Errors
 ///
-/// Those of `method`; `EBUSY` for more than [`TASKS`] at a time.
+/// The error of `method`; `EBUSY` if more than [`TASKS`] tasks are within a method at a time.
 pub(crate) fn within<R>(method: impl FnOnce() -> Result<R>) -> Result<R> {
     let free = |place: &&Atomic<usize>| place.cmpxchg(0, this_task(), Full).is_ok();
     let place = WITHIN.iter().find(free).ok_or(EBUSY)?;
@@ -119,7 +119,7 @@ impl Watch {
     }
 }
 
-/// The handler of a watched queue.
+/// Handles a completion of a watched queue.
 unsafe extern "C" fn watched(cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: `Watch::new` has set this context, whose owner keeps it as long as the queue.
     let watch = unsafe { &*context.cast::<Watch>() };

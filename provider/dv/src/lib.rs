@@ -263,12 +263,12 @@ impl Vrnicdv {
     /// Posts a command to a queue pair that was created for commands. Returns zero or an errno.
     ///
     /// # Safety
-    /// `qp` must be a live `struct ibv_qp`; the arrays in `command` must be as long as said, and
-    /// inline data readable.
+    /// `qp` must be a live `struct ibv_qp`; the arrays in `command` must have the given lengths,
+    /// and inline data must be readable.
     #[must_use]
     pub unsafe fn post_command(&self, qp: *mut c_void, command: &Command) -> c_int {
-        // SAFETY: the caller passes a live queue pair, arrays as long as said, and readable inline
-        // data.
+        // SAFETY: the caller passes a live queue pair, arrays of the given lengths, and readable
+        // inline data.
         unsafe { (self.post_command)(qp, command) }
     }
 }

@@ -97,7 +97,7 @@ impl Clock {
     pub fn sample(&self) -> Option<Sample> {
         let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         if !sample.is_some_and(|sample| sample.serves(time_of_day()))
-            && let Ok(new) = self.look()
+            && let Ok(new) = self.take_sample()
         {
             *sample = Some(new);
         }
@@ -106,13 +106,13 @@ impl Clock {
 
     /// Reads both clocks, several times if need be, and returns the sample that took the least
     /// time.
-    fn look(&self) -> Result<Sample, Errno> {
-        let (mut span, mut sample) = self.glance()?;
+    fn take_sample(&self) -> Result<Sample, Errno> {
+        let (mut span, mut sample) = self.read_clocks()?;
         for _ in 1..TRIES {
             if span <= PROMPT_NS {
                 break;
             }
-            let another = self.glance()?;
+            let another = self.read_clocks()?;
             if another.0 < span {
                 (span, sample) = another;
             }
@@ -121,7 +121,7 @@ impl Clock {
     }
 
     /// Reads both clocks once, the adapter's in the middle; also returns how long that took.
-    fn glance(&self) -> Result<(u64, Sample), Errno> {
+    fn read_clocks(&self) -> Result<(u64, Sample), Errno> {
         let before = time_of_day();
         let adapter = self.now()?;
         let span = time_of_day().saturating_sub(before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Doorbells, which tell the adapter of posted requests. The protocol is that of [`abi::uar`].
+//! Doorbells, which tell the adapter of posted requests. [`abi::uar`] defines the protocol.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,8 @@ impl Life {
 }
 
 impl Uar {
-    /// UAR number `index`, mapped at `memory`; `life` is `None` for the first UAR of a context.
+    /// Creates UAR number `index`, which is mapped at `memory`. `life` is `None` for the first UAR
+    /// of a context.
     ///
     /// # Errors
     /// `EIO` if the kernel's answer is invalid: no such UAR, or too short a mapping; `ENOMEM`.
@@ -219,9 +220,9 @@ impl QpDoorbell {
         self.bell.ring();
     }
 
-    /// Makes the adapter examine a send queue in its own memory.
+    /// Rings the bell, so that the adapter examines a send queue in its own memory.
     #[inline]
-    pub(crate) fn look(&self) {
+    pub(crate) fn ring_sends(&self) {
         self.bell.ring();
     }
 
@@ -330,7 +331,7 @@ pub(crate) mod tests {
         &uar.memory
     }
 
-    /// The adapter is dead.
+    /// Makes the adapter look dead.
     pub(crate) fn end_life(uar: &Uar) {
         uar.life.word.store(0, Ordering::Release);
     }
@@ -403,10 +404,10 @@ pub(crate) mod tests {
         let uar = uar(7);
         let door = QpDoorbell::new(uar.clone(), 1023.into()).expect("valid");
         let kicked = || Word32::new(&uar.kick, 0).expect("inside").load(Ordering::SeqCst);
-        door.look();
+        door.ring_sends();
         assert_eq!(kicked(), 0);
         uar.armed.store(1, Ordering::SeqCst);
-        door.look();
+        door.ring_sends();
         assert_eq!(kicked(), 7);
         assert_eq!(take_summary(&uar), 1 << 63);
     }

@@ -17,7 +17,8 @@ impl Sharing {
     /// Any thread.
     pub const ANY: Self = Self { one_thread: false };
 
-    /// One thread at a time, as the user has promised (`ibv_alloc_td`).
+    /// Returns the sharing of an object that one thread uses at a time, as the user has promised
+    /// (`ibv_alloc_td`).
     ///
     /// # Safety
     /// No two threads may use a lock of this kind, or what holds it, at the same time.
@@ -57,7 +58,7 @@ impl<T> SpinLock<T> {
         // A locked instruction costs more than the rest of a post. While there is one thread, in
         // the process or by promise, no other thread can take the lock between the load and the
         // store.
-        if (self.one_thread || alone()) && !self.taken.load(Ordering::Relaxed) {
+        if (self.one_thread || is_single_threaded()) && !self.taken.load(Ordering::Relaxed) {
             self.taken.store(true, Ordering::Relaxed);
         } else {
             self.compete();
@@ -83,7 +84,7 @@ impl<T> SpinLock<T> {
 /// Returns whether this process has only one thread. Only that thread can start another, so the
 /// answer holds until it does. Starting a thread orders the stores before it.
 #[inline]
-fn alone() -> bool {
+fn is_single_threaded() -> bool {
     unsafe extern "C" {
         /// A variable of the C library (glibc 2.32, `sys/single_threaded.h`): not zero while there
         /// is only one thread.

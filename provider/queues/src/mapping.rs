@@ -49,7 +49,7 @@ impl Mapping {
     /// # Errors
     /// The errors of madvise, such as `ENOMEM`.
     pub fn keep_from_children(&self) -> Result<(), Errno> {
-        // SAFETY: the range is that of the mapping; the advice concerns children alone.
+        // SAFETY: the range is the whole mapping; the advice affects only child processes.
         unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) }
     }
 

@@ -66,8 +66,8 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         let (last_to, last) = self.fill(freed, header, payload)?;
         if self.place == Place::Device {
-            // The mapping may combine writes, so all others must be complete before that of the
-            // stamp.
+            // The mapping may combine writes, so all other writes must be complete before the stamp
+            // is written.
             store_fence();
         }
         last_to.store(last, Ordering::Release);

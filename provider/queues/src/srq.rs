@@ -113,8 +113,8 @@ impl SharedBatch<'_> {
         }
     }
 
-    /// Returns whether the adapter reports more free entries than completions did: those of
-    /// destroyed queue pairs.
+    /// Takes over the number of free entries that the adapter reports. Returns whether it is larger
+    /// than completions have shown, because queue pairs with entries have been destroyed.
     #[cold]
     fn reclaim(&self) -> bool {
         let (credits, freed) = (self.srq.credits.get(), self.srq.door.freed());

@@ -263,8 +263,8 @@ fn keep_resizing(cq: &CompletionQueue, completions: &Mutex<Completions>, stop: &
     resizes
 }
 
-/// The queue grows and shrinks under traffic. Each completion must come once, and those of each
-/// poster in order.
+/// The queue grows and shrinks under traffic. Each completion must come once, and the completions
+/// of each poster in order.
 #[test]
 fn a_completion_queue_changes_its_size_under_traffic() {
     let (qp, cq, mut adapter) = bench(false);

@@ -161,10 +161,10 @@ fn completion_queues() {
 
 #[test]
 fn shared_receive_queues() {
-    let alone = try_without_memory(|| srq(None));
-    assert!(alone > try_without_memory(uar));
+    let plain = try_without_memory(|| srq(None));
+    assert!(plain > try_without_memory(uar));
     let xrc = try_without_memory(|| srq(Some(cq()?)));
-    assert_eq!(xrc, alone + try_without_memory(cq) + 2, "what the completion queue knows it by");
+    assert_eq!(xrc, plain + try_without_memory(cq) + 2, "what the completion queue knows it by");
 }
 
 #[test]

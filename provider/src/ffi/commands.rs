@@ -17,7 +17,7 @@ use vrnic_queues::policy::PayloadPolicy;
 use super::bindings as c;
 use super::{check, environment};
 
-/// The environment variable that makes payloads as long as those of another version.
+/// The environment variable that makes payloads as long as another version's payloads.
 const VARIABLE: &CStr = c"VRNIC_PAYLOADS";
 
 /// A part of libibverbs and one of the plugin, without a gap.
@@ -46,9 +46,9 @@ impl<C, P: Payload> With<C, P> {
     }
 }
 
-/// Runs a command with `payload` as the plugin's part, and returns the plugin's part of the
-/// answer. `call` gets command and answer with their lengths; their types are those of the
-/// function that it calls.
+/// Runs a command with `payload` as the plugin's part, and returns the plugin's part of the answer.
+/// `call` gets the command and the answer with their lengths. `C` and `R` are the types that the
+/// function called by it expects.
 fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
     payload: P,
     call: impl FnOnce(*mut C, usize, *mut R, usize) -> c_int,
@@ -70,7 +70,7 @@ fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
 /// `context` must be one that `_verbs_init_and_alloc_context` just made.
 pub(super) unsafe fn get_context(context: *mut c::verbs_context) -> Result<ContextResp, Errno> {
     run((), |command, length, response, room| {
-        // SAFETY: `context` is valid; command and response are as long as said.
+        // SAFETY: `context` is valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_get_context(context, command, length, response, room) }
     })
 }
@@ -84,7 +84,7 @@ pub(super) unsafe fn alloc_pd(
     pd: *mut c::ibv_pd,
 ) -> Result<PdResp, Errno> {
     run((), |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_alloc_pd(context, pd, command, length, response, room) }
     })
 }
@@ -100,7 +100,7 @@ pub(super) unsafe fn create_ah(
 ) -> Result<AhResp, Errno> {
     // libibverbs makes the command itself.
     run((), |_command: *mut (), _length, response, room| {
-        // SAFETY: the objects are valid; the response is as long as said.
+        // SAFETY: the objects are valid; the response has the given length.
         unsafe { c::ibv_cmd_create_ah(pd, ah, attr, response, room) }
     })
 }
@@ -131,7 +131,7 @@ pub(super) unsafe fn reg_mr(
     let NewRegion { addr, length, iova, access, flags } = *new;
     let payload = MrReq { flags: flags.bits().into(), ..MrReq::default() };
     run(payload, |command, size, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said. The kernel
+        // SAFETY: the objects are valid; command and response have the given lengths. The kernel
         // checks the memory range.
         unsafe {
             c::ibv_cmd_reg_mr(pd, addr, length, iova, access, region, command, size, response, room)
@@ -157,7 +157,7 @@ pub(super) unsafe fn rereg_mr(region: *mut c::verbs_mr, change: &Rereg) -> Resul
     // CAST: an address of this process, as the region's first address.
     let iova = addr as u64;
     run((), |command, size, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said. The kernel
+        // SAFETY: the objects are valid; command and response have the given lengths. The kernel
         // checks the memory range.
         unsafe {
             c::ibv_cmd_rereg_mr(
@@ -177,7 +177,7 @@ pub(super) unsafe fn alloc_mw(
     window: *mut c::ibv_mw,
 ) -> Result<(), Errno> {
     run((), |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_alloc_mw(pd, kind, window, command, length, response, room) }
     })
 }
@@ -201,7 +201,7 @@ pub(super) unsafe fn create_cq(
 ) -> Result<CqResp, Errno> {
     let CqArgs { context, entries, channel, vector } = *args;
     run(request, |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe {
             c::ibv_cmd_create_cq(
                 context, entries, channel, vector, cq, command, length, response, room,
@@ -221,7 +221,7 @@ pub(super) unsafe fn create_cq_ex(
     request: CqReq,
 ) -> Result<CqResp, Errno> {
     run(request, |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_create_cq_ex(context, attr, cq, command, length, response, room, 0) }
     })
 }
@@ -236,7 +236,7 @@ pub(super) unsafe fn resize_cq(
     request: CqReq,
 ) -> Result<u32, Errno> {
     let answer: ResizeCqResp = run(request, |command, length, response, room| {
-        // SAFETY: the queue is live; command and response are as long as said.
+        // SAFETY: the queue is live; command and response have the given lengths.
         unsafe { c::ibv_cmd_resize_cq(cq, entries, command, length, response, room) }
     })?;
     Ok(answer.first.get())
@@ -253,7 +253,7 @@ pub(super) unsafe fn create_srq(
     request: SrqReq,
 ) -> Result<SrqResp, Errno> {
     run(request, |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_create_srq(pd, srq, attr, command, length, response, room) }
     })
 }
@@ -269,7 +269,7 @@ pub(super) unsafe fn create_srq_ex(
     request: SrqReq,
 ) -> Result<SrqResp, Errno> {
     run(request, |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_create_srq_ex(context, srq, attr, command, length, response, room) }
     })
 }
@@ -285,7 +285,7 @@ pub(super) unsafe fn create_qp(
     request: QpReq,
 ) -> Result<QpResp, Errno> {
     run(request, |command, length, response, room| {
-        // SAFETY: the objects are valid; command and response are as long as said.
+        // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_create_qp(pd, qp, attr, command, length, response, room) }
     })
 }

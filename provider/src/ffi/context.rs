@@ -120,19 +120,20 @@ fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(c::verbs_context, context)).cast()
 }
 
-/// Opens a device with these operations: what `alloc_context` and `import_context` do. `ask` gets
-/// the kernel's answer. Takes the command file over, also when it fails.
+/// Opens a device with these operations, for `alloc_context` and `import_context`. `ask` gets the
+/// kernel's answer. Takes the command file over, also when it fails.
 ///
 /// # Safety
-/// The arguments must be those of `alloc_context` or `import_context`.
+/// `device` and `fd` must be the arguments that libibverbs has passed to `alloc_context` or
+/// `import_context`.
 pub(super) unsafe fn open(
     device: *mut c::ibv_device,
     fd: c_int,
     ops: &c::verbs_context_ops,
     ask: unsafe fn(*mut c::verbs_context) -> Result<abi::uverbs::ContextResp, Errno>,
 ) -> *mut c::verbs_context {
-    // SAFETY: `device` and `fd` are libibverbs' own; the size is that of our struct, in which
-    // its part stands first.
+    // SAFETY: `device` and `fd` are libibverbs' own; the size is the size of our struct, which
+    // begins with the part of libibverbs.
     let base = unsafe {
         c::_verbs_init_and_alloc_context(
             device,
@@ -191,7 +192,7 @@ pub(super) unsafe extern "C" fn query_device(
 ) -> c_int {
     let mut response = c::ib_uverbs_ex_query_device_resp::default();
     let mut size = size_of_val(&response);
-    // SAFETY: the arguments are libibverbs' own; the response is as long as said.
+    // SAFETY: the arguments are libibverbs' own; the response has the given length.
     let result = check(unsafe {
         c::ibv_cmd_query_device_any(
             context,
@@ -248,6 +249,6 @@ pub(super) unsafe extern "C" fn query_port(
     attr: *mut c::ibv_port_attr,
 ) -> c_int {
     let mut command = c::ibv_query_port::default();
-    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    // SAFETY: the arguments are libibverbs' own; the command has the given length.
     unsafe { c::ibv_cmd_query_port(context, port, attr, &raw mut command, size_of_val(&command)) }
 }

@@ -150,7 +150,7 @@ pub(super) unsafe extern "C" fn modify(
     attr: *mut c::ibv_modify_cq_attr,
 ) -> c_int {
     let mut command = c::ibv_modify_cq::default();
-    // SAFETY: a live CQ and the caller's attributes; the command is as long as said.
+    // SAFETY: a live CQ and the caller's attributes; the command has the given length.
     let result =
         check(unsafe { c::ibv_cmd_modify_cq(cq, attr, &raw mut command, size_of_val(&command)) });
     status(result)

@@ -14,7 +14,7 @@ use super::context::Context;
 use super::cq::{self, CqExtras, CqInit};
 use super::{pointer, poll};
 
-/// The fields that a program may request, in addition to those of every queue.
+/// The fields that a program may request, in addition to the fields that every queue has.
 const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
     | c::IBV_WC_EX_WITH_IMM
     | c::IBV_WC_EX_WITH_QP_NUM

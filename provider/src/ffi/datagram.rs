@@ -37,8 +37,8 @@ pub(super) unsafe fn send_list(
         let av = unsafe { ah::path(to.ah) }.ok_or(PostError::Address)?;
         let to =
             DatagramSeg { av: *av, dest_qpn: to.remote_qpn.into(), qkey: to.remote_qkey.into() };
-        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
-        // as said.
+        // SAFETY: the request is part of the caller's list, which is valid: it has the given number
+        // of segments.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         if request.send_flags & c::IBV_SEND_INLINE == 0 {
             batch.push(header, Payload::Datagram(to, Data::Segments(segments)))?;

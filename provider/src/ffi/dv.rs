@@ -199,13 +199,14 @@ pub(super) unsafe extern "C" fn vrnicdv_bind_mw(
 /// `vrnicdv_post_command`.
 ///
 /// # Safety
-/// The arguments must be valid: arrays as long as said, inline data readable.
+/// The arguments must be valid: arrays of the given lengths, inline data readable.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn vrnicdv_post_command(
     qp: *mut c::ibv_qp,
     command: *const c::vrnicdv_command,
 ) -> c_int {
-    // SAFETY: the caller passes a live queue pair and a valid command, with arrays as long as said.
+    // SAFETY: the caller passes a live queue pair and a valid command, with arrays of the given
+    // lengths.
     status(unsafe { post_command(qp, &*command) })
 }
 
@@ -216,9 +217,9 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
     unsafe { check_context((*qp).context) }?;
     // SAFETY: the caller passes a live queue pair, which is one of this plugin.
     let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
-    // SAFETY: the caller passes a command whose arrays are as long as said.
+    // SAFETY: the caller passes a command whose arrays have the given lengths.
     let data = unsafe { segments(command.data, command.num_data) }?;
-    // SAFETY: the caller passes a command whose arrays are as long as said.
+    // SAFETY: the caller passes a command whose arrays have the given lengths.
     let message = unsafe { segments(command.message, command.num_message) }?;
     let inline: [&[u8]; 1];
     let message = match (command.send_flags & c::IBV_SEND_INLINE != 0, message) {
@@ -253,7 +254,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
 /// `list` must hold `count` segments that live for `'a`.
 unsafe fn segments<'a>(list: *mut c::ibv_sge, count: u32) -> Result<&'a [Sge], Errno> {
     let count = c_int::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the caller passes a list of so many segments.
+    // SAFETY: the caller passes a list of this many segments.
     unsafe { request::segments(list, count) }.map_err(request::errno)
 }
 

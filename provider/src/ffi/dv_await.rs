@@ -14,7 +14,7 @@ use super::bindings as c;
 use super::context::Context;
 use super::{qp, request, status};
 
-/// The header's number is that of the adapter.
+/// The header has the same number of marks as the adapter.
 const _: () = assert!(MARKS == 14);
 
 /// `vrnicdv_post_await`.

@@ -17,7 +17,7 @@ use super::{ioctl, pointer, qp, request, status};
 
 type Range = Object<c::vrnicdv_range, Mapping>;
 
-/// The header's limits are those of the adapter.
+/// The header has the same limits as the adapter.
 const _: () = assert!(RANGE_LEN == 4096 && MAPPED_LEN_MAX == 16 << 20);
 
 /// `vrnicdv_alloc_range`.

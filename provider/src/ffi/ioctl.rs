@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Calls of the kernel's methods that libibverbs does not make: those of the driver alone, and
+//! Calls of kernel methods that libibverbs does not make: the methods of the driver, and
 //! QUERY_CONTEXT.
 
 use std::ffi::c_int;
@@ -81,18 +81,18 @@ impl Call {
     /// Makes the call.
     ///
     /// # Errors
-    /// Those of the method; `EOPNOTSUPP` if the kernel module lacks it.
+    /// The error of the method; `EOPNOTSUPP` if the kernel module lacks it.
     ///
     /// # Safety
-    /// `fd` must be the command file of an open context. What the attributes name must be alive and
-    /// as long as said.
+    /// `fd` must be the command file of an open context. The data that the attributes name must be
+    /// alive and have the given lengths.
     unsafe fn run(mut self, fd: c_int) -> Result<(), Errno> {
         let count = usize::from(self.header.num_attrs);
         let len = size_of::<c::ib_uverbs_ioctl_hdr>() + count * size_of::<c::ib_uverbs_attr>();
         // CAST: a small number.
         self.header.length = len as u16;
-        // SAFETY: the struct is as long as it says, and what it names is so by the caller's
-        // promise.
+        // SAFETY: the struct has the length that it gives, and the caller promises that the data
+        // that it names has the given lengths.
         match unsafe { libc::ioctl(fd, RDMA_VERBS_IOCTL, &raw mut self) } {
             0 => Ok(()),
             _ => Err(match std::io::Error::last_os_error().raw_os_error() {

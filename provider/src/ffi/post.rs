@@ -45,8 +45,8 @@ unsafe fn send_list(queues: &QueuePair, next: &mut *mut c::ibv_send_wr) -> Resul
     // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
         check_flags(request.send_flags)?;
-        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
-        // as said.
+        // SAFETY: the request is part of the caller's list, which is valid: it has the given number
+        // of segments.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
         match MESSAGES.get(request.opcode as usize) {
@@ -77,7 +77,7 @@ unsafe fn push_rare(
 ) -> Result<(), PostError> {
     if request.opcode == c::IBV_WR_BIND_MW {
         // SAFETY: the request is part of the caller's list, which is valid, and its opcode is that
-        // of a binding.
+        // of a window binding, `IBV_WR_BIND_MW`.
         return unsafe { push_binding(batch, request) };
     }
     // SAFETY: the caller passes requests in which the fields that the opcode calls for are set.
@@ -139,8 +139,8 @@ unsafe fn recv_list(queues: &QueuePair, next: &mut *mut c::ibv_recv_wr) -> Resul
     let mut batch = queues.recvs()?;
     // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
-        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
-        // as said.
+        // SAFETY: the request is part of the caller's list, which is valid: it has the given number
+        // of segments.
         batch.push(request.wr_id, unsafe { segments(request.sg_list, request.num_sge) }?)?;
         *next = request.next;
     }

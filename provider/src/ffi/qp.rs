@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn modify(
     mask: c_int,
 ) -> c_int {
     let mut command = c::ibv_modify_qp::default();
-    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    // SAFETY: the arguments are libibverbs' own; the command has the given length.
     let result = check(unsafe {
         c::ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command))
     });
@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn query(
     init: *mut c::ibv_qp_init_attr,
 ) -> c_int {
     let mut command = c::ibv_query_qp::default();
-    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    // SAFETY: the arguments are libibverbs' own; the command has the given length.
     unsafe { c::ibv_cmd_query_qp(qp, attr, mask, init, &raw mut command, size_of_val(&command)) }
 }
 

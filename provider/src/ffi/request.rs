@@ -201,7 +201,7 @@ pub(super) unsafe fn segments<'a>(
 ) -> Result<&'a [Sge], PostError> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        // SAFETY: the caller passes a list of so many segments, and both types have the same
+        // SAFETY: the caller passes a list of this many segments, and both types have the same
         // layout, which this file asserts.
         Ok(count) => Ok(unsafe { slice::from_raw_parts(list.cast(), count) }),
         Err(_) => Err(PostError::Segments),

@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn modify(
     mask: c_int,
 ) -> c_int {
     let mut command = c::ibv_modify_srq::default();
-    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    // SAFETY: the arguments are libibverbs' own; the command has the given length.
     status(check(unsafe {
         c::ibv_cmd_modify_srq(srq, attr, mask, &raw mut command, size_of_val(&command))
     }))
@@ -154,7 +154,7 @@ pub(super) unsafe extern "C" fn modify(
 /// `query_srq`.
 pub(super) unsafe extern "C" fn query(srq: *mut c::ibv_srq, attr: *mut c::ibv_srq_attr) -> c_int {
     let mut command = c::ibv_query_srq::default();
-    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    // SAFETY: the arguments are libibverbs' own; the command has the given length.
     status(check(unsafe {
         c::ibv_cmd_query_srq(srq, attr, &raw mut command, size_of_val(&command))
     }))
@@ -192,8 +192,8 @@ unsafe fn recv_list(
     let mut batch = queue.recvs();
     // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {
-        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
-        // as said.
+        // SAFETY: the request is part of the caller's list, which is valid: it has the given number
+        // of segments.
         batch.push(request.wr_id, unsafe { segments(request.sg_list, request.num_sge) }?)?;
         *next = request.next;
     }

@@ -24,8 +24,8 @@ pub(super) unsafe extern "C" fn open_domain(
     let mut command = c::ibv_open_xrcd::default();
     let mut response = c::ib_uverbs_open_xrcd_resp::default();
     pointer(Xrcd::begin().and_then(|xrcd| {
-        // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response are as
-        // long as said.
+        // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response have the
+        // given lengths.
         check(unsafe {
             c::ibv_cmd_open_xrcd(
                 context,
@@ -60,8 +60,8 @@ pub(super) unsafe fn create_target(
     let qp = Qp::begin()?;
     let mut command = c::ibv_create_qp::default();
     let mut response = c::ib_uverbs_create_qp_resp::default();
-    // SAFETY: the caller passes live objects, and `qp` is ours; command and response are as long as
-    // said.
+    // SAFETY: the caller passes live objects, and `qp` is ours; command and response have the given
+    // lengths.
     check(unsafe {
         c::ibv_cmd_create_qp_ex(
             context,
@@ -84,8 +84,8 @@ pub(super) unsafe extern "C" fn open_target(
     let mut command = c::ibv_open_qp::default();
     let mut response = c::ib_uverbs_create_qp_resp::default();
     pointer(Qp::begin().and_then(|qp| {
-        // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response are as long
-        // as said.
+        // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response have the
+        // given lengths.
         check(unsafe {
             c::ibv_cmd_open_qp(
                 context,
@@ -120,8 +120,8 @@ pub(super) unsafe fn send_list(
         // set.
         let srqn = unsafe { request.qp_type.xrc.remote_srqn };
         let to = XrcSeg { srqn: srqn.into(), ..XrcSeg::default() };
-        // SAFETY: the request is part of the caller's list, which is valid: it has as many segments
-        // as said.
+        // SAFETY: the request is part of the caller's list, which is valid: it has the given number
+        // of segments.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
         // SAFETY: the caller passes requests in which the fields that the opcode calls for are set.

@@ -15,8 +15,8 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 use vrnic_qemu::protocol::{Event, Request, receive, send};
 
-/// The port that QEMU offers (see `guest.rs` of the harness). udev makes this name, and `init.sh`
-/// where there is no udev.
+/// The port that QEMU offers (see `guest.rs` of the harness). udev creates this name, or `init.sh`
+/// if there is no udev.
 const PORT: &str = "/dev/virtio-ports/vrnic.agent";
 
 type Shared<T> = Arc<Mutex<T>>;
@@ -31,7 +31,7 @@ fn main() -> io::Result<()> {
             Request::Exec { id, script } => exec(id, &script, &out, &groups),
             Request::Kill { id } => {
                 if let Some(group) = groups.lock().get(&id) {
-                    // It may have ended in this moment.
+                    // The group may have just ended.
                     let _gone = killpg(*group, Signal::SIGKILL);
                 }
             }
@@ -44,7 +44,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// Starts a command; threads of its own carry its output and its end.
+/// Starts a command. Separate threads report its output and its end.
 fn exec(id: u32, script: &str, out: &Shared<File>, groups: &Shared<HashMap<u32, Pid>>) {
     let child = Command::new("/bin/sh")
         .args(["-c", script])
@@ -71,8 +71,8 @@ fn exec(id: u32, script: &str, out: &Shared<File>, groups: &Shared<HashMap<u32, 
     thread::spawn(move || {
         let code = child.wait().map_or(127, exit_code);
         groups.lock().remove(&id);
-        // Output first, then the end. A background child may hold the pipes open; it is not waited
-        // for.
+        // The output is sent before the end. A background child may keep the pipes open, so there
+        // is a time limit.
         let timeout = std::time::Instant::now() + std::time::Duration::from_secs(2);
         for stream in streams.into_iter().flatten() {
             while !stream.is_finished() && std::time::Instant::now() < timeout {
@@ -109,7 +109,7 @@ fn put(path: &str, offset: u64, mode: u32, data: &[u8]) -> io::Result<()> {
     file.write_all_at(data, offset)
 }
 
-/// Without the port nothing can be reported.
+/// Sends an event. Without the port it cannot be reported.
 fn tell(out: &Shared<File>, event: &Event) {
     if let Err(error) = send(&mut *out.lock(), event) {
         let _lost = writeln!(io::stderr(), "agent: {error}");

@@ -138,8 +138,8 @@ fn lab(args: Args) -> Result<i32> {
         limit: Duration::from_secs(args.timeout),
     };
     let ran = timed(&pair, &job, args.timing);
-    // A failed command needs the files and the logs most of all. Its failure is reported, and not
-    // one to copy them.
+    // If a command has failed, the files and the logs are needed most. Its failure is reported, and
+    // not a failure to copy them.
     let kept = args.output.map_or(Ok(()), |output| collect(&pair, &output));
     let code = ran?;
     kept.map(|()| code)
@@ -156,7 +156,7 @@ fn timed(pair: &Pair, job: &Job, timing: bool) -> Result<i32> {
     Ok(code)
 }
 
-/// Returns the text for a shell that runs these words.
+/// Returns shell text that runs these words.
 fn shell_text(words: &[String]) -> String {
     match words {
         [text] => text.clone(),
@@ -167,7 +167,7 @@ fn shell_text(words: &[String]) -> String {
     }
 }
 
-/// Parses an amount of memory, such as 512M, in MiB.
+/// Parses an amount of memory, such as 512M. Returns MiB.
 fn mebibytes(text: &str) -> Result<u32> {
     let (number, factor) = match (text.strip_suffix('M'), text.strip_suffix('G')) {
         (Some(number), _) => (number, 1),

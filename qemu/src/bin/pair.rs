@@ -92,7 +92,7 @@ struct Args {
     no_module: bool,
 }
 
-/// Number of a guest, which is named by a letter.
+/// The number of a guest, from its letter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Name(u8);
 
@@ -186,7 +186,7 @@ fn guest(pair: &Pair, Name(number): Name) -> Result<&Guest> {
     guest.with_context(|| format!("there is no guest {}", guest_name(number)))
 }
 
-/// Path in the guests and content of a program of this machine.
+/// Returns the path in the guests and the content of a program of this machine.
 fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
     let failure = || format!("cannot copy {} into the guests", program.display());
     let name = program.file_name().and_then(OsStr::to_str).with_context(failure)?;
@@ -194,7 +194,7 @@ fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
     Ok((format!("/usr/bin/{name}"), content))
 }
 
-/// Runs commands in order and shows what they say; the exit code is that of the last.
+/// Runs commands in order and prints their output. The exit code is that of the last command.
 fn exec(pair: &Pair, commands: &[String]) -> Result<ExitCode> {
     let mut code = 0;
     for command in commands {
@@ -209,7 +209,7 @@ fn exec(pair: &Pair, commands: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Joins this terminal with the guest's second serial line.
+/// Connects this terminal with the guest's second serial line.
 fn shell(guest: &Guest) -> Result<ExitCode> {
     const LEAVE: u8 = 0x1d;
     let mut line = UnixStream::connect(guest.shell_socket())?;
@@ -235,12 +235,12 @@ fn shell(guest: &Guest) -> Result<ExitCode> {
         }
         line.write_all(typed)?;
     }
-    // Input that is no terminal may end before its commands do.
+    // Input that does not come from a terminal may end before its commands do.
     std::thread::sleep(Duration::from_millis(500));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The terminal in raw mode, put back on drop.
+/// The terminal in raw mode. Its former mode is restored on drop.
 struct RawTerminal(Option<Termios>);
 
 impl RawTerminal {
@@ -257,7 +257,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // Nothing can be done when the terminal is gone.
+            // Nothing can be done if the terminal is closed.
             let _gone = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, before);
         }
     }

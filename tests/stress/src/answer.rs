@@ -1,4 +1,4 @@
-//! A server of connections of iWARP that does with each what its peer asks for.
+//! A server of iWARP connections. For each connection, its peer chooses what the server does.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use vrnic_verbs::cm::{Connection, Listener, News, Request, Wishes};
 use vrnic_verbs::prng::Rng;
 use vrnic_verbs::qp::Qp;
 
-/// Time for which the server waits for the next request before it looks at its connections.
+/// Time for which the server waits for the next request before it checks its connections.
 const TURN: Duration = Duration::from_millis(5);
-/// Time after which a request is forgotten that was not answered.
+/// Time after which a request is destroyed that was not answered.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Requests that may wait.
+/// Number of requests that may wait.
 const BACKLOG: i32 = 64;
 
-/// What a server does with a request.
+/// The way in which a server answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// It accepts, and keeps the connection until its peer ends it.
@@ -47,18 +47,18 @@ impl Answer {
         Self::Close,
     ];
 
-    /// Returns any. Every other is a connection that is kept.
+    /// Returns a random answer. Every second one keeps the connection.
     pub(crate) fn chosen(rng: &mut Rng) -> Self {
         let index = rng.below(2 * Self::ALL.len() as u64) as usize;
         Self::ALL.get(index).copied().unwrap_or(Self::Keep)
     }
 
-    /// Returns the private data of a request that asks for this answer.
+    /// Returns the private data of a request that wants this answer.
     pub(crate) fn request(self) -> Vec<u8> {
         vec![self as u8]
     }
 
-    /// The same with more private data, of which there are `len` bytes in all.
+    /// Like [`Self::request`], padded to `len` bytes of private data.
     pub(crate) fn request_of(self, len: u8) -> Vec<u8> {
         let more = (1..len).map(|at| at.wrapping_mul(7));
         [self as u8].into_iter().chain(more).collect()
@@ -84,7 +84,7 @@ struct Server {
     silent: Vec<(Request, Instant)>,
 }
 
-/// Answers until killed.
+/// Answers requests until the process is killed.
 pub(crate) fn run(options: &Serve) -> Result<()> {
     let listener = Listener::at(options.port, BACKLOG)?;
     let mut server = Server { common: Common::new()?, kept: Vec::new(), silent: Vec::new() };
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Serve) -> Result<()> {
         if let Some(request) = listener.next(TURN)? {
             server.answer(request)?;
         }
-        server.look()?;
+        server.clean_up()?;
     }
 }
 
@@ -100,7 +100,7 @@ impl Server {
     fn answer(&mut self, request: Request) -> Result<()> {
         let answer = Answer::of(&request);
         match answer {
-            // The peer may have gone in the meantime.
+            // The peer may have ended in the meantime.
             Answer::Reject => {
                 let reason = request.private().to_vec();
                 drop(request.reject(&reason));
@@ -124,7 +124,7 @@ impl Server {
                 self.kept.push((connection, None));
             }
             Answer::Disconnect => {
-                // It may have ended already.
+                // The connection may have ended already.
                 let _ = connection.disconnect();
                 self.kept.push((connection, Some(qp)));
             }
@@ -137,8 +137,8 @@ impl Server {
         Ok(())
     }
 
-    /// Frees the connections that have ended, and requests that will not be answered.
-    fn look(&mut self) -> Result<()> {
+    /// Frees connections that have ended, and requests that will not be answered.
+    fn clean_up(&mut self) -> Result<()> {
         let mut at = 0;
         while let Some((connection, _)) = self.kept.get(at) {
             match connection.news(Duration::ZERO)? {

@@ -1,4 +1,4 @@
-//! Child processes that are copies of this one, and numbers that they share with it.
+//! Child processes that are copies of this process, and numbers that they share with it.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 pub(crate) struct Child(Pid);
 
 impl Child {
-    /// Forks. The child runs `life` and ends; it prints an error to standard error and exits with
-    /// 1.
+    /// Forks a child, which calls `life` and exits. If `life` fails, it prints the error to
+    /// standard error and exits with 1.
     pub(crate) fn fork(life: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
-        // SAFETY: only the commands that make children get here, and they have no thread but this
-        // one; so the child's only thread finds all locks free and may call anything.
+        // SAFETY: only commands that create children call this, and they have no other thread; so
+        // the child's only thread finds all locks free and may call anything.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -26,19 +26,19 @@ impl Child {
         }
     }
 
-    /// Ends it without a chance to do anything.
+    /// Kills the child at once.
     pub(crate) fn kill(&self) -> io::Result<()> {
         Ok(kill_process(self.0, Signal::KILL)?)
     }
 
-    /// Waits for its end. All that the kernel held for it is gone then.
+    /// Waits for the end of the child. The kernel has freed all of its objects then.
     pub(crate) fn wait(self) -> io::Result<WaitStatus> {
         let ended = waitpid(Some(self.0), WaitOptions::empty())?;
         Ok(ended.ok_or_else(|| io::Error::other("the child does not end"))?.1)
     }
 }
 
-/// Numbers that this process and the children it makes later all see. The memory is never unmapped.
+/// Numbers that this process and its later children share. The memory is never unmapped.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
     words: NonNull<AtomicU64>,
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Allocates so many zeros.
+    /// Allocates this number of zeros.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         let (len, prot) = (count * size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -55,10 +55,10 @@ impl Shared {
         Ok(Self { words, count })
     }
 
-    /// Returns all of them.
+    /// Returns all numbers.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is as long as that, page aligned, and stays for ever; everybody uses
-        // it by atomics.
+        // SAFETY: the mapping has this length, is page aligned, and is never unmapped; all
+        // processes access it by atomics.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 }

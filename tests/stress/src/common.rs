@@ -1,4 +1,4 @@
-//! Settings of queue pairs of iWARP that are connected by the connection manager.
+//! Settings of iWARP QPs that are connected by the connection manager.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use vrnic_verbs::memory::Pd;
 use vrnic_verbs::model::QpCap;
 use vrnic_verbs::qp::{InitAttr, Qp};
 
-/// Objects that belong to no connection.
+/// Objects that all connections share.
 pub(crate) struct Common {
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
@@ -22,7 +22,7 @@ impl Common {
         Ok(Self { pd, cq })
     }
 
-    /// Returns a queue pair that can be connected.
+    /// Returns a QP that can be connected.
     pub(crate) fn qp(&self) -> io::Result<Qp> {
         let cap = QpCap { send_wr: 1, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 };
         Qp::new(&InitAttr::new(&self.pd, &self.cq, cap)).map(|(qp, _)| qp)

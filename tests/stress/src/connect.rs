@@ -1,5 +1,5 @@
-//! Connections of iWARP that many threads begin, use and end at random: several identifiers connect
-//! one queue pair at the same time, which another thread destroys.
+//! iWARP connections that many threads begin, use and end at random: several identifiers connect
+//! one QP at the same time, while another thread destroys it.
 
 use std::fmt::Debug;
 use std::io;
@@ -18,19 +18,19 @@ use vrnic_verbs::cm::{Connection, News, Wishes};
 use vrnic_verbs::prng::Rng;
 use vrnic_verbs::qp::Qp;
 
-/// Most identifiers that connect one queue pair.
+/// Maximum number of identifiers that connect one QP.
 const IDS_MAX: u64 = 3;
-/// Turns of a loop that a thread waits at most before it acts.
+/// Maximum number of turns of a loop that a thread waits before it acts.
 const DELAY: u64 = 4000;
-/// Time in which a connection has an outcome.
+/// Time limit for the outcome of a connection.
 const OUTCOME: Duration = Duration::from_secs(20);
-/// Time in which a round has ended.
+/// Time limit for a round.
 const ROUND: Duration = Duration::from_secs(40);
 
 /// Lengths of the private data of rejections.
 const REASONS: [u8; 5] = [1, 2, 20, 64, 196];
 
-/// The server, and how often.
+/// The server, and the number of rounds.
 #[derive(Debug, Args)]
 pub(crate) struct Connect {
     /// Address of `vrnic-stress answer`.
@@ -46,23 +46,24 @@ pub(crate) struct Connect {
     seed: u64,
 }
 
-/// Returns what a connection of this queue pair wants, with the answer that it asks for.
+/// Returns the wishes of a connection of this QP, with the answer that it wants.
 fn wishes(qpn: u32, private: &[u8]) -> Wishes<'_> {
     Wishes { qpn, srq: false, depth: 1, private }
 }
 
-/// Counts of what happened, so that the caller can see that there was something.
+/// Counts of events, which show the caller that something has happened.
 #[derive(Debug, Default)]
 struct Counts {
     established: u64,
     rejected: u64,
-    /// Calls that failed because the queue pair had another connection, or none any more.
+    /// Calls that have failed because the QP had another connection, or did not exist any more.
     refused: u64,
-    /// Connections whose queue pair was destroyed at the same time.
+    /// Connections whose QP was destroyed at the same time.
     destroyed: u64,
 }
 
-/// Has threads connect each queue pair several times, and destroy it, at random. All of it ends.
+/// Connects QPs, each by several identifiers at the same time, and destroys them at random times.
+/// All connections must end.
 pub(crate) fn run(options: &Connect) -> Result<()> {
     let to = SocketAddrV4::new(options.address, options.port);
     let common = Common::new()?;
@@ -98,7 +99,7 @@ pub(crate) struct Reject {
     port: u16,
 }
 
-/// Is rejected with private data of several lengths.
+/// Sends requests that are rejected with private data of several lengths.
 pub(crate) fn rejected(options: &Reject) -> Result<()> {
     let to = SocketAddrV4::new(options.address, options.port);
     let common = Common::new()?;
@@ -116,15 +117,15 @@ pub(crate) fn rejected(options: &Reject) -> Result<()> {
     Ok(())
 }
 
-/// Ends the process if a round takes too long: its threads hang in the kernel.
+/// Ends the process if a round takes too long, because its threads hang in the kernel then.
 fn watch(round: &AtomicU64) {
     let (mut last, mut same) = (0, Duration::ZERO);
-    let look = Duration::from_millis(100);
+    let interval = Duration::from_millis(100);
     loop {
-        thread::sleep(look);
+        thread::sleep(interval);
         match round.load(Ordering::Relaxed) {
             0 => return,
-            now if now == last => same += look,
+            now if now == last => same += interval,
             now => (last, same) = (now, Duration::ZERO),
         }
         if same > ROUND {
@@ -134,7 +135,8 @@ fn watch(round: &AtomicU64) {
     }
 }
 
-/// Connects a queue pair by several identifiers, and destroys it before, meanwhile, or at the end.
+/// Connects a QP by several identifiers, and destroys it before that, at the same time, or at the
+/// end.
 fn one(common: &Common, to: SocketAddrV4, rng: &mut Rng, counts: &mut Counts) -> Result<()> {
     let qp = common.qp()?;
     let count = 1 + rng.below(IDS_MAX);
@@ -162,7 +164,7 @@ fn one(common: &Common, to: SocketAddrV4, rng: &mut Rng, counts: &mut Counts) ->
         match rng.below(3) {
             0 => id.close(),
             1 => {
-                // It may not be connected.
+                // The identifier may not be connected.
                 let _ = id.disconnect();
                 id.destroy().map_err(|(_, error)| error)?;
             }
@@ -191,14 +193,14 @@ fn destroy(qp: Option<Qp>) -> Result<()> {
     qp.destroy().map_err(|(_, error)| error).context("a queue pair cannot be destroyed")
 }
 
-/// Attempts that were begun, and the queue pair if it was not destroyed.
+/// Attempts that were begun, and the QP if it was not destroyed.
 struct Begun {
     results: Vec<io::Result<()>>,
     qp: Option<Qp>,
 }
 
-/// Connects a queue pair by all identifiers at the same time, each after a random delay. Destroys
-/// it at that time, too, if it is to.
+/// Connects a QP by all identifiers at the same time, each after a random delay. May destroy the QP
+/// at the same time, too.
 fn begin(
     qp: Qp,
     ids: &[Connection],

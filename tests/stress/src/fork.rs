@@ -12,18 +12,18 @@ use crate::loopback::{LEN, Own};
 use vrnic_verbs::context::Context;
 use vrnic_verbs::device_memory::DeviceMemory;
 
-/// Messages of each part.
+/// Number of messages of each part.
 const MESSAGES: u64 = 50;
-/// Allocations of each thread.
+/// Number of allocations of each thread.
 const ROUNDS: u32 = 500;
-/// Time in which a child must have got somewhere.
+/// Time limit for a step of the child.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Stream of the bytes that are there when the process forks.
+/// Stream of the bytes that the memory contains when the process forks.
 const BEFORE: u64 = 7;
-/// Stream of those that the child writes.
+/// Stream of the bytes that the child writes.
 const CHILDS: u64 = 8;
 
-/// The steps that parent and child tell each other of.
+/// The steps that parent and child report to each other.
 #[derive(Clone, Copy)]
 struct Steps(Shared);
 
@@ -50,7 +50,10 @@ impl Steps {
 
 /// Forks in several ways, and checks what parent and child see.
 pub(crate) fn run() -> Result<()> {
-    ensure!(!vrnic_verbs::context::fork_needs_care(), "regions have to be kept from children");
+    ensure!(
+        !vrnic_verbs::context::fork_needs_care(),
+        "the kernel does not copy pinned pages at fork"
+    );
     memory_is_the_parents().context("memory of a region after fork")?;
     println!("ok a child has a copy, the device stays with the parent");
     end_of_a_child().context("a child that ends")?;
@@ -64,7 +67,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Tests whose pages they are, once the process has forked and both sides write.
+/// Tests to which process the pages belong after the process has forked, while both processes
+/// write.
 fn memory_is_the_parents() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;
@@ -72,8 +76,8 @@ fn memory_is_the_parents() -> Result<()> {
     own.write(BEFORE)?;
     let steps = Steps(Shared::new(1)?);
     let child = Child::fork(|| {
-        // Both halves are as they were, while the parent writes to its own copy; the child may
-        // write to them.
+        // Both halves are unchanged in the child, while the parent writes to its own copy. The
+        // child may write to them.
         own.expect(0, BEFORE)?;
         own.buffer.fill(0, LEN, CHILDS, 0)?;
         steps.reach(1);
@@ -81,7 +85,8 @@ fn memory_is_the_parents() -> Result<()> {
         own.expect(0, CHILDS)?;
         own.expect(LEN, BEFORE)
     })?;
-    // The device writes while the child does, into pages that the parent has written to and others.
+    // The device writes while the child does, into pages that the parent has written, and into
+    // others.
     for seed in 100..100 + MESSAGES {
         own.write(seed)?;
     }
@@ -94,8 +99,8 @@ fn memory_is_the_parents() -> Result<()> {
     Ok(own.destroy()?)
 }
 
-/// A child that ends, as itself and by libibverbs' tidying up, does not take what it inherited with
-/// it.
+/// When a child ends, in the usual way or after libibverbs has cleaned up, the inherited objects of
+/// the parent stay.
 fn end_of_a_child() -> Result<()> {
     let context = Context::open(None)?;
     let own = Own::new(&context, &context.info()?)?;
@@ -108,7 +113,7 @@ fn end_of_a_child() -> Result<()> {
     Ok(own.destroy()?)
 }
 
-/// A program may open the device and fork then, as one does that goes to the background.
+/// A program may open the device and then fork, as daemons do.
 fn objects_of_a_child() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;
@@ -123,7 +128,7 @@ fn objects_of_a_child() -> Result<()> {
     Ok(own.destroy()?)
 }
 
-/// A child is killed with objects of its own in the parent's context, at work.
+/// A child is killed while it uses its own objects in the parent's context.
 fn killed_child() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;
@@ -145,8 +150,8 @@ fn killed_child() -> Result<()> {
     Ok(own.destroy()?)
 }
 
-/// Memory gets the handle of memory that was freed before, though a child lives on that was forked
-/// meanwhile, or another thread has just freed it.
+/// Freed device memory can be allocated with the same handle, although a child was forked in the
+/// meantime and still runs, or another thread has just freed the memory.
 fn memory_of_the_device() -> Result<()> {
     let context = Context::open(None)?;
     let allocate = || DeviceMemory::new(&context, 4096, 0);

@@ -1,6 +1,6 @@
-//! A heap that runs out of memory on demand. The functions below replace those of the C library in
-//! the whole process, so also for libibverbs and its plugins. The Rust code of this program uses
-//! the C library's heap directly, and never runs out of memory.
+//! A heap that runs out of memory on demand. The functions below replace the functions of the C
+//! library in the whole process, and so in libibverbs and its plugins. The Rust code of this
+//! program uses the C library's heap directly, and never runs out of memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_void};
@@ -17,12 +17,13 @@ unsafe extern "C" {
     fn __libc_free(memory: *mut c_void);
 }
 
-/// The number of allocations that succeed before all others fail.
+/// The number of allocations that succeed before all further ones fail.
 static LEFT: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The number of allocations of libraries that are not freed.
+/// The number of allocations of libraries that have not been freed.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
-/// Makes a call whose allocations fail, except the first `count`. No other thread may be running.
+/// Makes a call whose first `count` allocations succeed, and all others fail. No other thread may
+/// run.
 pub(crate) fn with_allocations<T>(count: u64, call: impl FnOnce() -> T) -> T {
     LEFT.store(count, Relaxed);
     let result = call();
@@ -30,12 +31,12 @@ pub(crate) fn with_allocations<T>(count: u64, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Returns how many allocations of libraries have not been freed.
+/// Returns the number of allocations of libraries that have not been freed.
 pub(crate) fn live() -> i64 {
     LIVE.load(Relaxed)
 }
 
-/// Allocates by `from`, unless there is to be no memory.
+/// Allocates with `from`, unless the allocation must fail.
 fn allocate(from: impl FnOnce() -> *mut c_void) -> *mut c_void {
     let left = LEFT.load(Relaxed);
     if left == 0 {
@@ -55,7 +56,7 @@ fn allocate(from: impl FnOnce() -> *mut c_void) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    // SAFETY: the C library's function of the same kind, here and in what follows.
+    // SAFETY: the C library's function of the same kind, as in all functions below.
     allocate(|| unsafe { __libc_malloc(size) })
 }
 
@@ -83,7 +84,7 @@ unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size: us
     if memory.is_null() {
         return Errno::NOMEM.raw_os_error();
     }
-    // SAFETY: the caller's place for the result.
+    // SAFETY: `to` is the caller's place for the result.
     unsafe { *to = memory };
     0
 }
@@ -97,7 +98,7 @@ unsafe extern "C" fn free(memory: *mut c_void) {
     unsafe { __libc_free(memory) };
 }
 
-/// The C library's heap, for this program's own Rust code.
+/// The C library's heap, for the Rust code of this program.
 struct Own;
 
 #[global_allocator]

@@ -1,4 +1,4 @@
-//! Clients of a listener of iWARP that connect by TCP and send nothing.
+//! Clients that open TCP connections to an iWARP listener and send nothing.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-/// The listener, and how many.
+/// The listener, and the number of connections.
 #[derive(Debug, Args)]
 pub(crate) struct Idle {
     /// Its address.
@@ -15,12 +15,12 @@ pub(crate) struct Idle {
     /// Its port.
     #[arg(long, default_value_t = 7174)]
     port: u16,
-    /// Connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 64)]
     count: usize,
 }
 
-/// Opens connections, prints a line, and holds them until killed.
+/// Opens connections, prints a line, and keeps them open until killed.
 pub(crate) fn run(options: &Idle) -> Result<()> {
     let open = |nth| {
         let stream = TcpStream::connect((options.address, options.port));

@@ -1,5 +1,5 @@
-//! Processes that are killed with all that they hold. What is left of them the caller of this
-//! program counts.
+//! Processes that are killed with all of their objects. The caller of this program counts the
+//! objects that are left.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use crate::child::{Child, Shared};
 use crate::workload::Workload;
 use vrnic_verbs::prng::Rng;
 
-/// Objects that a process makes, if it lives so long: between these.
+/// Minimum and maximum number of objects that a process creates, unless it is killed before.
 const OBJECTS: (u64, u64) = (20, 160);
 
 /// Number of processes, and how long they live.
@@ -25,7 +25,7 @@ pub(crate) struct Kill {
     /// Processes at the same time.
     #[arg(long, default_value_t = 1)]
     at_once: usize,
-    /// Longest life, in milliseconds.
+    /// Maximum lifetime in milliseconds.
     #[arg(long, default_value_t = 200)]
     life: u64,
     /// Seed of the random choices.
@@ -33,11 +33,11 @@ pub(crate) struct Kill {
     seed: u64,
 }
 
-/// Counts of the processes by the way that they ended.
+/// Counts of the processes by the way in which they ended.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     killed: usize,
-    /// Of those, killed while they made objects.
+    /// Number of these that were killed while they created objects.
     making: usize,
     objects: u64,
     took: Duration,
@@ -59,7 +59,7 @@ struct Member {
     wanted: u64,
 }
 
-/// Makes processes and kills each at some time of its life.
+/// Starts processes and kills each of them at a random time.
 pub(crate) fn run(options: &Kill) -> Result<Fate> {
     let shared = Shared::new(options.processes)?;
     let mut rng = Rng::new(options.seed);
@@ -95,10 +95,10 @@ fn member(shared: &Shared, index: usize, life: u64, rng: &mut Rng) -> Result<Mem
     let wanted = OBJECTS.0 + rng.below(OBJECTS.1 - OBJECTS.0);
     let (seed, life) = (rng.word(), Duration::from_millis(rng.below(life)));
     let made = &shared.words()[index];
-    let tell = |n| {
+    let record = |n| {
         made.store(n, Relaxed);
         Ok(())
     };
-    let child = Child::fork(|| Workload::new(seed)?.live(wanted, tell))?;
+    let child = Child::fork(|| Workload::new(seed)?.live(wanted, record))?;
     Ok(Member { child, end: Instant::now() + life, index, wanted })
 }

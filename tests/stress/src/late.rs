@@ -1,4 +1,4 @@
-//! A program that posts requests when its device has gone, before it polls for the first time.
+//! A program that posts requests after its device was removed, before it polls for the first time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Bytes of a message, which fit into a request.
 const LEN: u32 = 64;
 
-/// The queue pairs.
+/// The options of `late`.
 #[derive(Debug, Args)]
 pub(crate) struct Late {
     /// Queue pairs. Their doorbells are at consecutive places of 64 bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Late {
     inline: bool,
 }
 
-/// Posts one request by each queue pair when the device has gone, and expects all to be flushed.
+/// Posts a request on each QP after the device was removed. Checks that all requests are flushed.
 pub(crate) fn run(options: &Late) -> Result<()> {
     let context = Context::open(None)?;
     let (info, pd) = (context.info()?, Pd::new(&context)?);

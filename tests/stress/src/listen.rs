@@ -1,5 +1,5 @@
-//! Listeners of iWARP that end while connections come, and while others are open that they have
-//! accepted.
+//! iWARP listeners that end while requests arrive, and while connections that they have accepted
+//! are open.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
@@ -12,11 +12,11 @@ use crate::common::Common;
 use vrnic_verbs::cm::{Connection, Listener, News, Wishes};
 use vrnic_verbs::qp::Qp;
 
-/// Time in which a request or an outcome comes.
+/// Time limit for a request or an outcome.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Time for which connections must stay when their listener has ended.
+/// Time for which connections must stay after their listener has ended.
 const STAYS: Duration = Duration::from_millis(300);
-/// Requests that may wait.
+/// Number of requests that may wait.
 const BACKLOG: i32 = 128;
 
 /// The own address, and how often.
@@ -51,7 +51,7 @@ impl End {
     }
 }
 
-/// Connects with one listener after the other. The connections of each stay when it ends.
+/// Connects to one listener after the other. The connections of each listener stay when it ends.
 pub(crate) fn run(options: &Listen) -> Result<()> {
     let common = Common::new()?;
     let mut ends = 0;
@@ -78,7 +78,7 @@ fn one(common: &Common, options: &Listen) -> Result<usize> {
         }
         Ok(ends)
     })?;
-    // One more request comes while the listener ends.
+    // One more request arrives while the listener ends.
     let late = begin(common, to)?;
     listener.destroy()?;
     late.destroy()?;
@@ -95,7 +95,7 @@ fn one(common: &Common, options: &Listen) -> Result<usize> {
     Ok(count)
 }
 
-/// Begins to connect a queue pair of its own.
+/// Begins to connect a new QP.
 fn begin(common: &Common, to: SocketAddrV4) -> Result<End> {
     let (qp, connection) = (common.qp()?, Connection::resolved(to)?);
     connection.connect(Wishes { qpn: qp.number(), srq: false, depth: 1, private: &[] })?;

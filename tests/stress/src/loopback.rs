@@ -1,4 +1,4 @@
-//! A queue pair that is connected to itself, with memory to write from and to.
+//! A QP that is connected to itself, with memory for both ends.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use vrnic_verbs::model::{
 };
 use vrnic_verbs::qp::{InitAttr, Qp};
 
-/// Bytes of a message; the region is twice as long.
+/// Bytes of a message. The region is twice as long.
 pub(crate) const LEN: usize = 32 << 10;
-/// Time in which a message must have arrived.
+/// Time limit for a message.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns a region of memory that is not touched before the device does.
+/// Returns a region of memory that this process does not access before the device does.
 pub(crate) fn region(pd: &Pd, len: usize) -> io::Result<(Buffer, Mr)> {
     let buffer = Buffer::new(len, 0)?;
     let mr = Mr::new(pd, buffer.addr(), len as u64, access::ALL | access::MW_BIND)?;
     Ok((buffer, mr))
 }
 
-/// Connects a queue pair of connections, reliable or not, to itself.
+/// Connects a QP to itself. Its type is a connection, reliable or not.
 pub(crate) fn connect(qp: &Qp, kind: u32, info: &DeviceInfo) -> io::Result<()> {
     let reliable = kind == qp_type::RC;
     let attr = QpAttr {
@@ -55,7 +55,7 @@ pub(crate) fn connect(qp: &Qp, kind: u32, info: &DeviceInfo) -> io::Result<()> {
     Ok(())
 }
 
-/// The queue pair and what it needs.
+/// The QP and the objects that it needs.
 pub(crate) struct Own {
     pub(crate) buffer: Buffer,
     pub(crate) mr: Mr,
@@ -65,7 +65,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Makes all of it.
+    /// Creates all of these objects.
     pub(crate) fn new(context: &Context, info: &DeviceInfo) -> io::Result<Self> {
         let pd = Pd::new(context)?;
         let cq = Cq::new(context, 16, None, 0, false)?;
@@ -76,8 +76,8 @@ impl Own {
         Ok(Self { buffer, mr, qp, cq, pd })
     }
 
-    /// Writes bytes of stream `seed` from the first half of the region to the second, and looks
-    /// whether they are there.
+    /// Writes bytes of stream `seed` from the first half of the region to the second half. Checks
+    /// that they have arrived.
     pub(crate) fn write(&self, seed: u64) -> io::Result<()> {
         self.buffer.fill(0, LEN, seed, 0)?;
         let (lkey, rkey) = self.mr.keys();
@@ -103,7 +103,7 @@ impl Own {
         self.expect(LEN, seed)
     }
 
-    /// Looks whether the bytes of stream `seed` are at `offset`.
+    /// Checks that the bytes of stream `seed` are at `offset`.
     pub(crate) fn expect(&self, offset: usize, seed: u64) -> io::Result<()> {
         match self.buffer.compare(offset, LEN, seed, 0)? {
             None => Ok(()),
@@ -111,7 +111,7 @@ impl Own {
         }
     }
 
-    /// Destroys all of it.
+    /// Destroys all of these objects.
     pub(crate) fn destroy(self) -> io::Result<()> {
         self.qp.destroy().map_err(|(_, e)| e)?;
         self.cq.destroy().map_err(|(_, e)| e)?;

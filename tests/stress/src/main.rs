@@ -1,25 +1,25 @@
 //! Uses an RDMA device in ways that end badly: by processes that are killed, that fork, that have
-//! many threads, that run out of memory, or whose device dies. The callers of these programs count
-//! what is left in kernel and adapter afterwards.
+//! many threads, that run out of memory, or whose device fails. Afterwards the callers of these
+//! programs count the objects that are left in the kernel and the adapter.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`kill`] | processes that are killed with all that they hold |
+//! | [`kill`] | processes that are killed with all of their objects |
 //! | [`workload`] | a process with objects of all kinds |
 //! | [`fork`] | processes that fork |
 //! | [`threads`] | many threads on one context |
-//! | [`outlive`] | a process that goes on when its device dies |
-//! | [`idle`] | clients of TCP that send nothing |
-//! | [`late`] | a process that posts requests when its device has gone |
-//! | [`owner`] | processes that connect a queue pair: its owner, and one of another user |
+//! | [`outlive`] | a process that goes on when its device fails |
+//! | [`idle`] | TCP clients that send nothing |
+//! | [`late`] | a process that posts requests after its device was removed |
+//! | [`owner`] | processes that connect a QP: its owner, and a process of another user |
 //! | [`starve`] | a process that runs out of memory |
 //! | [`connect`] | connections that are begun and ended at random |
-//! | [`answer`] | their server |
-//! | [`common`] | what their queue pairs need |
-//! | [`listen`] | a listener that ends while connections come |
-//! | [`renumber`] | queue pairs whose numbers are used again |
-//! | [`unknown`] | operations that the peer does not know |
-//! | [`loopback`] | a queue pair that is connected to itself |
+//! | [`answer`] | the server of these connections |
+//! | [`common`] | the objects that their QPs need |
+//! | [`listen`] | a listener that ends while requests arrive |
+//! | [`renumber`] | QPs whose numbers are used again |
+//! | [`unknown`] | operations that the peer does not support |
+//! | [`loopback`] | a QP that is connected to itself |
 //! | [`child`] | child processes |
 //! | [`heap`] | a heap that runs out of memory |
 //!
@@ -70,42 +70,42 @@ enum Command {
     Kill(Kill),
     /// Fork in several ways, while the device is used.
     Fork,
-    /// Use one context by many threads: queues of their own, shared ones, and objects that come and
-    /// go.
+    /// Use one context in many threads: with separate queues, with shared queues, and with objects
+    /// that are created and destroyed.
     Threads,
-    /// Hold objects of all kinds, and use them, until killed. Prints a line once they exist.
+    /// Create objects of all kinds, and use them, until killed. Prints a line once they exist.
     Hold(Hold),
-    /// Use the device until it dies, which is to happen from outside, and look whether all that is
-    /// outstanding is flushed then. Prints a line once it is in use.
+    /// Use the device until it fails, which must be caused from outside, and check that all
+    /// outstanding requests are flushed then. Prints a line once the device is in use.
     Outlive,
-    /// Post requests when the device has gone, which is to happen from outside, before polling for
-    /// the first time. All must be flushed. Prints a line once the queue pairs exist.
+    /// Post requests after the device was removed, which must be done from outside, before polling
+    /// for the first time. All must be flushed. Prints a line once the queue pairs exist.
     Late(Late),
     /// Create a queue pair of iWARP, print its number, and connect it with `answer` when a file
     /// exists.
     Own(Own),
-    /// Connect with a listener by TCP, many times, and send nothing. Prints a line once the
+    /// Connect to a listener by TCP, many times, and send nothing. Prints a line once the
     /// connections are open.
     Idle(Idle),
     /// Try to connect the queue pair of `own`, as another user, which must fail.
     Seize(Seize),
-    /// Make every call that allocates memory with too little of it, and hold the objects that are
+    /// Make every call that allocates memory with too little of it, and keep the objects that are
     /// left then until killed. Prints `done` once all calls are made.
     Starve(Starve),
-    /// Connect queue pairs of iWARP by several identifiers at the same time, and end all of it in
-    /// any order. Prints what happened.
+    /// Connect queue pairs of iWARP by several identifiers at the same time, and end the
+    /// connections in any order. Prints what happened.
     Connect(Connect),
     /// Be rejected by `answer`, with private data of several lengths, on any device of iWARP.
     Reject(Reject),
-    /// Use operations that the device of `answer` does not know. Each fails, and ends its
+    /// Use operations that the device of `answer` does not support. Each fails, and ends its
     /// connection.
     Unknown(Unknown),
-    /// Answer the connections of `connect` and its like, as they ask for it, until killed.
+    /// Answer the connections of `connect` and similar commands, as these choose, until killed.
     Answer(Serve),
-    /// Listen, connect from this very process, and end the listener while connections come. Those
-    /// that were accepted must stay. Prints their number.
+    /// Listen, connect from the same process, and end the listener while requests arrive. The
+    /// accepted connections must stay. Prints their number.
     Listen(Listen),
-    /// Create, connect and destroy queue pairs by more threads than the adapter has queue pairs.
+    /// Create, connect and destroy queue pairs in more threads than the adapter has queue pairs.
     /// Prints their number.
     Renumber(Renumber),
 }

@@ -1,5 +1,5 @@
-//! A process whose device dies in mid-transfer: each request that it has posted completes once, as
-//! done or as flushed.
+//! A process whose device fails in the middle of a transfer: each request that it has posted
+//! completes once, as a success or as flushed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,22 +16,22 @@ use vrnic_verbs::model::{
 };
 use vrnic_verbs::qp::{InitAttr, Qp};
 
-/// Time in which the device must die and all be flushed.
+/// Time limit in which the device must fail and all requests must be flushed.
 const TIMEOUT: Duration = Duration::from_secs(150);
 /// Bytes of a message.
 const LEN: u32 = 64;
-/// Receives, which nothing ever uses.
+/// Number of receives. No message uses them.
 const RECEIVES: u64 = 7;
-/// Set in the identifiers of receives.
+/// This bit is set in the identifiers of receives.
 const RECEIVE: u64 = 1 << 32;
 
-/// A queue pair connected to itself, with a completion queue of its own.
+/// A QP that is connected to itself, with its own CQ.
 struct User {
     qp: Qp,
     cq: Cq,
     buffer: Buffer,
     mr: Mr,
-    /// Sends that were posted, that have completed, and that were done.
+    /// Sends that were posted, that have completed, and that have succeeded.
     posted: u64,
     completed: u64,
     done: u64,
@@ -41,7 +41,7 @@ struct User {
 }
 
 impl User {
-    /// With room for inline data the send queue lies in the adapter's memory.
+    /// Creates the objects. With room for inline data, the send queue is in the adapter's memory.
     fn new(
         (context, info, pd): (&Context, &DeviceInfo, &Pd),
         channel: Option<&Channel>,
@@ -69,7 +69,7 @@ impl User {
         Ok(())
     }
 
-    /// Posts three writes, of which the last is signaled.
+    /// Posts three writes. The last one is signaled.
     fn write(&mut self) -> Result<()> {
         let (lkey, rkey) = self.mr.keys();
         for signaled in [0, 0, flags::SIGNALED] {
@@ -88,7 +88,7 @@ impl User {
         Ok(())
     }
 
-    /// Takes what has completed, and looks whether it is the next of its queue.
+    /// Takes completions. Checks that each is the next one of its queue.
     fn poll(&mut self) -> Result<()> {
         for wc in self.cq.poll(16)? {
             let flushed = wc.status == Status::WrFlushErr as u32;
@@ -108,7 +108,7 @@ impl User {
         Ok(())
     }
 
-    /// Writes, as long as these are done.
+    /// Posts writes as long as they succeed.
     fn work(&mut self) -> Result<()> {
         if self.completed == self.posted && self.done == self.posted {
             self.write()?;
@@ -116,20 +116,20 @@ impl User {
         self.poll()
     }
 
-    /// Returns whether the device is dead, and nothing outstanding.
+    /// Returns whether the device has failed and no request is outstanding.
     fn is_over(&self) -> bool {
         self.done < self.posted && self.completed == self.posted && self.flushed == self.receives
     }
 }
 
-/// Uses the device by queue pairs of each kind until it dies, and some more.
+/// Uses the device with QPs of each kind until it fails, and for some time after that.
 pub(crate) fn run() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;
     let pd = Pd::new(&context)?;
     let own = (&context, &info, &pd);
     let channel = Channel::new(&context)?;
-    // It waits for an event, and must get one.
+    // This QP waits for an event, which must come.
     let mut sleeper = User::new(own, Some(&channel), false, 0)?;
     sleeper.cq.arm(false)?;
     let mut users = Vec::new();
@@ -157,7 +157,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Queue pairs of a dead device are in the error state, requests posted to them are flushed, and
+/// QPs of a failed device are in the error state, requests that are posted to them are flushed, and
 /// its objects can be destroyed.
 fn later(user: &mut User) -> Result<()> {
     let state = user.qp.query().context("query")?.state;

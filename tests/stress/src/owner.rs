@@ -1,4 +1,4 @@
-//! The owner of a queue pair of iWARP, and a process of another user that knows its number.
+//! The owner of an iWARP QP, and a process of another user that knows the QP's number.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -29,7 +29,7 @@ pub(crate) struct Own {
     when: PathBuf,
 }
 
-/// The queue pair of another process.
+/// The QP of another process.
 #[derive(Debug, Args)]
 pub(crate) struct Seize {
     /// Address of this machine.
@@ -37,7 +37,7 @@ pub(crate) struct Seize {
     /// A free port.
     #[arg(long, default_value_t = 7176)]
     port: u16,
-    /// The number of the queue pair.
+    /// The number of the QP.
     qpn: u32,
 }
 
@@ -45,7 +45,7 @@ fn wishes(qpn: u32, private: &[u8]) -> Wishes<'_> {
     Wishes { qpn, srq: false, depth: 1, private }
 }
 
-/// Creates a queue pair, prints its number, waits, and connects it.
+/// Creates a QP, prints its number, waits, and connects it.
 pub(crate) fn own(options: &Own) -> Result<()> {
     let common = Common::new()?;
     let qp = common.qp()?;
@@ -63,8 +63,8 @@ pub(crate) fn own(options: &Own) -> Result<()> {
     Ok(())
 }
 
-/// Tries to connect the queue pair of another process, and to accept a request with it. Both calls
-/// must fail. The own queue pair, by which that request was sent, is rejected.
+/// Tries to connect the QP of another process, and to accept a request with it. Both calls must
+/// fail. The request that was sent with the process's own QP is rejected.
 pub(crate) fn seize(options: &Seize) -> Result<()> {
     let common = Common::new()?;
     let own = common.qp()?;

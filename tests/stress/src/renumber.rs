@@ -1,5 +1,5 @@
-//! Queue pairs of iWARP whose numbers are used again at once: threads create, connect and destroy
-//! them, on an adapter that has few.
+//! iWARP QPs whose numbers are used again at once: threads create, connect and destroy QPs on an
+//! adapter that has few.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,11 +14,11 @@ use crate::common::Common;
 use vrnic_verbs::cm::{Connection, Wishes};
 use vrnic_verbs::qp::Qp;
 
-/// Threads. There should be fewer queue pairs.
+/// Number of threads. The adapter should have fewer QPs.
 const THREADS: u32 = 4;
 /// Time for which a connection must stay if neither end closes it.
 const STAYS: Duration = Duration::from_millis(2);
-/// Time in which another thread destroys a queue pair.
+/// Time limit in which another thread destroys a QP.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The server, and how long.
@@ -34,7 +34,8 @@ pub(crate) struct Renumber {
     seconds: u64,
 }
 
-/// Has threads create, connect and destroy queue pairs. The end of one harms no other one.
+/// Creates, connects and destroys QPs in several threads. The end of a QP must not end the
+/// connection of another QP.
 pub(crate) fn run(options: &Renumber) -> Result<()> {
     let to = SocketAddrV4::new(options.address, options.port);
     let (common, end) = (Common::new()?, Instant::now() + Duration::from_secs(options.seconds));
@@ -50,7 +51,7 @@ pub(crate) fn run(options: &Renumber) -> Result<()> {
 }
 
 fn one(common: &Common, to: SocketAddrV4, end: Instant) -> Result<u32> {
-    // The server does not answer, so that a connection has no news before it is ended.
+    // The server does not answer, so a connection gets no event before it is ended.
     let (mut count, private) = (0, Answer::Silence.request());
     while Instant::now() < end {
         let id = Connection::resolved(to)?;
@@ -66,7 +67,7 @@ fn one(common: &Common, to: SocketAddrV4, end: Instant) -> Result<u32> {
     Ok(count)
 }
 
-/// Creates a queue pair, as soon as there is one.
+/// Creates a QP as soon as one is free.
 fn next(common: &Common) -> io::Result<Qp> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Calls that run out of memory. Each call is made with no memory at all, then with enough for one
+//! Calls that run out of memory. Each call is made with no memory, then with enough for one
 //! allocation, for two, and so on until it succeeds. Each failure must be ENOMEM and leave nothing
 //! allocated. The caller of this program counts the objects that are left in the kernel.
 
@@ -26,7 +26,7 @@ use vrnic_verbs::srq::Srq;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
 
-/// More allocations than any call makes.
+/// More than the allocations of any call.
 const MANY: u64 = 100;
 const QKEY: u32 = 0x1111_1111;
 
@@ -40,15 +40,15 @@ pub(crate) struct Starve {
 }
 
 impl Starve {
-    /// Makes an object by a call with too little memory, then with more until the call succeeds;
-    /// then destroys the object.
+    /// Creates an object by a call with too little memory, then with more until the call succeeds.
+    /// Then destroys the object.
     fn call<T>(
         &self,
         what: impl Display,
         make: impl Fn() -> io::Result<T>,
         end: impl Fn(T) -> io::Result<()>,
     ) -> Result<()> {
-        // Libraries keep some of what they allocate at the first use.
+        // Libraries keep some of their first allocations.
         make().and_then(&end).with_context(|| format!("{what}, with memory"))?;
         if self.plenty {
             return Ok(());
@@ -75,7 +75,7 @@ impl Starve {
         anyhow::bail!("{what} never finds enough memory")
     }
 
-    /// Makes all calls, and lives on until it is killed.
+    /// Makes all calls, and then waits until the process is killed.
     pub(crate) fn run(&self) -> Result<()> {
         let context = Context::open(None)?;
         let info = context.info()?;
@@ -160,7 +160,7 @@ impl Starve {
         self.call("create_qp with a shared receive queue", sharing, end_qp)
     }
 
-    /// Posts requests whose data are given before their destination.
+    /// Posts requests whose data are set before their destination.
     fn requests(&self, own: &Own) -> Result<()> {
         let Own { pd, .. } = own;
         let (qp, cq) = own.qp((qp_type::UD, 64), None, Qp::extended)?;
@@ -177,7 +177,7 @@ impl Starve {
         let (buffer, mr) = region(pd, 4096)?;
         for (what, flags) in [("segments", 0), ("inline data", vrnic_verbs::model::flags::INLINE)] {
             let send = SendWr {
-                // Of a request with an odd number the data are given first.
+                // If the identifier of a request is odd, its data are set first.
                 wr_id: 1,
                 op: Op::Send,
                 flags,
@@ -197,7 +197,7 @@ impl Starve {
     }
 }
 
-/// The objects that calls are made with.
+/// The objects with which calls are made.
 struct Own {
     context: Context,
     info: DeviceInfo,
@@ -213,7 +213,7 @@ impl Own {
         Path { dgid, sgid_index, hop_limit: 64, port: PORT, ..Path::default() }
     }
 
-    /// Creates a queue pair with its own completion queue, or neither.
+    /// Creates a QP with its own CQ. If the QP cannot be created, the CQ is destroyed.
     fn qp(
         &self,
         (qp_type, inline): (u32, u32),

@@ -15,11 +15,11 @@ use vrnic_verbs::model::{DeviceInfo, Op, QpCap, SendWr, Sge, flags, qp_type};
 use vrnic_verbs::qp::{InitAttr, Qp};
 use vrnic_verbs::srq::Srq;
 
-/// Threads of each kind.
+/// Number of threads of each kind.
 const THREADS: u64 = 8;
-/// Messages, or rounds, of each.
+/// Number of messages, or rounds, of each thread.
 const ROUNDS: u64 = 60;
-/// Time in which a message must have arrived.
+/// Time limit for a message.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Objects that all threads share.
@@ -28,16 +28,16 @@ struct Common {
     info: DeviceInfo,
     pd: Pd,
     cq: Cq,
-    /// Connected to itself.
+    /// A QP that is connected to itself.
     qp: Qp,
-    /// The last message of each thread whose completion some thread has seen.
+    /// For each thread, the last message whose completion was taken by any thread.
     done: [AtomicU64; THREADS as usize],
-    /// True if a thread has failed: the others need not go on.
+    /// True if a thread has failed. The others stop then.
     failed: AtomicBool,
 }
 
-/// Runs threads that have queues of their own, threads that share one queue pair and one completion
-/// queue, and threads that make and destroy objects, all at the same time.
+/// Runs threads with separate queues, threads that share one QP and one CQ, and threads that create
+/// and destroy objects, all at the same time.
 pub(crate) fn run() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;
@@ -68,7 +68,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Starts a thread; `what` is for messages.
+/// Starts a thread. `what` is its description in messages.
 fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
     common: &'scope Common,
@@ -82,14 +82,14 @@ fn spawn<'scope>(
     })
 }
 
-/// Sends messages on queues of the thread's own.
+/// Sends messages on the thread's own queues.
 fn own(common: &Common, index: u64) -> io::Result<()> {
     let own = Own::new(&common.context, &common.info)?;
     (0..ROUNDS).try_for_each(|round| own.write(index << 32 | round))?;
     own.destroy()
 }
 
-/// Sends messages on shared queues; a thread that polls also sees completions of others.
+/// Sends messages on shared queues. A thread that polls also gets completions of other threads.
 fn share(common: &Common, index: u64) -> io::Result<()> {
     let (buffer, mr) = region(&common.pd, 2 * LEN)?;
     let (lkey, rkey) = mr.keys();
@@ -126,7 +126,7 @@ impl Common {
         &self.done[index as usize]
     }
 
-    /// Takes a completion, of any thread.
+    /// Takes a completion, which may belong to any thread.
     fn poll(&self) -> io::Result<()> {
         match self.cq.poll(1)?.first() {
             Some(wc) if wc.status != 0 => Err(io::Error::other(format!("{wc:?}"))),
@@ -143,7 +143,7 @@ impl Common {
     }
 }
 
-/// Makes objects in the PD of all, and destroys them.
+/// Creates objects in the shared PD, and destroys them.
 fn make(common: &Common) -> io::Result<()> {
     for round in 0..ROUNDS {
         let cq = Cq::new(&common.context, 1 + round as i32, None, 0, false)?;

@@ -1,4 +1,4 @@
-//! Operations of RFC 7306 on a peer that does not know them.
+//! Operations of RFC 7306 on a peer that does not support them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::sleep;
@@ -14,10 +14,10 @@ use vrnic_verbs::cm::{Connection, News, Wishes};
 use vrnic_verbs::model::{Op, QpAttr, SendWr, Sge, State, Status, Wc, flags, mask};
 use vrnic_verbs::qp::Qp;
 
-/// Time in which a request has an outcome.
+/// Time limit for the outcome of a request.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Time in which a server has noted that a connection is established, which it does after its
-/// reply. The kernel of siw does not survive it if the connection fails before.
+/// Time in which a server notices that a connection is established, which it does after its reply.
+/// The kernel of siw crashes if the connection fails before that.
 const NOTED: Duration = Duration::from_secs(1);
 /// The operations.
 const OPERATIONS: [Op; 3] = [Op::FetchAdd, Op::CmpSwp, Op::WriteImm];
@@ -32,8 +32,8 @@ pub(crate) struct Unknown {
     port: u16,
 }
 
-/// Each operation fails with the same status, and ends its connection. All connections are made
-/// before: Linux siw makes no more when it has ended one with a Terminate.
+/// Checks that each operation fails with the same status, and ends its connection. All connections
+/// are made first, because Linux siw makes no more after it has ended one with a Terminate.
 pub(crate) fn run(options: &Unknown) -> Result<()> {
     let to = SocketAddrV4::new(options.address, options.port);
     let common = Common::new()?;
@@ -57,7 +57,7 @@ fn connected(common: &Common, to: SocketAddrV4) -> Result<(Qp, Connection)> {
     connection.connect(Wishes { qpn: qp.number(), srq: false, depth: 1, private: &private })?;
     let news = connection.news(TIMEOUT)?;
     ensure!(news == Some(News::Established), "{news:?}");
-    // libibverbs is to know, too, that it can send.
+    // libibverbs must also know that the QP can send.
     let ready = QpAttr { state: State::Rts as u32, ..QpAttr::default() };
     qp.modify(&ready, mask::STATE)?;
     Ok((qp, connection))
@@ -65,7 +65,7 @@ fn connected(common: &Common, to: SocketAddrV4) -> Result<(Qp, Connection)> {
 
 fn one(common: &Common, qp: &Qp, op: Op) -> Result<()> {
     let (buffer, mr) = region(&common.pd, 8)?;
-    // siw has a WRITE, too, which needs no key without bytes.
+    // siw has a WRITE, too. Without bytes it needs no key.
     let length = if op == Op::WriteImm { 0 } else { 8 };
     let sges = vec![Sge { addr: buffer.addr(), length, lkey: mr.keys().0 }];
     let request = SendWr { op, flags: flags::SIGNALED, sges, ..SendWr::default() };

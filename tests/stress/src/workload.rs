@@ -1,4 +1,4 @@
-//! A process that holds many objects of all kinds and keeps the device busy with them.
+//! A process that has many objects of all kinds and keeps the device busy with them.
 
 use std::io;
 use std::thread;
@@ -24,17 +24,17 @@ use vrnic_verbs::srq::Srq;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
 
-/// Objects of a domain, before there is a new one.
+/// Number of objects of a domain before a new domain is created.
 const DOMAIN: u64 = 100;
-/// Entries of a completion queue: no fewer than the QPs of a domain can fill.
+/// Number of entries of a CQ. The QPs of a domain cannot fill more.
 const CQE: i32 = 2048;
-/// Work requests of each queue.
+/// Number of work requests of each queue.
 const DEPTH: u32 = 16;
-/// Bytes of the region that a domain's traffic is in.
+/// Bytes of the region for a domain's messages.
 const TRAFFIC: usize = 256 << 10;
 const QKEY: u32 = 0x1111_1111;
 
-/// Objects that go together, as they are of one PD.
+/// Objects of one PD.
 struct Domain {
     pd: Pd,
     cq: Cq,
@@ -43,19 +43,19 @@ struct Domain {
     cqs: Vec<Cq>,
     srqs: Vec<Srq>,
     xrcds: Vec<Xrcd>,
-    /// In XRC domains.
+    /// SRQs in XRC domains.
     shared: Vec<Srq>,
     targets: Vec<Qp>,
-    /// Connected to themselves.
+    /// QPs that are connected to themselves.
     qps: Vec<Qp>,
-    /// Members of a group each.
+    /// Datagram QPs, each of which is a member of a group.
     datagrams: Vec<(Qp, [u8; 16])>,
     mrs: Vec<(Buffer, Mr)>,
     mws: Vec<Mw>,
     ahs: Vec<Ah>,
 }
 
-/// Objects that the process holds.
+/// The objects of the process.
 pub(crate) struct Workload {
     context: Context,
     info: DeviceInfo,
@@ -71,8 +71,8 @@ impl Workload {
         Ok(Self { context, info, rng: Rng::new(seed), domains: Vec::new() })
     }
 
-    /// Makes `wanted` objects, telling `made` how many there have been, and uses them until it is
-    /// killed.
+    /// Creates `wanted` objects, calls `made` with the number of those that exist, and uses them
+    /// until the process is killed.
     pub(crate) fn live(
         &mut self,
         wanted: u64,
@@ -116,7 +116,7 @@ impl Workload {
         })
     }
 
-    /// Makes an object of any kind in the newest domain, and sometimes ends an old one.
+    /// Creates an object of any kind in the newest domain, and sometimes destroys an old one.
     fn grow(&mut self) -> io::Result<()> {
         let Self { context, info, rng, domains } = self;
         let Some(domain) = domains.last_mut() else { return Ok(()) };
@@ -141,7 +141,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Posts to a queue pair of any domain, and takes what has completed there.
+    /// Posts to a QP of any domain, and takes the completions there.
     fn work(&mut self) -> io::Result<()> {
         let Self { rng, domains, .. } = self;
         let count = domains.len() as u64;
@@ -158,7 +158,7 @@ impl Workload {
                 rkey,
                 ..SendWr::default()
             };
-            // A full queue is no fault here.
+            // A full queue is not a fault here.
             let _ = qp.post_send(&[write.clone(), write]);
         }
         while !domain.cq.poll(16)?.is_empty() {}
@@ -180,7 +180,7 @@ pub(crate) struct Hold {
     child: bool,
 }
 
-/// Creates objects, says when all exist, and uses them until the process is killed.
+/// Creates objects, prints a line when all exist, and uses them until the process is killed.
 pub(crate) fn hold(options: &Hold) -> Result<()> {
     let objects = options.objects;
     let tell = |made| {
@@ -201,7 +201,7 @@ pub(crate) fn hold(options: &Hold) -> Result<()> {
 }
 
 impl Domain {
-    /// A queue pair that is connected to itself; its send queue may lie in device memory.
+    /// Creates a QP that is connected to itself. Its send queue may be in device memory.
     fn connected(&mut self, info: &DeviceInfo, kind: u32, rng: &mut Rng) -> io::Result<()> {
         let inline = if rng.below(2) == 0 { 0 } else { 64 };
         let qp = self.queue_pair(kind, inline, self.srqs.last().filter(|_| kind == qp_type::RC))?;
@@ -210,7 +210,7 @@ impl Domain {
         Ok(())
     }
 
-    /// A member of a multicast group, with receives posted.
+    /// Creates a member of a multicast group, with posted receives.
     fn datagram(&mut self, info: &DeviceInfo, rng: &mut Rng) -> io::Result<()> {
         let qp = self.queue_pair(qp_type::UD, 0, None)?;
         let attr = QpAttr { port: PORT, qkey: QKEY, ..QpAttr::default() };
@@ -239,7 +239,7 @@ impl Domain {
         Ok(())
     }
 
-    /// An XRC domain with something in it.
+    /// Creates an XRC domain with objects in it.
     fn xrc(&mut self, context: &Context) -> io::Result<()> {
         let xrcd = Xrcd::open(context, None, libc::O_CREAT)?;
         self.shared.push(Srq::for_xrc(&self.pd, &xrcd, &self.cq, (DEPTH, 1))?.0);
@@ -248,7 +248,7 @@ impl Domain {
         Ok(())
     }
 
-    /// A window, bound if there is a queue pair to bind it by.
+    /// Creates a window. Binds it if there is a QP to do so.
     fn window(&mut self, rng: &mut Rng) -> io::Result<()> {
         let mut mw = Mw::new(&self.pd, 1 + rng.below(2) as u32)?;
         let (buffer, mr) = &self.memory;
@@ -260,14 +260,14 @@ impl Domain {
                 access: access::REMOTE_WRITE,
                 ..Bind::default()
             };
-            // One of type 2, or a full queue, refuses.
+            // A window of type 2 or a full queue refuses this.
             let _ = mw.bind(qp, Some(mr), &bind);
         }
         self.mws.push(mw);
         Ok(())
     }
 
-    /// Ends an object of a kind that has several.
+    /// Destroys an object of a kind that has several.
     fn shrink(&mut self) -> io::Result<()> {
         if let Some((qp, group)) = self.datagrams.pop() {
             qp.detach(group, 0)?;
@@ -297,7 +297,7 @@ impl Domain {
     }
 }
 
-/// Returns the way to this very port.
+/// Returns the path to the process's own port.
 fn path(info: &DeviceInfo) -> Path {
     let (dgid, sgid_index) = (info.gid, info.gid_index);
     Path { dgid, sgid_index, hop_limit: 64, port: PORT, ..Path::default() }

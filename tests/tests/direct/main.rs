@@ -1,10 +1,10 @@
-//! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, behind one PCIe
-//! switch with the adapter, reads and writes the adapter's memory.
+//! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, behind the same
+//! PCIe switch as the adapter, reads and writes the adapter's memory.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`programs`] | transfers of processes; objects that processes import |
-//! | [`ranges`] | transfers that are posted before the controller begins, and leave by themselves |
+//! | [`ranges`] | transfers that are posted before the controller begins, and start by themselves |
 
 mod programs;
 mod ranges;
@@ -66,15 +66,16 @@ fn offered(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Makes b offer its disk to a, by device memory, and attaches it there as `/dev/nvme0n1`.
+/// Makes guest b offer its disk to guest a, through device memory, and attaches it in a as
+/// `/dev/nvme0n1`.
 fn attach(pair: &Pair) -> Result<()> {
     modules::load_nvme(&pair.b)?;
     storage::offer_device(&pair.b, "/dev/nvme0n1", "echo 1 > p2pmem")?;
     storage::connect(&pair.a, &pair.b)
 }
 
-/// A target's NVMe controller moves blocks from and to device memory, the adapter from there to the
-/// initiator and back. While blocks move, pieces of device memory are in use.
+/// A target's NVMe controller moves blocks to and from device memory, and the adapter moves them
+/// from there to the initiator and back. During this, pieces of device memory are in use.
 fn target(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let used = pair.b.check("dmesg | grep 'using p2pmem on'", SHORT_TIMEOUT)?;
@@ -100,7 +101,7 @@ fn target(pair: &mut Pair) -> Result<()> {
     pair.b.check("touch /tmp/stop", SHORT_TIMEOUT)?;
     let least: u64 = watching.wait(SHORT_TIMEOUT)?.stdout.trim().parse()?;
     ensure!(least < MEMORY, "no device memory was seen in use");
-    // The disk has the same data when the target itself reads it, into its RAM.
+    // The target itself also reads the same data from its disk, into its RAM.
     let there =
         format!("dd if=/dev/nvme0n1 bs=1M count={DATA} iflag=direct 2>/dev/null | sha256sum");
     let there = pair.b.check(&there, LONG_TIMEOUT)?;
@@ -114,8 +115,8 @@ fn target(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Blocks of the target's disk by device memory, and through the target's RAM, in turns. Prints the
-/// rates, of which nothing is demanded.
+/// Reads blocks of the target's disk through device memory and through the target's RAM, in turn.
+/// Prints the rates, which are not checked.
 fn speed(pair: &mut Pair) -> Result<()> {
     pair.b.check("ls -d /sys/kernel/config/nvmet/ports/1", SHORT_TIMEOUT)?;
     for by_device_memory in [1, 0, 1, 0] {
@@ -145,7 +146,7 @@ fn speed(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Device memory goes with the driver, and comes back with it.
+/// Device memory is removed with the driver, and comes back with it.
 fn reloaded(pair: &mut Pair) -> Result<()> {
     pair.a.check(&format!("rmmod vrnic; ! [ -e {PCI}/p2pmem ]"), SHORT_TIMEOUT)?;
     load_module(&pair.a)?;

@@ -1,5 +1,5 @@
-//! Programs in the guests (`tests/programs`): direct transfers of processes, and objects that one
-//! process imports from another.
+//! Programs in the guests (`tests/programs`): direct transfers of processes, and objects that a
+//! process imports from another process.
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
@@ -22,7 +22,7 @@ const CASES: [&str; 9] = [
     "foreign",
 ];
 
-/// Counts both guests' objects, runs something, and checks that nothing is left of it.
+/// Counts both guests' objects, calls `run`, and checks that no objects are left.
 fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
     run()?;
@@ -35,8 +35,8 @@ fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
     works(pair)
 }
 
-/// A process in guest a stores into ranges, and loads from them; the data is that of one in guest
-/// b.
+/// A process in guest a stores into ranges, and loads from them. The data is exchanged with a
+/// process in guest b.
 pub(super) fn transfers(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let server = pair.b.agent().start("exec vrnic_transfer serve")?;
@@ -48,7 +48,7 @@ pub(super) fn transfers(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// A process is killed while its ranges are armed, mapped, and TRANSFERs wait for them.
+/// A process is killed while its ranges are armed and mapped, and TRANSFERs wait for them.
 pub(super) fn killed(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let server = pair.b.agent().start("exec vrnic_transfer serve")?;
@@ -64,7 +64,7 @@ pub(super) fn killed(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// A process uses the protection domain, the region and the device memory of another one.
+/// A process uses the PD, the region and the device memory of another process.
 pub(super) fn imports(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let text = pair.a.check("vrnic_import", SHORT_TIMEOUT).context("vrnic_import")?;

@@ -18,10 +18,10 @@ const BYTES: u32 = 8 << 20;
 const CHUNK: u32 = 32 << 10;
 /// Bytes of a range, and of a page.
 const RANGE: u32 = 4096;
-/// The first block that is used, and its sector.
+/// The first block in use, and its sector.
 const FIRST: u32 = 100;
 const SECTOR: u32 = FIRST * RANGE / 512;
-/// A sector behind all that other cases use, which cannot be read or written.
+/// A sector behind the sectors of all other cases. It cannot be read or written.
 pub(super) const BAD_SECTOR: u32 = 130_000;
 /// Shell words that name the server's disk.
 const DISK: &str = "$(ls /dev/nvme?n1)";
@@ -48,11 +48,11 @@ impl<'a> Server<'a> {
         Ok(Self { pair, before })
     }
 
-    /// Returns the command by which guest b asks.
+    /// Returns the command by which guest b sends its request.
     fn call(&self, parameters: &str) -> Result<String> {
         let peer: Ipv4Addr = self.pair.a.ip().parse()?;
         let peer = u32::from(peer);
-        // A parameter may be given once.
+        // A parameter must not be given twice.
         let sector = match parameters.contains("sector=") {
             true => String::new(),
             false => format!("sector={SECTOR}"),
@@ -60,7 +60,7 @@ impl<'a> Server<'a> {
         Ok(format!("insmod /vrnic/vrnic_kdirect.ko peer={peer} {sector} {parameters}"))
     }
 
-    /// Asks for [`BYTES`]. Returns what the client says of them.
+    /// Asks for [`BYTES`]. Returns the client's message about them.
     fn ask(&self, parameters: &str) -> Result<String> {
         let call = self.call(&format!("bytes={BYTES} chunk={CHUNK} {parameters}"))?;
         let ask = format!(
@@ -69,7 +69,7 @@ impl<'a> Server<'a> {
         self.pair.b.check(&ask, LONG_TIMEOUT).with_context(|| self.pair.a.kernel_log(20))
     }
 
-    /// Asks for something that fails. Returns the logs of client and server.
+    /// Sends a request that fails. Returns the logs of client and server.
     fn fail(&self, parameters: &str) -> Result<[String; 2]> {
         let call = self.call(parameters)?;
         let refused = self.pair.b.agent().run(&format!("dmesg -C; {call}"), LONG_TIMEOUT)?;
@@ -79,8 +79,8 @@ impl<'a> Server<'a> {
         Ok([log(&self.pair.b)?, log(&self.pair.a)?])
     }
 
-    /// Checks that the disk has the data that a peer got or gave, by its CRC and length, which gzip
-    /// tells.
+    /// Checks that the disk has the data that a peer got or gave. Compares its CRC and length,
+    /// which gzip prints.
     fn disk_has(&self, crc: u32) -> Result<()> {
         let sum = format!(
             "dd if={DISK} bs={RANGE} skip={FIRST} count={} iflag=direct 2>/dev/null | \
@@ -94,13 +94,13 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Removes the client, with nothing left behind. Both guests work.
+    /// Unloads the server's client, and checks that no objects are left. Then both guests work.
     fn unload(self) -> Result<()> {
         self.pair.a.check("rmmod vrnic_kdirect", SHORT_TIMEOUT)?;
         self.gone()
     }
 
-    /// Checks that nothing is left of a client that has been removed.
+    /// Checks that no objects of an unloaded client are left.
     fn gone(self) -> Result<()> {
         no_ranges(&self.pair.a)?;
         let left = number(&self.pair.a, "available")?;
@@ -126,7 +126,7 @@ fn allocated(guest: &Guest) -> Result<u64> {
     Ok(guest.check(count, SHORT_TIMEOUT)?.trim().parse()?)
 }
 
-/// Has the data moved, and checks that all of it went by ranges, and that the server's kernel
+/// Moves the data, and checks that all of it went through ranges, and that the server's kernel
 /// allocated few pages for it. Returns the CRC.
 fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Result<u32> {
     let Server { pair, .. } = server;
@@ -146,9 +146,9 @@ fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Result<u32> {
     Ok(rest.split_whitespace().next().context("a CRC")?.parse()?)
 }
 
-/// The blocks of a disk leave behind TRANSFERs that were posted before the disk was asked. They are
-/// never in the server's RAM: its kernel allocates few pages meanwhile, and many when it reads the
-/// same blocks by itself.
+/// The blocks of a disk are sent by TRANSFERs that were posted before the disk got its command. The
+/// blocks are never in the server's RAM: its kernel allocates few pages during the transfer, and
+/// many pages when it reads the same blocks itself.
 pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let fill = format!(
@@ -171,7 +171,7 @@ pub(super) fn blocks_leave(pair: &mut Pair) -> Result<()> {
     server.unload()
 }
 
-/// The blocks that a peer gives are on the disk when the answer leaves.
+/// The blocks that a peer gives are on the disk when the answer is sent.
 pub(super) fn blocks_come(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let sent = moves(&server, "write=1", "rx_read_requests")?;
@@ -179,8 +179,8 @@ pub(super) fn blocks_come(pair: &mut Pair) -> Result<()> {
     server.unload()
 }
 
-/// The same in both directions by marks: the end of the disk's command is a store, and a READ needs
-/// no look at a range. A disk that fails, or never ends, fails the transfers.
+/// The same in both directions with marks: the disk's command ends with a store, and a READ does
+/// not need the state of a range. If a disk fails, or never ends its command, the transfers fail.
 pub(super) fn marked(pair: &mut Pair) -> Result<()> {
     let server = Server::load_with(pair, "by_marks=1")?;
     for (parameters, moved) in [("write=1", "rx_read_requests"), ("", "rx_write_requests")] {
@@ -205,7 +205,7 @@ pub(super) fn marked(pair: &mut Pair) -> Result<()> {
     server.unload()
 }
 
-/// The server does not use its disk: the transfers fail when their time is over.
+/// The server does not use its disk: the transfers fail when their time limit ends.
 pub(super) fn never_done(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     for parameters in ["", "write=1"] {
@@ -221,9 +221,9 @@ pub(super) fn never_done(pair: &mut Pair) -> Result<()> {
     server.unload()
 }
 
-/// The disk cannot read or write a sector: what waits for it fails at once. A client that asks for
-/// blocks gets none, since the controller's one command for all of them has failed. Of one that
-/// gives blocks, those before the sector are on the disk.
+/// The disk cannot read or write a sector: the requests that wait for it fail at once. A client
+/// that asks for blocks gets none, since the single command for all of them has failed. If a client
+/// gives blocks, the blocks before the sector are on the disk.
 pub(super) fn disk_fails(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let sector = BAD_SECTOR - CHUNK / 512 / 2;
@@ -238,19 +238,18 @@ pub(super) fn disk_fails(pair: &mut Pair) -> Result<()> {
         ensure!(!parameters.is_empty() || client.contains("not zero: 0\n"), "{client}");
         settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
     }
-    // Other sectors are as good as before.
+    // Other sectors can be read.
     server.ask("")?;
     server.unload()
 }
 
-/// The client gives up while transfers wait: the server destroys its QP, and with it goes all of
-/// its ranges.
+/// The client ends while transfers wait: the server destroys its QP, and with it all of its ranges.
 pub(super) fn peer_goes(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let [client, _] = server.fail("silent=1 limit_ms=60000 timeout_ms=1000")?;
     ensure!(client.contains("ETIMEDOUT"), "{client}");
     settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
-    // The next client is served, by the same ranges.
+    // The next client is served with the same ranges.
     server.ask("")?;
     server.unload()
 }
@@ -272,12 +271,12 @@ pub(super) fn server_goes(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The words of the log about a completion with this status.
+/// Returns the words of the log about a completion with this status.
 fn status(status: u32) -> String {
     format!("a request completed with Status({status})")
 }
 
-/// The words of the log about this cause of a failed TRANSFER.
+/// Returns the words of the log about this cause of a failed TRANSFER.
 fn cause(vendor: u32) -> String {
     format!("vendor error of the device: {vendor}\n")
 }

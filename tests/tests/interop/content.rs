@@ -45,7 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
             conforms(pair, way, group, 1500)
         }));
     }
-    // rxe receives nothing from a group that is joined only by verbs.
+    // rxe does not receive from a group that was joined only by verbs.
     cases.push(Case::new("conformance --only multicast from rxe", |pair: &mut Pair| {
         let groups = "--only multicast/members --only multicast/ipv6";
         conforms(pair, Way::FromRxe, groups, 1500)
@@ -61,7 +61,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs these cases with end b at the server, and checks that they leave no objects in the adapter.
+/// Runs these cases with end b as the server, and checks that they leave no objects in the adapter.
 fn conforms(pair: &Pair, way: Way, selection: &str, mtu: u32) -> Result<()> {
     let (server, client) = way.ends(pair)?;
     set_mtu(pair, mtu)?;

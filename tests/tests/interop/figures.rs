@@ -34,7 +34,7 @@ const RUNS: &[Run] = &[
     case("ib_atomic_bw", "-A CMP_AND_SWAP -n 100"),
 ];
 
-/// The index of the GID that is an address of IPv6.
+/// The index of the GID that is an IPv6 address.
 const GID: &str = "-x $(grep -l fd09 /sys/class/infiniband/*/ports/1/gids/* | sed 's|.*/||')";
 
 /// Over IPv6, each with [`GID`].
@@ -45,8 +45,8 @@ const IPV6: &[Run] = &[
     case("ib_read_bw", "-s 65536 -n 30"),
 ];
 
-/// Packets of 4096 bytes. The messages of UC together are smaller than the queue of a netdev,
-/// because the switch drops frames that do not fit.
+/// Packets of 4096 bytes. All messages of a UC run fit into the queue of a network device, because
+/// the switch drops frames that do not fit.
 const JUMBO: &[Run] = &[
     case("ib_send_bw", "-s 65536 -n 50"),
     case("ib_send_bw", "-c UC -s 65536 -n 20"),

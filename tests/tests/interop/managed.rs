@@ -7,10 +7,10 @@ use vrnic_tests::harness::Case;
 
 use crate::both_ways;
 use crate::ends::Way;
-use crate::network::{more_addresses, set_mtu, with_losses};
+use crate::network::{macvlan, more_addresses, set_mtu, with_losses};
 
-/// Name, network, server and client. ADDRESS stands for the server's address in the network. The
-/// first four programs check what they receive.
+/// Name, network, server and client. ADDRESS is replaced by the server's address in the network.
+/// The first four programs check what they receive.
 const PROGRAMS: &[(&str, Network, &str, &str)] = &[
     ("rping", Network::Plain, "rping -V -C 20 -s -a ADDRESS", "rping -V -C 20 -c -a ADDRESS"),
     ("rping, IPv6", Network::Ipv6, "rping -V -C 20 -s -a ADDRESS", "rping -V -C 20 -c -a ADDRESS"),
@@ -25,6 +25,18 @@ const PROGRAMS: &[(&str, Network, &str, &str)] = &[
     ("udaddy", Network::Plain, "udaddy -c 2 -C 20", "udaddy -c 2 -C 20 -s ADDRESS"),
     ("udaddy, VLAN", Network::Vlan, "udaddy -c 2 -C 20 -b ADDRESS", "udaddy -c 2 -C 20 -s ADDRESS"),
     (
+        "rping, macvlan",
+        Network::Macvlan,
+        "rping -V -C 20 -s -a ADDRESS",
+        "rping -V -C 20 -c -a ADDRESS",
+    ),
+    (
+        "udaddy, macvlan",
+        Network::Macvlan,
+        "udaddy -c 2 -C 20 -b ADDRESS",
+        "udaddy -c 2 -C 20 -s ADDRESS",
+    ),
+    (
         "ib_write_bw, VLAN",
         Network::Vlan,
         "ib_write_bw -F -R -s 65536 -n 30",
@@ -38,16 +50,19 @@ enum Network {
     Plain,
     Ipv6,
     Vlan,
+    /// The adapter's end has a macvlan device.
+    Macvlan,
     Lossy,
 }
 
 impl Network {
-    /// The address of the end whose number is `last`.
+    /// Returns the address of the end whose number is `last`.
     fn address(self, last: u8) -> String {
         match self {
             Self::Plain | Self::Lossy => format!("10.9.0.{last}"),
             Self::Ipv6 => format!("fd09::{last}"),
             Self::Vlan => format!("10.9.5.{last}"),
+            Self::Macvlan => format!("10.9.20.{last}"),
         }
     }
 }
@@ -57,7 +72,8 @@ pub(crate) fn cases() -> Vec<Case> {
     for (name, network, serve, call) in PROGRAMS {
         cases.extend(both_ways(name, move |pair, way| meet(pair, way, *network, serve, call)));
     }
-    // The sender destroys its QP without waiting for its messages, which rxe would send later.
+    // The sender destroys its QP without waiting for its messages, so rxe would not send them any
+    // more.
     for network in [Network::Plain, Network::Vlan] {
         let name = format!("mckey, {network:?} to rxe");
         cases.push(Case::new(name, move |pair: &mut Pair| group(pair, network)));
@@ -72,15 +88,17 @@ fn meet(pair: &Pair, way: Way, network: Network, serve: &str, call: &str) -> Res
     if matches!(network, Network::Ipv6 | Network::Vlan) {
         more_addresses(pair)?;
     }
+    if network == Network::Macvlan {
+        macvlan(pair)?;
+    }
     let address = network.address(if way == Way::ToRxe { 2 } else { 1 });
     let (serve, call) = (serve.replace("ADDRESS", &address), call.replace("ADDRESS", &address));
     let run = || connect((server, &serve), (client, &call)).map(drop);
     if network != Network::Lossy {
         return run();
     }
-    // The acknowledgement of the last message may be lost, and its receiver ends without sending it
-    // again. Then the sender fails, as it does with any adapter. That is rare, so a second run must
-    // succeed.
+    // If the last acknowledgement is lost, the sender fails, as with any adapter, because the
+    // receiver has ended and does not send it again. This is rare, so a second run must succeed.
     with_losses(pair, 3, || {
         run().or_else(|error| {
             eprintln!("this is tried once more: {error:#}");

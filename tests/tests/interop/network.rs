@@ -5,9 +5,19 @@ use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
 
-/// Modules for VLANs, and modules that drop packets to simulate losses.
-pub(crate) const MODULES: [&str; 9] =
-    ["llc", "stp", "garp", "mrp", "8021q", "sch_netem", "sch_ingress", "cls_matchall", "act_gact"];
+/// Modules for VLANs and macvlan devices, and modules that drop packets to simulate losses.
+pub(crate) const MODULES: [&str; 10] = [
+    "llc",
+    "stp",
+    "garp",
+    "mrp",
+    "8021q",
+    "macvlan",
+    "sch_netem",
+    "sch_ingress",
+    "cls_matchall",
+    "act_gact",
+];
 const VLAN: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 const LOSS: [&str; 4] = ["sch_netem", "sch_ingress", "cls_matchall", "act_gact"];
 
@@ -21,8 +31,8 @@ pub(crate) fn set_mtu(pair: &Pair, mtu: u32) -> Result<()> {
     Ok(())
 }
 
-/// Gives both ends addresses of IPv6, fd09::1 and fd09::2, and of VLAN 5, 10.9.5.1 and 10.9.5.2,
-/// unless they have them.
+/// Gives both ends IPv6 addresses, fd09::1 and fd09::2, and addresses on VLAN 5, 10.9.5.1 and
+/// 10.9.5.2, unless they have them.
 pub(crate) fn more_addresses(pair: &Pair) -> Result<()> {
     if pair.a.agent().run("ip link show eth0.5", SHORT_TIMEOUT)?.ok() {
         return Ok(());
@@ -44,7 +54,23 @@ pub(crate) fn more_addresses(pair: &Pair) -> Result<()> {
     pair.a.check("ping -c 1 -W 5 10.9.5.2 && ping -c 1 -W 5 fd09::2", SHORT_TIMEOUT).map(drop)
 }
 
-/// Calls `run` while guest b loses 1 % of the packets that it sends, and 1 % of those that it
+/// Gives guest a a macvlan device with the address 10.9.20.1, and guest b the address 10.9.20.2,
+/// unless they have them.
+pub(crate) fn macvlan(pair: &Pair) -> Result<()> {
+    if pair.a.agent().run("ip link show mv0", SHORT_TIMEOUT)?.ok() {
+        return Ok(());
+    }
+    modules::load(&pair.a, &["macvlan"])?;
+    let add = "ip link add link eth0 name mv0 type macvlan mode bridge && ip link set mv0 up && \
+               ip addr add 10.9.20.1/24 dev mv0";
+    pair.a.check(add, SHORT_TIMEOUT)?;
+    settles(&pair.a, "grep -qs ffff:0a09:14 /sys/class/infiniband/*/ports/1/gids/*", 10)
+        .context("no GID of the macvlan device")?;
+    pair.b.check("ip addr add 10.9.20.2/24 dev eth0", SHORT_TIMEOUT)?;
+    pair.a.check("ping -c 1 -W 5 10.9.20.2", SHORT_TIMEOUT).map(drop)
+}
+
+/// Calls `run` while guest b loses 1 % of the packets that it sends, and 1 % of the packets that it
 /// receives. Fails if fewer than `least` packets were lost.
 pub(crate) fn with_losses(pair: &Pair, least: u32, run: impl FnOnce() -> Result<()>) -> Result<()> {
     if !pair.b.agent().run("grep -q sch_netem /proc/modules", SHORT_TIMEOUT)?.ok() {

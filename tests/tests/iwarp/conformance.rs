@@ -1,10 +1,10 @@
-//! The cases of the conformance program that iWARP has.
+//! The cases of the conformance program that apply to iWARP.
 
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::conformance::run_managed;
 use vrnic_tests::harness::Case;
 
-/// Their groups.
+/// The groups of these cases.
 const GROUPS: [&str; 21] = [
     "connections",
     "data",
@@ -29,7 +29,7 @@ const GROUPS: [&str; 21] = [
     "loopback",
 ];
 
-/// One case for each group.
+/// Returns one case for each group.
 pub(super) fn cases() -> Vec<Case> {
     let group = |group: &'static str| {
         let only = format!("--only {group}/");

@@ -1,5 +1,5 @@
-//! Adapters of iWARP: the device, its pairing with the network card, and connections over TCP of
-//! the adapter.
+//! iWARP adapters: the device, its pairing with the network card, and connections over the
+//! adapter's TCP.
 //!
 //! | module | what it shows |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | [`storage`] | the driver's own kernel client |
 //! | [`networks`] | IPv6, VLANs, network namespaces |
 //! | [`sockets`] | TCP sockets that the guest ends |
-//! | [`removal`] | devices that go while they are used |
+//! | [`removal`] | devices that are removed while they are in use |
 
 mod conformance;
 mod networks;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Tools see a device of iWARP, whose one GID is the MAC of its port.
+/// Tools show an iWARP device. Its only GID is the MAC of its port.
 fn device(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let text = guest.check("rdma dev show", SHORT_TIMEOUT)?;
@@ -103,7 +103,8 @@ fn measured(pair: &Pair, command: &str) -> Result<()> {
     connect((&pair.b, &format!("{command} -F")), (&pair.a, &call)).map(drop)
 }
 
-/// A guest connects with itself: to a server at a wildcard address, and to one at its address.
+/// A guest connects to itself: to a server at a wildcard address, and to a server at its own
+/// address.
 fn oneself(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let tool = "rping -V -C 10";
@@ -121,7 +122,7 @@ fn refused(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Connections come and go, and none of them leaves anything behind.
+/// Connections are made and ended one after the other. No objects are left.
 fn in_turn(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
@@ -134,8 +135,8 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The connection manager chooses ports without asking TCP. Clients connect although TCP has half
-/// of the ports that are handed out.
+/// The connection manager chooses ports without asking TCP. Clients connect although TCP already
+/// uses half of the ports that are chosen from.
 fn ports_in_use(pair: &mut Pair) -> Result<()> {
     const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
     let usual = pair.a.check(&format!("cat {RANGE}"), SHORT_TIMEOUT)?;
@@ -149,8 +150,8 @@ fn ports_in_use(pair: &mut Pair) -> Result<()> {
     stop(taken).map(drop)
 }
 
-/// Guests of one daemon exchange messages by a copy: rules that hit
-/// each packet hit none.
+/// Guests of one daemon exchange messages by memory copies: fault rules that match each packet
+/// match none.
 fn copied(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
@@ -169,7 +170,7 @@ fn copied(pair: &mut Pair) -> Result<()> {
     settles(&pair.b, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
 }
 
-/// Programs can be killed in the middle of a transfer, and their peers learn of it.
+/// Programs can be killed in the middle of a transfer, and their peers are notified.
 fn killed(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
@@ -191,8 +192,7 @@ fn empty(guest: &Guest) -> Result<()> {
     settles(guest, "[ -z \"$(rdma res show cm_id)$(rdma res show qp)\" ]", 20)
 }
 
-/// Waits until messages are exchanged. A server of rping does not end a connection that ends
-/// earlier.
+/// Waits until messages are exchanged. An rping server does not end a connection that ends earlier.
 fn transfers(pair: &Pair) -> Result<()> {
     [&pair.a, &pair.b].into_iter().try_for_each(|guest| {
         let count = "rdma statistic show | grep -o 'rx_send_req [0-9]*'";
@@ -201,7 +201,7 @@ fn transfers(pair: &Pair) -> Result<()> {
     })
 }
 
-/// A program that wants a datagram QP gets none.
+/// A program that wants a datagram QP gets an error.
 fn connections_alone(pair: &mut Pair) -> Result<()> {
     let output = pair.a.agent().run("exec ibv_ud_pingpong", SHORT_TIMEOUT)?;
     ensure!(!output.ok(), "ibv_ud_pingpong works: {}", said(&output));
@@ -220,7 +220,7 @@ fn drive(guest: &Guest, act: &str, card: &str) -> Result<()> {
     guest.check(&command, SHORT_TIMEOUT).map(drop)
 }
 
-/// The device is there only while the network card is, which can be removed at any time.
+/// The device exists only while its network card does. The card can be removed at any time.
 fn card(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     for _ in 0..3 {
@@ -234,8 +234,8 @@ fn card(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The module loads without a network card, and its device comes with the card. It can be removed
-/// without a network card, too.
+/// The module loads without a network card, and its device appears with the card. It can also be
+/// unloaded without a network card.
 fn module_without_card(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let card = card_of(guest)?;
@@ -249,7 +249,7 @@ fn module_without_card(pair: &mut Pair) -> Result<()> {
     ready(guest)
 }
 
-/// The adapter is reset under the driver, which brings it up again.
+/// The adapter is reset while the driver uses it, and the driver brings it up again.
 fn dies(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let (watcher, before) = (watch(guest)?, registration(guest)?);

@@ -9,7 +9,7 @@ use vrnic_tests::commands::{
 };
 use vrnic_tests::harness::Case;
 
-/// 8021q, and what it needs.
+/// 8021q and the modules that it needs.
 pub(crate) const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";
@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("network_ipv6", ipv6),
         Case::new("network_vlan", vlan),
+        Case::new("network_mac_changed", mac_changed),
         Case::new("network_namespace_shared", shared),
         Case::new("network_namespace_exclusive", exclusive),
     ]
@@ -31,7 +32,7 @@ fn talk(pair: &Pair, listen: &str, address: &str) -> Result<()> {
     connect((&pair.b, &serve), (&pair.a, &call)).map(drop)
 }
 
-/// Connections of IPv6, to addresses of the network and of the link.
+/// Connections over IPv6, to global and link-local addresses.
 fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
         guest.check(&format!("ip addr add fd09::{last}/64 dev eth0 nodad"), SHORT_TIMEOUT)?;
@@ -58,8 +59,8 @@ fn add_vlan(guest: &Guest, last: u8) -> Result<()> {
     guest.check(&link, SHORT_TIMEOUT).map(drop)
 }
 
-/// Connections over a VLAN, to its addresses, and to a server at a wildcard address, which also
-/// takes those over a VLAN that comes later.
+/// Connections over a VLAN: to its addresses, and to a server at a wildcard address, which also
+/// accepts connections over a VLAN that is added later.
 fn vlan(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         modules::load(guest, &MODULES)?;
@@ -80,6 +81,20 @@ fn vlan(pair: &mut Pair) -> Result<()> {
         guest.check("ip link del eth0.5", SHORT_TIMEOUT)?;
     }
     talk(pair, "0.0.0.0", pair.b.ip())
+}
+
+/// Connections to and from a guest whose network card has another MAC than before.
+fn mac_changed(pair: &mut Pair) -> Result<()> {
+    let before = pair.a.check("cat /sys/class/net/eth0/address", SHORT_TIMEOUT)?;
+    for mac in ["52:54:00:00:aa:01", before.trim()] {
+        pair.a.check(&format!("ip link set eth0 address {mac}"), SHORT_TIMEOUT)?;
+        pair.b.check("ip neigh flush all", SHORT_TIMEOUT)?;
+        talk(pair, pair.b.ip(), pair.b.ip())?;
+        let ip = pair.a.ip();
+        let serve = format!("rping -V -C 10 -s -a {ip}");
+        connect((&pair.a, &serve), (&pair.b, &format!("rping -V -C 10 -c -a {ip}")))?;
+    }
+    Ok(())
 }
 
 /// Moves the network device into the namespace, and waits until the RDMA device has followed.
@@ -103,12 +118,12 @@ fn leave(guest: &Guest) -> Result<()> {
     settles(guest, "rdma link show | grep -q ACTIVE", 30)
 }
 
-/// Waits until the port is open, as programs in the namespace see it.
+/// Waits until programs in the namespace see an active port.
 fn active(guest: &Guest) -> Result<()> {
     settles(guest, &format!("{INSIDE} rdma link show | grep -q ACTIVE"), 30)
 }
 
-/// Runs programs in both namespaces.
+/// Runs programs in the namespaces of both guests.
 fn talk_inside(pair: &Pair) -> Result<()> {
     let ip = pair.b.ip();
     for (server, client) in [
@@ -127,8 +142,8 @@ fn talk_inside(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// In shared mode the RDMA device is seen in all namespaces, and its connections are those of the
-/// namespace of the network device.
+/// In shared mode all namespaces see the RDMA device. Its connections belong to the namespace of
+/// the network device.
 fn shared(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         enter(guest)?;
@@ -141,7 +156,7 @@ fn shared(pair: &mut Pair) -> Result<()> {
     talk(pair, "0.0.0.0", pair.b.ip())
 }
 
-/// In exclusive mode the RDMA device is used where it was put.
+/// In exclusive mode the RDMA device is used in the namespace to which it was moved.
 fn exclusive(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("rdma system set netns exclusive", SHORT_TIMEOUT)?;

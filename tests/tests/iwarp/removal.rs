@@ -1,4 +1,4 @@
-//! Devices that go while connections are open.
+//! Devices that are removed while connections are open.
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
@@ -16,17 +16,17 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Shell words that take the adapter from its driver, and give it back.
+/// Shell words that unbind the adapter from its driver, and bind it again.
 const UNBIND: &str = "name=$(basename PCI); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \
      ! ls /sys/class/infiniband/* 2>/dev/null && echo $name > bind";
 
-/// Takes the adapter from its driver, and gives it back.
+/// Unbinds the adapter from its driver, and binds it again.
 fn unbind(guest: &Guest) -> Result<()> {
     guest.check(&UNBIND.replace("PCI", PCI), SHORT_TIMEOUT)?;
     ready(guest)
 }
 
-/// Removes the PCI device and finds it again.
+/// Removes the PCI device, and scans for it again.
 fn remove(guest: &Guest) -> Result<()> {
     guest.check(
         &format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
@@ -36,7 +36,8 @@ fn remove(guest: &Guest) -> Result<()> {
     ready(guest)
 }
 
-/// The client gets an event that its device goes, and the server one that the connection has ended.
+/// The client gets an event that its device is removed, and the server gets an event that the
+/// connection has ended.
 fn client_removed(pair: &mut Pair) -> Result<()> {
     for away in [remove as fn(&Guest) -> Result<()>, unbind] {
         let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
@@ -78,7 +79,7 @@ fn server_removed(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A listener at a wildcard address takes the device that comes.
+/// A listener at a wildcard address also listens on a device that appears later.
 fn listener(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;

@@ -1,5 +1,5 @@
-//! TCP sockets that the guest's root ends (`ss -K`): those that the kernel keeps for connections
-//! of the adapter, and those of listeners.
+//! TCP sockets that root in the guest ends (`ss -K`): sockets that the kernel keeps for connections
+//! of the adapter, and sockets of listeners.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use vrnic_tests::harness::Case;
 
 use super::{empty, transfers};
 
-/// The modules that `ss` ends sockets by.
+/// The modules with which `ss` ends sockets.
 pub(super) const MODULES: [&str; 2] = ["inet_diag", "tcp_diag"];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -23,8 +23,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// As many clients as a listener waits for open connections by TCP and send nothing. Another client
-/// is served before the listener gives them up, which it does after 5 s.
+/// Clients open as many TCP connections as may wait at a listener, and send nothing. Another client
+/// is served before the listener closes those connections, which it does after 5 s.
 fn idle(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
@@ -41,8 +41,8 @@ fn idle(pair: &mut Pair) -> Result<()> {
     [&pair.a, &pair.b].into_iter().try_for_each(empty)
 }
 
-/// Both ends learn of it when the socket of one end is ended. A listener whose socket is ended
-/// listens on.
+/// When the socket of one end is ended, both ends are notified. A listener whose socket is ended
+/// still listens.
 fn ended(pair: &mut Pair) -> Result<()> {
     modules::load(&pair.a, &MODULES)?;
     modules::load(&pair.b, &MODULES)?;
@@ -70,7 +70,7 @@ fn client(pair: &Pair) -> Result<Running> {
     pair.a.agent().start(&call)
 }
 
-/// Ends the sockets that these options of `ss` choose, of which there must be some.
+/// Ends the sockets that these options of `ss` select. Fails if there are none.
 fn end(guest: &Guest, sockets: &str) -> Result<()> {
     let ended = guest.check(&format!("ss -HKn {sockets}"), SHORT_TIMEOUT)?;
     ensure!(ended.contains(":7174"), "no sockets were ended: {ended}");

@@ -1,5 +1,5 @@
-//! Clients of the kernel: NVMe over Fabrics (`nvmet-rdma` and `nvme-rdma`), and the driver's own.
-//! On iWARP they register the memory of READs, too, and READs invalidate the keys of it.
+//! Kernel clients: NVMe over Fabrics (`nvmet-rdma` and `nvme-rdma`), and the driver's own client.
+//! On iWARP they also register the memory of READs, and READs invalidate its keys.
 
 use std::net::Ipv4Addr;
 

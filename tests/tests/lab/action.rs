@@ -1,6 +1,6 @@
-//! `ci/action.yml`, whose steps run here as a forge's runner runs them: inputs and the folder of
-//! the action are put into the environment, and each script goes to a bash of its own. Steps that
-//! use other actions are left out.
+//! Runs the steps of `ci/action.yml` as the runner of a forge does: inputs and the folder of the
+//! action are put into the environment, and a separate bash runs each script. Steps that use other
+//! actions are left out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,11 +40,11 @@ struct Step {
     env: BTreeMap<String, String>,
 }
 
-/// The inputs of a job by their names.
+/// The inputs of a job and their names.
 type Inputs<'a> = &'a [(&'a str, &'a str)];
 
-/// Runs the steps of the action in `work`, as far as the first that fails. Returns the output of
-/// the last.
+/// Runs the steps of the action in `work`, up to the first step that fails. Returns the output of
+/// the last step.
 fn act(work: &Path, given: Inputs<'_>) -> Result<Output> {
     let folder = top()?.join("ci");
     let text = fs::read_to_string(folder.join("action.yml"))?;
@@ -82,7 +82,7 @@ fn act(work: &Path, given: Inputs<'_>) -> Result<Output> {
     last.context("the action has no script")
 }
 
-/// Puts the values of expressions, as in `${{ inputs.command }}`, in their places.
+/// Replaces expressions, as in `${{ inputs.command }}`, by their values.
 fn expand(text: &str, value: impl Fn(&str) -> Result<String>) -> Result<String> {
     let mut parts = text.split("${{");
     let mut expanded = parts.next().unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ fn expand(text: &str, value: impl Fn(&str) -> Result<String>) -> Result<String> 
     Ok(expanded)
 }
 
-/// A job copies a script with a space in its name, and keeps what it has written.
+/// A job copies a script with a space in its name, and keeps the files that the script has written.
 pub(crate) fn perftest() -> Result<()> {
     let work = tempfile::tempdir()?;
     fs::create_dir(work.path().join("mine"))?;
@@ -113,7 +113,8 @@ pub(crate) fn perftest() -> Result<()> {
     Ok(())
 }
 
-/// The job fails with the command's status. Its command is text for the guest's shell alone.
+/// The job fails with the command's status. Only the guest's shell interprets the text of the
+/// command.
 pub(crate) fn failure() -> Result<()> {
     let work = tempfile::tempdir()?;
     let command = "ibv_devices | grep -c 0 >$VRNIC_OUTPUT/devices; exit $((40 + 3))";

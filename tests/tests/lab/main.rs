@@ -1,4 +1,4 @@
-//! `scripts/lab`: a program that is not ours, in guests that the script boots.
+//! `scripts/lab`: a program from outside of this project, in guests that the script boots.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -37,7 +37,7 @@ fn lab(options: &[&str]) -> Result<Output> {
     run(&mut command(options)?)
 }
 
-/// A script of a copied folder runs perftest against the server in the peer, and keeps its table.
+/// A script of a copied folder runs perftest with the server in the peer, and keeps its table.
 fn perftest() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (copied, kept) = (folder.path().join("copied"), folder.path().join("kept"));
@@ -59,8 +59,8 @@ fn perftest() -> Result<()> {
     Ok(())
 }
 
-/// The command's status comes back when it fails, also over iWARP, and a server that does not end
-/// is no failure.
+/// If the command fails, the script exits with its status, also over iWARP. A server that does not
+/// end is not a failure.
 fn failure() -> Result<()> {
     let command = "rping -c -C 3 -v -a $VRNIC_PEER && exit 42";
     let options = ["--memory", "768M", "--personality", "iwarp", "--peer", "rping -s -P"];
@@ -71,13 +71,13 @@ fn failure() -> Result<()> {
     Ok(())
 }
 
-/// When guest a ends under its command, the logs and the files of guest b come all the same.
+/// If guest a ends while its command runs, the logs and the files of guest b are still kept.
 fn gone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let kept = folder.path().join("kept");
     let options = ["--memory", "512M", "--output", &kept.to_string_lossy()];
     let peer = ["--peer", "echo kept >$VRNIC_OUTPUT/file"];
-    // The guest does not start again after that, but ends.
+    // The guest does not reboot after a crash, but ends.
     let command = ["--", "echo b >/proc/sysrq-trigger; sleep 600"];
     let ran = lab(&[&options[..], &peer, &command].concat())?;
     let text = said(&ran);
@@ -88,7 +88,7 @@ fn gone() -> Result<()> {
     Ok(())
 }
 
-/// Without KVM no guest boots for a command whose time is asked for.
+/// Without KVM, no guest boots for a command whose time should be measured.
 fn timing() -> Result<()> {
     let ran = run(command(&["--timing", "--", "true"])?.env("VRNIC_ACCEL", "tcg"))?;
     let text = said(&ran);
@@ -97,7 +97,7 @@ fn timing() -> Result<()> {
     Ok(())
 }
 
-/// A name that apt would take for an option is refused.
+/// A name that apt would interpret as an option is refused.
 fn names() -> Result<()> {
     let ran = lab(&["--package", "-oDebug=1", "--", "true"])?;
     let text = said(&ran);

@@ -1,5 +1,5 @@
-//! RDMA between an adapter of iWARP and the kernel's software iWARP (siw): guest a keeps its
-//! adapter, and guest b unloads the driver of its adapter and creates siw on its network card.
+//! RDMA between an iWARP adapter and the kernel's software iWARP (siw): guest a keeps its adapter,
+//! and guest b unloads the driver of its adapter and creates siw on its network card.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -30,10 +30,11 @@ const TOOLS: [(&str, &str, &str); 2] = [
 ];
 /// Messages of many segments.
 const LARGE: (&str, &str) = ("rping -V -C 10 -S 60000 -s", "rping -V -C 10 -S 60000 -c -a");
-/// The same, and more of them.
-const LONG: (&str, &str) = ("rping -V -C 40 -S 60000 -s", "rping -V -C 40 -S 60000 -c -a");
+/// Like [`LARGE`], with more messages.
+const LARGE_REPEATED: (&str, &str) =
+    ("rping -V -C 40 -S 60000 -s", "rping -V -C 40 -S 60000 -c -a");
 
-/// Tests of perftest, the same at both ends.
+/// Tests of perftest, with the same options at both ends.
 const PERFTEST: [&str; 8] = [
     "ib_send_bw -R -F -n 200",
     "ib_write_bw -R -F -n 200",
@@ -70,8 +71,8 @@ fn main() -> ExitCode {
 /// The names and contents of files for a guest.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Returns the modules that guests need: siw, and those that spoil the network. `None` if siw was
-/// not built.
+/// Returns the modules that guests need: siw, and the modules that simulate losses. Returns `None`
+/// if siw was not built.
 fn files() -> Result<Option<Files>> {
     let Some(module) = siw::file()? else { return Ok(None) };
     let mut files = modules::files(&network::MODULES)?;
@@ -79,7 +80,7 @@ fn files() -> Result<Option<Files>> {
     Ok(Some(files))
 }
 
-/// The cases of one direction.
+/// Returns the cases of one direction.
 fn cases(server: Server) -> Vec<Case> {
     let way = match server {
         Server::Vrnic => "from siw",
@@ -87,7 +88,7 @@ fn cases(server: Server) -> Vec<Case> {
     };
     let mut tools = TOOLS.to_vec();
     if matches!(server, Server::Siw) {
-        // The servers of ucmatose and ib_write_lat speak first, but the adapter as a responder must
+        // The servers of ucmatose and ib_write_lat send first. But the adapter as a responder must
         // wait for a message of siw, which sends none by itself.
         tools.push(("ucmatose", "ucmatose -c 10 -C 5", "ucmatose -c 10 -C 5 -s"));
         tools.push((SERVED_BY_SIW, SERVED_BY_SIW, SERVED_BY_SIW));
@@ -98,7 +99,7 @@ fn cases(server: Server) -> Vec<Case> {
     });
     let lossy = Case::new(format!("losses {way}"), move |pair: &mut Pair| {
         siw::create(&pair.b)?;
-        network::bad(pair, || run(pair, server, LONG.0, LONG.1))
+        network::bad(pair, || run(pair, server, LARGE_REPEATED.0, LARGE_REPEATED.1))
     });
     let large = Case::new(format!("MTU 9000 {way}"), move |pair: &mut Pair| large(pair, server));
     let blocks = Case::new(format!("NVMe {way}"), move |pair: &mut Pair| blocks(pair, server));
@@ -107,8 +108,9 @@ fn cases(server: Server) -> Vec<Case> {
     tools.chain([rejections, lossy, large, blocks]).collect()
 }
 
-/// The adapter posts atomics and immediate data, which siw does not have. siw keeps a process whose
-/// connection it has ended with a Terminate, so this comes last, and does not wait for the server.
+/// The adapter posts atomics and immediate data, which siw does not support. siw does not let a
+/// process end whose connection it has ended with a Terminate, so this case is the last, and does
+/// not wait for the server.
 fn unknown(pair: &mut Pair) -> Result<()> {
     let (server, client) = Server::Siw.ends(pair)?;
     let answering = server.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
@@ -118,7 +120,7 @@ fn unknown(pair: &mut Pair) -> Result<()> {
     answering.kill()
 }
 
-/// The server rejects, with private data.
+/// The server rejects the request, with private data.
 fn rejections(pair: &Pair, server: Server) -> Result<()> {
     let (server, client) = server.ends(pair)?;
     let answering = server.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;
@@ -137,7 +139,7 @@ fn blocks(pair: &Pair, server: Server) -> Result<()> {
     detach(initiator)
 }
 
-/// Connects over network cards that take longer packets than the adapter.
+/// Connects over network cards with a larger MTU than the adapter uses.
 fn large(pair: &Pair, server: Server) -> Result<()> {
     let set = |mtu: u32| {
         let set = format!("ip link set eth0 mtu {mtu}");

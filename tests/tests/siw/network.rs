@@ -1,5 +1,5 @@
-//! The network between the ends. What the adapter sends is spoilt by the daemon, and what siw sends
-//! by the kernel of guest b.
+//! The network between the ends. The daemon injects faults into the adapter's packets, and the
+//! kernel of guest b injects faults into siw's packets.
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::modules;
@@ -10,11 +10,11 @@ use vrnic_tests::rules::{fault, hits};
 /// The kernel module that drops packets to simulate losses.
 pub(crate) const MODULES: [&str; 1] = ["sch_netem"];
 
-/// Rules of the daemon for what the adapter sends.
+/// Fault rules of the daemon for packets of the adapter.
 const FAULTS: [&str; 3] = ["drop", "duplicate", "reorder"];
 
-/// Calls `run` while 1 % of the packets are lost and 1 % are doubled in each direction, and some
-/// arrive out of order. Fails if there was no fault of one of these kinds.
+/// Calls `run` while 1 % of the packets in each direction are lost, 1 % are duplicated, and some
+/// arrive out of order. Fails if one of these kinds of faults did not occur.
 pub(crate) fn bad(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
     netem(pair, "loss random 1% duplicate 1% delay 2ms reorder 90%")?;
     for action in FAULTS {
@@ -32,7 +32,7 @@ pub(crate) fn bad(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Gives the network card of guest b a queue that does this.
+/// Gives the network card of guest b a netem queue with these faults.
 fn netem(pair: &Pair, does: &str) -> Result<()> {
     if !pair.b.agent().run("grep -q sch_netem /proc/modules", SHORT_TIMEOUT)?.ok() {
         modules::load(&pair.b, &MODULES)?;
@@ -41,7 +41,8 @@ fn netem(pair: &Pair, does: &str) -> Result<()> {
     pair.b.check(&add, SHORT_TIMEOUT).map(drop)
 }
 
-/// Gives the network card of guest b its own queue again. Returns the statistics of the other.
+/// Gives the network card of guest b its own queue again. Returns the statistics of the netem
+/// queue.
 fn cleared(pair: &Pair) -> Result<String> {
     pair.b.check("tc -s qdisc show dev eth0 root; tc qdisc del dev eth0 root", SHORT_TIMEOUT)
 }

@@ -10,8 +10,8 @@ use crate::packages::{apt, choose, install, need};
 /// The packages that a guest with an adapter has, as patterns of dpkg and apt.
 const GUESTS: &str = "vrnic-guest 'vrnic-modules-*' ibverbs-provider-vrnic";
 
-/// Connections and the daemon go on while apt installs later versions. What is started after that
-/// is of the later version.
+/// Connections and the daemon go on while apt installs later versions. Whatever is started after
+/// that has the later version.
 pub(crate) fn upgrade(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;
@@ -41,7 +41,7 @@ pub(crate) fn upgrade(pair: &mut Pair) -> Result<()> {
     ensure!(run("systemctl show -P MainPID vrnicd")? == pid, "the daemon was started again");
     run("vrnic show function && systemctl restart vrnicd && vrnic show function")?;
     ensure!(run("systemctl show -P MainPID vrnicd")? != pid, "it is the former daemon");
-    // The loaded module is that of the former package until it is loaded anew.
+    // The loaded module comes from the former package until it is loaded again.
     run("modprobe -r vrnic && ! ls /sys/class/infiniband/* && modprobe vrnic")?;
     ready(guest)?;
     works(pair)
@@ -54,8 +54,8 @@ fn sound(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// The driver that is loaded outlives the removal of its package, and can be unloaded. After a
-/// purge no file is left.
+/// The loaded driver stays when its package is removed, and can be unloaded. After a purge no file
+/// is left.
 pub(crate) fn removal(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;

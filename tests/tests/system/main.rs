@@ -1,11 +1,11 @@
-//! The packages in ordinary Debian systems: two guests with systemd, which install everything by
-//! apt from a repository of this machine. Only the guests' addresses and sources of packages are
-//! set by the tests.
+//! The packages in ordinary Debian systems: two guests with systemd, which install everything with
+//! apt from a repository on this machine. The tests set only the guests' addresses and sources of
+//! packages.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`packages`] | installation |
-//! | [`power`] | a start from within, and sleep |
+//! | [`power`] | a reboot from inside the guest, and sleep |
 //! | [`service`] | the daemon as a service of systemd |
 //! | [`changes`] | later versions of the packages, and their removal |
 
@@ -25,7 +25,7 @@ use vrnic_tests::harness::{self, Case};
 
 use packages::install;
 
-/// Longest time of all cases. Systems boot slowly under TCG, and each installation runs depmod.
+/// Time limit of all cases. Systems boot slowly under TCG, and each installation runs depmod.
 const LIMIT: Duration = Duration::from_secs(90 * 60);
 
 fn main() -> ExitCode {
@@ -62,7 +62,7 @@ fn bare(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Programs that come with Debian, between devices that rdma-core has named after their slots.
+/// Programs of Debian, between devices that rdma-core has named after their slots.
 fn traffic(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     for guest in pair.guests() {

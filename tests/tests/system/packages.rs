@@ -8,10 +8,10 @@ use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::system::KIT;
 use vrnic_tests::commands::{SHORT_TIMEOUT, works};
 
-/// Time limit of apt. Under TCG depmod alone takes minutes: it unpacks each module of the kernel.
+/// Time limit of apt. Under TCG even depmod takes minutes: it unpacks each module of the kernel.
 const APT: Duration = Duration::from_secs(600);
 
-/// Installs the packages in all guests that lack them, side by side, and loads the driver as
+/// Installs the packages in all guests that lack them, at the same time, and loads the driver as
 /// docs/packages.md says.
 pub(crate) fn install(pair: &Pair) -> Result<()> {
     each(pair, |guest| {
@@ -23,8 +23,8 @@ pub(crate) fn install(pair: &Pair) -> Result<()> {
     })
 }
 
-/// The module that DKMS built from the package `vrnic-dkms` takes the place of the one that was
-/// built with the guests' image.
+/// The module that DKMS has built from the package `vrnic-dkms` replaces the module that was built
+/// with the guests' image.
 pub(crate) fn dkms(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;
@@ -35,8 +35,8 @@ pub(crate) fn dkms(pair: &mut Pair) -> Result<()> {
     ready(guest)
 }
 
-/// Installs a package from the first repository. Returns false if the guest has the package
-/// already.
+/// Installs a package from the first repository. Returns false if the guest already has the
+/// package.
 pub(crate) fn need(guest: &Guest, package: &str) -> Result<bool> {
     if guest.agent().run(&format!("dpkg -s {package}"), SHORT_TIMEOUT)?.ok() {
         return Ok(false);
@@ -58,7 +58,7 @@ pub(crate) fn apt(guest: &Guest, what: &str) -> Result<()> {
     guest.check(&format!("DEBIAN_FRONTEND=noninteractive apt-get -y {what}"), APT).map(drop)
 }
 
-/// Does something in both guests at the same time.
+/// Calls `work` for both guests at the same time.
 fn each(pair: &Pair, work: impl Fn(&Guest) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = pair.guests().map(|guest| scope.spawn(|| work(guest))).collect();

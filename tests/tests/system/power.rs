@@ -1,4 +1,4 @@
-//! A start from within, and sleep.
+//! A reboot from inside the guest, and sleep.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::packages::install;
 
 /// Time limit of a sleep.
 const WAKE: Duration = Duration::from_secs(120);
-/// Time between two looks whether it is over, and time limit of each.
+/// Time between two checks whether a sleep has ended, and time limit of each check.
 const WAKE_TIME: Duration = Duration::from_secs(15);
 
-/// All is there again after a start, without a command.
+/// After a reboot everything works again, without a command.
 pub(crate) fn starts(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     reboot(&pair.a)?;
@@ -22,7 +22,7 @@ pub(crate) fn starts(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Starts a guest anew from within.
+/// Reboots a guest from inside.
 fn reboot(guest: &Guest) -> Result<()> {
     let boot = || guest.check("cat /proc/sys/kernel/random/boot_id", SHORT_TIMEOUT);
     let before = boot()?;
@@ -31,20 +31,20 @@ fn reboot(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A guest sleeps idle for a few seconds, by the kernel's own test of that, since no clock wakes
+/// A guest sleeps to idle for a few seconds, with the kernel's own test of it, since no clock wakes
 /// it.
 pub(crate) fn sleeps(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let sleep = "echo devices >/sys/power/pm_test; echo freeze >/sys/power/state; \
                  echo none >/sys/power/pm_test";
-    // Its end is not reported: the agent's port does not survive it.
+    // The agent cannot report the end of the command, because its port is lost in the sleep.
     pair.a.check(&format!("dmesg -C; systemd-run --on-active=1 sh -c '{sleep}'"), SHORT_TIMEOUT)?;
     wakes(&mut pair.a)?;
     ready(&pair.a)?;
     works(pair)
 }
 
-/// Waits until a guest has slept.
+/// Waits until a guest has slept and woken.
 fn wakes(guest: &mut Guest) -> Result<()> {
     let end = Instant::now() + WAKE;
     loop {

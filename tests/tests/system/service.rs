@@ -7,21 +7,22 @@ use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
 
 use crate::packages::{apt, need};
 
-/// A function of the daemon with this name and sockets in this folder, as `vrnic` takes it.
+/// Returns the definition, as `vrnic` takes it, of a function of the daemon with this name and
+/// sockets in this folder.
 fn function(name: &str, number: u8, folder: &str) -> String {
     format!(
         "name={name},mac=52:54:00:00:01:{number:02x},socket={folder}/{name}.sock,net={folder}/{name}.net"
     )
 }
 
-/// The same in a file of settings.
+/// Returns the definition of the same function in a file of settings.
 fn table(name: &str, number: u8, folder: &str) -> String {
     let fields = function(name, number, folder);
     let lines = fields.split(',').map(|field| field.replacen('=', " = \"", 1) + "\"\n");
     format!("[[function]]\n{}", lines.collect::<String>())
 }
 
-/// Start, commands, reload, a second daemon and the end, in the sandbox of the units.
+/// Tests the start, commands, a reload, a second daemon and the end, in the sandbox of the units.
 pub(crate) fn service(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
@@ -76,7 +77,7 @@ fn shows(guest: &Guest, options: &str, name: &str) -> Result<()> {
         .map(drop)
 }
 
-/// systemd hears that the daemon goes on, and starts one again that stands still.
+/// The daemon notifies systemd that it still runs. systemd restarts a daemon that is stopped.
 pub(crate) fn watchdog(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
@@ -99,7 +100,7 @@ pub(crate) fn watchdog(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A removal ends all daemons; after a purge no file is left.
+/// A removal of the package ends all daemons. After a purge no file is left.
 pub(crate) fn purge(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
@@ -114,7 +115,7 @@ pub(crate) fn purge(pair: &mut Pair) -> Result<()> {
         "! systemctl list-units --all --plain --type service | grep vrnicd",
         SHORT_TIMEOUT,
     )?;
-    // What these tests have written themselves.
+    // The files that these tests have written themselves.
     guest.check("rm /etc/vrnic/?.toml && rmdir /etc/vrnic", SHORT_TIMEOUT)?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Modules that use each other.
 //!
-//! Among the children of one parent, a child stands for all that is below it: A uses B if any
-//! module of A uses any module of B. A cycle is a set of such siblings each of which leads to all
-//! others. Uses between a module and its own parents do not count: to other modules they are one.
+//! Among the children of one parent, a child includes all modules below it: A uses B if any module
+//! of A uses any module of B. A cycle is a set of such siblings each of which leads to all others.
+//! Uses between a module and its own parents do not count, because other modules see them as one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::modules::{Name, Tree};
 pub(crate) struct Cycle {
     parent: Name,
     pub(crate) members: Vec<String>,
-    /// The uses among their modules.
+    /// The uses between their modules.
     uses: Vec<(Name, Name)>,
 }
 
@@ -66,7 +66,8 @@ fn among_children(tree: &Tree, parent: &Name) -> Vec<Cycle> {
     cycles
 }
 
-/// Returns what a module leads to; itself only if something leads back.
+/// Returns the modules to which a module leads. The module itself is among them only if a cycle
+/// leads back to it.
 fn reachable<'a>(from: &'a str, edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(at) = next.pop() {
@@ -98,8 +99,8 @@ mod tests {
 
     #[test]
     fn cycles_are_found() {
-        // c is a folder: that d uses its parent's items is no cycle, that it leads back to a is
-        // one.
+        // c is a folder. d uses items of its parent, which is not a cycle. d also leads back to a,
+        // which is one.
         let tree = tree(&[
             ("", &[]),
             ("a", &["b"]),

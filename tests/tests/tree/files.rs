@@ -11,14 +11,14 @@ pub(crate) fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder")
 }
 
-/// Returns the text of a file, which is named from the root of the tree on.
+/// Returns the text of a file. Its path starts at the root of the tree.
 pub(crate) fn text(file: &Path) -> String {
     fs::read_to_string(top().join(file))
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Returns the files with an extension, named from the root of the tree on, without hidden folders
-/// and build results.
+/// Returns the files with an extension, without hidden folders and build results. Their paths start
+/// at the root of the tree.
 pub(crate) fn with_extension(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(top(), extension, &mut found);

@@ -1,8 +1,8 @@
-//! Guards that are made before it is known whether they are wanted.
+//! Guards that are made before the code knows whether they are needed.
 //!
 //! `then_some` and `unwrap_or` take a value that exists already, and drop it if it is not used. The
-//! drop of a guard then ends what was never begun: it unlocks a lock of another thread, or frees
-//! what somebody else has. `then` and `unwrap_or_else` make the guard only if it is used.
+//! drop of a guard then ends an action that never began: it unlocks a lock of another thread, or
+//! frees an object of another owner. `then` and `unwrap_or_else` make the guard only if it is used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) fn eager(file: &Path) -> Vec<String> {
     found.map(|(line, name)| format!("{}:{line}: {name}", file.display())).collect()
 }
 
-/// Returns the names of the types in a file that do something when they are dropped.
+/// Returns the names of the types in a file that implement `Drop`.
 fn guards(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| line.trim_start().strip_prefix("impl")?.split_once("Drop for "))

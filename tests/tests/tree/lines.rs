@@ -6,7 +6,7 @@ use crate::files;
 
 /// Last column of a line of Markdown.
 const MARKDOWN: usize = 120;
-/// Last column of a comment, as of code.
+/// Last column of a comment. Code has the same limit.
 const COMMENT: usize = 100;
 
 /// Returns the lines of a Markdown file that are too long. Tables, blocks of code and images may be
@@ -52,7 +52,7 @@ fn without_targets(line: &str) -> String {
 fn long_comments(text: &str) -> Vec<usize> {
     let long = |line: &str| {
         let comment = line.trim_start().starts_with("//");
-        // A table, or a word that cannot be broken, is as wide as it needs.
+        // The width of a table, or of a word that cannot be broken, is not limited.
         let body = line.trim_start().trim_start_matches(['/', '!']).trim();
         comment && width(line) > COMMENT && !body.starts_with('|') && body.contains(' ')
     };

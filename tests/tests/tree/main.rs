@@ -1,6 +1,6 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
 //! comments, the files that documents name, the tables of modules, cycles between modules, the
-//! modules with `unsafe`, and guards that are made too early.
+//! modules with `unsafe`, guards that are made too early, and parameters that are tuples.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -10,21 +10,23 @@
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |
-//! | [`guards`] | guards that are made before it is known whether they are wanted |
-//! | [`unsafety`] | modules with `unsafe`, compared with those that the root names |
+//! | [`guards`] | guards that are made before the code knows whether they are needed |
+//! | [`parameters`] | parameters of functions that are tuple patterns |
+//! | [`unsafety`] | modules with `unsafe`, compared with the modules that the root names |
 
 mod cycles;
 mod files;
 mod guards;
 mod lines;
 mod modules;
+mod parameters;
 mod paths;
 mod tables;
 mod unsafety;
 
 use std::path::PathBuf;
 
-/// Fails with a list of what was found, if anything was.
+/// Fails with a list of `found` unless it is empty.
 fn none_of(found: &[String], what: &str) {
     assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
 }
@@ -46,7 +48,8 @@ fn comments_end_at_column_100() {
 #[test]
 fn documents_name_files_that_exist() {
     let files = files::with_extension("md");
-    let missing: Vec<_> = files.iter().flat_map(|file| paths::missing(file)).collect();
+    let sources = files::with_extension("rs");
+    let missing: Vec<_> = files.iter().flat_map(|file| paths::missing(file, &sources)).collect();
     none_of(&missing, "files that documents name and that do not exist");
 }
 
@@ -54,7 +57,7 @@ fn documents_name_files_that_exist() {
 fn tables_of_modules_are_true() {
     let files = files::with_extension("rs");
     let wrong: Vec<_> = files.iter().flat_map(|file| tables::check(file)).collect();
-    none_of(&wrong, "tables of modules that are not true");
+    none_of(&wrong, "tables of modules that are wrong");
 }
 
 #[test]
@@ -75,8 +78,14 @@ fn roots_name_their_modules_with_unsafe() {
 }
 
 #[test]
+fn no_parameter_is_a_tuple() {
+    let wrong = parameters::check(&files::with_extension("rs"));
+    none_of(&wrong, "parameters that are tuple patterns");
+}
+
+#[test]
 fn no_guard_is_made_too_early() {
     let files = files::with_extension("rs");
     let early: Vec<_> = files.iter().flat_map(|file| guards::eager(file)).collect();
-    none_of(&early, "guards that are made before it is known whether they are wanted");
+    none_of(&early, "guards that are made before the code knows whether they are needed");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files;
 
-/// A module's name from the crate's root on; the root's is empty.
+/// The name of a module, starting at the crate's root. The name of the root is empty.
 pub(crate) type Name = Vec<String>;
 
 /// A module.
@@ -29,7 +29,7 @@ pub(crate) struct Declared {
     pub(crate) name: String,
     /// The value of a `path` attribute.
     path: Option<String>,
-    /// True if it has no file of its own.
+    /// True if the module has no separate file.
     pub(crate) inline: bool,
     pub(crate) test: bool,
 }
@@ -48,22 +48,22 @@ pub(crate) fn roots() -> Vec<PathBuf> {
     files.iter().filter(|file| named_root(file) || !declared.contains(*file)).cloned().collect()
 }
 
-/// Returns true for the root of a library, a program or a kernel module, and false for that of
-/// tests, of a build script and the like.
+/// Returns true for the root of a library, a program or a kernel module. Returns false for the root
+/// of a test, of a build script and the like.
 pub(crate) fn is_product(root: &Path) -> bool {
     let source = root.iter().any(|part| part == "src");
     source || root.starts_with("driver")
 }
 
-/// Returns true if cargo takes a file for a root by its name. Such a file can also be a module of
-/// another crate.
+/// Returns true if cargo considers a file a root because of its name. Such a file can also be a
+/// module of another crate.
 fn named_root(file: &Path) -> bool {
     let named = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
     named || file.file_name().is_some_and(|name| name == "main.rs")
 }
 
-/// Returns the folder with the modules that a file declares. Those of a root and of a `mod.rs` are
-/// beside it, those of other files in a folder of the file's name.
+/// Returns the folder with the modules that a file declares. If the file is a root or a `mod.rs`,
+/// they are in its own folder, otherwise in a folder with the name of the file.
 fn folder(file: &Path, files: &[PathBuf]) -> PathBuf {
     let below = file.with_extension("");
     let own = !file.ends_with("mod.rs") && files.iter().any(|other| other.starts_with(&below));
@@ -98,8 +98,8 @@ impl Tree {
     }
 }
 
-/// Reads the code of a module and of those below it. `folder` is where the files of its children
-/// are.
+/// Reads the code of a module and of the modules below it. `folder` contains the files of its
+/// children.
 fn collect(file: &Path, folder: &Path, name: Name, found: &mut Vec<(Name, String)>) {
     let code = code(&files::text(file));
     for child in declared(&code).into_iter().filter(|child| !child.test && !child.inline) {
@@ -111,7 +111,7 @@ fn collect(file: &Path, folder: &Path, name: Name, found: &mut Vec<(Name, String
 }
 
 /// Returns the file of a module that `file` declares, and the folder with the files of its
-/// children. `folder` is the one with the files of `file`'s children.
+/// children. `folder` contains the files of the modules that `file` declares.
 fn place(child: &Declared, file: &Path, folder: &Path) -> (PathBuf, PathBuf) {
     if let Some(path) = &child.path {
         // A path is relative to the folder of the file that declares it.
@@ -124,7 +124,7 @@ fn place(child: &Declared, file: &Path, folder: &Path) -> (PathBuf, PathBuf) {
     (if files::top().join(&flat).exists() { flat } else { below.join("mod.rs") }, below)
 }
 
-/// Takes `..` out of a path.
+/// Removes `..` from a path.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.iter() {
@@ -137,7 +137,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Returns a file's code without comments, and without the module of tests at its end.
+/// Returns the code of a file without comments, and without the module of tests at its end.
 pub(crate) fn code(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().peekable();
@@ -179,7 +179,8 @@ pub(crate) fn declared(code: &str) -> Vec<Declared> {
     found
 }
 
-/// Returns the paths in code that begin with `crate`, `super` or `self`, those in braces apart.
+/// Returns the paths in code that begin with `crate`, `super` or `self`. Paths in braces are
+/// returned separately.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for start in ["crate::", "super::", "self::"] {
@@ -193,7 +194,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads a path, or several in braces, behind `prefix`.
+/// Reads a path, or several paths in braces, after `prefix`.
 fn path(
     rest: &mut std::iter::Peekable<std::str::Chars<'_>>,
     prefix: &mut Vec<String>,
@@ -208,7 +209,7 @@ fn path(
         if !word.is_empty() {
             prefix.push(word);
         }
-        // A path goes on behind two colons.
+        // Two colons continue a path.
         if rest.next_if_eq(&':').is_some() && rest.next_if_eq(&':').is_some() {
             if rest.next_if_eq(&'{').is_some() {
                 group(rest, prefix, found);
@@ -222,7 +223,7 @@ fn path(
     prefix.truncate(depth);
 }
 
-/// Reads the paths in braces, up to the closing one.
+/// Reads the paths in braces, up to the closing brace.
 fn group(
     rest: &mut std::iter::Peekable<std::str::Chars<'_>>,
     prefix: &mut Vec<String>,
@@ -238,7 +239,7 @@ fn group(
             }
             Some(_) => path(rest, prefix, found),
         }
-        // The text behind a path: `as name`, or `*`.
+        // The text after a path: `as name`, or `*`.
         while rest.next_if(|letter| *letter != ',' && *letter != '}').is_some() {}
     }
 }
@@ -252,7 +253,7 @@ fn has_unsafe(code: &str) -> bool {
     })
 }
 
-fn is_word(letter: char) -> bool {
+pub(crate) fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 

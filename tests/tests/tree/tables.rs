@@ -6,10 +6,11 @@ use std::path::Path;
 use crate::files;
 use crate::modules::{code, declared};
 
-/// A file that declares so many modules with files of their own must have a table of them.
+/// A file that declares this number of modules with separate files, or more, must have a table of
+/// them.
 const MODULES: usize = 3;
 
-/// Returns what is wrong with a file's table of modules.
+/// Returns the faults of a file's table of modules.
 pub(crate) fn check(file: &Path) -> Vec<String> {
     let wrong = compare(&files::text(file));
     wrong.into_iter().map(|wrong| format!("{}: {wrong}", file.display())).collect()
@@ -31,15 +32,15 @@ fn compare(text: &str) -> Vec<String> {
     missing.chain(unknown).chain(twice).collect()
 }
 
-/// Returns the names in the first column of the table of modules, if there is one in the file's own
-/// documentation.
+/// Returns the names in the first column of the table of modules, if the file's own documentation
+/// has one.
 fn table(text: &str) -> Option<Vec<String>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim);
     let mut rows = lines.skip_while(|line| !line.starts_with("| module |")).peekable();
     rows.peek()?;
     let names = rows.skip(2).take_while(|line| line.starts_with('|')).flat_map(|line| {
         let first = line.trim_matches('|').split('|').next().unwrap_or_default();
-        // Every second part stands between backquotes.
+        // Every second part is between backquotes.
         first.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
     });
     Some(names.collect())

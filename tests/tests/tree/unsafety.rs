@@ -1,9 +1,9 @@
-//! The modules with `unsafe` that a crate's root names, compared with its modules.
+//! The modules with `unsafe` that a crate's root names, compared with the crate's modules.
 //!
-//! A root without such modules forbids `unsafe`. Any other names them, or modules above them, in a
-//! sentence of its documentation: "`unsafe` is confined to [`a`] and `b::c`." If most modules have
-//! `unsafe`, it names the others: "`unsafe` is in all modules but [`a`]." The root itself is
-//! `crate` there.
+//! If a crate has no such modules, its root forbids `unsafe`. Otherwise a sentence of the root's
+//! documentation names them, or modules above them: "`unsafe` is confined to [`a`] and `b::c`." If
+//! most modules have `unsafe`, the sentence names the others: "`unsafe` is in all modules but
+//! [`a`]." The root itself is called `crate` there.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::modules::{Module, Name, Tree};
 
 /// The beginning of a sentence that names the modules with `unsafe`.
 const CONFINED: &str = "`unsafe` is confined to ";
-/// The beginning of a sentence that names the modules without.
+/// The beginning of a sentence that names the modules without `unsafe`.
 const EXCEPT: &str = "`unsafe` is in all modules but ";
 /// The attribute of a root without `unsafe`.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 /// The macro of a kernel module, whose expansion has `unsafe`.
 const KERNEL: &str = "module! {";
 
-/// Returns what is wrong with a root's sentence.
+/// Returns the faults of a root's sentence.
 pub(crate) fn check(root: &Path) -> Vec<String> {
     let wrong = compare(&files::text(root), &Tree::read(root).modules);
     wrong.into_iter().map(|wrong| format!("{}: {wrong}", root.display())).collect()
@@ -56,18 +56,18 @@ fn compare(text: &str, modules: &[Module]) -> Vec<String> {
     missing.chain(empty).collect()
 }
 
-/// Returns true if one of the names is the module's, or that of a module above it.
+/// Returns true if one of the names is the name of the module, or of a module above it.
 fn covers(names: &[Name], module: &[String]) -> bool {
     names.iter().any(|name| below(module, name))
 }
 
-/// Returns true if a module has the name, or is below the module that has it. The root's name means
-/// the root alone.
+/// Returns true if a module has the name, or is below the module that has it. The name of the root
+/// means only the root.
 fn below(module: &[String], name: &[String]) -> bool {
     module.starts_with(name) && (module.is_empty() || !name.is_empty())
 }
 
-/// Returns the modules that a sentence with this beginning names, if there is one.
+/// Returns the modules that the sentence with this beginning names, if there is one.
 fn named(text: &str, beginning: &str) -> Option<Vec<Name>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim);
     let prose = lines.collect::<Vec<_>>().join(" ");

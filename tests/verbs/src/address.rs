@@ -15,7 +15,7 @@ pub struct Ah {
 }
 
 impl Ah {
-    /// Creates one.
+    /// Creates an address handle.
     pub fn new(pd: &Pd, path: &Path) -> io::Result<Self> {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut attr: ffi::ibv_ah_attr = unsafe { mem::zeroed() };
@@ -34,14 +34,14 @@ impl Ah {
 }
 
 impl Qp {
-    /// Receives what is sent to the group from now on.
+    /// Attaches the QP to a multicast group.
     pub fn attach(&self, gid: [u8; 16], lid: u16) -> io::Result<()> {
         let gid = ffi::ibv_gid { raw: gid };
         // SAFETY: the handle is live.
         check(unsafe { ffi::ibv_attach_mcast(self.raw(), &raw const gid, lid) })
     }
 
-    /// Leaves the group.
+    /// Detaches the QP from the group.
     pub fn detach(&self, gid: [u8; 16], lid: u16) -> io::Result<()> {
         let gid = ffi::ibv_gid { raw: gid };
         // SAFETY: the handle is live.

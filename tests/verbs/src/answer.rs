@@ -1,5 +1,5 @@
-//! Commands to the kernel whose answer cannot be written, made without libibverbs, as a hostile
-//! program may make them.
+//! Commands to the kernel whose response cannot be written. They are made without libibverbs, as a
+//! hostile program may make them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,27 +14,27 @@ use super::cq::Cq;
 use super::memory::Pd;
 use super::readable;
 
-/// Page size of the machines we run on.
+/// Page size of the machines on which this runs.
 const PAGE: usize = 4096;
-/// Longest time until the kernel touches the answer.
+/// Time limit for the kernel to access the response.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `IB_USER_VERBS_CMD_REG_MR` and `IB_USER_VERBS_CMD_RESIZE_CQ` of rdma/ib_user_verbs.h.
 const REG_MR: u32 = 9;
 const RESIZE_CQ: u32 = 19;
-/// Bytes of the kernel's own answers to them, behind which the driver's answer follows.
+/// Bytes of the kernel's own responses to these commands. The driver's response follows.
 const REG_MR_ANSWER: usize = 12;
 const RESIZE_CQ_ANSWER: usize = 8;
 
-/// Of linux/userfaultfd.h: version, ioctls, and the mode for pages that are missing.
+/// Constants of linux/userfaultfd.h: version, ioctls, and the mode for missing pages.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_WAKE: libc::c_ulong = 0x8010_aa02;
 const MODE_MISSING: u64 = 1;
 
-/// Two pages. The first access to the second one waits until that page is forbidden, and then
-/// fails.
+/// Two pages. The first access to the second page waits until that page is made inaccessible, and
+/// then fails.
 struct Trap {
     pages: NonNull<u8>,
     faults: OwnedFd,
@@ -56,8 +56,8 @@ impl Trap {
         Ok(this)
     }
 
-    /// Returns the start of an answer whose kernel part of so many bytes ends in the first page,
-    /// and the driver's part crosses into the second.
+    /// Returns the start of a response. The kernel's part of it has `own` bytes and ends in the
+    /// first page. The driver's part crosses into the second page.
     fn answer(&self, own: usize) -> u64 {
         self.second() - own.next_multiple_of(8) as u64
     }
@@ -74,7 +74,7 @@ impl Trap {
         }
     }
 
-    /// Forbids the second page, and lets the waiting access fail.
+    /// Makes the second page inaccessible, so that the waiting access fails.
     fn close(&self) -> io::Result<()> {
         let second = self.pages.as_ptr().wrapping_add(PAGE);
         // SAFETY: a page of this mapping, in which no Rust value lives.
@@ -84,7 +84,7 @@ impl Trap {
 
     fn control(&self, request: libc::c_ulong, mut words: [u64; 4]) -> io::Result<()> {
         // SAFETY: the descriptor is live; no struct of these requests is longer than the array.
-        // They concern the pages of this mapping alone, in which no Rust value lives.
+        // They concern only the pages of this mapping, which contain no Rust value.
         match unsafe { libc::ioctl(self.faults.as_raw_fd(), request, words.as_mut_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -94,7 +94,7 @@ impl Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        // SAFETY: ours; no command that could write to it is under way.
+        // SAFETY: this is our own mapping; no command that could write to it is in progress.
         let _ = unsafe { munmap(self.pages.as_ptr().cast(), 2 * PAGE) };
     }
 }
@@ -108,7 +108,7 @@ pub struct Wanted {
 }
 
 /// Registers a region, and calls `meanwhile` when the kernel begins to write the driver's part of
-/// the answer, for which there is no room. Answers how the command failed.
+/// the response, for which there is no room. Returns the error of the command.
 pub fn reg_mr(
     pd: &Pd,
     wanted: Wanted,
@@ -123,7 +123,7 @@ pub fn reg_mr(
         wanted.length,
         wanted.addr,
         u64::from(handle) | u64::from(wanted.access) << 32,
-        // The driver's part.
+        // The driver's part of the command.
         0,
     ];
     thread::scope(|scope| {
@@ -136,8 +136,8 @@ pub fn reg_mr(
     })
 }
 
-/// Gives a queue room for `cqe` entries, in a ring at `ring` for 2 to the power of `log_size`, with
-/// no room for the driver's part of the answer. Answers how the command failed.
+/// Resizes a queue to `cqe` entries, in a ring at `ring` with 2 to the power of `log_size` entries,
+/// without room for the driver's part of the response. Returns the error of the command.
 pub fn resize_cq(cq: &Cq, cqe: u32, ring: u64, log_size: u8) -> io::Result<io::Error> {
     let trap = Trap::new()?;
     trap.close()?;
@@ -155,15 +155,15 @@ fn refused(result: io::Result<()>) -> io::Result<io::Error> {
     }
 }
 
-/// Gives the kernel a command, with room for its own part of the answer and a page more.
+/// Sends a command to the kernel, with room for its own part of the response and a page more.
 fn give(fd: i32, command: u32, body: &[u64], own: usize) -> io::Result<()> {
     let room = own + PAGE;
-    // Lengths are of 4 bytes.
+    // Lengths are in units of 4 bytes.
     let (words, answer) = (2 * (1 + body.len()), room / 4);
     let head = u64::from(command) | (words as u64) << 32 | (answer as u64) << 48;
     let message: Vec<u64> = [head].into_iter().chain(body.iter().copied()).collect();
-    // SAFETY: `message` is live and that long. The answer goes to pages in which no Rust value
-    // lives.
+    // SAFETY: `message` is live and has this length. The response goes to pages that contain no
+    // Rust value.
     let written = unsafe { libc::write(fd, message.as_ptr().cast(), 8 * message.len()) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
-//! Memory that the device reads and writes while this process does: mapped pages with a canary
-//! around the part that is used. It is reached through raw copies and atomics alone, never through
+//! Memory that the device reads and writes while this process does: mapped pages with canaries
+//! around the usable part. It is accessed only through raw copies and atomics, never through
 //! references, because the device changes it at any time.
 
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 use super::dmabuf;
 use crate::prng::generate;
 
-/// Page size of the machines we run on.
+/// Page size of the machines on which this runs.
 const PAGE: usize = 4096;
 /// Bytes of canary on either side.
 const CANARY: usize = 256;
@@ -23,7 +23,7 @@ const CANARY_SEED: u64 = 0xca9a_27ca_9a27_0001;
 /// Bytes copied at a time.
 const BLOCK: usize = 4096;
 
-/// `len` usable bytes at a chosen offset in a page, canaries before and behind.
+/// `len` usable bytes at a chosen offset in a page, with canaries before and after them.
 pub struct Buffer {
     map: NonNull<u8>,
     map_len: usize,
@@ -32,10 +32,10 @@ pub struct Buffer {
     dmabuf: Option<OwnedFd>,
 }
 
-/// The first byte that is not what it should be.
+/// The first byte with a wrong value.
 #[derive(Debug)]
 pub struct Mismatch {
-    /// Its offset in the buffer; negative or beyond the end in a canary.
+    /// Its offset in the buffer. In a canary, it is negative or beyond the end.
     pub offset: i64,
     /// The expected byte.
     pub want: u8,
@@ -44,7 +44,7 @@ pub struct Mismatch {
 }
 
 impl Buffer {
-    /// Maps zeroed memory whose first usable byte lies `misalign` bytes into a page.
+    /// Maps zeroed memory. Its first usable byte is `misalign` bytes after the start of a page.
     pub fn new(len: usize, misalign: usize) -> io::Result<Self> {
         let start = PAGE + misalign % PAGE;
         let map_len = (start + len + CANARY).next_multiple_of(PAGE);
@@ -61,7 +61,7 @@ impl Buffer {
         Self::framed((map, map_len), start, len, None)
     }
 
-    /// Creates a buffer as a DMA buffer.
+    /// Creates a buffer that is a DMA buffer.
     pub fn of_dmabuf(len: usize, misalign: usize) -> io::Result<Self> {
         let start = PAGE + misalign % PAGE;
         let map_len = (start + len + CANARY).next_multiple_of(PAGE);
@@ -86,20 +86,20 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Takes away the right to write to the pages: for regions that must not be registered.
+    /// Makes the pages read-only, for regions that must not be registered.
     pub fn make_read_only(&self) -> io::Result<()> {
-        // SAFETY: the range is this buffer's own mapping; later writes through it are the test's
-        // to avoid, and would end the process, not corrupt it.
+        // SAFETY: the range is this buffer's own mapping; the test must not write through it later,
+        // which would end the process, but not corrupt it.
         unsafe { mprotect(self.map.as_ptr().cast(), self.map_len, MprotectFlags::READ)? };
         Ok(())
     }
 
-    /// Virtual address of the first usable byte.
+    /// Returns the virtual address of the first usable byte.
     pub fn addr(&self) -> u64 {
         self.map.as_ptr() as u64 + self.start as u64
     }
 
-    /// Returns the DMA buffer that it is out of, and where its first usable byte lies there.
+    /// Returns the DMA buffer of this buffer, and the offset of its first usable byte there.
     pub fn dmabuf(&self) -> Option<(&OwnedFd, u64)> {
         self.dmabuf.as_ref().map(|fd| (fd, self.start as u64))
     }
@@ -109,7 +109,7 @@ impl Buffer {
         self.len
     }
 
-    /// Offset and value of each canary in the mapping.
+    /// Returns the offset and the value of each canary in the mapping.
     fn canaries(&self) -> [(usize, [u8; CANARY]); 2] {
         let mut bytes = [0; CANARY];
         generate(CANARY_SEED, 0, &mut bytes);
@@ -132,11 +132,11 @@ impl Buffer {
 
     fn load(&self, at: usize, bytes: &mut [u8]) {
         let from = self.at(at, bytes.len());
-        // SAFETY: as in `store`, the other way round.
+        // SAFETY: as in `store`, with source and destination exchanged.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// Refuses ranges outside the usable part.
+    /// Returns an error if the range is not inside the usable part.
     fn range(&self, offset: usize, len: usize) -> io::Result<usize> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(self.start + offset),
@@ -189,7 +189,7 @@ impl Buffer {
         Ok(None)
     }
 
-    /// Looks whether both canaries are as they were.
+    /// Checks both canaries. Returns the first byte that has changed.
     pub fn check_canaries(&self) -> Option<Mismatch> {
         self.canaries().into_iter().find_map(|(at, want)| {
             let mut got = [0; CANARY];
@@ -205,12 +205,12 @@ impl Buffer {
         if !word.is_aligned() {
             return Err(io::Error::other(format!("offset {offset} is not 8-byte aligned")));
         }
-        // SAFETY: in range (checked), aligned (checked), alive as long as `self`; the device's
-        // own accesses to a word that it shares with us are atomic as well.
+        // SAFETY: in range (checked), aligned (checked), alive as long as `self`; the device also
+        // accesses words that it shares with this process atomically.
         Ok(unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// Adds with the processor's own atomic instruction, `count` times.
+    /// Adds `count` times with the processor's own atomic instruction.
     pub fn fetch_add(&self, offset: usize, add: u64, count: u64) -> io::Result<()> {
         let word = self.word(offset)?;
         for _ in 0..count {
@@ -219,7 +219,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Polls one byte until it has the value; false when `timeout` passes first.
+    /// Polls one byte until it has the value. Returns false if `timeout` passes first.
     pub fn spin(&self, offset: usize, value: u8, timeout: Duration) -> io::Result<bool> {
         let at = self.range(offset, 1)?;
         // SAFETY: in range (checked) and alive as long as `self`; bytes have no alignment.
@@ -234,10 +234,10 @@ impl Buffer {
         Ok(true)
     }
 
-    /// Unmaps: what a program does that frees memory it has registered.
+    /// Unmaps the buffer, as a program does that frees memory which it has registered.
     pub fn unmap(self) -> io::Result<()> {
-        // SAFETY: the mapping is this buffer's own, and `self` is gone afterwards. Regions still
-        // registered on it pin the pages, not the addresses.
+        // SAFETY: the mapping is this buffer's own, and `self` is not used afterwards. Regions that
+        // are still registered on it pin the pages, not the addresses.
         unsafe { munmap(self.map.as_ptr().cast(), self.map_len)? };
         Ok(())
     }

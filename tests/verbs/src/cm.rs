@@ -1,5 +1,5 @@
-//! Connections by the RDMA connection manager, for QPs that were made without it. Devices of iWARP
-//! have no others.
+//! Connections by the RDMA connection manager, for QPs that were created without it. iWARP devices
+//! have no other connections.
 
 use std::io;
 use std::mem;
@@ -12,13 +12,13 @@ use super::{check, ffi, object, readable};
 
 /// Time limit of each step.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for librdmacm, in milliseconds.
+/// The same time limit for librdmacm, in milliseconds.
 const TIMEOUT_MS: i32 = 30_000;
 
-/// Ports that are tried before a listener fails.
+/// Number of ports that are tried before a listener fails.
 const TRIES: usize = 8;
 
-/// The demands of one end of a connection.
+/// The parameters of one end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
     /// The number of its QP, which must be in Init.
@@ -42,22 +42,22 @@ impl Wishes<'_> {
     }
 }
 
-/// What becomes of a connection.
+/// The events of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Both ends have agreed.
+    /// The connection is established.
     Established,
-    /// The peer has rejected the request, or no program listens. With private data.
+    /// The peer has rejected the request, with this private data, or no program listens.
     Rejected(Vec<u8>),
-    /// It was not established for another reason.
+    /// The connection was not established for another reason.
     Failed,
-    /// It has ended.
+    /// The connection has ended.
     Disconnected,
-    /// Its device goes.
+    /// The device is being removed.
     Removed,
 }
 
-/// An end that waits for its peer to connect.
+/// An end that waits for a request of its peer.
 pub struct Listener {
     id: Id,
 }
@@ -73,7 +73,7 @@ pub struct Connection {
     id: Id,
 }
 
-/// An identifier of librdmacm, which has an event channel to itself.
+/// An identifier of librdmacm with its own event channel.
 struct Id {
     raw: NonNull<ffi::rdma_cm_id>,
     channel: NonNull<ffi::rdma_event_channel>,
@@ -83,14 +83,14 @@ struct Id {
 struct Event {
     kind: ffi::rdma_cm_event_type,
     status: i32,
-    /// The identifier that it is for.
+    /// The identifier to which the event belongs.
     id: NonNull<ffi::rdma_cm_id>,
     private: Vec<u8>,
 }
 
 impl Listener {
-    /// Listens at all addresses, on a port that the kernel chooses. On a device of iWARP that can
-    /// be a port that TCP has in use, because the kernel chooses without asking TCP.
+    /// Listens at all addresses, on a port that the kernel chooses. On an iWARP device that can be
+    /// a port that TCP has in use, because the kernel chooses it without asking TCP.
     pub fn new() -> io::Result<Self> {
         for _ in 0..TRIES {
             match Self::at(0, 1) {
@@ -101,7 +101,7 @@ impl Listener {
         Self::at(0, 1)
     }
 
-    /// Listens at all addresses, on this port, for so many requests at a time.
+    /// Listens at all addresses, on this port. At most `backlog` requests may wait.
     pub fn at(port: u16, backlog: i32) -> io::Result<Self> {
         let id = Id::new()?;
         let mut any = address(SocketAddrV4::new([0; 4].into(), port));
@@ -118,16 +118,16 @@ impl Listener {
         u16::from_be(unsafe { ffi::rdma_get_src_port(self.id.raw.as_ptr()) })
     }
 
-    /// Waits for a peer. Nobody else can connect then.
+    /// Waits for a request. No further peer can connect then.
     pub fn request(self) -> io::Result<Request> {
         let event = self.id.event(ffi::RDMA_CM_EVENT_CONNECT_REQUEST)?;
         self.id.free()?;
-        // The events of the connection come through the channel of its listener.
+        // The events of the connection arrive through the channel of its listener.
         let id = Id { raw: event.id, channel: self.id.channel };
         Ok(Request { id, private: event.private })
     }
 
-    /// Waits so long for a request, and goes on listening.
+    /// Waits for a request for this time, and goes on listening.
     pub fn next(&self, timeout: Duration) -> io::Result<Option<Request>> {
         let Some(event) = self.id.event_within(timeout)? else { return Ok(None) };
         if (event.kind, event.status) != (ffi::RDMA_CM_EVENT_CONNECT_REQUEST, 0) {
@@ -139,7 +139,7 @@ impl Listener {
         Ok(Some(Request { id, private: event.private }))
     }
 
-    /// Ends it.
+    /// Ends the listener.
     pub fn destroy(self) -> io::Result<()> {
         self.id.destroy()
     }
@@ -167,21 +167,21 @@ impl Request {
         self.id.destroy()
     }
 
-    /// Ends it without an answer of the program.
+    /// Destroys the request without an answer of the program.
     pub fn destroy(self) -> io::Result<()> {
         self.id.destroy()
     }
 }
 
 impl Connection {
-    /// Begins to connect with a listener.
+    /// Begins to connect to a listener.
     pub fn begin(to: SocketAddrV4, wishes: Wishes<'_>) -> io::Result<Self> {
         let connection = Self::resolved(to)?;
         connection.connect(wishes)?;
         Ok(connection)
     }
 
-    /// Finds out how a listener is reached. The connection then needs [`Connection::connect`].
+    /// Resolves the route to a listener. The connection then needs [`Connection::connect`].
     pub fn resolved(to: SocketAddrV4) -> io::Result<Self> {
         let id = Id::new()?;
         let raw = id.raw.as_ptr();
@@ -204,7 +204,7 @@ impl Connection {
         check(unsafe { ffi::rdma_connect(self.id.raw.as_ptr(), &raw mut param) })
     }
 
-    /// Waits so long for the next news.
+    /// Waits for the next event for this time.
     pub fn news(&self, timeout: Duration) -> io::Result<Option<News>> {
         let Some(event) = self.id.event_within(timeout)? else { return Ok(None) };
         Ok(Some(match event.kind {
@@ -217,8 +217,8 @@ impl Connection {
         }))
     }
 
-    /// Waits until both ends have agreed. Returns the private data of the peer's reply, which a
-    /// responder does not have.
+    /// Waits until the connection is established. Returns the private data of the peer's reply,
+    /// which a responder does not get.
     pub fn established(&self) -> io::Result<Vec<u8>> {
         self.id.event(ffi::RDMA_CM_EVENT_ESTABLISHED).map(|event| event.private)
     }
@@ -243,7 +243,7 @@ impl Connection {
         check(unsafe { ffi::rdma_disconnect(self.id.raw.as_ptr()) })
     }
 
-    /// Ends the connection if it is there.
+    /// Ends the connection if it exists.
     pub fn destroy(self) -> Result<(), (Self, io::Error)> {
         self.id.destroy().map_err(|error| (self, error))
     }
@@ -283,7 +283,7 @@ impl Id {
         event.ok_or_else(|| io::Error::other("a connection had no event in time"))
     }
 
-    /// Waits so long for an event.
+    /// Waits for an event for this time.
     fn event_within(&self, timeout: Duration) -> io::Result<Option<Event>> {
         let channel = self.channel.as_ptr();
         // SAFETY: the channel is live.
@@ -293,7 +293,7 @@ impl Id {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is live, and the call writes the event to `raw`.
         check(unsafe { ffi::rdma_get_cm_event(channel, &raw mut raw) })?;
-        // SAFETY: the call has succeeded, so the event is there until it is acknowledged.
+        // SAFETY: the call has succeeded, so the event exists until it is acknowledged.
         let event = unsafe { &*raw };
         // SAFETY: the identifiers are connected, so this is the part of the union that is used.
         let param = unsafe { event.param.conn };
@@ -317,7 +317,7 @@ impl Id {
         check(unsafe { ffi::rdma_destroy_id(self.raw.as_ptr()) })
     }
 
-    /// Frees both.
+    /// Frees the identifier and its channel.
     fn destroy(&self) -> io::Result<()> {
         self.free()?;
         // SAFETY: no identifier uses the channel any more.
@@ -339,13 +339,13 @@ fn channel() -> io::Result<NonNull<ffi::rdma_event_channel>> {
     object(unsafe { ffi::rdma_create_event_channel() })
 }
 
-/// Returns private data as C has it.
+/// Returns private data in the form of C.
 fn private(data: &[u8]) -> io::Result<(*const c_void, u8)> {
     let len = u8::try_from(data.len()).map_err(io::Error::other)?;
     Ok((data.as_ptr().cast(), len))
 }
 
-/// Returns an address as C has it.
+/// Returns an address in the form of C.
 fn address(of: SocketAddrV4) -> ffi::sockaddr_in {
     // SAFETY: all-zero is valid for this struct of integers.
     let mut raw: ffi::sockaddr_in = unsafe { mem::zeroed() };

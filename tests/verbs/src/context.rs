@@ -8,7 +8,7 @@ use std::{ffi::CStr, mem};
 use super::{check, ffi, object, readable};
 use crate::model::{DeviceInfo, PortInfo};
 
-/// The port that every device of ours has.
+/// The only port of vrnic's devices.
 pub const PORT: u8 = 1;
 
 /// An open device.
@@ -17,14 +17,14 @@ pub struct Context {
     name: String,
 }
 
-/// An asynchronous event and the object that it names, as an address to compare handles with.
+/// An asynchronous event, with the address of the object that it names.
 pub struct RawEvent {
     pub kind: u32,
     pub object: usize,
 }
 
 impl Context {
-    /// Opens the device of that name, or the only one.
+    /// Opens the device with this name, or the only device.
     pub fn open(name: Option<&str>) -> io::Result<Self> {
         let mut count = 0;
         // SAFETY: the call writes the number of devices to `count`.
@@ -51,14 +51,14 @@ impl Context {
         found
     }
 
-    /// Opens the same device once more.
+    /// Opens the same device again.
     pub fn again(&self) -> io::Result<Self> {
         // SAFETY: the context is open, and keeps its device.
         let raw = object(unsafe { ffi::ibv_open_device((*self.raw()).device) })?;
         Ok(Self { raw, name: self.name.clone() })
     }
 
-    /// Closes it. Nothing of it may be in use.
+    /// Closes the context. None of its objects may be in use.
     pub fn close(self) -> io::Result<()> {
         // SAFETY: the context is open, and no reference to it is left.
         check(unsafe { ffi::ibv_close_device(self.raw()) })
@@ -73,8 +73,8 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// Asks the device and the port for their attributes, and picks the GID: the first that maps an
-    /// IPv4 address, as perftest does, else number 0.
+    /// Queries the attributes of the device and the port, and chooses the GID: the first one that
+    /// maps an IPv4 address, as perftest does, otherwise number 0.
     pub fn info(&self) -> io::Result<DeviceInfo> {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut device: ffi::ibv_device_attr = unsafe { mem::zeroed() };
@@ -133,7 +133,7 @@ impl Context {
         })
     }
 
-    /// Returns whether there is a port of that number.
+    /// Returns an error unless the port with this number exists.
     pub fn has_port(&self, port: u8) -> io::Result<()> {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut attr: ffi::ibv_port_attr = unsafe { mem::zeroed() };
@@ -171,7 +171,7 @@ impl Context {
         first.ok_or_else(|| io::Error::other("the port has no GID: has its netdev an address?"))
     }
 
-    /// Returns the next asynchronous event, acknowledged; `None` when none comes in time.
+    /// Returns the next asynchronous event, which is acknowledged, or `None` if none comes in time.
     pub fn async_event(&self, timeout: Duration) -> io::Result<Option<RawEvent>> {
         // SAFETY: the context is open.
         if !readable(unsafe { (*self.raw()).async_fd }, timeout)? {
@@ -190,9 +190,8 @@ impl Context {
     }
 }
 
-/// Returns whether a program that forks has to keep its regions from its children
-/// (`ibv_is_fork_initialized`): kernels before 5.12 did not give a child copies of pages that are
-/// pinned.
+/// Returns whether a program that forks must prevent its children from inheriting its regions
+/// (`ibv_is_fork_initialized`): kernels before 5.12 did not give a child copies of pinned pages.
 pub fn fork_needs_care() -> bool {
     // SAFETY: no preconditions.
     unsafe { ffi::ibv_is_fork_initialized() != ffi::IBV_FORK_UNNEEDED }

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::{check, extended, ffi, missing, object, readable};
 use crate::model::Wc;
 
-/// Entries fetched by one poll.
+/// Maximum number of entries that one poll takes.
 const BATCH: usize = 16;
 
 /// A completion channel.
@@ -18,13 +18,13 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Opens one.
+    /// Opens a completion channel.
     pub fn new(context: &Context) -> io::Result<Self> {
         // SAFETY: the context is open.
         Ok(Self { raw: object(unsafe { ffi::ibv_create_comp_channel(context.raw()) })? })
     }
 
-    /// Waits for an event and acknowledges it. Gives the identity of its CQ, or `None` when none
+    /// Waits for an event and acknowledges it. Returns the identity of its CQ, or `None` if none
     /// comes in time.
     pub fn wait(&self, timeout: Duration) -> io::Result<Option<usize>> {
         // SAFETY: the handle is live.
@@ -34,8 +34,8 @@ impl Channel {
         let (mut cq, mut user) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the handle is live; the call fills both pointers.
         check(unsafe { ffi::ibv_get_cq_event(self.raw(), &raw mut cq, &raw mut user) })?;
-        // SAFETY: the event came from this CQ, which cannot be gone: destroying it waits for
-        // the acknowledgement.
+        // SAFETY: the event came from this CQ, which still exists: destroying it waits for the
+        // acknowledgement.
         unsafe { ffi::ibv_ack_cq_events(cq, 1) };
         Ok(Some(cq as usize))
     }
@@ -44,12 +44,12 @@ impl Channel {
 /// A completion queue.
 pub struct Cq {
     pub(crate) raw: NonNull<ffi::ibv_cq>,
-    /// True if it is polled by the newer interface.
+    /// True if it is polled with the extended interface.
     pub(crate) extended: bool,
 }
 
 impl Cq {
-    /// Creates one of at least `cqe` entries.
+    /// Creates a CQ with at least `cqe` entries.
     pub fn new(
         context: &Context,
         cqe: i32,
@@ -68,40 +68,40 @@ impl Cq {
         Ok(Self { raw: object(raw)?, extended })
     }
 
-    /// Returns the name that events have for this CQ.
+    /// Returns the identity that events of this CQ contain.
     pub fn identity(&self) -> usize {
         self.raw() as usize
     }
 
-    /// Returns the number of its entries.
+    /// Returns the number of entries.
     pub fn capacity(&self) -> u32 {
         // SAFETY: the handle is live.
         u32::try_from(unsafe { (*self.raw()).cqe }).unwrap_or(0)
     }
 
-    /// Takes what has completed, at most `most` entries, and no more than [`BATCH`].
-    pub fn poll(&self, most: usize) -> io::Result<Vec<Wc>> {
+    /// Takes completions, at most `limit` and at most [`BATCH`].
+    pub fn poll(&self, limit: usize) -> io::Result<Vec<Wc>> {
         if self.extended {
-            // SAFETY: the handle is live, and made for this interface.
-            return unsafe { extended::poll(self.raw(), most.min(BATCH)) };
+            // SAFETY: the handle is live, and was created for this interface.
+            return unsafe { extended::poll(self.raw(), limit.min(BATCH)) };
         }
         // SAFETY: all-zero is valid for these structs of integers.
         let mut raw: [ffi::ibv_wc; BATCH] = unsafe { mem::zeroed() };
-        let most = most.min(BATCH) as i32;
-        // SAFETY: the handle is live and the array has at least `most` entries.
-        let count = unsafe { ffi::poll_cq(self.raw(), most, raw.as_mut_ptr()) };
+        let limit = limit.min(BATCH) as i32;
+        // SAFETY: the handle is live and the array has at least `limit` entries.
+        let count = unsafe { ffi::poll_cq(self.raw(), limit, raw.as_mut_ptr()) };
         let count = usize::try_from(count)
             .map_err(|_| io::Error::other(format!("ibv_poll_cq returned {count}")))?;
         Ok(raw.iter().take(count).map(completion).collect())
     }
 
-    /// Asks for an event on the next completion (or the next solicited one).
+    /// Arms the CQ for the next completion, or the next solicited one.
     pub fn arm(&self, solicited_only: bool) -> io::Result<()> {
         // SAFETY: the handle is live.
         check(unsafe { ffi::req_notify_cq(self.raw(), i32::from(solicited_only)) })
     }
 
-    /// Reports an event when so many completions have come for it, or so many µs have passed.
+    /// Sets the moderation of events: a number of completions, and a time in µs.
     pub fn moderate(&self, cq_count: u16, cq_period: u16) -> io::Result<()> {
         let mut attr = ffi::ibv_modify_cq_attr {
             attr_mask: ffi::IBV_CQ_ATTR_MODERATE,
@@ -114,7 +114,7 @@ impl Cq {
         })
     }
 
-    /// Gives it room for at least `cqe` entries.
+    /// Resizes the CQ to at least `cqe` entries.
     pub fn resize(&self, cqe: i32) -> io::Result<()> {
         // SAFETY: the handle is live.
         check(unsafe { ffi::ibv_resize_cq(self.raw(), cqe) })
@@ -127,7 +127,7 @@ fn completion(raw: &ffi::ibv_wc) -> Wc {
     Wc {
         wr_id: raw.wr_id,
         status: raw.status,
-        // Of a failed work request, only wr_id, status, qp_num and vendor_err are defined.
+        // If a work request has failed, only wr_id, status, qp_num and vendor_err are defined.
         opcode: if success { raw.opcode } else { 0 },
         vendor_err: raw.vendor_err,
         byte_len: if success { raw.byte_len } else { 0 },

@@ -26,21 +26,21 @@ impl DeviceMemory {
         Ok(Self { raw: object(raw)? })
     }
 
-    /// Returns the most bytes that the device says it can have.
-    pub fn most(context: &Context) -> io::Result<u64> {
+    /// Returns the maximum number of bytes that the device reports.
+    pub fn largest(context: &Context) -> io::Result<u64> {
         let mut attr = MaybeUninit::<ffi::ibv_device_attr_ex>::zeroed();
-        // SAFETY: the context is open, and there is as much room as said.
+        // SAFETY: the context is open, and the struct has the given size.
         let done = unsafe {
             let query = ffi::extended(context.raw()).query_device_ex.ok_or_else(missing)?;
             let size = size_of::<ffi::ibv_device_attr_ex>();
             query(context.raw(), std::ptr::null(), attr.as_mut_ptr(), size)
         };
         check(done)?;
-        // SAFETY: zeroed before, and filled in; any bytes are valid numbers.
+        // SAFETY: the struct was zeroed and then filled; any bytes are valid numbers.
         Ok(unsafe { attr.assume_init() }.max_dm_size)
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into the memory.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: the handle is live, and there are as many bytes.
         check(unsafe {
@@ -49,7 +49,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Copies bytes out of it.
+    /// Copies bytes out of the memory.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         // SAFETY: the handle is live, and there is as much room.
         check(unsafe {
@@ -58,7 +58,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Registers a part of it.
+    /// Registers a part of the memory.
     pub fn register(&self, pd: &Pd, offset: u64, length: u64, access: u32) -> io::Result<Mr> {
         // SAFETY: the PD and the handle are live.
         let raw = unsafe {

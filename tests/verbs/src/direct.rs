@@ -1,4 +1,4 @@
-//! The direct verbs of the vrnic adapter, which other devices lack.
+//! The direct verbs of the vrnic adapter, which other devices do not have.
 
 use std::io;
 use std::ptr;
@@ -20,7 +20,7 @@ use crate::model::{Bind, QpCap, Sge};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct QpExtras {
     pub reactive: bool,
-    /// 0 none, 1 general, 2 iSCSI.
+    /// 0: none, 1: general, 2: iSCSI.
     pub tag_form: u32,
     pub tag_offset: u32,
     pub max_command_sge: u32,
@@ -43,8 +43,8 @@ fn functions() -> io::Result<Vrnicdv> {
 }
 
 impl Cq {
-    /// Creates one by `vrnicdv_create_cq`, on a vector of the driver's choice if `any_vector` says
-    /// so. Also gives the vector.
+    /// Creates a CQ with `vrnicdv_create_cq`. If `any_vector` is true, the driver chooses its
+    /// vector. Also returns the vector.
     pub fn direct(
         context: &Context,
         cqe: i32,
@@ -63,7 +63,7 @@ impl Cq {
 }
 
 impl Mr {
-    /// Registers memory for one message of a peer, by `vrnicdv_reg_mr`.
+    /// Registers memory for one message of a peer, with `vrnicdv_reg_mr`.
     pub fn for_one_touch(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
         let (pd, addr, access) = (pd.raw().cast(), addr as *mut _, access as i32);
         let (length, flags) = (length as usize, MemFlags::ONE_TOUCH);
@@ -74,7 +74,7 @@ impl Mr {
 }
 
 impl Mw {
-    /// Binds for one message of a peer, by `vrnicdv_bind_mw`; afterwards the key is another.
+    /// Binds a window for one message of a peer, with `vrnicdv_bind_mw`. This changes the key.
     pub fn bind_one_touch(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
         let mut wanted = window::wanted(mr, bind);
         let (qp, mw, wanted) = (qp.raw().cast(), self.raw().cast(), (&raw mut wanted).cast());
@@ -84,7 +84,7 @@ impl Mw {
 }
 
 impl Qp {
-    /// Creates a QP by `vrnicdv_create_qp`. Also returns the sizes granted.
+    /// Creates a QP with `vrnicdv_create_qp`. Also returns the granted sizes.
     pub fn direct(init: &InitAttr<'_>, extras: &QpExtras) -> io::Result<(Self, QpCap)> {
         let mut flags = QpFlags::empty();
         flags.set(QpFlags::REACTIVE, extras.reactive);

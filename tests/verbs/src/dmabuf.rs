@@ -1,4 +1,4 @@
-//! A DMA buffer out of ordinary memory (`/dev/udmabuf`, linux/udmabuf.h), to be registered as such.
+//! A DMA buffer of ordinary memory (`/dev/udmabuf`, linux/udmabuf.h), which can be registered.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -36,12 +36,12 @@ unsafe impl Ioctl for Create {
     }
 
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: success returns a descriptor that only this code has.
+        // SAFETY: success returns a new descriptor, which no other code has.
         Ok(unsafe { OwnedFd::from_raw_fd(out) })
     }
 }
 
-/// Returns a memory file of `len` bytes, whole pages, and the DMA buffer that it is.
+/// Returns a memory file of `len` bytes (whole pages), and its DMA buffer.
 pub(crate) fn create(len: usize) -> io::Result<(File, OwnedFd)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = File::from(rustix::fs::memfd_create("dmabuf", flags)?);

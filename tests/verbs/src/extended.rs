@@ -1,4 +1,4 @@
-//! Creation by the extended interfaces, completions one by one, and the device's clock.
+//! Creation with the extended interfaces, completions one by one, and the device's clock.
 
 use std::io;
 use std::mem;
@@ -8,7 +8,7 @@ use super::context::Context;
 use super::{check, ffi, missing, object};
 use crate::model::Wc;
 
-/// Fields that completions are asked for.
+/// The fields of completions.
 const FIELDS: u32 = ffi::IBV_WC_EX_WITH_BYTE_LEN
     | ffi::IBV_WC_EX_WITH_IMM
     | ffi::IBV_WC_EX_WITH_QP_NUM
@@ -37,7 +37,7 @@ const ALL: u32 = WRITES
     | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | ffi::IBV_QP_EX_WITH_SEND_WITH_INV;
 
-/// `ibv_create_cq_ex`; also an `ibv_cq`.
+/// `ibv_create_cq_ex`. The result is also an `ibv_cq`.
 pub(crate) fn create_cq(
     context: &Context,
     cqe: i32,
@@ -69,21 +69,20 @@ pub(crate) fn cq_attr(
     Ok(attr)
 }
 
-/// Takes at most `most` completions in one series.
+/// Takes at most `limit` completions in one series.
 ///
 /// # Safety
-/// `cq` must be live, and made by [`create_cq`].
-pub(crate) unsafe fn poll(cq: *mut ffi::ibv_cq, most: usize) -> io::Result<Vec<Wc>> {
+/// `cq` must be live, and created by [`create_cq`].
+pub(crate) unsafe fn poll(cq: *mut ffi::ibv_cq, limit: usize) -> io::Result<Vec<Wc>> {
     const NONE: i32 = 2; // ENOENT
     let cq: *mut ffi::ibv_cq_ex = cq.cast();
     let mut attr = ffi::ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: by the caller's promise; the functions are those of a queue that was asked for all
-    // fields.
+    // SAFETY: by the caller's promise; a queue that was created with all fields has all functions.
     unsafe {
         let start = (*cq).start_poll.ok_or_else(missing)?;
         let next = (*cq).next_poll.ok_or_else(missing)?;
         let end = (*cq).end_poll.ok_or_else(missing)?;
-        if most == 0 {
+        if limit == 0 {
             return Ok(Vec::new());
         }
         match start(cq, &raw mut attr) {
@@ -94,7 +93,7 @@ pub(crate) unsafe fn poll(cq: *mut ffi::ibv_cq, most: usize) -> io::Result<Vec<W
         let mut done = Vec::new();
         loop {
             done.push(completion(cq)?);
-            if done.len() == most || next(cq) != 0 {
+            if done.len() == limit || next(cq) != 0 {
                 break;
             }
         }
@@ -103,7 +102,7 @@ pub(crate) unsafe fn poll(cq: *mut ffi::ibv_cq, most: usize) -> io::Result<Vec<W
     }
 }
 
-/// Returns the completion that a series is at.
+/// Returns the current completion of a series.
 ///
 /// # Safety
 /// The conditions of [`poll`] apply, within a series.

@@ -1,6 +1,6 @@
 //! Bindings to the public APIs of libibverbs and librdmacm, generated at build time from their
-//! headers, and the calls that verbs.h offers only as inline functions: they go through the
-//! function table in the context.
+//! headers, and the calls that verbs.h has only as inline functions: these use the function table
+//! in the context.
 #![allow(
     missing_docs,
     non_camel_case_types,
@@ -21,11 +21,11 @@ use std::os::raw::c_int;
 
 include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
 
-/// Returned by a call if the provider lacks the operation.
+/// The result of a call if the provider does not have the operation.
 const NO_OPERATION: c_int = 95; // EOPNOTSUPP
 
-/// Declares the calls that verbs.h has as inline functions, which go through the table in the
-/// context of their first argument; `else` is what they return if the provider lacks the operation.
+/// Declares the calls that verbs.h has as inline functions, which use the table in the context of
+/// their first argument. `else` is their result if the provider does not have the operation.
 macro_rules! inlines {
     ($($(#[$doc:meta])*
         fn $name:ident($object:ident: $type:ty $(, $param:ident: $of:ty)*) -> $result:ty,
@@ -76,8 +76,8 @@ inlines! {
     /// `mw` is live, and not used any more afterwards.
     fn dealloc_mw(mw: *mut ibv_mw) -> c_int, else NO_OPERATION;
 
-    /// `ibv_bind_mw`, less its checks of the arguments: those are the provider's and the device's
-    /// here.
+    /// `ibv_bind_mw` without its checks of the arguments, which are left to the provider and the
+    /// device here.
     ///
     /// # Safety
     /// `qp`, `mw` and the region in `bind` are live.
@@ -97,14 +97,14 @@ inlines! {
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int, else NO_OPERATION;
 }
 
-/// Returns the extended table of operations, which lies before the context.
+/// Returns the extended table of operations, which is located before the context.
 ///
 /// # Safety
 /// `context` is open.
 pub(crate) unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
     let offset = std::mem::offset_of!(verbs_context, context);
-    // SAFETY: every context that a plugin of this library makes is the last part of an extended
-    // one.
+    // SAFETY: every context that a plugin of this library creates is the last part of an extended
+    // context.
     unsafe { &*context.byte_sub(offset).cast::<verbs_context>() }
 }
 

@@ -1,5 +1,5 @@
-//! Parts that all handles have. Handles may be used by many threads: libibverbs and its plugins do
-//! their own locking (`ibv_post_send(3)` and its kin: "all libibverbs verbs are thread safe").
+//! The common parts of all handles. Many threads may use a handle: libibverbs and its plugins have
+//! their own locks (`ibv_post_send(3)` and similar pages: "all libibverbs verbs are thread safe").
 //! Destroying a handle consumes it, so no thread can use it later.
 
 use std::io;
@@ -23,10 +23,11 @@ macro_rules! handles {
                 self.raw.as_ptr()
             }
 
-            /// Destroys it, or gives it back with the error (EBUSY while other objects use it).
+            /// Destroys the object, or returns the handle with the error (EBUSY while other objects
+            /// use it).
             pub fn destroy(self) -> Result<(), (Self, io::Error)> {
                 // SAFETY: the handle is live; on success no reference to it is left. The kernel
-                // refuses while other objects refer to it.
+                // refuses this while other objects refer to it.
                 check(unsafe { ffi::$destroy(self.raw()) }).map_err(|error| (self, error))
             }
         }
@@ -46,12 +47,12 @@ handles! {
     Td: ibv_td, dealloc_td;
 }
 
-/// Lets threads share and pass on handles.
+/// Lets threads share handles, and move them to other threads.
 macro_rules! shared_by_threads {
     ($($handle:ty),*) => {$(
         // SAFETY: the handle is a pointer to an object that any thread may use.
         unsafe impl Send for $handle {}
-        // SAFETY: any thread may use the object that the handle points to, with others at a time.
+        // SAFETY: several threads may use the object of the handle at the same time.
         unsafe impl Sync for $handle {}
     )*};
 }

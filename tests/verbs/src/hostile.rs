@@ -1,5 +1,5 @@
-//! Actions of a hostile program that bypasses the provider: it finds the pages that the process
-//! shares with the device, and writes garbage into them.
+//! Actions of a hostile program that bypasses the provider: it finds the memory that the process
+//! shares with the device, and writes garbage into it.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::prng::Rng;
 pub struct Mapping {
     start: usize,
     len: usize,
-    /// True if it is device memory (a doorbell page, a device-resident queue) and not a ring.
+    /// True for device memory (a doorbell page, a queue in the device), false for a ring.
     pub device: bool,
 }
 
@@ -24,16 +24,16 @@ impl Mapping {
         self.len
     }
 
-    /// Stores a word with one instruction, as a doorbell is rung.
+    /// Stores a word with one instruction, as a doorbell does.
     pub fn store(&self, offset: usize, value: u64) {
         let at = offset.next_multiple_of(8) % self.len;
-        // SAFETY: `at` is 8-byte aligned and inside a writable mapping of this process, which holds
-        // only what the provider shares with the device: no Rust value lives there. What the
-        // provider makes of the garbage can only harm this process, which exists to be harmed.
+        // SAFETY: `at` is 8-byte aligned and inside a writable mapping of this process, which
+        // contains only what the provider shares with the device, and no Rust value. Garbage that
+        // the provider reads can only harm this process, which exists for that purpose.
         unsafe { ptr::write_volatile((self.start + at) as *mut u64, value) };
     }
 
-    /// Stores 32 bits at the start: what a kick is.
+    /// Stores 32 bits at the start, as a kick does.
     fn kick(&self) {
         // SAFETY: as in `store`; a page's start is aligned.
         unsafe { ptr::write_volatile(self.start as *mut u32, 0) };
@@ -57,7 +57,7 @@ pub struct Named {
 }
 
 /// Fills all rings with entries that are wrong in few places, and rings every doorbell with small
-/// indices, so that the device works on them.
+/// indices, so that the device executes the entries.
 pub fn plausible(all: &[Mapping], named: &[Named], rng: &mut Rng) -> u64 {
     let mut stores = 0;
     let doorbells = |m: &&Mapping| m.device && m.len == uar::UAR_LEN as usize;
@@ -89,7 +89,7 @@ fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
     among[rng.below(among.len() as u64) as usize]
 }
 
-/// Returns a segment: address; length and key.
+/// Returns a segment in two words: the address, and the length with the key.
 fn segment(named: &[Named], rng: &mut Rng) -> [u64; 2] {
     let wild = Named { addr: rng.word(), key: rng.word() as u32 };
     let Named { addr, key } = if rng.below(4) == 0 { wild } else { pick(rng, named) };
@@ -117,7 +117,7 @@ fn send(named: &[Named], slot: usize, rng: &mut Rng) -> [u64; 8] {
     ]
 }
 
-/// Two receive queue entries of 32 bytes.
+/// Returns two receive queue entries of 32 bytes.
 fn receive(named: &[Named], rng: &mut Rng) -> [u64; 8] {
     let mut entry = [0; 8];
     for half in entry.chunks_mut(4) {
@@ -128,8 +128,8 @@ fn receive(named: &[Named], rng: &mut Rng) -> [u64; 8] {
     entry
 }
 
-/// Returns the writable mappings of the verbs device, and the anonymous ones that the provider
-/// excluded from fork, which is what it must do with every ring.
+/// Returns the writable mappings of the verbs device, and the anonymous mappings that the provider
+/// has excluded from fork, as it must do with every ring.
 pub fn mappings() -> io::Result<Vec<Mapping>> {
     let text = fs::read_to_string("/proc/self/smaps")?;
     let mut found = Vec::new();
@@ -149,7 +149,8 @@ pub fn mappings() -> io::Result<Vec<Mapping>> {
     Ok(found)
 }
 
-/// If `line` starts a mapping: the mapping if it is writable, and whether it is anonymous.
+/// If `line` is the first line of a mapping, returns the mapping if it is writable, and whether it
+/// is anonymous.
 fn parse_header(line: &str) -> Option<Option<(Mapping, bool)>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

@@ -1,20 +1,20 @@
 //! A thin safe layer over libibverbs, for programs that test RDMA devices.
 //!
-//! It must allow what a well-behaved program never does (destroying objects in use, illegal QP
-//! transitions, work requests with wild keys), because those are what the tests are about. So
-//! each object is one owned handle, and destroying it consumes the handle or gives it back with the
-//! error. Nothing is destroyed on drop: the process' exit does that, and is tested as well.
+//! It must allow what a correct program never does (destroying objects in use, illegal transitions
+//! of QPs, work requests with invalid keys), because the tests are about these. So each object is
+//! one owned handle. Destroying it consumes the handle, or returns it with the error. Nothing is
+//! destroyed on drop: the exit of the process does that, and is tested, too.
 //!
-//! The feature `vrnic` adds what only the vrnic adapter has: [`direct`], [`transfer`], [`hostile`],
-//! [`answer`].
+//! The feature `vrnic` adds the parts that only the vrnic adapter has: [`direct`], [`transfer`],
+//! [`hostile`], [`answer`].
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`model`] | plain data: work requests, completions, attributes |
 //! | [`prng`] | known bytes |
-//! | [`ffi`] | generated bindings, and the functions that verbs.h has only as inlines |
+//! | [`ffi`] | generated bindings, and the functions that verbs.h has only as inline functions |
 //! | [`buffer`] | memory that the device and this process share |
-//! | [`dmabuf`] | DMA buffers out of ordinary memory |
+//! | [`dmabuf`] | DMA buffers of ordinary memory |
 //! | [`address`] | address handles, multicast groups |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
@@ -25,13 +25,13 @@
 //! | [`cm`] | connections by the RDMA connection manager |
 //! | [`wr`] | lists of work requests |
 //! | [`post`] | posting to QPs |
-//! | [`extended`] | creation by the extended interfaces, and polling by that of CQs |
+//! | [`extended`] | creation and polling with the extended interfaces |
 //! | [`window`] | memory windows |
-//! | [`handles`] | parts that all handles have; threads that share them |
+//! | [`handles`] | the common parts of all handles, and their use by several threads |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
 //! | [`transfer`] | address ranges and marks of the vrnic adapter |
-//! | [`hostile`] | writing into the device's mappings behind the provider's back |
-//! | [`answer`] | commands whose answer cannot be written |
+//! | [`hostile`] | writing into the device's mappings without the provider's knowledge |
+//! | [`answer`] | commands whose response cannot be written |
 //!
 //! `unsafe` is in all modules but [`model`] and [`prng`].
 
@@ -73,7 +73,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The result of a call that returns an errno (0 is success), as most verbs do.
+/// Returns the result of a call that returns an errno (0 is success), as most verbs do.
 fn check(errno: i32) -> io::Result<()> {
     match errno {
         0 => Ok(()),
@@ -93,7 +93,7 @@ fn missing() -> io::Error {
     io::Error::from_raw_os_error(rustix::io::Errno::OPNOTSUPP.raw_os_error())
 }
 
-/// Waits until `fd` is readable; false when `timeout` passes first.
+/// Waits until `fd` is readable. Returns false if `timeout` passes first.
 fn readable(fd: RawFd, timeout: Duration) -> io::Result<bool> {
     // SAFETY: the descriptors passed here belong to a context or channel that the caller borrows,
     // so they stay open during the call.

@@ -15,13 +15,13 @@ pub struct Pd {
 }
 
 impl Pd {
-    /// Allocates one.
+    /// Allocates a PD.
     pub fn new(context: &Context) -> io::Result<Self> {
         // SAFETY: the context is open.
         Ok(Self { raw: object(unsafe { ffi::ibv_alloc_pd(context.raw()) })? })
     }
 
-    /// Creates a parent domain of this one, for QPs that one thread uses.
+    /// Creates a parent domain of this PD, for QPs that one thread uses.
     pub fn parent(&self, context: &Context, thread: &Td) -> io::Result<Self> {
         // SAFETY: all-zero is valid for this struct of integers, null pointers and no functions.
         let mut attr: ffi::ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
@@ -35,13 +35,13 @@ impl Pd {
     }
 }
 
-/// A thread domain: the promise that one thread uses what is made in it.
+/// A thread domain: the promise that only one thread uses the objects in it.
 pub struct Td {
     pub(crate) raw: NonNull<ffi::ibv_td>,
 }
 
 impl Td {
-    /// Allocates one.
+    /// Allocates a thread domain.
     pub fn new(context: &Context) -> io::Result<Self> {
         let mut attr = ffi::ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open, and the struct complete.
@@ -62,13 +62,14 @@ impl Mr {
     /// Registers a range of this process' address space, which need not be mapped.
     pub fn new(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
         let (addr, length) = (addr as *mut _, length as usize);
-        // SAFETY: the PD is live. Registering does not access the range through this process; what
-        // the device may write there is memory that only raw copies touch (see `buffer`).
+        // SAFETY: the PD is live. Registering does not access the range through this process; the
+        // device may write only memory there that this process accesses by raw copies (see
+        // `buffer`).
         let raw = unsafe { ffi::ibv_reg_mr(pd.raw(), addr, length, access as i32) };
         Ok(Self { raw: object(raw)? })
     }
 
-    /// Registers all of a buffer by its DMA buffer, at its own address.
+    /// Registers a whole buffer through its DMA buffer, with the buffer's own address.
     pub fn of_dmabuf(pd: &Pd, buffer: &Buffer, access: u32) -> io::Result<Self> {
         let Some((fd, offset)) = buffer.dmabuf() else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -80,7 +81,7 @@ impl Mr {
         Ok(Self { raw: object(raw)? })
     }
 
-    /// Changes what `change` names.
+    /// Changes the attributes that `change` names.
     pub fn change(&self, pd: Option<&Pd>, change: &Change) -> io::Result<()> {
         let pd = pd.map_or(std::ptr::null_mut(), Pd::raw);
         let (addr, length) = (change.addr as *mut _, change.length as usize);
@@ -95,7 +96,8 @@ impl Mr {
                 change.access as i32,
             )
         };
-        // Negative codes (`enum ibv_rereg_mr_err_code`) say which step failed, errno why.
+        // A negative code (`enum ibv_rereg_mr_err_code`) names the step that failed, errno the
+        // reason.
         if done < 0 { Err(io::Error::last_os_error()) } else { check(done) }
     }
 

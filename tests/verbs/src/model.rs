@@ -1,5 +1,5 @@
-//! Plain data that the suite, the agents and the verbs layer speak of: work requests, completions,
-//! attributes. Their numbers are those of verbs.h.
+//! Plain data that the suite, the agents and the verbs layer use: work requests, completions,
+//! attributes. Their numbers are the numbers of verbs.h.
 
 mod numbers;
 
@@ -21,7 +21,7 @@ pub enum State {
     Err = ffi::IBV_QPS_ERR,
 }
 
-/// Completion statuses (`enum ibv_wc_status`) that the suite expects somewhere.
+/// Completion statuses (`enum ibv_wc_status`) that the suite expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
@@ -55,7 +55,7 @@ pub enum Op {
     LocalInv = ffi::IBV_WR_LOCAL_INV,
     /// Invalidates the peer's key `rkey`.
     SendInv = ffi::IBV_WR_SEND_WITH_INV,
-    /// Something that RC does not have.
+    /// An operation that RC does not have.
     Tso = ffi::IBV_WR_TSO,
 }
 
@@ -83,7 +83,7 @@ impl Op {
         }
     }
 
-    /// Returns its spelling in names of cases.
+    /// Returns the spelling in names of cases.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -115,16 +115,16 @@ pub struct SendWr {
     pub op: Op,
     pub flags: u32,
     pub sges: Vec<Sge>,
-    /// Immediate data as it stands in the work request (verbs: network order, opaque here).
+    /// Immediate data as it is in the work request (verbs: network order, opaque here).
     pub imm: u32,
     pub raddr: u64,
     pub rkey: u32,
     /// The value to compare with, or to add.
     pub compare_add: u64,
     pub swap: u64,
-    /// Of a datagram: where it goes.
+    /// The destination of a datagram.
     pub to: Option<Destination>,
-    /// Of an XRC initiator: the number of the SRQ that it is for.
+    /// The number of the SRQ to which a request of an XRC initiator is sent.
     pub srq: Option<u32>,
 }
 
@@ -156,7 +156,7 @@ pub struct Path {
     pub port: u8,
 }
 
-/// The range that a window is bound to.
+/// The range to which a window is bound.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Bind {
     pub wr_id: u64,
@@ -191,23 +191,23 @@ pub struct Wc {
     pub opcode: u32,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// Immediate data, if the completion says that it has some.
+    /// Immediate data, if the completion has some.
     pub imm: Option<u32>,
     /// True if the message has invalidated `key`.
     pub invalidated: bool,
-    /// The invalidated key, or the one that a command carried.
+    /// The key that the message has invalidated, or the key of a command.
     pub key: u32,
     pub qpn: u32,
     /// The sender of a datagram.
     pub src_qpn: u32,
     /// True if 40 bytes of network header precede the data.
     pub header: bool,
-    /// By the extended interface: the device's clock, and the time of day, in nanoseconds.
+    /// From the extended interface: the device's clock, and the time of day, in nanoseconds.
     pub timestamp: u64,
     pub wallclock: u64,
 }
 
-/// Sizes of a QP, asked for or granted.
+/// Sizes of a QP, requested or granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QpCap {
     pub send_wr: u32,
@@ -247,7 +247,7 @@ pub struct QpAttr {
     pub cap: QpCap,
 }
 
-/// The device and its port, as far as the suite looks.
+/// The attributes of the device and its port that the suite uses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceInfo {
     pub name: String,
@@ -273,7 +273,7 @@ pub struct DeviceInfo {
     pub gid: [u8; 16],
     /// The firmware's version, as text.
     pub firmware: String,
-    /// In network order, as the verb gives them.
+    /// In network order, as the verb returns it.
     pub node_guid: u64,
     pub sys_image_guid: u64,
     pub ports: u32,
@@ -283,7 +283,7 @@ pub struct DeviceInfo {
     pub port: PortInfo,
 }
 
-/// More of the port.
+/// More attributes of the port.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PortInfo {
     pub state: u32,
@@ -305,7 +305,7 @@ impl DeviceInfo {
     }
 }
 
-/// An asynchronous event, with the agent's handle of its object where it has one.
+/// An asynchronous event, with the agent's handle of its object if it has one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AsyncEvent {
     pub kind: u32,
@@ -319,6 +319,6 @@ pub struct AsyncEvent {
 pub struct SrqAttr {
     pub max_wr: u32,
     pub max_sge: u32,
-    /// The armed limit, or zero.
+    /// The armed limit, or 0.
     pub limit: u32,
 }

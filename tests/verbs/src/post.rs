@@ -1,4 +1,4 @@
-//! Posting to QPs: lists of work requests, and work requests built call by call.
+//! Posting to QPs: lists of work requests, and work requests that are built call by call.
 
 use std::io;
 use std::ptr;
@@ -15,8 +15,8 @@ impl Qp {
         self.post_send_to(requests, &[])
     }
 
-    /// Posts a list of send work requests, whose address handles are `paths`; requests without one
-    /// name no destination.
+    /// Posts a list of send work requests with the address handles `paths`. A request without one
+    /// has no destination.
     pub fn post_send_to(&self, requests: &[SendWr], paths: &[Option<&Ah>]) -> Result<(), Refused> {
         if self.extended {
             return self.build_and_post(requests, paths);
@@ -47,13 +47,13 @@ impl Qp {
         })
     }
 
-    /// Builds requests and posts them together, or drops them at the end if `abort` says so. On an
-    /// error none is posted.
+    /// Builds requests and posts them together. If `abort` is true, drops them at the end instead.
+    /// If there is an error, none is posted.
     pub fn post_together(&self, requests: &[SendWr], abort: bool) -> io::Result<()> {
         self.build_together(requests, &[], abort)
     }
 
-    /// Builds requests; `paths` are the address handles of datagrams, as far as they have one.
+    /// Builds requests. `paths` are the address handles of datagrams, if they have one.
     fn build_together(
         &self,
         requests: &[SendWr],
@@ -63,8 +63,8 @@ impl Qp {
         let paths = paths.iter().copied().chain(std::iter::repeat(None));
         // SAFETY: the handle is live.
         let qp = object(unsafe { ffi::ibv_qp_to_qp_ex(self.raw()) })?.as_ptr();
-        // SAFETY: the handle is live, and no other thread uses it; what the requests name outlives
-        // the calls.
+        // SAFETY: the handle is live, and no other thread uses it; the memory that the requests
+        // name outlives the calls.
         unsafe {
             (*qp).wr_start.ok_or_else(missing)?(qp);
             let built = requests.iter().zip(paths).try_for_each(|(wr, path)| build(qp, wr, path));
@@ -76,8 +76,8 @@ impl Qp {
         }
     }
 
-    /// Posts as `ibv_post_send` does, with the newer interface: requests before a refused one are
-    /// posted.
+    /// Posts as `ibv_post_send` does, with the extended interface: requests before a refused one
+    /// are posted.
     fn build_and_post(&self, requests: &[SendWr], paths: &[Option<&Ah>]) -> Result<(), Refused> {
         if self.build_together(requests, paths, false).is_ok() {
             return Ok(());
@@ -121,7 +121,7 @@ unsafe fn build(qp: *mut ffi::ibv_qp_ex, request: &SendWr, path: Option<&Ah>) ->
             }
             Op::Tso => return Err(missing()),
         }
-        // The order of these two is free; both are used.
+        // These two may be in any order. Both orders are used.
         if request.wr_id.is_multiple_of(2) {
             set_destination(qp, request, path)?;
             set_data(qp, request)
@@ -132,7 +132,7 @@ unsafe fn build(qp: *mut ffi::ibv_qp_ex, request: &SendWr, path: Option<&Ah>) ->
     }
 }
 
-/// Says whom the request that was begun is for, if it is one of those that do.
+/// Sets the destination of the request that was begun, if it has one.
 ///
 /// # Safety
 /// The conditions of [`build`] apply.
@@ -153,7 +153,7 @@ unsafe fn set_destination(
     Ok(())
 }
 
-/// Gives the request that was begun its data, by the function for so many pieces.
+/// Sets the data of the request that was begun, with the function for one piece or several.
 ///
 /// # Safety
 /// The conditions of [`build`] apply.

@@ -1,11 +1,11 @@
-//! Deterministic pseudo-random bytes: both sides know what any byte of any buffer must be from a
-//! seed and a position, so nothing but the seed has to be exchanged.
+//! Deterministic pseudo-random bytes: both sides can compute each byte of a buffer from a seed and
+//! a position, so they only have to exchange the seed.
 
-/// Bytes that one step of the generator gives.
+/// Number of bytes of one step of the generator.
 const WORD: u64 = 8;
 
-/// Returns the word number `index` of the stream `seed` (the SplitMix64 output function, which
-/// reaches any position without running through the earlier ones).
+/// Returns the word number `index` of the stream `seed` (the output function of SplitMix64, which
+/// can compute any position without the earlier ones).
 fn word(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ pub fn generate(seed: u64, position: u64, out: &mut [u8]) {
     }
 }
 
-/// A small generator for choices (offsets, garbage) rather than buffer contents.
+/// A small generator for choices (offsets, garbage), not for the contents of buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Rng {
     seed: u64,
@@ -37,7 +37,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// Creates a generator that repeats for equal seeds.
+    /// Creates a generator. Equal seeds give equal numbers.
     pub fn new(seed: u64) -> Self {
         Self { seed, step: 0 }
     }
@@ -48,7 +48,7 @@ impl Rng {
         word(self.seed, self.step)
     }
 
-    /// Returns a number below `bound`; 0 when `bound` is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.word().checked_rem(bound).unwrap_or(0)
     }

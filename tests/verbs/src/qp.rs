@@ -11,13 +11,13 @@ use super::srq::Srq;
 use super::{check, extended, ffi, object};
 use crate::model::{QpAttr, QpCap, qp_type};
 
-/// The attribute bits that verbs defined before extensions began; drivers refuse others.
+/// The attribute bits that verbs had before the extensions. Drivers refuse others.
 const ALL: i32 = (1 << 21) - 1;
 
 /// A queue pair.
 pub struct Qp {
     pub(crate) raw: NonNull<ffi::ibv_qp>,
-    /// True if it is posted to by the newer interface.
+    /// True if requests are posted with the extended interface.
     pub(crate) extended: bool,
 }
 
@@ -34,13 +34,13 @@ pub struct InitAttr<'a> {
 }
 
 impl<'a> InitAttr<'a> {
-    /// Returns the parameters of an RC QP with one CQ, of which only signaled sends complete.
+    /// Returns the parameters of an RC QP with one CQ. Only signaled sends complete.
     pub fn new(pd: &'a Pd, cq: &'a Cq, cap: QpCap) -> Self {
         let (srq, signal_all) = (None, false);
         Self { pd, send_cq: cq, recv_cq: cq, srq, qp_type: qp_type::RC, cap, signal_all }
     }
 
-    /// Creates a QP by a call that takes the PD and the struct; the call also writes the granted
+    /// Creates a QP with a call that takes the PD and the struct. The call also writes the granted
     /// sizes into the struct.
     pub(crate) fn create(
         &self,
@@ -67,26 +67,26 @@ impl<'a> InitAttr<'a> {
 }
 
 impl Qp {
-    /// Creates a QP by `ibv_create_qp`. Also returns the sizes granted.
+    /// Creates a QP with `ibv_create_qp`. Also returns the granted sizes.
     pub fn new(init: &InitAttr<'_>) -> io::Result<(Self, QpCap)> {
         // SAFETY: the PD and what the struct names are live, and the struct is complete.
         init.create(|pd, raw| object(unsafe { ffi::ibv_create_qp(pd, raw) }))
     }
 
-    /// Creates a QP by `ibv_create_qp_ex`, to which work requests are posted call by call. Also
-    /// returns the sizes granted.
+    /// Creates a QP with `ibv_create_qp_ex`, to which work requests are posted call by call. Also
+    /// returns the granted sizes.
     pub fn extended(init: &InitAttr<'_>) -> io::Result<(Self, QpCap)> {
         // SAFETY: the PD and what the struct names are live.
         let (qp, cap) = init.create(|pd, raw| unsafe { extended::create_qp(pd, raw) })?;
         Ok((Self { extended: true, ..qp }, cap))
     }
 
-    /// Returns an XRC target. Nothing is posted to it.
+    /// Returns an XRC target, to which nothing can be posted.
     pub(crate) fn of_target(raw: NonNull<ffi::ibv_qp>) -> Self {
         Self { raw, extended: false }
     }
 
-    /// Returns the name that events have for this QP.
+    /// Returns the identity that events of this QP contain.
     pub fn identity(&self) -> usize {
         self.raw() as usize
     }
@@ -128,7 +128,7 @@ impl Qp {
         check(unsafe { ffi::ibv_modify_qp(self.raw(), &raw mut raw, mask as i32) })
     }
 
-    /// Reads all attributes back.
+    /// Queries all attributes.
     pub fn query(&self) -> io::Result<QpAttr> {
         // SAFETY: all-zero is valid for both structs of integers and null pointers.
         let (mut raw, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) =
@@ -165,7 +165,7 @@ impl Qp {
 }
 
 impl Qp {
-    /// Reads the attributes that no device on Ethernet without path migration has: the alternate
+    /// Queries the attributes that no device on Ethernet without path migration has: the alternate
     /// path, and the attributes of a path that belong to InfiniBand.
     pub fn query_absent(&self) -> io::Result<Vec<u64>> {
         // SAFETY: all-zero is valid for both structs of integers and null pointers.

@@ -15,7 +15,7 @@ pub struct Srq {
 }
 
 impl Srq {
-    /// Creates one. Also gives the sizes granted.
+    /// Creates an SRQ. Also returns the granted sizes.
     pub fn new(pd: &Pd, max_wr: u32, max_sge: u32) -> io::Result<(Self, SrqAttr)> {
         // SAFETY: all-zero is valid for this struct of integers and a null pointer.
         let mut init: ffi::ibv_srq_init_attr = unsafe { mem::zeroed() };
@@ -29,12 +29,12 @@ impl Srq {
         Self { raw }
     }
 
-    /// Returns the name that events have for it.
+    /// Returns the identity that events of this SRQ contain.
     pub fn identity(&self) -> usize {
         self.raw() as usize
     }
 
-    /// Changes its size, or arms its limit event.
+    /// Changes the size, or arms the limit event.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> io::Result<()> {
         let mut attr = ffi::ibv_srq_attr {
             max_wr: max_wr.unwrap_or_default(),
@@ -47,7 +47,7 @@ impl Srq {
         check(unsafe { ffi::ibv_modify_srq(self.raw(), &raw mut attr, mask as i32) })
     }
 
-    /// Reads its attributes.
+    /// Queries the attributes.
     pub fn query(&self) -> io::Result<SrqAttr> {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut attr: ffi::ibv_srq_attr = unsafe { mem::zeroed() };

@@ -21,22 +21,22 @@ fn functions() -> io::Result<Transfers> {
 }
 
 impl Range {
-    /// Takes one for a QP.
+    /// Allocates a range for a QP.
     pub fn new(qp: &Qp) -> io::Result<Self> {
         // SAFETY: the handle is live.
         let raw = unsafe { functions()?.alloc_range(qp.raw().cast()) };
         raw.map(|raw| Self { raw }).ok_or_else(io::Error::last_os_error)
     }
 
-    /// Returns one that no call has given out: the functions of the plugin ask the kernel for range
-    /// `number` of this QP.
+    /// Returns a range that no call has allocated: the plugin's functions send the kernel commands
+    /// about range `number` of this QP.
     pub fn forged(qp: &Qp, number: u32) -> Self {
         let range = transfer::Range { qp: qp.raw().cast(), window: ptr::null_mut(), number };
-        // The plugin frees only what the kernel has taken back.
+        // The plugin frees only ranges that the kernel has freed.
         Self { raw: NonNull::from(Box::leak(Box::new(range))) }
     }
 
-    /// Arms it for `length` bytes of device memory.
+    /// Arms the range for `length` bytes of device memory.
     pub fn arm(
         &self,
         memory: &DeviceMemory,
@@ -53,25 +53,25 @@ impl Range {
         check(unsafe { functions()?.arm_range(self.raw, &wanted) })
     }
 
-    /// Posts the request that ends with its transfer.
+    /// Posts the request that completes when the range's transfer ends.
     pub fn post(&self, wr_id: u64) -> io::Result<()> {
         // SAFETY: the handle is live.
         check(unsafe { functions()?.post_transfer(self.raw, wr_id, flags::SIGNALED) })
     }
 
-    /// Tells that all bytes of a mapped transfer have been moved.
+    /// Reports that all bytes of a mapped transfer have been moved.
     pub fn done(&self) -> io::Result<()> {
         // SAFETY: the handle is live.
         check(unsafe { functions()?.range_done(self.raw) })
     }
 
-    /// Returns its state.
+    /// Returns the state of the range.
     pub fn state(&self) -> io::Result<RangeState> {
         // SAFETY: the handle is live.
         unsafe { functions()?.query_range(self.raw) }.map_err(io::Error::from_raw_os_error)
     }
 
-    /// Gives it back, or returns it with the error.
+    /// Frees the range, or returns it with the error.
     pub fn destroy(self) -> Result<(), (Self, io::Error)> {
         // SAFETY: the handle is live; on success no reference to it is left.
         let freed = functions().and_then(|all| check(unsafe { all.free_range(self.raw) }));
@@ -80,7 +80,7 @@ impl Range {
 }
 
 impl Qp {
-    /// Posts an AWAIT of a mark in one of its words.
+    /// Posts an AWAIT of a mark in one of the QP's words.
     pub fn post_await(
         &self,
         wr_id: u64,

@@ -1,4 +1,4 @@
-//! Memory windows, and what memory operations need beside plain work requests.
+//! Memory windows, and parameters of memory operations.
 
 use std::io;
 use std::mem;
@@ -15,7 +15,7 @@ pub struct Mw {
 }
 
 impl Mw {
-    /// Allocates one of type 1 or 2.
+    /// Allocates a window of type 1 or 2.
     pub fn new(pd: &Pd, mw_type: u32) -> io::Result<Self> {
         // SAFETY: the PD is live.
         Ok(Self { raw: object(unsafe { ffi::alloc_mw(pd.raw(), mw_type) })? })
@@ -27,7 +27,7 @@ impl Mw {
         unsafe { (*self.raw()).rkey }
     }
 
-    /// Binds by the verb of windows of type 1; afterwards the key is another.
+    /// Binds with the verb for windows of type 1. This changes the key.
     pub fn bind(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
         let mut wanted = wanted(mr, bind);
         let (qp, mw) = (qp.raw(), self.raw());
@@ -37,12 +37,12 @@ impl Mw {
 }
 
 impl Qp {
-    /// Posts the binding of a window by a work request, with the key `rkey`.
+    /// Posts the binding of a window with a work request, with the key `rkey`.
     pub fn post_bind(&self, mw: &Mw, rkey: u32, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
         self.post_bind_info(mw, rkey, info(mr, bind), bind)
     }
 
-    /// Binds it to the region that has this local key.
+    /// Binds the window to the region that has this local key.
     pub fn post_bind_to_key(&self, mw: &Mw, rkey: u32, lkey: u32, bind: &Bind) -> io::Result<()> {
         // SAFETY: all-zero is valid for this struct of integers and pointers.
         let mut mr: ffi::ibv_mr = unsafe { mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Lists of work requests in the form that libibverbs takes.
+//! Lists of work requests in the form of libibverbs.
 
 use std::io;
 use std::mem;
@@ -7,7 +7,8 @@ use std::ptr;
 use super::{check, ffi};
 use crate::model::{Op, RecvWr, SendWr, Sge};
 
-/// A refused list: how many work requests were posted before the one at fault, and why.
+/// A refused list: the number of work requests that were posted before the refused one, and the
+/// reason.
 #[derive(Debug)]
 pub struct Refused {
     pub posted: usize,
@@ -33,7 +34,7 @@ impl Entry for ffi::ibv_recv_wr {
 }
 
 /// Links the entries, and calls `post` with the first one and a place for the refused one, unless
-/// there is no entry. The `next` of the last one is null.
+/// there is no entry. The `next` of the last entry is null.
 pub(crate) fn post<T: Entry>(
     mut list: Vec<T>,
     post: impl FnOnce(*mut T, *mut *mut T) -> i32,
@@ -68,7 +69,7 @@ pub(crate) fn post_recv(
     post(entries.collect(), with)
 }
 
-/// Returns the segments in libibverbs' form.
+/// Returns the segments in the form of libibverbs.
 pub(crate) fn segments(sges: &[Sge]) -> Vec<ffi::ibv_sge> {
     sges.iter().map(|s| ffi::ibv_sge { addr: s.addr, length: s.length, lkey: s.lkey }).collect()
 }

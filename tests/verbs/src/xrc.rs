@@ -20,8 +20,8 @@ pub struct Xrcd {
 }
 
 impl Xrcd {
-    /// Opens the domain of a file, or one that no other process can open; `flags` are `O_CREAT` and
-    /// `O_EXCL`.
+    /// Opens the domain of a file, or a domain that no other process can open. `flags` are
+    /// `O_CREAT` and `O_EXCL`.
     pub fn open(context: &Context, file: Option<&File>, flags: i32) -> io::Result<Self> {
         let mut attr = ffi::ibv_xrcd_init_attr {
             comp_mask: ffi::IBV_XRCD_INIT_ATTR_FD | ffi::IBV_XRCD_INIT_ATTR_OFLAGS,
@@ -45,7 +45,8 @@ impl Xrcd {
         unsafe { (*self.raw()).context }
     }
 
-    /// Closes it, or gives it back with the error (EBUSY while this process has objects in it).
+    /// Closes the domain, or returns it with the error (EBUSY while this process has objects in
+    /// it).
     pub fn close(self) -> Result<(), (Self, io::Error)> {
         // SAFETY: the handle is live; on success no reference to it is left.
         let closed = unsafe {
@@ -92,8 +93,8 @@ impl Qp {
 }
 
 impl Srq {
-    /// Creates one that the targets of a domain take receives from, and which completes to `cq`.
-    /// Also gives the sizes granted.
+    /// Creates an SRQ from which the targets of a domain take receives. Its completions go to `cq`.
+    /// Also returns the granted sizes.
     pub fn for_xrc(
         pd: &Pd,
         xrcd: &Xrcd,
@@ -117,7 +118,7 @@ impl Srq {
         Ok((Self::from_raw(object(raw)?), attributes(&init.attr)))
     }
 
-    /// Returns the number by which requests of initiators name it.
+    /// Returns the number with which requests of initiators name the SRQ.
     pub fn number(&self) -> io::Result<u32> {
         let mut number = 0;
         // SAFETY: the handle is live, and so is its context.

@@ -1,5 +1,6 @@
 //! Tests an RDMA device through public libibverbs: data integrity, completion semantics, errors,
-//! limits, hostile programs. Needs two ends that reach each other, which may be the same machine:
+//! limits, hostile programs. Needs two ends that can reach each other, which may be the same
+//! machine:
 //!
 //! ```text
 //! b$ vrnic-verify serve
@@ -8,7 +9,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`suite`] | the cases: what must be true of a device |
+//! | [`suite`] | the cases |
 //! | [`rpc`] | how cases command agents |
 //! | [`agent`] | the processes that own verbs objects, on both ends |
 

@@ -1,14 +1,15 @@
 //! Completion events of queues on as many vectors as queues, and on one.
 
+use std::collections::BTreeMap;
+
+use vrnic_figures::{Figure, Quantity, Subject};
+
 use super::{Axis, BOTTOM, HOST, LEFT, RIGHT, Svg};
 use crate::markdown::number;
 use crate::native::Native;
 
-/// First and last parts of the names of the harness's figures.
-const PREFIX: &str = "events of 4 CQs on ";
-const SUFFIX: &str = " µs of work each, thousand/s";
-/// By number of vectors: its words and its colour.
-const BARS: [(&str, &str, &str); 2] = [("4", "4 vectors", "#0072b2"), ("1", "1 vector", HOST)];
+/// For each number of vectors, the label and the colour of its bars.
+const BARS: [(u32, &str, &str); 2] = [(4, "4 vectors", "#0072b2"), (1, "1 vector", HOST)];
 
 /// Bars for each amount of work; `None` when events were not measured.
 pub(super) fn chart(native: &Native) -> Option<String> {
@@ -16,7 +17,7 @@ pub(super) fn chart(native: &Native) -> Option<String> {
     if groups.is_empty() {
         return None;
     }
-    let y = Axis::decades(groups.iter().flat_map(|(_, values)| values.iter().flatten().copied()));
+    let y = Axis::decades(groups.values().flatten().flatten().copied());
     let mut svg = Svg::new("Completion events of 4 CQs: thousand per second, without guests");
     svg.decades(&y);
     let width = (RIGHT - LEFT) / groups.len() as f64;
@@ -38,22 +39,16 @@ pub(super) fn chart(native: &Native) -> Option<String> {
     Some(svg.end())
 }
 
-/// Returns the rates by amount of work, for each of [`BARS`].
-fn groups(native: &Native) -> Vec<(String, [Option<f64>; 2])> {
-    let mut groups: Vec<(String, [Option<f64>; 2])> = Vec::new();
-    for (name, value) in &native.figures {
-        let Some(rest) = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX))
-        else {
+/// Returns the rates by amount of work in µs, for each of [`BARS`].
+fn groups(native: &Native) -> BTreeMap<u128, [Option<f64>; 2]> {
+    let mut groups = BTreeMap::<_, [Option<f64>; 2]>::new();
+    for (figure, value) in &native.figures {
+        let Figure(Subject::Events(_, vectors, work), Quantity::Thousands) = figure else {
             continue;
         };
-        let Some((vectors, work)) = rest.split_once(" vectors, ") else { continue };
-        let Some(place) = BARS.iter().position(|(number, ..)| *number == vectors) else { continue };
-        let at = groups.iter().position(|(known, _)| known == work).unwrap_or_else(|| {
-            groups.push((work.to_owned(), [None; 2]));
-            groups.len() - 1
-        });
-        if let Some(slot) = groups.get_mut(at).and_then(|(_, values)| values.get_mut(place)) {
-            *slot = Some(*value);
+        let rates = groups.entry(*work).or_default().iter_mut();
+        for (rate, _) in rates.zip(BARS).filter(|(_, (number, ..))| number == vectors) {
+            *rate = Some(*value);
         }
     }
     groups
@@ -65,16 +60,13 @@ mod tests {
 
     #[test]
     fn bars_stand_by_work_and_vectors() {
-        let figure = |vectors: u32, work: u32, value| {
-            (format!("{PREFIX}{vectors} vectors, {work}{SUFFIX}"), value)
+        let figure = |vectors, work, value| {
+            (Figure(Subject::Events(4, vectors, work), Quantity::Thousands), value)
         };
         let figures = [figure(4, 0, 150.0), figure(1, 0, 130.0), figure(4, 20, 59.0)];
-        let native = Native { figures: figures.into_iter().collect(), ..Native::default() };
-        let mut found = groups(&native);
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        let expected =
-            [("0".to_owned(), [Some(150.0), Some(130.0)]), ("20".to_owned(), [Some(59.0), None])];
-        assert_eq!(found, expected);
+        let native = Native { figures: figures.into(), ..Native::default() };
+        let expected = [(0, [Some(150.0), Some(130.0)]), (20, [Some(59.0), None])];
+        assert_eq!(groups(&native), expected.into());
         let svg = chart(&native).expect("a chart");
         // The ground, a legend of two, three bars.
         assert_eq!(svg.matches("<rect").count(), 1 + 2 + 3, "{svg}");

@@ -31,9 +31,9 @@ fn ratios_are_of_this_run_and_absent_without_figures() {
 #[test]
 fn packets_have_goals_of_their_own() {
     let mut results = Results { wire: true, ..sample() };
-    let figures =
-        [("65536 B Write, packets, trunk, GB/s", 1.5), ("TCP over veth, MTU 9000, GB/s", 2.0)];
-    let figures = figures.map(|(name, value)| (name.to_owned(), value));
+    let trunk = Subject::Messages(64 << 10, Native::Write, Way::Packets(Link::Trunk));
+    let figures = [(trunk, 1.5), (Subject::Tcp, 2.0)];
+    let figures = figures.map(|(subject, rate)| (Figure(subject, Quantity::Gigabytes), rate));
     results.native.as_mut().expect("a run").figures = figures.into();
     let goals = goals(&results);
     assert_eq!(value(&goals, "wire_write64k_trunk_vs_tcp"), Some(0.75));
@@ -45,9 +45,9 @@ fn packets_have_goals_of_their_own() {
 #[test]
 fn iwarp_has_goals_of_its_own() {
     let mut results = Results { iwarp: true, ..sample() };
-    let name =
-        |transport| format!("64 B WRITE, doorbell to CQE, one daemon, {transport}, median, µs");
-    let figures = [(name("iWARP"), 0.5), (name("RoCE"), 0.4)];
+    let figures = [(Protocol::Iwarp, 0.5), (Protocol::Roce, 0.4)].map(|(protocol, median)| {
+        (Figure(Subject::Latency(Way::OneDaemon(protocol)), Quantity::Median), median)
+    });
     results.native.as_mut().expect("a run").figures = figures.into();
     results.latency.iter_mut().filter(|it| it.device == Device::Vrnic).for_each(|it| {
         it.device = Device::Iwarp;

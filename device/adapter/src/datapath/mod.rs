@@ -5,15 +5,19 @@
 //! | [`turn`] | the context of a turn: the guest's memory, the time, counters |
 //! | [`wqe_fetch`] | copying work requests out of a ring |
 //! | [`send_queue`] | the state of a send queue, its next entry, its flush |
+//! | `constants` | limits of a turn, and times, which several transports have |
+//! | `complete` | the end of work requests: completions, and the state of a QP that fails |
 //! | [`requester`], [`responder`] | the two halves of a QP |
 //! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
 //! | [`sgl`] | scatter/gather lists, and copies between two of them |
-//! | `memory_wr` | work requests that concern keys |
+//! | `local_wr` | work requests that send no message: for keys, and for address ranges |
 //! | [`transport`] | the paths between QPs: the local copy, datagrams, packets, streams, known peers |
 //! | `xrc` | the differences of XRC targets |
 
+mod complete;
+pub(crate) mod constants;
 pub mod inbound;
-pub(crate) mod memory_wr;
+pub(crate) mod local_wr;
 pub mod refusal;
 pub mod requester;
 pub mod responder;

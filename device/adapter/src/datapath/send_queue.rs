@@ -1,4 +1,9 @@
 //! The send queue of a QP of any type: its state, its next entry, its flush.
+//!
+//! Three loops take entries: `transport/taking.rs` for every protocol on a network, where they stay
+//! outstanding; `transport/datagram.rs`, where they are complete when they have been sent; and
+//! `requester/work.rs` for messages that are copied, where a later request may be executed before a
+//! READ has ended. All of them call [`take`]; the last two also call [`not_now`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,6 +12,7 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
+use vrnic_packet::Nanos;
 
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
@@ -29,11 +35,11 @@ pub enum Turn {
     /// There is more work.
     More,
     /// There is no work before this time.
-    Wait(u64),
+    Wait(Nanos),
     /// The QP has failed; its queues must be flushed.
     Failed,
     /// The QP has failed; its queues must be flushed. There is more work at this time.
-    FailedUntil(u64),
+    FailedUntil(Nanos),
 }
 
 /// An entry in progress: the work request, and the position of its bytes in the batch.

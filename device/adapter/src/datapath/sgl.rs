@@ -34,20 +34,6 @@ pub struct SgList<'a> {
 }
 
 impl<'a> SgList<'a> {
-    /// Checks all segments of a list, which is in `raw`, and adds them.
-    ///
-    /// # Errors
-    /// Returns the error of the first check that failed.
-    #[inline(always)]
-    pub fn add_list<H: Host>(
-        &mut self,
-        (turn, pdn): (&'a TurnContext<'_, H>, Pdn),
-        (list, raw): (&SegmentList, &[u8]),
-        need: Access,
-    ) -> Result<(), Denied> {
-        list.iter(raw).try_for_each(|segment| self.add((turn, pdn), &segment, need))
-    }
-
     /// Adds the source memory of a send work request, whose WQE is `raw`.
     ///
     /// # Errors
@@ -55,7 +41,8 @@ impl<'a> SgList<'a> {
     #[inline(always)]
     pub fn add_source<H: Host>(
         &mut self,
-        own: (&'a TurnContext<'_, H>, Pdn),
+        turn: &'a TurnContext<'_, H>,
+        pdn: Pdn,
         send: &SendWqe,
         raw: &'a [u8],
     ) -> Result<(), Denied> {
@@ -63,20 +50,57 @@ impl<'a> SgList<'a> {
             self.set_inline(data);
             return Ok(());
         }
-        self.add_list(own, (&send.segments, raw), Access::empty())
+        let mut segments = send.segments.iter(raw);
+        segments.try_for_each(|segment| self.add(turn, pdn, &segment, Access::empty()))
     }
 
-    /// Adds the part of a list that a message of `length` bytes fills. The segments behind that
-    /// part are not checked.
+    /// Adds the memory to which a READ or atomic, whose WQE is `raw`, writes its result.
+    ///
+    /// # Errors
+    /// Returns the error of the first check that failed.
+    #[inline(always)]
+    pub fn add_sink<H: Host>(
+        &mut self,
+        turn: &'a TurnContext<'_, H>,
+        pdn: Pdn,
+        send: &SendWqe,
+        raw: &[u8],
+    ) -> Result<(), Denied> {
+        let mut segments = send.segments.iter(raw);
+        segments.try_for_each(|segment| self.add(turn, pdn, &segment, Access::LOCAL_WRITE))
+    }
+
+    /// Adds the requester's own memory of a work request, whose WQE is `raw`: its sink if it has
+    /// one, or else its source.
+    ///
+    /// # Errors
+    /// Returns the error of the first check that failed.
+    pub fn add_own<H: Host>(
+        &mut self,
+        turn: &'a TurnContext<'_, H>,
+        pdn: Pdn,
+        send: &SendWqe,
+        raw: &'a [u8],
+    ) -> Result<(), Denied> {
+        if send.opcode.info().has_response() {
+            self.add_sink(turn, pdn, send, raw)
+        } else {
+            self.add_source(turn, pdn, send, raw)
+        }
+    }
+
+    /// Adds the part of a receive's list that a message of `length` bytes fills. The segments
+    /// behind that part are not checked.
     ///
     /// # Errors
     /// Returns the error of the first check that failed.
     #[inline(always)]
     pub fn add_filled<H: Host>(
         &mut self,
-        own: (&'a TurnContext<'_, H>, Pdn),
-        (list, raw): (&SegmentList, &[u8]),
-        need: Access,
+        turn: &'a TurnContext<'_, H>,
+        pdn: Pdn,
+        list: &SegmentList,
+        raw: &[u8],
         length: u64,
     ) -> Result<(), Denied> {
         let mut left = length;
@@ -84,7 +108,7 @@ impl<'a> SgList<'a> {
             // CAST: at most the length of the segment.
             let len = u64::from(segment.len).min(left) as u32;
             left -= u64::from(len);
-            self.add(own, &Segment { len, ..segment }, need)
+            self.add(turn, pdn, &Segment { len, ..segment }, Access::LOCAL_WRITE)
         })
     }
 
@@ -95,7 +119,8 @@ impl<'a> SgList<'a> {
     #[inline(always)]
     pub fn add<H: Host>(
         &mut self,
-        (turn, pdn): (&'a TurnContext<'_, H>, Pdn),
+        turn: &'a TurnContext<'_, H>,
+        pdn: Pdn,
         segment: &Segment,
         need: Access,
     ) -> Result<(), Denied> {
@@ -105,7 +130,7 @@ impl<'a> SgList<'a> {
             return Ok(());
         }
         let tpt = turn.tpt;
-        let window = tpt.check(&turn.memory, (key, pdn), ByteRange { addr, len }, need)?;
+        let window = tpt.check(&turn.memory, key, pdn, ByteRange { addr, len }, need)?;
         // A list has no more entries than fit.
         self.windows.try_push(Piece { window, len }).map_err(|_| Denied::Bounds)
     }
@@ -118,7 +143,8 @@ impl<'a> SgList<'a> {
     #[inline(always)]
     pub fn add_remote<H: Host>(
         &mut self,
-        (turn, user): (&'a TurnContext<'_, H>, User),
+        turn: &'a TurnContext<'_, H>,
+        user: User,
         segment: &Segment,
         need: Access,
         message: u64,
@@ -130,7 +156,7 @@ impl<'a> SgList<'a> {
         }
         let tpt = turn.tpt;
         let range = ByteRange { addr, len };
-        let window = tpt.check_remote(&turn.memory, (key, user), range, need, message)?;
+        let window = tpt.check_remote(&turn.memory, key, user, range, need, message)?;
         self.one_touch |= window.one_touch();
         let whole = Piece { window, len };
         if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user.pdn, need) {
@@ -230,70 +256,87 @@ impl<'a> SgList<'a> {
     }
 }
 
+/// One side of a message.
+pub struct Side<'a, M> {
+    /// The checked memory.
+    pub list: &'a SgList<'a>,
+    /// The guest's memory that it is in.
+    pub memory: &'a M,
+}
+
+impl<M> Clone for Side<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Side<'_, M> {}
+
 /// Moves the bytes from `from` to `to` of a message. The bytes of the last run become visible last.
 ///
 /// # Errors
 /// Returns the side whose memory is not accessible.
 #[inline]
 pub fn copy<H: Host>(
-    (source, source_memory): (&SgList<'_>, &H::Held<'_>),
-    (target, target_memory): (&SgList<'_>, &H::Held<'_>),
+    source: Side<'_, H::Held<'_>>,
+    target: Side<'_, H::Held<'_>>,
     from: u64,
     to: u64,
 ) -> Result<(), CopyFault> {
     if from == to {
         return Ok(());
     }
-    if let Some(data) = source.inline {
+    if let Some(data) = source.list.inline {
         let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
         let bytes = range.and_then(|(from, to)| data.get(from..to)).ok_or(CopyFault::Source)?;
-        return target.write::<H>(target_memory, from, bytes);
+        return target.list.write::<H>(target.memory, from, bytes);
     }
     let len = to - from;
-    if let Some(read) = source.resolve(from, len)
-        && let Some(written) = target.resolve(from, len)
+    if let Some(read) = source.list.resolve(from, len)
+        && let Some(written) = target.list.resolve(from, len)
         && read.len.min(written.len) == len
         && let Ok(len) = usize::try_from(len)
     {
-        let read = Place { memory: source_memory, addr: read.addr };
-        let written = Place { memory: target_memory, addr: written.addr };
+        let read = Place { memory: source.memory, addr: read.addr };
+        let written = Place { memory: target.memory, addr: written.addr };
         return H::copy(read, written, len);
     }
-    let source = (Cursor::new(source, from, len).ok_or(CopyFault::Source)?, source_memory);
-    let target = (Cursor::new(target, from, len).ok_or(CopyFault::Target)?, target_memory);
-    copy_runs::<H>(source, target, len)
+    copy_runs::<H>(source, target, from, len)
 }
 
-/// Moves `len` bytes that are not contiguous on both sides.
+/// Moves `len` bytes from `at` on that are not contiguous on both sides.
 fn copy_runs<H: Host>(
-    (mut source, source_memory): (Cursor<'_, '_>, &H::Held<'_>),
-    (mut target, target_memory): (Cursor<'_, '_>, &H::Held<'_>),
+    source: Side<'_, H::Held<'_>>,
+    target: Side<'_, H::Held<'_>>,
+    at: u64,
     len: u64,
 ) -> Result<(), CopyFault> {
+    let mut from = Cursor::new(source.list, at, len).ok_or(CopyFault::Source)?;
+    let mut to = Cursor::new(target.list, at, len).ok_or(CopyFault::Target)?;
     let mut left = len;
     while left > 0 {
-        let room = target.run().ok_or(CopyFault::Target)?;
-        let rest = source.run().ok_or(CopyFault::Source)?;
+        let room = to.run().ok_or(CopyFault::Target)?;
+        let rest = from.run().ok_or(CopyFault::Source)?;
         let run = rest.len.min(room.len).min(left);
         let len = usize::try_from(run).map_err(|_| CopyFault::Source)?;
-        let read = Place { memory: source_memory, addr: rest.addr };
-        let written = Place { memory: target_memory, addr: room.addr };
+        let read = Place { memory: source.memory, addr: rest.addr };
+        let written = Place { memory: target.memory, addr: room.addr };
         left -= run;
         if left == 0 { H::copy(read, written, len) } else { H::copy_part(read, written, len) }?;
-        source.advance(run);
-        target.advance(run);
+        from.advance(run);
+        to.advance(run);
     }
     Ok(())
 }
 
 /// An iteration over the runs of a side.
 struct Cursor<'s, 'a> {
-    /// The windows behind that of `walk`.
+    /// The windows after the window that `walk` is in.
     windows: slice::Iter<'s, Piece<'a>>,
     walk: Walk<'a>,
     /// The current run.
     run: Run,
-    /// Number of bytes behind those of `walk`.
+    /// The number of bytes after the bytes of `walk`.
     left: u64,
 }
 

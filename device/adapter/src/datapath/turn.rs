@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
+use vrnic_packet::Nanos;
 
 use crate::host::{Host, Lane};
 use crate::memory::tpt::Tpt;
@@ -40,7 +41,7 @@ pub struct TurnContext<'a, H: Host> {
     pub tpt: &'a Tpt,
     /// The time of the poll.
     pub slice: &'a Slice<'a, H>,
-    time: Cell<Option<u64>>,
+    time: Cell<Option<Nanos>>,
     /// Number of bytes moved since `time` was read.
     moved: Cell<u64>,
     tally: Tally,
@@ -158,7 +159,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Returns the time. The clock is read at the first call and after a long copy only, because
     /// reading it costs as much as a short message.
     #[inline]
-    pub fn now(&self) -> u64 {
+    pub fn now(&self) -> Nanos {
         self.time.get().unwrap_or_else(|| {
             let now = self.host().now();
             self.time.set(Some(now));
@@ -180,7 +181,7 @@ impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
     }
 
     #[inline]
-    fn now(&self) -> u64 {
+    fn now(&self) -> Nanos {
         self.now()
     }
 

@@ -22,14 +22,11 @@ pub struct Batch {
     bytes: Box<[u8; BATCH_LEN]>,
     stride: usize,
     rest: Range<usize>,
-    /// Memory for the frame that the worker builds. It is here, and not with each connection,
-    /// because a joined frame is long.
-    pub frame: Vec<u8>,
 }
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { bytes: Box::new([0; BATCH_LEN]), stride: 1, rest: 0..0, frame: Vec::new() }
+        Self { bytes: Box::new([0; BATCH_LEN]), stride: 1, rest: 0..0 }
     }
 }
 

@@ -20,11 +20,11 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Returns the first `most` of `objects`, which must be in ascending order of their numbers.
-    fn of(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Self {
+    /// Returns the first `limit` of `objects`, which must be in ascending order of their numbers.
+    fn of(objects: impl Iterator<Item = (u32, T)>, limit: usize) -> Self {
         let mut items = Vec::new();
         for (number, view) in objects {
-            if items.len() == most {
+            if items.len() == limit {
                 return Self { items, next: Some(number) };
             }
             items.push(view);

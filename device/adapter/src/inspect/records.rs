@@ -17,52 +17,52 @@ use crate::objects::id_table::IdTable;
 use crate::objects::qp::{Path, Qp, Requester, SendRing};
 
 /// Maximum number of entries of the table of keys that one command examines.
-const LOOKS: u32 = 1 << 16;
+const ENTRIES_EXAMINED: u32 = 1 << 16;
 
 impl<H: Host> Adapter<H> {
-    /// Returns up to `most` queue pairs, from the number `from` on.
+    /// Returns up to `limit` queue pairs, from the number `from` on.
     #[must_use]
-    pub fn qp_records(&self, from: u32, most: usize) -> Page<QpRecord> {
+    pub fn qp_records(&self, from: u32, limit: usize) -> Page<QpRecord> {
         let mut qps = self.objects.all_qps();
         qps.retain(|qp| qp.qpn.get() >= from);
         qps.sort_unstable_by_key(|qp| qp.qpn);
-        Page::of(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), most)
+        Page::of(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), limit)
     }
 
-    /// Returns up to `most` completion queues, from the number `from` on.
+    /// Returns up to `limit` completion queues, from the number `from` on.
     #[must_use]
-    pub fn cq_records(&self, from: u32, most: usize) -> Page<CqRecord> {
+    pub fn cq_records(&self, from: u32, limit: usize) -> Page<CqRecord> {
         let all = from_on(&self.objects.cqs, from, |cq| cq.cqn.get());
-        Page::of(all.iter().map(|cq| (cq.cqn.get(), cq.record(self.host()))), most)
+        Page::of(all.iter().map(|cq| (cq.cqn.get(), cq.record(self.host()))), limit)
     }
 
-    /// Returns up to `most` event queues, from the number `from` on.
+    /// Returns up to `limit` event queues, from the number `from` on.
     #[must_use]
-    pub fn eq_records(&self, from: u32, most: usize) -> Page<EqRecord> {
+    pub fn eq_records(&self, from: u32, limit: usize) -> Page<EqRecord> {
         let asynchronous = self.core().asynchronous.read().clone().filter(|_| from == 0);
         let all = from_on(&self.objects.eqs, from, |eq| eq.eqn.get());
         let eqs = asynchronous.into_iter().chain(all);
-        Page::of(eqs.map(|eq| (eq.eqn.get(), eq.record(self.host()))), most)
+        Page::of(eqs.map(|eq| (eq.eqn.get(), eq.record(self.host()))), limit)
     }
 
-    /// Returns up to `most` shared receive queues, from the number `from` on.
+    /// Returns up to `limit` shared receive queues, from the number `from` on.
     #[must_use]
-    pub fn srq_records(&self, from: u32, most: usize) -> Page<SrqRecord> {
+    pub fn srq_records(&self, from: u32, limit: usize) -> Page<SrqRecord> {
         let all = from_on(&self.objects.srqs, from, |srq| srq.srqn.get());
-        Page::of(all.iter().map(|srq| (srq.srqn.get(), srq.record(self.host()))), most)
+        Page::of(all.iter().map(|srq| (srq.srqn.get(), srq.record(self.host()))), limit)
     }
 
-    /// Returns up to `most` keys, from the index `from` on. There may be fewer or none although
+    /// Returns up to `limit` keys, from the index `from` on. There may be fewer or none although
     /// more follow, if much of the table is empty.
     #[must_use]
-    pub fn key_records(&self, from: u32, most: usize) -> Page<KeyRecord> {
+    pub fn key_records(&self, from: u32, limit: usize) -> Page<KeyRecord> {
         let mut records = Vec::new();
         let tpt = self.tpt();
         let (first, end) = (from.max(1), tpt.end());
-        let last = end.min(first.saturating_add(LOOKS));
+        let last = end.min(first.saturating_add(ENTRIES_EXAMINED));
         for index in first..last {
             let Some(known) = tpt.known(index) else { continue };
-            if records.len() == most {
+            if records.len() == limit {
                 return Page { items: records, next: Some(index) };
             }
             records.push(KeyRecord::from(&known));

@@ -16,14 +16,14 @@ pub const PAGE_SHIFT_MAX: u8 = 30;
 /// Number of page addresses in a chunk of a two-level table.
 const CHUNK: usize = 512;
 
-/// Why a description was refused.
+/// The reason for which a description was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PagesError {
     /// The page size or the number of levels is out of range, or an address is not aligned.
     Malformed,
     /// The table cannot be read.
     Unreachable(Fault),
-    /// The adapter has no room for so many pages.
+    /// The adapter has no room for this many pages.
     TooMany,
 }
 
@@ -104,6 +104,15 @@ pub struct PageList {
     pub count: u64,
 }
 
+/// The objects that are needed to read a page table.
+#[derive(Clone, Copy, Debug)]
+pub struct Paging<'a, H> {
+    /// The host, with the guest's memory.
+    pub host: &'a H,
+    /// The budget of the adapter.
+    pub budget: &'a Arc<PageBudget>,
+}
+
 /// The memory of a ring or region, as resolved pages.
 #[derive(Debug)]
 pub struct PageMap {
@@ -131,7 +140,7 @@ impl PageMap {
     /// # Errors
     /// See [`PagesError`].
     pub fn read<H: GuestMemory>(
-        (host, budget): (&H, &Arc<PageBudget>),
+        Paging { host, budget }: Paging<'_, H>,
         pages: &Pages,
         offset: u64,
         len: u64,
@@ -285,13 +294,13 @@ impl Ring {
     /// # Errors
     /// See [`PagesError`].
     pub fn read<H: GuestMemory>(
-        place: (&H, &Arc<PageBudget>),
+        paging: Paging<'_, H>,
         pages: &Pages,
         log_size: u8,
         log_stride: u8,
     ) -> Result<Self, PagesError> {
         let len = 1u64 << (log_size + log_stride);
-        Ok(Self { map: PageMap::read(place, pages, 0, len)?, log_size, log_stride })
+        Ok(Self { map: PageMap::read(paging, pages, 0, len)?, log_size, log_stride })
     }
 
     /// Creates a ring in a contiguous range.
@@ -341,12 +350,12 @@ mod tests {
     #[test]
     fn a_budget_is_kept() {
         let budget = Arc::new(PageBudget::default());
-        let most = Charge::new(&budget, MAX_PAGES - 10).expect("room");
+        let large = Charge::new(&budget, MAX_PAGES - 10).expect("room");
         assert!(Charge::new(&budget, 11).is_none());
         let rest = Charge::new(&budget, 10).expect("room");
         assert!(Charge::new(&budget, 1).is_none());
         assert!(Charge::new(&budget, u64::MAX).is_none());
-        drop(most);
+        drop(large);
         assert!(Charge::new(&budget, MAX_PAGES - 10).is_some());
         drop(rest);
         assert!(Charge::new(&budget, MAX_PAGES).is_some());

@@ -105,6 +105,13 @@ pub struct Claim {
     tuple: Tuple,
 }
 
+impl Claim {
+    /// Returns the addresses of the connection.
+    pub(crate) const fn tuple(&self) -> &Tuple {
+        &self.tuple
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut table = self.claims.table.write();
@@ -149,10 +156,10 @@ mod tests {
             let tuple = Tuple { vlan: None, local: address(1), remote: address(port) };
             claims.claim(tuple, Qpn::new(7))
         };
-        let most = u16::try_from(MAX_CONNECTIONS).expect("a number of a port");
-        let all: Vec<Claim> = (0..most).map(|port| claim(port).expect("room")).collect();
-        assert_eq!(claim(most).map(drop), Err(Status::NoResource));
+        let count = u16::try_from(MAX_CONNECTIONS).expect("a number of a port");
+        let all: Vec<Claim> = (0..count).map(|port| claim(port).expect("room")).collect();
+        assert_eq!(claim(count).map(drop), Err(Status::NoResource));
         drop(all);
-        assert!(claim(most).is_ok());
+        assert!(claim(count).is_ok());
     }
 }

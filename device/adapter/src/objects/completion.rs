@@ -2,6 +2,7 @@
 
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
 use vrnic_abi::{Key, Qpn, Srqn};
+use vrnic_packet::Nanos;
 
 use crate::memory::tpt::Denied;
 use crate::requests::wqe::WqeId;
@@ -106,7 +107,7 @@ impl Completion {
     }
 
     /// Returns the entry at `index`, written at the time `now`.
-    pub(crate) fn entry(&self, index: u32, now: u64) -> Cqe {
+    pub(crate) fn entry(&self, index: u32, now: Nanos) -> Cqe {
         let mut flags = Flags::empty();
         flags.set(Flags::IMM, self.imm.is_some());
         flags.set(Flags::SOLICITED, self.solicited);
@@ -130,7 +131,7 @@ impl Completion {
             byte_len: self.byte_len.into(),
             imm: self.imm.unwrap_or_default(),
             src_qpn: self.src_qpn,
-            timestamp: now.into(),
+            timestamp: now.0.into(),
             wqe_index: self.wqe_index.into(),
             vendor_err: self.vendor_err.into(),
             smac,

@@ -1,6 +1,7 @@
 //! The context in which a queue is used.
 
 use vrnic_abi::eq::Kind;
+use vrnic_packet::Nanos;
 
 use crate::host::{Host, Lane};
 use crate::stats::{Counter, Counters};
@@ -33,7 +34,7 @@ pub trait QueueContext<'a, H: Host> {
     fn memory(&self) -> &H::Held<'a>;
 
     /// Returns the time, which may have been read slightly earlier.
-    fn now(&self) -> u64;
+    fn now(&self) -> Nanos;
 
     /// Adds one to a counter.
     fn step(&self, counter: Counter);

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
 
-use crate::ethernet::{Frame, Inbox};
+use crate::ethernet::{Classified, Inbox};
 use crate::host::{Host, Lane};
 use crate::objects::context::Caller;
 use crate::objects::cq::Cq;
@@ -207,7 +207,7 @@ impl<H: Host> Core<H> {
 
     /// Queues a frame for a worker, and wakes the worker. Returns whether there was room. Can be
     /// called from any thread.
-    pub(crate) fn put_frame(&self, worker: usize, frame: Frame) -> bool {
+    pub(crate) fn put_frame(&self, worker: usize, frame: Classified) -> bool {
         let put = self.inboxes.get(worker).is_some_and(|inbox| inbox.put(frame));
         if put {
             self.host.wake(worker);
@@ -220,11 +220,11 @@ impl<H: Host> Core<H> {
         self.inboxes.iter().map(|inbox| inbox.room()).min().unwrap_or(0)
     }
 
-    /// Moves frames that were queued for a worker to the end of `to`, until it has `most` frames.
+    /// Moves frames that were queued for a worker to the end of `to`, until it has `limit` frames.
     #[inline]
-    pub(crate) fn take_frames(&self, worker: usize, to: &mut VecDeque<Frame>, most: usize) {
+    pub(crate) fn take_frames(&self, worker: usize, to: &mut VecDeque<Classified>, limit: usize) {
         if let Some(inbox) = self.inboxes.get(worker).filter(|inbox| inbox.any()) {
-            inbox.take(to, most.saturating_sub(to.len()));
+            inbox.take(to, limit.saturating_sub(to.len()));
         }
     }
 

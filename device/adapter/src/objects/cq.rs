@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::doorbell::{Doorbell, arm_of};
 use vrnic_abi::uar;
 use vrnic_abi::{ContextId, Cqn, Qpn};
+use vrnic_packet::Nanos;
 use zerocopy::IntoBytes;
 
 use crate::host::{DoorbellBar, HeldMemory, Host};
@@ -60,7 +62,7 @@ struct Inner {
     moderation: Moderation,
     held: Option<HeldEvent>,
     /// The time under which the adapter's list of waiting events contains this CQ, if it does.
-    listed: Option<u64>,
+    listed: Option<Nanos>,
 }
 
 /// The moderation of a queue's events.
@@ -68,8 +70,8 @@ struct Inner {
 struct Moderation {
     /// Number of completions that raise an event.
     count: u32,
-    /// Maximum time in nanoseconds for which an event waits for them.
-    period: u64,
+    /// Maximum time for which an event waits for them.
+    period: Duration,
 }
 
 /// An event that waits for more completions.
@@ -78,10 +80,10 @@ struct HeldEvent {
     /// Number of completions so far.
     count: u32,
     /// The time at which the event is due in any case.
-    until: u64,
+    until: Nanos,
 }
 
-/// Whether a completion raises an event.
+/// Says whether a completion raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// No.
@@ -91,9 +93,9 @@ pub enum Due {
     /// The event waits for more completions, and must be added to the list of waiting events.
     Later {
         /// The time at which it is due.
-        due: u64,
+        due: Nanos,
         /// The time under which the list contains the CQ already.
-        listed: Option<u64>,
+        listed: Option<Nanos>,
     },
 }
 
@@ -101,7 +103,7 @@ pub enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// It waits until this time.
-    Until(u64),
+    Until(Nanos),
     /// It is due.
     Due,
     /// It has been reported.
@@ -149,8 +151,8 @@ impl Cq {
     }
 
     /// Returns the numbers of QPs that complete here, from `first` on, in ascending order.
-    pub fn feeders<const FEW: usize>(&self, first: Qpn) -> ArrayVec<Qpn, FEW> {
-        self.feeders.lock().range(first..).take(FEW).copied().collect()
+    pub fn feeders<const MAX: usize>(&self, first: Qpn) -> ArrayVec<Qpn, MAX> {
+        self.feeders.lock().range(first..).take(MAX).copied().collect()
     }
 
     /// Writes an entry. Returns whether an event is due.
@@ -236,7 +238,7 @@ impl Cq {
 
     /// Sets the interrupt moderation: see [`vrnic_abi::admin::ModifyCq`].
     pub fn set_moderation(&self, count: u16, period_us: u16) {
-        let (count, period) = (count.into(), u64::from(period_us) * 1000);
+        let (count, period) = (count.into(), Duration::from_micros(period_us.into()));
         self.inner.lock().moderation = Moderation { count, period };
     }
 
@@ -259,7 +261,7 @@ impl Cq {
 
     /// Checks whether an event still waits.
     #[must_use]
-    pub fn release(&self, now: u64) -> Held {
+    pub fn release(&self, now: Nanos) -> Held {
         let mut inner = self.inner.lock();
         match inner.held {
             Some(HeldEvent { until, .. }) if until > now => {
@@ -272,12 +274,12 @@ impl Cq {
     }
 
     /// Removes the time under which the adapter's list of waiting events contains this CQ.
-    pub fn unlist(&self) -> Option<u64> {
+    pub fn unlist(&self) -> Option<Nanos> {
         self.inner.lock().listed.take()
     }
 
     /// Checks the doorbell slot for an arm request. Returns whether there was one.
-    pub fn look<H: Host>(&self, caller: &Caller<'_, H>) -> bool {
+    pub fn check_arm<H: Host>(&self, caller: &Caller<'_, H>) -> bool {
         let mut inner = self.inner.lock();
         let arm = arm_of(caller.host.bar_load64(self.doorbell.cq_ci_and_arm()));
         if arm == inner.arm_seen {
@@ -359,13 +361,13 @@ impl Inner {
 
     /// Decides what to do after a completion if an event is due or waits already.
     #[inline]
-    fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {
+    fn moderate(&mut self, due: bool, now: impl FnOnce() -> Nanos) -> Due {
         let Moderation { count, period } = self.moderation;
         let held = match self.held {
             Some(held) => HeldEvent { count: held.count + 1, ..held },
             None if !due => return Due::No,
-            None if count < 2 || period == 0 => return Due::Now,
-            None => HeldEvent { count: 1, until: now().saturating_add(period) },
+            None if count < 2 || period.is_zero() => return Due::Now,
+            None => HeldEvent { count: 1, until: now().plus(period) },
         };
         if held.count >= count {
             self.held = None;

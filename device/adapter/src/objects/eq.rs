@@ -17,7 +17,7 @@ use crate::objects::held_events::{HeldEvent, HeldEvents, Oldest, Subject};
 use crate::stats::Counter;
 
 /// Maximum number of held events that are moved in one poll.
-const FEW: usize = 64;
+const EVENTS_PER_POLL: usize = 64;
 
 /// An event queue.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl EventQueue {
         }
         let mut inner = self.inner.lock();
         let mut moved = 0;
-        while moved < FEW
+        while moved < EVENTS_PER_POLL
             && let Some(Oldest { event: HeldEvent { kind, id }, wanted }) = inner.held.first()
         {
             if wanted && !self.write(caller, &mut inner, kind, id) {

@@ -12,10 +12,10 @@ use crate::objects::cq::Cq;
 use vrnic_abi::Qpn;
 
 /// Number of QPs that are ended between two checks of the slice.
-const FEW: usize = 16;
+const QPS_PER_CHECK: usize = 16;
 
 /// A failed CQ, and the numbers of some QPs that use it.
-type Feeders = (Arc<Cq>, ArrayVec<Qpn, FEW>);
+type Feeders = (Arc<Cq>, ArrayVec<Qpn, QPS_PER_CHECK>);
 
 /// The CQs of an adapter that have failed, each with the number of the next QP to end.
 #[derive(Debug, Default)]
@@ -41,14 +41,14 @@ impl Failing {
     pub(crate) fn take(&self) -> Option<Feeders> {
         let mut queue = self.queue.lock();
         let (cq, next) = queue.front_mut()?;
-        let few: ArrayVec<Qpn, FEW> = cq.feeders(*next);
+        let qpns: ArrayVec<Qpn, QPS_PER_CHECK> = cq.feeders(*next);
         let cq = Arc::clone(cq);
-        match few.last() {
-            Some(last) if few.is_full() => *next = Qpn::new(last.get() + 1),
+        match qpns.last() {
+            Some(last) if qpns.is_full() => *next = Qpn::new(last.get() + 1),
             _ => drop(queue.pop_front()),
         }
         self.any.store(!queue.is_empty(), Ordering::Release);
-        Some((cq, few))
+        Some((cq, qpns))
     }
 
     /// Removes all CQs.

@@ -33,8 +33,17 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
     /// Returns the object with this number.
     #[must_use]
     pub fn get(&self, id: N) -> Option<Arc<T>> {
-        let index = usize::try_from(id.into().checked_sub(self.first)?).ok()?;
-        self.inner.read().slots.get(index)?.clone()
+        self.inner.read().slots.get(self.index(id)?)?.clone()
+    }
+
+    /// Passes the object with this number to `f`, which must not wait, and returns the result. This
+    /// takes less time than [`Self::get`], which writes to a word of the object.
+    pub fn with<R>(&self, id: N, f: impl FnOnce(&T) -> R) -> Option<R> {
+        self.inner.read().slots.get(self.index(id)?)?.as_deref().map(f)
+    }
+
+    fn index(&self, id: N) -> Option<usize> {
+        usize::try_from(id.into().checked_sub(self.first)?).ok()
     }
 
     /// Adds an object that gets its number in `make`. Returns `None` if the table is full.
@@ -74,7 +83,7 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
 
     /// Removes an object, and returns it.
     pub fn remove(&self, id: N) -> Option<Arc<T>> {
-        let index = usize::try_from(id.into().checked_sub(self.first)?).ok()?;
+        let index = self.index(id)?;
         let mut inner = self.inner.write();
         let object = inner.slots.get_mut(index)?.take()?;
         inner.used -= 1;

@@ -1,12 +1,13 @@
 //! AWAITs that wait for a mark ([`vrnic_abi::direct::Await`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_abi::Qpn;
 use vrnic_abi::direct::{Await, MARK_FAILED};
+use vrnic_packet::Nanos;
 
-use crate::host::MS;
 use crate::memory::tpt::Denied;
 use crate::objects::range::Taken;
 
@@ -26,11 +27,11 @@ impl MarkWait {
     ///
     /// # Errors
     /// Returns [`Denied::Ended`] if the word says so, [`Denied::Short`] when its time is over.
-    pub fn execute(&self, wanted: Await, found: u32, now: u64) -> Result<Taken, Denied> {
+    pub fn execute(&self, wanted: Await, found: u32, now: Nanos) -> Result<Taken, Denied> {
         let Await { word, mark, time_limit_ms } = wanted;
         let until = match self.until.load(Ordering::Relaxed) {
-            0 => now.saturating_add(u64::from(time_limit_ms) * MS),
-            until => until,
+            0 => now.plus(Duration::from_millis(time_limit_ms.into())),
+            until => Nanos(until),
         };
         let end = match found {
             _ if found == mark => Ok(Taken::Done),
@@ -38,7 +39,7 @@ impl MarkWait {
             _ if until <= now => Err(Denied::Short),
             _ => {
                 self.wanted.store(u64::from(word) << 32 | u64::from(mark), Ordering::Relaxed);
-                self.until.store(until, Ordering::SeqCst);
+                self.until.store(until.0, Ordering::SeqCst);
                 return Ok(Taken::Later);
             }
         };
@@ -63,9 +64,9 @@ impl MarkWait {
 
     /// Returns whether the time of an AWAIT is over.
     #[must_use]
-    pub fn is_late(&self, now: u64) -> bool {
+    pub fn is_late(&self, now: Nanos) -> bool {
         let until = self.until.load(Ordering::SeqCst);
-        until != 0 && until <= now
+        until != 0 && until <= now.0
     }
 
     fn waits(&self) -> bool {
@@ -87,20 +88,20 @@ impl MarkWaits {
         }
     }
 
-    /// Calls `look` for each QP, and removes those whose AWAITs do not wait any more. `look` calls
-    /// the function that it gets, unless the QP is gone.
-    pub fn look(&self, look: impl Fn(Qpn, &dyn Fn(&MarkWait) -> bool) -> bool) {
+    /// Calls `visit` for each QP, and removes the QPs whose AWAITs do not wait any more. `visit`
+    /// calls the function that it gets, unless the QP is gone.
+    pub fn retain_waiting(&self, visit: impl Fn(Qpn, &dyn Fn(&MarkWait) -> bool) -> bool) {
         // An AWAIT that begins to wait meanwhile either finds the QP not listed, or is found here.
         let keep = |wait: &MarkWait| {
             wait.listed.store(false, Ordering::SeqCst);
             wait.waits() && !wait.listed.swap(true, Ordering::SeqCst)
         };
-        self.qpns.lock().retain(|qpn| look(*qpn, &keep));
+        self.qpns.lock().retain(|qpn| visit(*qpn, &keep));
     }
 
     /// Removes a QP that is destroyed, so that one that gets its number later is listed once.
     pub fn forget(&self, qpn: Qpn, wait: &MarkWait) {
-        // With the lock, [`Self::look`] does not list it again meanwhile.
+        // With the lock, [`Self::retain_waiting`] does not list it again meanwhile.
         let mut qpns = self.qpns.lock();
         if wait.listed.swap(false, Ordering::SeqCst) {
             qpns.retain(|listed| *listed != qpn);
@@ -123,23 +124,23 @@ mod tests {
         let (list, wait, qpn) = (MarkWaits::default(), MarkWait::default(), Qpn::new(7));
         let wanted = Await { word: 1, mark: 5, time_limit_ms: 10 };
         for _ in 0..3 {
-            assert_eq!(wait.execute(wanted, 4, 1), Ok(Taken::Later));
+            assert_eq!(wait.execute(wanted, 4, Nanos(1)), Ok(Taken::Later));
             list.add(qpn, &wait);
         }
-        list.look(|_, keep| keep(&wait));
+        list.retain_waiting(|_, keep| keep(&wait));
         assert_eq!(*list.qpns.lock(), [qpn]);
         assert!(wait.is_met(|word| word + 4) && !wait.is_met(|_| 6));
-        assert_eq!(wait.execute(wanted, 5, 2), Ok(Taken::Done));
-        list.look(|_, keep| keep(&wait));
+        assert_eq!(wait.execute(wanted, 5, Nanos(2)), Ok(Taken::Done));
+        list.retain_waiting(|_, keep| keep(&wait));
         assert_eq!(*list.qpns.lock(), []);
         assert!(!wait.is_met(|_| 0));
-        assert_eq!(wait.execute(wanted, 4, 2), Ok(Taken::Later));
+        assert_eq!(wait.execute(wanted, 4, Nanos(2)), Ok(Taken::Later));
         list.add(qpn, &wait);
         assert_eq!(*list.qpns.lock(), [qpn]);
-        assert!(!wait.is_late(10_000_001) && wait.is_late(10_000_002));
-        assert_eq!(wait.execute(wanted, 5 | MARK_FAILED, 3), Err(Denied::Ended));
-        assert_eq!(wait.execute(wanted, 4, 3), Ok(Taken::Later));
-        assert_eq!(wait.execute(wanted, 4, 10_000_003), Err(Denied::Short));
+        assert!(!wait.is_late(Nanos(10_000_001)) && wait.is_late(Nanos(10_000_002)));
+        assert_eq!(wait.execute(wanted, 5 | MARK_FAILED, Nanos(3)), Err(Denied::Ended));
+        assert_eq!(wait.execute(wanted, 4, Nanos(3)), Ok(Taken::Later));
+        assert_eq!(wait.execute(wanted, 4, Nanos(10_000_003)), Err(Denied::Short));
     }
 
     /// Programs create and destroy QPs more often than the list is looked through.

@@ -11,12 +11,14 @@
 //! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
+//! | `addresses`, [`gids`] | the MACs of all adapters; the GID table |
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`mark_wait`] | AWAITs that wait for a mark |
 //! | [`multicast`] | multicast groups and their members |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
 
+pub(crate) mod addresses;
 pub mod claims;
 pub mod completion;
 pub mod context;
@@ -25,6 +27,7 @@ pub mod cq;
 pub mod doorbell;
 pub mod eq;
 pub(crate) mod failing;
+pub mod gids;
 pub mod held_events;
 pub mod id_table;
 pub mod mark_wait;
@@ -41,7 +44,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use vrnic_abi::admin::SetGid;
 use vrnic_abi::qp::{GSI_QPN, Type};
 use vrnic_abi::uar::UAR_COUNT;
 use vrnic_abi::{ContextId, Cqn, Eqn, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
@@ -54,6 +56,7 @@ use crate::objects::claims::Claims;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
+use crate::objects::gids::Gids;
 use crate::objects::id_table::IdTable;
 use crate::objects::multicast::Groups;
 use crate::objects::qp::Qp;
@@ -137,7 +140,7 @@ pub struct Objects<H: Host> {
     /// The budget of page addresses.
     pub page_budget: Arc<PageBudget>,
     /// The GID table.
-    pub gids: RwLock<Vec<Option<SetGid>>>,
+    pub(crate) gids: Gids<H>,
     /// Multicast groups.
     pub groups: Groups<H>,
     /// TCP connections whose frames are for QPs.
@@ -166,7 +169,7 @@ impl<H: Host> Objects<H> {
             active_eqs: RwLock::default(),
             sq_memory: Mutex::default(),
             page_budget: Arc::default(),
-            gids: RwLock::default(),
+            gids: Gids::default(),
             groups: Groups::default(),
             claims: Arc::default(),
         }
@@ -191,7 +194,7 @@ impl<H: Host> Objects<H> {
         self.pds.drain();
         self.contexts.restart();
         *self.sq_memory.lock() = SqMemory::default();
-        self.gids.write().clear();
+        self.gids.clear();
         self.groups.clear();
     }
 
@@ -199,6 +202,16 @@ impl<H: Host> Objects<H> {
     #[must_use]
     pub fn qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
         if qpn.get() == GSI_QPN { self.gsi.read().clone() } else { self.qps.get(qpn) }
+    }
+
+    /// Returns the worker of the QP with this number, if the QP's type satisfies `has_type`.
+    pub fn worker_of(&self, qpn: Qpn, has_type: impl Fn(Type) -> bool) -> Option<usize> {
+        let worker = |qp: &Qp<H>| has_type(qp.kind).then_some(qp.worker);
+        if qpn.get() == GSI_QPN {
+            self.gsi.read().as_deref().and_then(worker)
+        } else {
+            self.qps.with(qpn, worker).flatten()
+        }
     }
 
     /// Adds a QP of this type, which gets its number in `make`. Returns `None` if there is no room.
@@ -231,25 +244,6 @@ impl<H: Host> Objects<H> {
         let mut qps = self.qps.all();
         qps.extend(self.gsi.read().clone());
         qps
-    }
-
-    /// Returns a valid entry of the GID table.
-    #[must_use]
-    pub fn gid(&self, index: u16) -> Option<SetGid> {
-        self.gids.read().get(usize::from(index)).copied().flatten()
-    }
-
-    /// Returns whether the GID table contains this address on this VLAN.
-    #[must_use]
-    pub fn has_gid(&self, gid: [u8; 16], vlan: u16) -> bool {
-        let gids = self.gids.read();
-        gids.iter().flatten().any(|entry| entry.gid == gid && entry.vlan.get() == vlan)
-    }
-
-    /// Returns whether any address of the port is on this VLAN.
-    #[must_use]
-    pub fn has_vlan(&self, vlan: u16) -> bool {
-        self.gids.read().iter().flatten().any(|entry| entry.vlan.get() == vlan)
     }
 
     /// Updates the list of UARs in use.

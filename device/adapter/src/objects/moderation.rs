@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
+use vrnic_packet::Nanos;
 
 use crate::objects::cq::{Cq, Held};
 use vrnic_abi::Cqn;
 
 /// Number of CQs that are handled between two checks of the slice.
-const FEW: usize = 16;
+const CQS_PER_CHECK: usize = 16;
 /// The value of [`Moderation::first`] if no event waits.
 const NEVER: u64 = u64::MAX;
 
@@ -30,10 +31,10 @@ pub(crate) struct Fired {
     /// True if one of them was due.
     pub(crate) any: bool,
     /// The time at which the next one is due.
-    pub(crate) next: Option<u64>,
+    pub(crate) next: Option<Nanos>,
 }
 
-type Waiting = BTreeMap<(u64, Cqn), Arc<Cq>>;
+type Waiting = BTreeMap<(Nanos, Cqn), Arc<Cq>>;
 
 impl Default for Moderation {
     fn default() -> Self {
@@ -44,7 +45,7 @@ impl Default for Moderation {
 impl Moderation {
     /// Adds `cq`, whose event waits until `due`. `listed` is the time under which it is in the
     /// list, if it is.
-    pub(crate) fn add(&self, cq: &Arc<Cq>, due: u64, listed: Option<u64>) {
+    pub(crate) fn add(&self, cq: &Arc<Cq>, due: Nanos, listed: Option<Nanos>) {
         let mut waiting = self.waiting.lock();
         if let Some(listed) = listed {
             waiting.remove(&(listed, cq.cqn));
@@ -55,26 +56,26 @@ impl Moderation {
 
     /// Calls `fire` for some of the CQs whose event is due.
     #[inline]
-    pub(crate) fn look(&self, now: impl FnOnce() -> u64, mut fire: impl FnMut(&Cq)) -> Fired {
+    pub(crate) fn fire_due(&self, now: impl FnOnce() -> Nanos, mut fire: impl FnMut(&Cq)) -> Fired {
         let first = self.first.load(Ordering::Relaxed);
         if first == NEVER {
             return Fired::default();
         }
         let now = now();
-        if now < first {
-            return Fired { any: false, next: Some(first) };
+        if now < Nanos(first) {
+            return Fired { any: false, next: Some(Nanos(first)) };
         }
         // Called without the lock: an event may take long, and other workers may want to add some.
         self.take(now).iter().for_each(|cq| fire(cq));
         let next = Some(self.first.load(Ordering::Relaxed)).filter(|first| *first != NEVER);
-        Fired { any: true, next }
+        Fired { any: true, next: next.map(Nanos) }
     }
 
     /// Removes some of the CQs whose event is due, and returns them.
-    fn take(&self, now: u64) -> ArrayVec<Arc<Cq>, FEW> {
+    fn take(&self, now: Nanos) -> ArrayVec<Arc<Cq>, CQS_PER_CHECK> {
         let mut waiting = self.waiting.lock();
         let mut due = ArrayVec::new();
-        for _ in 0..FEW {
+        for _ in 0..CQS_PER_CHECK {
             let Some(entry) = waiting.first_entry().filter(|entry| entry.key().0 <= now) else {
                 break;
             };
@@ -106,7 +107,7 @@ impl Moderation {
     }
 
     fn note_first(&self, waiting: &Waiting) {
-        let first = waiting.first_key_value().map_or(NEVER, |((due, _), _)| *due);
+        let first = waiting.first_key_value().map_or(NEVER, |((due, _), _)| due.0);
         self.first.store(first, Ordering::Release);
     }
 }

@@ -2,15 +2,15 @@
 //! is no list of the adapters with members; a datagram to a group is offered to all adapters.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use vrnic_abi::Qpn;
 
 use crate::host::Host;
 use crate::limits;
-use crate::network_header;
 use crate::objects::qp::Qp;
-use vrnic_abi::Qpn;
 
 /// The address of a group.
 pub type Mgid = [u8; 16];
@@ -105,29 +105,21 @@ impl<H: Host> Groups<H> {
         self.0.write().clear();
     }
 
-    /// Returns at most `few` members of a group, from this position on, and the position of the
+    /// Returns at most `limit` members of a group, from this position on, and the position of the
     /// next one.
     #[must_use]
-    pub fn members(&self, group: &Mgid, first: u64, few: usize) -> (Vec<Member<H>>, Option<u64>) {
+    pub fn members(&self, group: &Mgid, first: u64, limit: usize) -> (Vec<Member<H>>, Option<u64>) {
         let groups = self.0.read();
         let all = groups.get(group).map_or(&[][..], Vec::as_slice);
         let mut rest = all.iter().skip(all.partition_point(|member| member.joined < first));
-        let some = rest.by_ref().take(few).cloned().collect();
-        (some, rest.next().map(|member| member.joined))
+        let members = rest.by_ref().take(limit).cloned().collect();
+        (members, rest.next().map(|member| member.joined))
     }
 }
 
 /// Returns whether this is a multicast address (RFC 4291, 2.7; RFC 5771 for IPv4).
 #[must_use]
 pub fn is_group(gid: &Mgid) -> bool {
-    match network_header::ipv4(gid) {
-        Some([first, ..]) => first >> 4 == 0xe,
-        None => gid.first() == Some(&0xff),
-    }
-}
-
-/// Returns whether a MAC is a multicast address (IEEE 802, the first bit on the wire).
-#[must_use]
-pub fn is_group_mac(mac: [u8; 6]) -> bool {
-    mac.first().is_some_and(|first| first & 1 == 1)
+    let address = Ipv6Addr::from(*gid);
+    address.to_ipv4_mapped().map_or(address.is_multicast(), |mapped| mapped.is_multicast())
 }

@@ -3,6 +3,7 @@
 use vrnic_abi::admin::RangeRegisters;
 use vrnic_abi::direct::{Direction, Notice, RANGE_LEN};
 use vrnic_abi::{GuestAddr, Qpn};
+use vrnic_packet::Nanos;
 
 use crate::memory::tpt::Denied;
 
@@ -20,7 +21,7 @@ pub struct Transfer {
     /// Number of bytes, at least one. At most [`RANGE_LEN`] if they are counted.
     pub length: u32,
     /// The time at which it fails if it is not complete, on the host's clock.
-    pub deadline: u64,
+    pub deadline: Nanos,
     /// True if a read fails the transfer whose data has not arrived, instead of waiting for it.
     pub at_once: bool,
 }
@@ -51,7 +52,7 @@ pub enum Burst {
     Ignored,
 }
 
-/// Whether a TRANSFER is complete.
+/// Says whether a TRANSFER is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// It is complete.
@@ -81,7 +82,7 @@ impl Default for Range {
             notice: Notice::Counted,
             memory: GuestAddr::new(0),
             length: 0,
-            deadline: 0,
+            deadline: Nanos(0),
             at_once: false,
         };
         let moved = [0; RANGE_LEN as usize / 64];
@@ -119,7 +120,7 @@ impl Range {
 
     /// Returns whether the time limit of a transfer is over.
     #[must_use]
-    pub fn is_late(&self, now: u64) -> bool {
+    pub fn is_late(&self, now: Nanos) -> bool {
         self.is_live() && self.transfer.deadline <= now
     }
 

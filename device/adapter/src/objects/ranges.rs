@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use vrnic_abi::admin::RangeRegisters;
 use vrnic_abi::direct::{Direction, Place, RANGES};
 use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
+use vrnic_packet::Nanos;
 
 use crate::host::Fault;
 use crate::memory::tpt::Denied;
@@ -128,7 +129,7 @@ impl Ranges {
     /// Fails the transfers whose time limit is over. Returns the QPs whose TRANSFERs continue. Does
     /// nothing while a burst is copied, because the caller must not wait for guest memory.
     #[must_use]
-    pub fn expire(&self, now: u64) -> Vec<Qpn> {
+    pub fn expire(&self, now: Nanos) -> Vec<Qpn> {
         if !self.any_live.load(Ordering::Acquire) {
             return Vec::new();
         }

@@ -213,7 +213,7 @@ impl SendWqe {
             raw.get(body..body + count)?;
             self.segments = SegmentList { offset: body, count: 0, total: 0 };
             self.length = count as u64;
-        } else if self.is_about_key() {
+        } else if self.is_local() {
             let (flags, reserved) = match self.opcode {
                 Opcode::RegMr => Self::body::<RegMrSeg>(raw).map(|s| (s.flags, &s.reserved[..]))?,
                 Opcode::BindMw => {
@@ -261,10 +261,10 @@ impl SendWqe {
         Self::body::<XrcSeg>(bytes).map_or(Srqn::default(), |seg| seg.srqn)
     }
 
-    /// Returns whether it concerns only local keys and sends no message.
+    /// Returns whether it sends no message: it concerns a key or an address range of its adapter.
     #[inline]
     #[must_use]
-    pub fn is_about_key(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         self.opcode.info().class == Class::Local
     }
 
@@ -358,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry of this opcode, of zeros but for what it cannot do without.
+    /// Returns an entry with this opcode, in which everything else is zero except what is required.
     fn entry(opcode: Opcode) -> [u8; 128] {
         let mut bytes = [0; 128];
         let header = SqWqe { opcode: opcode as u8, ..SqWqe::default() };

@@ -49,7 +49,7 @@ impl<H: Host> RecentDoorbells<H> {
 
     /// Schedules the QPs with new work. Returns whether there is one.
     #[inline]
-    pub(crate) fn look(&mut self, host: &H, schedule: &mut Schedule<H>) -> bool {
+    pub(crate) fn schedule_posted(&mut self, host: &H, schedule: &mut Schedule<H>) -> bool {
         let mut any = false;
         let mut dead = false;
         for qp in &self.qps {

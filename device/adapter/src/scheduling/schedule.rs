@@ -7,16 +7,17 @@ use std::sync::atomic::Ordering;
 use crate::host::Host;
 use crate::objects::qp::Qp;
 use vrnic_abi::Qpn;
+use vrnic_packet::Nanos;
 
 /// Maximum number of timers that are handled in one poll.
-const FEW: usize = 64;
+const MAX_TIMERS: usize = 64;
 
 /// A worker's own list of work. Its lock is held during a poll.
 #[derive(Debug)]
 pub(crate) struct Schedule<H: Host> {
     active: VecDeque<Arc<Qp<H>>>,
     /// Timers by time and QP number. A QP has at most one timer ([`Qp::timer`]).
-    timers: BTreeMap<(u64, Qpn), Arc<Qp<H>>>,
+    timers: BTreeMap<(Nanos, Qpn), Arc<Qp<H>>>,
 }
 
 impl<H: Host> Default for Schedule<H> {
@@ -49,17 +50,17 @@ impl<H: Host> Schedule<H> {
         Some(qp)
     }
 
-    /// Schedules a QP at the time `at`, or at that of its timer if that is earlier.
-    pub(crate) fn set_timer(&mut self, at: u64, qp: Arc<Qp<H>>) {
+    /// Schedules a QP at the time `at`, unless its timer expires earlier.
+    pub(crate) fn set_timer(&mut self, at: Nanos, qp: Arc<Qp<H>>) {
         let set = qp.timer.load(Ordering::Relaxed);
-        if set != 0 && set <= at {
+        if set != 0 && Nanos(set) <= at {
             return;
         }
-        self.timers.remove(&(set, qp.qpn));
-        let at = at.max(1);
+        self.timers.remove(&(Nanos(set), qp.qpn));
+        let at = at.max(Nanos(1));
         // Sequentially consistent, like the load of the thread that destroys the QP: either that
         // thread sees the timer, or this one sees that the QP is dead.
-        qp.timer.store(at, Ordering::SeqCst);
+        qp.timer.store(at.0, Ordering::SeqCst);
         if qp.dead.load(Ordering::SeqCst) {
             qp.timer.store(0, Ordering::Relaxed);
             return;
@@ -70,17 +71,17 @@ impl<H: Host> Schedule<H> {
     /// Removes the timer of a QP.
     pub(crate) fn clear_timer(&mut self, qp: &Qp<H>) {
         let set = qp.timer.swap(0, Ordering::Relaxed);
-        self.timers.remove(&(set, qp.qpn));
+        self.timers.remove(&(Nanos(set), qp.qpn));
     }
 
     /// Schedules some of the QPs whose timers have expired. Returns whether there was one.
-    pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> Nanos) -> bool {
         if self.timers.is_empty() {
             return false;
         }
         let now = now();
         let mut any = false;
-        for _ in 0..FEW {
+        for _ in 0..MAX_TIMERS {
             let Some(entry) = self.timers.first_entry().filter(|entry| entry.key().0 <= now) else {
                 break;
             };
@@ -93,7 +94,7 @@ impl<H: Host> Schedule<H> {
     }
 
     /// Returns the time of the first timer.
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use crate::datapath::wqe_fetch::Batch;
-use crate::ethernet::Frame;
+use crate::ethernet::Classified;
 use crate::host::Host;
 use crate::objects::doorbell;
 use crate::objects::uar::UarList;
@@ -32,7 +32,7 @@ pub(crate) struct Scratch<H: Host> {
     /// The position at which the next poll continues.
     pub(crate) resume: Resume,
     /// Frames that were taken out of the inbox and have not been handled.
-    pub(crate) frames: VecDeque<Frame>,
+    pub(crate) frames: VecDeque<Classified>,
 }
 
 /// The position at which a poll continues if the slice of the previous one was over.

@@ -1,4 +1,4 @@
-//! Admin commands: every status, ownership, limits, life and death of objects.
+//! Admin commands: each status, owners of objects, limits, creation and destruction of objects.
 
 use std::mem::offset_of;
 
@@ -34,7 +34,7 @@ fn unknown_opcodes_and_flags() {
     assert_eq!((stats.completed_cmds.get() - before, stats.cmds_err.get()), (5, 4));
 }
 
-/// Every byte that no command of this kind defines is refused, and the answer says where it is.
+/// A command in which a reserved byte is not 0 is refused, and the answer names its offset.
 #[test]
 fn reserved_bytes() {
     let guest = guest();
@@ -198,7 +198,7 @@ fn objects_of_different_contexts_do_not_mix() {
         assert_eq!(guest.create_qp(&bad).map(|_| ()), permission);
     }
     assert!(guest.create_qp(&good).is_ok());
-    // All of memory is for the kernel alone.
+    // Only the kernel may register all of memory.
     let all = RegMr::all_memory(a.pdn, ALL);
     assert_eq!(guest.command::<command::RegMr>(&all).map(|_| ()), permission);
 }
@@ -219,7 +219,7 @@ fn a_doorbell_in_another_uar_has_no_effect() {
     p.a.ring();
     p.settle();
     assert!(p.sent().is_some());
-    // The slot of a QP that has gone.
+    // The slot of a QP that was destroyed.
     assert!(p.ga.on_object(Opcode::DestroyQp, p.a.qpn).is_ok());
     for cq in [p.a.send_cq.cqn, p.a.recv_cq.cqn] {
         assert!(p.ga.on_object(Opcode::DestroyCq, cq).is_ok());
@@ -319,8 +319,12 @@ fn the_gid_table() {
     let guest = guest();
     let set = |params: &SetGid| guest.command::<command::SetGid>(params);
     let max = guest.caps().max_gid.get() as u16;
-    assert_eq!(set(&SetGid::set(max - 1, [7; 16], [1; 6], 0xffff)), Ok(()));
-    assert_eq!(set(&SetGid::set(max, [7; 16], [1; 6], 0xffff)), Err(Refused(Status::BadParam, 0)));
+    assert_eq!(set(&SetGid::set(max - 1, [7; 16], [2; 6], 0xffff)), Ok(()));
+    assert_eq!(set(&SetGid::set(max, [7; 16], [2; 6], 0xffff)), Err(Refused(Status::BadParam, 0)));
+    // No station has the address of a group, or none.
+    for mac in [[1; 6], [0; 6]] {
+        assert_eq!(set(&SetGid::set(0, [7; 16], mac, 0xffff)), Err(Refused(Status::BadParam, 24)));
+    }
     assert_eq!(set(&SetGid { valid: 2, ..SetGid::clear(0) }), Err(Refused(Status::BadParam, 4)));
     assert_eq!(set(&SetGid::clear(max - 1)), Ok(()));
 }

@@ -13,9 +13,11 @@ use crate::world::{World, by_packets};
 
 const DATA: &[u8] = b"to myself";
 
-/// Sends from one endpoint, or by `None` to itself; the receiver has the data then.
+/// Sends from one endpoint to another, or to itself if `to` is `None`. The receiver then has the
+/// data.
 fn sends(
-    (world, guest): (&World, &Guest),
+    world: &World,
+    guest: &Guest,
     from: &mut Endpoint,
     to: Option<&mut Endpoint>,
     wr: &dyn Fn(&Endpoint) -> Wr,
@@ -56,11 +58,11 @@ fn connections() {
         let (mut a, mut b) = (Endpoint::new(&guest, setup), Endpoint::new(&guest, setup));
         connect(&a, b.qpn);
         connect(&b, a.qpn);
-        sends((&world, &guest), &mut a, Some(&mut b), &message, 0);
-        sends((&world, &guest), &mut b, Some(&mut a), &message, 0);
+        sends(&world, &guest, &mut a, Some(&mut b), &message, 0);
+        sends(&world, &guest, &mut b, Some(&mut a), &message, 0);
         let mut one = Endpoint::new(&guest, setup);
         connect(&one, one.qpn);
-        sends((&world, &guest), &mut one, None, &message, 0);
+        sends(&world, &guest, &mut one, None, &message, 0);
     }
 }
 
@@ -75,11 +77,12 @@ fn datagrams() {
     ready(&b);
     let (to_a, to_b) = (path(&guest, a.qpn, ipv4(1)), path(&guest, b.qpn, ipv4(1)));
     let len = DATA.len() as u32;
-    sends((&world, &guest), &mut a, Some(&mut b), &|from| datagram(&[from.sge(0, len)], to_b), 40);
-    sends((&world, &guest), &mut a, None, &|from| datagram(&[from.sge(0, len)], to_a), 40);
+    sends(&world, &guest, &mut a, Some(&mut b), &|from| datagram(&[from.sge(0, len)], to_b), 40);
+    sends(&world, &guest, &mut a, None, &|from| datagram(&[from.sge(0, len)], to_a), 40);
 }
 
-/// Towards a station that is not there a connection ends as towards one that does not answer.
+/// A connection to a station that does not exist ends as a connection to a station that does not
+/// answer.
 #[test]
 fn nobody_else() {
     let world = World::default();
@@ -97,7 +100,8 @@ fn nobody_else() {
         assert!(tries < 10, "it never gives up");
         world.advance(100_000_000);
     };
-    // `retry_cnt` of the test's attributes; over packets the last try has a time-out, too.
+    // The number of tries is `retry_cnt` of the test's attributes. Over packets, the last try has a
+    // time-out, too.
     assert_eq!((status(&done), tries), (Status::RetryExcErr, 3 + u32::from(by_packets())));
     assert_eq!(a.state(), State::Err);
 }

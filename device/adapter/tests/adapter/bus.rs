@@ -27,7 +27,8 @@ pub(crate) struct InProcess {
 }
 
 impl InProcess {
-    /// A guest with this number whose driver has enabled its adapter, which has so many workers.
+    /// Returns a guest with this number, whose driver has enabled its adapter with `workers`
+    /// workers.
     pub(crate) fn guest(
         host: TestHost,
         number: u8,
@@ -61,7 +62,7 @@ impl Bus for InProcess {
         self.adapter.read_register(offset)
     }
 
-    /// Lets the control thread act, too.
+    /// Runs the control thread's work, too.
     fn write_register(&self, offset: u32, value: u32) {
         if self.adapter.write_register(offset, value) {
             self.adapter.control();

@@ -15,9 +15,9 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest};
 use crate::world::World;
 
-/// Nanoseconds that a frame is under way.
+/// Nanoseconds that a frame takes from one end to the other.
 const LATENCY: u64 = 2_000;
-/// Nanoseconds after which a run that has not come to rest has failed.
+/// Nanoseconds after which a test fails if the adapters still have work.
 const MAX_TIME_NS: u64 = 100_000_000_000;
 
 /// A daemon's end of the cable: frames that leave it wait here for the link.
@@ -25,7 +25,7 @@ const MAX_TIME_NS: u64 = 100_000_000_000;
 pub(crate) struct Plug {
     /// The frames that wait.
     pub(crate) waiting: Arc<Mutex<Vec<Frame>>>,
-    /// True if there is no room for further frames.
+    /// True if the link takes no further frames.
     full: Arc<AtomicBool>,
 }
 
@@ -39,7 +39,7 @@ impl Uplink for Plug {
     }
 }
 
-/// Two guests of two daemons.
+/// Two guests, each with an adapter in a daemon of its own.
 pub(crate) struct Cable {
     pub(crate) world: World,
     pub(crate) ga: Guest,
@@ -50,10 +50,10 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// A cable whose faults follow from the seed.
+    /// Returns a cable whose faults follow from the seed.
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
-        let world = World::alone();
-        let other = World { clock: Arc::clone(&world.clock), ..World::alone() };
+        let world = World::copying();
+        let other = World { clock: Arc::clone(&world.clock), ..World::copying() };
         let link = |seed| {
             let mut link = Link::new(seed, LATENCY, 100);
             link.faults(faults);
@@ -66,7 +66,7 @@ impl Cable {
         Self { world, ga, gb, plugs, links: [link(seed), link(seed ^ 0x5555)] }
     }
 
-    /// Two connected endpoints.
+    /// Returns two connected endpoints.
     pub(crate) fn connected(&self, setup: Setup, tune: impl Fn(&mut Attr)) -> (Endpoint, Endpoint) {
         let (a, b) = (Endpoint::new(&self.ga, setup), Endpoint::new(&self.gb, setup));
         a.connect(self.gb.mac(), b.qpn, &tune);
@@ -74,8 +74,8 @@ impl Cable {
         (a, b)
     }
 
-    /// Lets adapters and cable work, and the time go on, until `done` or until nothing is left to
-    /// wait for.
+    /// Runs the adapters and the cable, and moves the clock, until `done` returns true or nothing
+    /// is left to wait for.
     pub(crate) fn run_until(&self, mut done: impl FnMut() -> bool) {
         let start = self.now();
         while !done() {
@@ -97,9 +97,9 @@ impl Cable {
                 continue;
             }
             let arrivals = self.links.iter().filter_map(|link| link.borrow().next_arrival());
-            let deadlines = polls.iter().filter_map(|polled| polled.deadline);
+            let deadlines = polls.iter().filter_map(|polled| polled.deadline).map(|at| at.0);
             let Some(next) = arrivals.chain(deadlines).min() else { return };
-            assert!(next < start + MAX_TIME_NS, "the adapters do not come to rest");
+            assert!(next < start + MAX_TIME_NS, "the adapters still have work");
             self.world.clock.fetch_max(next, Ordering::AcqRel);
         }
     }
@@ -108,12 +108,12 @@ impl Cable {
         self.world.clock.load(Ordering::Acquire)
     }
 
-    /// Sets whether frames from A find no room.
+    /// Sets whether the cable refuses frames from A.
     pub(crate) fn set_full(&self, full: bool) {
         self.plugs[0].full.store(full, Ordering::Release);
     }
 
-    /// Posts a work request; returns its completion.
+    /// Posts a work request. Returns its completion.
     pub(crate) fn complete(&self, on: &mut Endpoint, wr: &Wr) -> Cqe {
         on.post_send(wr);
         let mut found = None;
@@ -124,7 +124,7 @@ impl Cable {
         found.expect("a completion")
     }
 
-    /// Lets everything come to rest.
+    /// Runs until nothing is left to wait for.
     pub(crate) fn settle(&self) {
         self.run_until(|| false);
     }

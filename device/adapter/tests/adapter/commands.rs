@@ -1,4 +1,4 @@
-//! Part 6: regions that live as long as a command.
+//! Part 6: commands with regions that end with the command.
 
 use vrnic_abi::admin::{Opcode as Admin, QpFlags, TagForm};
 use vrnic_abi::cq::{self, Cqe, Status};
@@ -19,7 +19,7 @@ const READ: u32 = Access::REMOTE_READ.bits();
 const WRITE: u32 = Access::REMOTE_WRITE.bits();
 /// Address of the buffers of B's receives.
 const INBOX: u64 = 1 << 20;
-/// Address of A's commands and responses.
+/// Address of A's commands, and of the responses to them.
 const OUTBOX: u64 = 2 << 20;
 const BHS_LEN: usize = 48;
 
@@ -27,7 +27,7 @@ fn pair(form: TagForm, offset: u32) -> Pair {
     Pair::with(Setup { tags: (form, offset), ..Setup::default() }, |_| {})
 }
 
-/// A command of A with these data segments, whose message is `message`.
+/// Returns a SEND_CMD of A with these data segments and this message.
 pub(crate) fn command(
     data: &[Sge],
     message: &[u8],
@@ -47,7 +47,7 @@ pub(crate) fn command(
     Wr { body, inline: Some(message.to_vec()), ..Wr::new(Opcode::SendCmd, &[]) }
 }
 
-/// Sends a command from A; the key that its completion names and the message as B got it.
+/// Sends a command from A. Returns the key in its completion, and the message that B received.
 fn send(p: &mut Pair, wr: &Wr, len: usize) -> (u32, Vec<u8>) {
     p.b.post_recv(1, &[p.b.sge(INBOX, 4096)]);
     let cqe = p.complete(wr);
@@ -57,14 +57,14 @@ fn send(p: &mut Pair, wr: &Wr, len: usize) -> (u32, Vec<u8>) {
     (cqe.key.get(), p.b.bytes(INBOX, len))
 }
 
-/// B does something to A; its completion.
+/// Runs a work request of B. Returns its completion.
 fn on_b(p: &mut Pair, wr: &Wr) -> Cqe {
     p.b.post_send(wr);
     p.settle();
     p.b.send_cq.poll().expect("completion on B")
 }
 
-/// B responds; A's receive completion.
+/// Sends a response from B. Returns A's receive completion.
 fn respond(p: &mut Pair, message: &[u8]) -> Cqe {
     p.a.post_recv(2, &[p.a.sge(INBOX, 4096)]);
     let wr = Wr::new(Opcode::Send, &[]).inline(message);
@@ -77,7 +77,8 @@ fn refused(cqe: &Cqe, with: Status, why: Denied) {
     assert_eq!((status(cqe), cqe.vendor_err.get()), (with, why));
 }
 
-/// The data of a command is reached from zero on, over its segments, until the response has come.
+/// The data of a command starts at offset 0 and goes on over its segments. The peer reaches it
+/// until the response has arrived.
 #[test]
 fn general_form() {
     let mut p = pair(TagForm::General, 3);
@@ -96,7 +97,7 @@ fn general_form() {
     let read = Wr::new(Opcode::Read, &[p.b.sge(64, 12)]).to(8, key);
     assert_eq!(status(&on_b(&mut p, &read)), Status::Success);
     assert_eq!(p.b.bytes(64, 12), b"456789abcdef");
-    // Messages without a tag are none of the command's business.
+    // A message without a tag does not end the command.
     for message in [&[0u8; 6][..], &[9, 9, 9, 0xff, 0xff, 0xff, 0xff]] {
         let cqe = respond(&mut p, message);
         assert_eq!((status(&cqe), cqe.flags.get(), cqe.key.get()), (Status::Success, 0, 0));
@@ -108,12 +109,12 @@ fn general_form() {
     assert_eq!((cqe.flags.get(), cqe.key.get()), (cq::Flags::INVALIDATED.bits(), key));
     let stats = p.ga.stats();
     assert_eq!((stats.command_wqes.get(), stats.remote_invalidations.get()), (1, 1));
-    // Over: neither the data nor another response.
+    // The command has ended: its data cannot be reached, and no other response is accepted.
     refused(&on_b(&mut p, &read), Status::RemAccessErr, Denied::Invalid);
     assert_eq!(p.ga.drain_events(), [(Kind::QpAccessError, p.a.qpn)]);
 }
 
-/// A response whose tag is unknown, stale, or another QP's is refused, and both sides are told.
+/// A response is refused if its tag is unknown, stale or another QP's. Both sides get an error.
 #[test]
 fn tags_that_name_no_command() {
     type Case = fn(u32, &Pair) -> (u32, Denied);
@@ -137,8 +138,8 @@ fn tags_that_name_no_command() {
     }
 }
 
-/// The iSCSI form: the initiator task tag of a 48-byte header, here behind the 28 bytes that iSER
-/// puts before it. Only PDUs that end a command do so.
+/// The iSCSI form: the tag is the initiator task tag of a 48-byte header, which follows the 28
+/// bytes of iSER. Only PDUs that end an iSCSI command end the command here.
 #[test]
 fn iscsi_form() {
     const HEAD: usize = 28;
@@ -150,7 +151,7 @@ fn iscsi_form() {
     let (key, message) = send(&mut p, &wr, pdu.len());
     assert_eq!(message[HEAD + 16..HEAD + 20], key.to_be_bytes());
     pdu[HEAD + 16..HEAD + 20].copy_from_slice(&key.to_be_bytes());
-    // Ready to transfer, and data without status, bear the tag and end nothing.
+    // An R2T PDU and a Data-In PDU without status have the tag, and do not end the command.
     for (opcode, flags) in [(0x31, 0x80), (0x25, 0x80)] {
         (pdu[HEAD], pdu[HEAD + 1]) = (opcode, flags);
         assert_eq!(respond(&mut p, &pdu).flags.get(), 0);
@@ -163,7 +164,7 @@ fn iscsi_form() {
     refused(&on_b(&mut p, &write), Status::RemAccessErr, Denied::Invalid);
 }
 
-/// Guest addresses serve the kernel alone.
+/// Only a kernel QP may use guest addresses.
 #[test]
 fn physical_segments() {
     let tags = (TagForm::General, 0);
@@ -183,7 +184,8 @@ fn physical_segments() {
     refused(&p.complete(&first), Status::MwBindErr, Denied::Foreign);
 }
 
-/// One touch serves a command's data too; the response ends the command all the same.
+/// After a single access to the data of a command with ONE_TOUCH, its key is invalid. The response
+/// still ends the command.
 #[test]
 fn one_touch_commands() {
     let mut p = pair(TagForm::General, 0);
@@ -205,7 +207,7 @@ fn refused_commands() {
     const NONE: CommandFlags = CommandFlags::empty();
     let cases: [(TagForm, Case, Denied); 6] = [
         (TagForm::None, |p| command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, NONE), Denied::Kind),
-        // The tag's place is not in the message.
+        // The place of the tag is outside of the message.
         (TagForm::General, |p| command(&[p.a.sge(0, 8)], b"tag_", 1, WRITE, NONE), Denied::Bounds),
         (TagForm::Iscsi, |p| command(&[p.a.sge(0, 8)], &[0; 19], 0, WRITE, NONE), Denied::Bounds),
         (TagForm::Iscsi, |p| command(&[p.a.sge(0, 8)], &[0; 48], 4, WRITE, NONE), Denied::Bounds),
@@ -225,7 +227,8 @@ fn refused_commands() {
     }
 }
 
-/// Part 3 for commands: a full table fails the send queue alone, or the QP and its peer.
+/// Part 3 for commands: if the table of keys is full, only the send queue fails, or the QP and its
+/// peer fail.
 #[test]
 fn a_full_table() {
     for flags in [QpFlags::empty(), QpFlags::REACTIVE] {
@@ -246,20 +249,20 @@ fn a_full_table() {
     }
 }
 
-/// A QP has room for so many commands that no response has ended; another has its own.
+/// A QP may have a limited number of commands that no response has ended.
 #[test]
 fn a_qp_that_is_never_answered() {
     let mut p = pair(TagForm::General, 0);
     let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
     let keys: Vec<u32> = (0..MAX_QP_COMMANDS).map(|_| send(&mut p, &wr, 4).0).collect();
-    // A response makes room for one.
+    // A response makes room for one command.
     assert_eq!(respond(&mut p, &keys[7].to_be_bytes()).key.get(), keys[7]);
     send(&mut p, &wr, 4);
     p.b.post_recv(1, &[p.b.sge(INBOX, 4096)]);
     refused(&p.complete(&wr), Status::MwBindErr, Denied::Full);
 }
 
-/// Commands that no response has ended go with their QP, and their keys with them.
+/// Commands that no response has ended end with their QP, and their keys become invalid.
 #[test]
 fn commands_end_with_their_qp() {
     for destroy in [false, true] {
@@ -272,7 +275,7 @@ fn commands_end_with_their_qp() {
                     vrnic_adapter::memory::tpt::User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into() };
                 let tpt = p.ga.adapter.tpt();
                 let (key, range) = ((**key).into(), ByteRange { addr: 0, len: 8 });
-                tpt.check_remote(&(), (key, user), range, Access::REMOTE_WRITE, 0).is_ok()
+                tpt.check_remote(&(), key, user, range, Access::REMOTE_WRITE, 0).is_ok()
             };
             keys.iter().filter(live).count()
         };
@@ -286,7 +289,7 @@ fn commands_end_with_their_qp() {
     }
 }
 
-/// A region that is deregistered under a command is not reached through it.
+/// The key of a command does not reach a region that was deregistered after the command was posted.
 #[test]
 fn regions_may_go_under_a_command() {
     let mut p = pair(TagForm::General, 0);

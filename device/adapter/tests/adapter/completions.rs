@@ -1,5 +1,5 @@
-//! The credits of completion queues: what their consumer index frees, what happens when there are
-//! none left or the index is nonsense, and how a queue changes its size.
+//! Credits of completion queues: which entries the consumer index frees, what happens when no entry
+//! is free or the index is invalid, and how a queue changes its size.
 
 use std::sync::atomic::Ordering;
 
@@ -17,12 +17,12 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::Endpoint;
 use crate::world::Pair;
 
-/// A pair whose CQs have `1 << log` entries.
+/// Returns a pair whose CQs have `1 << log` entries.
 fn pair(log: u8) -> Pair {
     Pair::with(Setup { log_cqes: log, ..Setup::default() }, |_| {})
 }
 
-/// Sends the messages `ids`; what A learns of them is taken.
+/// Sends the messages `ids`, and polls A's completions.
 fn send(p: &mut Pair, ids: std::ops::Range<u64>) {
     for id in ids {
         p.b.post_recv(id, &[]);
@@ -31,7 +31,7 @@ fn send(p: &mut Pair, ids: std::ops::Range<u64>) {
     }
 }
 
-/// The receives `ids` complete, and no more.
+/// Checks that the receives `ids` complete, and no others.
 fn receive(p: &mut Pair, ids: std::ops::Range<u64>) {
     for id in ids {
         let cqe = p.received().expect("received");
@@ -46,7 +46,7 @@ fn set_consumer(p: &Pair, ci: u32) {
     p.gb.slot32(cq.uar, cq.slot, 0).store(ci, Ordering::Release);
 }
 
-/// Credits are given back by the index, some at a time, lap after lap.
+/// The consumer index frees entries, some at a time, lap after lap.
 #[test]
 fn consumed_entries_are_filled_again() {
     let mut p = pair(2);
@@ -59,8 +59,8 @@ fn consumed_entries_are_filled_again() {
     assert_eq!(p.gb.drain_events(), []);
 }
 
-/// Overflow ends all QPs that feed the CQ, also those that were idle, and no others; the event of
-/// the CQ comes first.
+/// An overflow of a CQ moves all QPs that use the CQ to the error state, except those in Reset, and
+/// no other QPs. The event of the CQ comes first.
 #[test]
 fn overflow_stops_all_feeders_after_the_event() {
     let mut p = pair(2);
@@ -86,15 +86,15 @@ fn overflow_stops_all_feeders_after_the_event() {
     failed.sort_by_key(|(_, id)| *id);
     let mut expected = vec![(Kind::QpFatal, p.b.qpn), (Kind::QpFatal, other.qpn)];
     expected.sort_by_key(|(_, id)| *id);
-    assert_eq!(failed, expected, "one in Reset cannot fail");
+    assert_eq!(failed, expected, "a QP in Reset cannot fail");
     assert_eq!(idle.state(), State::Reset);
     assert_eq!(other.state(), State::Err);
     assert_eq!(bystander.state(), State::Rts);
-    // What is still there to be told is told on the CQ that works.
+    // The flushed receive is reported on the other CQ, which still works.
     let cqe = p.b.send_cq.poll().expect("flushed receive");
     assert_eq!((cqe.wr_id.get(), status(&cqe)), (77, Status::WrFlushErr));
     receive(&mut p, 0..4);
-    // Taking entries does not bring the CQ back.
+    // The CQ stays in error when the program polls entries.
     p.world.advance(1 << 32);
     p.settle();
     assert!(p.received().is_none());
@@ -102,8 +102,8 @@ fn overflow_stops_all_feeders_after_the_event() {
     assert_eq!(p.gb.stats().cq_overflows.get(), 1);
 }
 
-/// An index beyond what was written, or behind where it was, is the end of its CQ, when it is
-/// looked at.
+/// A consumer index beyond what was written, or behind its former value, makes the CQ fail when the
+/// adapter reads the index.
 #[test]
 fn nonsense_in_the_consumer_index_is_an_error_of_its_cq() {
     for index in [7, 8, 1 << 31, u32::MAX, 1, 0] {
@@ -111,7 +111,7 @@ fn nonsense_in_the_consumer_index_is_an_error_of_its_cq() {
         send(&mut p, 0..2);
         receive(&mut p, 0..2);
         send(&mut p, 2..4);
-        // Read once, as two, when the fifth entry is written.
+        // The adapter reads the index once, as 2, when it writes the fifth entry.
         send(&mut p, 4..5);
         send(&mut p, 5..6);
         set_consumer(&p, index);
@@ -124,7 +124,7 @@ fn nonsense_in_the_consumer_index_is_an_error_of_its_cq() {
     }
 }
 
-/// A consumer may skip entries: the index counts, not each step.
+/// A consumer may add more than 1 to its index.
 #[test]
 fn a_consumer_index_may_skip() {
     let mut p = pair(2);
@@ -137,14 +137,14 @@ fn a_consumer_index_may_skip() {
     assert_eq!(p.gb.drain_events(), []);
 }
 
-/// Entries before the switch stay where they are, those after it are in the new ring.
+/// Entries written before the resize stay where they are. Later entries are in the new ring.
 #[test]
 fn a_cq_grows_and_shrinks() {
     let mut p = pair(2);
     send(&mut p, 0..4);
     let rings: Vec<u64> = (0..2).map(|_| p.gb.ram().alloc(64 << 5)).collect();
     assert_eq!(p.b.recv_cq.resize(rings[0], 4), Ok(()));
-    // The old ring is the guest's again.
+    // The guest may use the old ring again.
     send(&mut p, 4..16);
     receive(&mut p, 0..16);
     for (round, log) in [1, 5, 0, 3, 4, 2].into_iter().enumerate() {
@@ -156,7 +156,8 @@ fn a_cq_grows_and_shrinks() {
     assert_eq!(p.gb.drain_events(), []);
 }
 
-/// A ring too small for what waits is refused, and all goes on in the old one.
+/// RESIZE_CQ to a ring that is too small for the unread entries is refused, and the old ring stays
+/// in use.
 #[test]
 fn a_cq_does_not_shrink_below_what_it_holds() {
     let mut p = pair(3);
@@ -201,7 +202,7 @@ fn bad_resizes_are_refused() {
     assert_eq!(
         resize(&p, cqn, 2, pages),
         Err(Refused(AdminStatus::BadState, 0)),
-        "nonsense in the index"
+        "an invalid index"
     );
     set_consumer(&p, 0);
     p.b.post_recv(4, &[]);
@@ -214,8 +215,8 @@ fn bad_resizes_are_refused() {
     );
 }
 
-/// An arm request is served across a switch: what came unseen raises its event, what was seen does
-/// not.
+/// A CQ that was armed stays armed across a resize: an entry that the program has not seen raises
+/// an event, an entry that it has seen does not.
 #[test]
 fn arming_survives_a_resize() {
     let mut p = pair(2);
@@ -230,7 +231,7 @@ fn arming_survives_a_resize() {
     assert_eq!(event(&mut p), None);
     send(&mut p, 2..3);
     assert_eq!(event(&mut p), Some(cqn));
-    // Armed without having seen what lies behind the switch.
+    // Arms the CQ without having polled the entry that was written after the resize.
     p.b.recv_cq.arm(ARM_SOLICITED);
     p.settle();
     assert_eq!(event(&mut p), None);

@@ -1,5 +1,4 @@
-//! Identity of connections: the numbers of both QPs, their ports, and the PSNs that they begin
-//! with.
+//! Identity of connections: the QP numbers of both ends, their ports, and their first PSNs.
 
 use std::sync::Arc;
 use std::thread;
@@ -27,10 +26,10 @@ use crate::host::{Step, TestHost};
 use crate::keys::{alloc_mr, local_inv, reg, reg_seg};
 use crate::world::{Pair, World};
 
-/// More than all tries of a request take.
+/// Longer than all tries of a request take.
 const GIVES_UP_NS: u64 = 1 << 36;
 
-/// Lets time pass until whatever is tried again has been given up.
+/// Lets time pass until all requests that are retried have failed.
 fn wear_out(p: &Pair) {
     for _ in 0..8 {
         p.settle();
@@ -44,7 +43,7 @@ fn send(p: &mut Pair) -> Wr {
     Wr::new(Opcode::Send, &[p.a.sge(0, 7)])
 }
 
-/// Each direction has a PSN of its own, which the sender begins with and the receiver expects.
+/// Each direction has its own first PSN, which the sender begins with and the receiver expects.
 #[test]
 fn psns_may_differ_between_the_directions() {
     let world = World::default();
@@ -52,7 +51,7 @@ fn psns_may_differ_between_the_directions() {
     let [a, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
     let (there, back) = (0x12_3456.into(), 7.into());
     a.connect(gb.mac(), b.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (there, back));
-    // More than 24 bits: the rest is nothing.
+    // Bits above the 24 bits of a PSN are ignored.
     let there = 0xff12_3456.into();
     b.connect(ga.mac(), a.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (back, there));
     let mut p = Pair { world, ga, gb, a, b };
@@ -65,8 +64,8 @@ fn psns_may_differ_between_the_directions() {
     }
 }
 
-/// A peer that expects another PSN answers nothing, and notices nothing. A message of an unreliable
-/// connection may begin with any PSN.
+/// A peer that expects another PSN does not answer, and reports no error. A message of an
+/// unreliable connection may begin with any PSN.
 #[test]
 fn a_peer_with_another_psn_does_not_answer() {
     for kind in [Type::Rc, Type::Uc] {
@@ -85,8 +84,8 @@ fn a_peer_with_another_psn_does_not_answer() {
     }
 }
 
-/// A QP ends, and its number comes to another process. That one connects to the peer, which still
-/// waits for the first.
+/// A QP ends, and another process gets its number. The new QP connects to the peer, which still
+/// waits for the first QP.
 #[test]
 fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     let world = World::default();
@@ -110,7 +109,7 @@ fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     assert_eq!(p.b.state(), State::Rts);
 }
 
-/// A turn in which nobody looks at the time.
+/// Runs a turn that is not limited by time.
 fn turn(
     adapter: &Arc<Adapter<TestHost>>,
     qp: &Arc<Qp<TestHost>>,
@@ -122,8 +121,9 @@ fn turn(
     requester::run(adapter.network(), qp, batch, &allowance)
 }
 
-/// The receiver is reset and connected again while a message is on its way: its rest does not go on
-/// in a new receive. By a copy, because a turn over packets moves nothing by itself.
+/// The receiver is reset and connected again in the middle of a message. The rest of the message
+/// does not go into a new receive. Uses memory copies, because a turn over packets does not move
+/// data by itself.
 #[test]
 fn the_rest_of_a_message_does_not_begin_a_receive() {
     for kind in [Type::Rc, Type::Uc] {
@@ -132,7 +132,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         p.b.post_recv(1, &[p.b.sge(0, len)]);
         p.a.post_send(&Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
         let (ga, gb) = (Arc::clone(&p.ga.adapter), Arc::clone(&p.gb.adapter));
-        // A turn moves part of it; then the receiver is not there for a while.
+        // A turn moves a part of the message. After that, the receiver is absent for a while.
         let qp = ga.qp(p.a.qpn).expect("QP");
         assert_eq!(turn(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
         p.b.set_state(State::Reset);
@@ -142,12 +142,13 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         wear_out(&p);
         let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(expected), "{kind:?}");
-        assert!(p.received().is_none(), "{kind:?}: the rest of a message came as one");
+        assert!(p.received().is_none(), "{kind:?}: the rest of a message came as a message");
         assert_eq!(p.b.state(), State::Rts);
     }
 }
 
-/// Two guests: A's QP names B's, which is connected to another QP of A.
+/// Returns two guests. A QP of A names B's QP as its peer, but B's QP is connected to another QP of
+/// A.
 fn stranger() -> (Pair, Endpoint) {
     let p = Pair::new();
     let stranger = Endpoint::new(&p.ga, Setup { kernel: true, ..Setup::default() });
@@ -155,7 +156,7 @@ fn stranger() -> (Pair, Endpoint) {
     (p, stranger)
 }
 
-/// When a QP ends, neither its peer keeps anything of it, nor one that it was foreign to.
+/// When a QP is destroyed, neither its peer nor a QP that names it keeps a reference to it.
 #[test]
 fn a_qp_that_has_ended_is_not_kept() {
     let (p, mut stranger) = stranger();
@@ -163,11 +164,11 @@ fn a_qp_that_has_ended_is_not_kept() {
     p.settle();
     let qp = Arc::downgrade(&p.gb.adapter.qp(p.b.qpn).expect("QP"));
     p.gb.on_object(Admin::DestroyQp, p.b.qpn).expect("DESTROY_QP");
-    assert!(qp.upgrade().is_none(), "somebody keeps it");
+    assert!(qp.upgrade().is_none(), "the destroyed QP is still referenced");
 }
 
-/// While a QP works it locks its peer's receiving half and holds that guest's memory, but not those
-/// of a foreign QP.
+/// While a QP works, it locks its peer's receiving half and holds that guest's memory. It does not
+/// lock a QP that is not connected to it.
 #[test]
 fn a_foreign_qp_is_not_locked() {
     let (p, mut stranger) = stranger();
@@ -187,8 +188,9 @@ fn a_foreign_qp_is_not_locked() {
     assert!(stranger.send_cq.poll().is_some_and(|cqe| status(&cqe) == Status::Success));
 }
 
-/// All waits of a long turn are used up when a long message has ended a key of the peer, and the
-/// next turn is short. By a copy, because a turn over packets does not end keys of the peer.
+/// A long turn ends with a long message that invalidates a key of the peer, after it has used up
+/// all of its waits. The next turn is short. Uses memory copies, because a turn over packets does
+/// not invalidate keys of the peer.
 #[test]
 fn a_long_send_inv_completes_in_a_short_turn() {
     const LEN: u32 = 1 << 20;

@@ -1,5 +1,4 @@
-//! Counters: each is moved by the cause that it is named for, by the exact number, and by nothing
-//! else.
+//! Counters: each event moves exactly the counters that are named for it, by the exact number.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +15,10 @@ use crate::world::{Pair, by_packets};
 
 type Moved = BTreeMap<&'static str, u64>;
 
-/// Counters from this one on are about queues and the adapter's own work.
+/// The first of the counters that are about queues and the adapter's own work.
 const FIRST_OF_ADAPTER: &str = "cqes";
 
-/// All counters that tell of messages.
+/// Returns all counters about messages.
 fn read(guest: &Guest) -> Moved {
     let stats = guest.stats();
     let values = stats.as_bytes().chunks_exact(8).map(|word| {
@@ -47,9 +46,9 @@ fn map(counts: &[(&'static str, u64)]) -> Moved {
     counts.iter().copied().collect()
 }
 
-/// A pair with a path MTU of 1,024 bytes. By a copy: the counters say how many packets the messages
-/// would be, while real packets are counted as they are, those that are sent again and answers
-/// included.
+/// Returns a pair with a path MTU of 1,024 bytes. Uses memory copies: then the counters say how
+/// many packets the messages would be. Over packets they count the real packets, which include
+/// answers and packets that are sent again.
 fn pair() -> Pair {
     Pair::local(Setup::default(), |attr| {
         (attr.path_mtu, attr.min_rnr_timer, attr.rnr_retry) = (3, 14, 1);
@@ -84,7 +83,7 @@ fn messages_count_as_packets_of_the_path_mtu() {
 fn responses_go_the_other_way() {
     let mut p = pair();
     let read = |p: &mut Pair| {
-        // Longer than a turn.
+        // Longer than a turn moves.
         succeeds(p, &Wr::new(Opcode::Read, &[p.a.sge(0, 3 << 20)]).to(p.b.buffer, p.b.key));
     };
     let back = 3 << 20;
@@ -107,7 +106,7 @@ fn a_receiver_that_is_not_ready() {
     let mut p = pair();
     let work = |p: &mut Pair| {
         p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
-        // The timer of code 14.
+        // The time of RNR timer code 14.
         p.world.advance(1_280_000);
         p.settle();
         assert_eq!(status(&p.sent().expect("completion")), Status::RnrRetryExcErr);
@@ -133,7 +132,7 @@ fn a_peer_that_does_not_answer() {
             p.settle();
         }
         assert_eq!(status(&p.sent().expect("completion")), Status::RetryExcErr);
-        // Flushed: one of either queue.
+        // One work request of each queue is flushed.
         p.a.post_recv(1, &[]);
         p.run(&Wr::new(Opcode::Send, &[]));
         p.world.advance(1_000_000_000);
@@ -202,7 +201,8 @@ fn requests_that_are_refused() {
             let wr = wr(p);
             assert_eq!(status(&p.complete(&wr)), want);
         });
-        // A request that cannot be read is none. Over packets, the refused one has come, and a NAK.
+        // A WQE that is refused locally counts as no request. Over packets, the refused request and
+        // the NAK count as packets.
         a.retain(|name, _| !(name.starts_with("tx_") || by_packets() && name.ends_with("_pkts")));
         b.retain(|name, _| !by_packets() || !name.ends_with("_pkts") && !name.ends_with("_bytes"));
         assert_eq!((a, b), (map(&[(asks, 1), ("req_cqe_error", 1)]), map(answers)), "{want:?}");

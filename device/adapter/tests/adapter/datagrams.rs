@@ -1,5 +1,4 @@
-//! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general
-//! services.
+//! Datagram QPs: which messages arrive, which are dropped, which are errors; and the GSI QP.
 
 use std::sync::Arc;
 
@@ -7,7 +6,9 @@ use vrnic_abi::admin::QpFlags;
 use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::{Flags as CqeFlags, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, QKEY_OWN, State, Type};
+use vrnic_abi::qp::{
+    AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, NO_VLAN, QKEY_OWN, State, Type,
+};
 use vrnic_abi::sq::{DatagramSeg, Flags, MAX_DATAGRAM, Opcode, Sge};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
@@ -20,23 +21,22 @@ use crate::bus::{Endpoint, Guest};
 use crate::world::{Pair, World, by_packets};
 
 pub(crate) const QKEY: u32 = 0x1234_5678;
-pub(crate) const NO_VLAN: u16 = 0xffff;
 const INIT: AttrMask =
     AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::QKEY);
 const RTS: AttrMask = AttrMask::STATE.union(AttrMask::SQ_PSN);
 
-/// The IPv4-mapped address of a guest.
+/// Returns the IPv4-mapped address of a guest.
 pub(crate) fn ipv4(number: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 0, number]
 }
 
-/// Its link-local IPv6 address.
+/// Returns the link-local IPv6 address of a guest.
 fn ipv6(number: u8) -> [u8; 16] {
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, number]
 }
 
 impl Pair {
-    /// Two endpoints that are ready for datagrams.
+    /// Returns two endpoints that are ready for datagrams.
     pub(crate) fn datagrams(world: World, setup: Setup) -> Self {
         let p = Self::apart(world, setup);
         for (endpoint, number) in [(&p.a, 1), (&p.b, 2)] {
@@ -50,25 +50,26 @@ impl Pair {
         Self::datagrams(World::default(), Setup { kind: Type::Ud, ..Setup::default() })
     }
 
-    /// The way from a to b, by IPv4.
+    /// Returns the IPv4 path from A to B.
     pub(crate) fn there(&self) -> DatagramSeg {
         path(&self.gb, self.b.qpn, ipv4(2))
     }
 
-    /// A receive at b.
+    /// Posts a receive on B.
     pub(crate) fn expect(&mut self, len: u32) {
         let place = self.b.sge(0, len + GRH_LEN);
         self.b.post_recv(7, &[place]);
     }
 
-    /// Posts at a and lets both work; the completion's status.
+    /// Posts on A and lets both work. Returns the status of the completion.
     pub(crate) fn send(&mut self, wr: &Wr) -> Status {
         self.a.post_send(wr);
         self.settle();
         status(&self.a.send_cq.poll().expect("sent"))
     }
 
-    /// Sends to where `to` says and sees it dropped; what is then sent properly arrives.
+    /// Checks that a datagram to `to` is dropped, and that the next datagram with the right
+    /// destination arrives.
     fn drops(&mut self, to: DatagramSeg) {
         let dropped = lost(&self.ga, &self.gb);
         let data = [self.a.sge(0, 8)];
@@ -82,8 +83,8 @@ impl Pair {
     }
 }
 
-/// Returns how many messages were lost on their way from `ga` to `gb`. Over packets the receiver
-/// counts those that it drops, because the sender does not learn of them.
+/// Returns how many messages were lost between `ga` and `gb`. Over packets, the receiver counts the
+/// packets that it drops, because the sender does not learn of them.
 pub(crate) fn lost(ga: &Guest, gb: &Guest) -> u64 {
     let dropped = if by_packets() { gb.stats().rx_roce_discards.get() } else { 0 };
     ga.stats().tx_roce_discards.get() + dropped
@@ -104,7 +105,7 @@ pub(crate) fn ready(endpoint: &Endpoint) {
     endpoint.guest.take_through(endpoint.qpn, attr, &steps);
 }
 
-/// The way to a QP of a guest that has this address.
+/// Returns the path to a QP of a guest with this address.
 pub(crate) fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
     let av = AddressVector {
         dgid,
@@ -149,7 +150,7 @@ fn a_datagram_arrives_behind_its_network_header() {
     }
 }
 
-/// Memory of a receive that a datagram does not fill is not looked at.
+/// The memory of a receive that a datagram does not fill is not checked.
 #[test]
 fn a_datagram_needs_the_memory_that_it_fills() {
     let mut p = Pair::ud();
@@ -181,7 +182,7 @@ fn ipv6_inline_and_vlan() {
     assert_eq!((bytes[0] >> 4, bytes[6]), (6, 17));
     assert_eq!((&bytes[8..24], &bytes[24..40]), (&ipv6(1)[..], &ipv6(2)[..]));
     assert_eq!(bytes[40..], *b"inline");
-    // On a VLAN.
+    // To an address on a VLAN.
     p.expect(64);
     to.av.dgid = ipv6(102);
     to.av.sgid_index = 3.into();
@@ -189,7 +190,7 @@ fn ipv6_inline_and_vlan() {
     let got = p.received().expect("received");
     assert_eq!(got.flags.get(), (CqeFlags::GRH | CqeFlags::VLAN).bits());
     assert_eq!((got.vlan.get(), got.byte_len.get()), (42, GRH_LEN));
-    // Not from one VLAN to another, or to none.
+    // A datagram does not get from a VLAN to another VLAN, or to an untagged network.
     p.expect(64);
     p.drops(DatagramSeg { av: AddressVector { sgid_index: 0.into(), ..to.av }, ..to });
     p.drops(DatagramSeg { av: AddressVector { dgid: ipv6(2), ..to.av }, ..to });
@@ -213,7 +214,7 @@ fn what_cannot_be_delivered_is_dropped() {
     p.drops(av(&|av| av.dgid = ipv4(3)));
     p.drops(av(&|av| av.sgid_index = 2.into()));
     p.drops(av(&|av| av.sgid_index = u16::MAX.into()));
-    // A connected QP takes none.
+    // A connected QP receives no datagram.
     let connected = Endpoint::new(&p.gb, Setup::default());
     p.drops(DatagramSeg { dest_qpn: connected.qpn.into(), ..good });
     assert_eq!(p.a.state(), State::Rts);
@@ -224,7 +225,7 @@ fn a_receive_that_is_too_short_waits_for_the_next() {
     let mut p = Pair::ud();
     let data = [p.a.sge(0, 100)];
     let (there, short) = (p.there(), p.b.sge(0, 139));
-    // None at all.
+    // The peer has no receive.
     assert_eq!(p.send(&datagram(&data, there)), Status::Success);
     p.b.post_recv(1, &[short]);
     assert_eq!(p.send(&datagram(&data, there)), Status::Success);
@@ -253,7 +254,7 @@ fn the_senders_own_queue_key() {
     let there = DatagramSeg { qkey: (QKEY_OWN | 5).into(), ..p.there() };
     assert_eq!(p.send(&datagram(&[], there)), Status::Success);
     assert!(p.received().is_some());
-    // It can be changed at both ends.
+    // The queue key can be changed at both ends.
     let attr = Attr { state: State::Rts as u8, qkey: 77.into(), ..Attr::default() };
     let mask = AttrMask::STATE.union(AttrMask::QKEY);
     p.ga.modify_qp(p.a.qpn, mask, &attr).expect("MODIFY_QP");
@@ -278,7 +279,7 @@ fn a_send_error_stops_the_send_queue_alone() {
         std::iter::from_fn(|| p.a.send_cq.poll()).map(|cqe| status(&cqe)).collect();
     assert_eq!(completed, [Status::LocProtErr, Status::WrFlushErr]);
     assert_eq!(p.a.state(), State::Sqe);
-    // What is posted then is flushed too, while receives go on.
+    // Requests that are posted now are flushed, too. Receives still work.
     assert_eq!(p.send(&datagram(&[], there)), Status::WrFlushErr);
     let place = p.a.sge(0, 100);
     p.a.post_recv(9, &[place]);
@@ -286,7 +287,7 @@ fn a_send_error_stops_the_send_queue_alone() {
     p.b.post_send(&datagram(&[], back));
     p.settle();
     assert_eq!(p.a.recv_cq.poll().expect("received").wr_id.get(), 9);
-    // And it can be mended.
+    // MODIFY_QP makes the send queue usable again.
     p.a.set_state(State::Rts);
     p.expect(64);
     assert_eq!(p.send(&datagram(&[], there)), Status::Success);
@@ -349,7 +350,7 @@ fn the_general_services() {
     p.expect(256);
     assert_eq!(p.send(&datagram(&[p.a.sge(0, 256)], p.there())), Status::Success);
     assert_eq!(p.received().expect("received").src_qpn.get(), GSI_QPN);
-    // A port has one, and it is the kernel's.
+    // A port has one GSI QP, and only the kernel may create it.
     let again = Setup::default().qp(&p.ga);
     let again = vrnic_abi::admin::CreateQp {
         pdn: p.a.pdn.into(),
@@ -368,15 +369,15 @@ fn the_general_services() {
         ..again
     };
     assert_eq!(p.ga.create_qp(&foreign), Err(Refused(AdminStatus::Permission, 0)));
-    // When it has gone there can be another.
+    // After it was destroyed, another one can be created.
     p.ga.on_object(Admin::DestroyQp, GSI_QPN).expect("DESTROY_QP");
     assert_eq!(p.ga.query_qp(GSI_QPN).err(), Some(Refused(AdminStatus::NotFound, 0)));
     assert_eq!(p.ga.create_qp(&again).expect("CREATE_QP").0, GSI_QPN);
     assert!(!p.ga.drain_events().iter().any(|(kind, _)| *kind == Kind::QpFatal));
 }
 
-/// The MTU of the sender's port is the longest datagram; a port with a smaller one does not take it
-/// in.
+/// The MTU of the sender's port is the maximum length of a datagram. A port with a smaller MTU does
+/// not receive a longer one.
 #[test]
 fn no_datagram_is_longer_than_the_mtu() {
     let set = |guest: &Guest, mtu| guest.command::<command::SetPort>(&SetPort::new(mtu, true));
@@ -404,7 +405,7 @@ fn no_datagram_is_longer_than_the_mtu() {
     }
 }
 
-/// A connection's packets fit the port.
+/// The path MTU of a connection is not larger than the MTU of the port.
 #[test]
 fn no_path_mtu_is_larger_than_the_ports() {
     let world = World::default();
@@ -422,7 +423,7 @@ fn no_path_mtu_is_larger_than_the_ports() {
     assert_eq!(guest.modify_qp(endpoint.qpn, qp::RTR, &attr), Ok(()));
 }
 
-/// What the network carries limits the port, whatever the driver sets, and beyond a reset.
+/// The MTU of the network limits the MTU of the port, whatever the driver sets, also after a reset.
 #[test]
 fn the_network_limits_the_ports_mtu() {
     let world = World::default();

@@ -1,5 +1,5 @@
-//! Direct transfers: what a controller stores in the window leaves as a WRITE, what a READ brings
-//! is read there. The names of the lines of the checklist (D1–D31) are those of docs/coverage.md.
+//! Direct transfers: data that a controller stores in the window leaves as a WRITE, and data that a
+//! READ brings is read in the window. D1–D31 are the lines of the checklist in docs/coverage.md.
 
 use vrnic_abi::RangeNumber;
 use vrnic_abi::admin::{ArmRange, Opcode as Admin, RangeRegisters, Status as AdminStatus, command};
@@ -20,9 +20,10 @@ use crate::bus::{Endpoint, Guest};
 use crate::host::RAM_LEN;
 use crate::world::{Pair, World, by_packets};
 
-/// Length of a range.
+/// Length of a range in bytes.
 pub(crate) const LEN: u64 = RANGE_LEN as u64;
-/// The packet memory of range 0 in the region; those of other ranges follow.
+/// Offset in the region of the packet memory of range 0. The packet memory of the other ranges
+/// follows.
 pub(crate) const PACKETS: u64 = 8192;
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -30,7 +31,8 @@ pub(crate) fn pattern(len: u32, seed: u32) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + seed * 101) % 253) as u8).collect()
 }
 
-/// A range's transfer out of, or into, its packet memory, for 100 ms.
+/// Returns the parameters of a transfer out of, or into, the packet memory of a range, with a time
+/// limit of 100 ms.
 pub(crate) fn transfer(end: &Endpoint, range: u32, direction: Direction, length: u32) -> ArmRange {
     ArmRange {
         memory: (end.buffer + PACKETS + u64::from(range) * LEN).into(),
@@ -55,13 +57,13 @@ pub(crate) fn registers(guest: &Guest, range: u32) -> RangeRegisters {
     guest.command::<command::QueryRange>(&range.into()).expect("QUERY_RANGE")
 }
 
-/// The valid bits and the count of a range.
+/// Returns the valid bits and the count of a range.
 pub(crate) fn state(guest: &Guest, range: u32) -> (u8, u8, u32) {
     let registers = registers(guest, range);
     (registers.pci_valid, registers.adapter_valid, registers.count.get())
 }
 
-/// The work request that ends with the range's transfer.
+/// Returns the work request that completes when the transfer of the range ends.
 pub(crate) fn until(range: u32) -> Wr {
     Wr::new(Opcode::Transfer, &[]).to(0, range).id(100 + u64::from(range))
 }
@@ -80,12 +82,12 @@ pub(crate) fn read(guest: &Guest, range: u32, within: u32, len: u32) -> Result<V
     Ok(bytes)
 }
 
-/// The identifiers and statuses of the completions of side A so far.
+/// Returns the identifiers and statuses of the completions of A since the last call.
 pub(crate) fn completions(p: &mut Pair) -> Vec<(u64, Status)> {
     std::iter::from_fn(|| p.sent()).map(|cqe| (cqe.wr_id.get(), status(&cqe))).collect()
 }
 
-/// The cause of a TRANSFER's failure.
+/// Returns the cause of a TRANSFER's failure.
 pub(crate) fn refusal(p: &mut Pair) -> (Status, u32) {
     let cqe = p.sent().expect("a completion");
     assert_eq!(cqe.opcode, cq::Opcode::Transfer as u8);
@@ -102,7 +104,7 @@ fn what_is_stored_leaves_when_it_is_complete() {
     let write = Wr::new(Opcode::Write, &[packet(&p.a, 3, 4000)]).to(p.b.buffer + 100, p.b.key);
     p.run(&write);
     assert_eq!(state(&p.ga, 3), (1, 0, 0));
-    // In pieces, from the last to the first.
+    // In pieces, the last piece first.
     for (nth, piece) in data.chunks(48).enumerate().rev() {
         assert_eq!(completions(&mut p), []);
         assert_eq!(p.b.bytes(100, 4000), [0; 4000]);
@@ -112,14 +114,14 @@ fn what_is_stored_leaves_when_it_is_complete() {
     assert_eq!(completions(&mut p), [(103, Status::Success), (1, Status::Success)]);
     assert!(p.b.bytes(100, 4000) == data);
     assert_eq!(state(&p.ga, 3), (0, 0, 4000));
-    // D11: the range is nobody's now.
+    // D11: the range has no owner now.
     store(&p.ga, 3, 0, b"late");
     assert!(p.a.bytes(PACKETS + 3 * LEN, 4000) == data);
     assert_eq!(p.ga.stats().transfer_wqes.get(), 1);
 }
 
-/// D14, D15, D22: ranges and rounds of one long transfer, which two controllers store in turns, and
-/// bursts that go from one range into the next.
+/// D14, D15, D22: a long transfer uses several ranges, several times. Two controllers store in
+/// turns, and bursts cross from one range into the next.
 #[test]
 fn a_long_transfer_has_several_ranges_and_rounds() {
     let mut p = Pair::new();
@@ -148,7 +150,7 @@ fn a_long_transfer_has_several_ranges_and_rounds() {
     }
 }
 
-/// D30: two hosts, at equal remote addresses, at the same time; each stores through its own range.
+/// D30: two hosts with equal remote addresses at the same time. Each transfer has its own range.
 #[test]
 fn equal_remote_addresses_of_two_hosts_have_ranges_of_their_own() {
     let world = World::default();
@@ -179,7 +181,8 @@ fn equal_remote_addresses_of_two_hosts_have_ranges_of_their_own() {
     }
 }
 
-/// D23–D29: rounds of a READ through one range, whose packet memory is used again.
+/// D23–D29: several READs, one after the other, through one range, whose packet memory is used
+/// again.
 #[test]
 fn what_a_read_brings_is_read_when_it_is_there() {
     let mut p = Pair::new();
@@ -196,7 +199,7 @@ fn what_a_read_brings_is_read_when_it_is_there() {
         assert_eq!(completions(&mut p), [(1, Status::Success)]);
         assert_eq!(state(&p.ga, 7), (1, 0, 0));
         assert_eq!(read(&p.ga, 7, 96, 4000).as_deref(), Ok(&part[96..]));
-        // A part that was read before counts once.
+        // Bytes that were read before count only once.
         assert_eq!(read(&p.ga, 7, 4000, 96).as_deref(), Ok(&part[4000..]));
         p.settle();
         assert_eq!(completions(&mut p), []);
@@ -207,7 +210,8 @@ fn what_a_read_brings_is_read_when_it_is_there() {
     }
 }
 
-/// D25: a burst over two ranges, of which only the first has its data, goes on where it stopped.
+/// D25: a burst crosses from a range that has its data into a range that has not. It continues
+/// where it stopped.
 #[test]
 fn a_burst_waits_in_the_middle() {
     let mut p = Pair::new();
@@ -231,11 +235,12 @@ fn a_burst_waits_in_the_middle() {
     assert_eq!(completions(&mut p).len(), 4);
 }
 
-/// The controller has the address of packet memory; the driver says when it is done.
+/// The controller knows the address of packet memory, and the driver reports the end of the
+/// transfer.
 #[test]
 fn a_mapped_transfer_ends_when_the_driver_says_so() {
     let mut p = Pair::new();
-    // It may be longer than a range of the window.
+    // Such a transfer may be longer than a range of the window.
     let len = 3 * RANGE_LEN;
     let params =
         ArmRange { notice: Notice::Mapped as u8, ..transfer(&p.a, 0, Direction::Write, len) };
@@ -256,9 +261,9 @@ fn a_mapped_transfer_ends_when_the_driver_says_so() {
     assert_eq!(p.b.bytes(0, len as usize), vec![7; len as usize]);
 }
 
-/// D31: too many bytes, too few, none at all, an end by the driver while TRANSFER waits, and one
-/// before TRANSFER is posted, when all bytes have come. The WRITE behind is flushed, so nothing of
-/// it reaches the peer. Memory that goes away is in `direct_ends`.
+/// D31: too many bytes; too few; none; the driver ends the range while TRANSFER waits; the driver
+/// ends it before TRANSFER is posted, when all bytes have arrived. The WRITE after TRANSFER is
+/// flushed, so no data reaches the peer. Packet memory that is removed is in `direct_ends`.
 #[test]
 fn a_transfer_that_fails_ends_with_its_cause() {
     type Cause = (fn(&Pair), Denied);
@@ -308,7 +313,7 @@ fn a_transfer_that_fails_ends_with_its_cause() {
     }
 }
 
-/// D31: data that a READ does not bring, or that is read before.
+/// D31: data that no READ brings, or that is read too early.
 #[test]
 fn a_read_that_comes_too_early_for_its_data_fails() {
     let mut p = Pair::new();
@@ -320,8 +325,8 @@ fn a_read_that_comes_too_early_for_its_data_fails() {
     assert_eq!(refusal(&mut p), (Status::MwBindErr, Denied::Early as u32));
 }
 
-/// D31: a NAK, or a connection that is lost, with data in the window; a region that is removed
-/// while its range is live; the error state; the end of the QP; a reset.
+/// D31: a NAK, a region that is removed while its range is armed, a lost connection, and the error
+/// state, with data in the window.
 #[test]
 fn nothing_is_left_of_the_transfers_of_a_qp_that_fails() {
     type Failure = (fn(&mut Pair), Status);
@@ -354,7 +359,7 @@ fn nothing_is_left_of_the_transfers_of_a_qp_that_fails() {
         assert_eq!(done, [(100, transferred), (1, expected), (101, flushed), (1, flushed)]);
         assert_eq!((state(&p.ga, 1).0, state(&p.ga, 1).1), (0, 0));
         store(&p.ga, 1, 0, &[9; 64]);
-        assert_ne!(p.a.bytes(PACKETS + LEN, 1), [9], "the range is nobody's");
+        assert_ne!(p.a.bytes(PACKETS + LEN, 1), [9], "the range has no owner");
     }
 }
 
@@ -418,13 +423,13 @@ fn ranges_belong_to_one_qp_and_to_one_transfer() {
     }
     arm(&p.ga, &good).expect("ARM_RANGE");
     assert_eq!(arm(&p.ga, &good), Err(Refused(AdminStatus::Busy, 0)));
-    // Accesses at and behind the end of the window.
+    // Accesses at and after the end of the window.
     p.ga.adapter.store_in_window(u64::from(WINDOW_LEN) - 1, &[1; 9]);
     p.ga.adapter.store_in_window(u64::MAX, &[1; 9]);
     let mut bytes = [0; 4];
     assert_eq!(p.ga.adapter.read_window(u64::from(WINDOW_LEN) - 2, &mut bytes), Ok(()));
     assert_eq!(bytes, [0xff; 4]);
-    // Not armed, not there, and another QP's.
+    // A range that is not armed, a range that does not exist, and a range of another QP.
     for (range, why) in [(1, Denied::Invalid), (RANGES, Denied::Invalid), (0, Denied::Foreign)] {
         let mut other = p.a.apart(Setup::default());
         let peer = p.b.apart(Setup::default());

@@ -1,5 +1,5 @@
-//! Direct transfers that end other than planned: memory that goes away, bursts that fail them,
-//! ends that meet a new beginning.
+//! Direct transfers that end early: packet memory that is removed, bursts that make a transfer
+//! fail, and a range that is armed again while its transfer ends.
 
 use vrnic_abi::admin::{ArmRange, QpFlags, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
@@ -18,7 +18,7 @@ use crate::direct::{
 use crate::host::Bar;
 use crate::world::Pair;
 
-/// Makes a READ of `len` bytes into the packet memory of range 0, and a TRANSFER behind it.
+/// Posts a READ of `len` bytes into the packet memory of range 0, and a TRANSFER after it.
 fn bring(p: &mut Pair, len: u32) {
     armed(&p.a, 0, Direction::Read, len);
     p.a.post_send(&Wr::new(Opcode::Read, &[packet(&p.a, 0, len)]).to(p.b.buffer, p.b.key));
@@ -26,7 +26,7 @@ fn bring(p: &mut Pair, len: u32) {
     assert_eq!(completions(p), [(1, Status::Success)]);
 }
 
-/// D31: packet memory that the guest takes away, or makes read-only, while the range is live.
+/// D31: the guest removes packet memory, or makes it read-only, while the range is armed.
 #[test]
 fn packet_memory_that_goes_away_fails_the_transfer() {
     for (direction, how) in [
@@ -55,12 +55,12 @@ fn packet_memory_that_goes_away_fails_the_transfer() {
         assert_eq!(completions(&mut p), [(1, Status::WrFlushErr)]);
         assert_eq!((p.b.bytes(0, 64), state(&p.ga, 0).0), (vec![0; 64], 0));
         store(&p.ga, 0, 0, &[9; 64]);
-        assert_ne!(p.a.bytes(PACKETS, 1), [9], "the range is nobody's");
+        assert_ne!(p.a.bytes(PACKETS, 1), [9], "the range has no owner");
         armed(&p.a, 0, direction, 1);
     }
 }
 
-/// ARM_RANGE checks the memory that it is given, as the direction uses it.
+/// ARM_RANGE checks the rights of the memory for the direction of the transfer.
 #[test]
 fn packet_memory_is_checked_when_a_range_is_armed() {
     let p = Pair::new();
@@ -74,7 +74,8 @@ fn packet_memory_is_checked_when_a_range_is_armed() {
     assert_eq!(arm(&p.ga, &behind), refused);
 }
 
-/// A read that fails its transfer gets ones, and nothing of what the buffer or packet memory held.
+/// A read that makes its transfer fail returns ones, and no bytes of the buffer or of packet
+/// memory.
 #[test]
 fn a_read_beyond_the_length_gets_ones() {
     let mut p = Pair::new();
@@ -85,8 +86,8 @@ fn a_read_beyond_the_length_gets_ones() {
     assert_eq!(refusal(&mut p), (Status::MwBindErr, Denied::Overrun as u32));
 }
 
-/// A transfer that has failed is over when its TRANSFER has been told. A new one would else be
-/// taken for it.
+/// A range whose transfer has failed cannot be armed before its TRANSFER has completed. Otherwise
+/// the new transfer would be taken for the failed one.
 #[test]
 fn a_range_is_not_armed_before_its_transfer_is_told_of_a_failure() {
     let mut p = Pair::new();
@@ -100,14 +101,14 @@ fn a_range_is_not_armed_before_its_transfer_is_told_of_a_failure() {
     p.settle();
     assert_eq!(refusal(&mut p), (Status::MwBindErr, Denied::Short as u32));
     assert_eq!(arm(&p.ga, &again), Ok(()));
-    // One that no TRANSFER waits for can be armed at once.
+    // If no TRANSFER waits for the failed transfer, the range can be armed at once.
     p.world.advance(100 * MS);
     p.ga.adapter.beat();
     assert_eq!(registers(&p.ga, 0).failure, Denied::Short as u8);
     assert_eq!(arm(&p.ga, &again), Ok(()));
 }
 
-/// The time limit of a reader ends at the same moment at which its data arrives.
+/// The time limit of a read ends at the moment at which its data arrives.
 #[test]
 fn data_that_comes_in_the_last_moment_is_read() {
     let mut p = Pair::new();
@@ -117,13 +118,13 @@ fn data_that_comes_in_the_last_moment_is_read() {
     assert_eq!(read(&p.ga, 0, 0, 64), Ok(pattern(64, 4)));
     p.settle();
     assert_eq!(completions(&mut p), [(100, Status::Success)]);
-    // Nor does it touch what the range is for by now.
+    // The late end of the time limit does not affect the next transfer of the range.
     armed(&p.a, 0, Direction::Write, RANGE_LEN);
     p.ga.adapter.fail_early(0.into());
     assert_eq!(state(&p.ga, 0), (1, 0, 0));
 }
 
-/// With reactive failure the send queue fails alone, and is used again.
+/// With reactive failure only the send queue fails, and it can be used again.
 #[test]
 fn a_send_queue_goes_on_behind_a_transfer_that_has_failed() {
     let setup = Setup { flags: QpFlags::REACTIVE, kernel: true, ..Setup::default() };

@@ -12,7 +12,7 @@ use crate::bus::{Endpoint, Guest};
 use crate::direct::{LEN, arm, armed, packet, pattern, read, store, transfer, until};
 use crate::world::World;
 
-/// A guest with a connection to each of three hosts, whose endpoints have equal addresses.
+/// A guest with connections to three hosts, whose endpoints have equal addresses.
 struct Hosts {
     world: World,
     own: Guest,
@@ -42,14 +42,14 @@ impl Hosts {
         self.world.settle(&guests);
     }
 
-    /// The completions of a connection.
+    /// Returns the completions of a connection since the last call.
     fn done(&mut self, nth: usize) -> Vec<(u64, Status)> {
         let queue = &mut self.ends[nth].0.send_cq;
         std::iter::from_fn(|| queue.poll()).map(|cqe| (cqe.wr_id.get(), status(&cqe))).collect()
     }
 }
 
-/// Three hosts at the same time, with READs and WRITEs at equal remote addresses.
+/// Transfers with three hosts at the same time: READs and WRITEs at equal remote addresses.
 #[test]
 fn hosts_with_equal_addresses_have_transfers_of_both_directions_at_once() {
     let mut hosts = Hosts::new();
@@ -67,7 +67,7 @@ fn hosts_with_equal_addresses_have_transfers_of_both_directions_at_once() {
         near.post_send(&takes.to(far.buffer, far.key));
     }
     hosts.settle();
-    // In turns, a part of each.
+    // A part of each transfer in turn.
     for at in (0..RANGE_LEN).step_by(512) {
         for nth in (0..3u32).rev() {
             let part = &pattern(RANGE_LEN, nth)[at as usize..][..512];
@@ -85,8 +85,8 @@ fn hosts_with_equal_addresses_have_transfers_of_both_directions_at_once() {
     }
 }
 
-/// Transfers of different hosts and remote addresses use one range and one place in packet memory,
-/// one after the other, also when that of the host before has failed.
+/// Transfers of different hosts and remote addresses use the same range and the same packet memory,
+/// one after the other, also after a transfer that has failed.
 #[test]
 fn one_range_is_used_by_one_host_after_the_other() {
     let mut hosts = Hosts::new();

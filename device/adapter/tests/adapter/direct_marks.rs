@@ -1,4 +1,4 @@
-//! Direct transfers whose end a controller tells by a mark: AWAIT, and the words of a QP's
+//! Direct transfers whose end a controller reports by a mark: AWAIT, and the mark words of a QP's
 //! doorbell.
 
 use vrnic_abi::admin::QpFlags;
@@ -14,12 +14,12 @@ use vrnic_testdriver::wr::Wr;
 use crate::direct::{MS, PACKETS, completions, packet, pattern, refusal};
 use crate::world::Pair;
 
-/// An AWAIT of this mark, for 100 ms, with the identifier 200 + `word`.
+/// Returns an AWAIT of this mark, with a time limit of 100 ms and the identifier 200 + `word`.
 pub(crate) fn until_marked(word: u32, mark: u32) -> Wr {
     within(100, word, mark)
 }
 
-/// The same for so many milliseconds.
+/// Like [`until_marked`], with this time limit in milliseconds.
 pub(crate) fn within(time_limit_ms: u32, word: u32, mark: u32) -> Wr {
     let (raddr, rkey) = Await { word, mark, time_limit_ms }.fields();
     Wr::new(Opcode::Await, &[]).to(raddr, rkey).id(200 + u64::from(word))
@@ -29,8 +29,8 @@ fn write(p: &Pair, len: u32) -> Wr {
     Wr::new(Opcode::Write, &[packet(&p.a, 0, len)]).to(p.b.buffer, p.b.key)
 }
 
-/// The controller stores its data and the mark of the transfer, round after round, and the driver
-/// does nothing meanwhile. All words work, with a send queue in guest memory or in the device.
+/// The controller stores its data and the mark of the transfer, several times, while the driver
+/// does nothing. Uses all mark words, with a send queue in guest memory or in the device.
 #[test]
 fn what_is_stored_leaves_when_it_is_marked() {
     for in_device in [false, true] {
@@ -41,7 +41,7 @@ fn what_is_stored_leaves_when_it_is_marked() {
                 p.run(&until_marked(word, mark));
                 p.run(&write(&p, 4000));
                 p.a.fill(PACKETS, &data);
-                // Other words, and other marks, are nothing to it.
+                // A mark in another word, or another mark, does not complete the AWAIT.
                 p.a.mark((word + 1) % MARKS, mark);
                 p.a.mark(word, ((mark + 1) & !MARK_FAILED) | (1 << 20));
                 p.a.ring();
@@ -59,8 +59,8 @@ fn what_is_stored_leaves_when_it_is_marked() {
     }
 }
 
-/// A mark may be there before its AWAIT, which is then complete at once: the data of a WRITE may be
-/// stored at any time. A READ has ended when the AWAIT behind it begins.
+/// A mark may be stored before its AWAIT, which then completes at once: the data of a WRITE may be
+/// stored at any time. An AWAIT after a READ begins when the READ has ended.
 #[test]
 fn a_mark_may_come_first() {
     let mut p = Pair::new();
@@ -83,7 +83,7 @@ fn a_mark_may_come_first() {
     assert_eq!((cqe.opcode, status(&cqe)), (cq::Opcode::Transfer as u8, Status::Success));
 }
 
-/// The controller may store the word alone: the heartbeat finds it.
+/// The controller may store the mark without ringing the doorbell. The heartbeat finds the mark.
 #[test]
 fn a_mark_needs_no_ring() {
     let mut p = Pair::new();
@@ -93,7 +93,7 @@ fn a_mark_needs_no_ring() {
     p.ga.adapter.beat();
     p.settle();
     assert_eq!(completions(&mut p), [(200, Status::Success)]);
-    // A worker that has seen the QP's doorbell looks at the word itself.
+    // A worker that has just handled the QP's doorbell finds the mark without the heartbeat.
     p.a.store_send(&until_marked(0, 6));
     p.run(&write(&p, 8));
     assert_eq!(completions(&mut p), []);
@@ -102,7 +102,8 @@ fn a_mark_needs_no_ring() {
     assert_eq!(completions(&mut p), [(200, Status::Success), (1, Status::Success)]);
 }
 
-/// D31: a controller that never ends, one that has failed, values that are out of bounds.
+/// D31: a controller that never stores its mark, a controller that reports a failure, and
+/// parameters out of bounds.
 #[test]
 fn a_transfer_that_is_not_marked_fails() {
     let limit = Await { word: 1, mark: 9, time_limit_ms: 100 };
@@ -137,7 +138,7 @@ fn a_transfer_that_is_not_marked_fails() {
         assert_eq!(refusal(&mut p), (Status::MwBindErr, why as u32), "{wanted:?}");
         assert_eq!(completions(&mut p), [(1, Status::WrFlushErr)]);
         assert_eq!((p.a.state(), p.b.bytes(0, 64)), (State::Err, vec![0; 64]));
-        // Nothing waits any more.
+        // No AWAIT is left.
         p.a.mark(1, 9);
         p.a.ring();
         p.ga.adapter.beat();
@@ -146,7 +147,7 @@ fn a_transfer_that_is_not_marked_fails() {
     }
 }
 
-/// A QP ends, or is reset, while its AWAIT waits. Its words are zero then.
+/// A QP fails, or is reset, while its AWAIT waits. A reset sets its mark words to zero.
 #[test]
 fn a_reset_ends_what_waits() {
     for reset in [false, true] {
@@ -170,12 +171,12 @@ fn a_reset_ends_what_waits() {
         p.world.advance(99 * MS);
         p.ga.adapter.beat();
         p.settle();
-        assert_eq!(completions(&mut p), [], "the time of an earlier one");
+        assert_eq!(completions(&mut p), [], "the time limit of the earlier AWAIT");
         p.a.mark(2, 5);
         p.a.ring();
         p.settle();
         assert_eq!(completions(&mut p), [(202, Status::Success)]);
-        // A mark that is left from before.
+        // A mark that was stored before the reset.
         p.a.set_state(State::Reset);
         p.a.connect(p.gb.mac(), p.b.qpn, |_| {});
         p.run(&until_marked(2, 5));
@@ -183,7 +184,7 @@ fn a_reset_ends_what_waits() {
     }
 }
 
-/// The mark of one QP is nothing to another one, not even of the same doorbell page.
+/// A mark completes only the AWAIT of its own QP, even if another QP has the same doorbell page.
 #[test]
 fn marks_belong_to_their_queue_pair() {
     let mut p = Pair::new();
@@ -203,7 +204,8 @@ fn marks_belong_to_their_queue_pair() {
     assert_eq!(completions(&mut p), [(200, Status::Success)]);
 }
 
-/// With reactive failure the send queue goes on, and a later AWAIT has its own time.
+/// With reactive failure the send queue can be used again, and a later AWAIT has its own time
+/// limit.
 #[test]
 fn a_send_queue_goes_on_behind_a_mark_that_did_not_come() {
     let setup = Setup { flags: QpFlags::REACTIVE, ..Setup::default() };

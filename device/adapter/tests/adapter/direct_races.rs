@@ -1,4 +1,4 @@
-//! Direct transfers with threads, and with anything that a guest may do.
+//! Direct transfers with threads, and with random operations of the guest.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
@@ -24,7 +24,8 @@ use crate::host::{Bar, Step};
 use crate::threads::{wait, with_workers};
 use crate::world::{Pair, World};
 
-/// The bytes of a transfer come at any moment of the worker's turns, and no end of one is missed.
+/// The bytes of a transfer arrive at any moment of the worker's turns. The worker misses no end of
+/// a transfer.
 #[test]
 fn transfers_end_whenever_their_bytes_come() {
     const ROUNDS: u32 = 1500;
@@ -77,8 +78,8 @@ fn transfers_end_whenever_their_bytes_come() {
     });
 }
 
-/// Runs `end` while the window's thread copies a burst into packet memory. Returns whether it had
-/// ended before the burst did, for as long as the test waited.
+/// Runs `end` while the window's thread copies a burst into packet memory. Returns whether `end`
+/// returned before the burst had ended and within `timeout`.
 fn during_a_burst(p: &Pair, timeout: Duration, end: impl FnOnce(&Guest) + Send) -> bool {
     armed(&p.a, 0, Direction::Write, 64);
     let gate = p.ga.host.gate(Step::Write(p.a.buffer + PACKETS));
@@ -99,8 +100,8 @@ fn during_a_burst(p: &Pair, timeout: Duration, end: impl FnOnce(&Guest) + Send) 
     })
 }
 
-/// When a range has been ended, nothing moves into its memory any more: the end waits for a burst
-/// that is under way.
+/// When a range has been ended, no bytes move into its memory any more: the end waits for a burst
+/// in progress.
 #[test]
 fn a_range_ends_behind_the_burst_that_is_under_way() {
     let ends: [fn(&Guest, u32); 3] = [
@@ -112,34 +113,33 @@ fn a_range_ends_behind_the_burst_that_is_under_way() {
         let p = Pair::new();
         let qpn = p.a.qpn;
         let first = during_a_burst(&p, Duration::from_millis(20), |guest| end(guest, qpn));
-        assert!(!first, "the end did not wait");
+        assert!(!first, "the end of the range did not wait for the burst");
         assert_eq!(p.a.bytes(PACKETS, 33), [&[1; 32][..], &[0]].concat());
         store(&p.ga, 0, 0, &[9; 64]);
         assert_eq!(p.a.bytes(PACKETS, 1), [1]);
     }
 }
 
-/// The thread that steps the heartbeats of all adapters waits for no guest's memory.
+/// The thread that runs the heartbeats of all adapters does not wait for the memory of a guest.
 #[test]
 fn the_heartbeat_does_not_wait_for_a_burst() {
     let p = Pair::new();
     let first = during_a_burst(&p, Duration::from_secs(10), |guest| guest.adapter.beat());
-    assert!(first, "the heartbeat waited");
-    // What it left out comes with the next one.
+    assert!(first, "the heartbeat waited for the burst");
+    // The next heartbeat does the work that was skipped.
     p.world.advance(100 * MS);
     p.ga.adapter.beat();
     assert_eq!(state(&p.ga, 0), (0, 0, 32));
 }
 
-/// Something that a guest, or its controller, does: a number for the kind, a range, a place, a
-/// length, a byte.
+/// A random operation of a guest or its controller: the kind, a range, an offset, a length, a byte.
 type Act = (u8, u32, u32, u32, u8);
 
-/// Two connections of a guest that does anything.
+/// Two connections of a guest that does random operations.
 struct Chaos {
     pair: Pair,
     other: (Endpoint, Endpoint),
-    /// Work requests posted to each.
+    /// Number of work requests posted on each connection.
     posted: [u64; 2],
 }
 
@@ -205,8 +205,8 @@ impl Chaos {
         }
     }
 
-    /// Lets all time pass that anything may take, and checks what is left: every work request has
-    /// completed once, in its order, and every range is free.
+    /// Lets the longest possible time pass, and then checks that each work request has completed
+    /// once, in order, and that each range is free.
     fn end(mut self) {
         self.pair.ga.host.unrestrict();
         for _ in 0..20 {
@@ -227,7 +227,7 @@ impl Chaos {
             armed(&next, range, Direction::Write, 1);
         }
         assert_eq!(self.pair.ga.host.fails(), 0);
-        // QPs that are connected keep each other, and their guests' memory.
+        // Connected QPs refer to each other, and keep the memory of both guests.
         self.pair.ga.reset();
         self.pair.gb.reset();
     }
@@ -236,7 +236,7 @@ impl Chaos {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Any accesses, commands and work requests, in any order.
+    /// Random accesses, commands and work requests, in random order.
     #[test]
     fn nothing_is_left_of_any_transfers(
         reliable in any::<bool>(),

@@ -1,5 +1,5 @@
-//! Direct transfers of QPs whose messages travel in TCP connections (iWARP), to another daemon and
-//! in this one, where they are copied.
+//! Direct transfers of QPs with TCP connections (iWARP): to another daemon, and within a daemon, by
+//! packets and by memory copies.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
@@ -19,7 +19,7 @@ use crate::direct::{MS, PACKETS, armed, packet, pattern, read, state, store, unt
 use crate::direct_marks::within;
 use crate::stream_pairs::Daemon;
 
-/// Two ends of a connection, and how time passes until nothing happens any more.
+/// Two ends of a connection, and the function that lets time pass until they have no more work.
 struct Ends<'a> {
     guest: &'a Guest,
     a: Endpoint,
@@ -28,7 +28,7 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Posts a work request, and lets all sides work.
+    /// Posts a work request, and runs all adapters.
     fn run(&mut self, wr: &Wr) {
         self.a.post_send(wr);
         (self.settle)();
@@ -42,15 +42,15 @@ impl Ends<'_> {
         Wr::new(Opcode::Write, &[packet(&self.a, range, len)]).to(self.b.buffer, self.b.key)
     }
 
-    /// The identifiers, statuses and causes of the completions so far.
+    /// Returns the identifiers, statuses and causes of the completions since the last call.
     fn done(&mut self) -> Vec<(u64, Status, u32)> {
         let all = std::iter::from_fn(|| self.a.send_cq.poll());
         all.map(|cqe| (cqe.wr_id.get(), status(&cqe), cqe.vendor_err.get())).collect()
     }
 }
 
-/// Runs a test with a connection between daemons, with one whose messages are copied, and with one
-/// in a daemon that travels as packets.
+/// Runs a test with three connections: between two daemons, in a daemon by memory copies, and in a
+/// daemon by packets.
 fn in_each_way(run: impl Fn(&mut Ends<'_>)) {
     let cable = Cable::new(1, Faults::default());
     let [a, b] = [&cable.ga, &cable.gb].map(|guest| Endpoint::new(guest, Setup::default()));
@@ -71,12 +71,12 @@ fn in_each_way(run: impl Fn(&mut Ends<'_>)) {
         let before = daemon.frames();
         ends.run(&write);
         assert_eq!(ends.done(), [(1, Status::Success, 0)]);
-        assert_eq!(daemon.frames() > before, packets, "the messages of this way");
+        assert_eq!(daemon.frames() > before, packets, "whether the messages are packets");
         run(&mut ends);
     }
 }
 
-/// Marks instead of ranges.
+/// Transfers that wait for marks instead of ranges.
 #[test]
 fn connections_wait_for_marks() {
     in_each_way(|ends| {
@@ -123,7 +123,8 @@ fn connections_carry_transfers_in_both_directions() {
             armed(&ends.a, 1, Direction::Read, RANGE_LEN);
             assert!(read(ends.guest, 1, 0, 8).is_err());
             let brings = ends.read(1, RANGE_LEN).id(3);
-            // READ and TRANSFER at once: the first is outstanding when the second is taken.
+            // Posts READ and TRANSFER at once: the READ is outstanding when the adapter takes the
+            // TRANSFER.
             ends.a.store_send(&brings);
             ends.run(&until(1));
             assert_eq!(ends.done(), [(3, Status::Success, 0)]);
@@ -137,7 +138,7 @@ fn connections_carry_transfers_in_both_directions() {
     });
 }
 
-/// D31: a burst that goes too far. The WRITE behind TRANSFER does not reach the other end.
+/// D31: a burst that is too long. The WRITE after TRANSFER does not reach the other end.
 #[test]
 fn a_transfer_that_fails_ends_its_connection() {
     in_each_way(|ends| {
@@ -158,7 +159,7 @@ fn a_transfer_that_fails_ends_its_connection() {
 }
 
 /// D31: the peer ends the connection, or the driver closes it, with data in the window. A range
-/// whose TRANSFER was flushed is nobody's.
+/// whose TRANSFER was flushed has no owner.
 #[test]
 fn nothing_is_left_of_transfers_when_their_connection_ends() {
     let ends: [fn(&mut Ends<'_>); 3] = [
@@ -182,14 +183,14 @@ fn nothing_is_left_of_transfers_when_their_connection_ends() {
             for range in 0..2 {
                 store(ends.guest, range, 0, &[9; 64]);
                 let at = PACKETS + u64::from(range * RANGE_LEN);
-                assert_ne!(ends.a.bytes(at, 1), [9], "the range is nobody's");
+                assert_ne!(ends.a.bytes(at, 1), [9], "the range has no owner");
                 assert_eq!(state(ends.guest, range), (0, 0, 0));
             }
         });
     }
 }
 
-/// A graceful end waits for a transfer that is under way, and for the WRITE behind it.
+/// A graceful close waits for a transfer in progress, and for the WRITE after it.
 #[test]
 fn a_connection_that_closes_waits_for_its_transfer() {
     in_each_way(|ends| {
@@ -198,7 +199,7 @@ fn a_connection_that_closes_waits_for_its_transfer() {
         let write = ends.write(0, 64).id(2);
         ends.run(&write);
         ends.a.set_state(State::Sqd);
-        // No time passes: a close has 5 s.
+        // The clock is not moved, because a close may take only 5 s.
         while ends.guest.adapter.poll(0).busy {}
         assert_eq!(ends.done(), []);
         store(ends.guest, 0, 0, &[7; 64]);

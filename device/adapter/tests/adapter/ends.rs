@@ -1,6 +1,6 @@
-//! Objects end, and their numbers and slots come to others, while workers are at work: after RESET
-//! or DESTROY has been answered nothing is written, whatever a worker was about to do, and no
-//! doorbell of a successor is lost.
+//! Objects are destroyed, and others get their numbers and slots, while workers run. After RESET or
+//! DESTROY was answered, the adapter writes nothing for the old object, whatever a worker was about
+//! to write, and it loses no doorbell of the next owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,15 +21,16 @@ use crate::datagrams::datagram;
 use crate::host::Step;
 use crate::world::{Pair, World};
 
-/// Time limit for an ending that waits for nothing.
+/// Time limit for a reset or a destruction that does not have to wait.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
-/// The load of the summary of a UAR.
-fn look(uar: u32) -> Step {
+/// Returns the step in which a worker loads the doorbell summary of a UAR.
+fn load_summary(uar: u32) -> Step {
     Step::Load(UarIndex::new(uar).summary().offset())
 }
 
-/// A worker has copied the list of UARs, and finds a CQ armed, while the adapter is reset.
+/// A worker has copied the list of UARs, and is about to find a CQ armed, while the adapter is
+/// reset.
 #[test]
 fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let world = World::default();
@@ -39,7 +40,7 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let setup = Setup { kernel: true, ..Setup::default() };
     let [_, mut e] = [(); 2].map(|()| Endpoint::new(&guest, setup));
     e.connect(adapter.mac(), e.qpn, |_| {});
-    // Worker 1 remembers the QP, and hears the CQ's bell.
+    // Worker 1 has the QP in its list, and handles the doorbells of the QP and the CQ.
     assert_eq!([e.slot, e.send_cq.slot].map(|slot| SlotIndex::new(slot).group() % 3), [1; 2]);
     e.post_send(&Wr::new(Opcode::Write, &[]));
     settle();
@@ -48,10 +49,10 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let ring = e.events.addr;
     let before = guest.ram().read(ring, 16);
 
-    let other = guest.host.gate(look(0));
+    let other = guest.host.gate(load_summary(0));
     let reset = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Worker 2 holds the reset up, which has dealt with worker 1 then.
+        // Worker 2 delays the reset, which has then handled worker 1.
         scope.spawn(|| adapter.poll(2));
         other.wait();
         scope.spawn(|| {
@@ -59,13 +60,13 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
             reset.store(true, Ordering::SeqCst);
         });
         let start = Instant::now();
-        // The QP itself remembers it too, as its peer.
+        // The QP also refers to itself, as its own peer.
         while Arc::strong_count(&qp) > users - 2 && start.elapsed() < AT_ONCE {
             thread::yield_now();
         }
         let seen = Doorbell::new(e.send_cq.uar.into(), e.send_cq.slot.into()).cq_seen();
         let gate = guest.host.gate(Step::Load(seen.offset()));
-        // As if it had consumed nothing: the event is due.
+        // As if the program had consumed no entry: the event is due.
         e.send_cq.arm(ARM_NEXT);
         scope.spawn(|| adapter.poll(1));
         gate.wait();
@@ -74,7 +75,8 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
         while !reset.load(Ordering::SeqCst) && start.elapsed() < AT_ONCE {
             thread::yield_now();
         }
-        // The guest has its memory back when the reset has ended; else the worker may still write.
+        // When the reset has ended, the guest may use its memory again. Before that, the worker may
+        // still write.
         let ended = reset.load(Ordering::SeqCst);
         gate.open();
         while !reset.load(Ordering::SeqCst) {
@@ -84,14 +86,14 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     });
 }
 
-/// A datagram has arrived, and its sender is about to write its own completion, when the receiver's
-/// adapter is reset.
+/// A datagram has arrived, and its sender is about to write its own completion, when the adapter of
+/// the receiver is reset.
 #[test]
 fn a_datagrams_event_is_not_written_after_a_reset() {
     ends_before_the_event(|p| p.gb.adapter.reset());
 }
 
-/// Destroys the receiver's QP and CQ.
+/// Destroys the receiver's QP and CQs.
 #[test]
 fn a_datagrams_event_is_not_written_for_a_destroyed_queue() {
     ends_before_the_event(|p| {
@@ -102,8 +104,8 @@ fn a_datagrams_event_is_not_written_for_a_destroyed_queue() {
     });
 }
 
-/// Lets `end` run between the arrival of a datagram and the event that tells of it; there is none
-/// then.
+/// Runs `end` between the arrival of a datagram and the event that reports it. Checks that this
+/// event is not written.
 fn ends_before_the_event(end: impl Fn(&Pair)) {
     let mut p = Pair::ud();
     p.expect(64);
@@ -127,7 +129,7 @@ fn ends_before_the_event(end: impl Fn(&Pair)) {
     assert_eq!(p.gb.host.interrupts(1), 0);
 }
 
-/// A worker has copied the list of UARs when one of them comes to another process, which rings at
+/// A worker has copied the list of UARs when a UAR gets a new owner, which rings a doorbell at
 /// once.
 #[test]
 fn the_next_owner_of_a_uar_is_heard() {
@@ -135,12 +137,12 @@ fn the_next_owner_of_a_uar_is_heard() {
     let guest = world.guest(1);
     let adapter = &guest.adapter;
     let e = Endpoint::new(&guest, Setup::default());
-    // All numbers have been given once, so that the next is the one that is free.
+    // All numbers have been allocated once. The next allocation returns the number that is freed.
     let allocate = || guest.on_object(Admin::AllocUar, e.context);
     while allocate().is_ok() {}
     let last = uar::UAR_COUNT - 1;
     while adapter.poll(0).busy {}
-    let gate = guest.host.gate(look(last));
+    let gate = guest.host.gate(load_summary(last));
     thread::scope(|scope| {
         scope.spawn(|| adapter.poll(0));
         gate.wait();

@@ -17,8 +17,8 @@ use crate::world::{Pair, by_packets};
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Posts `wr` and a request behind it on A, a receive on B; checks the statuses on A, that A is in
-/// the error state, and returns the events and receive statuses of B.
+/// Posts `wr` and another request on A. Checks their statuses, and that A is in the error state.
+/// Returns the events of B and the statuses of its receives.
 fn fail_with(p: &mut Pair, wr: &Wr, expected: Status) -> (Vec<Kind>, Vec<Status>) {
     p.a.post_send(wr);
     p.a.post_send(&Wr::new(Opcode::Send, &[]).id(1000));
@@ -38,7 +38,7 @@ fn fail_with(p: &mut Pair, wr: &Wr, expected: Status) -> (Vec<Kind>, Vec<Status>
     (kinds, statuses)
 }
 
-/// A request that A's own adapter refuses leaves B alone.
+/// Checks that a request fails which A's own adapter refuses, and that B notices nothing.
 fn fail_locally(wr: impl Fn(&Pair) -> Wr, expected: Status) {
     assert_eq!(statuses_of_peer(wr, expected), []);
 }
@@ -93,7 +93,7 @@ fn local_segments() {
     fail_locally(|p| send(p.a.sge(REGION - 7, 8)), prot);
     fail_locally(|p| send(Sge { addr: (p.a.buffer - 1).into(), ..p.a.sge(0, 8) }), prot);
     fail_locally(|p| send(Sge { addr: u64::MAX.into(), ..p.a.sge(0, 8) }), prot);
-    // A region of another PD, and one that may not be written.
+    // A region of another PD, and a region without the right to write.
     let other_pd = |p: &Pair| {
         let pdn = p.ga.on_object(vrnic_abi::admin::Opcode::AllocPd, p.a.context).expect("PD");
         let other = p.ga.reg_flat(pdn, ALL, p.a.buffer, 4096).expect("MR");
@@ -176,7 +176,7 @@ fn atomic(p: &Pair) -> Wr {
     Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]).atomic(1, 1)
 }
 
-/// A key of B's memory with few rights.
+/// Returns a key of B's memory with these rights.
 fn weak(p: &Pair, access: u32) -> u32 {
     p.gb.reg_flat(p.b.pdn, access, p.b.buffer, 4096).expect("MR")
 }
@@ -189,7 +189,7 @@ fn operations_that_the_responder_does_not_enable() {
         let (kinds, _) = fail_with(&mut p, &wr, Status::RemInvReqErr);
         assert_eq!(kinds, [Kind::QpRequestError]);
     }
-    // READs need room at both ends.
+    // READs and atomics need resources at both ends.
     let none = |attr: &mut Attr| attr.max_dest_rd_atomic = 0;
     let mut p = Pair::with(Setup::default(), none);
     let wr = atomic(&p).to(p.b.buffer, p.b.key);
@@ -263,7 +263,7 @@ fn the_error_state_flushes_what_was_and_what_will_be_posted() {
         assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 200 + round));
         assert_eq!(cqe.opcode, cq::Opcode::Write as u8);
     }
-    assert_eq!(p.gb.drain_events(), [], "the user asked for it");
+    assert_eq!(p.gb.drain_events(), [], "the driver itself has moved the QP to the error state");
 }
 
 #[test]
@@ -303,7 +303,8 @@ fn a_local_fault_in_the_middle_of_a_message() {
     p.ga.host.restrict(p.a.buffer + (1 << 20), 4096, Bar::Unmapped);
     let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
     assert_eq!(status(&cqe), Status::LocProtErr);
-    // B has seen half a message; its receive comes back when its QP is told to end.
+    // B has received half of the message. Its receive is flushed when its QP is moved to the error
+    // state.
     assert_eq!(p.b.state(), State::Rts);
     assert!(p.received().is_none());
     p.b.set_state(State::Err);
@@ -320,7 +321,7 @@ fn access_rights_are_those_of_the_last_modify() {
     fail_with(&mut p, &wr, Status::RemInvReqErr);
 }
 
-/// Memory of a receive that a message does not fill is not looked at; the next message fills it.
+/// The memory of a receive that a message does not fill is not checked. The next message fills it.
 #[test]
 fn a_receive_is_checked_as_far_as_it_is_filled() {
     let mut p = Pair::new();

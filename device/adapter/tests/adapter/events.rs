@@ -1,4 +1,4 @@
-//! Arming, event queues, interrupts: nothing is lost, nothing is doubled.
+//! Arming, event queues, interrupts: no event is lost, and no event comes twice.
 
 use std::sync::atomic::Ordering;
 
@@ -11,6 +11,7 @@ use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
+use vrnic_packet::Nanos;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
@@ -24,7 +25,7 @@ fn send(p: &mut Pair, wr_id: u64, flags: Flags) {
     p.run(&Wr::new(Opcode::Send, &[]).id(wr_id).flags(flags));
 }
 
-/// Completion events of B since the last call.
+/// Returns the completion events of B since the last call.
 fn events(p: &mut Pair) -> Vec<u32> {
     let events = std::iter::from_fn(|| p.b.events.poll());
     let mut events = events.collect::<Vec<_>>();
@@ -72,7 +73,7 @@ fn solicited_events() {
     assert!(events(&mut p).is_empty());
     send(&mut p, 2, Flags::SOLICITED);
     assert_eq!(events(&mut p), [cqn]);
-    // Looks back, past an entry that is not solicited.
+    // The adapter looks for a solicited entry behind an entry that is not solicited.
     assert_eq!(p.received().expect("first").flags.get(), 0);
     p.b.recv_cq.arm(ARM_SOLICITED);
     p.settle();
@@ -99,14 +100,14 @@ fn an_unread_event_stands_for_later_ones() {
         assert!(p.received().is_some());
     }
     assert_eq!(events(&mut p), [cqn]);
-    // Once it is read the next one is written.
+    // When the guest has read the event, the next event is written.
     p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     send(&mut p, 11, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
 }
 
-/// Twenty CQs share an event queue of sixteen entries: four events wait until there is room.
+/// Twenty CQs use an event queue of sixteen entries: four events wait until the queue has room.
 #[test]
 fn a_full_event_queue_holds_events_back() {
     let world = World::default();
@@ -134,7 +135,8 @@ fn a_full_event_queue_holds_events_back() {
             assert_eq!(status(&cq.poll().expect("flushed")), Status::WrFlushErr);
             wakes.push(guest.host.wakes() - before);
         }
-        // The worker that holds an event back may be another adapter's, and this one's may sleep.
+        // The worker that holds an event back may be a worker of another adapter, so it also wakes
+        // this adapter's worker.
         let (with_room, held) = wakes.split_at(16);
         assert!(with_room.iter().all(|n| *n == with_room[0]), "{wakes:?}");
         assert!(held.iter().all(|n| *n == with_room[0] + 1), "{wakes:?}");
@@ -155,8 +157,8 @@ fn a_full_event_queue_holds_events_back() {
     }
 }
 
-/// An event after another that the guest has not read yet raises no interrupt: a guest that reads
-/// one looks at the next. When all are read, the next event does.
+/// An event behind an event that the guest has not read raises no interrupt, because the guest will
+/// read it, too. When all events are read, the next event raises an interrupt.
 #[test]
 fn events_behind_unread_ones_raise_no_interrupt() {
     let guest = crate::world::guest();
@@ -176,8 +178,8 @@ fn events_behind_unread_ones_raise_no_interrupt() {
     }
 }
 
-/// The index of an event says nothing about one of an earlier lap of the 32-bit indices, nor does
-/// the place of an event whose place another object's has taken.
+/// An unread event of a CQ stands for later events of it. An entry of an earlier lap of the 32-bit
+/// index does not, nor does the same entry with an event of another CQ.
 #[test]
 fn an_event_of_another_stands_for_nothing() {
     let mut p = Pair::new();
@@ -188,7 +190,7 @@ fn an_event_of_another_stands_for_nothing() {
         send(&mut p, round, Flags::empty());
         assert_eq!(events(&mut p), [recv], "round {round}");
         assert!(p.received().is_some());
-        // Other events take all places of the queue in turn.
+        // Events of another CQ use all places of the queue in turn.
         for _ in 0..round % 7 {
             p.b.send_cq.arm(ARM_NEXT);
             p.settle();
@@ -202,7 +204,7 @@ fn an_event_of_another_stands_for_nothing() {
     }
 }
 
-/// Arming a CQ that has been destroyed is ignored, whatever is written there.
+/// Arming a destroyed CQ has no effect, whatever is written in its doorbell.
 #[test]
 fn arming_a_destroyed_cq_has_no_effect() {
     let world = World::default();
@@ -216,10 +218,10 @@ fn arming_a_destroyed_cq_has_no_effect() {
         world.settle(&[&guest]);
     }
     assert_eq!((eq.poll(), guest.host.interrupts(2)), (None, 0));
-    // The slot shares its group with those of the event queues: so the fault cannot be attributed
-    // to a queue.
+    // The slot is in the same group as the slots of the event queues, so that the bad doorbell
+    // cannot be attributed to a queue.
     assert!(guest.stats().bad_doorbells.get() <= before + 10);
-    // The next owner of the slot is not armed by what was written there before.
+    // The next owner of the slot is not armed by what the former owner wrote.
     let next = CompletionQueue::create(&guest, 0, eqn, 4).expect("CQ");
     assert_eq!(next.slot, gone.slot);
     guest.ring(0, next.slot);
@@ -227,7 +229,7 @@ fn arming_a_destroyed_cq_has_no_effect() {
     assert_eq!((eq.poll(), guest.host.interrupts(2)), (None, 0));
 }
 
-/// An event queue that does not exist, and vectors beyond those that the adapter drives.
+/// An event queue that does not exist, and vectors that the adapter does not have.
 #[test]
 fn handlers_that_do_not_exist_are_refused() {
     let world = World::default();
@@ -269,7 +271,7 @@ fn a_full_cq_overflows() {
     let expected = [(Kind::CqError, p.b.recv_cq.cqn), (Kind::QpFatal, p.b.qpn)];
     assert_eq!(events, expected);
     assert_eq!(p.b.state(), State::Err);
-    // The four good entries stand, and no more come.
+    // The first four entries are valid, and no further ones are written.
     for n in 0..4 {
         assert_eq!(p.received().expect("entry").wr_id.get(), n);
     }
@@ -378,7 +380,7 @@ fn moderated_events_wait_for_count_or_time() {
         p.gb.command::<command::ModifyCq>(&ModifyCq::new(cqn, count, period))
     };
     assert_eq!(moderate(&p, 3, 10), Ok(()));
-    // By count.
+    // Moderation by count.
     p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     send(&mut p, 1, Flags::empty());
@@ -386,20 +388,20 @@ fn moderated_events_wait_for_count_or_time() {
     assert!(events(&mut p).is_empty());
     send(&mut p, 3, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
-    // By time: not before it, and the adapter asks to be polled then.
+    // Moderation by time: no event before it, and the adapter asks to be polled then.
     (0..3).for_each(|_| assert!(p.received().is_some()));
     p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     let start = p.world.clock.load(Ordering::Acquire);
     send(&mut p, 4, Flags::empty());
-    assert_eq!(p.gb.adapter.poll(0).deadline, Some(start + 10_000));
+    assert_eq!(p.gb.adapter.poll(0).deadline, Some(Nanos(start + 10_000)));
     p.world.advance(9_999);
     p.settle();
     assert!(events(&mut p).is_empty());
     p.world.advance(1);
     p.settle();
     assert_eq!(events(&mut p), [cqn]);
-    // Off again, and of a CQ that is not there.
+    // Moderation off, and moderation of a CQ that does not exist.
     assert_eq!(moderate(&p, 0, 0), Ok(()));
     assert!(p.received().is_some());
     p.b.recv_cq.arm(ARM_NEXT);

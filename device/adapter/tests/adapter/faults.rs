@@ -1,5 +1,6 @@
-//! Faults of the adapter's own, panics, in a turn of two adapters: the one whose objects it was
-//! about fails alone. By a copy, because over packets each adapter works on its own objects alone.
+//! Panics of the adapter's own code in a turn of two adapters: only the adapter fails whose objects
+//! caused the panic. Uses memory copies, because over packets each adapter works only on its own
+//! objects.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,7 +18,7 @@ use crate::datagrams;
 use crate::host::{Bar, RAM_LEN};
 use crate::world::{Pair, World};
 
-/// From now on every access to this guest's memory is a fault of ours.
+/// Makes each access to this guest's memory panic from now on.
 fn break_memory(guest: &Guest) {
     guest.host.restrict(BASE, RAM_LEN, Bar::Panics);
 }
@@ -37,7 +38,7 @@ fn a_fault_of_the_responder_fails_its_adapter_alone() {
     break_memory(&p.gb);
     p.ga.adapter.poll(0);
     assert_eq!(fails(&p), (0, 1));
-    // The QP that lost its peer fails, and everything else of its adapter goes on.
+    // The QP that has lost its peer fails. All other QPs of its adapter still work.
     assert_eq!(p.ga.drain_events(), [(Kind::QpFatal, p.a.qpn)]);
     assert_eq!(p.a.state(), State::Err);
     p.a.post_send(&Wr::new(Opcode::Send, &[]).id(7));
@@ -46,7 +47,7 @@ fn a_fault_of_the_responder_fails_its_adapter_alone() {
     assert_eq!(p.sent().map(|cqe| (cqe.wr_id.get(), status(&cqe))), Some((7, Status::WrFlushErr)));
     assert!(c.send_cq.poll().is_some());
     assert_eq!(fails(&p), (0, 1));
-    // Nothing of the peer is locked for good.
+    // No lock of the peer stays taken.
     p.gb.host.unrestrict();
     p.gb.adapter.reset();
 }
@@ -57,7 +58,7 @@ fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
     p.a.post_send(&Wr::new(Opcode::Send, &[]));
     break_memory(&p.ga);
     let turn = catch_unwind(AssertUnwindSafe(|| p.ga.adapter.poll(0)));
-    assert!(turn.is_err(), "the worker's to contain");
+    assert!(turn.is_err(), "the worker must contain the panic");
     assert_eq!(fails(&p), (0, 0));
     p.ga.host.unrestrict();
     p.ga.adapter.reset();
@@ -66,7 +67,7 @@ fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
 #[test]
 fn a_fault_of_a_datagrams_receiver_fails_its_adapter_alone() {
     let setup = Setup { kind: Type::Ud, ..Setup::default() };
-    let mut p = Pair::datagrams(World::alone(), setup);
+    let mut p = Pair::datagrams(World::copying(), setup);
     p.expect(64);
     let wr = datagrams::datagram(&[p.a.sge(0, 8)], p.there());
     p.a.post_send(&wr);

@@ -11,6 +11,7 @@ use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
 use vrnic_adapter::host::{
     Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
 };
+use vrnic_packet::Nanos;
 use vrnic_testdriver::memory::{BASE, Memory, Ram};
 
 /// Bytes of guest memory.
@@ -21,35 +22,34 @@ pub(crate) const RAM_LEN: u64 = 1 << 30;
 pub(crate) enum Bar {
     Unmapped,
     ReadOnly,
-    /// A fault of the adapter's own, as far as that can tell.
+    /// Each access panics, as a fault of the adapter's own would.
     Panics,
 }
 
-/// The next step of a thread of the adapter.
+/// A step of a thread of the adapter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Load a word of BAR2.
+    /// It loads this word of BAR2.
     Load(u64),
-    /// Read guest memory from here on.
+    /// It reads guest memory at this address.
     Read(u64),
-    /// Write guest memory from here on.
+    /// It writes guest memory at this address.
     Write(u64),
 }
 
-/// The place at which the next thread of the adapter waits, before it takes a step, until the test
-/// has done something.
+/// Makes a thread of the adapter wait before a step until the test has done something.
 pub(crate) struct Gate {
     reached: Receiver<()>,
     open: SyncSender<()>,
 }
 
 impl Gate {
-    /// Returns when a thread waits.
+    /// Returns when a thread waits at the gate.
     pub(crate) fn wait(&self) {
         self.reached.recv().expect("a thread comes to the gate");
     }
 
-    /// Lets it go on.
+    /// Lets the thread go on.
     pub(crate) fn open(self) {
         self.open.send(()).expect("a thread waits at the gate");
     }
@@ -70,17 +70,17 @@ pub(crate) struct Inner {
     clock: Arc<AtomicU64>,
     wakes: AtomicU64,
     fails: AtomicU64,
-    /// True if the clock moves by what each call of the adapter takes.
+    /// True if each call of the adapter moves the clock by the time that it takes.
     timed: AtomicBool,
-    /// How many times longer than usual memory takes.
+    /// The factor by which accesses to memory take longer than usual.
     delay: AtomicU64,
-    /// Read while memory is held.
+    /// Read-locked while the adapter holds guest memory.
     turns: RwLock<()>,
-    /// The adapter's ends of gates, each for one thread.
+    /// The adapter's sides of the gates. Each stops one thread.
     gates: Mutex<Vec<Barrier>>,
 }
 
-/// The host; clones are the same one.
+/// The host. All clones refer to the same host.
 #[derive(Clone)]
 pub(crate) struct TestHost(Arc<Inner>);
 
@@ -107,12 +107,13 @@ impl TestHost {
         }))
     }
 
-    /// From now on each call of the adapter moves the clock by about what it takes on a machine.
+    /// Makes each call of the adapter move the clock from now on, by about the time that it takes
+    /// on a real machine.
     pub(crate) fn take_time(&self) {
         self.0.timed.store(true, Ordering::Release);
     }
 
-    /// From now on, memory is fifty times as slow, like pages that have never been used.
+    /// Makes memory fifty times slower from now on, as pages are at their first use.
     pub(crate) fn slow_memory(&self) {
         self.0.delay.store(50, Ordering::Release);
     }
@@ -137,12 +138,12 @@ impl TestHost {
         self.0.barred.write().clear();
     }
 
-    /// Takes the count of interrupts since the last call.
+    /// Returns the number of interrupts since the last call.
     pub(crate) fn interrupts(&self, vector: u16) -> u64 {
         self.0.raised[usize::from(vector)].swap(0, Ordering::AcqRel)
     }
 
-    /// Times that the worker was woken.
+    /// Returns how often the worker was woken.
     pub(crate) fn wakes(&self) -> u64 {
         self.0.wakes.load(Ordering::Acquire)
     }
@@ -160,21 +161,21 @@ impl TestHost {
         let Some(at) = gates.iter().position(|gate| gate.before == step) else { return };
         let Barrier { arrive, opened, .. } = gates.swap_remove(at);
         drop(gates);
-        // A test that has failed waits for nobody.
+        // If the test has failed, the gate is gone, and the thread does not wait.
         let _gone = arrive.send(()).map(|()| opened.recv());
     }
 
-    /// Times that the adapter was said to have failed by a fault of the adapter's.
+    /// Returns how often the adapter has reported that it failed by a fault of its own.
     pub(crate) fn fails(&self) -> u64 {
         self.0.fails.load(Ordering::Acquire)
     }
 
-    /// Guest memory, which no restriction concerns.
+    /// Returns guest memory, without the restrictions.
     pub(crate) fn ram(&self) -> &Ram {
         &self.0.ram
     }
 
-    /// BAR2 as the guest sees it.
+    /// Returns BAR2 as the guest sees it.
     pub(crate) fn bar(&self) -> &Memory {
         &self.0.bar
     }
@@ -202,7 +203,7 @@ impl TestHost {
     }
 }
 
-/// Guest memory held.
+/// Guest memory that the adapter holds.
 pub(crate) struct Held<'a> {
     host: &'a TestHost,
     _turn: RwLockReadGuard<'a, ()>,
@@ -246,7 +247,7 @@ impl GuestMemory for TestHost {
     }
 
     fn drain(&self) {
-        // As long as the turn of another worker.
+        // Takes as long as the turn of another worker.
         self.spend(30_000);
         drop(self.0.turns.write());
     }
@@ -316,9 +317,9 @@ impl Interrupts for TestHost {
 }
 
 impl Clock for TestHost {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Nanos {
         self.spend(20);
-        self.0.clock.load(Ordering::Acquire)
+        Nanos(self.0.clock.load(Ordering::Acquire))
     }
 }
 

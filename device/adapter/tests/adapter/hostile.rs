@@ -1,5 +1,5 @@
-//! Guests that do anything: random commands, work requests, doorbells. The adapter answers each,
-//! does not panic, and other guests notice nothing.
+//! Hostile guests: random commands, work requests and doorbells. The adapter answers each, does not
+//! panic, and other guests are not affected.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ use crate::bus::{Endpoint, Guest};
 use crate::direct::transfer;
 use crate::world::{Pair, World};
 
-/// Valid commands that name the objects of `e`; mutation makes the rest.
+/// Returns valid commands that name the objects of `e`. The tests change their bytes.
 fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
     let page = guest.ram().alloc(4096);
     let object = |id: u32| padded(&id.to_le_bytes());
@@ -76,7 +76,7 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
     ]
 }
 
-/// A command: template, changed bytes, or an opcode of no template.
+/// A command: an index of a template, changed bytes, and sometimes another opcode.
 type Mutant = (prop::sample::Index, Vec<(usize, u8)>, Option<u16>);
 
 fn mutant() -> impl Strategy<Value = Mutant> {
@@ -124,8 +124,8 @@ proptest! {
         }
     }
 
-    /// Work requests of random bytes on both queues of both sides. Side A is the hostile one's own,
-    /// C and D are another pair on the same adapters.
+    /// Work requests of random bytes on both queues of A and B. A is hostile. C and D are another
+    /// pair on the same adapters.
     #[test]
     fn any_work_requests(
         sends in prop::collection::vec(wqe(), 1..40),
@@ -140,7 +140,7 @@ proptest! {
             p.b.post_raw_recv(bytes);
         }
         for mut bytes in sends {
-            // Plausible keys and addresses get further.
+            // Requests with valid keys and addresses get further.
             for (at, value) in [(24, p.b.key), (44, p.a.key), (16, p.b.buffer as u32)] {
                 if bytes[at] & 3 != 0 {
                     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -170,7 +170,7 @@ proptest! {
         prop_assert_eq!(d.bytes(0, 10), b"still here");
     }
 
-    /// Random words in all doorbells of the hostile guest.
+    /// Random words in all doorbells of a hostile guest.
     #[test]
     fn any_doorbells(words in prop::collection::vec((0..64u32, 0..4u32, doorbell()), 1..60)) {
         let mut p = Pair::new();
@@ -209,7 +209,7 @@ fn doorbell() -> impl Strategy<Value = u32> {
     prop_oneof![0..20u32, any::<u32>(), Just(u32::MAX), Just(0x4000_0000)]
 }
 
-/// 512 bytes that often begin like a work request.
+/// Returns 512 random bytes that often begin like a work request.
 fn wqe() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 512);
     (bytes, prop::option::weighted(0.9, (1..8u8, 0..16u8, 0..18u8, 0..3u8)), 0..0x10_0000u32)

@@ -1,6 +1,7 @@
-//! Indices that make no sense, and users that are told and never look: the result is defined, it is
-//! their own, and the guest's other queues go on. (Of completion queues: `completions`; of shared
-//! receive queues: `srq`.)
+//! Tests invalid ring indices, and programs that arm a CQ and never poll it. The result is defined
+//! and affects only the objects of that program, and the guest's other queues still work.
+//! (`completions` tests the indices of completion queues, and `srq` the indices of shared receive
+//! queues.)
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,7 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest};
 use crate::world::Pair;
 
-/// A message of 8 bytes that lands in B's receive `id`.
+/// Sends a message of 8 bytes to receive `id` of B.
 fn message(p: &mut Pair, id: u64) {
     p.b.post_recv(id, &[p.b.sge(0, 8)]);
     let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 8)]);
@@ -25,14 +26,14 @@ fn message(p: &mut Pair, id: u64) {
     assert_eq!(status(&p.received().expect("received")), Status::Success);
 }
 
-/// Stores a producer index, of the send (0) or receive queue (1), behind the test driver's back,
-/// and rings.
+/// Stores a producer index of the send queue (0) or the receive queue (1) without the test driver's
+/// knowledge, and rings the doorbell.
 fn produce(guest: &Guest, e: &Endpoint, queue: u32, index: u32) {
     guest.slot32(e.uar, e.slot, 4 * queue).store(index, Ordering::Release);
     guest.ring(e.uar, e.slot);
 }
 
-/// Another pair of the same guests moves data.
+/// Checks that another pair of the same guests can exchange messages.
 fn others_go_on(p: &Pair) {
     let (mut c, mut d) =
         (Endpoint::new(&p.ga, Setup::default()), Endpoint::new(&p.gb, Setup::default()));
@@ -45,12 +46,12 @@ fn others_go_on(p: &Pair) {
     assert_eq!(d.bytes(0, 8), b"go on...");
 }
 
-/// An index behind the entries that were executed is as one far ahead.
+/// An index behind the entries that were executed is as invalid as an index far ahead of them.
 #[test]
 fn a_send_index_that_goes_backwards_is_a_fault_of_its_qp() {
     let mut p = Pair::new();
     (0..3).for_each(|id| message(&mut p, id));
-    // The same index once more does no harm.
+    // The same index again has no effect.
     produce(&p.ga, &p.a, 0, 3);
     p.settle();
     assert!(p.sent().is_none());
@@ -63,7 +64,7 @@ fn a_send_index_that_goes_backwards_is_a_fault_of_its_qp() {
     others_go_on(&p);
 }
 
-/// Entries that were skipped are executed as they lie there.
+/// Entries that the driver skipped are executed with the bytes that they contain.
 #[test]
 fn a_send_index_that_skips_executes_what_is_there() {
     let mut p = Pair::new();
@@ -87,7 +88,7 @@ fn a_receive_index_that_goes_backwards_is_a_fault_of_its_qp() {
     others_go_on(&p);
 }
 
-/// A receive that was skipped is one of no segments.
+/// A receive that the driver skipped has no segments.
 #[test]
 fn a_receive_index_that_skips_takes_what_is_there() {
     let mut p = Pair::new();
@@ -99,7 +100,7 @@ fn a_receive_index_that_skips_takes_what_is_there() {
     others_go_on(&p);
 }
 
-/// A CQ of an endpoint is armed and gets an entry.
+/// Arms the receive CQ of an endpoint, which then gets an entry.
 fn event(guest: &Guest, p: &Pair, e: &mut Endpoint) {
     e.recv_cq.arm(ARM_NEXT);
     p.settle();
@@ -117,8 +118,9 @@ fn drain(eq: &mut EventQueue) -> Vec<u32> {
     std::iter::from_fn(|| eq.poll()).map(|(_, id)| id).collect()
 }
 
-/// An event queue whose index is beyond what was written, or went back by more than the queue is
-/// long, counts as full: events wait until it makes sense. Other event queues do not.
+/// An event queue counts as full if its consumer index is beyond what was written, or went back by
+/// more than the length of the queue. Its events wait until the index is valid. Other event queues
+/// are not affected.
 #[test]
 fn nonsense_in_the_index_of_an_event_queue_holds_its_events_back() {
     for index in [1, 100, 1 << 31, u32::MAX, u32::MAX - 100] {
@@ -132,7 +134,7 @@ fn nonsense_in_the_index_of_an_event_queue_holds_its_events_back() {
         event(guest, &p, &mut bystander);
         let cqn = victims[0].recv_cq.cqn;
         assert_eq!(drain(&mut bystander.events), [bystander.recv_cq.cqn]);
-        // One step back is a queue with an entry in it; anything else has no room.
+        // After one step back, the queue has an entry in it. With any other index it has no room.
         let room = index == u32::MAX;
         seen.store(0, Ordering::Release);
         assert_eq!(guest.adapter.poll(0).busy, !room, "index {index:#x}");
@@ -143,15 +145,15 @@ fn nonsense_in_the_index_of_an_event_queue_holds_its_events_back() {
     }
 }
 
-/// A user that arms, is told, and takes nothing is told once; another CQ of the same event queue is
-/// told each time.
+/// A program that arms a CQ, gets the event and polls no entry gets no further event. Another CQ of
+/// the same event queue gets each of its events.
 #[test]
 fn a_user_that_never_polls_is_told_once() {
     let mut p = Pair::new();
     let (idle, busy) = (p.b.recv_cq.cqn, p.b.send_cq.cqn);
     p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for id in 0..40 {
         p.b.post_recv(id, &[]);
         let wr = Wr::new(Opcode::Send, &[]);
@@ -161,14 +163,14 @@ fn a_user_that_never_polls_is_told_once() {
         p.b.post_send(&Wr::new(Opcode::Read, &[]));
         p.settle();
         assert!(p.b.send_cq.poll().is_some());
-        told.extend(drain(&mut p.b.events));
+        events.extend(drain(&mut p.b.events));
     }
-    assert_eq!(told.iter().filter(|cqn| **cqn == idle).count(), 1);
-    assert_eq!(told.iter().filter(|cqn| **cqn == busy).count(), 40);
-    assert_eq!(p.gb.drain_events(), [], "64 entries hold 40");
+    assert_eq!(events.iter().filter(|cqn| **cqn == idle).count(), 1);
+    assert_eq!(events.iter().filter(|cqn| **cqn == busy).count(), 40);
+    assert_eq!(p.gb.drain_events(), [], "a queue of 64 entries does not overflow by 40");
 }
 
-/// However many events come while a vector's queue is not emptied, its interrupt comes once.
+/// A vector raises one interrupt until its queue has been emptied, however many events are written.
 #[test]
 fn a_storm_interrupts_once_for_each_emptying() {
     let mut p = Pair::new();
@@ -182,10 +184,10 @@ fn a_storm_interrupts_once_for_each_emptying() {
             assert!(p.b.send_cq.poll().is_some());
         }
         assert_eq!(p.gb.host.interrupts(1), 1);
-        let mut told = drain(&mut p.b.events);
-        told.sort_unstable();
+        let mut events = drain(&mut p.b.events);
+        events.sort_unstable();
         let mut both = [p.b.send_cq.cqn, p.b.recv_cq.cqn];
         both.sort_unstable();
-        assert_eq!(told, both);
+        assert_eq!(events, both);
     }
 }

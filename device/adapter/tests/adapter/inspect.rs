@@ -1,4 +1,4 @@
-//! INSPECT: what objects look like to a driver that looks for a fault.
+//! INSPECT: the records of objects by which a driver finds faults.
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, CqRecord, Doing, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyKind,
@@ -15,7 +15,8 @@ use zerocopy::FromBytes;
 use crate::bus::{Endpoint, Guest, SharedQueue};
 use crate::world::Pair;
 
-/// A page of records from `from` on, in a buffer of `len` bytes, and where it goes on.
+/// Returns a page of records from `from` on, in a buffer of `len` bytes, and where the next page
+/// begins.
 fn list<T: FromBytes>(guest: &Guest, kind: Inspected, from: u32, len: u32) -> (Vec<T>, u32) {
     let buffer = guest.ram().alloc(4096);
     let params = Inspect::new(kind, from, buffer, len);
@@ -24,14 +25,14 @@ fn list<T: FromBytes>(guest: &Guest, kind: Inspected, from: u32, len: u32) -> (V
     ((0..result.count.get()).map(at).collect(), result.next.get())
 }
 
-/// All records of a kind.
+/// Returns all records of a kind.
 fn all<T: FromBytes>(guest: &Guest, kind: Inspected) -> Vec<T> {
     let (records, next) = list(guest, kind, 0, INSPECT_LEN_MAX);
     assert_eq!(next, NONE);
     records
 }
 
-/// By a copy: over packets a QP takes what is posted while the first send waits.
+/// Uses memory copies: over packets, a QP takes further requests while the first send waits.
 #[test]
 fn a_connection_shows_its_rings() {
     let mut p = Pair::local(Setup::default(), |attr| {
@@ -108,13 +109,13 @@ fn keys_show_kind_state_and_windows() {
     let window =
         p.gb.command::<command::AllocMw>(&AllocMw::new(p.b.pdn, MwType::Type2)).expect("ALLOC_MW");
     let (keys, next) = list::<KeyRecord>(&p.gb, Inspected::Key, fast.get() >> 8, 4096);
-    let told = |key: &KeyRecord| (key.key.get(), key.kind, key.valid, key.length.get());
+    let summary = |key: &KeyRecord| (key.key.get(), key.kind, key.valid, key.length.get());
     let want =
         [(fast.get(), KeyKind::Fast as u8, 0, 0), (window.get(), KeyKind::Window2 as u8, 0, 0)];
-    assert_eq!((keys.iter().map(told).collect::<Vec<_>>(), next), (want.to_vec(), NONE));
+    assert_eq!((keys.iter().map(summary).collect::<Vec<_>>(), next), (want.to_vec(), NONE));
 }
 
-/// A list comes in pages; objects that are gone are passed over.
+/// A list is returned in pages. Destroyed objects are left out.
 #[test]
 fn lists_come_in_pages() {
     let p = Pair::new();
@@ -156,7 +157,7 @@ fn what_is_asked_for_badly_is_refused() {
     }
     let nowhere = Inspect { addr: 0x1000.into(), ..good };
     assert_eq!(ask(&nowhere), Some(Refused(AdminStatus::BadAddress, 0)));
-    // Another endpoint is another record.
+    // After another endpoint was created, the list has another record.
     let _more = Endpoint::new(guest, Setup::default());
     assert_eq!(all::<QpRecord>(guest, Inspected::Qp).len(), 2);
 }

@@ -1,4 +1,4 @@
-//! Work requests about keys: fast registration, invalidation, and both forms of failure.
+//! Work requests about keys: fast registration, invalidation, and both kinds of failure.
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, MwType, Opcode as Admin, QpFlags, Status as AdminStatus, command,
@@ -21,11 +21,11 @@ use crate::host::{Bar, RAM_LEN};
 use crate::world::{Pair, by_packets, state_of_failed_peer, told_by_peer};
 
 pub(crate) const PAGE: u64 = 4096;
-/// All rights, and windows may be bound.
+/// All rights, and the right to bind windows.
 pub(crate) const BINDABLE: u32 = ALL | Access::MW_BIND.bits();
 pub(crate) const REMOTE: u32 = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
 
-/// A pair of the kernels' own, who alone register by work requests.
+/// Returns a pair of kernel QPs. Only kernels register memory by work requests.
 pub(crate) fn kernel_pair() -> Pair {
     Pair::with(Setup { kernel: true, ..Setup::default() }, |_| {})
 }
@@ -43,7 +43,7 @@ pub(crate) fn dereg(guest: &Guest, key: u32) -> Result<u32, Refused> {
     guest.on_object(Admin::DeregMr, key)
 }
 
-/// A page list in guest memory.
+/// Writes a page list to guest memory. Returns its address.
 fn list(guest: &Guest, pages: &[u64]) -> u64 {
     let at = guest.ram().alloc(pages.len() as u64 * 8);
     let bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
@@ -66,7 +66,7 @@ pub(crate) fn reg(key: u32, iova: u64, seg: &RegMrSeg) -> Wr {
     Wr::new(Opcode::RegMr, &[]).body(seg.as_bytes()).to(iova, key)
 }
 
-pub(crate) fn bind(key: u32, lkey: u32, (addr, length): (u64, u64), access: u32) -> Wr {
+pub(crate) fn bind(key: u32, lkey: u32, addr: u64, length: u64, access: u32) -> Wr {
     let seg = BindMwSeg {
         length: length.into(),
         lkey: lkey.into(),
@@ -84,7 +84,7 @@ pub(crate) fn ok(cqe: &Cqe, opcode: cq::Opcode) {
     assert_eq!((status(cqe), cqe.opcode), (Status::Success, opcode as u8));
 }
 
-/// Posts on B, whose keys the tests are about.
+/// Posts on B. The tests are about the keys of B.
 pub(crate) fn on_b(p: &mut Pair, wr: &Wr) -> Cqe {
     p.b.post_send(wr);
     p.settle();
@@ -99,20 +99,20 @@ pub(crate) fn write_back(p: &Pair, id: u64) -> Wr {
     Wr::new(Opcode::Write, &[p.b.sge(0, 8)]).to(p.a.buffer, p.a.key).id(id)
 }
 
-/// A registration of two pages in reverse order, at `iova`.
+/// Registers two pages in reverse order at `iova`.
 pub(crate) fn two_pages(p: &mut Pair, key: u32, iova: u64, access: u32) -> Cqe {
     let pages = [p.b.buffer + PAGE, p.b.buffer];
     let seg = reg_seg(&p.gb, &pages, 2 * PAGE - 500, access);
     on_b(p, &reg(key, iova, &seg))
 }
 
-/// Part 3: registration, use and invalidation through the send queue, again and again with new
-/// keys.
+/// Part 3: registration, use and invalidation through the send queue, many times, each time with a
+/// new key.
 #[test]
 fn fast_registration() {
     let mut p = kernel_pair();
     let first = alloc_mr(&p.gb, p.b.pdn, 2);
-    // Invalid until registered.
+    // Each key is invalid before it is registered.
     for round in 0..300u32 {
         let key = first & !0xff | round & 0xff;
         let iova = 0x7000_0000_0064 + u64::from(round);
@@ -131,14 +131,14 @@ fn fast_registration() {
     }
     let stats = p.gb.stats();
     assert_eq!((stats.reg_wqes.get(), stats.local_inv_wqes.get()), (300, 300));
-    // Gone after the last invalidation.
+    // The key is invalid after the last invalidation.
     let key = first & !0xff | 299 & 0xff;
     let wr = write(&p, 0x7000_0000_0064 + 299, key, 8);
     assert_eq!(status(&p.complete(&wr)), Status::RemAccessErr);
     assert_eq!(dereg(&p.gb, first), Ok(0));
 }
 
-/// Only QPs of iWARP have READs that invalidate the key of their sink.
+/// Only iWARP QPs have READs that invalidate the key of their sink.
 #[test]
 fn reads_invalidate_no_key_over_roce() {
     let mut p = kernel_pair();
@@ -146,7 +146,7 @@ fn reads_invalidate_no_key_over_roce() {
     assert_eq!(status(&on_b(&mut p, &read)), Status::LocQpOpErr);
 }
 
-/// The region serves local segments too, by its new key.
+/// The new key of the region is valid in local segments, too.
 #[test]
 fn fast_regions_are_local_too() {
     let mut p = kernel_pair();
@@ -160,7 +160,7 @@ fn fast_regions_are_local_too() {
     assert_eq!(p.b.bytes(0, 4), b"efgh");
 }
 
-/// Unsignaled requests are completed by the one behind them.
+/// Unsignaled requests are completed by the completion of the next signaled request.
 #[test]
 fn unsignaled_requests_about_keys() {
     let mut p = kernel_pair();
@@ -179,7 +179,7 @@ fn unsignaled_requests_about_keys() {
     assert!(p.b.send_cq.poll().is_none());
 }
 
-/// SEND_INV: the key is invalid before the receive completes, and the completion names it.
+/// SEND_INV: the key is invalid before the receive completes, and the completion contains it.
 #[test]
 fn send_with_invalidate() {
     let mut p = kernel_pair();
@@ -195,9 +195,9 @@ fn send_with_invalidate() {
     assert_eq!(cqe.flags.get(), cq::Flags::INVALIDATED.bits());
     assert_eq!(p.b.bytes(64 << 10, 4), b"done");
     assert_eq!(p.gb.stats().remote_invalidations.get(), 1);
-    // It may be registered again.
+    // The region may be registered again.
     ok(&two_pages(&mut p, key + 1, 0, ALL), cq::Opcode::RegMr);
-    // And a stale key is an access error, like any other use of it.
+    // A stale key is an access error, as with any other use of it.
     p.b.post_recv(6, &[p.b.sge(64 << 10, 64)]);
     let cqe = p.complete(&Wr::new(Opcode::SendInv, &[]).to(0, key));
     let expected = (Status::RemAccessErr, told_by_peer(Denied::Stale));
@@ -254,7 +254,8 @@ fn refused_requests_about_keys() {
         (|p| reg(0x7f_0000, 0, &seg(p, 1, 8, 1)), Denied::Invalid),
         (|p| reg(p.b.key, 0, &seg(p, 1, 8, 1)), Denied::Kind),
         (|p| reg(fresh(p), 0, &seg(p, 1, 0, 1)), Denied::Bounds),
-        // A list that is too short for the region, or wraps, or is longer than ALLOC_MR said.
+        // A list that is too short for the region, a region that wraps, and a list that is longer
+        // than ALLOC_MR has allowed.
         (|p| reg(fresh(p), 1, &seg(p, 1, PAGE, 1)), Denied::Bounds),
         (|p| reg(fresh(p), u64::MAX - 7, &seg(p, 4, 16, 1)), Denied::Bounds),
         (|p| reg(fresh(p), 0, &seg(p, 5, 16, 1)), Denied::Bounds),
@@ -277,12 +278,12 @@ fn refused_requests_about_keys() {
         (|p| local_inv(p.b.key), Denied::Kind),
         (|p| local_inv(fresh(p)), Denied::Invalid),
         (
-            |p| bind(alloc_mw(&p.gb, p.b.pdn, MwType::Type2), p.b.key, (p.b.buffer, 8), 4),
+            |p| bind(alloc_mw(&p.gb, p.b.pdn, MwType::Type2), p.b.key, p.b.buffer, 8, 4),
             Denied::NotBindable,
         ),
-        (|p| bind(p.b.key, p.b.key, (p.b.buffer, 8), 4), Denied::Kind),
+        (|p| bind(p.b.key, p.b.key, p.b.buffer, 8, 4), Denied::Kind),
         (
-            |p| bind(alloc_mw(&p.gb, p.b.pdn, MwType::Type2), p.b.key, (p.b.buffer, 0), 4),
+            |p| bind(alloc_mw(&p.gb, p.b.pdn, MwType::Type2), p.b.key, p.b.buffer, 0, 4),
             Denied::Bounds,
         ),
     ];
@@ -296,8 +297,8 @@ fn refused_requests_about_keys() {
     }
 }
 
-/// A REG_MR contains guest addresses, so a process may not post one: neither with a region of its
-/// own, which it gets none of, nor with the kernel's.
+/// A REG_MR contains guest addresses, so a process may not post one. It gets no region for it, and
+/// may not use a region of the kernel.
 #[test]
 fn users_register_nothing_by_work_requests() {
     let mut p = Pair::new();
@@ -315,7 +316,7 @@ fn users_register_nothing_by_work_requests() {
 }
 
 /// Anticipatory failure: the QP and its peer go to the error state, and everything is flushed. Over
-/// packets the peer does not notice this, because no packet exists for it.
+/// packets the peer does not notice this, because no packet can report it.
 #[test]
 fn anticipatory_failure() {
     let mut p = Pair::new();
@@ -332,7 +333,7 @@ fn anticipatory_failure() {
     assert_eq!(flushed, (!by_packets()).then_some(Status::WrFlushErr));
     let events = if by_packets() { vec![] } else { vec![(Kind::QpFatal, p.a.qpn)] };
     assert_eq!(p.ga.drain_events(), events);
-    // Over packets a peer without outstanding requests learns it by its next one, at once.
+    // Over packets, a peer without outstanding requests notices the failure at its next request.
     p.a.post_send(&Wr::new(Opcode::Send, &[]).id(3));
     p.settle();
     let expected = if by_packets() { Status::RemOpErr } else { Status::WrFlushErr };
@@ -343,7 +344,7 @@ fn anticipatory_failure() {
 /// Reactive failure: only the send queue fails, and may be used again.
 #[test]
 fn reactive_failure() {
-    // What is not there is neither invalidated nor registered.
+    // An index without an object can neither be invalidated nor registered.
     let (length, page_count) = (8.into(), 1.into());
     let page = RegMrSeg { length, page_count, page_shift: 12, ..RegMrSeg::default() };
     for refused in [local_inv(0x7f_0000), reg(0x7f_0000, 0, &page)] {
@@ -366,12 +367,12 @@ fn fails_alone(refused: &Wr) {
     let expected = [(1, Status::Success), (2, Status::MwBindErr), (3, Status::WrFlushErr)];
     assert_eq!(statuses, expected);
     assert_eq!((p.a.state(), p.b.state()), (State::Rts, State::Sqe));
-    // Receives, and what the peer does, go on.
+    // Receives and requests of the peer still work.
     ok(&p.complete(&Wr::new(Opcode::Send, &[])), cq::Opcode::Send);
     ok(&p.received().expect("receive"), cq::Opcode::Recv);
     let read = Wr::new(Opcode::Read, &[p.a.sge(0, 64)]).to(p.b.buffer, p.b.key);
     ok(&p.complete(&read), cq::Opcode::Read);
-    // What is posted meanwhile is flushed.
+    // Requests that are posted now are flushed.
     let wr = write_back(&p, 4);
     assert_eq!(status(&on_b(&mut p, &wr)), Status::WrFlushErr);
     let attr = Attr { state: State::Rts as u8, ..Attr::default() };
@@ -381,7 +382,7 @@ fn fails_alone(refused: &Wr) {
     assert!(p.gb.drain_events().is_empty() && p.ga.drain_events().is_empty());
 }
 
-/// Memory that is gone under a registered region is an error of that access, and no more.
+/// If the memory of a registered region is removed, only the access to it fails.
 #[test]
 fn memory_that_goes_away_under_a_fast_region() {
     let mut p = kernel_pair();
@@ -395,7 +396,7 @@ fn memory_that_goes_away_under_a_fast_region() {
     assert!(p.gb.host.now() == p.ga.host.now());
 }
 
-/// Part 1: addresses that count from zero, with a first page partly used.
+/// Part 1: zero-based regions whose first page is partly used.
 #[test]
 fn zero_based_regions() {
     let mut p = Pair::new();

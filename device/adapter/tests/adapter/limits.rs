@@ -28,7 +28,7 @@ fn guest(limits: Limits) -> Guest {
     world.guest_with(1, 1, limits)
 }
 
-/// Creates until it fails; how many there were, and why there was no more.
+/// Creates objects until this fails. Returns the objects, and the reason of the failure.
 fn fill(mut create: impl FnMut() -> Result<u32, Refused>) -> (Vec<u32>, Refused) {
     let mut made = Vec::new();
     loop {
@@ -36,11 +36,12 @@ fn fill(mut create: impl FnMut() -> Result<u32, Refused>) -> (Vec<u32>, Refused)
             Ok(id) => made.push(id),
             Err(why) => return (made, why),
         }
-        assert!(made.len() <= 1 << 20, "there is no end");
+        assert!(made.len() <= 1 << 20, "the number of objects has no limit");
     }
 }
 
-/// Fills a kind of objects; when one goes there is room for one.
+/// Creates as many objects as possible. Checks that after one of them was destroyed, exactly one
+/// can be created.
 fn check(
     guest: &Guest,
     promised: u32,
@@ -66,12 +67,12 @@ fn check_all(limits: Limits) {
     let alloc_pd = || guest.on_object(Opcode::AllocPd, 0);
     let pd = check(&guest, limits.pd, Opcode::FreePd, alloc_pd)[0];
 
-    // The rings of all lie in the same memory: nobody uses them.
+    // The rings of all CQs are the same memory, because no entries are written.
     let page = guest.ram().alloc(4096);
     let eq = CreateEq::new(Pages::new(guest.ram().alloc(4096), 12, 0), 1, 4);
     let eqn = guest.command::<command::CreateEq>(&eq).expect("CREATE_EQ").eqn.get();
     let params = CreateCq::new(0, eqn, 0, Pages::new(page, 12, 0));
-    // A page of doorbells has a thousand slots: more are needed for more objects.
+    // A UAR has a limited number of slots, so many objects need several UARs.
     let mut uar = 0;
     let mut with_uar = |create: &dyn Fn(u32) -> Result<u32, Refused>| {
         create(uar).or_else(|why| match guest.on_object(Opcode::AllocUar, 0) {
@@ -102,7 +103,7 @@ fn check_all(limits: Limits) {
     check(&guest, limits.qp, Opcode::DestroyQp, || with_uar(&create_qp));
 
     check(&guest, limits.mr, Opcode::DeregMr, || guest.reg_flat(pd, 0, page, 16));
-    // Regions and windows share one table.
+    // Regions and windows are in the same table.
     let alloc_mw = vrnic_abi::admin::AllocMw::new(pd, vrnic_abi::admin::MwType::Type1);
     assert_eq!(guest.command::<command::AllocMw>(&alloc_mw).map(|_| ()), Err(FULL));
 }
@@ -112,7 +113,7 @@ fn as_many_as_promised_and_no_more() {
     check_all(small());
 }
 
-/// But for the keys: a million registrations take too long.
+/// The largest limits, except for the keys: a million registrations take too long.
 #[test]
 fn as_many_as_there_can_be_and_no_more() {
     check_all(Limits { mr: 1 << 15, ..Limits::default() });
@@ -140,8 +141,8 @@ fn contexts_event_queues_and_addresses() {
     }
 }
 
-/// A page of doorbells holds the small number of SRQs; `srq::the_limits_told_are_kept` creates the
-/// largest.
+/// A single UAR has enough slots for a small number of SRQs. `srq::the_limits_told_are_kept`
+/// creates the largest number.
 #[test]
 fn shared_receive_queues_and_xrc_domains() {
     let guest = guest(small());
@@ -158,31 +159,37 @@ fn shared_receive_queues_and_xrc_domains() {
     check(&guest, caps.max_xrcd.get(), Opcode::FreeXrcd, alloc);
 }
 
-/// A worker remembers which QPs rang, but not one that is gone: it is woken to let go.
+/// A worker keeps references to QPs whose doorbell was rung. When a QP is destroyed, the worker is
+/// woken to drop its reference.
 #[test]
 fn a_queue_pair_that_rang_is_let_go() {
     let mut pair = Pair::new();
     let write = Wr::new(sq::Opcode::Write, &[pair.a.sge(0, 8)]).to(pair.b.buffer, pair.b.key);
     assert_eq!(status(&pair.complete(&write)), cq::Status::Success);
-    // The peer remembers it too, as long as it lives.
+    // The peer has a reference, too, until it is destroyed.
     assert!(pair.gb.on_object(Opcode::DestroyQp, pair.b.qpn).is_ok());
     let (qp, wakes) = (pair.ga.adapter.qp(pair.a.qpn).expect("there"), pair.ga.host.wakes());
-    // Over packets, a timer knows it too.
+    // Over packets, a timer also has a reference.
     let known = 4 + usize::from(by_packets());
-    assert_eq!(Arc::strong_count(&qp), known, "known to this, table, slot and worker");
+    assert_eq!(
+        Arc::strong_count(&qp),
+        known,
+        "references of this test, the table, the slot and the worker"
+    );
     assert!(pair.ga.on_object(Opcode::DestroyQp, pair.a.qpn).is_ok());
     assert!(pair.ga.host.wakes() > wakes);
     pair.settle();
     assert_eq!(Arc::strong_count(&qp), 1);
 }
 
-/// Memory of regions and keys is freed when the adapter is reset; earlier keys name nothing after
-/// it.
+/// When the adapter is reset, the memory of regions and keys is freed, and all earlier keys are
+/// invalid.
 #[test]
 fn a_reset_gives_the_memory_of_regions_back() {
     let guest = guest(Limits::default());
     let pd = |guest: &Guest| guest.on_object(Opcode::AllocPd, 0).expect("PD");
-    // Two levels, of which the second is the same page each time: 512 times as many addresses.
+    // A table of two levels. All entries of the first level name the same page of the second level,
+    // so the region has 512 times as many addresses.
     let lists = guest.ram().alloc(4096);
     let table = guest.ram().alloc(4096);
     guest.ram().write(table, &lists.to_le_bytes().repeat(512));
@@ -196,7 +203,7 @@ fn a_reset_gives_the_memory_of_regions_back() {
     let table = Arc::downgrade(&guest.adapter.tpt());
     assert!(guest.adapter.tpt().charged() >= 1 << 18);
     guest.set_register(regs::CONTROL, regs::Control::RESET.bits());
-    assert!(table.upgrade().is_none(), "somebody has the table");
+    assert!(table.upgrade().is_none(), "the table is still referenced");
     assert_eq!(guest.adapter.tpt().charged(), 0);
     guest.bring_up();
     let next = register(&guest);

@@ -1,6 +1,6 @@
 //! Tests of the adapter through its programming interface: registers, admin commands, rings,
-//! doorbells. A software driver on memory of its own stands in for the guest, and the test moves
-//! the clock.
+//! doorbells. A software driver with its own memory takes the place of the guest, and the test
+//! moves the clock.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -8,64 +8,66 @@
 //! | `bus` | the test driver's bus to an adapter in this process |
 //! | `world` | adapters that reach each other, and two connected QPs on two of them |
 //! | `cable` | two daemons, with an adapter each, at the ends of a simulated cable |
-//! | `admin` | admin commands: statuses, ownership, limits, life of objects |
+//! | `addresses` | adapters with several MACs |
+//! | `admin` | admin commands: statuses, ownership, limits, creation and destruction of objects |
 //! | `regions` | regions: parameters, keys, page tables |
 //! | `rereg` | REREG_MR |
 //! | `one_touch` | keys that are valid for one message |
-//! | `commands` | regions that live as long as a command |
+//! | `commands` | regions that end with their command |
 //! | `keys` | work requests about keys |
 //! | `windows` | memory windows |
 //! | `warnings` | warnings about a guest's queues |
 //! | `tpt` | the table of keys, with random operations and with threads |
 //! | `states` | MODIFY_QP and QUERY_QP of single attributes |
 //! | `transitions` | MODIFY_QP compared with the table of the specification |
-//! | `transfer` | every operation, segments, sizes, both places of a send queue |
+//! | `transfer` | every operation, segments, sizes, send queues in guest memory and in the device |
 //! | `reads` | READs that take longer than a turn |
 //! | `unreliable` | unreliable connections |
-//! | `datagrams` | datagram QPs, and the QP of the general services |
+//! | `datagrams` | datagram QPs, and the GSI QP |
 //! | `multicast` | multicast groups |
 //! | `srq` | shared receive queues |
 //! | `xrc` | XRC |
 //! | `retries` | requests that are tried again |
-//! | `errors` | errors, and what each side learns of them |
-//! | `completions` | the credits of completion queues, and their resizing |
+//! | `errors` | errors, and how they are reported to each side |
+//! | `completions` | the credits of completion queues, and RESIZE_CQ |
 //! | `events` | arming, event queues, interrupts |
-//! | `indices` | indices that make no sense, and users that never look at their queues |
-//! | `counters` | what moves each counter |
+//! | `indices` | invalid ring indices, and programs that never poll their queues |
+//! | `counters` | the events that move each counter |
 //! | `inspect` | INSPECT |
 //! | `limits` | the limits of QUERY_DEVICE |
-//! | `mistakes` | mistakes in attributes, by every path of messages |
+//! | `mistakes` | wrong attributes, with each path of messages |
 //! | `port` | a port that the driver has closed |
-//! | `alone` | an adapter without any other |
-//! | `transports` | what an adapter of iWARP refuses |
+//! | `alone` | a single adapter |
+//! | `transports` | what an iWARP adapter refuses |
 //! | `ends` | objects that end while workers use them |
 //! | `resets` | fatal errors and resets |
 //! | `faults` | panics in a turn of two adapters |
 //! | `hostile` | random commands, work requests and doorbells |
-//! | `slices` | how long an adapter holds its worker |
+//! | `slices` | how long a poll of an adapter takes |
 //! | `threads` | two adapters with a worker thread each |
 //! | `packets` | messages as packets, over cables with faults |
 //! | `packet_memory` | the memory of QPs whose messages travel as packets |
-//! | `packet_changes` | their paths, and changes in the state SQD |
+//! | `packet_changes` | paths of such QPs, and changes in the state SQD |
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
 //! | `streams` | messages in TCP connections, over cables with faults |
-//! | `stream_receives` | receives that come late, and those of SRQs |
+//! | `stream_receives` | receives that are posted late, and receives of SRQs |
 //! | `stream_keys` | keys of messages in TCP connections |
-//! | `stream_gaps` | bytes of a TCP connection that come behind a gap |
-//! | `stream_paths` | TCP connections over paths that carry less than the networks at their ends |
+//! | `stream_gaps` | bytes of a TCP connection that arrive after a gap |
+//! | `stream_paths` | TCP connections over paths with a smaller MTU than the networks at their ends |
 //! | `stream_pairs` | TCP connections between adapters of one daemon |
 //! | `stream_pair_ends` | how such connections end |
 //! | `stream_acks` | completions of messages to peers that hold acknowledgements back |
 //! | `stream_starts` | how TCP connections begin, as their drivers see it |
-//! | `stream_ends` | how they end |
+//! | `stream_ends` | how TCP connections end |
 //! | `direct` | direct transfers |
-//! | `direct_marks` | direct transfers whose end a controller tells by a mark |
+//! | `direct_marks` | direct transfers whose end a controller reports by a mark |
 //! | `direct_ends` | direct transfers that end early |
 //! | `direct_hosts` | direct transfers for several hosts |
 //! | `direct_races` | direct transfers with threads, and with random operations |
 //! | `direct_streams` | direct transfers over TCP connections |
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod admin;
 mod alone;
 mod bus;

@@ -1,6 +1,7 @@
 //! A table of mistakes in the attributes of two QPs, and of other mistakes that one end makes and
-//! the other one notices. Each row has the same outcome whether messages are copied, travel as
-//! packets in a daemon, or travel between daemons; the few differences stand in the row.
+//! the other end notices. A row has the same outcome if messages are copied in memory, travel as
+//! packets in a daemon, or travel between daemons. If packets lead to another outcome, the row says
+//! so.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -28,7 +29,7 @@ fn connected(way: Way, mistake: &Mistake) -> Rig {
     rig
 }
 
-/// Returns what the two ends of a row see.
+/// Returns the outcome of a row at both ends.
 fn outcome(mistake: &Mistake, way: Way) -> Outcome {
     let mut rig = connected(way, mistake);
     rig.b.post_recv(1, &[rig.b.sge(0, 100_000)]);
@@ -58,7 +59,7 @@ fn each_mistake_has_the_same_outcome_by_every_path() {
     assert!(wrong.is_empty(), "seen, and expected:\n{}", wrong.join("\n"));
 }
 
-/// The packets of the answer do not have the expected length, so no part of it is placed.
+/// The packets of the answer do not have the expected length, so no byte of it is placed.
 #[test]
 fn a_read_of_the_wrong_size_places_nothing() {
     let mistake = TABLE.iter().find(|row| row.what.contains("READ of 64 KiB")).expect("a row");

@@ -1,10 +1,10 @@
-//! Multicast groups: who receives what is sent to one.
+//! Multicast groups: which QPs receive a message to a group.
 
 use std::sync::Arc;
 
 use vrnic_abi::admin::{Mcast, Opcode as Admin, SetGid, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{AddressVector, GRH_LEN, MULTICAST_QPN, Type};
+use vrnic_abi::qp::{AddressVector, GRH_LEN, MULTICAST_QPN, NO_VLAN, Type};
 use vrnic_abi::sq::DatagramSeg;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_testdriver::admin::Refused;
@@ -12,7 +12,7 @@ use vrnic_testdriver::qp::Setup;
 
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Plug;
-use crate::datagrams::{NO_VLAN, QKEY, datagram, ipv4, ready};
+use crate::datagrams::{QKEY, datagram, ipv4, ready};
 use crate::world::Pair;
 
 /// 239.1.2.3.
@@ -20,7 +20,7 @@ pub(crate) const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 23
 /// ff0e::beef.
 const GROUP6: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];
 
-/// The way to a group.
+/// Returns the path to a group.
 pub(crate) fn to(group: [u8; 16]) -> DatagramSeg {
     let dmac = match group {
         GROUP => [0x01, 0x00, 0x5e, 1, 2, 3],
@@ -45,7 +45,7 @@ pub(crate) fn detach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), Ref
     guest.command::<command::DetachMcast>(&Mcast::new(qpn, group))
 }
 
-/// Sends 5 bytes to a group; tells which of a and b have received it, with its network header.
+/// Sends 5 bytes to a group. Returns which of A and B have received them, with the network header.
 fn members(p: &mut Pair, to: DatagramSeg) -> [bool; 2] {
     p.a.post_recv(8, &[p.a.sge(4096, 100)]);
     p.expect(60);
@@ -71,7 +71,8 @@ fn members_receive_and_nobody_else() {
         assert_eq!(members(&mut p, to(group)), [false, false]);
         assert_eq!(attach(&p.gb, p.b.qpn, group), Ok(()));
         assert_eq!(members(&mut p, to(group)), [false, true]);
-        // The sender too, if it is a member; once, however often it joins.
+        // The sender receives its message, too, if it is a member; once, even if it has joined
+        // twice.
         assert_eq!(attach(&p.ga, p.a.qpn, group), Ok(()));
         assert_eq!(attach(&p.ga, p.a.qpn, group), Ok(()));
         assert_eq!(members(&mut p, to(group)), [true, true]);
@@ -92,7 +93,7 @@ fn all_members_of_an_adapter_receive() {
         assert_eq!(attach(&p.gb, endpoint.qpn, GROUP), Ok(()));
         endpoint.post_recv(3, &[endpoint.sge(0, 100)]);
     }
-    // One has no receive left: it alone loses the message.
+    // A member without a receive loses the message. The other members receive it.
     let lazy = Endpoint::new(&p.gb, setup);
     ready(&lazy);
     assert_eq!(attach(&p.gb, lazy.qpn, GROUP), Ok(()));
@@ -114,7 +115,7 @@ fn what_the_filter_keeps_out() {
         ("another queue key", DatagramSeg { qkey: 1.into(), ..good }),
         ("a QP's own number", DatagramSeg { dest_qpn: p.b.qpn.into(), ..good }),
         (
-            "an address that is none of a group",
+            "an address that is not a group's",
             DatagramSeg { av: AddressVector { dgid: ipv4(2), ..av }, ..good },
         ),
         ("no source", DatagramSeg { av: AddressVector { sgid_index: 77.into(), ..av }, ..good }),
@@ -122,7 +123,7 @@ fn what_the_filter_keeps_out() {
     for (what, to) in spoiled {
         assert_eq!(members(&mut p, to), [false, false], "{what}");
     }
-    // On a VLAN that b is not on, and when its link is down.
+    // A message on a VLAN that B has not joined, and a message while the link of B is down.
     let mac = p.ga.mac();
     let tagged = SetGid::set(7, ipv4(1), mac, 5);
     p.ga.command::<command::SetGid>(&tagged).expect("SET_GID");
@@ -161,7 +162,8 @@ fn refused_memberships() {
     assert_eq!(attach(&p.ga, connected.qpn, GROUP), Err(Refused(AdminStatus::BadParam, qpn)));
 }
 
-/// A daemon's switch also offers the packet for members elsewhere to its own adapters.
+/// A daemon's switch also offers the packet, which is for members elsewhere, to the daemon's own
+/// adapters. Members there must not receive it twice.
 #[test]
 fn the_packet_of_a_member_of_this_daemon_is_no_second_message() {
     let mut p = Pair::ud();

@@ -1,4 +1,4 @@
-//! Regions of one touch.
+//! Regions with a one-touch key.
 
 use vrnic_abi::admin::{MrFlags, MwType, Pages, RegMr, command};
 use vrnic_abi::cq::{self, Status};
@@ -17,7 +17,7 @@ use crate::keys::{
 };
 use crate::world::{Pair, told_by_peer};
 
-/// Part 5: a key for one touch serves one message, however long, and dies with it.
+/// Part 5: a one-touch key is valid for one message of any length, and invalid after it.
 #[test]
 fn one_touch() {
     const LEN: u32 = 3 << 20;
@@ -77,9 +77,9 @@ fn one_touch() {
     }
 }
 
-/// A key that a message has touched, but not ended, still belongs to that message when the QPs
-/// begin again and count their messages from the start. By a copy: over packets, nothing of a
-/// message whose first bytes cannot be read reaches the peer.
+/// A key that a message has begun to use stays bound to that message, also when the QPs are reset
+/// and their message numbers start again. Uses memory copies: over packets, no part of a message
+/// whose first bytes cannot be read reaches the peer.
 #[test]
 fn one_touch_outlives_a_reset() {
     let mut p = Pair::local(Setup::default(), |_| {});

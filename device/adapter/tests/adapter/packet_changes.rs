@@ -1,10 +1,10 @@
-//! Attributes of QPs whose peers are reached by packets: paths that no packet can take, and changes
-//! in the state SQD.
+//! Attributes of QPs whose peers are reached by packets: paths that are refused, and changes in the
+//! state SQD.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use vrnic_abi::admin::{SetGid, Status as AdminStatus, command};
+use vrnic_abi::admin::{SetGid, SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::sq::Opcode;
@@ -45,8 +45,8 @@ fn to_rtr(guest: &Guest, tune: impl Fn(&mut Attr)) -> Result<(), AdminStatus> {
 #[test]
 fn a_path_that_no_packet_can_take_is_refused_on_every_path() {
     let cable = Cable::new(51, Faults::default());
-    let alone = World::alone().guest(1);
-    for guest in [&cable.ga, &alone] {
+    let separate = World::copying().guest(1);
+    for guest in [&cable.ga, &separate] {
         assert_eq!(to_rtr(guest, |_| {}), Ok(()));
         let no_source = to_rtr(guest, |attr| attr.av.sgid_index = 3.into());
         assert_eq!(no_source, Err(AdminStatus::BadParam), "no address at this index");
@@ -95,7 +95,7 @@ fn limits_that_were_set_in_sqd_reach_the_connection() {
     let attr = Attr { timeout: 8, retry_cnt: 1, max_rd_atomic: 1, ..Attr::default() };
     let mask = AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::MAX_QP_RD_ATOMIC;
     change_in_sqd(&cable, &mut a, mask, &attr);
-    // One READ at a time: the second request leaves after the answer to the first.
+    // At most one READ is outstanding: the second request leaves after the answer to the first.
     let sent = Rc::new(RefCell::new(0));
     let count = Rc::clone(&sent);
     cable.links[0].borrow_mut().rule(move |_| {
@@ -109,7 +109,7 @@ fn limits_that_were_set_in_sqd_reach_the_connection() {
     a.ring();
     let _polled = cable.ga.adapter.poll(0);
     cable.run_until(|| *sent.borrow() > 0);
-    assert_eq!(*sent.borrow(), 1, "READs on the way");
+    assert_eq!(*sent.borrow(), 1, "outstanding READs");
     let mut done = None;
     cable.run_until(|| {
         done = done.or_else(|| a.send_cq.poll());
@@ -118,4 +118,20 @@ fn limits_that_were_set_in_sqd_reach_the_connection() {
     assert_eq!(done.as_ref().map(status), Some(Status::RetryExcErr));
     let took = cable.now() - start;
     assert!(took < 100_000_000, "{took} ns for two time-outs of 1 ms");
+}
+
+#[test]
+fn packets_before_one_that_has_become_too_long_are_sent() {
+    let cable = Cable::new(54, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    cable.ga.command::<command::SetPort>(&SetPort::new(1, true)).expect("SET_PORT");
+    a.fill(0, &[7; 8]);
+    for len in [8, 4096] {
+        a.store_send(&Wr::new(Opcode::Write, &[a.sge(0, len)]).to(b.buffer, b.key));
+    }
+    a.ring();
+    let start = cable.now();
+    cable.run_until(|| b.bytes(0, 8) == [7; 8] || cable.now() - start > 1_000_000);
+    // The time-out, after which it would be sent again, is longer.
+    assert_eq!(b.bytes(0, 8), [7; 8]);
 }

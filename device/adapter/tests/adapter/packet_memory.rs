@@ -1,5 +1,5 @@
-//! The memory of QPs whose peers are reached by packets: it comes from the budget of the adapter's
-//! connections, and QPs without a share of it work nevertheless.
+//! The memory of QPs whose peers are reached by packets. It comes from the adapter's budget for
+//! connections. QPs that get no share of it still work.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Attr;
@@ -33,7 +33,7 @@ fn post_writes(a: &mut Endpoint, b: &Endpoint, len: u32) {
     a.ring();
 }
 
-/// Lets all of them complete. Returns how many have succeeded.
+/// Runs until all of them have completed. Returns how many have succeeded.
 fn succeeded(cable: &Cable, a: &mut Endpoint) -> usize {
     let mut statuses = Vec::new();
     cable.run_until(|| {
@@ -43,7 +43,7 @@ fn succeeded(cable: &Cable, a: &mut Endpoint) -> usize {
     statuses.iter().filter(|status| **status == Status::Success).count()
 }
 
-/// Loses the first packet from A once.
+/// Drops the first packet from A once.
 fn lose_first(cable: &Cable) {
     let mut lost = false;
     cable.links[0]
@@ -68,7 +68,10 @@ fn outstanding_work_requests_are_counted_and_their_memory_is_given_back() {
     let cable = Cable::new(41, Faults::default());
     let (mut a, b) = cable.connected(deep(), |_| {});
     let all = free(&cable.ga);
-    assert!((CONNECTION_MEMORY - 4096..CONNECTION_MEMORY).contains(&all), "for READs of the peer");
+    assert!(
+        (CONNECTION_MEMORY - 4096..CONNECTION_MEMORY).contains(&all),
+        "a part is kept for READs of the peer"
+    );
     cable.set_full(true);
     post_writes(&mut a, &b, 8);
     for _ in 0..4 {
@@ -79,7 +82,7 @@ fn outstanding_work_requests_are_counted_and_their_memory_is_given_back() {
     cable.set_full(false);
     cable.world.advance(1_000_000);
     assert_eq!(succeeded(&cable, &mut a), COUNT);
-    assert_eq!(all - free(&cable.ga), used, "the QP may go on soon");
+    assert_eq!(all - free(&cable.ga), used, "the QP keeps its memory for a while");
     cable.settle();
     assert_eq!(free(&cable.ga), all);
     post_writes(&mut a, &b, 8);
@@ -93,17 +96,17 @@ fn early_packets_are_counted_and_their_memory_is_given_back() {
     let all = free(&cable.gb);
     lose_first(&cable);
     post_writes(&mut a, &b, 4096);
-    let mut most = 0;
+    let mut max_used = 0;
     cable.run_until(|| {
-        most = most.max(all - free(&cable.gb));
-        most > 0 && free(&cable.gb) == all
+        max_used = max_used.max(all - free(&cable.gb));
+        max_used > 0 && free(&cable.gb) == all
     });
-    assert!(most > 8 * 4096, "{most} bytes");
+    assert!(max_used > 8 * 4096, "{max_used} bytes");
     assert_eq!(succeeded(&cable, &mut a), COUNT);
     assert_eq!(free(&cable.gb), all);
 }
 
-/// The responder forgets the packets behind one for which there is no receive.
+/// The responder drops packets behind a packet that has found no receive.
 #[test]
 fn packets_behind_one_without_a_receive_take_no_memory() {
     let cable = Cable::new(43, Faults::default());
@@ -116,7 +119,7 @@ fn packets_behind_one_without_a_receive_take_no_memory() {
         held |= free(&cable.gb) < all;
         held && free(&cable.gb) == all
     });
-    assert!(held && free(&cable.gb) == all, "the frames are gone");
+    assert!(held && free(&cable.gb) == all, "the frames have left");
     assert!(b.recv_cq.poll().is_none(), "nothing has been received");
     b.post_recv(1, &[b.sge(0, 40_000)]);
     cable.settle();
@@ -127,12 +130,12 @@ fn packets_behind_one_without_a_receive_take_no_memory() {
 fn queue_pairs_work_without_memory_for_more_than_a_few_work_requests() {
     let cable = Cable::new(44, Faults::default());
     let tune = |attr: &mut Attr| (attr.retry_cnt, attr.max_rd_atomic) = (7, 8);
-    let few = |attr: &mut Attr| {
+    let limited = |attr: &mut Attr| {
         tune(attr);
         attr.max_dest_rd_atomic = 8;
     };
     let taken = [take_all(&cable.ga), take_all(&cable.gb)];
-    let (mut a, mut b) = cable.connected(deep(), few);
+    let (mut a, mut b) = cable.connected(deep(), limited);
     let left = [free(&cable.ga), free(&cable.gb)];
     let mut count = 0;
     cable.links[0].borrow_mut().rule(move |_| {

@@ -1,5 +1,5 @@
-//! Messages to an adapter of another daemon, as packets, over cables that lose, double, delay and
-//! corrupt them.
+//! Messages to an adapter of another daemon, as packets, over cables that lose, duplicate, delay
+//! and corrupt packets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
 }
 
-/// Sizes around those of packets.
+/// Message sizes below, at and above multiples of the path MTU.
 const SIZES: [usize; 9] = [0, 1, 63, 4095, 4096, 4097, 8192, 65_536, 100_001];
 
 #[test]
@@ -101,7 +101,7 @@ fn every_message_arrives_once_and_in_order_over_a_bad_cable() {
                 got += 1;
             }
             while posted < 2 * MESSAGES && posted < sent + 8 {
-                // A SEND, and an atomic that counts it.
+                // A SEND, followed by an atomic that counts it.
                 let slot = 8 * 1024 + posted % 8 * 20_000;
                 if posted % 2 == 0 {
                     let len = lengths[posted as usize / 2];
@@ -133,7 +133,8 @@ fn datagrams_and_unreliable_messages_go_through_a_cable() {
     cable.settle();
     assert_eq!(b.recv_cq.poll().expect("the receive").byte_len.get(), 10_000);
     assert_eq!(b.bytes(0, 10_000), data);
-    // The first packet of the next message is lost, and so is the message; its sender is content.
+    // The first packet of the next message is lost, and with it the message. Its sender gets a
+    // success.
     let mut count = 0;
     cable.links[0].borrow_mut().rule(move |_| {
         count += 1;
@@ -173,7 +174,7 @@ fn a_peer_refuses_and_both_ends_learn_it() {
 
 #[test]
 fn the_pause_without_a_receive_can_be_changed_on_a_connection() {
-    /// The codes of 0.01 ms and 491.52 ms.
+    /// RNR timer codes of 0.01 ms and 491.52 ms.
     const CODES: [u8; 2] = [1, 31];
     let times = CODES.map(|code| {
         let cable = Cable::new(4, Faults::default());
@@ -198,7 +199,7 @@ fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
     let (first, second) = (write(Flags::SIGNALED), write(Flags::SIGNALED));
     cable.ga.adapter.set_link(false);
     a.post_send(&first);
-    // Less than the time-out, then the cable is there again.
+    // The link comes back before the time-out ends.
     let _idle = cable.ga.adapter.poll(0);
     cable.world.advance(1_000_000);
     cable.ga.adapter.set_link(true);
@@ -212,7 +213,7 @@ fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
     assert_eq!(status(&cable.complete(&mut a, &second)), Status::RetryExcErr);
 }
 
-/// Keeps the frames of the first adapter from the cable, and returns them.
+/// Drops the frames of the first adapter, and returns them.
 fn withheld(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     let frames = Rc::new(RefCell::new(Vec::new()));
     let kept = Rc::clone(&frames);
@@ -223,8 +224,8 @@ fn withheld(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     frames
 }
 
-/// Lets the first adapter write 8 bytes, keeps the frame from the cable, and returns it.
-fn withheld_write(cable: &Cable, a: &mut Endpoint, b: &Endpoint) -> Vec<u8> {
+/// Lets the first adapter write 8 bytes, drops the frame, and returns it.
+pub(crate) fn withheld_write(cable: &Cable, a: &mut Endpoint, b: &Endpoint) -> Vec<u8> {
     let frames = withheld(cable);
     a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
     cable.run_until(|| !frames.borrow().is_empty());
@@ -237,7 +238,7 @@ fn a_forged_packet_from_another_address_does_nothing() {
     let (mut a, b) = cable.connected(Setup::default(), |_| {});
     a.fill(0, b"forged!!");
     let mut forged = withheld_write(&cable, &mut a, &b);
-    // Another source address in the IPv6 header; the ICRC made right again.
+    // Changes the source address in the IPv6 header, and corrects the ICRC.
     forged[14 + 8 + 15] ^= 1;
     let end = forged.len() - 4;
     let crc = vrnic_roce::icrc::compute(&forged[14..end]).expect("a packet").to_le_bytes();
@@ -257,8 +258,9 @@ fn a_forged_packet_from_another_address_does_nothing() {
     assert_eq!(b.bytes(0, 8), *b"forged!!");
 }
 
-/// A packet with the right addresses, numbers and CRC, but with the MAC of another function of the
-/// daemon or of another VLAN, is forged. The MAC of an unknown station may be that of a gateway.
+/// A packet with the right addresses, numbers and ICRC is forged if its source MAC is the MAC of
+/// another function of the daemon, or if it comes from another VLAN. The MAC of an unknown station
+/// may be the MAC of a gateway.
 #[test]
 fn packets_of_other_functions_and_vlans_do_nothing() {
     let cable = Cable::new(6, Faults::default());
@@ -271,7 +273,7 @@ fn packets_of_other_functions_and_vlans_do_nothing() {
         ("another function", from(cable.gb.mac()), 1, [0; 8]),
         ("another VLAN", tagged(5), 1, [0; 8]),
         ("a priority without a VLAN", tagged(0), 0, *b"genuine!"),
-        // A duplicate of the one before.
+        // This packet is a duplicate of the packet above.
         ("a gateway", from([2, 0, 0, 0, 0, 99]), 0, [0; 8]),
     ];
     let discards = || b.guest.adapter.stats().get(Counter::RxRoceDiscards);
@@ -342,7 +344,7 @@ fn work_requests_behind_one_that_has_failed_are_flushed_before_the_queue_goes_on
     let cable = Cable::new(9, Faults::default());
     let uc = Setup { kind: Type::Uc, log_wqes: 7, log_cqes: 8, ..Setup::default() };
     let (mut a, b) = cable.connected(uc, |_| {});
-    // The first packet shows the fault, and leaves after all of them were taken.
+    // The fault is found when the first packet leaves, after all requests were taken.
     cable.set_full(true);
     cable.ga.host.restrict(a.buffer, 8, Bar::Unmapped);
     const COUNT: usize = 120;
@@ -370,7 +372,7 @@ fn work_requests_behind_one_that_has_failed_are_flushed_before_the_queue_goes_on
     assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
 }
 
-/// Lets B read 60,000 bytes of A, whose answers find no room, and the time go on for a
+/// Lets B read 60,000 bytes of A while the cable refuses the answers, and moves the clock by a
 /// millisecond. Returns the number of polls.
 fn read_without_room(cable: &Cable, a: &Endpoint, b: &mut Endpoint) -> usize {
     cable.set_full(true);

@@ -1,5 +1,5 @@
-//! A port that the driver has closed carries nothing, either way and to itself; what waits goes on
-//! when it is opened in time.
+//! A port that the driver has closed neither sends nor receives, not even messages to itself.
+//! Requests that wait go on if it is opened in time.
 
 use vrnic_abi::admin::{SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
@@ -94,7 +94,7 @@ fn a_closed_port_is_no_way_to_oneself() {
     assert_eq!(status(&a.send_cq.poll().expect("completion")), Status::RetryExcErr);
 }
 
-/// The link is another thing: who closes the port is told of the link nevertheless.
+/// The state of the link is independent. A driver that closes the port still gets link events.
 #[test]
 fn a_closed_port_has_a_link() {
     let world = World::default();
@@ -106,9 +106,9 @@ fn a_closed_port_has_a_link() {
     guest.adapter.set_link(true);
     assert_eq!(guest.drain_events(), [(Kind::PortDown, 1), (Kind::PortUp, 1)]);
     assert!(!guest.adapter.core().carries());
-    // It went down once.
+    // The port counts as down once: closing it is not counted again when the link goes down.
     assert_eq!(guest.stats().link_downed.get(), 1);
-    // A driver that says nothing has it open.
+    // After a reset, the port is open until the driver closes it.
     guest.adapter.reset();
     guest.bring_up();
     assert!(guest.adapter.core().carries());
@@ -119,8 +119,8 @@ fn a_closed_port_has_a_link() {
     );
 }
 
-/// The peer of a QP that fails for a refused request about a key is told, but not through a closed
-/// port.
+/// If a request about a key is refused, the peer's QP fails, too, but not if one of the ports is
+/// closed.
 #[test]
 fn a_failure_does_not_cross_a_closed_port() {
     let closers: [Closer; 2] = [|p| &p.ga, |p| &p.gb];

@@ -1,5 +1,6 @@
-//! READs that take more than a turn: what passes them, what waits for them, and the order of
-//! completions. By a copy, because over packets no turn moves the bytes of a READ by itself.
+//! READs that take several turns: which requests overtake them, which wait for them, and the order
+//! of completions. Uses memory copies, because over packets a turn does not move the bytes of a
+//! READ by itself.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
@@ -17,22 +18,23 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::world::Pair;
 
-/// Bytes of a long READ, and of a turn: it takes four of them.
-const LONG: u32 = 1 << 20;
+/// Bytes of a long READ, and of a turn. A long READ takes four turns.
+const READ_LEN: u32 = 1 << 20;
 const TURN: u64 = 256 << 10;
-/// Addresses of side A's buffers for READs and for sends.
+/// Offsets of A's buffers for READs and for sends.
 const SINK: u64 = 0;
 const SOURCE: u64 = 6 << 20;
 
-/// A pair with data for two READs, and a receive on side B, with up to so many READs outstanding.
+/// Returns a pair with data for two READs and a receive on B. At most `max_rd_atomic` READs may be
+/// outstanding.
 fn pair(max_rd_atomic: u8) -> Pair {
     let mut p = Pair::local(Setup::default(), |attr: &mut Attr| attr.max_rd_atomic = max_rd_atomic);
-    (0..2).for_each(|nth| p.b.fill(nth * u64::from(LONG), &bytes(nth)));
+    (0..2).for_each(|nth| p.b.fill(nth * u64::from(READ_LEN), &bytes(nth)));
     p.b.post_recv(7, &[p.b.sge(7 << 20, 64)]);
     p
 }
 
-/// A turn of side A's QP that moves up to [`TURN`] bytes.
+/// Runs a turn of A's QP that moves at most [`TURN`] bytes.
 fn turn(p: &Pair) -> Turn {
     let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
     let slice = Slice::new(&p.ga.host, Lane::SHARED);
@@ -44,27 +46,29 @@ fn turn(p: &Pair) -> Turn {
     )
 }
 
-/// The n-th long READ, into a place of its own.
+/// Returns the n-th long READ. Each has its own buffer.
 fn read(p: &Pair, nth: u64) -> Wr {
-    let at = nth * u64::from(LONG);
-    Wr::new(Opcode::Read, &[p.a.sge(SINK + at, LONG)]).to(p.b.buffer + at, p.b.key).id(100 + nth)
+    let at = nth * u64::from(READ_LEN);
+    Wr::new(Opcode::Read, &[p.a.sge(SINK + at, READ_LEN)])
+        .to(p.b.buffer + at, p.b.key)
+        .id(100 + nth)
 }
 
 fn send(p: &Pair, id: u64) -> Wr {
     Wr::new(Opcode::Send, &[p.a.sge(SOURCE, 64)]).id(id)
 }
 
-/// The data of the n-th READ.
+/// Returns the data of the n-th READ.
 fn bytes(nth: u64) -> Vec<u8> {
-    (0..u64::from(LONG)).map(|at| (at ^ (at >> 8) ^ (nth * 77)) as u8).collect()
+    (0..u64::from(READ_LEN)).map(|at| (at ^ (at >> 8) ^ (nth * 77)) as u8).collect()
 }
 
-/// Returns whether the data of the n-th READ is on side A.
+/// Returns whether the data of the n-th READ has arrived at A.
 fn arrived(p: &Pair, nth: u64) -> bool {
-    p.a.bytes(SINK + nth * u64::from(LONG), LONG as usize) == bytes(nth)
+    p.a.bytes(SINK + nth * u64::from(READ_LEN), READ_LEN as usize) == bytes(nth)
 }
 
-/// The work requests that side A has completed, with their statuses.
+/// Returns the work requests that A has completed, with their statuses.
 fn completed(p: &mut Pair) -> Vec<(u64, Status)> {
     std::iter::from_fn(|| p.sent()).map(|cqe| (cqe.wr_id.get(), status(&cqe))).collect()
 }
@@ -81,7 +85,7 @@ fn a_send_passes_a_long_read_and_completes_after_it() {
     post(&mut p, &wrs);
     assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
     assert_eq!(p.received().map(|cqe| cqe.wr_id.get()), Some(7), "the SEND waits for the READ");
-    assert!(completed(&mut p).is_empty() && !arrived(&p, 0), "the READ is done too early");
+    assert!(completed(&mut p).is_empty() && !arrived(&p, 0), "the READ completes too early");
     p.settle();
     assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
     assert!(arrived(&p, 0));
@@ -93,7 +97,7 @@ fn a_fence_waits_for_reads() {
     let wrs = [read(&p, 0), send(&p, 2).flags(Flags::SIGNALED | Flags::FENCE)];
     post(&mut p, &wrs);
     while !arrived(&p, 0) {
-        assert!(p.received().is_none(), "the fence lets the SEND pass");
+        assert!(p.received().is_none(), "the SEND overtakes the READ despite the fence");
         assert_eq!(turn(&p), Turn::More);
     }
     p.settle();
@@ -103,12 +107,12 @@ fn a_fence_waits_for_reads() {
 
 #[test]
 fn as_many_reads_are_outstanding_as_the_peer_allows() {
-    for (most, outstanding) in [(1, false), (2, true)] {
-        let mut p = pair(most);
+    for (max_reads, outstanding) in [(1, false), (2, true)] {
+        let mut p = pair(max_reads);
         let wrs = [read(&p, 0), read(&p, 1), send(&p, 2)];
         post(&mut p, &wrs);
         let _turns = (turn(&p), turn(&p));
-        assert_eq!(p.received().is_some(), outstanding, "of at most {most}");
+        assert_eq!(p.received().is_some(), outstanding, "of at most {max_reads}");
         p.settle();
         let all = [(100, Status::Success), (101, Status::Success), (2, Status::Success)];
         assert_eq!(completed(&mut p), all);
@@ -131,8 +135,8 @@ fn an_atomic_waits_for_reads() {
     assert_eq!(p.b.bytes(7 << 20, 8), [5, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// The entry is refused only after the READ before it has brought all of its bytes: a refusal ends
-/// both QPs.
+/// A request that is refused ends both QPs, so it is refused only when the READ before it has
+/// brought all of its bytes.
 #[test]
 fn a_refused_entry_waits_for_the_reads_before_it() {
     let p = pair(16);
@@ -147,7 +151,7 @@ fn a_refused_entry_waits_for_the_reads_before_it() {
         let wrs = [read(&p, 0), refused, send(&p, 9)];
         post(&mut p, &wrs);
         assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
-        assert!(!arrived(&p, 0) && p.received().is_none(), "it ends a QP too early");
+        assert!(!arrived(&p, 0) && p.received().is_none(), "the refused entry ends a QP too early");
         p.settle();
         let all = [(100, Status::Success), (id, why), (9, Status::WrFlushErr)];
         assert_eq!(completed(&mut p), all);
@@ -167,12 +171,12 @@ fn an_entry_that_cannot_be_parsed_waits_for_the_reads_before_it() {
     assert!(arrived(&p, 0));
 }
 
-/// The region goes while the READ is under way. The SEND behind it has been executed, and is
-/// flushed nevertheless.
+/// The region is deregistered during the READ. The SEND behind the READ has been executed, but is
+/// flushed.
 #[test]
 fn a_read_that_fails_on_the_way_flushes_what_is_behind() {
     let mut p = pair(16);
-    let key = p.gb.reg_flat(p.b.pdn, ALL, p.b.buffer, u64::from(LONG)).expect("MR");
+    let key = p.gb.reg_flat(p.b.pdn, ALL, p.b.buffer, u64::from(READ_LEN)).expect("MR");
     let wrs = [read(&p, 0).to(p.b.buffer, key), send(&p, 2), send(&p, 3)];
     post(&mut p, &wrs[..2]);
     assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
@@ -195,7 +199,7 @@ fn a_read_is_tried_again_while_the_port_is_closed() {
     let Turn::Wait(until) = turn(&p) else { panic!("no answer, and no wait") };
     post(&mut p, &wrs[1..]);
     p.gb.adapter.set_link(true);
-    p.world.advance(until);
+    p.world.advance(until.0);
     p.settle();
     assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
     assert!(arrived(&p, 0));
@@ -204,7 +208,7 @@ fn a_read_is_tried_again_while_the_port_is_closed() {
     assert_eq!(turn(&p), Turn::More);
     p.gb.adapter.set_link(false);
     while let Turn::Wait(until) = turn(&p) {
-        p.world.advance(until);
+        p.world.advance(until.0);
     }
     assert_eq!(completed(&mut p), [(100, Status::RetryExcErr)]);
 }
@@ -238,7 +242,8 @@ fn a_reset_ends_outstanding_reads() {
     assert!(completed(&mut p).is_empty() && !arrived(&p, 0));
 }
 
-/// More entries than the queue has are not outstanding, though the guest overwrites those that are.
+/// At most as many READs are outstanding as the queue has entries, although the guest overwrites
+/// entries of outstanding READs.
 #[test]
 fn no_more_is_outstanding_than_the_queue_holds() {
     let mut p = pair(16);

@@ -27,7 +27,7 @@ fn region_parameters_out_of_range() {
         let offset = offset_of!(RegMr, access);
         assert_eq!(reg(RegMr { access: access.into(), ..good }), bad(offset));
     }
-    // Hints are welcome.
+    // Bits that are hints are accepted.
     assert!(reg(RegMr { access: (1 << 20 | 1).into(), ..good }).is_ok());
     assert_eq!(reg(RegMr { flags: 8.into(), ..good }), bad(offset_of!(RegMr, flags)));
     assert_eq!(reg(RegMr { pdn: 999.into(), ..good }), Err(Refused(Status::NotFound, 0)));
@@ -64,7 +64,7 @@ fn keys_change_with_each_use_of_an_index() {
 fn page_tables_of_all_levels_reach_the_same_memory() {
     let mut p = Pair::new();
     let (len, base) = (3 << 20, p.a.buffer);
-    // Pages in reverse order, from a list and from chunks.
+    // Pages in reverse order, in a list and in a list of lists.
     let pages: Vec<u64> = (0..len / 4096).rev().map(|page| base + page * 4096).collect();
     let list = p.ga.ram().alloc(pages.len() as u64 * 8);
     p.ga.ram().write(list, pages.as_bytes());
@@ -82,7 +82,7 @@ fn page_tables_of_all_levels_reach_the_same_memory() {
         let length = len - 0x123;
         let params = RegMr::new(p.a.pdn, ALL, iova, length, Pages::new(table, 12, levels));
         let key = p.ga.command::<command::RegMr>(&params).expect("REG_MR").get();
-        // The device has its own copy.
+        // The adapter has copied the table.
         p.ga.ram().write(table, &[0xff; 8]);
         let sge = vrnic_abi::sq::Sge {
             addr: iova.into(),
@@ -124,7 +124,7 @@ fn all_memory_is_addressed_by_guest_address() {
     e.post_send(&Wr::new(vrnic_abi::sq::Opcode::Write, &[sge]).to(to, key));
     world.settle(&[&guest]);
     assert_eq!(guest.ram().read(to, 9), b"somewhere");
-    // Beyond memory it is like any memory that is not there.
+    // Addresses beyond guest memory fail as other addresses without memory do.
     let sge = vrnic_abi::sq::Sge { addr: (u64::MAX - 9).into(), ..sge };
     e.post_send(&Wr::new(vrnic_abi::sq::Opcode::Write, &[sge]).to(to, key));
     world.settle(&[&guest]);

@@ -1,4 +1,4 @@
-//! REREG_MR of rights and PD, which keep the key, and of regions that have died at a touch.
+//! REREG_MR of rights and PD, which keeps the key, and of regions whose one-touch key was used.
 
 use vrnic_abi::admin::{
     MrFlags, MwType, Opcode as Admin, Pages, RegMr, Rereg, ReregMr, Status as AdminStatus, command,
@@ -15,24 +15,24 @@ use crate::host::RAM_LEN;
 use crate::keys::{BINDABLE, PAGE, alloc_mw, bind, dereg, ok, on_b, write};
 use crate::world::{Pair, told_by_peer};
 
-/// The key that a region has afterwards.
+/// Returns the key of the region after REREG_MR.
 pub(crate) fn reregister(p: &Pair, params: ReregMr) -> Result<u32, Refused> {
     p.gb.command::<command::ReregMr>(&params).map(|key| key.get())
 }
 
-/// Other rights and another PD leave the key as it is.
+/// A change of the rights or of the PD keeps the key.
 #[test]
 fn reregistration_keeps_the_key() {
     let mut p = Pair::new();
     let read = Access::REMOTE_READ.bits() | 1;
     let key = p.gb.reg_flat(p.b.pdn, read, p.b.buffer, PAGE).expect("MR");
-    // More rights, in use at once.
+    // More rights, which are valid at once.
     let params = ReregMr { access: ALL.into(), ..ReregMr::new(key, Rereg::ACCESS) };
     assert_eq!(reregister(&p, params), Ok(key));
     p.a.fill(0, b"more");
     ok(&p.complete(&write(&p, p.b.buffer, key, 4)), cq::Opcode::Write);
     assert_eq!(p.b.bytes(0, 4), b"more");
-    // Another PD and back: it has a user as long as the region is its.
+    // Another PD, and back. A PD with a region cannot be freed.
     let pdn = p.gb.on_object(Admin::AllocPd, p.b.context).expect("PD");
     let params = |pdn: u32| ReregMr { pdn: pdn.into(), ..ReregMr::new(key, Rereg::PD) };
     assert_eq!(reregister(&p, params(pdn)), Ok(key));
@@ -47,29 +47,29 @@ fn reregistration_keeps_the_key() {
     assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Ok(0));
 }
 
-/// Fewer rights and both changes at once; a bound window holds a change of rights up as it does
-/// others.
+/// Fewer rights, and a change of rights and PD at once. A bound window prevents this change, as it
+/// prevents others.
 #[test]
 fn reregistration_takes_rights_away() {
     let mut p = Pair::new();
     let key = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, PAGE).expect("MR");
     let window = alloc_mw(&p.gb, p.b.pdn, MwType::Type1);
-    let held = bind(window + 1, key, (p.b.buffer, 8), 0);
+    let held = bind(window + 1, key, p.b.buffer, 8, 0);
     ok(&on_b(&mut p, &held), cq::Opcode::BindMw);
     let what = Rereg::ACCESS | Rereg::PD;
     let pdn = p.b.pdn;
     let params = ReregMr { access: 1.into(), pdn: pdn.into(), ..ReregMr::new(key, what) };
     assert_eq!(reregister(&p, params), Err(Refused(AdminStatus::Busy, 0)));
     ok(&p.complete(&write(&p, p.b.buffer, key, 8)), cq::Opcode::Write);
-    ok(&on_b(&mut p, &bind(window + 2, 0, (0, 0), 0)), cq::Opcode::BindMw);
+    ok(&on_b(&mut p, &bind(window + 2, 0, 0, 0, 0)), cq::Opcode::BindMw);
     assert_eq!(reregister(&p, params), Ok(key));
     let cqe = p.complete(&write(&p, p.b.buffer, key, 8));
     let got = (status(&cqe), cqe.vendor_err.get());
     assert_eq!(got, (Status::RemAccessErr, told_by_peer(Denied::Rights)));
 }
 
-/// A region that has died at a touch lives again by REREG_MR, whatever that changes, and with a key
-/// that the one message did not have; one that is alive stays touched.
+/// REREG_MR makes a region valid again whose one-touch key was used, whatever it changes. The new
+/// key is not the key that the message had. The region is still one-touch.
 #[test]
 fn reregistration_after_a_touch() {
     for what in [Rereg::ACCESS, Rereg::PD, Rereg::TRANSLATION] {
@@ -100,8 +100,8 @@ fn reregistration_after_a_touch() {
     }
 }
 
-/// Part 7: REREG_MR changes what it names, gives a new key when that is the memory, and leaves the
-/// region alone when it fails.
+/// Part 7: REREG_MR changes only what its parameters name, gives a new key if that is the memory,
+/// and leaves the region as it was if it fails.
 #[test]
 fn reregistration() {
     let mut p = Pair::new();
@@ -120,7 +120,7 @@ fn reregistration() {
     let wr = write(&p, 0x1000 + PAGE, second, 5);
     ok(&p.complete(&wr), cq::Opcode::Write);
     assert_eq!(p.gb.ram().read(far + PAGE, 5), b"moved");
-    // A failure changes nothing, and so does a try with the old key.
+    // If REREG_MR fails, or names the old key, nothing changes.
     let gone = Pages::new(BASE + RAM_LEN, 12, 1);
     let bad = ReregMr { key: second.into(), pages: gone, ..params };
     assert_eq!(reregister(&p, bad), Err(Refused(AdminStatus::BadAddress, 0)));

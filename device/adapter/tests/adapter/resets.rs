@@ -1,4 +1,4 @@
-//! Fatal errors and resets: what ends, and what works again.
+//! Fatal errors and resets: what ends, and what works afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -68,10 +68,10 @@ fn no_qp_works_or_answers_after_a_fatal_error() {
     p.b.fill(0, &[7; 64]);
     p.gb.set_register(regs::ADMIN_SQ_PI, 999);
     assert!(p.gb.status().contains(regs::Status::FATAL));
-    // What the peer wants of it.
+    // A request of the peer to the failed adapter.
     let wr = write(&p);
     p.a.post_send(&wr);
-    // What was posted to it.
+    // A request that was posted on the failed adapter.
     let wr = Wr::new(vrnic_abi::sq::Opcode::Write, &[p.b.sge(0, 64)]).to(p.a.buffer, p.a.key);
     p.a.fill(0, &[9; 64]);
     p.b.post_send(&wr);
@@ -104,10 +104,10 @@ fn a_reset_from_any_state_ends_all() {
         p.settle();
         p.ga.host.unrestrict();
         p.ga.bring_up();
-        // This one, and the one that gives the port its address.
+        // QUERY_STATS itself, and the command that gives the port its address.
         assert_eq!(p.ga.stats().completed_cmds.get(), 2);
         assert_eq!(p.ga.query_qp(p.a.qpn).map(|_| ()), Err(Refused(Status::NotFound, 0)));
-        // The peer finds out when it wants something.
+        // The peer notices the reset at its next request.
         p.b.post_send(&Wr::new(vrnic_abi::sq::Opcode::Write, &[]));
         for _ in 0..5 {
             p.settle();

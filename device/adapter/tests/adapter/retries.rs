@@ -1,4 +1,4 @@
-//! Requests that are tried again: receivers that are not ready, and peers that do not answer.
+//! Requests that are tried again, because the receiver is not ready or the peer does not answer.
 
 use std::sync::atomic::Ordering;
 
@@ -16,21 +16,22 @@ use crate::world::{Pair, by_packets};
 /// RNR timer code 14.
 const RNR_14: u64 = 1_280_000;
 
-/// One retry is enough: a receive that comes while the timer runs is found before its end. By a
-/// copy, because over packets the requester does not look before the end.
+/// If a receive is posted while the RNR timer runs, the requester finds it before the end of the
+/// timer, so that one retry is enough. Uses memory copies, because over packets the requester waits
+/// until the end.
 #[test]
 fn receiver_not_ready_is_waited_for() {
     let mut p = Pair::local(Setup::default(), |attr| {
         (attr.min_rnr_timer, attr.rnr_retry) = (14, 1);
     });
     p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
-    let mut looks = 0;
+    let mut polls = 0;
     while p.world.clock.load(Ordering::Relaxed) < RNR_14 / 2 {
         let deadline = p.ga.adapter.poll(0).deadline.expect("a deadline");
-        p.world.clock.store(deadline, Ordering::Relaxed);
-        looks += 1;
+        p.world.clock.store(deadline.0, Ordering::Relaxed);
+        polls += 1;
     }
-    assert!(looks < 12, "the pauses grow");
+    assert!(polls < 12, "the pauses between polls do not grow");
     assert!(p.sent().is_none());
     p.b.post_recv(1, &[p.b.sge(0, 8)]);
     p.world.clock.store(RNR_14 - 1, Ordering::Relaxed);
@@ -55,7 +56,7 @@ fn rnr_retries_end() {
         }
         assert_eq!(status(&p.sent().expect("completion")), Status::RnrRetryExcErr);
         assert_eq!(p.a.state(), State::Err);
-        // The receiver is not at fault.
+        // The receiver reports no error.
         assert_eq!(p.b.state(), State::Rts);
         assert_eq!(p.gb.drain_events(), []);
     }
@@ -110,7 +111,7 @@ fn a_peer_that_does_not_answer() {
 
 #[test]
 fn a_qp_answers_its_own_peer_only() {
-    // Another QP of A that claims to be connected to B gets no answer.
+    // Another QP of A whose attributes name B's QP as its peer gets no answer.
     let mut p = Pair::new();
     let mut thief = Endpoint::new(&p.ga, Setup::default());
     thief.connect(p.gb.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
@@ -120,7 +121,8 @@ fn a_qp_answers_its_own_peer_only() {
     p.world.last_timeout(&[&p.ga, &p.gb], 1000 * MS);
     let cqe = thief.send_cq.poll().expect("completion");
     assert_eq!(status(&cqe), Status::RetryExcErr);
-    // A packet says which address it comes from, but not which QP; this one has the right PSN.
+    // A packet contains the address of its sender, but not the sender's QP number. Here it also has
+    // the right PSN, so B receives the message.
     assert_eq!(p.received().is_some(), by_packets());
 }
 
@@ -137,7 +139,7 @@ fn without_a_timeout_the_requester_waits_for_ever() {
     p.gb.adapter.set_link(true);
     p.world.advance(1000 * MS);
     p.settle();
-    // A packet that is lost is not sent again.
+    // Over packets, the lost packet is not sent again.
     let expected = (!by_packets()).then_some(Status::Success);
     assert_eq!(p.sent().map(|cqe| status(&cqe)), expected);
 }

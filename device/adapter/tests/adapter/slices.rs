@@ -1,5 +1,5 @@
 //! No adapter holds its worker for long, whatever its guest does: on a clock that moves with the
-//! work, each poll is short, and in the end all is done, once and in order.
+//! work, each poll is short, and all work is done once and in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -23,11 +23,11 @@ use crate::keys::{BINDABLE, alloc_mw, bind, local_inv};
 use crate::multicast::{GROUP, attach, detach, to};
 use crate::world::{Pair, World};
 
-/// The longest that a poll may hold a worker, in ns.
-const MOST: u64 = 200_000;
+/// Maximum time of a poll, in ns.
+const MAX_POLL_NS: u64 = 200_000;
 
-/// Polls guests until none has anything to do, lets `meanwhile` act after each round, and checks
-/// that no poll was long.
+/// Polls guests until none of them has work, calls `meanwhile` after each round, and checks that no
+/// poll was too long.
 fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMut()) {
     let mut longest = 0;
     for _ in 0..100_000 {
@@ -39,17 +39,17 @@ fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMu
         }
         meanwhile();
         if !busy {
-            assert!(longest <= MOST, "{what}: a poll of {} µs", longest / 1000);
+            assert!(longest <= MAX_POLL_NS, "{what}: a poll of {} µs", longest / 1000);
             return;
         }
     }
-    panic!("{what}: the adapters never come to rest");
+    panic!("{what}: the adapters still have work");
 }
 
 /// Bytes of a datagram.
 const LEN: u32 = 4096;
 
-/// Members of a group on side B, each with receives whose first bytes have a place of their own.
+/// Returns members of a group on B. Each has receives whose first segments lie apart.
 fn members(p: &Pair, count: u64) -> Vec<Endpoint> {
     let mut members = Vec::new();
     for nth in 0..count {
@@ -66,7 +66,7 @@ fn members(p: &Pair, count: u64) -> Vec<Endpoint> {
     members
 }
 
-/// Sends a datagram with this number, which stands at a place of its own.
+/// Sends a datagram that begins with this number. Each has its own buffer.
 fn post(p: &mut Pair, number: u32) {
     let at = u64::from(number * LEN);
     p.a.fill(at, &number.to_le_bytes());
@@ -74,7 +74,7 @@ fn post(p: &mut Pair, number: u32) {
     p.a.post_send(&wr);
 }
 
-/// The numbers of the datagrams that member `nth` has received.
+/// Returns the numbers of the datagrams that member `nth` has received.
 fn received(nth: u64, member: &mut Endpoint) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some(cqe) = member.recv_cq.poll() {
@@ -99,7 +99,7 @@ fn a_storm_of_multicast() {
     assert_eq!(sent.collect::<Vec<_>>(), (0..16).collect::<Vec<_>>());
 }
 
-/// A datagram that has reached some of 256 members.
+/// Returns a state in which a datagram has reached some of 256 members.
 fn half_way() -> (Pair, Vec<Endpoint>) {
     let mut p = Pair::ud();
     let all = members(&p, 256);
@@ -109,14 +109,15 @@ fn half_way() -> (Pair, Vec<Endpoint>) {
     (p, all)
 }
 
-/// Members come and go while a datagram is on its way to them.
+/// QPs join and leave the group while a datagram is on its way to them.
 #[test]
 fn membership_changes_during_a_datagram() {
     let (mut p, mut all) = half_way();
     let has = |member: &Endpoint| member.recv_cq.peek().is_some();
     assert!(has(&all[0]) && !has(&all[255]), "the datagram is not half-way");
     assert!(p.a.send_cq.peek().is_none());
-    // One that was served joins anew, one that was not leaves, one ends, and a new one comes.
+    // A member that was served joins again, one that was not served leaves, one is destroyed, and a
+    // new one joins.
     for member in [&all[0], &all[254]] {
         assert_eq!(detach(&p.gb, member.qpn, GROUP), Ok(()));
     }
@@ -130,7 +131,7 @@ fn membership_changes_during_a_datagram() {
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
     assert_eq!(p.a.send_cq.poll().map(|cqe| status(&cqe)), Some(Status::Success));
     assert!(late.recv_cq.peek().is_none());
-    // The next one goes to those who are members now.
+    // The next datagram goes to the current members.
     post(&mut p, 1);
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
     assert!(late.recv_cq.poll().is_some() && late.recv_cq.poll().is_none());
@@ -140,7 +141,7 @@ fn membership_changes_during_a_datagram() {
     }
 }
 
-/// A QP that fails in the middle of a datagram flushes it, and no member receives it later.
+/// A QP that fails in the middle of a multicast flushes it, and no further member receives it.
 #[test]
 fn failure_during_a_datagram() {
     let (mut p, mut all) = half_way();
@@ -153,7 +154,7 @@ fn failure_during_a_datagram() {
     assert!(received(255, &mut all[255]).is_empty());
 }
 
-/// Makes QPs that share rings, each with a slot of its own, and moves them to this state.
+/// Creates QPs that share rings, each with its own slot, and moves them to this state.
 fn make_qps(guest: &Guest, params: &CreateQp, context: u32, count: u32, to: State) -> Vec<Slot> {
     let (mut uar, mut free) = (0, 0);
     let mut made = Vec::new();
@@ -189,7 +190,7 @@ fn a_cq_with_ten_thousand_queue_pairs_fails() {
     let cqn = p.a.send_cq.cqn;
     let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..p.a.params() };
     let qps = make_qps(&p.ga, &params, p.a.context, 10_000, State::Rts);
-    // One is gone again; others do not feed the CQ.
+    // A QP that is destroyed, and QPs that do not use the CQ, are not affected.
     assert!(p.ga.on_object(Admin::DestroyQp, qps[77].id).is_ok());
     let own = p.a.recv_cq.cqn.into();
     let others = CreateQp { send_cqn: own, recv_cqn: own, ..params };
@@ -222,8 +223,8 @@ fn a_cq_with_ten_thousand_queue_pairs_fails() {
     }
 }
 
-/// Makes CQs of one entry, all on one ring.
-fn make_cqs(guest: &Guest, (context, eqn): (u32, u32), count: u32) -> Vec<Slot> {
+/// Creates CQs of one entry, all on the same ring.
+fn make_cqs(guest: &Guest, context: u32, eqn: u32, count: u32) -> Vec<Slot> {
     let ring = guest.ram().alloc(4096);
     let (mut uar, mut free) = (0, 0);
     let make = |_| {
@@ -239,7 +240,7 @@ fn make_cqs(guest: &Guest, (context, eqn): (u32, u32), count: u32) -> Vec<Slot> 
     (0..count).map(make).collect()
 }
 
-/// Arms a CQ in such a way that its event is due at once: as if a completion had been overlooked.
+/// Arms a CQ so that its event is due at once, as if the program had overlooked a completion.
 fn arm(guest: &Guest, cq: &Slot, round: u32) {
     guest.slot32(cq.uar, cq.slot, CQ_SEEN).store(u32::MAX, Ordering::Release);
     let word = ci_and_arm(0, arm_request(round, ARM_NEXT));
@@ -247,7 +248,7 @@ fn arm(guest: &Guest, cq: &Slot, round: u32) {
     guest.ring(cq.uar, cq.slot);
 }
 
-/// All completion events; each CQ has as many as `expected`.
+/// Checks that each CQ has `expected` completion events.
 fn expect_events(events: &[(Kind, u32)], cqs: &[Slot], expected: u32) {
     let mut counts = BTreeMap::<u32, u32>::new();
     for (kind, cqn) in events {
@@ -264,9 +265,9 @@ fn doorbells_of_all_queues_at_once_and_events_that_were_held_back() {
     let world = World::default();
     let guest = world.guest(1);
     let context = guest.command::<command::AllocContext>(&()).expect("context");
-    // Room for half of the events.
+    // The event queue has room for half of the events.
     let (eqn, mut queue) = guest.create_eq(1, 13).expect("CREATE_EQ");
-    let cqs = make_cqs(&guest, (context.get(), eqn), QUEUES);
+    let cqs = make_cqs(&guest, context.get(), eqn, QUEUES);
     guest.host.take_time();
     cqs.iter().for_each(|cq| arm(&guest, cq, 1));
     settle(&world, &[&guest], "doorbells", || {});
@@ -276,7 +277,7 @@ fn doorbells_of_all_queues_at_once_and_events_that_were_held_back() {
         settle(&world, &[&guest], "held events", || {});
         let before = events.len();
         events.extend(std::iter::from_fn(|| queue.poll()));
-        assert!(events.len() > before, "held events are not moved");
+        assert!(events.len() > before, "held events are not written");
         world.advance(1_000_000);
     }
     expect_events(&events, &cqs, 1);
@@ -287,7 +288,7 @@ fn moderated_events_that_are_due_at_once() {
     const QUEUES: u32 = 8_000;
     let p = Pair::new();
     let (eqn, mut queue) = p.ga.create_eq(2, 13).expect("CREATE_EQ");
-    let cqs = make_cqs(&p.ga, (p.a.context, eqn), QUEUES);
+    let cqs = make_cqs(&p.ga, p.a.context, eqn, QUEUES);
     let params = p.a.params();
     let mut qps = Vec::new();
     let mut uar = p.a.uar;
@@ -304,7 +305,7 @@ fn moderated_events_that_are_due_at_once() {
         qps.push(Slot { id, uar, slot });
     }
     p.ga.host.take_time();
-    // Armed for what comes, and then one completion for each: a send that is flushed.
+    // Arms each CQ for its next completion, and then makes one: a send that is flushed.
     for cq in &cqs {
         let word = ci_and_arm(0, arm_request(1, ARM_NEXT));
         p.ga.slot64(cq.uar, cq.slot).store(word, Ordering::Release);
@@ -328,7 +329,7 @@ fn long_messages_of_many_segments() {
     long_messages("long messages", |_| {});
 }
 
-/// The kernel makes each page of such memory when the adapter touches it first.
+/// The kernel allocates each page of such memory when the adapter uses it for the first time.
 #[test]
 fn long_messages_in_memory_that_nobody_has_used() {
     long_messages("fresh memory", TestHost::slow_memory);
@@ -347,7 +348,8 @@ fn long_messages(what: &str, prepare: impl Fn(&TestHost)) {
             let at = u64::from(message) * u64::from(MIB);
             a.fill(at, &vec![nth * 4 + message; MIB as usize]);
             let sges: Vec<_> = (0..16).map(|n| a.sge(at + n * 65_536, 65_536)).collect();
-            // All to the same place, but for the first byte: the last one stays.
+            // All messages go to the same address, each one byte further: at the end, the last
+            // message is there.
             let to = b.buffer + u64::from(message);
             let wr = Wr::new(Opcode::Write, &sges).to(to, b.key).id(message.into());
             a.store_send(&wr);
@@ -398,7 +400,7 @@ fn full_queues_are_flushed() {
     expect_flushed(cq, &qps, 1 << LOG);
 }
 
-/// Sends and receives of each QP were flushed in order, so many of each.
+/// Checks that `count` sends and `count` receives of each QP were flushed in order.
 fn expect_flushed(mut cq: CompletionQueue, qps: &[Slot], count: u32) {
     let mut next = BTreeMap::<(u32, bool), u32>::new();
     while let Some(cqe) = cq.poll() {
@@ -412,18 +414,18 @@ fn expect_flushed(mut cq: CompletionQueue, qps: &[Slot], count: u32) {
     }
 }
 
-/// Each wait for those who still use a key may take as long as a turn of another worker.
+/// Each wait until a key is no longer used may take as long as a turn of another worker.
 #[test]
 fn waits_for_readers_of_keys() {
     let world = World::default();
-    // One more worker, which may hold the memory as long as its turn takes.
+    // A second worker, which may hold the memory during its turn.
     let guest = world.guest_with(1, 2, Limits::default());
     let mut e = Endpoint::new(&guest, Setup::default());
     e.connect(guest.mac(), e.qpn, |_| {});
     let region = guest.reg_flat(e.pdn, BINDABLE, e.buffer, 4096).expect("MR");
     let windows: Vec<u32> = (0..8).map(|_| alloc_mw(&guest, e.pdn, MwType::Type2)).collect();
     for (nth, window) in (0..).zip(windows) {
-        e.store_send(&bind(window, region, (e.buffer, 4096), 0).id(2 * nth));
+        e.store_send(&bind(window, region, e.buffer, 4096, 0).id(2 * nth));
         e.store_send(&local_inv(window).id(2 * nth + 1));
     }
     e.ring();

@@ -1,4 +1,4 @@
-//! Shared receive queues: who gets which receive, events, faults (docs/adapter.md, section 6).
+//! Shared receive queues: which QP gets which receive, events, faults (docs/adapter.md, section 6).
 
 use vrnic_abi::admin::{
     CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, Status as Refusal, command,
@@ -18,7 +18,7 @@ use crate::bus::{Endpoint, Guest, SharedQueue};
 use crate::datagrams;
 use crate::world::World;
 
-/// QPs of guest B that share a receive queue, each connected to one of guest A.
+/// QPs of guest B that share a receive queue. Each is connected to a QP of guest A.
 struct Shared {
     world: World,
     ga: Guest,
@@ -50,7 +50,7 @@ impl Shared {
         Self { world, ga, gb, senders, receivers, base, srq }
     }
 
-    /// Posts a receive of `len` bytes at `wr_id` times 4096.
+    /// Posts a receive of `len` bytes at offset `wr_id` * 4096.
     fn post(&mut self, wr_id: u64, len: u32) {
         self.srq.post(wr_id, &[self.base.sge(wr_id * 4096, len)]);
     }
@@ -67,12 +67,12 @@ impl Shared {
         self.send(nth, &wr);
     }
 
-    /// Status of the next send completion.
+    /// Returns the status of the next send completion.
     fn sent(&mut self, nth: usize) -> Option<Status> {
         self.senders[nth].send_cq.poll().map(|cqe| status(&cqe))
     }
 
-    /// Number of the receive and status of the next receive completion.
+    /// Returns the identifier and the status of the next receive completion.
     fn received(&mut self, nth: usize) -> Option<(u64, Status)> {
         let receiver = &mut self.receivers[nth];
         let cqe = receiver.recv_cq.poll()?;
@@ -125,7 +125,7 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
     s.world.advance(10_000_000);
     s.world.settle(&[&s.ga, &s.gb]);
     assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((1, OK))));
-    // Nobody posts: the requester gives up, its peer does not care.
+    // No receive is posted: the requester gives up, and the state of its peer does not change.
     s.send_text(1, b"lonely");
     for _ in 0..100 {
         s.world.advance(10_000_000);
@@ -135,8 +135,8 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
     assert_eq!(s.receivers[1].state(), State::Rts);
 }
 
-/// A command may raise an event while all workers sleep. If the queue is full, one of them must be
-/// awake to write it when there is room.
+/// A command may raise an event while all workers sleep. If the event queue is full, a worker must
+/// be woken, which writes the event when there is room.
 #[test]
 fn a_limit_event_that_is_held_back_wakes_a_worker() {
     let s = Shared::new(1, Type::Rc);
@@ -144,11 +144,11 @@ fn a_limit_event_that_is_held_back_wakes_a_worker() {
         s.gb.adapter.set_link(false);
         s.gb.adapter.set_link(true);
     }
-    assert_eq!(s.gb.adapter.poll(0).deadline, None, "all events have had room");
+    assert_eq!(s.gb.adapter.poll(0).deadline, None, "all events were written");
     let wakes = s.gb.host.wakes();
     s.arm(1);
     assert!(s.gb.host.wakes() > wakes);
-    assert!(s.gb.adapter.poll(0).deadline.is_some(), "it looks again unasked");
+    assert!(s.gb.adapter.poll(0).deadline.is_some(), "a worker polls again by itself");
     assert_eq!(s.gb.drain_events().len(), 1 << ASYNC_LOG);
     assert!(s.gb.adapter.poll(0).busy);
     assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
@@ -163,13 +163,14 @@ fn the_limit_event_comes_once_for_each_arming() {
     for nth in [0, 1] {
         s.send_text(nth, b"x");
     }
-    assert_eq!(s.gb.drain_events(), [], "six are left");
+    assert_eq!(s.gb.drain_events(), [], "six receives are left");
     s.send_text(0, b"x");
     assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
     assert_eq!(s.srq.status().limit.get(), 0);
     s.send_text(1, b"x");
     assert_eq!(s.gb.drain_events(), []);
-    // Four are left: a limit above that is reached at once, one of that is not, and zero disarms.
+    // Four receives are left: a limit above four is reached at once, a limit of four is not, and a
+    // limit of 0 disarms.
     s.arm(5);
     assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
     s.arm(4);
@@ -193,7 +194,7 @@ fn the_last_receive_of_a_failed_qp_is_told_once() {
     s.receivers[0].set_state(State::Err);
     s.world.settle(&[&s.ga, gb]);
     assert_eq!(gb.drain_events(), [(Kind::QpLastWqe, qpn)]);
-    // The others' receives are not flushed.
+    // The receives in the SRQ are not flushed.
     assert_eq!(s.received(0), None);
     assert_eq!(s.srq.status().posted.get(), 3);
     s.receivers[0].set_state(State::Err);
@@ -201,7 +202,7 @@ fn the_last_receive_of_a_failed_qp_is_told_once() {
     assert_eq!(s.gb.drain_events(), []);
     s.send_text(1, b"y");
     assert_eq!((s.sent(1), s.received(1)), (Some(OK), Some((1, OK))));
-    // A life later it is told again.
+    // After the QP was reset and connected again, the event comes again.
     s.receivers[0].set_state(State::Reset);
     let mac = s.ga.mac();
     s.receivers[0].connect(mac, s.senders[0].qpn, |_| {});
@@ -226,7 +227,7 @@ fn a_faulty_receive_fails_the_qp_that_took_it_alone() {
 #[test]
 fn receives_name_regions_of_the_pd_of_the_srq() {
     let mut s = Shared::new(1, Type::Rc);
-    // A second PD: its SRQ serves a QP of the first.
+    // An SRQ of another PD, with a QP of the first PD.
     let pdn = s.gb.on_object(Admin::AllocPd, s.base.context).expect("PD");
     let all = ALL;
     let key = s.gb.reg_flat(pdn, all, s.base.buffer, 4096).expect("MR");
@@ -260,13 +261,13 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
     events.extend(failed(qpns[0]));
     assert_eq!(s.gb.drain_events(), events);
     assert_eq!(s.srq.status().failed.get(), 1);
-    // A later index that makes sense does not mend it; other QPs fail when they need a receive.
+    // A valid index later does not repair the SRQ. Its other QPs fail when they need a receive.
     s.srq.publish(2);
     assert_eq!(s.receivers[1].state(), State::Rts);
     s.send_text(1, b"late");
     assert_eq!(s.sent(1), Some(Status::RemOpErr));
     assert_eq!(s.gb.drain_events(), failed(qpns[1]));
-    // Others of the guest go on.
+    // Other SRQs of the guest still work.
     let mut other = SharedQueue::new(&s.base);
     let receiver = s.base.sibling(Type::Rc, other.srqn);
     s.senders[2].set_state(State::Reset);
@@ -278,10 +279,10 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
     assert_eq!((s.sent(2), s.received(2)), (Some(OK), Some((5, OK))));
 }
 
-/// Three QPs with a message each that takes more turns than one poll has. By a copy, because over
-/// packets the receiver takes no receive in a poll of the sender.
+/// Returns three QPs that are receiving messages, each of which takes more turns than a poll has.
+/// Uses memory copies, because over packets the receiver takes no receive in a poll of the sender.
 fn three_in_progress() -> Shared {
-    let mut s = Shared::in_world(World::alone(), 3, Type::Rc);
+    let mut s = Shared::in_world(World::copying(), 3, Type::Rc);
     let len = REGION as u32;
     (0..3).for_each(|wr_id| s.srq.post(wr_id, &[s.base.sge(0, len)]));
     s.srq.post(3, &[s.base.sge(0, 64)]);
@@ -289,8 +290,8 @@ fn three_in_progress() -> Shared {
         sender.post_send(&Wr::new(Opcode::Send, &[sender.sge(0, len)]));
     }
     let _busy = s.ga.adapter.poll(0);
-    assert_eq!(s.srq.status().posted.get(), 1, "all have begun");
-    (0..3).for_each(|nth| assert_eq!(s.received(nth), None, "none has ended"));
+    assert_eq!(s.srq.status().posted.get(), 1, "each message has taken a receive");
+    (0..3).for_each(|nth| assert_eq!(s.received(nth), None, "no message has ended"));
     s
 }
 
@@ -357,7 +358,7 @@ fn datagrams_take_shared_receives() {
     let second = receivers[0].recv_cq.poll().expect("received");
     assert_eq!([first.wr_id.get(), second.wr_id.get()], [0, 1]);
     assert_eq!([first.byte_len.get(), second.byte_len.get()], [50; 2]);
-    // The third found no receive.
+    // The third datagram has found no receive.
     assert!(receivers[0].recv_cq.poll().is_none());
     assert_eq!(datagrams::lost(&ga, &gb), 1);
 }
@@ -392,7 +393,7 @@ fn parameters_are_checked() {
     assert_eq!(refused(CreateSrq { uar: 999.into(), ..good }), missing);
     let srqn = guest.command::<command::CreateSrq>(&good).expect("CREATE_SRQ").srqn.get();
     let qp = CreateQp { srqn: srqn.into(), ..a.params() };
-    // A queue of its own and a shared one exclude each other.
+    // A QP cannot have both its own receive queue and a shared one.
     assert_eq!(guest.create_qp(&qp).err(), bad(22));
     let shared = CreateQp { rq_log_size: vrnic_abi::admin::NO_QUEUE, ..qp };
     let theirs = CreateQp { pdn: b.pdn.into(), send_cqn: b.send_cq.cqn.into(), ..shared };
@@ -422,7 +423,7 @@ fn the_limits_told_are_kept() {
     let max = guest.caps().max_srq.get();
     let mut made = 0;
     let last = 'all: loop {
-        // Slots run out in a UAR long before.
+        // A UAR runs out of slots long before the limit of SRQs.
         let uar = guest.on_object(Admin::AllocUar, e.context).expect("UAR");
         for _ in 0..vrnic_abi::uar::SLOTS {
             match guest.command::<command::CreateSrq>(&CreateSrq { uar: uar.into(), ..params }) {

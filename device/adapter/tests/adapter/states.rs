@@ -10,7 +10,7 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest};
 use crate::world::{Pair, World};
 
-/// Brings a fresh QP to `state`, which is not SQE: RC never is.
+/// Moves a new QP to `state`. The state must not be SQE, which an RC QP never has.
 fn qp_in(guest: &Guest, state: State) -> Endpoint {
     let mut endpoint = Endpoint::new(guest, Setup { kernel: true, ..Setup::default() });
     let steps = match state {
@@ -101,7 +101,7 @@ fn reset_forgets_silently_and_the_qp_works_again() {
         let setup = Setup { in_device, ..Setup::default() };
         let mut p = Pair::with(setup, |attr| (attr.min_rnr_timer, attr.rnr_retry) = (14, 7));
         for round in 0..3 {
-            // One request waits for a receive, three stand behind it; B has a send of its own.
+            // One request waits for a receive, and three wait behind it. B also has a send.
             for n in 0..4 {
                 p.a.post_send(&Wr::new(vrnic_abi::sq::Opcode::Send, &[]).id(n));
             }

@@ -17,11 +17,11 @@ use crate::bus::Endpoint;
 use crate::cable::Cable;
 use crate::stream_ends::{self, MS, connected, first_segment, open};
 
-/// Offset of the numbers of READs in a start frame. The first bit of the first number is the
-/// peer-to-peer model, the first two bits of the second number are the first messages.
+/// Offset of the numbers of READs in a start frame. The first bit of the first number means the
+/// peer-to-peer model, the first two bits of the second number name the first message.
 const NUMBERS: usize = 20;
 /// Length of a message for which Linux delays the acknowledgement.
-const SHORT: usize = 1000;
+const MESSAGE_LEN: usize = 1000;
 
 /// Returns the FPDU of a WRITE without payload.
 fn empty_write() -> Vec<u8> {
@@ -32,8 +32,8 @@ fn empty_write() -> Vec<u8> {
     fpdu
 }
 
-/// Gives the guest B its end of a connection, whose initiator has promised no first message, and
-/// sends one all the same.
+/// Gives B its end of a connection whose initiator has not promised a first message, and sends such
+/// a message for the initiator.
 fn foreign(cable: &Cable) -> Endpoint {
     let end = Endpoint::new(&cable.gb, Setup::default());
     open(&end, 1, cable.ga.mac(), |connection| {
@@ -45,7 +45,7 @@ fn foreign(cable: &Cable) -> Endpoint {
     end
 }
 
-/// Loses all frames from now on, and keeps those that B has sent.
+/// Drops all frames from now on, and keeps the frames that B has sent.
 fn lose(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     let lost = Rc::<RefCell<Vec<Vec<u8>>>>::default();
     let keep = Rc::clone(&lost);
@@ -57,7 +57,7 @@ fn lose(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     lost
 }
 
-/// Lets some time pass. Returns the completion of a work request, if there is one.
+/// Moves the clock. Returns the status of the next completion, if there is one.
 fn pass(cable: &Cable, on: &mut Endpoint, time: u64) -> Option<Status> {
     stream_ends::pass(cable, time);
     on.send_cq.poll().map(|cqe| status(&cqe))
@@ -67,9 +67,10 @@ fn send(on: &mut Endpoint, len: usize) {
     on.post_send(&Wr::new(Opcode::Send, &[on.sge(0, len as u32)]));
 }
 
-/// Counts the frames that have a message of this byte in them.
+/// Counts the frames that contain a message of this byte.
 fn frames_of(frames: &RefCell<Vec<Vec<u8>>>, byte: u8) -> usize {
-    let has = |frame: &&Vec<u8>| frame.windows(SHORT).any(|part| part.iter().all(|it| *it == byte));
+    let has =
+        |frame: &&Vec<u8>| frame.windows(MESSAGE_LEN).any(|part| part.iter().all(|it| *it == byte));
     frames.borrow().iter().filter(has).count()
 }
 
@@ -78,13 +79,17 @@ fn a_short_message_to_a_foreign_peer_is_complete_when_it_has_been_sent() {
     let cable = Cable::new(1, Faults::default());
     let lost = lose(&cable);
     let mut b = foreign(&cable);
-    b.fill(0, &[7; SHORT]);
-    send(&mut b, SHORT);
+    b.fill(0, &[7; MESSAGE_LEN]);
+    send(&mut b, MESSAGE_LEN);
     assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
-    b.fill(0, &[9; SHORT]);
+    b.fill(0, &[9; MESSAGE_LEN]);
     pass(&cable, &mut b, 1000 * MS);
     assert!(frames_of(&lost, 7) >= 2, "the message is sent again");
-    assert_eq!(frames_of(&lost, 9), 0, "a retransmission has the program's new bytes");
+    assert_eq!(
+        frames_of(&lost, 9),
+        0,
+        "a retransmission contains bytes that the program has written since"
+    );
 }
 
 #[test]
@@ -96,7 +101,7 @@ fn a_long_message_to_a_foreign_peer_waits_for_its_acknowledgement() {
     assert_eq!(pass(&cable, &mut b, 100 * MS), None);
 }
 
-/// Two acknowledgements come late. Afterwards no message waits for one.
+/// Two acknowledgements arrive late. After that, no message waits for its acknowledgement.
 #[test]
 fn a_peer_that_holds_acknowledgements_back_is_noticed() {
     let cable = Cable::new(1, Faults::default());

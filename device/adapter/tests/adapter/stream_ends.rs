@@ -1,4 +1,4 @@
-//! Tests of the end of TCP connections of QPs, from the view of their drivers.
+//! Tests of the end of TCP connections of QPs, as drivers see it.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::connection::{Connection, ConnectionFlags, ConnectionStatus, Ending, Stage};
@@ -21,7 +21,7 @@ use crate::cable::Cable;
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Two endpoints with a connection that is open.
+/// Returns two endpoints with an open connection.
 pub(crate) fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     let (a, b) = (Endpoint::new(&cable.ga, Setup::default()), other(cable));
     stream::connect_pair(&a, &b);
@@ -36,7 +36,7 @@ pub(crate) fn other(cable: &Cable) -> Endpoint {
 /// Gives an endpoint its end of a connection, changed by `tune`.
 pub(crate) fn open(end: &Endpoint, number: usize, peer: [u8; 6], tune: impl Fn(&mut Connection)) {
     end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
-    let mut connection = stream::connection(number, peer, stream::MSS);
+    let mut connection = stream::connection(number, [end.guest.mac(), peer], stream::MSS);
     tune(&mut connection);
     end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
 }
@@ -59,13 +59,13 @@ pub(crate) fn reach(cable: &Cable, end: &Endpoint, to: Stage) {
     assert_eq!(stage(end), to, "{:?}", ending(end));
 }
 
-/// Lets some time pass.
+/// Moves the clock by this time.
 pub(crate) fn pass(cable: &Cable, time: u64) {
     let end = cable.now() + time;
     cable.run_until(|| cable.now() >= end);
 }
 
-/// Loses all frames in both directions, or none.
+/// Drops all frames in both directions, or none.
 pub(crate) fn lose(cable: &Cable, all: bool) {
     for link in &cable.links {
         let fate = if all { Fate::Drop } else { Fate::Pass };
@@ -73,23 +73,23 @@ pub(crate) fn lose(cable: &Cable, all: bool) {
     }
 }
 
-/// The changes that the driver of an endpoint was told of.
-pub(crate) fn told(end: &Endpoint) -> usize {
+/// Returns the number of events about a connection that the driver of an endpoint got.
+pub(crate) fn connection_events(end: &Endpoint) -> usize {
     let events = end.guest.drain_events();
     events.iter().filter(|event| **event == (Kind::ConnectionChanged, end.qpn)).count()
 }
 
-/// Returns the frame by which the responder of [`stream::connection`] answers with `payload`.
+/// Returns the frame in which the responder of [`stream::connection`] answers with `payload`.
 pub(crate) fn reply(cable: &Cable, payload: &[u8]) -> Vec<u8> {
     first_segment(cable, 1, payload)
 }
 
-/// Returns the frame by which an end of [`stream::connection`] sends its first bytes: 0 is the
-/// initiator, whose request has been sent, 1 the responder.
+/// Returns the frame in which an end of [`stream::connection`] sends its first bytes: 0 is the
+/// initiator, whose request has been sent, 1 is the responder.
 pub(crate) fn first_segment(cable: &Cable, number: usize, payload: &[u8]) -> Vec<u8> {
     let macs = [cable.ga.mac(), cable.gb.mac()];
-    let [sender, receiver] =
-        [number, 1 - number].map(|end| stream::connection(end, macs[1 - end], stream::MSS));
+    let [sender, receiver] = [number, 1 - number]
+        .map(|end| stream::connection(end, [macs[end], macs[1 - end]], stream::MSS));
     let address = |ip: [u8; 16], port: u16| {
         let [a, b, c, d, ..] = ip;
         ([a, b, c, d], port).into()
@@ -137,7 +137,7 @@ fn a_graceful_end_lets_posted_messages_arrive() {
     reach(&cable, &a, Stage::Closed);
     assert_eq!((ending(&a), a.state()), (Ending::Graceful, State::Err));
     assert_eq!(b.bytes(0, 60_000), [7; 60_000]);
-    // What is posted later is flushed, and so are the receives.
+    // Requests that are posted later are flushed, and so are the receives.
     a.post_send(&write);
     for end in [&mut a, &mut b] {
         let mut flushed = None;
@@ -149,8 +149,8 @@ fn a_graceful_end_lets_posted_messages_arrive() {
     }
     pass(&cable, MS);
     assert_eq!(a.send_cq.poll().as_ref().map(status), Some(Status::WrFlushErr));
-    assert!(told(&a) >= 2 && told(&b) >= 2);
-    // Late segments are answered for a minute.
+    assert!(connection_events(&a) >= 2 && connection_events(&b) >= 2);
+    // For a minute, the adapter answers late segments.
     reach(&cable, &a, Stage::Gone);
     let others = a.guest.drain_events().into_iter().chain(b.guest.drain_events());
     assert!(others.into_iter().all(|(kind, _)| kind == Kind::ConnectionChanged));
@@ -181,7 +181,7 @@ fn a_graceful_end_survives_losses() {
         b.post_recv(1, &[]);
         a.set_state(State::Sqd);
         cable.run_until(|| [&a, &b].iter().all(|end| stage(end) as u8 >= Stage::Closed as u8));
-        // The last acknowledgements may be lost until time is over.
+        // All of the last acknowledgements may be lost.
         for end in [&a, &b] {
             assert!(matches!(ending(end), Ending::Graceful | Ending::TimedOut | Ending::Reset));
         }
@@ -196,7 +196,7 @@ fn the_end_is_sent_again_by_a_qp_in_error() {
     let write = Wr::new(Opcode::Write, &[b.sge(0, 100)]).to(a.buffer, a.key);
     assert_eq!(status(&cable.complete(&mut b, &write)), Status::Success);
     pass(&cable, 100 * MS);
-    // The peer's end arrives; the answers to it do not, for a while.
+    // The FIN of the peer arrives. For a while, the answers to it are lost.
     cable.links[1].borrow_mut().rule(|_| Fate::Drop);
     a.set_state(State::Sqd);
     reach(&cable, &b, Stage::Closing);
@@ -233,7 +233,10 @@ fn a_program_that_ends_its_qp_resets_the_peer() {
             reach(&cable, &a, Stage::Gone);
             assert_eq!(ending(&a), Ending::Local);
         } else {
-            assert!(a.guest.query_connection(a.qpn).is_err(), "it is forgotten");
+            assert!(
+                a.guest.query_connection(a.qpn).is_err(),
+                "the adapter still knows the connection"
+            );
         }
         reach(&cable, &b, Stage::Gone);
         assert_eq!((ending(&b), b.state()), (Ending::Reset, State::Err));
@@ -324,8 +327,28 @@ fn no_frame_follows_the_end() {
     reach(&cable, &a, Stage::Gone);
     let late = reply(&cable, b"late");
     assert!(TcpFrame::parse(&late).is_ok_and(|parsed| parsed.is_some()));
-    // It is for the guest's network card.
+    // The late frame goes to the guest's network card.
     assert!(cable.ga.adapter.offer(Frame::new(late)).other().is_some());
+}
+
+#[test]
+fn a_waiting_segment_does_not_reach_the_next_owner_of_the_number() {
+    let cable = Cable::new(20, Faults::default());
+    let mac = cable.ga.mac();
+    let (first, mut next) = (other(&cable), other(&cable));
+    open(&first, 1, mac, |_| {});
+    // No message has these bytes, so a connection that gets them ends.
+    let segment = first_segment(&cable, 0, &[0; 40]);
+    assert!(cable.gb.adapter.offer(Frame::new(segment)).other().is_none());
+    let destroy = |qpn| cable.gb.on_object(Admin::DestroyQp, qpn).expect("DESTROY_QP");
+    destroy(first.qpn);
+    while next.qpn != first.qpn {
+        destroy(next.qpn);
+        next.set_qp(&next.params());
+    }
+    open(&next, 1, mac, |connection| connection.remote_port = 4001.into());
+    pass(&cable, MS);
+    assert_eq!(ending(&next), Ending::None);
 }
 
 #[test]
@@ -366,8 +389,8 @@ fn frames_of_a_connection_never_reach_the_guest() {
     assert_eq!(stage(&a), Stage::Open);
 }
 
-/// Returns the frame of a TCP segment from `peer` to `local`, with ports of
-/// [`stream::connection`], behind this many IPv6 headers with destination options.
+/// Returns the frame of a TCP segment from `peer` to `local` with the ports of
+/// [`stream::connection`], after this many IPv6 headers with destination options.
 fn behind_options(peer: [u8; 16], local: [u8; 16], count: usize) -> Vec<u8> {
     let (tcp, options) = (6, 60);
     let first = if count == 0 { tcp } else { options };

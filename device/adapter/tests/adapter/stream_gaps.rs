@@ -1,5 +1,5 @@
-//! Bytes of a TCP connection that come behind a gap (iWARP): they are placed at once, and have
-//! their other effects in their turn.
+//! Bytes of a TCP connection that arrive after a gap (iWARP): they are placed at once, and have
+//! their other effects in order.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::stream_ends::pass;
 use crate::stream_receives::connect_at;
 use crate::streams;
 
-/// Nanoseconds after which all that is not lost has arrived.
+/// Nanoseconds after which all frames that are not lost have arrived.
 const SOON: u64 = 300_000;
 
 fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
@@ -36,8 +36,8 @@ fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     (a, b)
 }
 
-/// Lets `a` send so many segments of whole messages that `b` takes what comes behind a gap for
-/// whole messages, too.
+/// Lets `a` send enough segments with whole messages that `b` assumes whole messages in later
+/// segments, too, also after a gap.
 fn prove_whole_messages(cable: &Cable, a: &mut Endpoint, b: &Endpoint) {
     let write = Wr::new(Opcode::Write, &[a.sge(0, 1)]).to(b.buffer, b.key);
     for _ in 0..64 {
@@ -45,8 +45,8 @@ fn prove_whole_messages(cable: &Cable, a: &mut Endpoint, b: &Endpoint) {
     }
 }
 
-/// Loses the frame from A with data that is `nth` from now on, as often as it is sent, until the
-/// result is set.
+/// Drops the `nth` frame with data from A, counted from now, each time it is sent, until the
+/// returned cell is set.
 fn lose(cable: &Cable, nth: usize) -> Rc<Cell<bool>> {
     let over = Rc::new(Cell::new(false));
     let (ends, mut count, mut lost) = (Rc::clone(&over), 0, None);
@@ -65,7 +65,7 @@ fn lose(cable: &Cable, nth: usize) -> Rc<Cell<bool>> {
     over
 }
 
-/// How many bytes of a message of sevens are there.
+/// Returns how many bytes of a message of sevens have been placed.
 fn there(end: &Endpoint, at: u64, len: usize) -> usize {
     end.bytes(at, len).iter().filter(|byte| **byte == 7).count()
 }
@@ -81,7 +81,7 @@ fn bytes_behind_a_gap_are_in_memory_at_once() {
         let over = lose(&cable, 2);
         a.post_send(&Wr::new(opcode, &[a.sge(0, LEN as u32)]).to(b.buffer, b.key));
         pass(&cable, SOON);
-        // All but those of one segment, at their place.
+        // All bytes have been placed, except the bytes of the lost segment.
         let early = there(&b, 0, LEN);
         assert!((LEN - 1460..LEN - 1400).contains(&early), "{early}");
         assert_eq!(there(&b, 6000, LEN - 6000), LEN - 6000);
@@ -100,7 +100,7 @@ fn bytes_behind_a_gap_are_in_memory_at_once() {
 fn sends_behind_a_gap_use_their_own_receives_in_order() {
     let cable = Cable::new(2, Faults::default());
     let (mut a, mut b) = connected(&cable);
-    // One fewer receive than SENDs, and one too small, which is the last.
+    // There is one receive less than SENDs, and the last receive is too small.
     for nth in 0..8u64 {
         b.post_recv(nth, &[b.sge(nth * 10_000, if nth == 7 { 10 } else { 4000 })]);
     }
@@ -114,7 +114,8 @@ fn sends_behind_a_gap_use_their_own_receives_in_order() {
     for nth in [1, 2, 4, 5, 6] {
         assert_eq!(there(&b, nth * 10_000, 4000), 3000 + nth as usize, "{nth}");
     }
-    // A receive is the guest's no more once bytes may be placed there: its WQE is not read again.
+    // When bytes may be placed in a receive, the guest can no longer change the receive: its WQE is
+    // not read again.
     over.set(true);
     pass(&cable, 3_000_000_000);
     let received: Vec<_> = std::iter::from_fn(|| b.recv_cq.poll()).collect();
@@ -153,7 +154,7 @@ fn receives_that_were_taken_ahead_are_flushed_once() {
         let flushed: Vec<_> = std::iter::from_fn(|| b.recv_cq.poll())
             .map(|cqe| (cqe.wr_id.get(), status(&cqe)))
             .collect();
-        // Of an SRQ only the receive of the message in progress is taken.
+        // Only the receive of the message in progress is taken from an SRQ.
         let count = if shared { 1 } else { 8 };
         let expected: Vec<_> = (0..count).map(|nth| (nth, Status::WrFlushErr)).collect();
         assert_eq!(flushed, expected);
@@ -201,7 +202,7 @@ fn the_last_receive_is_told_behind_those_that_were_taken_ahead() {
     pass(&cable, SOON);
     let _events = cable.gb.drain_events();
     b.set_state(State::Err);
-    // A worker whose time is over flushes one receive in a turn.
+    // A worker without time left flushes one receive in a turn.
     let adapter = &cable.gb.adapter;
     let qp = adapter.qp(b.qpn).expect("QP");
     let slice = Slice::new(adapter.host(), Lane::SHARED);
@@ -212,8 +213,8 @@ fn the_last_receive_is_told_behind_those_that_were_taken_ahead() {
     assert_eq!(b.recv_cq.poll().map(|cqe| cqe.wr_id.get()), Some(0));
     assert_eq!(cable.gb.drain_events(), []);
     pass(&cable, SOON);
-    let told = cable.gb.drain_events();
-    assert!(told.contains(&(Kind::QpLastWqe, b.qpn)), "{told:?}");
+    let events = cable.gb.drain_events();
+    assert!(events.contains(&(Kind::QpLastWqe, b.qpn)), "{events:?}");
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn a_key_that_ends_meanwhile_takes_nothing_more() {
     b.fill(0, &[0xee; LEN]);
     over.set(true);
     pass(&cable, 3_000_000_000);
-    assert!(b.bytes(0, LEN).iter().all(|byte| *byte == 0xee), "nothing is placed any more");
+    assert!(b.bytes(0, LEN).iter().all(|byte| *byte == 0xee), "bytes were placed after the end");
     assert_eq!(status(&a.send_cq.poll().expect("a failure")), Status::RemAccessErr);
     assert_eq!((a.state(), b.state()), (State::Err, State::Err));
 }
@@ -257,7 +258,7 @@ fn keys_and_rights_are_checked_behind_a_gap() {
         let over = lose(&cable, 0);
         a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 14_000)]).to(b.buffer, key));
         pass(&cable, SOON);
-        // A key for one message waits for its turn, too.
+        // The message of a one-touch key waits for its turn, too.
         let early = there(&b, 0, 20_000);
         assert!(if fault == 0 { (2000..5000).contains(&early) } else { early == 0 }, "{early}");
         over.set(true);

@@ -19,7 +19,7 @@ use crate::stream_ends::{MS, ending, stage};
 use crate::stream_pairs::Daemon;
 use crate::streams::{connected, pattern};
 
-/// A READ can end the key of its sink, which must be its only one.
+/// A READ can invalidate the key of its sink. It must have exactly one sink.
 #[test]
 fn reads_invalidate_the_key_of_their_sink() {
     let cable = Cable::new(9, Faults::default());
@@ -44,7 +44,7 @@ fn reads_invalidate_the_key_of_their_sink() {
     assert_eq!(status(&ended), Status::LocProtErr);
 }
 
-/// A READ fails if it has another number of sinks than one, or if the key of its sink cannot end.
+/// A READ fails if it has no sink or several, or if the key of its sink cannot be invalidated.
 #[test]
 fn reads_invalidate_no_other_keys() {
     for (sinks, failure) in
@@ -75,7 +75,7 @@ fn a_key_for_one_message_serves_one_read_whose_answer_is_sent_again() {
     assert_eq!(status(&cable.complete(&mut a, &read)), Status::RemAccessErr);
 }
 
-/// Commands do not exist in iWARP: no message of it carries one, copied or not.
+/// Commands do not exist in iWARP: no connection carries them, whether messages are copied or not.
 #[test]
 fn a_connection_carries_no_commands() {
     let cable = Cable::new(9, Faults::default());
@@ -86,8 +86,8 @@ fn a_connection_carries_no_commands() {
     assert_eq!((a.state(), b.bytes(0, 64)), (State::Err, vec![7; 64]));
 }
 
-/// Reactive failure: a refused request stops the send queue alone. The connection carries what the
-/// peer does, and the program starts the queue again.
+/// Reactive failure: a refused request stops only the send queue. The connection still carries the
+/// peer's messages, and the program can start the queue again.
 #[test]
 fn a_refused_request_of_a_reactive_qp_leaves_the_stream_alone() {
     for packets in [false, true] {
@@ -107,7 +107,7 @@ fn a_refused_request_of_a_reactive_qp_leaves_the_stream_alone() {
         {
             a.send_cq.expect(id, expected);
         }
-        // Longer than a connection in the error state has to end.
+        // Longer than a connection in the error state may take to end.
         daemon.pass(60_000 * MS);
         assert_eq!([a.state(), b.state()], [State::Sqe, State::Rts], "packets: {packets}");
         assert_eq!([stage(&a), stage(&b)], [Stage::Open; 2], "packets: {packets}");
@@ -134,7 +134,7 @@ fn a_refused_request_of_a_reactive_qp_leaves_the_stream_alone() {
     }
 }
 
-/// Anticipatory failure: the connection is reset, so that the peer learns it.
+/// Anticipatory failure: the connection is reset, so that the peer notices the failure.
 #[test]
 fn a_refused_request_of_another_qp_ends_both_ends() {
     for packets in [false, true] {

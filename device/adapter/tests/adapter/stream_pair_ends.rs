@@ -1,5 +1,5 @@
-//! How connections between adapters of one daemon end (iWARP). Most cases run over packets, too,
-//! and must have the same effects.
+//! Tests how connections between adapters of one daemon end (iWARP). Most cases also run over
+//! packets, and must have the same effects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::bus::Endpoint;
 use crate::stream_ends::{MS, ending, stage};
 use crate::stream_pairs::Daemon;
 
-/// What both drivers and programs see of the end of a connection.
+/// The effects of the end of a connection on drivers and programs at both ends.
 struct Seen {
     states: [State; 2],
-    /// Whether each end is closed, or gone, and how it ended.
+    /// For each end: true if its connection is closed, and how the connection ended.
     closed: [(bool, Ending); 2],
     sends: [Vec<Status>; 2],
     receives: [Vec<Status>; 2],
@@ -34,8 +34,8 @@ impl Seen {
         let states = both.map(Endpoint::state);
         let closed = both.map(|end| (stage(end) as u8 >= Stage::Closed as u8, ending(end)));
         let events = both.map(|end| {
-            let told = end.guest.drain_events().into_iter().filter(|event| event.1 == end.qpn);
-            let mut kinds: Vec<Kind> = told.map(|event| event.0).collect();
+            let own = end.guest.drain_events().into_iter().filter(|event| event.1 == end.qpn);
+            let mut kinds: Vec<Kind> = own.map(|event| event.0).collect();
             kinds.retain(|kind| *kind != Kind::ConnectionChanged);
             kinds
         });
@@ -56,7 +56,8 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Runs a case over packets and by copying, and compares what is seen after some seconds.
+/// Runs a case over packets and by memory copies. Checks that both have the same effects after some
+/// seconds.
 #[track_caller]
 fn same(case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> String {
     let [packets, copied] = [true, false].map(|packets| seen(packets, &case));
@@ -64,7 +65,7 @@ fn same(case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> String {
     copied
 }
 
-/// Runs a case by copying; returns what is seen after some seconds.
+/// Runs a case by memory copies. Returns its effects after some seconds.
 fn copied(case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> String {
     seen(false, case)
 }
@@ -73,15 +74,15 @@ fn seen(packets: bool, case: impl Fn(&Daemon, &mut Endpoint, &mut Endpoint)) -> 
     let daemon = Daemon::new(packets);
     let (mut a, mut b) = daemon.connected();
     a.fill(0, &[7; 2000]);
-    let told = [&a, &b].map(|end| end.guest.drain_events());
-    assert!(told.iter().all(|events| events.len() == 1));
+    let events = [&a, &b].map(|end| end.guest.drain_events());
+    assert!(events.iter().all(|events| events.len() == 1));
     case(&daemon, &mut a, &mut b);
     daemon.pass(8000 * MS);
     Seen::at(&mut a, &mut b).to_string()
 }
 
-/// The refused entry ends both QPs, but only behind a READ that takes many turns. Over packets the
-/// WRITE overtakes the response.
+/// The refused request ends both QPs, but only after a READ before it that takes many turns. Over
+/// packets the WRITE overtakes the response.
 #[test]
 fn a_message_that_is_refused_behind_a_long_read() {
     let seen = copied(|_, a, b| {
@@ -91,7 +92,7 @@ fn a_message_that_is_refused_behind_a_long_read() {
     assert!(seen.contains("Success, RemAccessErr"), "{seen}");
 }
 
-/// A guest that keeps its end keeps nothing of the other guest.
+/// A QP whose peer is still connected keeps no reference to a QP that was reset.
 #[test]
 fn a_qp_that_was_reset_is_not_kept_by_its_partner() {
     let daemon = Daemon::new(false);
@@ -102,7 +103,7 @@ fn a_qp_that_was_reset_is_not_kept_by_its_partner() {
     b.guest.adapter.reset();
     daemon.pass(10_000 * MS);
     assert_eq!(a.state(), State::Err);
-    assert!(qp.upgrade().is_none(), "somebody keeps it");
+    assert!(qp.upgrade().is_none(), "the QP that was reset is still referenced");
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn a_refused_message_ends_both_ends_as_over_packets() {
 
 #[test]
 fn a_send_without_a_right_receive_ends_both_ends_as_over_packets() {
-    // Too small a receive, one that is broken, and none.
+    // A receive that is too small, an invalid receive, and none.
     same(|_, a, b| {
         b.post_recv(1, &[b.sge(0, 100)]);
         a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 101)]));
@@ -165,7 +166,7 @@ fn a_send_waits_for_its_receive() {
     assert!(seen.contains("[Rts, Rts]") && seen.ends_with(" 14000"), "{seen}");
 }
 
-/// The receive of immediate data is taken behind the WRITE; solicited events come with it.
+/// The receive of immediate data is taken after the WRITE. The event may be solicited.
 #[test]
 fn immediate_data_waits_for_its_receive() {
     let seen = same(|daemon, a, b| {
@@ -225,7 +226,7 @@ fn closing_lets_posted_messages_arrive() {
 
 #[test]
 fn a_peer_that_closes_flushes_what_waits() {
-    // A SEND waits for a receive when the peer closes.
+    // A SEND waits for a receive while the peer closes the connection.
     let seen = copied(|daemon, a, b| {
         a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 100)]));
         daemon.pass(10 * MS);

@@ -1,5 +1,5 @@
-//! TCP connections of QPs (iWARP) between adapters of one daemon: their messages are copied, and
-//! everything else is as if they travelled in the connection.
+//! TCP connections of QPs (iWARP) between adapters of one daemon: their messages are copied in
+//! memory, and have the same effects as messages in segments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn new(packets: bool) -> Self {
-        let world = World::alone();
+        let world = World::copying();
         if packets {
             world.fabric.use_packets_only();
         }
@@ -57,13 +57,13 @@ impl Daemon {
         Self { world, guests, frames }
     }
 
-    /// Two ends of a connection, the second one on the guest with this number.
+    /// Returns two ends of a connection. The second end is on the guest with this number.
     fn ends(&self, second: usize) -> (Endpoint, Endpoint) {
         let end = |guest| Endpoint::new(&self.guests[guest], Setup::default());
         (end(0), end(second))
     }
 
-    /// Two ends of an open connection.
+    /// Returns two ends of an open connection.
     pub(crate) fn connected(&self) -> (Endpoint, Endpoint) {
         let (a, b) = self.ends(1);
         stream::connect_pair(&a, &b);
@@ -76,12 +76,12 @@ impl Daemon {
         self.world.clock.load(Ordering::Acquire)
     }
 
-    /// The frames that were sent so far.
+    /// Returns the number of frames that were sent so far.
     pub(crate) fn frames(&self) -> usize {
         self.frames.0.load(Ordering::Relaxed)
     }
 
-    /// Lets the adapters work, and the time go on, for this long.
+    /// Runs the adapters, and moves the clock by this time.
     pub(crate) fn pass(&self, time: u64) {
         let end = self.now() + time;
         loop {
@@ -92,12 +92,17 @@ impl Daemon {
             if self.now() >= end {
                 return;
             }
-            let next = polls.iter().filter_map(|polled| polled.deadline).min().unwrap_or(end);
+            let next = polls
+                .iter()
+                .filter_map(|polled| polled.deadline)
+                .map(|at| at.0)
+                .min()
+                .unwrap_or(end);
             self.world.clock.fetch_max(next.min(end), Ordering::AcqRel);
         }
     }
 
-    /// Posts a work request; returns the status of its completion.
+    /// Posts a work request. Returns the status of its completion.
     pub(crate) fn complete(&self, on: &mut Endpoint, wr: &Wr) -> Status {
         on.post_send(wr);
         self.pass(0);
@@ -105,7 +110,8 @@ impl Daemon {
     }
 }
 
-/// A READ can end the key of its sink when its data has come, however many turns that takes.
+/// A READ can invalidate the key of its sink when its data has arrived, however many turns that
+/// takes.
 #[test]
 fn reads_invalidate_the_key_of_their_sink() {
     const LEN: usize = 900_000;
@@ -125,7 +131,7 @@ fn reads_invalidate_the_key_of_their_sink() {
     for round in 0..3 {
         assert_eq!(daemon.complete(&mut a, &register), Status::Success);
         a.fill(0, &vec![0; LEN]);
-        // A READ is outstanding when the other one is posted.
+        // The first READ is outstanding when the second one is posted.
         a.post_send(&read(Opcode::Read, LEN as u32).id(round));
         a.post_send(&read(Opcode::ReadInv, LEN as u32).id(round + 10));
         a.post_send(
@@ -142,7 +148,7 @@ fn reads_invalidate_the_key_of_their_sink() {
     assert_eq!(daemon.complete(&mut a, &read(Opcode::Read, 8)), Status::LocProtErr);
 }
 
-/// A paired READ fails if the key of its sink cannot end.
+/// A READ of a paired connection fails if the key of its sink cannot be invalidated.
 #[test]
 fn reads_invalidate_no_other_keys() {
     let daemon = Daemon::new(false);
@@ -151,7 +157,7 @@ fn reads_invalidate_no_other_keys() {
     assert_eq!(daemon.complete(&mut a, &read), Status::MwBindErr);
 }
 
-/// Every operation, in both directions, without a frame.
+/// Runs every operation in both directions. Checks that no frame is sent.
 fn every_operation(daemon: &Daemon, mut a: Endpoint, mut b: Endpoint) {
     let before = daemon.frames();
     for turn in 0..2 {
@@ -196,7 +202,7 @@ fn messages_within_a_daemon_are_copied() {
     every_operation(&daemon, a, b);
 }
 
-/// The same after a reset: the next connection of two QPs is paired anew.
+/// The next connection of two QPs that were reset is paired, too.
 #[test]
 fn qps_that_were_reset_are_paired_again() {
     let daemon = Daemon::new(false);
@@ -225,8 +231,9 @@ fn a_guest_can_be_connected_with_itself() {
     every_operation(&daemon, a, b);
 }
 
-/// The adapter gets the responder's end when its program has accepted the request. That has come
-/// by the guest's kernel: the adapter's own reaches nobody until then.
+/// The adapter takes over the responder's end when its program has accepted the request, which the
+/// guest's kernel has sent to itself. The request that the adapter sends has no receiver until
+/// then.
 #[test]
 fn a_guest_may_take_seconds_to_accept_itself() {
     let daemon = Daemon::new(false);
@@ -273,7 +280,7 @@ fn work_that_is_posted_early_is_done() {
 
 #[test]
 fn ends_that_are_not_of_one_connection_are_not_paired() {
-    // Another number, or other addresses: the connection never opens.
+    // With another sequence number or another address, the connection never opens.
     for fault in 0..3 {
         let daemon = Daemon::new(false);
         let (mut a, mut b) = daemon.ends(1);
@@ -319,7 +326,7 @@ fn a_peer_whose_link_is_down_is_waited_for() {
     daemon.pass(5000 * MS);
     assert_eq!(a.send_cq.poll().as_ref().map(status), Some(Status::Success));
     assert_eq!((b.bytes(0, 100), stage(&a)), (vec![9; 100], Stage::Open));
-    // It never comes back.
+    // The link does not come back.
     b.guest.adapter.set_link(false);
     a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 100)]).to(b.buffer, b.key));
     daemon.pass(3_600_000 * MS);

@@ -1,4 +1,4 @@
-//! TCP connections of QPs over paths that carry less than the networks at their ends.
+//! TCP connections of QPs over paths with a smaller MTU than the networks at their ends.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,18 +19,18 @@ use crate::cable::Cable;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// The MTU behind the router.
+/// The MTU of the link behind the router.
 const MTU: u16 = 1000;
-/// The sequence number in a frame with IPv4.
+/// Offset of the sequence number in a frame with IPv4.
 const SEQ: usize = ETHERNET + 20 + 4;
 
-/// Writes the checksum of bytes to a place in them.
+/// Writes the checksum of bytes to this offset in them.
 fn seal(bytes: &mut [u8], at: usize) {
     let sum = Sum::default().bytes(bytes).finish();
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The notice of a router that a frame was too long.
+/// Returns the ICMP message by which a router reports that a frame was too long.
 fn notice(frame: &[u8], mtu: u16) -> Frame {
     let [high, low] = mtu.to_be_bytes();
     let mut icmp = [&[3, 4, 0, 0, 0, 0, high, low], &frame[ETHERNET..ETHERNET + 28]].concat();
@@ -49,7 +49,8 @@ fn segments_become_shorter_when_a_router_says_so() {
     let (mut a, b) =
         (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
     stream::connect_pair(&a, &b);
-    // The frames that the router has dropped, and the length of the longest other one.
+    // The frames that the router has dropped, and the length of the longest frame that it has not
+    // dropped.
     let seen = Rc::new(RefCell::new((Vec::new(), 0)));
     let router = Rc::clone(&seen);
     cable.links[0].borrow_mut().rule(move |frame| {
@@ -67,12 +68,12 @@ fn segments_become_shorter_when_a_router_says_so() {
     cable.run_until(|| !seen.borrow().0.is_empty());
     let first = std::mem::take(&mut seen.borrow_mut().0).remove(0);
 
-    // A forged one, about bytes that are not under way, has no effect.
+    // A forged ICMP message, about bytes that are not outstanding, has no effect.
     let mut forged = first.clone();
     forged[SEQ] ^= 0x40;
     for notice in [notice(&forged, 600), notice(&first, MTU)] {
         let kept = cable.ga.adapter.offer(notice.clone()).other();
-        assert_eq!(kept.as_ref(), Some(&notice), "the guest's kernel gets it, too");
+        assert_eq!(kept.as_ref(), Some(&notice), "the guest's kernel gets the ICMP message, too");
     }
     let mut done = None;
     cable.run_until(|| {
@@ -81,8 +82,12 @@ fn segments_become_shorter_when_a_router_says_so() {
     });
     assert_eq!(done.as_ref().map(status), Some(Status::Success));
     assert!(b.bytes(0, LEN) == data);
-    assert_eq!(seen.borrow().1, ETHERNET + usize::from(MTU), "whole segments of the new size");
-    assert!(seen.borrow().0.is_empty(), "no longer ones");
+    assert_eq!(
+        seen.borrow().1,
+        ETHERNET + usize::from(MTU),
+        "the longest segments have the new size"
+    );
+    assert!(seen.borrow().0.is_empty(), "no segment is longer");
 }
 
 #[test]
@@ -91,7 +96,7 @@ fn frames_are_not_longer_than_those_of_roce() {
     let cable = Cable::new(1, Faults::default());
     let (mut a, b) =
         (Endpoint::new(&cable.ga, Setup::default()), Endpoint::new(&cable.gb, Setup::default()));
-    // As kernels agree on with an MTU of 9000.
+    // Kernels agree on this size with an MTU of 9000.
     stream::connect_pair_with(&a, &b, 8960);
     let longest = Rc::new(RefCell::new(0));
     let seen = Rc::clone(&longest);
@@ -136,9 +141,9 @@ fn each_segment_of_a_frame_that_is_dropped_is_counted() {
         let mut bytes = last.borrow().clone();
         bytes[21] |= fragment;
         bytes.resize(54 + 20_000, 0);
-        Frame::behind(bytes, 0, Some(Joint { headers: 54, segment: 9000 }))
+        Frame::joined(bytes, Joint { headers: 54, segment: 9000 })
     };
-    // The segments are too long, or no whole ones.
+    // The segments are too long, or not complete.
     assert!(cable.ga.adapter.offer(frame(0)).other().is_none());
     assert_eq!(discards(), before + 3);
     assert!(cable.ga.adapter.offer(frame(1)).other().is_none());

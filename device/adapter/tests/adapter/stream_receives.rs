@@ -1,4 +1,5 @@
-//! Receives of messages in TCP connections (iWARP): those that come late, and those of SRQs.
+//! Receives of messages in TCP connections (iWARP): receives that are posted late, and receives of
+//! SRQs.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
@@ -14,12 +15,12 @@ use crate::bus::{Endpoint, SharedQueue};
 use crate::cable::Cable;
 use crate::streams::{connected, received};
 
-/// Connects two endpoints over ports of their own.
+/// Connects two endpoints with this port.
 pub(crate) fn connect_at(a: &Endpoint, b: &Endpoint, port: u16) {
     for (number, end, peer) in [(0, a, b), (1, b, a)] {
-        let mac = peer.guest.mac();
-        end.guest.take_through(end.qpn, attributes(mac, 0), &TO_RTS[..1]);
-        let mut connection = stream::connection(number, mac, 1448);
+        let macs = [end.guest.mac(), peer.guest.mac()];
+        end.guest.take_through(end.qpn, attributes(macs[1], 0), &TO_RTS[..1]);
+        let mut connection = stream::connection(number, macs, 1448);
         let ports = [port, 7000];
         (connection.local_port, connection.remote_port) =
             (ports[number].into(), ports[1 - number].into());
@@ -27,7 +28,7 @@ pub(crate) fn connect_at(a: &Endpoint, b: &Endpoint, port: u16) {
     }
 }
 
-/// QPs that share receives, of which there are too few most of the time.
+/// Runs several QPs that share a receive queue, which is empty most of the time.
 fn share_receives(faults: Faults) {
     const QPS: u16 = 4;
     const EACH: u64 = 100;
@@ -91,7 +92,7 @@ fn a_send_waits_for_a_receive_for_a_while() {
     b.post_recv(1, &[b.sge(0, 100)]);
     assert_eq!(status(&received(&cable, &mut b)), Status::Success);
     assert_eq!(b.bytes(0, 4), *b"late");
-    // The next one gets none.
+    // The next SEND finds no receive.
     a.post_send(&send);
     cable.run_until(|| a.state() == State::Err && b.state() == State::Err);
 }
@@ -127,7 +128,7 @@ fn checks_for_a_receive_become_rare_in_a_long_wait_alone() {
     }
 }
 
-/// SENDs of which each waits for its receive, and of which more are under way than may wait.
+/// Each SEND waits for its receive, and more SENDs are outstanding than may wait.
 #[test]
 fn receives_that_come_late_cost_no_more_than_their_delay() {
     const DELAY: u64 = 20_000_000;
@@ -153,7 +154,7 @@ fn receives_that_come_late_cost_no_more_than_their_delay() {
         }
         received += std::iter::from_fn(|| b.recv_cq.poll()).count();
     }
-    // More than the wait of a second for which one SEND is kept.
+    // The sum of all waits exceeds the second for which one SEND may wait.
     assert!(cable.now() - start < (SENDS as u64 + 5) * DELAY);
     assert_eq!(a.guest.stats().tcp_timeouts.get(), 0);
 }

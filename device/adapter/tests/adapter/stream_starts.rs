@@ -1,4 +1,4 @@
-//! Tests of the start of TCP connections of QPs, from the view of their drivers.
+//! Tests of the start of TCP connections of QPs, as drivers see it.
 
 use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::cq::Status;
@@ -18,16 +18,16 @@ use crate::bus::Endpoint;
 use crate::cable::Cable;
 
 use crate::stream_ends::{
-    MS, connected, ending, lose, open, other, pass, query, reach, reply, stage, told,
+    MS, connected, connection_events, ending, lose, open, other, pass, query, reach, reply, stage,
 };
 
 #[test]
 fn both_drivers_learn_that_a_connection_is_open() {
     let cable = Cable::new(1, Faults::default());
     let (a, b) = (Endpoint::new(&cable.ga, Setup::default()), other(&cable));
-    assert!(a.guest.query_connection(a.qpn).is_err(), "there is none");
+    assert!(a.guest.query_connection(a.qpn).is_err(), "no connection exists yet");
     open(&a, 0, cable.gb.mac(), |_| {});
-    assert_eq!((stage(&a), told(&a)), (Stage::Opening, 0));
+    assert_eq!((stage(&a), connection_events(&a)), (Stage::Opening, 0));
     open(&b, 1, cable.ga.mac(), |connection| {
         (connection.ird, connection.ord) = (4.into(), 8.into());
         connection.private_len = 5.into();
@@ -44,10 +44,11 @@ fn both_drivers_learn_that_a_connection_is_open() {
     assert_eq!((ending(&a), ending(&b)), (Ending::None, Ending::None));
     let record = cable.ga.adapter.qp_records(a.qpn, 1).items[0];
     assert_eq!((record.connection, record.dmac), (Stage::Open as u8, cable.gb.mac()));
-    assert_eq!((told(&a), told(&b)), (1, 1));
+    assert_eq!((connection_events(&a), connection_events(&b)), (1, 1));
 }
 
-/// siw misses messages that come while it accepts; an empty one makes it look again.
+/// siw misses messages that arrive while it accepts the connection. An empty message makes it check
+/// again.
 #[test]
 fn an_initiator_nudges_a_peer_that_is_silent() {
     let cable = Cable::new(1, Faults::default());
@@ -56,12 +57,12 @@ fn an_initiator_nudges_a_peer_that_is_silent() {
     pass(&cable, 5 * MS);
     let before = (sent(&a), sent(&b));
     pass(&cable, 1000 * MS);
-    // Each is acknowledged.
+    // Each of them is acknowledged.
     assert_eq!((sent(&a) - before.0, sent(&b) - before.1), (3, 3));
     pass(&cable, 2000 * MS);
     assert_eq!(sent(&a) - before.0, 3);
     assert_eq!((stage(&a), stage(&b)), (Stage::Open, Stage::Open));
-    assert_eq!((told(&a), told(&b)), (1, 1));
+    assert_eq!((connection_events(&a), connection_events(&b)), (1, 1));
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn a_rejected_initiator_has_the_private_data() {
     let a = Endpoint::new(&cable.ga, Setup::default());
     open(&a, 0, cable.gb.mac(), |_| {});
     pass(&cable, MS);
-    let request = stream::connection(1, cable.ga.mac(), stream::MSS);
+    let request = stream::connection(1, [cable.gb.mac(), cable.ga.mac()], stream::MSS);
     let request = &request.request[..usize::from(request.request_len.get())];
     let request = Start::parse(request).expect("a request");
     let reject = start::reject(&request, b"no thanks");
@@ -93,7 +94,7 @@ fn a_rejected_initiator_has_the_private_data() {
     assert_eq!((ending(&a), status.was_open), (Ending::Rejected, 0));
     assert_eq!(&status.private[..usize::from(status.private_len.get())], b"no thanks");
     assert_eq!(a.state(), State::Err);
-    // The program has not asked for a connection by the QP's verbs, so it learns nothing by them.
+    // The program has not connected by verbs of the QP, so it gets no events of the QP.
     assert!(a.guest.drain_events().iter().all(|(kind, _)| *kind == Kind::ConnectionChanged));
 }
 
@@ -125,7 +126,7 @@ fn a_silent_peer_is_given_up() {
     }
 }
 
-/// The reset comes while the connection is the kernel's.
+/// The reset arrives while the kernel still has the connection.
 #[test]
 fn a_peer_that_is_gone_before_the_responder_takes_over_is_given_up() {
     let cable = Cable::new(1, Faults::default());

@@ -1,5 +1,5 @@
-//! Messages in TCP connections (iWARP), between adapters of two daemons, over cables that lose,
-//! double, delay and corrupt frames.
+//! Messages in TCP connections (iWARP) between adapters of two daemons, over cables that lose,
+//! duplicate, delay and corrupt frames.
 
 use std::cell::RefCell;
 use std::mem::offset_of;
@@ -23,14 +23,14 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::Endpoint;
 use crate::cable::Cable;
 
-/// Sizes around those of segments.
+/// Message sizes below, at and above the size of a segment.
 const SIZES: [usize; 8] = [0, 1, 63, 1441, 1442, 1443, 65_536, 100_001];
 
 pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
 }
 
-/// Two endpoints with a connection.
+/// Returns two endpoints with a connection.
 pub(crate) fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     let setup = Setup::default();
     let (a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
@@ -55,7 +55,7 @@ pub(crate) fn received(cable: &Cable, on: &mut Endpoint) -> Cqe {
     found.expect("the receive")
 }
 
-/// Every operation, whose bytes arrive once and unchanged.
+/// Runs every operation. Checks that its bytes arrive once and unchanged.
 fn every_operation(cable: &Cable) {
     let (mut a, mut b) = connected(cable);
     for (seed, len) in SIZES.into_iter().enumerate() {
@@ -111,15 +111,19 @@ fn bad_cables_change_nothing() {
     assert!(cable.ga.stats().tcp_retrans_segs.get() > 0);
 }
 
-/// The buffers of connections find no memory, except those that every connection has. What would
-/// need them is sent again.
+/// The buffers of connections get no memory, except for what each connection always has. Bytes that
+/// would need more buffers are sent again.
 #[test]
 fn connections_work_without_memory_for_their_buffers() {
     let cable = Cable::new(21, Faults::all(10_000));
     let mut all = Vec::new();
     for guest in [&cable.ga, &cable.gb] {
         let memory = guest.adapter.connection_memory();
-        assert_eq!(memory.free(), CONNECTION_MEMORY, "an adapter has memory of its own");
+        assert_eq!(
+            memory.free(),
+            CONNECTION_MEMORY,
+            "each adapter has its own memory for connections"
+        );
         while memory.free() > 1 {
             let mut share = Share::of(memory);
             assert!(share.take(memory.free() / 2));
@@ -135,7 +139,7 @@ fn connections_work_without_memory_for_their_buffers() {
     }
 }
 
-/// Linux agrees on timestamps, which take room in each segment.
+/// Connections with Linux have timestamps, which take room in each segment.
 #[test]
 fn an_fpdu_fills_a_segment_with_timestamps() {
     const FPDUS: u32 = 100;
@@ -146,7 +150,7 @@ fn an_fpdu_fills_a_segment_with_timestamps() {
     for (number, end, peer) in [(0, &a, &b), (1, &b, &a)] {
         let peer = peer.guest.mac();
         end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
-        let mut connection = stream::connection(number, peer, stream::MSS);
+        let mut connection = stream::connection(number, [end.guest.mac(), peer], stream::MSS);
         connection.flags |= ConnectionFlags::TIMESTAMPS.bits();
         end.guest.open_connection(end.qpn, &connection).expect("OPEN_CONNECTION");
     }
@@ -158,10 +162,8 @@ fn an_fpdu_fills_a_segment_with_timestamps() {
     assert_eq!(cable.ga.stats().tx_pkts.get() - before, u64::from(FPDUS));
 }
 
-/// A retransmission reads the memory of the program again, so that has to be the program's until
-/// the completion, and no longer.
-/// A guest that connects with itself sends the request by its kernel, too, with as many bytes
-/// (`driver/iwarp/start.rs`).
+/// If a guest connects to itself, its kernel also sends the request, which must have the same
+/// length (`driver/iwarp/start.rs`).
 #[test]
 fn the_request_is_the_one_that_drivers_know() {
     let cable = Cable::new(1, Faults::default());
@@ -180,6 +182,8 @@ fn the_request_is_the_one_that_drivers_know() {
     assert_eq!(requests.borrow().first(), Some(&stream::request()));
 }
 
+/// A retransmission reads the memory of the program again, so the program must not change it before
+/// the completion. After the completion it may.
 #[test]
 fn buffers_are_used_again_at_the_completion() {
     const LEN: usize = 6000;
@@ -247,7 +251,7 @@ fn a_program_that_ends_its_qp_resets_the_connection() {
     assert_eq!(b.state(), State::Err);
 }
 
-/// A QP that has failed takes another connection, once it was reset.
+/// A QP that has failed can have another connection after it was reset.
 #[test]
 fn a_qp_takes_one_connection_after_the_other() {
     let cable = Cable::new(11, Faults::default());
@@ -282,7 +286,7 @@ fn a_malformed_request_is_refused() {
     let cable = Cable::new(7, Faults::default());
     let end = Endpoint::new(&cable.gb, Setup::default());
     end.guest.take_through(end.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
-    let good = stream::connection(1, cable.ga.mac(), stream::MSS);
+    let good = stream::connection(1, [cable.gb.mac(), cable.ga.mac()], stream::MSS);
     let request = offset_of!(Connection, request);
     let request_len = offset_of!(Connection, request_len);
     let mut bad = [good; 8];
@@ -290,7 +294,7 @@ fn a_malformed_request_is_refused() {
     bad[1].request[17] = 3;
     bad[2].request[19] = 5;
     bad[3].request_len = 0.into();
-    // A reply, and an enhanced frame without control words.
+    // The key of a reply, and an enhanced frame without control words.
     bad[4].request[9..11].copy_from_slice(b"ep");
     (bad[5].request_len, bad[5].request[19]) = (20.into(), 0);
     bad[6].request_len = 533.into();
@@ -308,7 +312,7 @@ fn a_malformed_request_is_refused() {
     end.guest.open_connection(end.qpn, &good).expect("it is right");
 }
 
-/// The frames with data that this end of a cable sends from now on.
+/// Returns the frames with data that this end of a cable sends from now on.
 fn sent(cable: &Cable, end: usize) -> Rc<RefCell<Vec<Vec<u8>>>> {
     let sent = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&sent);
@@ -335,7 +339,7 @@ fn messages_lack_crcs_only_if_neither_end_demands_them() {
         let setup = Setup::default();
         let (mut a, mut b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
         stream::open(&a, 0, cable.gb.mac(), stream::MSS).expect("OPEN_CONNECTION");
-        let mut connection = stream::connection(1, cable.ga.mac(), stream::MSS);
+        let mut connection = stream::connection(1, [cable.gb.mac(), cable.ga.mac()], stream::MSS);
         if !demands[0] {
             connection.request[16] &= !ASKS;
         }

@@ -1,5 +1,5 @@
-//! Two adapters with a worker thread each, and guests that work against each other while objects
-//! come and go. What these tests look for is a deadlock, a lost completion and a torn message.
+//! Two adapters with a worker thread each, and guests that send to each other while objects are
+//! created and destroyed. The tests look for deadlocks, lost completions and torn messages.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -21,10 +21,10 @@ use crate::host::TestHost;
 use crate::keys::bind;
 use crate::world::{World, by_packets};
 
-/// More than any step takes on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Ends the workers, also when a test fails.
+/// Ends the workers on drop, also when a test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -33,8 +33,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs a worker for each adapter, and a clock that steps by `tick` nanoseconds, while `run` runs.
-/// All are worker 0, so counters may lose counts; no test here looks at one.
+/// Runs a worker for each adapter, and a clock that moves by `tick` nanoseconds at a time, while
+/// `run` runs. All workers have the number 0, so counters may be wrong; no test here reads them.
 pub(crate) fn with_workers<T>(
     clock: &AtomicU64,
     adapters: Vec<Arc<Adapter<TestHost>>>,
@@ -75,7 +75,8 @@ pub(crate) fn wait(what: &str, mut poll: impl FnMut() -> Option<Cqe>) -> Cqe {
     }
 }
 
-/// One side: sends, writes, reads and atomics to the other, with churn of other objects in between.
+/// Runs one side: sends, writes, reads and atomics to the other side. Creates and destroys other
+/// objects in between.
 fn side(mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpoint {
     let (far_buffer, far_key) = far;
     let guest = own.guest.clone();
@@ -114,13 +115,12 @@ fn side(mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpoint {
     own
 }
 
-/// Two guests, each with a worker of its own, send to QPs of a third that share a receive queue:
-/// each receive is given out once, so its buffer holds the very message that its completion tells
-/// of.
+/// Two guests, each with its own worker, send to QPs of a third guest that share a receive queue.
+/// Each receive is taken once, so its buffer contains the message that its completion describes.
 #[test]
 fn two_workers_take_from_one_shared_queue() {
     const ROUNDS: u64 = 2000;
-    /// Entries of the shared queue.
+    /// Number of entries of the shared queue.
     const ENTRIES: u64 = 1 << LOG_SHARED;
     let world = World::default();
     let guests = [world.guest(1), world.guest(2)];
@@ -137,7 +137,7 @@ fn two_workers_take_from_one_shared_queue() {
         receivers.push(receiver);
         sender
     });
-    // The receiver has nothing to do by a copy.
+    // With memory copies, the receiver has no work.
     let receiver = by_packets().then_some(&there);
     let adapters = guests.iter().chain(receiver).map(|guest| guest.adapter.clone()).collect();
     with_workers(&world.clock, adapters, 50_000, || {
@@ -224,7 +224,7 @@ fn an_adapter_is_reset_in_the_middle_of_its_peers_work() {
                     break status(&cqe);
                 }
             };
-            // The region may go before the QP is seen to be gone.
+            // The requester may find the region deregistered before it finds the QP destroyed.
             let expected = [Status::RetryExcErr, Status::RemAccessErr];
             assert!(expected.contains(&last), "round {round}: {last:?}");
             assert_eq!(a.state(), State::Err);
@@ -239,7 +239,7 @@ fn an_adapter_is_reset_in_the_middle_of_its_peers_work() {
     resetter.join().expect("resetter");
 }
 
-/// Ways to end a key that a peer is using.
+/// The ways to make a key invalid that a peer is using.
 #[derive(Clone, Copy, Debug)]
 enum End {
     LocalInv,
@@ -248,8 +248,9 @@ enum End {
     Free,
 }
 
-/// When a key has ended, nothing is written by it any more: while A writes without pause B ends the
-/// key, fills the memory, and finds it untouched when A has been refused.
+/// When a key has become invalid, no bytes are written with it any more: while A writes in a loop,
+/// B invalidates the key and fills the memory. When A has been refused, the memory must be
+/// unchanged.
 #[test]
 fn nothing_is_written_by_a_key_that_has_ended() {
     const LEN: u32 = 1 << 20;
@@ -271,7 +272,7 @@ fn nothing_is_written_by_a_key_that_has_ended() {
             if !matches!(end, End::Deregister) {
                 let params = AllocMw::new(b.pdn, kind);
                 key = gb.command::<command::AllocMw>(&params).expect("MW").get();
-                b.post_send(&bind(key, region, (b.buffer, LEN.into()), REMOTE_WRITE));
+                b.post_send(&bind(key, region, b.buffer, LEN.into(), REMOTE_WRITE));
                 let cqe = wait("the binding", || b.send_cq.poll());
                 assert_eq!(status(&cqe), Status::Success);
             }
@@ -281,13 +282,14 @@ fn nothing_is_written_by_a_key_that_has_ended() {
             std::thread::sleep(Duration::from_micros(200 * (round as u64 % 7)));
             match end {
                 End::LocalInv => b.post_send(&Wr::new(Opcode::LocalInv, &[]).to(0, key)),
-                End::Unbind => b.post_send(&bind(key, region, (b.buffer, 0), REMOTE_WRITE)),
+                End::Unbind => b.post_send(&bind(key, region, b.buffer, 0, REMOTE_WRITE)),
                 End::Deregister => assert!(gb.on_object(Admin::DeregMr, key).is_ok()),
                 End::Free => assert!(gb.on_object(Admin::DeallocMw, key).is_ok()),
             }
             if matches!(end, End::LocalInv | End::Unbind) {
                 let cqe = wait("the end of the key", || b.send_cq.poll());
-                // A's next write may be refused, and fail the QP, before the request completes.
+                // A's next write may be refused, and make the QP fail, before the request
+                // completes.
                 assert!(matches!(status(&cqe), Status::Success | Status::WrFlushErr));
             }
             let canary = vec![0x5a; LEN as usize];
@@ -304,8 +306,8 @@ fn nothing_is_written_by_a_key_that_has_ended() {
     });
 }
 
-/// While A sends without pause, B's CQ and its own go on growing and shrinking: each completion
-/// comes once, in order.
+/// While A sends in a loop, the CQs of both sides grow and shrink. Each completion comes once, in
+/// order.
 #[test]
 fn completion_queues_change_their_size_under_traffic() {
     const MESSAGES: u64 = 20_000;
@@ -330,13 +332,13 @@ fn completion_queues_change_their_size_under_traffic() {
                 a.post_send(&Wr::new(Opcode::Send, &[]).id(posted));
                 posted += 1;
             }
-            // Neither queue can overflow: it has room for all that is outstanding.
+            // Neither queue can overflow, because it has room for all outstanding requests.
             let log = 4 + (resizes * 7 % 6) as u8;
             let ring = (resizes % 2) as usize;
             assert_eq!(a.send_cq.resize(rings[0][ring], log), Ok(()));
             assert_eq!(b.recv_cq.resize(rings[1][ring], log), Ok(()));
             resizes += 1;
-            // Some entries are left to the next ring.
+            // Some entries are not polled before the next resize.
             for _ in 0..resizes % 5 {
                 if let Some(cqe) = a.send_cq.poll() {
                     assert_eq!((cqe.wr_id.get(), status(&cqe)), (sent, Status::Success));

@@ -1,4 +1,5 @@
-//! Messages that arrive: every operation, segments, sizes, both places of a send queue.
+//! Messages that arrive: every operation, segments, sizes, send queues in guest memory and in the
+//! device.
 
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::{self, Status};
@@ -223,7 +224,7 @@ fn long_messages_take_turns_with_short_ones() {
     assert_eq!(first, Some("short"));
 }
 
-/// Ten thousand idle QPs take little of the daemon's memory.
+/// The size of a QP, so that ten thousand idle QPs take little of the daemon's memory.
 #[test]
 fn a_qp_is_small() {
     let qp = size_of::<vrnic_adapter::objects::qp::Qp<crate::host::TestHost>>();

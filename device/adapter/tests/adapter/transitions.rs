@@ -1,5 +1,5 @@
-//! MODIFY_QP against the table of the verbs specification, written out in `transitions.txt`: every
-//! type, every pair of states, every attribute more or less.
+//! Compares MODIFY_QP with the table of the verbs specification in `transitions.txt`: each type,
+//! each pair of states, each attribute added or missing.
 
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
@@ -33,7 +33,7 @@ const STATES: [(&str, State); 7] = [
     ("Err", State::Err),
 ];
 
-/// A line of the table.
+/// A row of the table.
 struct Rule {
     types: Vec<Type>,
     from: State,
@@ -42,7 +42,7 @@ struct Rule {
     optional: AttrMask,
 }
 
-/// The value of that name.
+/// Returns the value with this name.
 fn named<T: Copy>(names: &[(&str, T)], name: &str) -> T {
     names.iter().find(|entry| entry.0 == name).unwrap_or_else(|| panic!("no {name}")).1
 }
@@ -78,8 +78,8 @@ fn table() -> Vec<Rule> {
         .collect()
 }
 
-/// The table's row for a transition.
-fn rule(table: &[Rule], kind: Type, (from, to): (State, State)) -> Option<&Rule> {
+/// Returns the table's row for a transition.
+fn rule(table: &[Rule], kind: Type, from: State, to: State) -> Option<&Rule> {
     let mut fitting = table
         .iter()
         .filter(|rule| rule.types.contains(&kind) && (rule.from, rule.to) == (from, to));
@@ -88,7 +88,7 @@ fn rule(table: &[Rule], kind: Type, (from, to): (State, State)) -> Option<&Rule>
     rule
 }
 
-/// Brings the QP to `state` by way of Reset.
+/// Moves the QP to `state`, starting from Reset.
 fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, state: State) {
     let table = table();
     endpoint.set_state(State::Reset);
@@ -102,15 +102,15 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
     };
     let mut from = State::Reset;
     for to in path {
-        let required = rule(&table, kind, (from, *to)).expect("a legal path").required;
+        let required = rule(&table, kind, from, *to).expect("a legal path").required;
         let mut attr = attributes(guest.mac(), endpoint.qpn);
         attr.state = *to as u8;
         guest.modify_qp(endpoint.qpn, required | AttrMask::STATE, &attr).expect("MODIFY_QP");
         from = *to;
     }
     if state == State::Sqe {
-        // What fails the send queue alone: a refused request about a key, or one that the type
-        // lacks.
+        // This makes only the send queue fail: a refused request about a key, or a request that the
+        // type does not have.
         let opcode = if kind == Type::Rc { Opcode::LocalInv } else { Opcode::Read };
         endpoint.post_send(&Wr::new(opcode, &[]));
         world.settle(&[guest]);
@@ -119,7 +119,7 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
     assert_eq!(endpoint.state(), state);
 }
 
-/// The expected answer of MODIFY_QP.
+/// Returns the expected result of MODIFY_QP.
 fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), Refused> {
     let legal = rule.is_some_and(|rule| {
         given.contains(rule.required) && (rule.required | rule.optional).contains(given)
@@ -127,12 +127,12 @@ fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), Refused> {
     if !legal {
         return Err(Refused(Status::BadState, 0));
     }
-    // The adapter has one path.
+    // The adapter does not have alternate paths.
     if given.contains(AttrMask::ALT_PATH) { Err(Refused(Status::Unsupported, 0)) } else { Ok(()) }
 }
 
-/// Every single transition of a type, with all masks that differ from the required one in one
-/// attribute, and with all that is allowed.
+/// Checks each transition of a type, with the required mask, with each mask that differs from it in
+/// one attribute, and with all allowed attributes.
 fn check_type(kind: Type) {
     let table = table();
     let world = World::default();
@@ -140,7 +140,7 @@ fn check_type(kind: Type) {
     let setup = Setup { kernel: true, kind, flags: QpFlags::REACTIVE, ..Setup::default() };
     let mut endpoint = Endpoint::new(&guest, setup);
     for (from, to) in STATES.iter().flat_map(|a| STATES.iter().map(|b| (a.1, b.1))) {
-        let rule = rule(&table, kind, (from, to));
+        let rule = rule(&table, kind, from, to);
         let base = rule.map_or(AttrMask::empty(), |rule| rule.required);
         let mut masks = vec![base];
         masks.extend(AttrMask::all().iter().map(|bit| base ^ bit));
@@ -181,13 +181,13 @@ fn general_services() {
     check_type(Type::Gsi);
 }
 
-/// The rules of all types, of those too that take more than this test's endpoint to be created.
+/// The rules of all types, including the types that this test's endpoint cannot create.
 #[test]
 fn rules_of_all_types() {
     let table = table();
     for (_, kind) in TYPES {
         for (from, to) in STATES.iter().flat_map(|a| STATES.iter().map(|b| (a.1, b.1))) {
-            let rule = rule(&table, kind, (from, to));
+            let rule = rule(&table, kind, from, to);
             let base = rule.map_or(AttrMask::empty(), |rule| rule.required);
             for given in AttrMask::all().iter().map(|bit| base ^ bit).chain([base]) {
                 let legal = rule.is_some_and(|rule| {
@@ -217,7 +217,8 @@ fn there_is_no_path_to_migrate_to() {
     }
 }
 
-/// Without a state in the mask the attributes are those of the transition from the state to itself.
+/// If the mask does not contain the state, the rules of the transition from the state to itself
+/// apply.
 #[test]
 fn attributes_without_a_state() {
     let table = table();
@@ -231,7 +232,7 @@ fn attributes_without_a_state() {
             for bit in AttrMask::all().iter().filter(|bit| *bit != AttrMask::STATE) {
                 let mut attr: Attr = attributes(guest.mac(), endpoint.qpn);
                 attr.cur_state = state as u8;
-                let wanted = verdict(rule(&table, kind, (state, state)), bit);
+                let wanted = verdict(rule(&table, kind, state, state), bit);
                 let got = guest.modify_qp(endpoint.qpn, bit, &attr);
                 assert_eq!(got, wanted, "{kind:?} in {state:?} with {bit:?}");
                 assert_eq!(endpoint.state(), state);

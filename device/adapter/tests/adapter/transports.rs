@@ -1,4 +1,4 @@
-//! An adapter of iWARP says so, and refuses what only RoCE has.
+//! An iWARP adapter reports its transport, and refuses what only RoCE has.
 
 use vrnic_abi::admin::{CreateQp, Mcast, SetGid, Status, Transport, command};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};

@@ -1,4 +1,4 @@
-//! Unreliable connections: what is lost is lost in silence, and only the sender's own faults are
+//! Unreliable connections: messages are lost without an error, and only the sender's own faults are
 //! errors.
 
 use vrnic_abi::cq::Status;
@@ -37,7 +37,7 @@ impl Pair {
         status(&self.a.send_cq.poll().expect("sent"))
     }
 
-    /// Sends something that is lost, and sees that both sides do not mind.
+    /// Sends a message that is lost. Checks that both QPs still work.
     fn loses(&mut self, wr: &Wr) {
         let dropped = lost(&self.ga, &self.gb);
         assert_eq!(self.send(wr), Status::Success);
@@ -50,7 +50,7 @@ impl Pair {
 #[test]
 fn messages_and_writes_arrive() {
     let mut p = Pair::new();
-    // Longer than a turn, so that it comes in pieces.
+    // Longer than a turn, so that it arrives in several parts.
     let data: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
     p.a.fill(0, &data);
     let place = p.b.sge(0, 3_000_000);
@@ -74,17 +74,17 @@ fn what_cannot_be_delivered_is_lost() {
     p.loses(&write.clone().to(p.b.buffer, p.b.key ^ 1));
     p.loses(&write.clone().to(p.b.buffer - 1, p.b.key));
     p.loses(&Wr { opcode: Opcode::WriteImm as u8, ..write.clone() }.to(p.b.buffer, p.b.key));
-    // A receive that is too short is kept for the next message.
+    // A receive that is too short stays for the next message.
     let place = p.b.sge(0, 99);
     p.b.post_recv(7, &[place]);
     p.loses(&Wr::new(Opcode::Send, &data));
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)])), Status::Success);
     assert_eq!(p.b.recv_cq.poll().expect("received").wr_id.get(), 7);
     assert!(p.gb.drain_events().is_empty());
-    // Nobody there.
+    // The peer's link is down.
     p.gb.adapter.set_link(false);
     p.loses(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)]));
-    // A fault of the sender's is one there too.
+    // A fault of the sender is an error here, too.
     let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[foreign])), Status::LocProtErr);
     assert_eq!(p.a.state(), State::Sqe);

@@ -21,12 +21,12 @@ use crate::bus::Endpoint;
 use crate::cable::Cable;
 use crate::world::Pair;
 
-/// Keeps the messages of warnings, one a line.
+/// Keeps the messages of warnings, one in each line.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<String>>);
 
 impl Log {
-    /// Runs `work`, and returns the warnings of this thread.
+    /// Runs `work`. Returns the warnings of this thread.
     fn of(work: impl FnOnce()) -> String {
         let log = Self::default();
         tracing::subscriber::with_default(log.clone(), work);
@@ -68,20 +68,20 @@ impl Visit for Message<'_> {
     }
 }
 
-/// Stores a producer index beyond the send queue, lets the adapters work, and returns the warnings.
+/// Stores a producer index beyond the send queue and lets the adapters work. Returns the warnings.
 fn index_beyond_the_ring(end: &Endpoint, settle: impl FnOnce()) -> String {
     let _earlier = end.guest.drain_events();
-    let told = Log::of(|| {
+    let warnings = Log::of(|| {
         end.guest.slot32(end.uar, end.slot, 0).store(17 + end.sq_pi, Ordering::Release);
         end.guest.ring(end.uar, end.slot);
         settle();
     });
     let failed = (Kind::QpFatal, end.qpn);
     assert!(end.guest.drain_events().contains(&failed), "{:?}", end.kind);
-    told
+    warnings
 }
 
-/// Two ends of a TCP connection between two daemons.
+/// Returns the two ends of a TCP connection between two daemons.
 fn stream_ends(cable: &Cable) -> (Endpoint, Endpoint) {
     let end = |guest| Endpoint::new(guest, Setup::default());
     let (a, b) = (end(&cable.ga), end(&cable.gb));
@@ -94,7 +94,7 @@ fn a_faulty_send_queue_is_logged_with_its_reason_on_every_path() {
     let expected = "the send queue has failed: its producer index is beyond the ring\n";
 
     let p = Pair::local(Setup::default(), |_| {});
-    assert_eq!(index_beyond_the_ring(&p.a, || p.settle()), expected, "by a copy");
+    assert_eq!(index_beyond_the_ring(&p.a, || p.settle()), expected, "by memory copies");
 
     let p = Pair::ud();
     assert_eq!(index_beyond_the_ring(&p.a, || p.settle()), expected, "datagrams");
@@ -104,7 +104,7 @@ fn a_faulty_send_queue_is_logged_with_its_reason_on_every_path() {
     let (a, _b) = cable.connected(Setup::default(), |_| {});
     assert_eq!(index_beyond_the_ring(&a, || fails(&a)), expected, "by packets");
     let (a, _b) = stream_ends(&cable);
-    assert_eq!(index_beyond_the_ring(&a, || fails(&a)), expected, "in a stream");
+    assert_eq!(index_beyond_the_ring(&a, || fails(&a)), expected, "in a TCP connection");
 }
 
 #[test]

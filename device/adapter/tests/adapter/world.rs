@@ -1,8 +1,9 @@
 //! Adapters that reach each other, and two connected QPs on two of them.
 //!
-//! With `VRNIC_FABRIC=wire` in the environment the adapters of a test reach each other by packets.
-//! A test about the copy between two adapters asks for that ([`World::alone`], [`Pair::local`]) and
-//! says why. A test whose result differs over packets asks [`by_packets`].
+//! By default, data is copied from one guest's memory to the other's. With `VRNIC_FABRIC=wire` in
+//! the environment, the adapters of a test exchange packets instead. A test that needs memory
+//! copies says so ([`World::copying`], [`Pair::local`]), and why. A test whose result differs over
+//! packets checks [`by_packets`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,19 +20,19 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest, InProcess};
 use crate::host::TestHost;
 
-/// Returns whether adapters reach each other by packets in these tests.
+/// Returns whether adapters exchange packets in these tests.
 pub(crate) fn by_packets() -> bool {
     std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire")
 }
 
-/// Returns the `vendor_err` of a work request that the peer has refused for this reason. No packet
-/// carries it.
+/// Returns the `vendor_err` of a work request that the peer has refused for this reason. Packets do
+/// not contain it.
 pub(crate) fn told_by_peer(why: Denied) -> u32 {
     if by_packets() { 0 } else { why as u32 }
 }
 
-/// Returns the state of the idle peer of a QP that has failed by itself. Packets tell it of that
-/// when it sends its next request.
+/// Returns the state of the idle peer of a QP that has failed by itself. Over packets, the peer
+/// notices the failure at its next request.
 pub(crate) fn state_of_failed_peer() -> State {
     if by_packets() { State::Rts } else { State::Err }
 }
@@ -44,7 +45,7 @@ pub(crate) struct World {
 
 impl Default for World {
     fn default() -> Self {
-        let world = Self::alone();
+        let world = Self::copying();
         if by_packets() {
             world.fabric.use_packets_only();
         }
@@ -53,34 +54,34 @@ impl Default for World {
 }
 
 impl World {
-    /// A daemon whose adapters reach each other by one copy.
-    pub(crate) fn alone() -> Self {
+    /// Returns a daemon whose adapters copy data in memory.
+    pub(crate) fn copying() -> Self {
         Self { fabric: Arc::default(), clock: Arc::default() }
     }
 
-    /// A guest with this number whose driver has enabled its adapter.
+    /// Returns a guest with this number whose driver has enabled its adapter.
     pub(crate) fn guest(&self, number: u8) -> Guest {
         self.guest_with(number, 1, Limits::default())
     }
 
-    /// A guest whose adapter has so many workers, or room for fewer objects.
+    /// Returns a guest whose adapter has this number of workers, and these limits of objects.
     pub(crate) fn guest_with(&self, number: u8, workers: usize, limits: Limits) -> Guest {
         let host = TestHost::new(&self.clock);
         InProcess::guest(host, number, &self.fabric, workers, limits)
     }
 
-    /// Polls all guests, without moving the clock, until none has anything to do.
+    /// Polls all guests, without moving the clock, until none of them has work.
     pub(crate) fn settle(&self, guests: &[&Guest]) {
         for _ in 0..100_000 {
             if !guests.iter().fold(false, |busy, guest| guest.adapter.poll(0).busy | busy) {
                 return;
             }
         }
-        panic!("the adapters never come to rest");
+        panic!("the adapters still have work");
     }
 
-    /// Lets the time-out after the last try pass, which ends a request that nobody answers. By a
-    /// copy the last try itself ends it.
+    /// Lets the time-out after the last try end, with which an unanswered request fails over
+    /// packets. With memory copies, the request fails at the last try.
     pub(crate) fn last_timeout(&self, guests: &[&Guest], timeout: u64) {
         if by_packets() {
             self.advance(timeout);
@@ -94,9 +95,9 @@ impl World {
     }
 }
 
-/// A guest of a world that it has for itself, without an address.
+/// Returns a guest in a new world, without an address.
 pub(crate) fn guest() -> Guest {
-    World::alone().guest(1)
+    World::copying().guest(1)
 }
 
 /// Two connected endpoints on two adapters.
@@ -117,9 +118,9 @@ impl Pair {
         Self::connected(World::default(), setup, tune)
     }
 
-    /// Two connected endpoints that always reach each other by a copy.
+    /// Returns two connected endpoints that always use memory copies.
     pub(crate) fn local(setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
-        Self::connected(World::alone(), setup, tune)
+        Self::connected(World::copying(), setup, tune)
     }
 
     fn connected(world: World, setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
@@ -129,7 +130,7 @@ impl Pair {
         p
     }
 
-    /// Two endpoints that are not connected; side A sends commands.
+    /// Returns two endpoints that are not connected. Side A sends commands.
     pub(crate) fn apart(world: World, setup: Setup) -> Self {
         let (ga, gb) = (world.guest(1), world.guest(2));
         let responds = Setup { tags: (TagForm::None, 0), ..setup };
@@ -137,7 +138,7 @@ impl Pair {
         Self { world, ga, gb, a, b }
     }
 
-    /// From now on the clock moves by what each call of the adapters takes.
+    /// Makes each call of the adapters move the clock from now on, by the time that it takes.
     pub(crate) fn take_time(&self) {
         self.ga.host.take_time();
         self.gb.host.take_time();
@@ -147,13 +148,13 @@ impl Pair {
         self.world.settle(&[&self.ga, &self.gb]);
     }
 
-    /// Posts on side A and lets both sides work.
+    /// Posts on A and lets both sides work.
     pub(crate) fn run(&mut self, wr: &Wr) {
         self.a.post_send(wr);
         self.settle();
     }
 
-    /// Posts on side A; its completion.
+    /// Posts on A. Returns the completion.
     pub(crate) fn complete(&mut self, wr: &Wr) -> Cqe {
         self.run(wr);
         self.sent().expect("no completion")

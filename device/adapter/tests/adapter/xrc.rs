@@ -18,7 +18,7 @@ use crate::world::World;
 
 const OK: Status = Status::Success;
 
-/// A process of guest B with an SRQ of the domain.
+/// A process of guest B that has an SRQ of the XRC domain.
 struct Process {
     base: Endpoint,
     srq: SharedQueue,
@@ -43,14 +43,14 @@ impl Process {
     }
 }
 
-/// An initiator on guest A, connected to a target on guest B whose domain two processes use.
+/// An initiator on guest A, and a target on guest B. Two processes use the target's domain.
 struct Domain {
     world: World,
     ga: Guest,
     gb: Guest,
     xrcdn: u32,
     initiator: Endpoint,
-    /// Its number.
+    /// QP number of the target.
     target: u32,
     processes: [Process; 2],
 }
@@ -59,7 +59,7 @@ fn alloc_xrcd(guest: &Guest) -> u32 {
     guest.command::<command::AllocXrcd>(&()).expect("XRCD").get()
 }
 
-/// The parameters of a target.
+/// Returns the parameters of a target.
 fn target_params(guest: &Guest, xrcdn: u32) -> CreateQp {
     let (eqn, _) = guest.create_eq(2, 4).expect("CREATE_EQ");
     let cqn = CompletionQueue::create(guest, 0, eqn, 0).expect("CQ").cqn;
@@ -94,7 +94,7 @@ impl Domain {
         Self { world, ga, gb, xrcdn, initiator, target, processes }
     }
 
-    /// A request to the SRQ of a process.
+    /// Returns a request to the SRQ of a process.
     fn to(&self, nth: usize, wr: Wr) -> Wr {
         to_srq(self.processes[nth].srq.srqn, wr)
     }
@@ -134,7 +134,7 @@ fn messages_reach_the_srq_that_they_name() {
         assert!(d.received(1 - nth).is_none());
         assert_eq!(d.processes[nth].base.bytes(wr_id * 4096, 30), text);
     }
-    // Inline data stands behind the number of the SRQ, too.
+    // Inline data follows the number of the SRQ, too.
     d.processes[1].post(4, 64);
     let wr = Wr::new(Opcode::SendImm, &[]).inline(b"in line");
     let wr = d.to(1, Wr { imm: *b"imm!", ..wr });
@@ -170,7 +170,7 @@ fn keys_are_of_the_pd_of_the_srq() {
     let atomic = atomic.to(buffer + 64, keys[0]);
     assert_eq!(d.send(&d.to(0, atomic)), Some(OK));
     assert_eq!(d.processes[0].base.bytes(64, 1), [5]);
-    // The other process' SRQ does not open the first one's memory.
+    // The SRQ of the other process does not give access to the first one's memory.
     let foreign = Wr::new(Opcode::Write, &[sge]).to(buffer, keys[0]);
     assert_eq!(d.send(&d.to(1, foreign)), Some(Status::RemAccessErr));
     let target = d.target;
@@ -213,24 +213,24 @@ fn operations_that_xrc_lacks_are_refused_at_the_sender() {
     }
 }
 
-/// A destroyed SRQ is not written for any more, not even for a message that has begun. By a copy,
-/// because over packets no message begins in a poll of the sender.
+/// No bytes are written for a destroyed SRQ, not even for a message in progress. Uses memory
+/// copies, because over packets no message begins in a poll of the sender.
 #[test]
 fn an_srq_may_end_while_messages_come() {
     const LEN: u32 = 8 << 20;
-    let mut d = Domain::in_world(World::alone());
-    // More turns than one poll has.
+    let mut d = Domain::in_world(World::copying());
+    // The message takes more turns than a poll has.
     let whole = d.processes[0].base.sge(0, LEN);
     d.processes[0].srq.post(7, &[whole; 16]);
     d.processes[1].post(8, 64);
     let wr = d.to(0, Wr::new(Opcode::Send, &[d.initiator.sge(0, LEN); 12]));
     d.initiator.post_send(&wr);
     let _busy = d.ga.adapter.poll(0);
-    assert_eq!(d.processes[0].srq.status().posted.get(), 0, "it has begun");
+    assert_eq!(d.processes[0].srq.status().posted.get(), 0, "the message has begun");
     let srqn = d.processes[0].srq.srqn;
     d.gb.on_object(Admin::DestroySrq, srqn).expect("destroys");
     let cqn = d.processes[0].cq.cqn;
-    d.gb.on_object(Admin::DestroyCq, cqn).expect("nobody holds the CQ any more");
+    d.gb.on_object(Admin::DestroyCq, cqn).expect("the CQ is not in use any more");
     d.world.settle(&[&d.ga, &d.gb]);
     let cqe = d.initiator.send_cq.poll().expect("completion");
     assert_eq!(status(&cqe), Status::RemInvReqErr);
@@ -289,13 +289,13 @@ fn parameters_are_checked() {
     assert_eq!(refused(CreateSrq { cqn: 999.into(), ..srq }), missing);
     let theirs = d.processes[1].cq.cqn.into();
     assert_eq!(refused(CreateSrq { cqn: theirs, ..srq }), Some(Refused(Refusal::Permission, 0)));
-    // A QP of another type does not take from it.
+    // A QP of another type cannot use an XRC SRQ.
     let srqn = gb.command::<command::CreateSrq>(&srq).expect("CREATE_SRQ").srqn;
     let rc = CreateQp { qp_type: Type::Rc as u8, srqn, rq_log_size: NO_QUEUE, ..initiator };
     assert_eq!(gb.create_qp(&rc).err(), bad(48));
 }
 
-/// An overflowing CQ of an SRQ fails the target.
+/// If the CQ of an SRQ overflows, the target fails.
 #[test]
 fn a_full_cq_of_an_srq_fails_the_target() {
     let mut d = Domain::new();

@@ -64,7 +64,7 @@ impl Framer {
         self.form
     }
 
-    /// Builds an FPDU into `into`, whose length is that of the FPDU on the wire. `ulpdu` writes the
+    /// Builds an FPDU into `into`, which has the length of the FPDU on the wire. `ulpdu` writes the
     /// ULPDU.
     /// # Errors
     /// The error of `ulpdu`. Nothing must be sent in this case.

@@ -12,7 +12,7 @@ pub const LEN: u64 = 4;
 /// Number of octets of FPDUs between two markers.
 const BETWEEN: u64 = PERIOD - LEN;
 
-/// Whether the stream has markers.
+/// Says whether a stream has markers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Markers(pub bool);
 

@@ -10,7 +10,7 @@ use crate::wire::rdmap::{Body, Segment, SendKind};
 /// The payload of a segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// Octets that must still be placed; those of one FPDU.
+    /// Octets of one FPDU that must still be placed.
     Here(&'a [u8]),
     /// The number of octets that have already been placed.
     Placed(u32),

@@ -75,7 +75,8 @@ impl Answers {
     /// The cause of the end of the stream.
     pub(super) fn read(
         &mut self,
-        (at, last): (Tagged, bool),
+        at: Tagged,
+        last: bool,
         new: u32,
     ) -> Result<(Option<u64>, u32), Cause> {
         let asked = self.asked.front_mut().ok_or(Cause::Opcode)?;
@@ -97,11 +98,7 @@ impl Answers {
 
     /// Finds the READ to which octets that arrived out of order belong, if that is certain. Returns
     /// its work request, and the number of octets before them.
-    pub(super) fn read_ahead(
-        &self,
-        (at, last): (Tagged, bool),
-        octets: &[u8],
-    ) -> Option<(u64, u32)> {
+    pub(super) fn read_ahead(&self, at: Tagged, last: bool, octets: &[u8]) -> Option<(u64, u32)> {
         let place = |asked: &Asked| {
             let Expected::Read { sink, len, got } = asked.expected else { return None };
             let offset = u32::try_from(at.to.wrapping_sub(sink.to)).ok()?;

@@ -12,16 +12,17 @@ use crate::tcp::StreamPos;
 /// The rule in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
-    /// By sequence number.
+    /// A message is complete when its last sequence number has been acknowledged.
     #[default]
     Sequence,
-    /// By queue length.
+    /// A message is complete when the number of queued octets shows that all of it has been
+    /// acknowledged.
     QueueLength,
 }
 
 /// The state of the connection at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct SendState {
     /// The first position that is not acknowledged.
     pub unacknowledged: StreamPos,
     /// Number of octets that were handed over and are not acknowledged.
@@ -63,19 +64,19 @@ impl Tracker {
 
     /// Returns the record of a message whose last octet has just been handed over.
     #[must_use]
-    pub const fn mark(&self, look: Look) -> Mark {
+    pub const fn mark(&self, send_state: SendState) -> Mark {
         match self.rule {
-            Rule::Sequence => Mark::Behind(look.unacknowledged.plus(look.queued)),
+            Rule::Sequence => Mark::Behind(send_state.unacknowledged.plus(send_state.queued)),
             Rule::QueueLength => Mark::HandedOver(self.handed_over),
         }
     }
 
     /// Returns whether a message is complete.
     #[must_use]
-    pub fn is_complete(&self, mark: Mark, look: Look) -> bool {
+    pub fn is_complete(&self, mark: Mark, send_state: SendState) -> bool {
         match mark {
-            Mark::Behind(end) => end <= look.unacknowledged,
-            Mark::HandedOver(then) => look.queued <= self.handed_over.saturating_sub(then),
+            Mark::Behind(end) => end <= send_state.unacknowledged,
+            Mark::HandedOver(then) => send_state.queued <= self.handed_over.saturating_sub(then),
         }
     }
 }
@@ -84,36 +85,40 @@ impl Tracker {
 mod tests {
     use super::*;
 
-    /// 1,000 octets wait, then messages of 2,840 and 1,020 octets come.
+    /// Returns a tracker and the records of two messages of 2,840 and 1,020 octets, before which
+    /// 1,000 octets were queued.
     fn two_messages(rule: Rule) -> (Tracker, Mark, Mark) {
         let mut tracker = Tracker::new(rule);
         tracker.hand_over(1000);
         tracker.hand_over(2840);
-        let look = Look { unacknowledged: StreamPos(10_000), queued: 3840 };
-        let first = tracker.mark(look);
-        assert!(!tracker.is_complete(first, look));
+        let send_state = SendState { unacknowledged: StreamPos(10_000), queued: 3840 };
+        let first = tracker.mark(send_state);
+        assert!(!tracker.is_complete(first, send_state));
         tracker.hand_over(1020);
-        let second = tracker.mark(Look { queued: 4860, ..look });
+        let second = tracker.mark(SendState { queued: 4860, ..send_state });
         (tracker, first, second)
     }
 
     #[test]
     fn by_queue_length() {
         let (tracker, first, second) = two_messages(Rule::QueueLength);
-        let look = |queued| Look { unacknowledged: StreamPos(0), queued };
-        assert!(!tracker.is_complete(first, look(1021)));
-        assert!(tracker.is_complete(first, look(1020)) && !tracker.is_complete(second, look(1020)));
-        assert!(tracker.is_complete(second, look(0)));
+        let send_state = |queued| SendState { unacknowledged: StreamPos(0), queued };
+        assert!(!tracker.is_complete(first, send_state(1021)));
+        assert!(
+            tracker.is_complete(first, send_state(1020))
+                && !tracker.is_complete(second, send_state(1020))
+        );
+        assert!(tracker.is_complete(second, send_state(0)));
     }
 
     #[test]
     fn by_sequence_number() {
         let (tracker, first, second) = two_messages(Rule::Sequence);
         assert_eq!(first, Mark::Behind(StreamPos(13_840)));
-        let look = |at| Look { unacknowledged: StreamPos(at), queued: 0 };
-        assert!(!tracker.is_complete(first, look(13_839)));
-        assert!(tracker.is_complete(first, look(13_840)));
-        assert!(!tracker.is_complete(second, look(13_841)));
-        assert!(tracker.is_complete(second, look(14_860)));
+        let send_state = |at| SendState { unacknowledged: StreamPos(at), queued: 0 };
+        assert!(!tracker.is_complete(first, send_state(13_839)));
+        assert!(tracker.is_complete(first, send_state(13_840)));
+        assert!(!tracker.is_complete(second, send_state(13_841)));
+        assert!(tracker.is_complete(second, send_state(14_860)));
     }
 }

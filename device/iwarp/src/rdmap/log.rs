@@ -218,29 +218,29 @@ impl Log {
         self.end = last.end;
     }
 
-    /// Returns the length of a segment that starts at `at` and has at most `most` octets: whole
+    /// Returns the length of a segment that starts at `at` and has at most `limit` octets: whole
     /// FPDUs, or a part of one that keeps its last octets together.
     #[must_use]
-    pub fn cut(&self, at: StreamPos, most: usize) -> usize {
+    pub fn cut(&self, at: StreamPos, limit: usize) -> usize {
         let frame = self.frame.len() as u64;
         if at.0 < frame {
-            return usize::try_from(frame - at.0).unwrap_or(most).min(most);
+            return usize::try_from(frame - at.0).unwrap_or(limit).min(limit);
         }
         let (from, markers) = (at.0 - frame, self.framer.form().markers);
         let (mut next, mut len) = (self.find(from), 0);
         while let Some(part) = next {
             let whole = part.fpdu.wire(markers).end.saturating_sub(from);
-            if whole > most as u64 {
+            if whole > limit as u64 {
                 if len == 0 {
                     let kept = whole.saturating_sub(UNCUT);
-                    len = if kept == 0 { most as u64 } else { kept.min(most as u64) };
+                    len = if kept == 0 { limit as u64 } else { kept.min(limit as u64) };
                 }
                 break;
             }
             len = whole;
             next = self.after(&part);
         }
-        usize::try_from(len).unwrap_or(most)
+        usize::try_from(len).unwrap_or(limit)
     }
 
     /// Builds the octets from `at` on.

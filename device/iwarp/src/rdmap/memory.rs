@@ -2,7 +2,7 @@
 //!
 //! Each segment is passed to [`Memory::place`] or [`Memory::place_ahead`] until one call succeeds.
 //! [`Memory::end`] is then called for the last segment of a message, when all octets before its end
-//! have arrived. In the adapter's responder, `place` is its `begin` with the copy, and `end` is its
+//! have arrived. In the adapter's responder, `place` is its `find` with the copy, and `end` is its
 //! `end`.
 
 use crate::tcp::{Gone, StreamPos};
@@ -14,7 +14,7 @@ use crate::wire::rdmap::{AtomicOp, IMMEDIATE};
 pub enum Operation {
     /// SEND. With an STag, it invalidates this STag.
     Send(Option<Stag>),
-    /// RDMA WRITE. The address is that of this segment's first octet.
+    /// RDMA WRITE. The address is the destination of this segment's first octet.
     Write(Tagged),
     /// RDMA READ of this address.
     Read(Tagged),
@@ -90,7 +90,7 @@ pub enum Destination {
     Write(Tagged),
     /// Octets of a SEND.
     Send {
-        /// The index of its receive, where 0 is that of the oldest SEND that has not ended.
+        /// The index of its receive. The receive of the oldest SEND that has not ended has index 0.
         receive: u32,
         /// Number of octets of the message before them.
         at: u32,

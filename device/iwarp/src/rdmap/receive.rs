@@ -55,6 +55,16 @@ struct OpenWrite {
     placed: Option<Inbound>,
 }
 
+/// The part of a message that is in a segment.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    octets: Payload<'a>,
+    /// True if it is the last part of the message.
+    last: bool,
+    /// The position behind the segment.
+    end: StreamPos,
+}
+
 /// The state of received messages.
 #[derive(Debug)]
 pub struct Receive {
@@ -88,25 +98,24 @@ impl Receive {
     ) -> Result<Step, Cause> {
         let last = segment.last;
         let done = |()| if last { Step::Ended } else { Step::Placed };
+        let part = |octets| Part { octets: Payload::Here(octets), last, end };
         match segment.body {
-            Body::Write(at, octets) => {
-                self.write((at, last, end), Payload::Here(octets), ends.memory)
-            }
+            Body::Write(at, octets) => self.write(at, part(octets), ends.memory),
             Body::Send(kind, msn, mo, octets) => {
-                self.send((kind, msn, mo), (last, end), Payload::Here(octets), ends.memory)
+                self.send(kind, msn, mo, part(octets), ends.memory)
             }
             Body::Immediate(solicited, msn, data) => {
-                self.immediate((solicited, msn, data), end, ends.memory)
+                self.immediate(solicited, msn, data, end, ends.memory)
             }
             Body::ReadRequest(msn, request) => self.read_request(msn, request, end, ends),
             Body::AtomicRequest(msn, request) => self.atomic_request(msn, request, end, ends),
             Body::ReadResponse(at, octets) => {
                 let octets = Payload::Here(octets);
-                let taken = ends.requester.read_response((at, last), octets, ends.memory);
+                let taken = ends.requester.read_response(at, last, octets, ends.memory);
                 taken.map(done).map_err(|Mistake(cause)| cause)
             }
             Body::AtomicResponse(msn, id, old) => {
-                let taken = ends.requester.atomic_response(msn, (id, old), ends.memory);
+                let taken = ends.requester.atomic_response(msn, id, old, ends.memory);
                 taken.map(done).map_err(|Mistake(cause)| cause)
             }
             Body::Terminate(report) => Ok(Step::Terminated(report)),
@@ -126,13 +135,12 @@ impl Receive {
     ) -> Result<Step, Cause> {
         let Placed { header, last, len } = *placed;
         let octets = Payload::Placed(len);
+        let part = Part { octets, last, end };
         match header {
-            Header::Write(at) => self.write((at, last, end), octets, ends.memory),
-            Header::Send(kind, msn, mo) => {
-                self.send((kind, msn, mo), (last, end), octets, ends.memory)
-            }
+            Header::Write(at) => self.write(at, part, ends.memory),
+            Header::Send(kind, msn, mo) => self.send(kind, msn, mo, part, ends.memory),
             Header::ReadResponse(at) => {
-                let taken = ends.requester.read_response((at, last), octets, ends.memory);
+                let taken = ends.requester.read_response(at, last, octets, ends.memory);
                 taken.map(|()| step(last)).map_err(|Mistake(cause)| cause)
             }
         }
@@ -157,7 +165,7 @@ impl Receive {
                 (Destination::Write(at), octets)
             }
             Body::ReadResponse(at, octets) => {
-                return ends.requester.response_ahead((at, last), octets, ends.memory);
+                return ends.requester.response_ahead(at, last, octets, ends.memory);
             }
             Body::Send(kind, msn, at, octets) => {
                 let receive = msn.0.wrapping_sub(self.expected.0);
@@ -175,8 +183,8 @@ impl Receive {
 
     fn write(
         &mut self,
-        (at, last, end): (Tagged, bool, StreamPos),
-        octets: Payload<'_>,
+        at: Tagged,
+        Part { octets, last, end }: Part<'_>,
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {
         let len = octets.len();
@@ -222,9 +230,10 @@ impl Receive {
 
     fn send(
         &mut self,
-        (kind, msn, mo): (SendKind, Msn, u32),
-        (last, end): (bool, StreamPos),
-        octets: Payload<'_>,
+        kind: SendKind,
+        msn: Msn,
+        mo: u32,
+        Part { octets, last, end }: Part<'_>,
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {
         if msn != self.expected {
@@ -267,7 +276,9 @@ impl Receive {
 
     fn immediate(
         &mut self,
-        (solicited, msn, data): (bool, Msn, [u8; IMMEDIATE]),
+        solicited: bool,
+        msn: Msn,
+        data: [u8; IMMEDIATE],
         end: StreamPos,
         memory: &mut impl Memory,
     ) -> Result<Step, Cause> {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use super::ahead::Payload;
 use super::answers::Answers;
-use super::completion::{Look, Mark, Tracker};
+use super::completion::{Mark, SendState, Tracker};
 use super::memory::Memory;
 use super::terminate;
 use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};
@@ -47,11 +47,11 @@ enum Stage {
 impl Stage {
     /// Returns whether nothing must be sent again: all octets have been acknowledged, or have been
     /// sent from a private copy.
-    fn is_complete(self, tracker: &Tracker, look: Look, sent: StreamPos) -> bool {
+    fn is_complete(self, tracker: &Tracker, send_state: SendState, sent: StreamPos) -> bool {
         match self {
             Self::Waiting => false,
             Self::Sent { mark, end, private } => {
-                tracker.is_complete(mark, look) || private && end <= sent
+                tracker.is_complete(mark, send_state) || private && end <= sent
             }
         }
     }
@@ -70,7 +70,7 @@ struct Item {
 /// The work request that caused a failure.
 #[derive(Clone, Copy, Debug)]
 enum Blame {
-    Nobody,
+    None,
     Oldest(Outcome),
     Item(u64, Outcome),
 }
@@ -212,11 +212,12 @@ impl Requester {
     /// The cause of the end of the stream.
     pub fn read_response(
         &mut self,
-        (at, last): (Tagged, bool),
+        at: Tagged,
+        last: bool,
         octets: Payload<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), Mistake> {
-        let answer = self.answers.read((at, last), octets.len());
+        let answer = self.answers.read(at, last, octets.len());
         let (item, offset) = answer.map_err(|cause| self.bad_response(cause))?;
         if let Some(octets) = octets.here() {
             self.store(item, offset, octets, memory)?;
@@ -231,11 +232,12 @@ impl Requester {
     /// which READ they belong. Returns whether it did.
     pub fn response_ahead(
         &self,
-        (at, last): (Tagged, bool),
+        at: Tagged,
+        last: bool,
         octets: &[u8],
         memory: &mut impl Memory,
     ) -> bool {
-        let found = self.answers.read_ahead((at, last), octets);
+        let found = self.answers.read_ahead(at, last, octets);
         let Some((number, offset)) = found else { return false };
         let item = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let Some(item) = item.and_then(|at| self.items.get(at)) else { return false };
@@ -243,14 +245,15 @@ impl Requester {
         free && memory.store(item.request.id, offset, octets).is_ok()
     }
 
-    /// Processes the response of an atomic.
+    /// Processes the response of the atomic with this number. `old` is the old value of its word.
     ///
     /// # Errors
     /// The cause of the end of the stream.
     pub fn atomic_response(
         &mut self,
         msn: Msn,
-        (id, old): (u32, u64),
+        id: u32,
+        old: u64,
         memory: &mut impl Memory,
     ) -> Result<(), Mistake> {
         let item = self.answers.atomic(msn, id).map_err(|cause| self.bad_response(cause))?;
@@ -298,17 +301,23 @@ impl Requester {
 
     /// Ends all work. Work requests that are not complete are flushed.
     pub fn fail(&mut self) {
-        self.fail_with(Blame::Nobody);
+        self.fail_with(Blame::None);
     }
 
     /// Ends all work because of the peer's Terminate. The outcome goes to the oldest work request
     /// that the cause can concern and that the peer has not acknowledged, or else to the oldest one
     /// of all. The others are flushed.
-    pub fn fail_remote(&mut self, cause: Cause, tracker: &Tracker, look: Look, sent: StreamPos) {
+    pub fn fail_remote(
+        &mut self,
+        cause: Cause,
+        tracker: &Tracker,
+        send_state: SendState,
+        sent: StreamPos,
+    ) {
         // A peer that does not know an opcode may have acknowledged its octets.
         let unknown = cause == Cause::Opcode;
         let concerned = |item: &Item| {
-            let acknowledged = item.stage.is_complete(tracker, look, sent);
+            let acknowledged = item.stage.is_complete(tracker, send_state, sent);
             let open = !acknowledged || unknown && item.unanswered;
             open && terminate::concerns(cause, &item.request.work)
         };
@@ -327,7 +336,7 @@ impl Requester {
     pub fn fail_local(&mut self, id: u64) {
         let place = self.items.iter().position(|item| item.request.id == id);
         let blame = place.map(|at| Blame::Item(self.first + at as u64, Outcome::Local));
-        self.fail_with(blame.unwrap_or(Blame::Nobody));
+        self.fail_with(blame.unwrap_or(Blame::None));
     }
 
     fn fail_with(&mut self, blame: Blame) {
@@ -337,14 +346,14 @@ impl Requester {
 
     /// Records which work requests are complete when the stream ends. What the peer acknowledges
     /// later has been dropped.
-    pub fn settle(&mut self, tracker: &Tracker, look: Look, sent: StreamPos) {
+    pub fn settle(&mut self, tracker: &Tracker, send_state: SendState, sent: StreamPos) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
         // Completions have the order of the queue, so none can follow an incomplete work request.
         let mut all = true;
         for item in &mut self.items {
-            all &= item.stage.is_complete(tracker, look, sent) && !item.unanswered;
+            all &= item.stage.is_complete(tracker, send_state, sent) && !item.unanswered;
             item.complete = all;
         }
     }
@@ -366,13 +375,13 @@ impl Requester {
     pub fn next_completion(
         &mut self,
         tracker: &Tracker,
-        look: Look,
+        send_state: SendState,
         sent: StreamPos,
         gone: bool,
     ) -> Option<Completion> {
         let item = *self.items.front()?;
         let private = !matches!(item.stage, Stage::Sent { private: false, .. });
-        let free = item.stage.is_complete(tracker, look, sent);
+        let free = item.stage.is_complete(tracker, send_state, sent);
         let complete = if self.settled { item.complete } else { free && !item.unanswered };
         let outcome = match self.failed {
             _ if complete => Outcome::Success,
@@ -389,18 +398,19 @@ impl Requester {
     fn judge(&mut self, blame: Blame) -> Outcome {
         match blame {
             Blame::Oldest(outcome) => {
-                self.failed = Some(Blame::Nobody);
+                self.failed = Some(Blame::None);
                 outcome
             }
             Blame::Item(number, outcome) if number == self.first => outcome,
-            Blame::Item(..) | Blame::Nobody => Outcome::Flushed,
+            Blame::Item(..) | Blame::None => Outcome::Flushed,
         }
     }
 
     /// Returns whether all work requests have ended. Their completions may not have been taken yet.
     #[must_use]
-    pub fn is_quiet(&self, tracker: &Tracker, look: Look, sent: StreamPos) -> bool {
-        let ended = |item: &Item| item.stage.is_complete(tracker, look, sent) && !item.unanswered;
+    pub fn is_quiet(&self, tracker: &Tracker, send_state: SendState, sent: StreamPos) -> bool {
+        let ended =
+            |item: &Item| item.stage.is_complete(tracker, send_state, sent) && !item.unanswered;
         self.items.iter().all(ended) && (self.answers.is_empty() || self.failed.is_some())
     }
 

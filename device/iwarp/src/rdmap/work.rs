@@ -17,8 +17,9 @@ pub enum Work {
     WriteImmediate(Tagged, Immediate),
     /// RDMA READ.
     Read {
-        /// The destination that the responses name. It must differ from those of other outstanding
-        /// READs. It need not be a valid key, because responses are checked against the request.
+        /// The destination that the responses name. It must differ from the destinations of other
+        /// outstanding READs. It need not be a valid key, because responses are checked against the
+        /// request.
         sink: Tagged,
         /// The source at the peer.
         source: Tagged,

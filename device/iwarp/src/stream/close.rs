@@ -1,7 +1,7 @@
 //! The end of a stream: one table of states and happenings.
 //!
-//! The states are those of a QP of RDMA verbs over TCP. "Quiet" means that no work request and no
-//! answer is outstanding. If TCP holds octets back, leaving Rts also orders TCP to resume.
+//! The states are the states of a QP in the RDMA verbs over TCP. "Quiet" means that no work request
+//! and no answer is outstanding. If TCP holds octets back, leaving Rts also orders TCP to resume.
 //!
 //! | state | happening | next | order | events |
 //! | --- | --- | --- | --- | --- |
@@ -144,7 +144,7 @@ pub const fn react(state: State, happening: Happening, quiet: bool) -> Reaction 
             }
             Happening::Mistake => to(State::Terminate, None, &[]),
             Happening::Terminated => to(State::Terminate, Some(Finish), &[]),
-            // TCP is never closed before it is told to close.
+            // TCP closes only after an order to close.
             Happening::Closed => to(State::Error, None, &[BadClose]),
             Happening::Data | Happening::Posted | Happening::Acknowledged => to(state, None, &[]),
         },

@@ -1,14 +1,14 @@
 //! Octets that arrive out of order.
 //!
 //! A TCP segment is placed out of order if it consists of whole FPDUs, and if an FPDU is known to
-//! start where the segment starts: because a segment that was placed before ends there, because of
-//! a marker, or, if the configuration allows it, because of the CRCs. A right CRC alone does not
-//! show it: a peer whose TCP cuts FPDUs may send a segment that is all payload, which a user of
-//! that peer has made look like FPDUs (RFC 5044, appendix A.4). Therefore the segments in order
-//! must have consisted of whole FPDUs for some time. Only octets of memory are placed. All other
-//! effects of a segment come when all octets before it have arrived. It then passes the same checks
-//! as a segment in order, without its octets. TCP stores a segment that fails any check, so that
-//! its error is found in order.
+//! start where the segment starts. This is known if a segment that was placed before ends there,
+//! from a marker, or, if the configuration allows it, from the CRCs. A right CRC is not enough: a
+//! peer whose TCP cuts FPDUs may send a segment that consists of payload only, and a user of this
+//! peer may have made the payload look like FPDUs (RFC 5044, appendix A.4). Therefore the segments
+//! in order must have consisted of whole FPDUs for some time. Only octets of memory are placed. All
+//! other effects of a segment come when all octets before it have arrived. It then passes the same
+//! checks as a segment in order, without its octets. TCP stores a segment that fails any check, so
+//! that its error is found in order.
 
 use super::Stream;
 use super::close::{Happening, State};

@@ -10,16 +10,16 @@ use crate::wire::fpdu;
 use crate::wire::rdmap::Opcode;
 use crate::wire::terminate::{self, Cause, Report};
 
-/// How a program asks to end a stream.
+/// The way in which a program wants to end a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// After all posted work requests.
+    /// It ends after all posted work requests.
     Graceful,
-    /// At once.
+    /// It ends at once.
     Abortive,
 }
 
-/// Whether the QP can be used again.
+/// Says whether the QP can be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Yes: nothing of the stream is left.
@@ -54,7 +54,8 @@ impl Stream {
     }
 
     fn is_quiet(&self) -> bool {
-        self.requester.is_quiet(&self.tracker, self.look, self.sent) && self.responder.is_empty()
+        self.requester.is_quiet(&self.tracker, self.send_state, self.sent)
+            && self.responder.is_empty()
     }
 
     /// Handles an event of TCP or of the program that concerns the end of the connection.
@@ -103,18 +104,18 @@ impl Stream {
 
     /// Records which work requests are complete at the end of the stream.
     fn settle(&mut self) {
-        self.requester.settle(&self.tracker, self.look, self.sent);
+        self.requester.settle(&self.tracker, self.send_state, self.sent);
     }
 
     /// Drops octets that TCP has not begun to send, so that the end of the stream does not wait for
     /// the rest of a long message. [`Self::settle`] has been called before.
     fn truncate(&mut self) {
         let before = self.log.end();
-        self.log.truncate(self.sent.max(self.look.unacknowledged));
+        self.log.truncate(self.sent.max(self.send_state.unacknowledged));
         let dropped = before.since(self.log.end());
         self.tracker.take_back(dropped);
-        self.look.queued = self.look.queued.saturating_sub(dropped);
-        self.requester.truncate(self.tracker.mark(self.look), self.log.end());
+        self.send_state.queued = self.send_state.queued.saturating_sub(dropped);
+        self.requester.truncate(self.tracker.mark(self.send_state), self.log.end());
     }
 
     /// Gives an order, unless it was given before.
@@ -181,7 +182,7 @@ impl Stream {
             let of_siw = report.cause_of_siw();
             let unknown = of_siw == Cause::Opcode && self.requester.has_sent_extension();
             let cause = if unknown { of_siw } else { report.cause() };
-            self.requester.fail_remote(cause, &self.tracker, self.look, self.sent);
+            self.requester.fail_remote(cause, &self.tracker, self.send_state, self.sent);
         }
         self.events.push_back(Event::TerminateReceived(report));
         self.happened(Happening::Terminated);

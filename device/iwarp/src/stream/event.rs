@@ -6,7 +6,8 @@ use crate::wire::terminate::{Cause, Report};
 /// An event of a stream, for the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The two ends have agreed. If the responder must be told of it, it has been.
+    /// The two ends have agreed. If the agreement includes a first message of the initiator, the
+    /// message has been sent or has arrived.
     Established(Agreement),
     /// No agreement has been reached.
     StartFailed(Failure),

@@ -350,7 +350,7 @@ impl Stream {
     /// Drops octets that arrive when messages are no longer accepted. Returns `false` if they must
     /// not be acknowledged.
     pub(super) fn discards(&mut self, at: StreamPos, octets: u64) -> bool {
-        let reported = !self.terminated || self.look.queued == 0;
+        let reported = !self.terminated || self.send_state.queued == 0;
         if self.state == State::Terminate
             && !reported
             && !self.arriving.acknowledged

@@ -36,7 +36,7 @@ pub use self::outbound::Outbox;
 use crate::mpa::framer::Form;
 use crate::mpa::markers::Markers;
 use crate::mpa::start::{self, Agreement, Failure, Wishes};
-use crate::rdmap::completion::{Look, Rule, Tracker};
+use crate::rdmap::completion::{Rule, SendState, Tracker};
 use crate::rdmap::log::Log;
 use crate::rdmap::memory::Memory;
 use crate::rdmap::receive::Receive;
@@ -97,7 +97,7 @@ pub struct Stream {
     private: Vec<u8>,
     log: Log,
     tracker: Tracker,
-    look: Look,
+    send_state: SendState,
     /// The first position that was never sent.
     sent: StreamPos,
     requester: Requester,
@@ -105,10 +105,10 @@ pub struct Stream {
     receive: Receive,
     numbers: Numbers,
     arriving: Arriving,
-    /// True if this end may send messages. The responder waits for the initiator's first one.
+    /// True if this end may send messages. The responder waits for the initiator's first message.
     may_send: bool,
     /// True if the connection has been reported to the caller.
-    told: bool,
+    established: bool,
     /// True if the program wants to close as soon as no work is outstanding.
     leaving: bool,
     /// True if the last message of the log is a Terminate.
@@ -161,7 +161,7 @@ impl Stream {
             private: Vec::new(),
             log: Log::new(frame, Form::default(), entries, config.copies),
             tracker: Tracker::new(config.rule),
-            look: Look::default(),
+            send_state: SendState::default(),
             sent: StreamPos(0),
             requester: Requester::new(requester::Config { capacity, extensions }, wishes.ord),
             responder: Responder::new(wishes.ird),
@@ -169,7 +169,7 @@ impl Stream {
             numbers: Numbers::default(),
             arriving: Arriving::new(config.early.fpdus),
             may_send: false,
-            told: false,
+            established: false,
             leaving: false,
             terminated: false,
             gone: false,
@@ -180,7 +180,7 @@ impl Stream {
             config,
         };
         stream.tracker.hand_over(frame.len() as u64);
-        stream.look.queued = frame.len() as u64;
+        stream.send_state.queued = frame.len() as u64;
         stream
     }
 
@@ -224,8 +224,8 @@ impl Stream {
 
     /// Reports the connection to the consumer, if that is allowed now.
     fn establish(&mut self) {
-        if let Some(agreement) = self.agreement.filter(|_| !self.told) {
-            self.told = true;
+        if let Some(agreement) = self.agreement.filter(|_| !self.established) {
+            self.established = true;
             self.events.push_back(Event::Established(agreement));
         }
     }
@@ -267,10 +267,11 @@ impl Stream {
         sent: StreamPos,
     ) {
         self.sent = self.sent.max(sent);
-        let unacknowledged = unacknowledged.max(self.look.unacknowledged);
-        self.look = Look { unacknowledged, queued: self.log.end().since(unacknowledged) };
+        let unacknowledged = unacknowledged.max(self.send_state.unacknowledged);
+        self.send_state =
+            SendState { unacknowledged, queued: self.log.end().since(unacknowledged) };
         self.log.release(memory, unacknowledged);
-        if self.terminated && self.look.queued == 0 {
+        if self.terminated && self.send_state.queued == 0 {
             self.happened(Happening::Acknowledged);
         }
     }
@@ -279,7 +280,8 @@ impl Stream {
     /// all others are flushed, when TCP no longer reads their memory.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let gone = self.gone || self.state == State::Idle;
-        let completion = self.requester.next_completion(&self.tracker, self.look, self.sent, gone);
+        let completion =
+            self.requester.next_completion(&self.tracker, self.send_state, self.sent, gone);
         if completion.is_none() {
             self.leave();
         }

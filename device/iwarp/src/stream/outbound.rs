@@ -44,8 +44,8 @@ impl<M: Memory> Source for Outbox<'_, M> {
         self.stream.log.end()
     }
 
-    fn cut(&self, at: StreamPos, most: usize) -> usize {
-        self.stream.log.cut(at, most)
+    fn cut(&self, at: StreamPos, limit: usize) -> usize {
+        self.stream.log.cut(at, limit)
     }
 
     fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
@@ -123,7 +123,7 @@ impl Stream {
             let message = self.request(Opcode::ReadRequest, nothing.octets());
             self.append(message, self.mulpdu());
         }
-        let mark = self.tracker.mark(self.look);
+        let mark = self.tracker.mark(self.send_state);
         self.requester.started(mark, self.log.end(), private);
         Ok(())
     }
@@ -214,7 +214,7 @@ impl Stream {
         let appended = self.log.push(message, mulpdu);
         let octets = self.log.end().since(before);
         self.tracker.hand_over(octets);
-        self.look.queued += octets;
+        self.send_state.queued += octets;
         self.counters.messages_sent += u64::from(appended);
         appended
     }

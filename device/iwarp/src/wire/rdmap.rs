@@ -6,7 +6,8 @@ use super::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
 use super::fields::Fields;
 use super::terminate::{Cause, Report};
 
-/// Maximum number of octets of a request's header behind the DDP header: that of an atomic.
+/// Maximum number of octets of a request's header behind the DDP header. Atomics have the longest
+/// header.
 pub const REQUEST_MAX: usize = 52;
 /// Number of octets of immediate data on the wire (RFC 7306, section 6).
 pub const IMMEDIATE: usize = 8;
@@ -221,7 +222,8 @@ impl<'a> Segment<'a> {
                 let kind = send_kind(opcode, invalidate);
                 match kind {
                     Some(kind) => Body::Send(kind, msn, mo, payload),
-                    None => whole(opcode, (header.last, msn, mo), payload)?,
+                    None if mo != 0 => return Err(Cause::MessageOffset),
+                    None => whole(opcode, header.last, msn, payload)?,
                 }
             }
         };
@@ -242,14 +244,7 @@ fn send_kind(opcode: Opcode, stag: Stag) -> Option<SendKind> {
 }
 
 /// Parses an untagged message that has a fixed size and must be in one segment.
-fn whole(
-    opcode: Opcode,
-    (last, msn, mo): (bool, Msn, u32),
-    payload: &[u8],
-) -> Result<Body<'_>, Cause> {
-    if mo != 0 {
-        return Err(Cause::MessageOffset);
-    }
+fn whole(opcode: Opcode, last: bool, msn: Msn, payload: &[u8]) -> Result<Body<'_>, Cause> {
     let terminate = opcode == Opcode::Terminate;
     if !last && !terminate {
         return Err(Cause::TooLong);

@@ -88,7 +88,7 @@ pub struct Start<'a> {
 /// The reason for which octets are not a start frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The key is neither that of a request nor that of a reply.
+    /// The key is neither the key of a request nor the key of a reply.
     Key,
     /// The revision is neither 1 nor 2.
     Revision,
@@ -168,8 +168,8 @@ impl<'a> Start<'a> {
             | flag(self.reject, REJECT)
             | flag(self.control.is_some(), ENHANCED);
         let control = if self.control.is_some() { CONTROL } else { 0 };
-        let most = self.private.len().min(PRIVATE_MAX - control);
-        let private = self.private.get(..most).unwrap_or_default();
+        let len = self.private.len().min(PRIVATE_MAX - control);
+        let private = self.private.get(..len).unwrap_or_default();
         let length = u16::try_from(control + private.len()).unwrap_or_default();
         let fields = Fields::default().put(key).put(&[flags, self.revision]).u16(length);
         match self.control {

@@ -1,4 +1,4 @@
-//! Octets ahead of their turn, offered by hand.
+//! Early octets, which arrive before the octets in front of them. The test offers them itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ use vrnic_tcp::{Context, Params, SeqNum};
 use crate::host::{ALL, End, ONE_TOUCH, READ_ONLY};
 use crate::raw::Raw;
 
-/// A place that WRITEs name.
+/// A tagged offset of WRITEs.
 const TO: u64 = 0x2_0000;
 
 fn tagged(opcode: Opcode, stag: Stag, to: u64, last: bool) -> Header {
@@ -62,13 +62,14 @@ fn octets_are_there_at_once_and_effects_in_their_turn() {
     assert_eq!((end.ram.received[1].len, end.ram.received[1].solicited), (60, true));
     let counters = end.stream.counters();
     assert_eq!((counters.placed_ahead, counters.fpdus_received), (2, 3));
-    // The stream goes on behind it.
+    // The stream goes on after these octets.
     let next = raw.fpdu(write(ALL, TO), &[4; 9]);
     assert_eq!(raw.deliver(&next), Then::Acknowledge);
     assert_eq!(octets(&raw, TO, 9), [4; 9]);
 }
 
-/// Offers an FPDU behind a missing one. Returns what happened to it, and closes the gap.
+/// Offers an FPDU behind a missing one. Returns what was done with it, and delivers the missing
+/// one.
 fn offer_behind_a_gap(raw: &mut Raw) -> Offered {
     let (first, second) = (raw.fpdu(write(ALL, TO), &[1; 8]), raw.fpdu(write(ALL, TO), &[2; 8]));
     let offered = raw.offer(first.len(), &second);
@@ -80,8 +81,7 @@ fn offer_behind_a_gap(raw: &mut Raw) -> Offered {
     offered
 }
 
-/// A peer whose TCP cuts FPDUs may send a segment of payload that looks like FPDUs, with right
-/// CRCs.
+/// A peer whose TCP cuts FPDUs may send a segment whose payload looks like FPDUs with right CRCs.
 #[test]
 fn crcs_show_a_boundary_only_of_peers_that_send_whole_fpdus() {
     let mut raw = Raw::with(true, Early::default());
@@ -98,7 +98,7 @@ fn crcs_show_a_boundary_only_of_peers_that_send_whole_fpdus() {
     }
 }
 
-/// Returns octets that are whole FPDUs, but not to be placed.
+/// Returns octets that are whole FPDUs, but must not be placed.
 fn refused(raw: &mut Raw) -> Vec<Vec<u8>> {
     let source = Tagged { stag: ALL, to: 0 };
     let request = ReadRequest { sink: source, size: 8, source }.octets();
@@ -122,7 +122,8 @@ fn refused(raw: &mut Raw) -> Vec<Vec<u8>> {
     let mut all: Vec<_> = headers.iter().map(|header| raw.fpdu(*header, &[7; 40])).collect();
     all.push(raw.fpdu(untagged(Opcode::ReadRequest, 1, 0, true), request.octets()));
     all.push(raw.fpdu(untagged(Opcode::Terminate, 1, 0, true), &[0x11, 0, 0, 0]));
-    // Whole FPDUs with a part of one, or a wrong one.
+    // These octets begin with a whole, valid FPDU. After it comes a part of an FPDU, or a wrong
+    // one.
     all.push([&right[..], &right[..20]].concat());
     all.push([&right[..], &wrong[..]].concat());
     all.extend([wrong, right[1..].to_vec(), right[..right.len() - 1].to_vec(), vec![0; 64]]);
@@ -170,7 +171,7 @@ fn responses_are_placed_if_there_is_no_doubt_to_which_read_they_belong() {
     }
     assert_eq!(offer(1, 50, true).0, Offered::Placed);
     assert_eq!(octets(&raw, 0x3_0000 + 140, 20), [7; 20]);
-    // Two READs whose places are alike.
+    // Two READs with equal sinks.
     let mut raw = Raw::new(true);
     raw.deliver(&first);
     let end = &mut raw.pair.ends[1];
@@ -232,11 +233,11 @@ fn a_segment_that_is_placed_in_part_is_not_placed_again() {
     assert_eq!(raw.offer(first.len(), &early), Offered::Buffer);
     assert_eq!(raw.offer(first.len(), &early), Offered::Buffer, "TCP had no room for it");
     assert_eq!(raw.pair.ends[1].stream.counters().placed_ahead, 1);
-    // Another segment where a part of that one stands.
+    // Another segment that overlaps that one.
     assert_eq!(raw.offer(first.len() + 4, &second), Offered::Buffer);
     assert_eq!(octets(&raw, TO + 100, 20), [2; 20]);
     raw.deliver(&first);
-    // TCP may give what it has stored in pieces.
+    // TCP may deliver stored octets in pieces.
     raw.deliver(&early[..10]);
     raw.deliver(&early[10..]);
     assert_eq!(raw.cause(), Cause::TaggedInvalidStag, "the fault is found in its turn");
@@ -258,7 +259,7 @@ fn a_message_that_ends_later_holds_up_those_that_are_placed() {
     assert_eq!(raw.filled(2 * fpdus[1].len()), Then::Hold);
     let end = &mut raw.pair.ends[1];
     assert_eq!(end.ram.received.len(), 2);
-    // The end of the stream waits as well.
+    // The end of the stream waits, too.
     end.stream.happened(Happening::PeerFinished);
     assert_eq!(end.stream.state(), State::Rts);
     assert!(end.stream.resume(&mut end.ram));
@@ -273,9 +274,9 @@ fn a_key_for_one_message_ends_when_the_stream_has_come_to_its_last_segment() {
     let second = raw.fpdu(write(ONE_TOUCH, TO + 20), &[2; 20]);
     assert_eq!(raw.offer(first.len(), &second), Offered::Placed);
     assert!(!raw.pair.ends[1].ram.invalid.contains(&ONE_TOUCH));
-    // Another last segment, ahead as well, is stored.
+    // Another early last segment is stored.
     assert_eq!(raw.offer(2 * first.len(), &second), Offered::Buffer);
-    // The segments before the last one still come.
+    // The segments before the last one still arrive.
     raw.deliver(&first);
     assert_eq!(raw.filled(second.len()), Then::Acknowledge);
     assert_eq!(octets(&raw, TO, 40), [[1; 20], [2; 20]].concat());
@@ -303,15 +304,15 @@ fn a_second_message_for_that_key_in_the_hole_is_refused() {
     assert_eq!(raw.cause(), Cause::Rights, "two accesses");
 }
 
-/// A segment of TCP with FPDUs, at a position near the next one.
+/// A TCP segment with FPDUs, at a position near the next one.
 #[derive(Clone, Debug)]
 struct Arriving {
     at: u32,
     fpdus: Vec<(u8, u8, Vec<u8>)>,
     cut: usize,
-    /// The next SEND ends later.
+    /// True if the end of the next SEND is delayed.
     later: bool,
-    /// The caller resumes.
+    /// True if the caller resumes.
     resume: bool,
 }
 
@@ -334,13 +335,13 @@ fn arriving() -> impl Strategy<Value = Arriving> {
     )
 }
 
-/// Makes the octets of a segment: FPDUs with right CRCs, some octets cut off.
+/// Returns the octets of a segment: FPDUs with right CRCs, from which some octets are cut off.
 fn payload(raw: &Arriving) -> Vec<u8> {
     let mut stream = Vec::new();
     for (flags, opcode, octets) in &raw.fpdus {
         let mut fpdu = (octets.len() as u16 + 2).to_be_bytes().to_vec();
         fpdu.extend([flags & 0xc0 | 1, 0x40 | opcode]);
-        // The STag of all memory, or the zero that SENDs have.
+        // The STag of all memory, or 0 as in SENDs.
         fpdu.extend(if flags & 0x80 != 0 { ALL.0.to_be_bytes() } else { [0; 4] });
         // WRITEs reach the first 65,536 octets.
         fpdu.extend(if flags & 0x80 != 0 { &[0; 6] } else { &octets[4..10] });
@@ -371,7 +372,7 @@ fn connection() -> Connection {
 }
 
 /// Gives a segment to an end.
-fn receive((end, tcp): (&mut End, &mut Connection), at: u32, payload: &[u8]) {
+fn receive(end: &mut End, tcp: &mut Connection, at: u32, payload: &[u8]) {
     let seq = SeqNum((u32::MAX - 100).wrapping_add(at));
     let header = TcpHeader { seq, flags: Flags::ACK, window: 500, ..TcpHeader::default() };
     tcp.receive(Nanos(1), &Segment { header, payload }, &mut end.stream.sink(&mut end.ram));
@@ -379,7 +380,7 @@ fn receive((end, tcp): (&mut End, &mut Connection), at: u32, payload: &[u8]) {
     end.collect();
 }
 
-/// FPDUs that were placed ahead in all runs.
+/// Number of FPDUs that were placed early in all runs.
 static PLACED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
@@ -395,17 +396,17 @@ proptest! {
         receives in 0..4_usize,
         reads in 0..3_usize,
         segments in vec(arriving(), 1..40),
-        few in any::<bool>(),
+        small_limit in any::<bool>(),
     ) {
         let mut config = Config { extensions: true, ..Config::default() };
         config.wishes.peer_to_peer = false;
-        config.early = Early { fpdus: if few { 3 } else { 256 }, by_crc: Some(0) };
+        config.early = Early { fpdus: if small_limit { 3 } else { 256 }, by_crc: Some(0) };
         let mut tcp = connection();
         let mut end = End::new(Stream::initiate(config, &[]), 1);
         end.stream.progress(&mut end.ram, StreamPos(24), StreamPos(24));
         let reply = b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00\x10";
         let mut next = 0;
-        receive((&mut end, &mut tcp), 0, reply);
+        receive(&mut end, &mut tcp, 0, reply);
         prop_assert_eq!(end.stream.state(), State::Rts);
         for nth in 0..receives {
             end.receive(0x1_0000 + 100 * nth, 100);
@@ -419,10 +420,10 @@ proptest! {
         let before = end.ram.octets.clone();
         for arriving in &segments {
             let octets = payload(arriving);
-            // Some are those that come next.
+            // Some of them are the next ones in order.
             let ahead = arriving.at.saturating_sub(80);
             end.ram.later = arriving.later;
-            receive((&mut end, &mut tcp), reply.len() as u32 + next + ahead, &octets);
+            receive(&mut end, &mut tcp, reply.len() as u32 + next + ahead, &octets);
             if arriving.resume && end.stream.resume(&mut end.ram) {
                 tcp.resume(Nanos(1), &mut end.stream.sink(&mut end.ram));
             }

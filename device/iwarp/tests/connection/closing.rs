@@ -58,12 +58,12 @@ fn end_within_a_message(seed: u64, markers: bool, reason: Reason) {
     let outcomes = pair.ends[0].outcomes();
     let flushed = [(long, Outcome::Flushed), (behind, Outcome::Flushed)];
     assert_eq!(outcomes[outcomes.len() - 2..], flushed, "{reason:?}");
-    let told = |event: &Event| matches!(event, Event::TerminateSent(_));
-    let terminates = pair.ends[1].events.iter().filter(|event| told(event)).count();
+    let is_terminate = |event: &Event| matches!(event, Event::TerminateSent(_));
+    let terminates = pair.ends[1].events.iter().filter(|event| is_terminate(event)).count();
     assert_eq!(terminates, usize::from(reason == Reason::PeersTerminate));
 }
 
-/// Two ends that have exchanged a message each.
+/// Returns two ends that have exchanged a message in each direction.
 fn pair() -> Pair {
     let mut pair = Pair::new(1, Config::default(), Config::default());
     for end in 0..2 {
@@ -231,7 +231,7 @@ fn a_terminate_that_is_not_acknowledged_ends_with_a_reset() {
 
 #[test]
 fn the_peers_end_crosses_the_local_one() {
-    // The peer's FIN or RST comes before, or after, the local wish to close.
+    // The peer's FIN or RST comes before or after the local request to close.
     for peer in [Happening::PeerFinished, Happening::PeerReset] {
         for before in [true, false] {
             let mut pair = pair();
@@ -259,7 +259,7 @@ fn a_peer_that_finishes_within_an_fpdu_breaks_the_connection() {
     let mut pair = pair();
     pair.segment = 60;
     pair.ends[0].post(WRITE, 0, 5000);
-    // FPDUs are multiples of four; the request has 29 octets.
+    // The lengths of FPDUs are multiples of four. The request has 29 octets.
     while pair.ways[0].taken % 4 == 1 {
         assert!(pair.ends[0].completions.is_empty(), "the cuts are at random");
         pair.step();
@@ -277,7 +277,7 @@ fn a_flush_that_hangs_is_given_up() {
     pair.ends[0].post(WRITE, 0, 100);
     pair.ends[0].stream.fill(&mut pair.ends[0].ram);
     pair.send(0);
-    // TCP goes on reading the memory until the connection is closed.
+    // TCP still reads the memory until the connection is closed.
     pair.ends[0].stream.happened(Happening::PeerFinished);
     pair.ends[0].collect();
     assert_eq!(pair.ends[0].outcomes(), []);

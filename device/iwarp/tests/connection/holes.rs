@@ -1,4 +1,4 @@
-//! Segments of TCP that are lost, doubled, late: one by one, and at random.
+//! TCP segments that are lost, duplicated or late: single ones, and at random.
 
 use vrnic_iwarp::rdmap::work::{Outcome, Work};
 use vrnic_iwarp::stream::{Config, Early};
@@ -22,9 +22,9 @@ fn config() -> Config {
     Config { emss: 1460, early, ..Config::default() }
 }
 
-/// Sends a WRITE of 20,000 octets and a SEND of 100 while frames meet their fates. Checks that all
-/// arrives, that the SEND is not complete before the WRITE is placed, and that nothing changes
-/// memory afterwards. Returns the FPDUs that were placed ahead.
+/// Sends a WRITE of 20,000 octets and a SEND of 100 octets while `fate` decides on frames. Checks
+/// that all octets arrive, that the SEND is not complete before the WRITE is placed, and that
+/// nothing changes memory afterwards. Returns the number of FPDUs that were placed early.
 fn write_and_send(config: Config, fate: impl Fn(usize) -> Fate + 'static) -> u64 {
     const LEN: usize = 20_000;
     let mut net = Net::new(5, config);
@@ -36,7 +36,7 @@ fn write_and_send(config: Config, fate: impl Fn(usize) -> Fate + 'static) -> u64
     net.hosts[0].end.post(Work::Write(at(WRITTEN)), 0, LEN as u32);
     net.hosts[0].end.post(Work::Send(SendKind::default()), 0x8000, 100);
     net.run_until(|net| net.hosts[0].end.completions.len() == 2);
-    // What is still under way comes too.
+    // The frames that are still on their way arrive, too.
     while net.links.iter().any(|link| link.next_arrival().is_some()) {
         net.step();
     }
@@ -92,7 +92,7 @@ fn duplicates_of_what_was_placed_ahead_change_nothing() {
         _ => Fate::Pass,
     };
     assert!(write_and_send(config(), fate) >= 8);
-    // The retransmission comes, and then the first copy.
+    // The retransmission arrives before the delayed first copy.
     let fate = |nth| if nth == 3 { Fate::Delay(40_000_000) } else { Fate::Pass };
     assert!(write_and_send(config(), fate) >= 8);
 }
@@ -125,7 +125,8 @@ fn without_crcs_markers_show_where_fpdus_start() {
     assert_eq!(write_and_send(config, drops(&[2])), 0, "CRCs are not trusted");
 }
 
-/// Sends messages into receives while a frame is lost; returns the FPDUs that were placed ahead.
+/// Sends messages into receives while a frame is lost. Returns the number of FPDUs that were placed
+/// early.
 fn sends(count: usize, len: usize, receives: usize, lost: usize) -> u64 {
     let mut net = Net::new(6, config());
     net.establish();
@@ -156,18 +157,19 @@ fn sends(count: usize, len: usize, receives: usize, lost: usize) -> u64 {
 
 #[test]
 fn a_boundary_inside_a_hole() {
-    // Two SENDs in a segment; the hole has the end of one receive and the beginning of another.
+    // A segment contains two SENDs. The gap contains the end of one receive and the beginning of
+    // another.
     assert!(sends(12, 690, 12, 1) >= 8);
-    // SENDs of two segments: the hole is the second half of one, or the first.
+    // A SEND has two segments. The gap is the second half of a SEND, or the first.
     assert!(sends(8, 2000, 8, 2) >= 8);
     assert!(sends(8, 2000, 8, 3) >= 8);
 }
 
 #[test]
 fn sends_are_placed_ahead_only_into_receives_that_are_there() {
-    // Segments of 31 SENDs: behind a lost one, all are more than 16 ahead.
+    // A segment contains 31 SENDs: behind a lost segment, all SENDs are more than 16 ahead.
     assert_eq!(sends(100, 20, 100, 1), 0);
-    // Only the three that were lost have receives.
+    // Only the three SENDs that were lost have receives.
     assert_eq!(sends(12, 690, 2, 1), 0);
 }
 
@@ -191,7 +193,7 @@ fn responses_of_reads_are_placed_ahead() {
     assert!(net.placed_ahead(0) >= 6, "{}", net.placed_ahead(0));
 }
 
-/// A message of a random schedule, with its place in each of the areas.
+/// A message of a random schedule, with its offset in each of the areas.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     kind: u8,
@@ -232,7 +234,7 @@ fn post(net: &mut Net, own: usize, schedule: &[Planned]) {
     }
 }
 
-/// Compares what an end has found in its memory with what the stream of its peer has brought.
+/// Compares the memory of an end with the contents of its peer's stream.
 fn compare(net: &Net, own: usize, contents: &Contents, schedules: [&[Planned]; 2]) {
     let found = |from: usize| {
         let reuse = net.hosts[own].reuses.iter().find(|reuse| reuse.range.start == from);
@@ -244,7 +246,7 @@ fn compare(net: &Net, own: usize, contents: &Contents, schedules: [&[Planned]; 2
             0 if *len > 0 => {
                 let range = (WRITTEN + offset) as u64..(WRITTEN + offset + len) as u64;
                 let written: Vec<u8> = contents.written.range(range).map(|(_, o)| *o).collect();
-                // A WRITE without a SEND behind it is not used again.
+                // The memory of a WRITE is not used again if no SEND follows the WRITE.
                 let now = &net.hosts[own].end.ram.octets[WRITTEN + offset..][..*len];
                 assert_eq!(found(WRITTEN + offset).unwrap_or_else(|| now.to_vec()), written);
             }
@@ -264,7 +266,8 @@ fn compare(net: &Net, own: usize, contents: &Contents, schedules: [&[Planned]; 2
     assert!(net.hosts[own].end.ram.received.iter().map(|done| (done.at, done.len)).eq(places));
 }
 
-/// Runs a random schedule over a link with random faults; returns the FPDUs placed ahead.
+/// Runs a random schedule over a link with random faults. Returns the number of FPDUs that were
+/// placed early.
 fn random(seed: u64) -> u64 {
     let mut rng = fastrand::Rng::with_seed(seed);
     let emss = if rng.bool() { 1460 } else { rng.u32(200..4000) };
@@ -283,7 +286,7 @@ fn random(seed: u64) -> u64 {
         let mut offset = 0;
         let plan = std::iter::repeat_with(|| {
             let len = if rng.u8(..4) == 0 { rng.usize(..40) } else { rng.usize(..2700) };
-            // Their names are their offsets, so these differ.
+            // Messages are named by their offsets, so the offsets differ.
             offset += len + 1;
             Planned { kind: rng.u8(..3), offset: offset - len - 1, len }
         });
@@ -299,7 +302,8 @@ fn random(seed: u64) -> u64 {
     net.check_reuses();
     for own in 0..2 {
         let peer = &net.hosts[1 - own];
-        // The responder's reply is a part of its stream; the initiator's request is one of its own.
+        // The responder's reply is a part of its stream. The initiator's request is sent
+        // separately.
         let agreement = net.hosts[own].end.stream.agreement().expect("an agreement");
         let first = 20 + usize::from(u16::from_be_bytes([peer.shadow[18], peer.shadow[19]]));
         let stream = &peer.shadow[first..];

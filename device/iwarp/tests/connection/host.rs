@@ -11,21 +11,21 @@ use vrnic_iwarp::stream::{Event, Stream};
 use vrnic_iwarp::tcp::{Gone, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 
-/// The STag of all of an end's memory. Its tagged offsets are those of the memory.
+/// The STag of all memory of an end. Its tagged offsets are offsets in the memory.
 pub(crate) const ALL: Stag = Stag(0x0100);
-/// An STag that allows nothing to be written.
+/// An STag with read-only access.
 pub(crate) const READ_ONLY: Stag = Stag(0x0200);
-/// An STag that is good for one WRITE or READ.
+/// An STag that is valid for one WRITE or READ.
 pub(crate) const ONE_TOUCH: Stag = Stag(0x0300);
 
-/// A receive that is posted.
+/// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
-/// A receive that is complete.
+/// A completed receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) at: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Received {
     pub(crate) immediate: Option<[u8; 8]>,
 }
 
-/// The memory of an end, and what uses it.
+/// The memory of an end, and the state of its use.
 #[derive(Debug, Default)]
 pub(crate) struct Ram {
     pub(crate) octets: Vec<u8>,
@@ -45,15 +45,16 @@ pub(crate) struct Ram {
     pub(crate) received: Vec<Received>,
     /// STags that are invalid.
     pub(crate) invalid: Vec<Stag>,
-    /// Work requests whose memory is gone.
+    /// Work requests whose memory does not exist any more.
     pub(crate) gone: Vec<u64>,
-    /// The next messages that end have to wait.
+    /// True if the next messages that end have to wait.
     pub(crate) later: bool,
-    /// The turn is over.
+    /// True if the turn has ended.
     pub(crate) over: bool,
-    /// The position of the last segment of the one WRITE, while the stream has not come to it.
+    /// The position of the last segment of the one-touch WRITE, until the stream reaches that
+    /// position.
     touched: Option<StreamPos>,
-    /// Segments that were placed.
+    /// Number of segments that were placed.
     pub(crate) placed: usize,
 }
 
@@ -95,7 +96,7 @@ impl Ram {
         Ok(())
     }
 
-    /// Checks a last segment of a WRITE to the STag that is good for one.
+    /// Checks the last segment of a WRITE to the one-touch STag.
     fn touch(&self, at: Tagged, last: bool) -> Result<(), Refused> {
         let twice = last && at.stag == ONE_TOUCH && self.touched.is_some();
         if twice { Err(Refused::Rights) } else { Ok(()) }
@@ -233,7 +234,7 @@ impl End {
         Self { stream, ram, completions, events, orders, next: 0 }
     }
 
-    /// Posts a work request whose memory starts at `at`; returns its name.
+    /// Posts a work request whose memory starts at `at`. Returns its identifier.
     pub(crate) fn post(&mut self, work: Work, at: usize, length: u32) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -247,7 +248,7 @@ impl End {
         self.ram.receives.push_back(Receive { at, len });
     }
 
-    /// Takes completions, events and orders out of the stream.
+    /// Takes completions, events and orders from the stream.
     pub(crate) fn collect(&mut self) {
         while let Some(completion) = self.stream.next_completion() {
             self.completions.push(completion);

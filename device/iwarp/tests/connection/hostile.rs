@@ -1,4 +1,5 @@
-//! Any octets in any state: an orderly end, and no memory touched that was not named.
+//! Random octets in each state: the connection ends in an orderly way, and only memory that was
+//! named is changed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ use crate::host::{ALL, End};
 enum Step {
     /// Octets arrive.
     Octets(Vec<u8>),
-    /// An FPDU with a right length arrives: these octets with a plausible header.
+    /// An FPDU with a right length arrives: these octets after a plausible header.
     Fpdu(u8, u8, Vec<u8>),
     /// Something happens to the connection.
     Happens(Happening),
@@ -24,7 +25,7 @@ enum Step {
     Post(bool),
     /// The program closes.
     Disconnect(bool),
-    /// All that can be sent is sent and acknowledged.
+    /// Everything that can be sent is sent and acknowledged.
     Acknowledge,
     /// The program does not wait for a receive any longer.
     ReceiveTimeout,
@@ -131,7 +132,7 @@ proptest! {
         for step in &steps {
             act(&mut end, step, &mut at);
         }
-        // The connection ends: all that was posted is completed.
+        // The connection ends: all posted work is completed.
         end.stream.happened(Happening::Lost);
         end.collect();
         prop_assert!(matches!(end.stream.state(), State::Error | State::Idle));

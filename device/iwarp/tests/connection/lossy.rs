@@ -1,4 +1,4 @@
-//! Two streams over the TCP engine and a link that loses, doubles, delays and corrupts frames.
+//! Two streams over the TCP engine and a link that loses, duplicates, delays and corrupts frames.
 
 use proptest::prelude::*;
 use vrnic_iwarp::rdmap::work::{Outcome, Work};
@@ -40,7 +40,7 @@ fn exchange(net: &mut Net, rounds: usize) -> Vec<(usize, usize, Vec<u8>)> {
     expected
 }
 
-/// Runs both ends until all is complete, checks it, and closes.
+/// Runs both ends until all work is complete, checks the results, and closes.
 fn run(seed: u64, config: Config, faults: Faults) {
     let mut net = Net::new(seed, config);
     for link in &mut net.links {
@@ -118,7 +118,7 @@ fn the_peers_end_is_found_behind_a_send_that_has_waited_in_vain() {
     }
 }
 
-/// Lets a SEND wait for its receive, and sends a WRITE meanwhile, which is acknowledged and wrong.
+/// A SEND waits for its receive. In the meantime an invalid WRITE is sent, which TCP acknowledges.
 #[test]
 fn a_wrong_message_that_was_acknowledged_behind_a_waiting_send_ends_with_a_terminate() {
     let mut net = Net::new(9, Config::default());
@@ -132,8 +132,8 @@ fn a_wrong_message_that_was_acknowledged_behind_a_waiting_send_ends_with_a_termi
     net.hosts[1].resume(net.now);
     net.run_until(|net| net.hosts.iter().all(|host| host.end.stream.state() == State::Error));
     assert_eq!(net.hosts[1].end.ram.received.len(), 1);
-    let told = |event: &Event| matches!(event, Event::TerminateReceived(_));
-    assert!(net.hosts[0].end.events.iter().any(told), "{:?}", net.hosts[0].end.events);
+    let is_terminate = |event: &Event| matches!(event, Event::TerminateReceived(_));
+    assert!(net.hosts[0].end.events.iter().any(is_terminate), "{:?}", net.hosts[0].end.events);
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! Two streams joined, with memory as vectors.
+//! Two streams that are connected. Their memory consists of vectors.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `ahead` | octets ahead of their turn, offered by hand |
+//! | `ahead` | early octets, which the test offers itself |
 //! | `closing` | the ends of connections |
-//! | `hostile` | any octets in any state |
+//! | `hostile` | random octets in each state |
 //! | `host` | an end: a stream and its memory |
 //! | `net` | two ends over the TCP engine and a link |
 //! | `model` | the contents of a stream, decoded as a whole |
 //! | `pipe` | two ends, joined by an ordered pipe |
-//! | `holes` | segments that are lost, doubled, late: one by one, and at random |
+//! | `holes` | segments that are lost, duplicated or late: single ones, and at random |
 //! | `lossy` | two ends over a link with faults |
-//! | `raw` | a responder that takes FPDUs made by hand |
+//! | `raw` | a responder that receives FPDUs which the test builds |
 //! | `refusals` | messages that are refused |
 //! | `transfers` | messages of all kinds |
 

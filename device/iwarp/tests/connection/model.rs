@@ -1,4 +1,4 @@
-//! The contents of a stream of FPDUs, decoded as a whole and in order.
+//! The contents of a stream of FPDUs, which is decoded as a whole and in order.
 
 #[path = "../wire/reference.rs"]
 mod reference;

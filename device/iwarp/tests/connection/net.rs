@@ -18,21 +18,21 @@ use crate::host::End;
 
 const FIRST: [u32; 2] = [0xffff_f000, 7];
 
-/// The moment from which an end may use a range of its memory again.
+/// The time from which an end may use a range of its memory again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
     /// This work request is complete.
     Completed(u64),
-    /// So many receives are complete.
+    /// This many receives are complete.
     Received(usize),
 }
 
-/// A range of an end's memory that is overwritten as soon as it may be.
+/// A range of an end's memory that is overwritten as soon as this is allowed.
 #[derive(Debug)]
 pub(crate) struct Reuse {
     pub(crate) when: When,
     pub(crate) range: Range<usize>,
-    /// The octets that it had then.
+    /// The octets that the range had at that time.
     pub(crate) found: Option<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Host {
     id: u16,
     /// Ranges that are used again.
     pub(crate) reuses: Vec<Reuse>,
-    /// All that was sent.
+    /// All octets that were sent.
     pub(crate) shadow: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl Host {
         }
     }
 
-    /// Does a turn.
+    /// Runs a turn.
     pub(crate) fn poll(&mut self, now: u64, mut send: impl FnMut(&[u8])) {
         let at = Nanos(now);
         self.tcp.timeout(at);
@@ -126,7 +126,7 @@ impl Host {
         }
     }
 
-    /// Tells each of the two what the other has to say.
+    /// Passes events and orders between the stream and TCP.
     fn tell(&mut self, now: u64) {
         let Self { end, tcp, .. } = self;
         end.stream.progress(&mut end.ram, tcp.acknowledged(), tcp.sent());
@@ -158,7 +158,7 @@ impl Host {
         }
     }
 
-    /// Takes what was held back.
+    /// Delivers octets that were held back.
     pub(crate) fn resume(&mut self, now: u64) {
         let End { stream, ram, .. } = &mut self.end;
         assert!(stream.resume(ram));
@@ -166,7 +166,7 @@ impl Host {
         self.tell(now);
     }
 
-    /// Uses a range of memory again when it may be.
+    /// Uses a range of memory again when this is allowed.
     pub(crate) fn reuse(&mut self, when: When, range: Range<usize>) {
         self.reuses.push(Reuse { when, range, found: None });
     }
@@ -187,7 +187,7 @@ impl Host {
         }
     }
 
-    /// Notes what is sent.
+    /// Records the octets that are sent.
     fn note(&mut self) {
         let End { stream, ram, .. } = &mut self.end;
         let mut source = stream.source(ram);
@@ -235,13 +235,14 @@ impl Net {
         assert!(done(self), "no progress at {} ns", self.now);
     }
 
-    /// Runs until both ends have agreed.
+    /// Runs until both ends are connected.
     pub(crate) fn establish(&mut self) {
-        let told = |host: &Host| host.end.events.iter().any(|e| matches!(e, Event::Established(_)));
-        self.run_until(|net| net.hosts.iter().all(told));
+        let is_established =
+            |host: &Host| host.end.events.iter().any(|e| matches!(e, Event::Established(_)));
+        self.run_until(|net| net.hosts.iter().all(is_established));
     }
 
-    /// Decides on frames of a direction that carry data, by their number.
+    /// Decides on the frames with data of a direction, by their number.
     pub(crate) fn rule(&mut self, own: usize, fate: impl Fn(usize) -> Fate + 'static) {
         let mut count = 0;
         self.links[own].rule(move |frame| {
@@ -251,7 +252,7 @@ impl Net {
         });
     }
 
-    /// FPDUs that an end has placed ahead of their turn.
+    /// Returns the number of FPDUs that an end has placed early.
     pub(crate) fn placed_ahead(&self, own: usize) -> u64 {
         self.hosts[own].end.stream.counters().placed_ahead
     }

@@ -1,5 +1,5 @@
-//! Two ends joined by an ordered pipe: the stream is cut at random, acknowledgements come late,
-//! and ranges that are not acknowledged are built again and compared.
+//! Two ends that are joined by an ordered pipe: the stream is cut at random, acknowledgements come
+//! late, and ranges without acknowledgement are built again and compared.
 
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_iwarp::stream::{Config, Stream};
@@ -10,35 +10,36 @@ use crate::host::End;
 /// One direction.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    /// All that was sent, as it was built the first time.
+    /// All octets that were sent, as they were built the first time.
     pub(crate) shadow: Vec<u8>,
-    /// Octets that the receiver has taken.
+    /// Number of octets that the receiver has taken.
     pub(crate) taken: usize,
-    /// Octets that the sender knows to be acknowledged.
+    /// Number of octets that were acknowledged to the sender.
     pub(crate) acknowledged: usize,
-    /// The receiver takes nothing until it is resumed.
+    /// True if the receiver takes nothing until it is resumed.
     pub(crate) held: bool,
-    /// The sender has finished, and the receiver was told.
+    /// True if the sender has finished, and if the receiver was notified.
     finished: bool,
-    told: bool,
+    peer_notified: bool,
 }
 
-/// Two ends and what is between them.
+/// Two ends and the octets between them.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
     pub(crate) ways: [Way; 2],
     rng: fastrand::Rng,
-    /// The receivers of octets that were held resume by themselves.
+    /// True if the receivers of held octets resume by themselves.
     pub(crate) resumes: bool,
-    /// Ranges are built again and compared.
+    /// True if ranges are built again and compared.
     pub(crate) compares: bool,
-    /// Octets are acknowledged as soon as they are sent, whatever the receiver does with them.
+    /// True if octets are acknowledged as soon as they are sent, whatever the receiver does with
+    /// them.
     pub(crate) eager: bool,
-    /// The most octets of a segment.
+    /// Maximum number of octets of a segment.
     pub(crate) segment: usize,
     closed: bool,
-    /// Octets of the request.
+    /// Number of octets of the request.
     request: usize,
 }
 
@@ -70,7 +71,7 @@ impl Pair {
         pair
     }
 
-    /// Lets things happen until nothing more does.
+    /// Executes events until there are none any more.
     pub(crate) fn run(&mut self) {
         let mut idle = 0;
         while idle < 40 {
@@ -78,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Lets one thing happen at random in each direction; returns whether something has.
+    /// Executes a random event in each direction. Returns whether there was one.
     pub(crate) fn step(&mut self) -> bool {
         let mut moved = false;
         for way in 0..2 {
@@ -93,9 +94,9 @@ impl Pair {
         moved
     }
 
-    /// Puts a segment into a direction.
+    /// Sends a segment in a direction.
     pub(crate) fn send(&mut self, way: usize) -> bool {
-        let most = self.rng.usize(1..=self.segment);
+        let limit = self.rng.usize(1..=self.segment);
         let End { stream, ram, .. } = &mut self.ends[way];
         let sent = &mut self.ways[way].shadow;
         let mut source = stream.source(ram);
@@ -104,8 +105,8 @@ impl Pair {
             return false;
         }
         let at = StreamPos(sent.len() as u64);
-        let most = most.min(usize::try_from(left).expect("small"));
-        let len = source.cut(at, most).clamp(1, most);
+        let limit = limit.min(usize::try_from(left).expect("small"));
+        let len = source.cut(at, limit).clamp(1, limit);
         let mut segment = vec![0; len];
         if source.read(at, &mut segment).is_err() {
             // TCP resets the connection.
@@ -126,7 +127,7 @@ impl Pair {
         true
     }
 
-    /// Builds a range that is not acknowledged again.
+    /// Builds a range without acknowledgement again.
     fn compare(&mut self, way: usize) {
         let Way { shadow, acknowledged, .. } = &self.ways[way];
         let from = self.rng.usize(*acknowledged..shadow.len());
@@ -170,7 +171,7 @@ impl Pair {
         true
     }
 
-    /// Carries out orders, and tells of the ends of directions.
+    /// Executes orders, and reports the ends of directions.
     fn settle(&mut self, way: usize) {
         self.ends[way].collect();
         for order in std::mem::take(&mut self.ends[way].orders) {
@@ -190,11 +191,11 @@ impl Pair {
         let End { stream, ram, .. } = &mut self.ends[way];
         let end = stream.source(ram).end().0 as usize;
         let state = &mut self.ways[way];
-        if state.finished && !state.told && state.taken == end {
-            state.told = true;
+        if state.finished && !state.peer_notified && state.taken == end {
+            state.peer_notified = true;
             self.ends[1 - way].stream.happened(Happening::PeerFinished);
         }
-        if self.ways.iter().all(|way| way.told && way.acknowledged == way.shadow.len()) {
+        if self.ways.iter().all(|way| way.peer_notified && way.acknowledged == way.shadow.len()) {
             self.closed = true;
             for end in &mut self.ends {
                 end.stream.happened(Happening::Closed);
@@ -202,7 +203,7 @@ impl Pair {
         }
     }
 
-    /// Cuts the connection: both ends learn that it is lost.
+    /// Cuts the connection: both ends are notified that it is lost.
     pub(crate) fn lose(&mut self) {
         self.closed = true;
         for end in &mut self.ends {

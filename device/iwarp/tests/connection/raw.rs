@@ -1,4 +1,4 @@
-//! A responder that takes FPDUs made by hand.
+//! A responder that receives FPDUs which the test builds.
 
 use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
 use vrnic_iwarp::mpa::markers::Markers;
@@ -11,7 +11,7 @@ use vrnic_iwarp::wire::terminate::Cause;
 
 use crate::pipe::Pair;
 
-/// A responder that takes FPDUs made by hand, without markers.
+/// A responder that receives FPDUs which the test builds, without markers.
 pub(crate) struct Raw {
     pub(crate) pair: Pair,
     framer: Framer,
@@ -19,7 +19,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Returns a responder that takes CRCs as a sign of the start of an FPDU.
+    /// Returns a responder that recognises the start of an FPDU by a right CRC.
     pub(crate) fn new(crc: bool) -> Self {
         Self::with(crc, Early { by_crc: Some(0), ..Early::default() })
     }
@@ -51,7 +51,7 @@ impl Raw {
         (delivered.taken, delivered.then)
     }
 
-    /// Offers octets that are `ahead` octets ahead of their turn.
+    /// Offers early octets, which are `ahead` octets ahead of their turn.
     pub(crate) fn offer(&mut self, ahead: usize, octets: &[u8]) -> Offered {
         let end = &mut self.pair.ends[1];
         let at = StreamPos(self.start).plus(ahead as u64);
@@ -60,7 +60,7 @@ impl Raw {
         offered
     }
 
-    /// The turn of octets has come that were placed ahead.
+    /// Reports that the stream has reached octets which were placed early.
     pub(crate) fn filled(&mut self, octets: usize) -> Then {
         let end = &mut self.pair.ends[1];
         let (from, to) = (StreamPos(self.start), StreamPos(self.start).plus(octets as u64));
@@ -83,12 +83,7 @@ impl Raw {
         fpdu
     }
 
-    pub(crate) fn untagged(
-        &mut self,
-        opcode: Opcode,
-        (msn, mo): (u32, u32),
-        payload: &[u8],
-    ) -> Then {
+    pub(crate) fn untagged(&mut self, opcode: Opcode, msn: u32, mo: u32, payload: &[u8]) -> Then {
         let queue = opcode.queue().unwrap_or(Queue::Send);
         let model = Model::Untagged { invalidate: Stag(0), queue, msn: Msn(msn), mo };
         let header =

@@ -16,7 +16,7 @@ fn place(stag: Stag, to: u64) -> Tagged {
     Tagged { stag, to }
 }
 
-/// Posts a work request that is refused; returns the cause and the outcome.
+/// Posts a work request that is refused. Returns the cause and the outcome.
 fn refused(work: Work, length: u32) -> (Cause, Outcome) {
     let mut pair = Pair::new(3, Config::default(), Config::default());
     pair.ends[1].receive(0x1_0000, 100);
@@ -52,8 +52,8 @@ fn each_refusal_has_its_cause_and_its_outcome() {
     assert_eq!(refused(send, 101), (Cause::TooLong, Outcome::RemoteInvalidRequest));
 }
 
-/// RFC 7306 is not negotiated. The TCP of such a peer, as that of Linux siw, acknowledges octets
-/// before anything looks at them.
+/// RFC 7306 is not negotiated. The TCP of a peer without it, such as Linux siw, acknowledges octets
+/// before the peer checks them.
 #[test]
 fn a_peer_that_does_not_know_an_operation_makes_it_fail() {
     let add = Work::Atomic(place(ALL, 8), AtomicOp::FetchAdd { add: 1, mask: 0 });
@@ -103,12 +103,12 @@ fn a_send_without_a_receive_ends_after_its_timeout() {
     pair.ends[1].stream.receive_timed_out();
     pair.run();
     assert!(pair.ends[1].events.contains(&Event::TerminateSent(Cause::NoBuffer)));
-    // TCP may have acknowledged the SEND before, so its outcome is open.
-    let told = pair.ends[0].events.iter().any(|event| match event {
+    // TCP may have acknowledged the SEND before, so its outcome is not determined.
+    let reported = pair.ends[0].events.iter().any(|event| match event {
         Event::TerminateReceived(report) => report.cause() == Cause::NoBuffer,
         _ => false,
     });
-    assert!(told, "{:?}", pair.ends[0].events);
+    assert!(reported, "{:?}", pair.ends[0].events);
     assert_eq!(pair.ends[0].completions.len(), 1);
 }
 
@@ -153,25 +153,26 @@ fn read(size: u32) -> ReadRequest {
 fn more_reads_than_agreed_are_refused() {
     let mut raw = Raw::new(false);
     for msn in 1..=2 {
-        let then = raw.untagged(Opcode::ReadRequest, (msn, 0), read(10).octets().octets());
+        let then = raw.untagged(Opcode::ReadRequest, msn, 0, read(10).octets().octets());
         assert_eq!(then, Then::Acknowledge);
     }
-    raw.untagged(Opcode::ReadRequest, (3, 0), read(10).octets().octets());
+    raw.untagged(Opcode::ReadRequest, 3, 0, read(10).octets().octets());
     assert_eq!(raw.cause(), Cause::CatastrophicStream);
 }
 
 #[test]
 fn numbers_and_offsets_have_to_be_those_that_come_next() {
     let sends: [(u32, u32); 3] = [(2, 0), (1, 8), (0, 0)];
-    for (place, cause) in sends.iter().zip([Cause::MsnRange, Cause::MessageOffset, Cause::MsnRange])
+    for ((msn, mo), cause) in
+        sends.into_iter().zip([Cause::MsnRange, Cause::MessageOffset, Cause::MsnRange])
     {
         let mut raw = Raw::new(false);
         raw.pair.ends[1].receive(0x1_0000, 100);
-        assert_eq!(raw.untagged(Opcode::Send, *place, &[0; 20]), Then::Refuse);
-        assert_eq!(raw.cause(), cause, "{place:?}");
+        assert_eq!(raw.untagged(Opcode::Send, msn, mo, &[0; 20]), Then::Refuse);
+        assert_eq!(raw.cause(), cause, "{msn} {mo}");
     }
     let mut raw = Raw::new(false);
-    raw.untagged(Opcode::ReadRequest, (2, 0), read(10).octets().octets());
+    raw.untagged(Opcode::ReadRequest, 2, 0, read(10).octets().octets());
     assert_eq!(raw.cause(), Cause::MsnRange);
 }
 
@@ -179,8 +180,8 @@ fn numbers_and_offsets_have_to_be_those_that_come_next() {
 fn segments_of_two_sends_are_not_mixed() {
     let mut raw = Raw::new(false);
     raw.pair.ends[1].receive(0x1_0000, 100);
-    assert_eq!(raw.untagged(Opcode::Send, (1, 0), &[0; 8]), Then::Continue);
-    raw.untagged(Opcode::SendSolicited, (1, 8), &[0; 8]);
+    assert_eq!(raw.untagged(Opcode::Send, 1, 0, &[0; 8]), Then::Continue);
+    raw.untagged(Opcode::SendSolicited, 1, 8, &[0; 8]);
     assert_eq!(raw.cause(), Cause::Opcode);
 }
 

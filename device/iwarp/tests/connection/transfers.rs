@@ -135,7 +135,7 @@ fn the_responder_is_silent_until_the_initiator_has_spoken() {
     pair.ends[1].post(Work::Write(at(0)), 0, 10);
     pair.run();
     assert!(pair.ends[1].completions.is_empty());
-    assert_eq!(pair.ways[1].shadow.len(), 20 + 4 + 7, "the reply alone");
+    assert_eq!(pair.ways[1].shadow.len(), 20 + 4 + 7, "only the reply");
     pair.ends[0].post(Work::Write(at(0)), 0, 0);
     pair.run();
     assert_eq!(pair.ends[1].completions.len(), 1);
@@ -168,7 +168,7 @@ fn both_parts_of_an_fpdu_that_is_cut_are_of_one_moment() {
     pair.ends[0].post(Work::Read { sink, source }, 0x1_0000, 20_000);
     while pair.ends[0].completions.is_empty() {
         pair.step();
-        // A program of the peer writes what is read.
+        // A program of the peer writes to the memory of the READ.
         pair.ends[1].ram.octets[0x2_0000..0x2_0000 + 20_000].iter_mut().for_each(|at| *at ^= 1);
     }
     assert_eq!(pair.ends[0].outcomes(), [(0, Outcome::Success)]);
@@ -186,7 +186,7 @@ fn a_fence_waits_for_reads() {
     pair.ends[0].stream.push(request).expect("room");
     pair.compares = false;
     pair.run();
-    // The WRITE takes what the READ has brought.
+    // The WRITE sends the octets that the READ has brought.
     let octets = &pair.ends[1].ram.octets;
     assert_eq!(octets[0x1_0000..0x1_0000 + 5000], octets[0x2_0000..0x2_0000 + 5000]);
 }
@@ -230,7 +230,7 @@ fn configs() -> impl Strategy<Value = Config> {
     )
 }
 
-/// Areas of an end's memory: what it sends, what the peer reads, receives, targets of WRITEs,
+/// Areas of an end's memory: sent octets, memory that the peer reads, receives, targets of WRITEs,
 /// sinks of READs.
 const SENT: usize = 0;
 const READ: usize = 0x8000;
@@ -238,7 +238,8 @@ const RECEIVED: usize = 0x1_0000;
 const WRITTEN: usize = 0x2_0000;
 const SUNK: usize = 0x3_0000;
 
-/// Posts a schedule; returns the ranges that must be equal at the end: of an end, its octets.
+/// Posts a schedule. Returns the ranges that must be equal at the end: the end, the offset, the
+/// octets.
 fn post(pair: &mut Pair, end: usize, schedule: &[(Kind, u32)]) -> Vec<(usize, usize, Vec<u8>)> {
     let (mut expected, mut offset) = (Vec::new(), 0);
     for (nth, (kind, length)) in schedule.iter().enumerate() {
@@ -268,7 +269,7 @@ fn post(pair: &mut Pair, end: usize, schedule: &[(Kind, u32)]) -> Vec<(usize, us
     expected
 }
 
-/// Overwrites the memory of what has been sent and completed, as a program may.
+/// Overwrites the memory of messages that have been sent and completed, as a program may.
 fn overwrite(pair: &mut Pair, end: usize, schedule: &[(Kind, u32)], seen: &mut usize) {
     let End { completions, ram, .. } = &mut pair.ends[end];
     for done in completions.iter().skip(*seen) {
@@ -284,7 +285,7 @@ fn overwrite(pair: &mut Pair, end: usize, schedule: &[(Kind, u32)], seen: &mut u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Ranges that are not acknowledged are built again at random all the time, and compared.
+    /// Ranges without acknowledgement are built again at random all the time, and compared.
     #[test]
     fn every_message_arrives_once_and_unchanged_though_buffers_are_used_again(
         seed: u64,
@@ -321,7 +322,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Nothing completes before its octets are acknowledged, or because those behind it are.
+    /// With both rules, the same work requests complete at the same time: when their own octets are
+    /// acknowledged, not before, and not with later octets.
     #[test]
     fn both_rules_complete_the_same_at_the_same_moments(
         seed: u64,
@@ -345,7 +347,7 @@ proptest! {
     }
 }
 
-/// The header of a WRITE.
+/// Returns the header of a WRITE.
 fn write() -> Header {
     let model = Model::Tagged(Tagged { stag: ALL, to: 0x2_0000 });
     Header { last: true, control: Opcode::Write.control(), model }
@@ -360,7 +362,7 @@ fn what_was_stored_is_taken_as_far_as_the_turn_goes() {
     raw.pair.ends[1].ram.over = true;
     assert_eq!(raw.deliver_stored(&stored), (fpdu.len(), Then::Hold));
     assert!(raw.pair.ends[1].stream.waits_for_turn());
-    // New octets are taken whole: TCP holds nothing back for them.
+    // New octets are taken completely: TCP does not keep them.
     assert_eq!(raw.deliver(&fpdu), Then::Acknowledge);
     raw.pair.ends[1].ram.over = false;
     assert_eq!(raw.deliver_stored(&stored), (stored.len(), Then::Acknowledge));
@@ -383,8 +385,8 @@ fn a_part_of_an_fpdu_waits_for_no_turn() {
     assert!(!raw.pair.ends[1].stream.waits_for_turn());
 }
 
-/// What fills a gap is delivered with all that is stored behind it, which is up to a whole window
-/// of short FPDUs.
+/// Octets that fill a gap are delivered with all octets that are stored after the gap, which can be
+/// a whole window of short FPDUs.
 #[test]
 fn octets_that_are_not_acknowledged_wait_for_turns_too() {
     let mut raw = Raw::new(true);

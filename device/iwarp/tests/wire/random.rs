@@ -31,19 +31,19 @@ fn frame(form: Form, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     stream
 }
 
-/// Deframes a stream that is cut into pieces; returns the ULPDUs and the error.
+/// Deframes a stream that is cut into pieces. Returns the ULPDUs and the error.
 fn deframe(form: Form, stream: &[u8], seed: u64) -> (Vec<Vec<u8>>, Option<Cause>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (mut deframer, mut found, mut taken) = (Deframer::new(form), Vec::new(), 0);
     while taken < stream.len() {
-        let most = if rng.bool() { 8 } else { 3000 };
-        let end = stream.len().min(taken + rng.usize(1..=most));
+        let max_step = if rng.bool() { 8 } else { 3000 };
+        let end = stream.len().min(taken + rng.usize(1..=max_step));
         match deframer.find(&stream[taken..end]) {
             Ok(Found::Nothing) => taken = end,
             Ok(Found::NoMemory) => panic!("no budget limits it"),
             Ok(Found::Ulpdu { ulpdu, octets }) => {
                 assert!(octets <= end - taken);
-                // Some come again before they are taken.
+                // Some ULPDUs are found again before they are taken.
                 if rng.u8(..4) > 0 {
                     found.push(ulpdu.to_vec());
                     deframer.pass();
@@ -116,7 +116,7 @@ proptest! {
         octets.extend(&private);
         if let Ok(start) = Start::parse(&octets) {
             let again = start.octets();
-            // Reserved bits, and reject in a request, are not kept.
+            // Reserved bits, and the reject bit of a request, are not kept.
             prop_assert_eq!(&again.octets()[17..], &octets[17..]);
             prop_assert_eq!(Start::parse(again.octets()), Ok(start));
         } else {

@@ -30,7 +30,7 @@ fn with_markers(plain: usize) -> usize {
 fn markers_point(stream: &[u8], range: RangeInclusive<usize>, fpdu: usize) -> bool {
     range.filter(|at| at % 512 == 0).all(|at| {
         let pointer = usize::from(stream[at + 2]) << 8 | usize::from(stream[at + 3]);
-        // A marker in front of the length field points to itself.
+        // A marker before the length field points to itself.
         pointer == at.saturating_sub(fpdu)
     })
 }

@@ -16,7 +16,7 @@ const PLAIN: Wishes = Wishes {
     peer_to_peer: false,
 };
 
-/// Lets two ends agree; returns the initiator's result and the responder's.
+/// Negotiates between two ends. Returns the results of the initiator and the responder.
 fn agree(first: Wishes, second: Wishes) -> (Result<Agreement, Failure>, Agreement) {
     let request = request(&first, b"a");
     let request = Start::parse(request.octets()).expect("a request");
@@ -95,7 +95,7 @@ fn the_first_message_is_a_write_if_it_may_be() {
     let (_, agreement) =
         answer(&PLAIN, &offer(Rtr { read: true, ..Rtr::default() }), &[]).expect("agreed");
     assert_eq!((agreement.first, agreement.ird), (Some(FirstMessage::Read), 1));
-    // Nothing that is known was offered: the responder proposes a WRITE.
+    // Nothing that the responder knows was offered: it proposes a WRITE.
     let (_, agreement) =
         answer(&PLAIN, &offer(Rtr { send: true, ..Rtr::default() }), &[]).expect("agreed");
     assert_eq!(agreement.first, Some(FirstMessage::Write));

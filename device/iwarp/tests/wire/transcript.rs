@@ -1,9 +1,9 @@
-//! A run of rping between two guests with Linux siw (kernel 7.3.4), both directions of the TCP
-//! stream from the start frame on. The CRC was not asked for.
+//! A run of rping between two guests with Linux siw (kernel 7.3.4): both directions of the TCP
+//! stream from the start frame on. The CRC was not requested.
 //!
-//! The server READs from the client, WRITEs to it, and both send short messages. A stream of ours
-//! takes the part of the server: it receives what the client has sent, and its own octets must be
-//! those of siw, apart from the field of the CRC.
+//! The server READs from the client and WRITEs to it, and both send short messages. A stream of
+//! this crate takes the place of the server: it receives the client's octets, and must send the
+//! same octets as siw, except in the CRC field.
 
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
@@ -26,7 +26,7 @@ fn octets(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The FPDUs of a direction: where each starts, and its octets without the CRC.
+/// Returns the FPDUs of a direction: the octets of each without the CRC.
 fn fpdus(stream: &[u8]) -> Vec<&[u8]> {
     let (mut found, mut at) = (Vec::new(), length(stream).expect("a start frame").expect("whole"));
     while at < stream.len() {
@@ -37,7 +37,7 @@ fn fpdus(stream: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// The server's memory: what it reads from the client comes back as what it writes.
+/// The server's memory: the octets that it reads from the client are the octets that it writes.
 #[derive(Default)]
 struct Server {
     message: Vec<u8>,
@@ -81,7 +81,7 @@ impl Memory for Server {
     }
 }
 
-/// The work requests of the server for one round.
+/// Returns the work requests of the server for one round.
 fn round(nth: u64) -> [WorkRequest; 4] {
     let place = |stag, to| Tagged { stag: Stag(stag), to };
     let request = |step, work, length| WorkRequest {
@@ -112,13 +112,15 @@ fn a_stream_speaks_as_siw_does() {
     let mut memory = Server::default();
     let mut sent = Vec::new();
     let (mut posted, mut outcomes) = (0, Vec::new());
-    // The client's octets come in pieces of 33; ours leave and are acknowledged at once.
+    // The client's octets arrive in pieces of 33. The server's octets are sent and acknowledged at
+    // once.
     for (nth, piece) in client[request..].chunks(33).enumerate() {
         let at = StreamPos(33 * nth as u64);
         let delivery = Delivery { at, bytes: piece, acknowledged: false };
         assert_eq!(stream.sink(&mut memory).deliver(&delivery).taken, piece.len());
         outcomes.extend(std::iter::from_fn(|| stream.next_completion()));
-        // The READ follows the client's first message of a round, the WRITE its second one.
+        // The READ follows the client's first message of a round, and the WRITE follows the second
+        // one.
         let ready = |step| match step % 4 {
             0 => memory.received.len() as u64 > step / 2,
             1 => outcomes.len() as u64 == step,

@@ -12,7 +12,7 @@ use vrnic_iwarp::wire::terminate::{Cause, Report};
 
 const FORM: Form = Form { crc: true, markers: Markers(true) };
 
-/// A SEND of 24 zeros, as figures 5 and 6 of RFC 5044 have it. They use opcode 3 with a reserved
+/// Returns a SEND of 24 zeros, as in figures 5 and 6 of RFC 5044. They use opcode 3 with a reserved
 /// bit of the version set.
 fn figure(msn: u8) -> Vec<u8> {
     let mut ulpdu = vec![0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, msn, 0, 0, 0, 0];
@@ -173,7 +173,7 @@ fn requests_of_reads_and_atomics() {
 fn atomics_work_on_fields_and_on_chosen_bits() {
     let add = |add, mask| AtomicOp::FetchAdd { add, mask };
     assert_eq!(add(1, 0).apply(u64::MAX), 0);
-    // Two fields of 32 bits: no carry from the lower into the upper one.
+    // Two fields of 32 bits: no carry from the lower field into the upper one.
     let mask = 0x8000_0000_8000_0000;
     assert_eq!(add(1, mask).apply(0x0000_0007_ffff_ffff), 0x0000_0007_0000_0000);
     assert_eq!(add(1 << 63, mask).apply(1 << 63), 0);

@@ -81,8 +81,8 @@ impl Requester {
         if self.not_ready_until.is_some() {
             return Err(Discard::AnswerInWait);
         }
-        // An acknowledgement covers its own packet, other answers cover only the packets before
-        // theirs.
+        // An acknowledgement covers its own packet and all earlier packets. Other answers cover
+        // only the earlier packets.
         let plain =
             matches!(response, Response::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }));
         let reached = self.reach(now, if plain { psn.next() } else { psn });
@@ -136,8 +136,8 @@ impl Requester {
         result
     }
 
-    /// Moves `oldest` forwards to `end`. It passes SENDs and WRITEs, which any later answer
-    /// acknowledges, but not a READ or atomic whose answer is missing.
+    /// Moves `oldest` forwards to `end`, over SENDs and WRITEs, which any later answer
+    /// acknowledges. Stops at a READ or atomic whose answer is missing.
     fn advance(&mut self, end: Psn) -> Result<(), Gap> {
         while self.oldest != end {
             let Some(entry) = self.ledger.get(self.ledger.oldest()) else { break };
@@ -207,8 +207,8 @@ impl Requester {
         self.window.as_mut().is_some_and(|window| window.congested(now, trip))
     }
 
-    /// Goes back, unless this was done since the last progress: several signs of one loss must
-    /// cause only one retransmission. Returns whether it goes back.
+    /// Sends all unanswered packets again, unless this was done since the last progress: several
+    /// signs of one loss must cause only one retransmission. Returns whether they are sent again.
     pub(super) fn restart(&mut self) -> bool {
         let new = self.restarted != Some(self.oldest);
         if new {
@@ -233,7 +233,7 @@ impl Requester {
         }
     }
 
-    /// Handles the other NAKs: the request of the oldest packet has failed, and so has the QP.
+    /// Handles the other NAKs: the request of the oldest packet and the QP have failed.
     fn refused(&mut self, nak: Nak) {
         self.ledger.fail_oldest(match nak {
             Nak::InvalidRequest => Outcome::RemoteInvalidRequest,
@@ -285,9 +285,10 @@ impl Requester {
         self.progressed(now);
     }
 
-    /// Handles an answer before which another one is missing: sends the request of the missing one
-    /// again, once for each loss (hfi1 rc.c, `RVT_R_RDMAR_SEQ`). If the answer is a NAK, `lost` is
-    /// the packet that the responder has not received. It does not repeat the NAK.
+    /// Handles an answer that shows that an earlier answer is missing. Sends the request of the
+    /// missing answer again, once for each loss (hfi1 rc.c, `RVT_R_RDMAR_SEQ`). If the answer is a
+    /// NAK, `lost` is the packet that the responder has not received. The responder does not repeat
+    /// the NAK.
     fn implied_nak(&mut self, lost: Option<Psn>) -> Discard {
         // The request may be about to be retransmitted anyway.
         if self.restarted != Some(self.oldest) && self.cursor != self.oldest {
@@ -308,7 +309,7 @@ impl Requester {
     }
 }
 
-/// Returns whether an answer says that a packet has not arrived.
+/// Returns whether an answer is a NAK "sequence error": a packet has not arrived.
 const fn reports_loss(response: &Response) -> bool {
     matches!(response, Response::Acknowledge(Aeth { syndrome: Syndrome::Nak(Nak::Sequence), .. }))
 }

@@ -27,8 +27,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns whether only an answer of its own ends the entry: that of a READ or an atomic. Any
-    /// acknowledgement of a later packet also ends other entries.
+    /// Returns whether the entry is a READ or atomic, which ends only with its own answer. SENDs
+    /// and WRITEs also end when a later packet is acknowledged.
     pub(super) const fn has_answer(&self) -> bool {
         self.request.work.has_answer()
     }

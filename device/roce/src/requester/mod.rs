@@ -1,9 +1,10 @@
 //! The sending half of a connected QP: RC, UC and the initiator of XRC.
 //!
-//! Work requests are posted by [`Requester::push`], packets are returned by [`Requester::next`],
-//! answers are passed to [`Requester::receive`], and completions are returned in the order of the
-//! queue by [`Requester::next_completion`]. A packet to send refers to bytes of a work request. The
-//! caller copies them from guest memory into the frame; the requester never accesses them.
+//! The caller posts work requests by [`Requester::push`], takes packets to send from
+//! [`Requester::next`], passes answers to [`Requester::receive`], and takes completions, in the
+//! order of the queue, from [`Requester::next_completion`]. A packet to send refers to bytes of a
+//! work request. The caller copies these bytes from guest memory into the frame; the requester
+//! never accesses them.
 //!
 //! Three sequence numbers describe the state (IBTA volume 1, 9.7.5):
 //!
@@ -137,8 +138,8 @@ pub struct Requester {
     skip_to: Psn,
     /// True if the next packet must ask for an acknowledgement.
     urgent: bool,
-    /// The packet from which on all were sent again, until there is progress. Further signs of the
-    /// same loss are ignored.
+    /// The packet from which on the requester has sent packets again, until there is progress. It
+    /// ignores further signs of the same loss.
     restarted: Option<Psn>,
     /// The time at which the wait for an answer ends.
     timer: Option<Nanos>,
@@ -150,9 +151,9 @@ pub struct Requester {
     trip: RoundTrip,
     /// The window of congestion control, if there is one.
     window: Option<Window>,
-    /// Number of packets since the last one that asked for an acknowledgement.
+    /// Number of packets sent since the last packet that asked for an acknowledgement.
     since_ack_request: u32,
-    /// True if no entry may be started.
+    /// True if the requester must not start entries.
     paused: bool,
     failed: bool,
     counters: Counters,
@@ -160,7 +161,7 @@ pub struct Requester {
 
 impl Requester {
     /// Returns the number of bytes that a requester allocates for more than
-    /// [`FEW`](queue::FEW) and at most `capacity` work requests.
+    /// [`INITIAL_CAPACITY`](queue::INITIAL_CAPACITY) and at most `capacity` work requests.
     #[must_use]
     pub const fn memory(capacity: usize) -> usize {
         queue::bytes::<Entry>(capacity)
@@ -271,7 +272,8 @@ impl Requester {
         self.not_ready_until = None;
     }
 
-    /// Stops to start work requests, while started ones continue (state SQD), or starts them again.
+    /// If `paused` is true, starts no more work requests, while started work requests continue
+    /// (state SQD). If it is false, starts work requests again.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }

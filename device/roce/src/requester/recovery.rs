@@ -1,16 +1,16 @@
 //! Selective retransmission of lost packets without a change of the protocol: hold and leap.
 //!
-//! A peer may drop packets behind a missing one, or hold them. The answer to the missing packet
-//! shows which: a peer that holds packets acknowledges more than that one. So when the first packet
-//! of a connection has been lost, only this packet is sent again (which takes one round trip), and
-//! the requester records the peer's behaviour. To a peer that holds packets it sends only the
-//! missing ones. To a peer that drops them it sends all packets again ("go back N"), as in the
-//! specification.
+//! A peer may drop packets behind a missing packet, or hold them. The answer to the missing packet
+//! shows what the peer does: a peer that holds packets acknowledges more than the missing packet.
+//! At the first loss of a connection, the requester therefore sends only the missing packet again,
+//! which takes one round trip, and records the peer's behaviour. To a peer that holds packets, it
+//! sends only the missing packets again. To a peer that drops them, it sends all packets again ("go
+//! back N"), as in the specification.
 //!
 //! No answer shows the loss of the last packets before a pause. Probes detect it sooner than the
-//! time-out of the QP, which is often half a second: the last packet is sent again after twice the
-//! round trip time, then the oldest one. A duplicate is acknowledged again, and a gap causes a NAK.
-//! Probes do not count as retries.
+//! time-out of the QP, which is often half a second: the requester sends the last packet again
+//! after twice the round trip time, and later the oldest packet. A duplicate is acknowledged again,
+//! and a gap causes a NAK. Probes do not count as retries.
 
 use std::time::Duration;
 
@@ -48,11 +48,12 @@ const SINGLE_HOLES: u8 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
     peer: Peer,
-    /// The missing packet that was sent alone, until its answer arrives.
+    /// The missing packet that was sent again without the packets behind it, until its answer
+    /// arrives.
     asked: Option<Psn>,
-    /// True if the packet at the cursor is sent alone. The cursor then moves behind all sent
-    /// packets.
-    alone: bool,
+    /// True if only the packet at the cursor is sent again. After that, the cursor moves behind all
+    /// sent packets.
+    single: bool,
     single_holes: u8,
     probes: u8,
     pub(super) probe_at: Option<Nanos>,
@@ -63,27 +64,27 @@ impl Repair {
         Self {
             peer: Peer::Unknown,
             asked: None,
-            alone: false,
+            single: false,
             single_holes: 0,
             probes: PROBES,
             probe_at: None,
         }
     }
 
-    /// Returns whether the packet at the cursor is sent alone.
-    pub(super) const fn is_alone(&self) -> bool {
-        self.alone
+    /// Returns whether only the packet at the cursor is sent again.
+    pub(super) const fn is_single(&self) -> bool {
+        self.single
     }
 
     /// Returns whether nothing is sent before the peer's behaviour is known.
     pub(super) fn is_waiting(&self) -> bool {
-        self.asked.is_some() && !self.alone && self.peer == Peer::Unknown
+        self.asked.is_some() && !self.single && self.peer == Peer::Unknown
     }
 
     /// Records that all packets are sent again.
     pub(super) const fn reset(&mut self) {
         self.asked = None;
-        self.alone = false;
+        self.single = false;
     }
 
     /// Records progress, so that probes may follow again.
@@ -93,8 +94,8 @@ impl Repair {
 }
 
 impl Requester {
-    /// Handles a packet that is missing at the peer: sends it again, alone if the peer may have
-    /// held the packets behind it.
+    /// Handles a packet that is missing at the peer: sends it again, without the packets behind it
+    /// if the peer may have held them.
     pub(super) fn repair(&mut self) {
         if !self.restart() || self.config.recovery == Recovery::GoBackN {
             return;
@@ -102,14 +103,14 @@ impl Requester {
         // The answer to a READ does not show whether packets behind it were held.
         let shows = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| !entry.has_answer());
         if self.repair.peer == Peer::Keeps || (self.repair.peer == Peer::Unknown && shows) {
-            self.repair.alone = true;
+            self.repair.single = true;
             self.repair.asked = shows.then_some(self.oldest);
         }
     }
 
-    /// Handles the sending of a packet that is sent alone: continues behind all sent packets.
+    /// Moves the cursor behind all sent packets, after only the missing packet was sent again.
     pub(super) fn leap(&mut self) {
-        self.repair.alone = false;
+        self.repair.single = false;
         self.cursor = self.high;
         self.at = self.ledger.started();
         let last = self.at.checked_sub(1).and_then(|at| self.ledger.get(at));
@@ -119,9 +120,9 @@ impl Requester {
         }
     }
 
-    /// Learns from an answer whether the peer has held packets behind the one that was sent alone.
-    /// `further` is true if the answer is for a packet behind all that it acknowledges: the peer
-    /// cannot answer a packet that it has not held.
+    /// Finds out from an answer whether the peer has held the packets behind the missing packet.
+    /// `further` is true if the answer is for a packet behind all packets that it acknowledges: the
+    /// peer cannot answer a packet that it has dropped.
     pub(super) fn learn(&mut self, further: bool) {
         let Some(asked) = self.repair.asked.filter(|asked| asked.is_before(self.oldest)) else {
             return;
@@ -148,10 +149,10 @@ impl Requester {
     }
 
     /// Sends a packet again to find out whether packets have been lost: first the last one, then
-    /// the oldest one that has an answer of its own.
+    /// the first READ or atomic, or the oldest packet if there is none.
     pub(super) fn probe(&mut self, now: Nanos) {
         self.repair.probe_at = None;
-        if self.oldest == self.high || self.cursor != self.high || self.repair.alone {
+        if self.oldest == self.high || self.cursor != self.high || self.repair.single {
             return;
         }
         self.counters.probes += 1;
@@ -169,7 +170,7 @@ impl Requester {
             }
             None => {
                 self.go_back();
-                self.repair.alone = true;
+                self.repair.single = true;
                 self.skip_to_answer();
             }
         }
@@ -177,8 +178,8 @@ impl Requester {
     }
 
     /// Moves the cursor from the oldest packet to the first READ or atomic, if there is one. A
-    /// responder does not acknowledge a duplicate before it, because its answer also acknowledges
-    /// the duplicate.
+    /// responder does not acknowledge a duplicate before a READ or atomic, because the answer to
+    /// the READ or atomic also acknowledges the duplicate.
     fn skip_to_answer(&mut self) {
         let started = self.ledger.oldest()..self.ledger.started();
         let answered = |at: &usize| self.ledger.get(*at).is_some_and(|entry| entry.has_answer());

@@ -16,7 +16,7 @@ pub struct Transmit {
     pub head: Head,
     /// The operation.
     pub body: Body,
-    /// The work request with its bytes.
+    /// The work request that the bytes belong to.
     pub id: u64,
     /// The range of its bytes.
     pub range: Range<u32>,
@@ -37,8 +37,8 @@ impl Requester {
         if self.failed || self.not_ready_until.is_some() {
             return None;
         }
-        let alone = self.repair.is_alone();
-        if !alone {
+        let single = self.repair.is_single();
+        if !single {
             self.skip();
         }
         let upcoming = self.upcoming()?;
@@ -48,7 +48,7 @@ impl Requester {
         let mut transmit = self.make(&upcoming.entry);
         let again = transmit.head.psn.since(self.oldest) < self.high.since(self.oldest);
         self.move_cursor(&upcoming.entry);
-        if alone {
+        if single {
             self.leap();
         }
         if !self.config.transport.is_reliable() {
@@ -72,8 +72,8 @@ impl Requester {
     }
 
     /// Moves the cursor over SENDs and WRITEs that need not be sent again while the answer of an
-    /// earlier READ or atomic is missing: those that are acknowledged, or that no sign of loss
-    /// concerns.
+    /// earlier READ or atomic is missing, because they are acknowledged, or because there is no
+    /// sign that they were lost.
     fn skip(&mut self) {
         let end = if self.ahead(self.executed) > self.ahead(self.skip_to) {
             self.executed
@@ -155,8 +155,9 @@ impl Requester {
         self.at += usize::from(ends);
     }
 
-    /// Returns whether a packet asks for an acknowledgement: because its message must be reported,
-    /// because no packet can follow at once, or because a quarter of the window has not asked.
+    /// Returns whether a packet asks for an acknowledgement. Reasons are that its message must be
+    /// reported, that no packet can follow at once, or that no packet has asked for a quarter of
+    /// the window.
     fn asks_for_acknowledgement(&self, entry: &Entry, sent: Psn) -> bool {
         let ends = sent.next() == entry.span.end();
         let quarter = (self.window() / 4).max(1);

@@ -6,7 +6,7 @@ use super::Requester;
 use super::work::Outcome;
 
 impl Requester {
-    /// Returns the time at which [`Self::expire`] must be called, unless something happens before.
+    /// Returns the time at which [`Self::expire`] must be called, if no answer arrives before.
     /// A requester with a deadline may still have packets to send.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {

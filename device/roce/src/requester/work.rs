@@ -62,8 +62,8 @@ impl Work {
         matches!(self, Self::Send(_) | Self::Write(_, Some(_)))
     }
 
-    /// Returns the request of the packet at `offset`. `length` is that of the message, and `last`
-    /// is true if no packet follows.
+    /// Returns the request of the packet at `offset`. `length` is the length of the message, and
+    /// `last` is true if no packet follows.
     pub(super) fn request(&self, length: u32, offset: u32, last: bool) -> Request {
         let first = offset == 0;
         match *self {
@@ -89,7 +89,7 @@ impl Work {
 /// A work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// The caller's name for it, unique among those in the ledger.
+    /// The caller's identifier, which no other work request in the ledger has.
     pub id: u64,
     /// The operation.
     pub work: Work,
@@ -123,7 +123,7 @@ pub enum Rejected {
 pub enum Outcome {
     /// It was executed.
     Success,
-    /// It was not executed, because an earlier one has failed.
+    /// It was flushed, because the requester has failed.
     Flushed,
     /// The caller could not read or write its own memory ([`super::Requester::refuse`]).
     Local,
@@ -146,7 +146,7 @@ pub enum Outcome {
 /// The end of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The caller's name for it.
+    /// The caller's identifier of the work request.
     pub id: u64,
     /// Its outcome.
     pub outcome: Outcome,

@@ -8,16 +8,16 @@ use crate::wire::{Nak, SendEnd};
 /// The caller's task for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It must be executed. [`super::Responder::end`] must be called before any other packet is
-    /// processed.
+    /// The caller must execute the packet, and call [`super::Responder::end`] before it passes
+    /// another packet to the responder.
     Execute(Arrival),
-    /// An earlier packet is missing. The caller may store the bytes in this slot, and passes them
-    /// again when [`super::Responder::next_held`] returns the slot. Bytes that it does not store
-    /// are lost.
+    /// An earlier packet is missing. The caller may store this packet in the slot, and passes it
+    /// again when [`super::Responder::next_held`] returns the slot. If the caller does not store
+    /// it, it must call [`super::Responder::lose`].
     Keep(Slot),
-    /// It was executed before. An answer is pending.
+    /// The packet was executed before. An answer may be pending.
     Duplicate,
-    /// It violates the protocol. The connection has failed, and a NAK is pending.
+    /// The packet violates the protocol. The connection has failed, and a NAK is pending.
     Refused(Nak),
 }
 
@@ -32,8 +32,8 @@ pub struct Arrival {
     pub bytes: u32,
     /// True if it asks for a solicited event.
     pub solicited: bool,
-    /// The number of the message among all that this responder has begun. It identifies the message
-    /// to keys that are valid for one message.
+    /// The number of the message, counted from the first message of this responder. It identifies
+    /// the message if a key is valid for one message only.
     pub number: u64,
     /// The SRQ for the message, with XRC.
     pub srqn: Srqn,
@@ -42,8 +42,8 @@ pub struct Arrival {
 /// An operation of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arriving {
-    /// Bytes for the next receive, or for the one that the message is filling. The length of the
-    /// message is known with its last packet, which has `Some`.
+    /// Bytes for the next receive, or for the receive that the message is filling. The last packet
+    /// has `Some`. Before it arrives, the length of the message is unknown.
     Send(Option<SendEnd>),
     /// Bytes for memory, whose total length is known. The last packet has `Some`.
     Write(Reth, Option<Option<Imm>>),

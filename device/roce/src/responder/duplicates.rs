@@ -1,5 +1,6 @@
-//! Requests that were executed before, because their answer was lost, or because the network has
-//! duplicated them. They are never executed again and never refused (IBTA volume 1, 9.7.5.1.2).
+//! Requests that were executed before. They arrive again if their answer was lost, or if the
+//! network has duplicated them. The responder never executes them again, and never refuses them
+//! (IBTA volume 1, 9.7.5.1.2).
 
 use super::{Responder, Step};
 use crate::discard::Discard;
@@ -34,9 +35,10 @@ impl Responder {
     }
 
     /// Acknowledges all executed requests, unless a READ or atomic arrived later than the
-    /// duplicate. In that case its answer acknowledges the duplicate, too, and the requester asks
-    /// for that answer again if it was lost. A separate acknowledgement could arrive within that
-    /// answer, which ends a connection of rxe (rxe_comp.c, `check_psn`; hfi1 rc.c, `rc_rcv_error`).
+    /// duplicate. In that case, the answer to the READ or atomic also acknowledges the duplicate,
+    /// and the requester asks for this answer again if it was lost. A separate acknowledgement
+    /// could arrive in the middle of this answer, and rxe would then end the connection
+    /// (rxe_comp.c, `check_psn`; hfi1 rc.c, `rc_rcv_error`).
     fn acknowledge_again(&mut self, psn: Psn) {
         let last = self.expected.previous();
         if !self.resources.has_behind(psn) && self.ack.is_none_or(|due| due.is_before(last)) {

@@ -1,13 +1,14 @@
 //! Packets that arrived out of order, after a missing one.
 //!
-//! Holding them does not change the protocol: to the peer it looks like a network that has delayed
-//! them. They are executed in order when the missing packet has arrived, so the peer only has to
-//! send that packet again. The caller stores the bytes, in slots that are assigned here.
+//! The protocol does not change: the peer cannot distinguish a held packet from a packet that the
+//! network has delayed. The responder executes the held packets in order when the missing packet
+//! has arrived, so the peer only has to send the missing packet again. The caller stores the
+//! packets, in slots that this module assigns.
 
 use crate::psn::Psn;
 
 /// Maximum number of held packets.
-pub(super) const MOST: u32 = 255;
+pub(super) const HELD_MAX: u32 = 255;
 
 const WORDS: usize = 4;
 
@@ -37,13 +38,13 @@ impl Slot {
     }
 }
 
-/// The slots in use. They belong to the numbers after the expected one.
+/// The slots in use. They belong to sequence numbers after the expected number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held([u64; WORDS]);
 
 impl Held {
-    /// Returns a slot for a packet that is at most [`MOST`] ahead, or `None` if the packet is held
-    /// already.
+    /// Returns a slot for a packet that is at most [`HELD_MAX`] ahead, or `None` if the packet is
+    /// already held.
     pub(super) fn hold(&mut self, psn: Psn) -> Option<Slot> {
         let slot = Slot::of(psn);
         let (word, bit) = slot.word_and_bit();
@@ -66,7 +67,7 @@ impl Held {
     /// Frees the slots of `count` packets. Their numbers belong to the answer of a READ, so no
     /// packet may have them.
     pub(super) fn forget(&mut self, first: Psn, count: u32) {
-        if count > MOST {
+        if count > HELD_MAX {
             *self = Self::default();
         } else {
             for ahead in 0..count {

@@ -1,9 +1,9 @@
 //! The order of the packets of a message, and their lengths.
 //!
-//! A FIRST is followed by MIDDLEs and a LAST of the same operation; all other packets are between
-//! messages (rxe_resp.c, `check_op_seq`). All packets of a message except the last have the length
-//! of the path MTU (C9-92, C9-94). The packets of a WRITE have as many bytes as its first packet
-//! has announced.
+//! MIDDLEs and a LAST of the same operation follow a FIRST. All other packets are whole messages
+//! (rxe_resp.c, `check_op_seq`). All packets of a message except the last have the length of the
+//! path MTU (C9-92, C9-94). The packets of a WRITE have as many bytes as its first packet has
+//! announced.
 
 use super::arrival::{Arrival, Arriving};
 use crate::wire::headers::{AtomicEth, Reth};
@@ -49,13 +49,13 @@ pub(super) struct Accepted {
     pub(super) count: u32,
     /// True if it begins a message.
     pub(super) begins: bool,
-    /// True if it ends one.
+    /// True if it ends a message.
     pub(super) completes: bool,
     /// True if it has an answer of its own.
     pub(super) answers: bool,
 }
 
-/// The packet violates the protocol: NAK "invalid request".
+/// The packet violates the protocol, and is answered with the NAK "invalid request".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
@@ -64,11 +64,14 @@ impl Message {
     /// payload.
     pub(super) fn accept(
         self,
-        (request, srqn, payload): (Request, Srqn, usize),
+        request: Request,
+        srqn: Srqn,
+        payload: usize,
         mtu: Mtu,
         numbers: Numbers,
     ) -> Result<Accepted, Invalid> {
         let bytes = u32::try_from(payload).map_err(|_| Invalid)?;
+        let whole = |work, count| Accepted::whole(numbers.arrival(true, work, srqn), count);
         match request {
             Request::Send(part) => {
                 fits(part, bytes, mtu)?;
@@ -82,8 +85,9 @@ impl Message {
                     Some(_) => Self::None,
                     None => Self::Send { bytes: total, srqn },
                 };
-                let work = Arriving::Send(part.end());
-                Ok(numbers.part((work, srqn), (at, bytes), (part.start().is_some(), next)))
+                let (work, begins) = (Arriving::Send(part.end()), part.start().is_some());
+                let arrival = numbers.arrival(begins, work, srqn);
+                Ok(Accepted::part(Arrival { at, bytes, ..arrival }, begins, next))
             }
             Request::Write(part) => {
                 fits(part, bytes, mtu)?;
@@ -98,20 +102,21 @@ impl Message {
                     Some(_) => Self::None,
                     None => Self::Write { reth, bytes: total, srqn },
                 };
-                let work = Arriving::Write(reth, part.end());
-                Ok(numbers.part((work, srqn), (at, bytes), (part.start().is_some(), next)))
+                let (work, begins) = (Arriving::Write(reth, part.end()), part.start().is_some());
+                let arrival = numbers.arrival(begins, work, srqn);
+                Ok(Accepted::part(Arrival { at, bytes, ..arrival }, begins, next))
             }
             _ if self != Self::None => Err(Invalid),
             Request::Read(reth) if reth.length <= MESSAGE_MAX => {
-                Ok(numbers.whole(Arriving::Read(reth), srqn, mtu.packets(reth.length)))
+                Ok(whole(Arriving::Read(reth), mtu.packets(reth.length)))
             }
             Request::CompareSwap(atomic) => {
                 aligned(&atomic)?;
-                Ok(numbers.whole(Arriving::CompareSwap(atomic), srqn, 1))
+                Ok(whole(Arriving::CompareSwap(atomic), 1))
             }
             Request::FetchAdd(atomic) => {
                 aligned(&atomic)?;
-                Ok(numbers.whole(Arriving::FetchAdd(atomic), srqn, 1))
+                Ok(whole(Arriving::FetchAdd(atomic), 1))
             }
             // FLUSH and ATOMIC WRITE are not supported.
             Request::Read(_) | Request::Flush(..) | Request::AtomicWrite(_) => Err(Invalid),
@@ -119,26 +124,25 @@ impl Message {
     }
 }
 
-impl Numbers {
+impl Accepted {
     /// Returns a packet of a SEND or WRITE, after which `next` is in progress.
-    const fn part(
-        self,
-        (work, srqn): (Arriving, Srqn),
-        (at, bytes): (u32, u32),
-        (begins, next): (bool, Message),
-    ) -> Accepted {
-        let number = if begins { self.next().current() } else { self.current() };
-        let arrival = Arrival { work, at, bytes, solicited: false, number, srqn };
+    const fn part(arrival: Arrival, begins: bool, next: Message) -> Self {
         let completes = matches!(next, Message::None);
-        Accepted { arrival, next, count: 1, begins, completes, answers: false }
+        Self { arrival, next, count: 1, begins, completes, answers: false }
     }
 
     /// Returns a request with an answer of its own, of `count` packets.
-    const fn whole(self, work: Arriving, srqn: Srqn, count: u32) -> Accepted {
-        let number = self.next().current();
-        let arrival = Arrival { work, at: 0, bytes: 0, solicited: false, number, srqn };
+    const fn whole(arrival: Arrival, count: u32) -> Self {
         let next = Message::None;
-        Accepted { arrival, next, count, begins: true, completes: true, answers: true }
+        Self { arrival, next, count, begins: true, completes: true, answers: true }
+    }
+}
+
+impl Numbers {
+    /// Returns a packet without payload. `begins` is true if it begins a message.
+    const fn arrival(self, begins: bool, work: Arriving, srqn: Srqn) -> Arrival {
+        let number = if begins { self.next().current() } else { self.current() };
+        Arrival { work, at: 0, bytes: 0, solicited: false, number, srqn }
     }
 }
 
@@ -152,9 +156,10 @@ fn fits<S: Copy, E: Copy>(part: Part<S, E>, bytes: u32, mtu: Mtu) -> Result<(), 
     if fits { Ok(()) } else { Err(Invalid) }
 }
 
-/// Returns the number of bytes including those of a packet, if it is at most `most`.
-fn sum(at: u32, bytes: u32, most: u32) -> Result<u32, Invalid> {
-    at.checked_add(bytes).filter(|total| *total <= most).ok_or(Invalid)
+/// Returns the number of bytes of a message up to the end of a packet, which has `bytes` bytes.
+/// Fails if the number exceeds `limit`.
+fn sum(at: u32, bytes: u32, limit: u32) -> Result<u32, Invalid> {
+    at.checked_add(bytes).filter(|total| *total <= limit).ok_or(Invalid)
 }
 
 /// Checks that the word of an atomic is aligned (C9-129).

@@ -1,20 +1,20 @@
 //! The receiving half of a reliable connection: RC and the target of XRC.
 //!
-//! Requests are passed to [`Responder::receive`]. It returns the task of a request as an
-//! [`Arrival`]; the caller executes it and reports the result by [`Responder::end`]. Only then does
-//! the responder's state change, so a request without a receive has no effect. Answers are returned
-//! by [`Responder::next_reply`] after a batch of requests.
+//! The caller passes each request to [`Responder::receive`], executes the [`Arrival`] that this
+//! function returns, and reports the result by [`Responder::end`]. The responder accepts the
+//! request only at that time, so a SEND for which there is no receive can arrive again. After a
+//! batch of requests, the caller takes the answers from [`Responder::next_reply`].
 //!
-//! Each request is executed once, in the order of the numbers. A number before the expected one is
-//! a duplicate: it is answered again from stored data, and not executed. A number after it shows
-//! that packets are missing.
+//! Each request is executed once, in the order of the sequence numbers. A request before the
+//! expected number is a duplicate: the responder answers it again, but does not execute it. A
+//! request after the expected number shows that packets are missing.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`arrival`] | tasks of the caller, and their results |
 //! | `message` | the order of the packets of a message, and their lengths |
 //! | `resources` | READs and atomics that may have to be answered again |
-//! | `held` | packets that wait for one before them |
+//! | `held` | packets that wait for a missing packet |
 //! | `duplicates` | requests that were executed before |
 //! | [`replies`] | answers, in the order of the requests |
 //! | [`unreliable`] | the receiving half of an unreliable connection |
@@ -97,13 +97,14 @@ struct Pending {
 /// The reason for which the expected packet must be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
-    /// It need not be sent again.
+    /// The packet need not be sent again.
     No,
-    /// It is missing. The requester is told at the end of the batch.
+    /// The packet is missing. The responder sends a NAK at the end of the batch.
     Missing,
-    /// It is missing, and the requester has been told. This is done once (C9-115).
+    /// The packet is missing, and the responder has sent a NAK. It sends only one NAK (C9-115).
     Told,
-    /// There was no receive for it. Nothing else is received before it arrives again.
+    /// There was no receive for the packet. The responder drops all later packets until it arrives
+    /// again.
     NotReady,
 }
 
@@ -123,7 +124,7 @@ pub struct Responder {
     held: Held,
     /// True if the next packet to process is a held one.
     from_held: bool,
-    /// True if held packets that request an acknowledgement get one.
+    /// True if the responder acknowledges held packets that request an acknowledgement.
     acks_held: bool,
     resources: Resources,
     /// The last packet for which an acknowledgement is pending.
@@ -138,7 +139,8 @@ pub struct Responder {
 
 impl Responder {
     /// Returns the number of bytes that a responder allocates if the peer may have this many
-    /// outstanding READs and atomics. A few need none that count.
+    /// outstanding READs and atomics. For at most [`INITIAL_CAPACITY`](queue::INITIAL_CAPACITY) of
+    /// them, this is 0.
     #[must_use]
     pub fn memory(max_dest_rd_atomic: u8) -> usize {
         queue::bytes::<Resource>(max_dest_rd_atomic.into())
@@ -147,7 +149,7 @@ impl Responder {
     /// Creates a responder. It allocates memory for READs and atomics when they arrive.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
-        config.hold = config.hold.min(held::MOST);
+        config.hold = config.hold.min(held::HELD_MAX);
         Self {
             expected: config.first_psn,
             msn: Msn::default(),
@@ -205,9 +207,9 @@ impl Responder {
     ///
     /// If a requester that has received a NAK sends the missing packet again without a request for
     /// an acknowledgement, it also sends all later packets again, and requests an acknowledgement
-    /// at their end. Held packets are therefore not acknowledged before that. After an earlier
-    /// acknowledgement, rxe would not send those packets a third time: if the last one was lost, it
-    /// would wait for ever (rxe_comp.c, `COMPST_UPDATE_COMP`).
+    /// at their end. Until then, the responder does not acknowledge held packets. After an earlier
+    /// acknowledgement, rxe would not send these packets a third time: if the last packet was lost,
+    /// rxe would wait for ever (rxe_comp.c, `COMPST_UPDATE_COMP`).
     fn in_order(&mut self, request: Request, packet: &Packet<'_>) -> Step {
         let kept = mem::take(&mut self.from_held);
         if !kept {
@@ -215,7 +217,9 @@ impl Responder {
             self.acks_held = packet.head.ack_request || self.waiting != Waiting::Told;
         }
         let accepted = self.message.accept(
-            (request, packet.head.srqn, packet.payload.len()),
+            request,
+            packet.head.srqn,
+            packet.payload.len(),
             self.config.mtu,
             self.numbers,
         );
@@ -231,8 +235,8 @@ impl Responder {
         }
     }
 
-    /// Handles a request out of order, after a missing one. The requester is told at the end of the
-    /// batch, because the missing packet may only have been overtaken.
+    /// Handles a request that follows a missing packet. The responder sends a NAK only at the end
+    /// of the batch, because the missing packet may be merely late, and arrive in the same batch.
     fn early(&mut self, psn: Psn) -> Result<Step, Discard> {
         self.counters.early += 1;
         match self.waiting {
@@ -259,8 +263,8 @@ impl Responder {
 
     /// Ends the request of [`Step::Execute`].
     ///
-    /// Returns the NAK with which the connection has failed, if it has. The caller then moves its
-    /// QP to the error state. Pending answers must still be sent.
+    /// Returns a NAK if the connection has failed. The caller then moves its QP to the error state.
+    /// Pending answers must still be sent.
     pub fn end(&mut self, verdict: Verdict) -> Option<Nak> {
         let pending = self.pending.take()?;
         let atomic = matches!(pending.request, Request::CompareSwap(_) | Request::FetchAdd(_));
@@ -299,7 +303,7 @@ impl Responder {
             self.msn = self.msn.next();
         }
         if answers {
-            self.resources.push(psn, count, (pending.request, old), self.numbers);
+            self.resources.push(psn, count, pending.request, old, self.numbers);
         } else if pending.ack_request {
             self.ack = Some(psn);
         }
@@ -320,9 +324,9 @@ impl Responder {
         self.held = Held::default();
     }
 
-    /// Refuses the first request that was not answered, because the connection has ended for a
-    /// reason of this side. The caller calls this again for each request that arrives later, so
-    /// that a requester without outstanding requests, or that has missed the NAK, learns it, too.
+    /// Refuses the first request that was not answered, because this side has ended the connection.
+    /// The caller calls this function again for each request that arrives later. A requester that
+    /// had no outstanding requests, or has missed the NAK, then receives a NAK, too.
     pub fn give_up(&mut self) {
         let unanswered = self.resources.due().map_or(self.expected, |(_, progress)| progress.next);
         let psn = *self.given_up.get_or_insert(unanswered);
@@ -333,8 +337,8 @@ impl Responder {
     }
 
     /// Returns the slot of the expected packet if the caller has stored it. The caller must pass
-    /// this packet to [`Self::receive`] now. It calls this before it takes answers, until this
-    /// returns `None`.
+    /// this packet to [`Self::receive`] now. Before the caller takes answers, it calls this
+    /// function until the result is `None`.
     pub fn next_held(&mut self) -> Option<Slot> {
         if self.failed || self.pending.is_some() {
             return None;

@@ -1,8 +1,8 @@
 //! Answers, in the order of the requests.
 //!
-//! The answers of READs and atomics come first. Each acknowledges all requests before it. A NAK or
-//! an acknowledgement is sent when none of them is pending, so it overtakes nothing. One
-//! acknowledgement answers all requests of a batch.
+//! The responder first sends the answers to READs and atomics. Each of them also acknowledges all
+//! requests before it. A NAK or an acknowledgement is sent when no answer to a READ or atomic is
+//! pending. One acknowledgement answers all requests of a batch.
 
 use super::resources::{Answer, Resource};
 use super::{Responder, Waiting};
@@ -18,8 +18,8 @@ pub struct Reply {
     pub head: Head,
     /// The answer.
     pub body: Body,
-    /// The memory with its bytes. The caller copies them, or calls [`Responder::fail_reply`] if it
-    /// cannot.
+    /// The memory from which the caller copies the payload. If the caller cannot copy it, it calls
+    /// [`Responder::fail_reply`].
     pub read: Option<ReadSegment>,
 }
 
@@ -44,8 +44,8 @@ impl Responder {
         if let Some((resource, progress)) = self.resources.due() {
             let reply = self.answer(&resource, progress.from, progress.next);
             self.resources.made(progress.next);
-            // It acknowledges all requests before it, and a late acknowledgement in the middle of
-            // an answer ends a connection of rxe (rxe_comp.c, `check_ack`).
+            // The answer acknowledges all requests before it. If an acknowledgement arrived in the
+            // middle of the answer, rxe would end the connection (rxe_comp.c, `check_ack`).
             if self.ack.is_some_and(|due| due.is_before(resource.span.first)) {
                 self.ack = None;
             }

@@ -1,9 +1,8 @@
-//! READs and atomics that have been accepted: those whose answers are pending, and the latest
-//! answered ones, whose answers may have been lost.
+//! READs and atomics that have been accepted: requests whose answers are pending, and the latest
+//! answered requests, whose answers may have been lost.
 //!
-//! They are answered in order. A duplicate is answered again before the pending ones. Answers
-//! behind it are not sent again automatically, because the requester asks for each one that is
-//! missing.
+//! The responder answers them in order. It answers a duplicate again before the pending requests.
+//! It does not send later answers again, because the requester asks for each missing answer.
 
 use std::collections::VecDeque;
 
@@ -44,7 +43,7 @@ pub(super) struct Resources {
     /// The progress of the READ that is being answered: the beginning of its answer, and its next
     /// packet.
     progress: Option<Progress>,
-    /// The number of those that must be answered again.
+    /// The number of requests that must be answered again.
     repeats: usize,
 }
 
@@ -70,7 +69,8 @@ impl Resources {
         &mut self,
         first: Psn,
         count: u32,
-        (request, old): (Request, Option<u64>),
+        request: Request,
+        old: Option<u64>,
         numbers: Numbers,
     ) {
         while self.entries.len() >= self.capacity && self.answered > 0 {
@@ -98,9 +98,9 @@ impl Resources {
         self.repeats -= usize::from(oldest.again.is_some());
     }
 
-    /// Removes answered requests that are so old that their numbers are no longer behind
-    /// `expected`, the number of the next request. A duplicate of them can no longer be
-    /// distinguished from a new request.
+    /// Removes answered requests that are so old that their numbers no longer count as before
+    /// `expected`, the number of the next request. The responder could not distinguish a duplicate
+    /// of such a request from a new request.
     pub(super) fn age(&mut self, expected: Psn) {
         while self.answered > 0
             && self.entries.front().is_some_and(|oldest| !oldest.span.last().is_before(expected))
@@ -109,8 +109,8 @@ impl Resources {
         }
     }
 
-    /// Returns the oldest one whose answer is pending, for the first time or again, and its
-    /// progress.
+    /// Returns the next request to answer, and its progress. Requests that must be answered again
+    /// come first.
     pub(super) fn due(&self) -> Option<(Resource, Progress)> {
         let resource = *self.entries.get(self.next())?;
         let first = resource.span.first;
@@ -118,14 +118,14 @@ impl Resources {
         Some((resource, begun.unwrap_or(Progress { from: first, next: first })))
     }
 
-    /// Returns the index of the next one to answer.
+    /// Returns the index of the next request to answer.
     fn next(&self) -> usize {
         let again = |resource: &Resource| resource.again.is_some();
         let repeat = (self.repeats > 0).then(|| self.entries.iter().position(again)).flatten();
         repeat.unwrap_or(self.answered)
     }
 
-    /// Returns whether all have been answered.
+    /// Returns whether all requests have been answered.
     pub(super) fn is_idle(&self) -> bool {
         self.answered == self.entries.len() && self.repeats == 0
     }

@@ -1,5 +1,5 @@
-//! Tests of duplicates when many packets have arrived since the last READ or atomic, up to a whole
-//! circle of sequence numbers.
+//! Tests of duplicates that arrive many packets after the last READ or atomic, up to a whole circle
+//! of sequence numbers.
 
 use proptest::prelude::*;
 
@@ -22,12 +22,12 @@ const SEND: Request = Request::Send(Part::Only((), SendEnd::Plain));
 const ADD: Request =
     Request::FetchAdd(AtomicEth { addr: 8, key: Rkey(1), swap_or_add: 1, compare: 0 });
 
-/// A READ of this many packets. Its address identifies it.
+/// Returns a READ of this many packets. Its address identifies it.
 const fn read(addr: u64, packets: u32) -> Request {
     Request::Read(Reth { addr, key: Rkey(1), length: packets * MTU.bytes() })
 }
 
-/// A responder, and the place of its next packet in the connection, which does not wrap.
+/// A responder, and the position of its next packet in the connection, which does not wrap.
 struct Connection {
     responder: Responder,
     next: u64,
@@ -69,8 +69,7 @@ impl Connection {
         while self.responder.next_reply().is_some() {}
     }
 
-    /// Executes this many SENDs. Only the state after most of them is set, as if they had been
-    /// executed.
+    /// Executes this many SENDs. For most of them, it only sets the state that they would lead to.
     fn sends(&mut self, count: u64) {
         let mut left = count;
         while left > 0 {
@@ -92,7 +91,7 @@ impl Connection {
     }
 }
 
-/// The number of the packet at a place.
+/// Returns the number of the packet at a position.
 fn psn(at: u64) -> Psn {
     Psn::new((at % LAP) as u32)
 }
@@ -148,9 +147,9 @@ enum Event {
     Read(u32),
     /// An atomic is executed.
     Atomic,
-    /// The SEND that was executed this many packets ago is repeated.
+    /// The SEND of this many packets ago is repeated.
     RepeatSend(u64),
-    /// The READ or atomic that is this many places from the latest one is repeated.
+    /// The READ or atomic at this distance from the latest one is repeated.
     RepeatOther(usize),
 }
 
@@ -179,7 +178,7 @@ struct Executed {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The model stores PSNs without their wrap, in 64 bits, so that it has the age of each
+    /// The model stores PSNs in 64 bits, without their wrap, so that it knows the age of each
     /// request.
     #[test]
     fn duplicates_are_answered_as_a_model_with_ages_answers_them(
@@ -251,7 +250,7 @@ fn answers_that_are_stopped_leave_no_acknowledgement_of_their_requests() {
     assert!(it.responder.next_reply().is_some_and(|reply| reply.read.is_some()));
     it.responder.stop_answers();
     assert_eq!(it.responder.next_reply(), None);
-    // Without such answers, an acknowledgement is still sent.
+    // If there are no such answers, an acknowledgement is sent.
     assert!(matches!(it.receive(it.next, SEND), Ok(Step::Execute(_))));
     assert_eq!(it.responder.end(Verdict::Executed), None);
     it.responder.stop_answers();
@@ -280,7 +279,7 @@ fn a_responder_that_gives_up_refuses_the_first_request_without_an_answer() {
         assert!(!it.responder.has_reply());
         assert_eq!(it.receive(6, SEND), Err(Discard::State));
     }
-    // A READ of which one answer has been sent is refused from the second one on.
+    // If one answer of a READ has been sent, the READ is refused from the second answer on.
     let mut it = Connection::new(psn(5));
     for (count, request) in [(3, read(0, 3)), (1, SEND)] {
         assert!(matches!(it.receive(it.next, request), Ok(Step::Execute(_))));

@@ -1,7 +1,8 @@
 //! The receiving half of an unreliable connection (UC).
 //!
-//! There are no answers. A message with a missing packet is dropped, and the next one begins at a
-//! FIRST or ONLY (IBTA volume 1, 9.8.2.2). Its receive is used for the next message.
+//! There are no answers. The responder drops a message if a packet is missing, and continues at the
+//! next FIRST or ONLY (IBTA volume 1, 9.8.2.2). The next message uses the receive of the dropped
+//! message.
 
 use super::arrival::{Arrival, Verdict};
 use super::message::{Accepted, Message, Numbers};
@@ -36,8 +37,8 @@ impl UnreliableResponder {
     }
 
     /// Processes a packet. The caller executes the arrival and calls [`Self::end`]. An arrival at
-    /// offset 0 begins a message. If another message was in progress, that one is lost, and the
-    /// receive that it had begun to fill is filled again.
+    /// offset 0 begins a message. If another message was in progress, it is lost, and the new
+    /// message uses its receive.
     ///
     /// # Errors
     /// The reason for which the packet is dropped.
@@ -63,14 +64,14 @@ impl UnreliableResponder {
             return Err(Discard::Busy);
         }
         let psn = packet.head.psn;
-        // A packet is missing, or this one is late. A packet that begins a message is accepted in
-        // any case.
+        // A packet is missing, or this packet is late. A packet that begins a message is accepted
+        // in any case.
         if psn != self.expected || begins {
             self.message = Message::None;
         }
         self.expected = psn.next();
-        let parts = (request, packet.head.srqn, packet.payload.len());
-        let accepted = self.message.accept(parts, self.mtu, self.numbers);
+        let (srqn, payload) = (packet.head.srqn, packet.payload.len());
+        let accepted = self.message.accept(request, srqn, payload, self.mtu, self.numbers);
         let Ok(accepted) = accepted else {
             self.message = Message::None;
             return Err(Discard::BrokenMessage);

@@ -1,7 +1,7 @@
 //! The body of a packet: its opcode, with the extension headers of this opcode.
 //!
-//! The opcode and the headers of a packet determine each other, so they are one type. For example,
-//! a first packet without the header of its message cannot be expressed.
+//! The opcode determines the headers, so one type contains both. For example, this type has no
+//! value for the first packet of a WRITE without the header of the message.
 
 use vrnic_packet::{NoRoom, Reader, Writer};
 
@@ -24,8 +24,8 @@ pub enum Body {
     Congestion,
 }
 
-/// A packet's position in its message. `S` is the header of the first packet, `E` that of the last
-/// one.
+/// A packet's position in its message. `S` is the header of the first packet, `E` is the header of
+/// the last packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<S, E> {
     /// The first of several.
@@ -261,8 +261,8 @@ impl Body {
     /// Parses the extension headers of an operation, behind the XRC header if there is one.
     ///
     /// # Errors
-    /// [`Discard::Truncated`] if the packet ends before them, [`Discard::Syndrome`] if one has a
-    /// reserved syndrome.
+    /// [`Discard::Truncated`] if the packet ends before them, [`Discard::Syndrome`] if a header has
+    /// a reserved syndrome.
     pub fn read(operation: Operation, from: &mut Reader<'_>) -> Result<Self, Discard> {
         use Operation as O;
         let invalidate =

@@ -1,5 +1,5 @@
-//! Building of frames: the headers are written, the caller copies the payload behind them, and
-//! padding and ICRC are added.
+//! Building of frames: [`Layout::write`] writes the headers, the caller copies the payload behind
+//! them, and [`Layout::seal`] adds padding and ICRC.
 //!
 //! The payload is copied once, from guest memory into the frame's buffer. The ICRC is computed over
 //! that copy.
@@ -70,7 +70,8 @@ impl Layout {
     pub fn write(
         buffer: &mut [u8],
         path: &Path,
-        (head, body): (&Head, &Body),
+        head: &Head,
+        body: &Body,
         payload: usize,
     ) -> Result<Self, NoRoom> {
         let network = path.ethernet.header_len();

@@ -1,7 +1,7 @@
 //! Ethernet frames: distinguishes RoCE from other traffic, and parses the headers around a packet.
 
-use vrnic_packet::ip::{self, Fault, Header, Protocol};
-use vrnic_packet::{Ethernet, Reader};
+use vrnic_packet::ip::{Fault, Header, Protocol};
+use vrnic_packet::{Ethernet, Headers, Reader};
 
 use super::numbers::Qpn;
 use super::opcode::Opcode;
@@ -28,52 +28,56 @@ pub struct Frame<'a> {
     pub source_port: u16,
     /// From the IP header to the ICRC.
     packet: &'a [u8],
+    /// From the UDP header to the ICRC.
+    datagram: &'a [u8],
+    /// The UDP checksum, or zero if there is none.
+    checksum: u16,
     /// From the base transport header to the padding.
     transport: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Parses a received frame. Returns `None` if it is not RoCE and therefore for the guest's
-    /// ordinary network card. Bytes behind the end of the IP packet are Ethernet padding.
+    /// Parses a received frame, as [`Self::of`] does.
     ///
     /// # Errors
-    /// The reason for which a RoCE frame is dropped. The ICRC is checked only by [`Self::packet`].
+    /// The reason for which a RoCE frame is dropped.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
-        let Some((ethernet, ip)) = udp(bytes) else { return Ok(None) };
-        let mut udp = Reader::new(ip.payload);
-        let (Ok(source_port), Ok(UDP_PORT)) = (udp.u16(), udp.u16()) else { return Ok(None) };
-        if let Some(fault) = ip.fault {
+        Headers::of(bytes).map_or(Ok(None), |headers| Self::of(bytes, &headers))
+    }
+
+    /// Parses a received frame behind these headers. Returns `None` if it is not RoCE and therefore
+    /// for the guest's ordinary network card. Bytes behind the end of the IP packet are Ethernet
+    /// padding.
+    ///
+    /// # Errors
+    /// The reason for which a RoCE frame is dropped. The checksums are checked only by
+    /// [`Self::packet`].
+    pub fn of(bytes: &'a [u8], headers: &Headers) -> Result<Option<Self>, Discard> {
+        if !is_roce(bytes, headers) {
+            return Ok(None);
+        }
+        if let Some(fault) = headers.fault {
             return Err(fault.into());
         }
+        let (ip, packet) = headers.packet(bytes).ok_or(Discard::Truncated)?;
+        let mut udp = Reader::new(ip.payload);
+        let (source_port, _destination_port) = (udp.u16()?, udp.u16()?);
         let (length, checksum) = (usize::from(udp.u16()?), udp.u16()?);
         if length != ip.payload.len() {
             return Err(Discard::UdpLength);
         }
-        // Zero means that there is none.
-        if checksum != 0 && ip.checksum() != 0 {
-            return Err(Discard::UdpChecksum);
-        }
         let (transport, _icrc) =
             udp.rest().split_last_chunk::<{ icrc::LEN }>().ok_or(Discard::Truncated)?;
-        let packet = bytes.get(ethernet.header_len()..).ok_or(Discard::Truncated)?;
-        let length = ip.header_bytes.len() + ip.payload.len();
-        let packet = packet.get(..length).ok_or(Discard::Truncated)?;
         Ok(Some(Self {
-            ethernet,
+            ethernet: headers.ethernet(bytes).ok_or(Discard::Truncated)?,
             network: ip.header,
             network_header: ip.header_bytes,
             source_port,
             packet,
+            datagram: ip.payload,
+            checksum,
             transport,
         }))
-    }
-
-    /// Returns the destination QP from the transport header without further checks, or `None` if
-    /// the packet is too short.
-    #[must_use]
-    pub fn destination(&self) -> Option<Qpn> {
-        let (_, rest) = self.transport.split_at_checked(4)?;
-        rest.first_chunk().map(|bytes| Qpn::new(u32::from_be_bytes(*bytes)))
     }
 
     /// Returns the opcode and the sequence number from the transport header without further checks,
@@ -86,25 +90,46 @@ impl<'a> Frame<'a> {
         Some((opcode, psn))
     }
 
-    /// Checks the ICRC and parses the packet in the frame. This takes time in proportion to the
-    /// packet's length.
+    /// Checks the UDP checksum and the ICRC, and parses the packet in the frame. This takes time in
+    /// proportion to the packet's length.
     ///
     /// # Errors
     /// The reason for which the packet is dropped.
     pub fn packet(&self) -> Result<Packet<'a>, Discard> {
+        if self.checksum != 0 && self.network.checksum(Protocol::UDP, self.datagram) != 0 {
+            return Err(Discard::UdpChecksum);
+        }
         if !icrc::is_right(self.packet) {
             return Err(Discard::Icrc);
         }
+        self.checked_packet()
+    }
+
+    /// Parses the packet in a frame that [`Self::packet`] has checked before.
+    ///
+    /// # Errors
+    /// The reason for which the packet is dropped.
+    pub fn checked_packet(&self) -> Result<Packet<'a>, Discard> {
         Packet::parse(self.transport)
     }
 }
 
-/// Parses Ethernet and IP headers. Returns `None` if the frame does not carry the beginning of a
-/// UDP datagram directly behind the IP header.
-fn udp(bytes: &[u8]) -> Option<(Ethernet, ip::Packet<'_>)> {
-    let mut from = Reader::new(bytes);
-    let (ethernet, kind) = Ethernet::parse(&mut from).ok()?;
-    let packet = ip::Packet::parse(kind, from.rest()).ok()??;
-    let begins = packet.protocol == Protocol::UDP && !packet.is_later_fragment;
-    (begins && packet.fault != Some(Fault::Version)).then_some((ethernet, packet))
+/// Returns whether a frame behind these headers is RoCE. It may have faults.
+#[inline]
+#[must_use]
+pub fn is_roce(bytes: &[u8], headers: &Headers) -> bool {
+    headers.protocol == Protocol::UDP
+        && !headers.is_later_fragment
+        && headers.fault != Some(Fault::Version)
+        && headers.payload(bytes).get(2..4) == Some(&UDP_PORT.to_be_bytes())
+}
+
+/// Returns the destination QP of a RoCE frame behind these headers, without further checks, or
+/// `None` if the packet is too short.
+#[inline]
+#[must_use]
+pub fn destination(bytes: &[u8], headers: &Headers) -> Option<Qpn> {
+    let (packet, _icrc) = headers.payload(bytes).split_last_chunk::<{ icrc::LEN }>()?;
+    let qpn = packet.get(UDP_LEN + 4..)?.first_chunk()?;
+    Some(Qpn::new(u32::from_be_bytes(*qpn)))
 }

@@ -81,7 +81,7 @@ impl AtomicEth {
 /// Datagram extended header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deth {
-    /// The queue key, which must be that of the receiving QP.
+    /// The queue key, which must be equal to the queue key of the receiving QP.
     pub qkey: u32,
     /// The sending QP.
     pub source: Qpn,

@@ -192,7 +192,7 @@ const fn is_request(operation: super::opcode::Operation) -> bool {
 }
 
 impl Packet<'_> {
-    /// Returns the request, if the packet is one of a connected QP.
+    /// Returns the request, if the packet is a request of a connected QP.
     #[must_use]
     pub const fn request(&self) -> Option<Request> {
         match self.body {

@@ -56,7 +56,7 @@ impl RnrTimer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Nak {
-    /// An earlier packet is missing. The PSN is the expected one.
+    /// An earlier packet is missing. The PSN of the answer is the expected PSN.
     Sequence = 0,
     /// Malformed, out of place, too long for the receive, or not enabled for the QP.
     InvalidRequest = 1,
@@ -80,8 +80,8 @@ impl Syndrome {
     /// Returns the syndrome of a byte.
     ///
     /// # Errors
-    /// [`Discard::Syndrome`] if the byte is not a valid one. Linux' hfi1 driver also ignores such
-    /// an answer (rc.c, `do_rc_ack`).
+    /// [`Discard::Syndrome`] if the byte is not a valid syndrome. Linux' hfi1 driver also ignores
+    /// such an answer (rc.c, `do_rc_ack`).
     pub fn from_byte(byte: u8) -> Result<Self, Discard> {
         let low = byte & 0x1f;
         match byte >> 5 {

@@ -12,7 +12,7 @@ impl Host {
         assert_eq!(arrival.bytes as usize, payload.len());
         match arrival.work {
             Arriving::Send(end) => self.send(arrival, end, payload),
-            Arriving::Write(reth, end) => self.write(arrival, (reth, end), payload),
+            Arriving::Write(reth, end) => self.write(arrival, reth, end, payload),
             Arriving::Read(reth) => match self.remote(reth) {
                 Some(_) => Verdict::Executed,
                 None => Verdict::Access,
@@ -59,7 +59,8 @@ impl Host {
     fn write(
         &mut self,
         arrival: &Arrival,
-        (reth, end): (Reth, Option<Option<Imm>>),
+        reth: Reth,
+        end: Option<Option<Imm>>,
         payload: &[u8],
     ) -> Verdict {
         if self.remote(reth).is_none() {
@@ -85,7 +86,8 @@ impl Host {
         Verdict::Executed
     }
 
-    /// Memory that a peer names. Key and address of no bytes have no meaning (C9-88).
+    /// Returns the memory that a peer names. Without bytes, the key and the address have no meaning
+    /// (C9-88).
     pub(crate) fn remote(&mut self, reth: Reth) -> Option<&mut [u8]> {
         if reth.length == 0 {
             return Some(&mut []);

@@ -11,10 +11,10 @@ use vrnic_simlink::Fate;
 use crate::host::{BASE, Host, RECEIVE, parsed, remote, request, work};
 use crate::pair::{Options, Pair};
 
-/// The memory that requesters read into.
+/// The memory of READs at the requester.
 const SINK: u64 = BASE + (768 << 10);
 
-/// Lets a fate befall the `nth` frame (from 0) that `is` selects.
+/// Applies a fate to the `nth` frame (from 0) that `is` selects.
 fn nth(
     nth: usize,
     fate: Fate,
@@ -70,7 +70,7 @@ fn pair() -> Pair {
     Pair::new(1, Options::default())
 }
 
-/// Posts, runs, and checks that everything succeeded.
+/// Posts and runs work requests. Checks that all have succeeded.
 fn succeed(pair: &mut Pair, post: impl FnOnce(&mut Host) -> usize) {
     let posted = post(&mut pair.hosts[0]);
     pair.run([posted, 0]);
@@ -88,7 +88,7 @@ fn a_lost_packet_in_the_middle_of_a_write() {
     });
     let (requester, peer) = (*pair.hosts[0].requester.counters(), &mut pair.hosts[1]);
     assert_eq!((requester.sequence_naks, requester.timeouts), (1, 0));
-    // Ten packets; those from the fourth on were sent again, with no second FIRST.
+    // Ten packets. The fourth and later ones were sent again, without a second FIRST.
     assert_eq!((requester.sent, requester.resent), (17, 7));
     let responder = peer.responder().counters();
     assert_eq!((responder.executed, responder.early, responder.sequence_naks), (10, 6, 1));
@@ -120,7 +120,7 @@ fn a_lost_acknowledgement_makes_duplicates() {
     });
     assert_eq!(pair.hosts[1].received.len(), 1, "executed once");
     let counters = pair.hosts[1].responder().counters();
-    // The first one that came again asked for an acknowledgement, and so did the last.
+    // The first and the last packet that were sent again asked for an acknowledgement.
     assert_eq!((counters.duplicates, counters.acks), (5, 3));
 }
 
@@ -128,7 +128,7 @@ fn a_lost_acknowledgement_makes_duplicates() {
 fn one_acknowledgement_answers_a_batch() {
     let mut pair = pair();
     let acks = count(&mut pair, 1, is_ack);
-    // The link delivers one frame at a time, so hold them all back to one moment.
+    // The link delivers one frame at a time, so all frames are delayed to the same moment.
     let mut sent = 0;
     pair.links[0].rule(move |_| {
         sent += 1;
@@ -143,7 +143,7 @@ fn one_acknowledgement_answers_a_batch() {
     assert!(acks.get() < 20, "{} acknowledgements", acks.get());
 }
 
-/// "Ghost" acknowledgements: late ones, and some for packets that were never sent.
+/// "Ghost" acknowledgements: late ones, and acknowledgements of packets that were never sent.
 #[test]
 fn acknowledgements_of_nothing_are_dropped() {
     let mut pair = pair();
@@ -204,7 +204,7 @@ fn a_lost_read_response_is_asked_for_from_there_on() {
         let (sink, source) = (768 << 10, 100);
         let [host, peer] = &pair.hosts;
         assert_eq!(host.memory[sink..sink + 10_000], peer.memory[source..source + 10_000]);
-        // Only the loss of the last packet shows by nothing but silence.
+        // Only the loss of the last packet is found by the timer.
         let counters = host.requester.counters();
         let by_timer = u64::from(lost == 9);
         assert_eq!((counters.implied_naks, counters.timeouts), (1 - by_timer, by_timer));
@@ -224,8 +224,8 @@ fn a_lost_read_request_is_missed_by_the_next_request() {
     assert_eq!((counters.sequence_naks, counters.timeouts), (1, 0));
 }
 
-/// The acknowledgement of a WRITE behind a READ shows that the READ's answer was lost. Only the
-/// READ is sent again.
+/// The acknowledgement of a WRITE after a READ shows that the READ's answer was lost. Only the READ
+/// is sent again.
 #[test]
 fn an_acknowledgement_implies_that_a_read_has_lost_its_answer() {
     let mut pair = pair();
@@ -242,11 +242,11 @@ fn an_acknowledgement_implies_that_a_read_has_lost_its_answer() {
     assert_eq!(pair.hosts[1].responder().counters().duplicates, 1);
 }
 
-/// The answer of a READ and a WRITE behind it are lost. The responder reports the WRITE once,
-/// before the READ is answered again, so the requester has to remember that.
+/// The answer of a READ and the WRITE after it are lost. The responder reports the WRITE once,
+/// before it answers the READ again, so the requester has to remember the report.
 #[test]
 fn a_nak_behind_a_lost_answer_is_not_forgotten() {
-    // In the second case another part of the answer shows that one is missing, in front of the NAK.
+    // In the second case, another part of the answer shows that a part before the NAK is missing.
     for length in [1000, 3000] {
         let mut pair = pair();
         pair.links[1].rule(nth(0, Fate::Drop, is_read_answer));
@@ -313,7 +313,7 @@ fn a_packet_that_was_overtaken_costs_one_nak() {
     assert_eq!((counters.executed, counters.sequence_naks), (10, 1));
 }
 
-/// A responder that keeps early packets executes them when the missing one has come.
+/// A responder that keeps early packets executes them when the missing packet has arrived.
 #[test]
 fn held_packets_are_executed_in_order() {
     let mut pair = Pair::new(1, Options { hold: 255, ..Options::default() });
@@ -338,13 +338,13 @@ fn a_peer_that_is_gone_is_given_up_after_all_retries() {
     pair.run([3, 0]);
     let outcomes: Vec<_> = pair.hosts[0].completions.iter().map(|done| done.outcome).collect();
     assert_eq!(outcomes, [Outcome::RetryExceeded, Outcome::Flushed, Outcome::Flushed]);
-    // The first sending is waited for, too.
+    // The time-out after the first transmission counts, too.
     let timeout = 4096 << 8;
     assert!((4 * timeout..4 * timeout + 1000).contains(&pair.now), "{} ns", pair.now);
     assert_eq!(pair.hosts[0].requester.counters().sent, 4 * 3);
 }
 
-/// Answers that do not fit the request.
+/// Answers that do not match the request.
 #[test]
 fn bad_answers_end_the_connection() {
     let aeth = vrnic_roce::wire::Aeth::ack(vrnic_roce::Msn::new(1));

@@ -19,7 +19,7 @@ use vrnic_roce::{Discard, Discards};
 use crate::rxe_requester::{Event, RxeRequester};
 use crate::rxe_responder::Rxe;
 
-/// Bytes of memory; addresses begin at [`BASE`].
+/// Bytes of memory. Addresses begin at [`BASE`].
 pub(crate) const MEMORY: usize = 1 << 20;
 /// The first address.
 pub(crate) const BASE: u64 = 0x7f00_0000_0000;
@@ -40,7 +40,7 @@ pub(crate) struct Received {
     pub(crate) is_write: bool,
 }
 
-/// Makes a copy of the frame that a packet came in.
+/// Copies the frame of a packet.
 pub(crate) type KeptFrame<'a> = dyn Fn(&Host) -> Vec<u8> + 'a;
 
 /// The receiving half.
@@ -51,34 +51,34 @@ pub(crate) enum Receiving {
     Rxe(Box<Rxe>),
 }
 
-/// One end.
+/// One end of a connection.
 pub(crate) struct Host {
     pub(crate) qpn: Qpn,
     pub(crate) memory: Vec<u8>,
     pub(crate) requester: Requester,
-    /// Takes the place of `requester`.
+    /// Used instead of `requester` if there is one.
     pub(crate) rxe: Option<Box<RxeRequester>>,
     pub(crate) receiving: Receiving,
     path: Path,
     held: Vec<Option<Vec<u8>>>,
-    /// Receives that are posted.
+    /// Posted receives.
     pub(crate) receives: VecDeque<u64>,
     pub(crate) current: Option<u64>,
-    /// The time after which the host posts receives when it has none; `None` for never.
+    /// The time after which the host posts receives when it has none. `None` means never.
     pub(crate) refill_after: Option<u64>,
     pub(crate) refill_at: Option<u64>,
     next_receive: u64,
     pub(crate) received: Vec<Received>,
     pub(crate) completions: Vec<Completion>,
-    /// The memory of each work request: sources, sinks, places of old values.
+    /// The local address of each work request: source, sink, or place of an old value.
     local: HashMap<u64, u64>,
     pub(crate) old_values: Vec<(u64, u64)>,
     /// The NAK with which the receiving half has failed.
     pub(crate) failed: Option<Nak>,
     pub(crate) discards: Discards,
-    /// Requests that were given to the receiving half.
+    /// Number of requests that were given to the receiving half.
     pub(crate) requests: u64,
-    /// Set to break the memory that answers to READs come from.
+    /// True if the memory for answers to READs cannot be read.
     pub(crate) reads_fail: bool,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Host {
     }
 }
 
-/// The contents of memory at first, with some bytes more.
+/// The initial contents of memory, and some more bytes.
 static PATTERN: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..MEMORY + 8).map(|at| (at * 7 + at / 251) as u8).collect());
 
@@ -112,7 +112,7 @@ fn path(from: u8, to: u8) -> Path {
 }
 
 impl Host {
-    /// Makes the end with this number, 1 or 2.
+    /// Returns the end with this number, 1 or 2.
     pub(crate) fn new(number: u8, requester: Requester, receiving: Receiving) -> Self {
         Self {
             qpn: Qpn::new(0x10 + u32::from(number)),
@@ -138,7 +138,7 @@ impl Host {
         }
     }
 
-    /// The reliable receiving half.
+    /// Returns the reliable receiving half.
     pub(crate) fn responder(&mut self) -> &mut Responder {
         match &mut self.receiving {
             Receiving::Reliable(responder) => responder,
@@ -146,7 +146,7 @@ impl Host {
         }
     }
 
-    /// Posts a work request whose bytes are at `addr` here.
+    /// Posts a work request whose local bytes are at `addr`.
     pub(crate) fn post(&mut self, request: WorkRequest, addr: u64) {
         self.local.insert(request.id, addr);
         match &mut self.rxe {
@@ -161,13 +161,13 @@ impl Host {
         self.next_receive += 1;
     }
 
-    /// The bytes of a range of memory.
+    /// Returns the bytes of a range of memory.
     pub(crate) fn bytes(&mut self, addr: u64, length: u32) -> Option<&mut [u8]> {
         let at = usize::try_from(addr.checked_sub(BASE)?).ok()?;
         self.memory.get_mut(at..at.checked_add(length as usize)?)
     }
 
-    /// Takes a frame from the link.
+    /// Receives a frame from the link.
     pub(crate) fn frame(&mut self, now: Nanos, bytes: &[u8]) {
         let packet = match Frame::parse(bytes) {
             Ok(None) => return,
@@ -181,7 +181,7 @@ impl Host {
         }
     }
 
-    /// Takes a packet that has been checked, with the frame that it came in.
+    /// Receives a packet that has been checked, with its frame.
     pub(crate) fn packet(&mut self, now: Nanos, packet: &Packet<'_>, frame: &KeptFrame<'_>) {
         match packet.body {
             Body::Request(_) => {
@@ -289,7 +289,7 @@ impl Host {
         self.complete();
     }
 
-    /// Makes the frame of a packet of a work request.
+    /// Returns the frame of a packet of a work request.
     fn transmit(&mut self, transmit: &Transmit) -> Vec<u8> {
         let addr = self.local[&transmit.id] + u64::from(transmit.range.start);
         let length = transmit.range.len() as u32;
@@ -332,10 +332,10 @@ impl Host {
         Some(self.build(&reply.head, &reply.body, &payload))
     }
 
-    /// Makes a frame to the peer.
+    /// Returns a frame to the peer.
     pub(crate) fn build(&self, head: &Head, body: &Body, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; FRAME_MAX];
-        let layout = Layout::write(&mut frame, &self.path, (head, body), payload.len());
+        let layout = Layout::write(&mut frame, &self.path, head, body, payload.len());
         let layout = layout.expect("room");
         frame[layout.payload()].copy_from_slice(payload);
         let end = layout.seal(&mut frame).expect("room");
@@ -343,7 +343,7 @@ impl Host {
         frame
     }
 
-    /// The latest time at which the host has to be polled.
+    /// Returns the time at which the host has to be polled at the latest.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let timer = self.requester.deadline().map(|at| at.0);
         let rxe = self.rxe.as_ref().and_then(|rxe| rxe.deadline());
@@ -351,28 +351,29 @@ impl Host {
     }
 }
 
-/// Returns the packet that a frame carries.
+/// Returns the packet of a frame.
 pub(crate) fn parsed(frame: &[u8]) -> Packet<'_> {
     Frame::parse(frame).expect("headers").expect("RoCE").packet().expect("a packet")
 }
 
-/// Returns the request that a frame carries, if it carries one.
+/// Returns the request of a frame, if it contains one.
 pub(crate) fn request(frame: &[u8]) -> Option<Request> {
     parsed(frame).request()
 }
 
-/// The memory of a peer at an offset.
+/// Returns the memory of a peer at an offset.
 pub(crate) fn remote(offset: u64) -> Remote {
     Remote { addr: BASE + offset, key: KEY }
 }
 
-/// A work request with common attributes.
+/// Returns a work request with common attributes.
 pub(crate) fn work(id: u64, work: Work, length: u32) -> WorkRequest {
     let srqn = vrnic_roce::wire::numbers::Srqn::new(0);
     WorkRequest { id, work, length, solicited: false, signaled: true, fence: false, srqn }
 }
 
-/// Asserts that no packet was dropped as malformed, which only a faulty link may cause.
+/// Checks that no packet was dropped as malformed, except for packets that a faulty link has
+/// corrupted.
 pub(crate) fn no_bad_frames(host: &Host) {
     assert_eq!(host.discards.total(), host.discards.of(Discard::Icrc), "{:?}", host.discards);
 }

@@ -2,18 +2,18 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`host`] | one end: memory, receives, both halves of a QP, as an adapter would run them |
+//! | [`host`] | one end: memory, receives, both halves of a QP, as an adapter uses them |
 //! | [`execute`] | execution of requests on its memory and receives |
 //! | [`pair`] | two ends, the link between them, virtual time |
-//! | [`model`] | random work, and the results that it must have |
+//! | [`model`] | random work, and the expected results |
 //! | [`reliable`] | random work over links with faults |
-//! | [`unreliable`] | the same over unreliable connections |
+//! | [`unreliable`] | random work over unreliable connections |
 //! | [`faults`] | single faults, each with its consequences |
 //! | [`rxe`] | random work to and from Linux' software RoCE |
-//! | [`rxe_requester`] | a requester with its peculiarities |
-//! | [`rxe_responder`] | a responder with its peculiarities |
+//! | [`rxe_requester`] | a requester with the peculiarities of rxe |
+//! | [`rxe_responder`] | a responder with the peculiarities of rxe |
 //! | [`recovery`] | retransmission after losses; probes; congestion |
-//! | [`refusals`] | requests that break the rules, and responders that are not ready |
+//! | [`refusals`] | requests that violate the protocol, and responders that are not ready |
 
 mod execute;
 mod faults;

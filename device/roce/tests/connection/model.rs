@@ -1,15 +1,15 @@
-//! Random work, and the results that it must have.
+//! Random work, and the expected results.
 //!
-//! The model executes the same work in order, each message once. Memory is split, so that the order
-//! in which a READ's bytes are taken and later WRITEs are executed, which the specification leaves
-//! open, cannot be seen.
+//! The model executes the same work in order, each message once. Memory is divided into areas,
+//! because the specification does not define the order in which the bytes of a READ are read and
+//! later WRITEs are executed.
 
 use vrnic_roce::requester::{Completion, Outcome, Work, WorkRequest};
 use vrnic_roce::wire::{Rkey, SendEnd};
 
 use crate::host::{BASE, Host, MEMORY, RECEIVE, Received, remote, work};
 
-/// Sources of SENDs and WRITEs, and of READs of the peer: never written to.
+/// Sources of SENDs and WRITEs, and of READs of the peer. No operation writes there.
 const SOURCE: std::ops::Range<u64> = 0..192 << 10;
 /// Words of atomics.
 const WORDS: u64 = 192 << 10;
@@ -18,14 +18,14 @@ const TARGET: std::ops::Range<u64> = 256 << 10..512 << 10;
 /// Sinks of READs.
 const SINK: std::ops::Range<u64> = 768 << 10..1024 << 10;
 
-/// The results that one end's work must have at the other.
+/// The expected results of one end's work at the other end.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     /// The peer's memory.
     memory: Vec<u8>,
     received: Vec<Received>,
     old_values: Vec<(u64, u64)>,
-    /// Sinks with the bytes that must be there.
+    /// Sinks and their expected bytes.
     sinks: Vec<(u64, Vec<u8>)>,
     /// The number of messages that use a receive, up to each work request.
     messages: Vec<usize>,
@@ -33,20 +33,20 @@ pub(crate) struct Model {
     sink: u64,
 }
 
-/// The set of operations that are made.
+/// The set of operations to post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
     All,
-    /// Those of unreliable connections.
+    /// The operations of unreliable connections.
     Unreliable,
-    /// All without fences. A request of rxe with a fence that has to be sent again may wait for
-    /// ever, because its fence also waits for itself and for later READs and atomics (rxe_req.c,
-    /// `rxe_wqe_is_fenced`).
+    /// All operations without fences. If rxe has to send a request with a fence again, it may wait
+    /// for ever, because its fence also waits for the request itself and for later READs and
+    /// atomics (rxe_req.c, `rxe_wqe_is_fenced`).
     Rxe,
 }
 
 impl Model {
-    /// Begins with the memory that a peer has.
+    /// Returns a model with the memory of a peer.
     pub(crate) fn new(peer: &Host) -> Self {
         Self { memory: peer.memory.clone(), ..Self::default() }
     }
@@ -149,7 +149,7 @@ impl Model {
         self.old_values.push((id, old));
     }
 
-    /// The number of work requests that were posted.
+    /// Returns the number of work requests that were posted.
     pub(crate) fn posted(&self) -> usize {
         self.posted
     }
@@ -197,7 +197,7 @@ impl Model {
         count
     }
 
-    /// The number of messages that use a receive.
+    /// Returns the number of messages that use a receive.
     pub(crate) fn messages(&self) -> usize {
         self.received.len()
     }

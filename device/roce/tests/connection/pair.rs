@@ -54,7 +54,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) hosts: [Host; 2],
-    /// From each host to the other.
+    /// The link from each host to the other.
     pub(crate) links: [Link; 2],
     pub(crate) now: u64,
 }
@@ -106,7 +106,7 @@ impl Pair {
         }
     }
 
-    /// Delivers frames that have arrived, lets both hosts send, and moves time on to the next
+    /// Delivers frames that have arrived, lets both hosts send, and moves the clock to the next
     /// event. Returns whether there is one.
     pub(crate) fn step(&mut self) -> bool {
         let now = Nanos(self.now);
@@ -127,11 +127,10 @@ impl Pair {
         }
     }
 
-    /// Runs until both hosts have completed this many work requests, or nothing can happen any
-    /// more.
+    /// Runs until both hosts have completed this many work requests, or no event is left.
     ///
     /// # Panics
-    /// If that takes too long.
+    /// If this takes too long.
     pub(crate) fn run(&mut self, completions: [usize; 2]) {
         let done =
             |pair: &Self| (0..2).all(|own| pair.hosts[own].completions.len() >= completions[own]);

@@ -15,8 +15,8 @@ fn options(hold: u32) -> Options {
     Options { hold, recovery: Recovery::Leap, ..Options::default() }
 }
 
-/// Sends a WRITE of 100 packets in which the packets `lost` are lost once. Returns the packets that
-/// were sent again, by their places.
+/// Sends a WRITE of 100 packets in which each of the packets `lost` is lost once. Returns the
+/// positions of the packets that were sent again.
 fn resent(pair: &mut Pair, lost: &'static [u32]) -> Vec<u32> {
     let first = pair.hosts[0].requester.psn();
     let sent = Rc::new(RefCell::new(Vec::new()));
@@ -63,7 +63,7 @@ fn everything_is_sent_again_to_a_peer_that_keeps_nothing() {
 fn a_lost_tail_is_found_by_a_probe() {
     for hold in [0, 255] {
         let mut pair = Pair::new(1, options(hold));
-        // The round trip is measured first.
+        // Measures the round trip first.
         assert!(resent(&mut pair, &[]).is_empty());
         let start = pair.now;
         resent(&mut pair, &[97, 98, 99]);
@@ -73,7 +73,7 @@ fn a_lost_tail_is_found_by_a_probe() {
     }
 }
 
-/// The acknowledgement of a WRITE and the answer of the READ behind it are lost. A probe for the
+/// The acknowledgement of a WRITE and the answer of the READ after it are lost. A probe for the
 /// READ brings both, since the responder does not acknowledge the WRITE again by itself.
 #[test]
 fn a_lost_answer_behind_a_lost_acknowledgement_is_found_by_a_probe() {
@@ -106,8 +106,8 @@ fn probes_do_not_prolong_the_time_out() {
     assert_eq!(pair.hosts[0].requester.counters().probes, 2);
 }
 
-/// The first of eight READs loses a packet of its answer. All are asked for again, and each is
-/// answered again once.
+/// The answer of the first of eight READs loses a packet. All READs are requested again, and each
+/// is answered again once.
 #[test]
 fn a_lost_answer_costs_each_read_once() {
     let mut pair = Pair::new(1, Options { max_rd_atomic: 8, max_dest_rd_atomic: 8, ..options(0) });
@@ -127,7 +127,7 @@ fn a_lost_answer_costs_each_read_once() {
     assert!((33..64).contains(&*sent.borrow()), "{} packets for 32", sent.borrow());
 }
 
-/// Returns the number of packets that it takes to send 4 MiB over a link that loses one packet in a
+/// Returns the number of packets with which 4 MiB are sent over a link that loses one packet in a
 /// hundred.
 fn cost(hold: u32, recovery: Recovery) -> u64 {
     let mut pair = Pair::new(3, Options { hold, recovery, ..Options::default() });

@@ -1,4 +1,4 @@
-//! Requests that break the rules, and responders that are not ready.
+//! Requests that violate the protocol, and responders that are not ready.
 
 use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Rejected, Work};
@@ -13,8 +13,8 @@ use crate::pair::{Options, Pair};
 
 const SINK: u64 = BASE + (768 << 10);
 
-/// Sends requests with consecutive numbers to a responder and returns the syndrome of its last
-/// acknowledgement, with its number.
+/// Sends requests with consecutive numbers to a responder. Returns the number and the syndrome of
+/// its last acknowledgement.
 fn answer(pair: &mut Pair, requests: &[(Request, usize)]) -> Option<(u32, Syndrome)> {
     let peer = pair.hosts[1].qpn;
     for (at, (request, length)) in requests.iter().enumerate() {
@@ -53,8 +53,8 @@ fn write_first(length: u32) -> Request {
 
 const WRITE_LAST: Request = Request::Write(Part::Last(None));
 
-/// Each of these breaks a rule with its last packet: NAK "invalid request", and the connection has
-/// ended.
+/// The last packet of each of these requests violates a rule: the responder sends a NAK "invalid
+/// request", and the connection ends.
 #[test]
 fn requests_out_of_place_or_of_wrong_length_are_refused() {
     let atomic = AtomicEth { addr: BASE + 4, key: KEY, ..AtomicEth::default() };
@@ -107,7 +107,7 @@ fn requests_of_every_legal_length_are_accepted() {
         &[(FIRST, 1024), (LAST, 1024)],
         &[(write_first(2048), 1024), (WRITE_LAST, 1024)],
         &[(Request::Write(Part::Only(reth(0), None)), 0)],
-        // Key and address of no bytes have no meaning (C9-88).
+        // Without bytes, the key and the address have no meaning (C9-88).
         &[(Request::Write(Part::Only(Reth { key: Rkey(9), ..reth(0) }, None)), 0)],
     ];
     for requests in cases {
@@ -150,7 +150,7 @@ fn refusals_reach_the_work_request_and_end_the_queue() {
     }
 }
 
-/// A packet is kept whose number then turns out to be one of a READ's answer. It is forgotten.
+/// A packet is kept whose number then turns out to belong to a READ's answer. It is dropped.
 #[test]
 fn a_packet_within_the_numbers_of_a_read_is_not_kept() {
     let mut pair = Pair::new(1, Options { hold: 255, ..Options::default() });
@@ -182,7 +182,7 @@ fn a_read_whose_memory_fails_later_is_refused_in_the_middle() {
 fn more_reads_than_agreed_are_refused() {
     let options = Options { max_rd_atomic: 3, max_dest_rd_atomic: 2, ..Options::default() };
     let mut pair = Pair::new(1, options);
-    // All three arrive before any is answered.
+    // All three arrive before any of them is answered.
     let mut sent = 0;
     pair.links[0].rule(move |_| {
         sent += 1;
@@ -212,7 +212,7 @@ fn a_receive_that_comes_late_is_waited_for() {
     assert_eq!(pair.hosts[1].received.len(), 2);
     let counters = pair.hosts[0].requester.counters();
     assert!((1..=6).contains(&counters.not_ready), "{counters:?}");
-    // The packets behind the refused one were dropped in silence.
+    // The packets behind the refused packet were dropped without an answer.
     let responder = pair.hosts[1].responder().counters();
     assert!(responder.discards.of(Discard::BehindNotReady) > 0);
     assert_eq!(responder.sequence_naks, 0);
@@ -228,8 +228,8 @@ fn a_responder_that_is_never_ready_is_given_up() {
     assert_eq!(pair.hosts[0].requester.counters().not_ready, 4);
 }
 
-/// The data of a WRITE with immediate data have landed when its last packet finds no receive. Only
-/// that packet comes again.
+/// The data of a WRITE with immediate data have been placed when its last packet finds no receive.
+/// Only that packet is sent again.
 #[test]
 fn immediate_data_without_a_receive_send_the_last_packet_again() {
     let mut pair = Pair::new(1, Options::default());
@@ -280,8 +280,8 @@ fn a_fence_waits_for_reads() {
     assert_eq!(sent.take(), [false]);
 }
 
-/// The caller cannot read its own memory: the request ends with a local error when those before it
-/// have ended.
+/// The requester cannot read its own memory: the request ends with a local error when the requests
+/// before it have ended.
 #[test]
 fn a_local_fault_ends_its_request_in_order() {
     let mut pair = Pair::new(1, Options::default());
@@ -289,7 +289,7 @@ fn a_local_fault_ends_its_request_in_order() {
         pair.hosts[0].post(work(id, Work::Write(remote(256 << 10), None), 3000), BASE);
     }
     pair.hosts[0].requester.refuse(2);
-    // A request behind one that has failed is flushed, also with a fault of its own.
+    // A request after a failed request is flushed, even if it has a fault of its own.
     pair.hosts[0].requester.refuse(3);
     pair.step();
     assert!(pair.hosts[0].completions.is_empty(), "the first is outstanding");

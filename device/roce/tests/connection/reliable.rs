@@ -10,7 +10,7 @@ use crate::host::no_bad_frames;
 use crate::model::{Mix, Model, clear_words};
 use crate::pair::{Options, Pair};
 
-/// The seeds that each test runs; more with `VRNIC_ROCE_SEEDS`.
+/// Returns the seeds of a test. `VRNIC_ROCE_SEEDS` can set a larger number.
 pub(crate) fn seeds(default: u64) -> std::ops::Range<u64> {
     let count = std::env::var("VRNIC_ROCE_SEEDS").ok().and_then(|text| text.parse().ok());
     0..count.unwrap_or(default)

@@ -16,10 +16,10 @@ use crate::reliable::seeds;
 use crate::rxe_requester::{Config, RxeRequester};
 use crate::rxe_responder::Rxe;
 
-/// The memory that requesters read into.
+/// The memory of READs at the requester.
 const SINK: u64 = BASE + (768 << 10);
 
-/// Makes a pair whose first host sends like rxe.
+/// Returns a pair whose first host sends as rxe does.
 fn sender(seed: u64, options: Options) -> Pair {
     let mut pair = Pair::new(seed, options);
     pair.hosts[0].rxe = Some(Box::new(RxeRequester::new(Config {
@@ -34,13 +34,13 @@ fn sender(seed: u64, options: Options) -> Pair {
     pair
 }
 
-/// Makes the second host of a pair receive like rxe.
+/// Makes the second host of a pair receive as rxe does.
 fn receiver(pair: &mut Pair, options: &Options) {
     let rxe = Rxe::new(pair.hosts[0].qpn, options.mtu, Psn::new(options.psns[0]));
     pair.hosts[1].receiving = Receiving::Rxe(Box::new(rxe));
 }
 
-/// Posts random work at the first host and runs until it has completed.
+/// Posts random work on the first host and runs until it has completed.
 fn run(seed: u64, mut pair: Pair) {
     let mix = if pair.hosts[0].rxe.is_some() { Mix::Rxe } else { Mix::All };
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -102,8 +102,8 @@ fn work_of_rxe_over_links_with_losses() {
     }
 }
 
-/// Requests are also doubled and overtaken. Answers are not: rxe does not live through
-/// acknowledgements that are overtaken by the answer of a READ.
+/// Requests are also duplicated and reordered. Answers are not: a connection of rxe fails if the
+/// answer of a READ overtakes an acknowledgement.
 #[test]
 fn work_of_rxe_over_links_that_change_the_order_of_requests() {
     for seed in seeds(40) {
@@ -114,7 +114,7 @@ fn work_of_rxe_over_links_that_change_the_order_of_requests() {
     }
 }
 
-/// The models understand each other.
+/// The two models of rxe work with each other.
 #[test]
 fn work_of_rxe_for_rxe() {
     for seed in seeds(10) {
@@ -125,8 +125,8 @@ fn work_of_rxe_for_rxe() {
     }
 }
 
-/// With any faults a connection of rxe may fail. Until then each message is executed once and in
-/// order, and all that completes has been executed.
+/// With all faults, a connection of rxe may fail. Until then each message is executed once and in
+/// order, and all completed work has been executed.
 #[test]
 fn work_of_rxe_over_links_with_all_faults() {
     let mut whole = 0;
@@ -146,8 +146,8 @@ fn work_of_rxe_over_links_with_all_faults() {
     assert!(whole > 0, "no run has ended well");
 }
 
-/// Packets of a WRITE of 400 packets that are sent before any answer comes, and those among them
-/// that ask for an acknowledgement.
+/// Counts the packets of a WRITE of 400 packets that are sent before an answer arrives, and the
+/// packets among these that ask for an acknowledgement.
 #[test]
 fn the_window_of_rxe_ends_by_requests_for_acknowledgements() {
     let mut pair = sender(1, Options::default());
@@ -168,7 +168,8 @@ fn the_window_of_rxe_ends_by_requests_for_acknowledgements() {
     assert_eq!(pair.hosts[0].completions[0].outcome, Outcome::Success);
 }
 
-/// A WRITE goes on in its middle, and a READ is asked for from its first missing packet on.
+/// A WRITE is sent again from its middle on, and a READ is requested again from its first missing
+/// packet on.
 #[test]
 fn rxe_goes_on_in_the_middle() {
     let mut pair = sender(1, Options::default());
@@ -186,7 +187,7 @@ fn rxe_goes_on_in_the_middle() {
     let sent = parts.take();
     let places = [Part::Middle, Part::Last(None)].map(Request::Write);
     assert_eq!(sent[4..], places, "the third and the fourth again");
-    // The timer runs out without an effect.
+    // The end of the timer has no effect.
     while pair.step() {}
 
     let mut count = 0;
@@ -205,7 +206,7 @@ fn rxe_goes_on_in_the_middle() {
 }
 
 /// If an acknowledgement of the whole WRITE arrives while rxe sends the rest of it again, rxe does
-/// not send anything a third time, and waits for ever if a packet is lost (rxe_comp.c,
+/// not send any packet a third time, and waits for ever if a packet is lost (rxe_comp.c,
 /// `COMPST_UPDATE_COMP`). The responder must not send such an acknowledgement.
 #[test]
 fn packets_that_were_kept_are_acknowledged_when_rxe_has_sent_them_again() {
@@ -215,12 +216,13 @@ fn packets_that_were_kept_are_acknowledged_when_rxe_has_sent_them_again() {
         let psn = parsed(frame).head.psn.since(Psn::new(Options::default().psns[0]));
         thirds += u32::from(psn == 3);
         lasts += u32::from(psn == 19);
-        // The packet with the number 3 is lost at first, and the last one when it is sent again.
+        // The first transmission of packet 3 is lost, and the second transmission of the last
+        // packet.
         let lost = (psn == 3 && thirds == 1) || (psn == 19 && lasts == 2);
         if lost { Fate::Drop } else { Fate::Pass }
     });
     pair.hosts[0].post(work(1, Work::Write(remote(256 << 10), None), 20 << 10), BASE);
-    // All packets leave at once at first. Packets that are sent again leave in bursts of four.
+    // At first, all packets leave at once. Packets that are sent again leave in bursts of four.
     pair.step();
     pair.hosts[0].rxe.as_mut().expect("a requester like rxe's").burst = 4;
     pair.run([1, 0]);
@@ -246,8 +248,8 @@ fn rxe_never_sends_a_fenced_atomic_again() {
     }
 }
 
-/// Sends a SEND and a READ whose answer ends behind its first packet at first. Returns the outcome
-/// of the READ when the rest comes, with an old acknowledgement before it or not.
+/// Sends a SEND and a READ. At first, only one packet of the READ's answer arrives. Returns the
+/// outcome of the READ when the rest arrives, with or without an old acknowledgement before it.
 fn interrupted_read(late: bool) -> Outcome {
     let mut pair = sender(1, Options::default());
     let kept = Rc::new(RefCell::new(Vec::new()));
@@ -275,7 +277,7 @@ fn interrupted_read(late: bool) -> Outcome {
     pair.hosts[0].completions[1].outcome
 }
 
-/// Therefore the responder sends no acknowledgement while a READ is being answered.
+/// This is why the responder sends no acknowledgement while it answers a READ.
 #[test]
 fn a_late_acknowledgement_within_a_read_ends_a_connection_of_rxe() {
     assert_eq!(interrupted_read(false), Outcome::Success);

@@ -1,12 +1,12 @@
 //! A responder with the peculiarities of Linux' software RoCE, written from a description of its
 //! behaviour (rxe_resp.c, Linux 7.3). It shares no code with the responder of this crate.
 //!
-//! - Each request for an acknowledgement is answered by itself.
-//! - A duplicate SEND or WRITE is always acknowledged, with a number that follows SENDs, WRITEs and
-//!   atomics but no READs, and that is not set before the first of them.
-//! - Packets behind one that found no receive are answered with a sequence NAK, too.
-//! - A READ that is asked for again from its middle is answered with MIDDLE and LAST, and never
-//!   again from before that place.
+//! - Each request for an acknowledgement is answered separately.
+//! - A duplicate SEND or WRITE is always acknowledged, with a number that advances with SENDs,
+//!   WRITEs and atomics but not with READs, and that is not set before the first of them.
+//! - Packets behind a packet that found no receive are answered with a sequence NAK, too.
+//! - A READ that is requested again from its middle is answered with MIDDLE and LAST. It is never
+//!   answered again from before that place.
 
 use std::collections::VecDeque;
 
@@ -20,10 +20,10 @@ use vrnic_roce::wire::{
 };
 use vrnic_roce::{Msn, Psn};
 
-/// READs and atomics that are remembered.
+/// Number of READs and atomics that are remembered.
 const RESOURCES: usize = 4;
 
-/// A responder like rxe's.
+/// A responder that works as rxe's does.
 #[derive(Debug)]
 pub(crate) struct Rxe {
     destination: Qpn,
@@ -31,8 +31,8 @@ pub(crate) struct Rxe {
     expected: Psn,
     ack_psn: Psn,
     msn: Msn,
-    told: bool,
-    /// Bytes of the message in progress, and where it goes.
+    nak_sent: bool,
+    /// The position in the message in progress, and its destination.
     at: u32,
     reth: Reth,
     resources: VecDeque<(Psn, u32, Resource)>,
@@ -41,7 +41,7 @@ pub(crate) struct Rxe {
 
 #[derive(Clone, Copy, Debug)]
 enum Resource {
-    /// The memory, and the first packet that may be asked for again.
+    /// The memory, and the first packet that may be requested again.
     Read(Reth, Psn),
     Atomic(u64),
 }
@@ -54,7 +54,7 @@ impl Rxe {
             expected: first_psn,
             ack_psn: Psn::new(0),
             msn: Msn::new(0),
-            told: false,
+            nak_sent: false,
             at: 0,
             reth: Reth::default(),
             resources: VecDeque::new(),
@@ -68,13 +68,13 @@ impl Rxe {
         if psn != self.expected {
             if psn.is_before(self.expected) {
                 self.duplicate(psn, request);
-            } else if !self.told {
-                self.told = true;
+            } else if !self.nak_sent {
+                self.nak_sent = true;
                 self.acknowledge(self.expected, Syndrome::Nak(Nak::Sequence));
             }
             return None;
         }
-        self.told = false;
+        self.nak_sent = false;
         let work = match request {
             Request::Send(part) => {
                 if part.start().is_some() {
@@ -105,7 +105,7 @@ impl Rxe {
                 let count = self.mtu.packets(reth.length);
                 self.executed(count, true);
                 self.remember(psn, count, Resource::Read(reth, psn));
-                self.answer_read((psn, count, reth), psn);
+                self.answer_read(psn, count, reth, psn);
             }
             (Verdict::Executed, Arriving::Send(end)) => {
                 self.part(packet, end.is_some());
@@ -160,8 +160,8 @@ impl Rxe {
                 if !psn.is_before(*lowest) =>
             {
                 *lowest = psn;
-                let whole = (*first, *count, *reth);
-                self.answer_read(whole, psn);
+                let (first, count, reth) = (*first, *count, *reth);
+                self.answer_read(first, count, reth, psn);
             }
             (
                 Request::CompareSwap(_) | Request::FetchAdd(_),
@@ -187,7 +187,7 @@ impl Rxe {
         self.reply(psn, Response::Atomic(Aeth::ack(self.msn), old), None);
     }
 
-    fn answer_read(&mut self, (first, count, reth): (Psn, u32, Reth), from: Psn) {
+    fn answer_read(&mut self, first: Psn, count: u32, reth: Reth, from: Psn) {
         let aeth = Aeth::ack(self.msn);
         for place in from.since(first)..count {
             let part = match (place == 0, place + 1 == count) {

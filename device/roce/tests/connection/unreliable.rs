@@ -21,7 +21,7 @@ fn pair(seed: u64) -> Pair {
     pair
 }
 
-/// Posts random work at one end and returns the numbers of messages sent and received.
+/// Posts random work at one end. Returns the numbers of messages sent and received.
 fn run(seed: u64, faults: Faults) -> (usize, usize) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut pair = pair(seed);
@@ -30,7 +30,7 @@ fn run(seed: u64, faults: Faults) -> (usize, usize) {
     for _ in 0..60 {
         model.post(&mut pair.hosts[0], &mut rng, Mix::Unreliable);
     }
-    // The hosts wait for no answers, so the run ends when all packets have arrived.
+    // The hosts do not wait for answers, so the run ends when all packets have arrived.
     pair.hosts[0].refill_after = None;
     pair.hosts[1].refill_after = None;
     while pair.step() {}
@@ -60,7 +60,7 @@ fn what_arrives_over_a_link_with_losses_is_whole_and_in_order() {
     assert!(received < sent && received > sent / 4, "{received} of {sent}");
 }
 
-/// Loses the packet with this number, and returns the lengths of the messages that arrived.
+/// Loses the packet with this number. Returns the lengths of the messages that arrived.
 fn without(packet: usize) -> Vec<usize> {
     let mut pair = pair(1);
     let mut at = 0;
@@ -87,7 +87,7 @@ fn a_lost_packet_costs_its_message_alone() {
     assert_eq!(without(5), [3000, 2000]);
 }
 
-/// The receive that a lost message had begun to fill takes the next message.
+/// The next message takes the receive that a lost message had begun to fill.
 #[test]
 fn a_broken_message_leaves_its_receive() {
     let mut pair = pair(1);
@@ -113,6 +113,6 @@ fn what_is_not_allowed_is_dropped_and_the_connection_lives() {
     assert_eq!(pair.hosts[1].received.len(), 1);
     let Receiving::Unreliable(responder) = &pair.hosts[1].receiving else { panic!() };
     let discards = responder.discards();
-    // The rest of a message whose beginning was refused is broken.
+    // If the beginning of a message was refused, the rest of it is incomplete.
     assert_eq!((discards.of(Discard::Refused), discards.of(Discard::BrokenMessage)), (1, 2));
 }

@@ -1,4 +1,4 @@
-//! Packets and decisions that are taken from bytes, so that a fuzzer can steer a run.
+//! Packets and decisions that are made from bytes, so that a fuzzer can control a run.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use vrnic_roce::wire::{
 };
 use vrnic_roce::{Msn, Psn};
 
-/// A packet without its bytes, which mean nothing to the protocol.
+/// A packet without its payload, which the protocol ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) head: Head,
@@ -21,7 +21,7 @@ pub(crate) struct Shape {
     pub(crate) length: usize,
 }
 
-/// The choices that are left; zeroes follow the last.
+/// The bytes for further choices. Zeroes follow the last byte.
 #[derive(Debug)]
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
@@ -44,12 +44,12 @@ impl Choices<'_> {
         self.byte() % end
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: u8) -> bool {
         self.below(times) == 0
     }
 
-    /// A length that is often at a border.
+    /// Returns a length that is often a limit.
     pub(crate) fn length(&mut self) -> u32 {
         match self.below(8) {
             0 => 0,
@@ -111,7 +111,7 @@ impl Choices<'_> {
         }
     }
 
-    /// A packet of a transport; those of the other transports are among them.
+    /// Returns a packet, mostly of this transport, sometimes of another one.
     pub(crate) fn shape(&mut self, transport: Transport, psn: Psn) -> Shape {
         let body = match self.below(16) {
             0 => Body::Congestion,
@@ -141,7 +141,7 @@ impl Choices<'_> {
         Shape { head, body, length }
     }
 
-    /// The number of a packet, which is often near `at`.
+    /// Returns the number of a packet, which is often near `at`.
     pub(crate) fn psn(&mut self, at: Psn) -> Psn {
         match self.below(4) {
             0 => at,
@@ -151,7 +151,7 @@ impl Choices<'_> {
         }
     }
 
-    /// A way to a peer.
+    /// Returns a path to a peer.
     pub(crate) fn path(&mut self) -> Path {
         let byte = self.byte();
         let v6 = byte & 1 != 0;

@@ -1,4 +1,4 @@
-//! One end of a connection without memory, and conditions that hold for it whatever arrives.
+//! One end of a connection without memory, with conditions that always hold.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,11 +21,11 @@ use crate::choices::{Choices, Shape};
 
 /// Path MTU.
 const MTU: Mtu = Mtu::M256;
-/// READs and atomics that may be outstanding.
+/// Number of READs and atomics that may be outstanding.
 const READS: u8 = 4;
-/// Accepted READs that are remembered, of which an answer may read memory.
+/// Number of accepted READs that are remembered. An answer may read their memory.
 const REMEMBERED: usize = 64;
-/// Bytes of payload; each packet carries the first of them.
+/// Bytes of payload. Each packet contains the first of them.
 const PAYLOAD: [u8; 1024] = [7; 1024];
 
 /// Attributes of a connection.
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     pub(crate) congestion_control: bool,
 }
 
-/// Events that ends have counted, by name.
+/// Counts of events by name.
 pub(crate) type Events = BTreeMap<&'static str, u64>;
 
 /// The receiving half.
@@ -47,20 +47,20 @@ enum Receiving {
     Unreliable(Box<UnreliableResponder>),
 }
 
-/// One end.
+/// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) requester: Requester,
     receiving: Receiving,
     held: Vec<(Slot, Shape)>,
-    /// All work requests; the identifier of each is its place.
+    /// All work requests. The identifier of each is its index.
     posted: Vec<WorkRequest>,
     completed: usize,
-    /// A work request has failed.
+    /// True if a work request has failed.
     ended: bool,
-    /// The caller has refused a work request.
+    /// True if the caller has refused a work request.
     refused: bool,
-    /// Memory that the peer may read, the latest last.
+    /// Memory that the peer may read, the latest READ last.
     reads: VecDeque<Reth>,
     /// The number of the latest message.
     number: u64,
@@ -109,7 +109,7 @@ impl End {
         }
     }
 
-    /// A number that the peer expects or sends.
+    /// Returns a number that the peer expects or sends.
     pub(crate) fn psn(&self, of_answers: bool) -> Psn {
         match &self.receiving {
             Receiving::Reliable(responder) if !of_answers => responder.expected(),
@@ -182,7 +182,7 @@ impl End {
         }
     }
 
-    /// Takes completions: they are in order, and all behind a failure are flushed.
+    /// Takes completions. Checks that they are in order, and that all after a failure are flushed.
     pub(crate) fn complete(&mut self) {
         while let Some(completion) = self.requester.next_completion() {
             assert_eq!(completion.id, self.completed as u64);
@@ -203,7 +203,7 @@ impl End {
         self.completed == self.posted.len()
     }
 
-    /// Takes a request, and those that were held behind it.
+    /// Receives a request, and the requests that were held behind it.
     pub(crate) fn request(&mut self, shape: &Shape, choices: &mut Choices<'_>) {
         let mut next = Some(*shape);
         while let Some(shape) = next {
@@ -287,7 +287,8 @@ impl End {
         }
     }
 
-    /// Returns the next answer. The memory that it reads is within that of an accepted READ.
+    /// Returns the next answer. Checks that the memory that it reads is a part of an accepted
+    /// READ's.
     pub(crate) fn reply(&mut self, choices: &mut Choices<'_>) -> Option<Shape> {
         let Receiving::Reliable(responder) = &mut self.receiving else { return None };
         let has = responder.has_reply();
@@ -341,7 +342,7 @@ impl End {
     }
 }
 
-/// Reasons that are behind those of the parsers.
+/// Reasons that packets can have after the parsers have accepted them.
 const DISCARDS: [(&str, Discard); 13] = [
     ("transport", Discard::Transport),
     ("opcode", Discard::Opcode),
@@ -362,12 +363,12 @@ fn answer(reply: &Reply, length: usize) -> Shape {
     Shape { head: reply.head, body: reply.body, length }
 }
 
-/// The packet of a shape.
+/// Returns the packet of a shape.
 fn packet(shape: &Shape) -> Packet<'static> {
     Packet { head: shape.head, body: shape.body, payload: &PAYLOAD[..shape.length] }
 }
 
-/// A result of a request, which is a good one most times.
+/// Returns the result of a request, which is usually a success.
 fn verdict(arrival: &Arrival, choices: &mut Choices<'_>) -> Verdict {
     match choices.byte() {
         1..=8 => Verdict::NotReady,

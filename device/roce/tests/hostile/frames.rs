@@ -1,5 +1,5 @@
-//! Any bytes for the parsers. A frame that is accepted is written and read again with the same
-//! contents.
+//! Random bytes for the parsers. A frame that is accepted is written and read again, and must have
+//! the same contents.
 
 use vrnic_packet::ip;
 use vrnic_roce::icrc;
@@ -10,15 +10,15 @@ use vrnic_roce::wire::{Frame, Layout, Packet, Path, Syndrome};
 
 use crate::choices::{Choices, Shape};
 
-/// Writes a frame into a buffer and returns its length, or `None` if the transport does not have
-/// the operation.
+/// Writes a frame into a buffer. Returns its length, or `None` if the transport does not have the
+/// operation.
 pub(crate) fn write(buffer: &mut [u8], path: &Path, shape: &Shape) -> Option<usize> {
-    let layout = Layout::write(buffer, path, (&shape.head, &shape.body), shape.length).ok()?;
+    let layout = Layout::write(buffer, path, &shape.head, &shape.body, shape.length).ok()?;
     buffer.get_mut(layout.payload())?.fill(7);
     layout.seal(buffer).ok()
 }
 
-/// Gives bytes to each parser. Returns whether they are a good frame.
+/// Gives bytes to each parser. Returns whether they are a valid frame.
 pub(crate) fn any_bytes(bytes: &[u8]) -> bool {
     let _fields = (Packet::parse(bytes), icrc::compute(bytes), icrc::is_right(bytes));
     for parsed in [ip::Packet::v4(bytes), ip::Packet::v6(bytes)].into_iter().flatten() {
@@ -36,9 +36,9 @@ pub(crate) fn any_bytes(bytes: &[u8]) -> bool {
     let Frame { ethernet, network, source_port, .. } = frame;
     let path = Path { ethernet, network, source_port };
     let mut buffer = [0; FRAME_MAX];
-    let parts = (&packet.head, &packet.body);
-    let Ok(layout) = Layout::write(&mut buffer, &path, parts, packet.payload.len()) else {
-        // No sender makes frames that are longer.
+    let (head, body) = (&packet.head, &packet.body);
+    let Ok(layout) = Layout::write(&mut buffer, &path, head, body, packet.payload.len()) else {
+        // No sender builds longer frames.
         assert!(bytes.len() > FRAME_MAX - 64, "{packet:?}");
         return true;
     };
@@ -50,7 +50,7 @@ pub(crate) fn any_bytes(bytes: &[u8]) -> bool {
     true
 }
 
-/// Changes a good frame as the choices say, with a right CRC or a wrong one, and parses it.
+/// Changes a valid frame as the choices say, with a right CRC or a wrong one, and parses it.
 pub(crate) fn changed_frame(choices: &mut Choices<'_>) {
     let (path, psn) = (choices.path(), Psn::new(choices.word()));
     let shape = choices.shape(Transport::Rc, psn);
@@ -78,7 +78,7 @@ pub(crate) fn changed_frame(choices: &mut Choices<'_>) {
     assert!(good || changes > 0 || frame.len() < end, "{shape:?} is refused");
 }
 
-/// Gives a packet that begins with its IP header a right CRC, if it is one.
+/// If these bytes begin with an IP header, writes the right CRC at their end.
 pub(crate) fn repair(packet: &mut [u8]) {
     if let Some((covered, crc)) = packet.split_last_chunk_mut::<{ icrc::LEN }>()
         && let Some(right) = icrc::compute(covered)

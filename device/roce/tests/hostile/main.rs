@@ -1,4 +1,4 @@
-//! Bytes and packets of an enemy: any bytes for the parsers, any packet in any state of a
+//! Hostile bytes and packets: random bytes for the parsers, random packets in each state of a
 //! connection.
 //!
 //! All events follow from bytes, which come from seeds here and from libFuzzer in `fuzz/`.
@@ -7,9 +7,9 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`choices`] | packets and decisions from bytes |
-//! | [`frames`] | any bytes for the parsers |
+//! | [`frames`] | random bytes for the parsers |
 //! | [`end`] | one end of a connection, with conditions that always hold |
-//! | [`states`] | any packet in any state |
+//! | [`states`] | random packets in each state |
 
 mod choices;
 mod end;
@@ -32,8 +32,8 @@ fn packets() -> u64 {
     number("VRNIC_ROCE_PACKETS", 10_000_000)
 }
 
-/// Runs cases of random bytes until `case` has taken enough packets. Prints the seed of a case that
-/// fails.
+/// Runs cases of random bytes until `case` has processed enough packets. Prints the seed of a case
+/// that fails.
 fn run(mut case: impl FnMut(&[u8]) -> u64) {
     let (mut left, mut seed) = (packets(), number("VRNIC_ROCE_SEED", 4791));
     let mut bytes = vec![0; CASE];
@@ -57,7 +57,7 @@ fn any_packet_in_any_state() {
     run(|bytes| states::any_packets(bytes, &mut events));
     println!("{events:?}");
     let missing: Vec<_> = events.iter().filter(|(_, count)| **count == 0).collect();
-    // A caller that ends each request at once is never busy.
+    // If the caller ends each request at once, it is never busy.
     if packets() >= 1_000_000 {
         assert_eq!(missing, [(&"busy", &0)], "these do not happen");
     }
@@ -77,8 +77,8 @@ fn any_bytes_for_the_parsers() {
     });
 }
 
-/// Frames that rxe sent, each cut at every length, and with each bit of its headers flipped behind
-/// a right CRC.
+/// Frames of rxe, each cut at every length, and with each bit of its headers changed and the CRC
+/// corrected.
 #[test]
 fn known_frames_with_any_change() {
     let digit = |letter: u8| char::from(letter).to_digit(16).expect("a digit") as u8;

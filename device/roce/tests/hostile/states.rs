@@ -1,5 +1,5 @@
-//! Any packet in any state of a connection: its own packets are lost, doubled and overtaken, and
-//! forged ones come between them. In the end all work requests complete.
+//! Random packets in each state of a connection: its own packets are lost, duplicated and
+//! reordered, and forged packets come between them. At the end, all work requests complete.
 
 use std::collections::VecDeque;
 
@@ -14,12 +14,12 @@ use crate::choices::{Choices, Shape};
 use crate::end::{End, Events, Options};
 use crate::frames;
 
-/// Steps without faults in which all work must end.
+/// Number of steps without faults in which all work must end.
 const LAST_STEPS: usize = 1000;
 
-/// Answers of an end in each of these steps.
+/// Maximum number of answers of an end in each of these steps.
 const LAST_REPLIES: usize = 64;
-/// Nanoseconds of each of these steps, if packets are under way.
+/// Nanoseconds of each of these steps, if packets are on their way.
 const STEP: u64 = 50_000;
 
 /// A connection.
@@ -30,12 +30,12 @@ struct Connection {
     /// Packets to each end.
     wires: [VecDeque<Shape>; 2],
     now: Nanos,
-    /// Packets that were given to the ends.
+    /// Number of packets that were given to the ends.
     packets: u64,
 }
 
 /// Runs a connection as the bytes say. Returns the number of packets that were given to its ends,
-/// and notes the events that it has counted.
+/// and adds the counted events to `events`.
 pub(crate) fn any_packets(bytes: &[u8], events: &mut Events) -> u64 {
     let mut choices = Choices(bytes);
     let mut connection = Connection::new(&mut choices);
@@ -64,7 +64,7 @@ impl Connection {
         Self { options, ends, wires, now, packets: 0 }
     }
 
-    /// Lets one thing happen at an end.
+    /// Executes one event at an end.
     fn step(&mut self, to: usize, choices: &mut Choices<'_>) {
         match choices.below(16) {
             0 => self.ends[to].post(choices),
@@ -124,7 +124,7 @@ impl Connection {
         self.ends.iter_mut().for_each(|end| end.requester.expire(self.now));
     }
 
-    /// Gives a packet to an end. Some are written into a frame and read from it before.
+    /// Gives a packet to an end. Some packets are first written into a frame and read from it.
     fn deliver(&mut self, to: usize, shape: &Shape, choices: &mut Choices<'_>) {
         self.packets += 1;
         if choices.byte() < 32 && !choices.is_empty() {
@@ -153,7 +153,7 @@ impl Connection {
                 while let Some(shape) = self.wires[own].pop_front() {
                     self.deliver(own, &shape, &mut none);
                 }
-                // A READ that was forged may have millions of answers.
+                // A forged READ may have millions of answers.
                 for _ in 0..LAST_REPLIES {
                     let Some(shape) = self.ends[own].reply(&mut none) else { break };
                     self.wires[1 - own].push_back(shape);
@@ -169,7 +169,7 @@ impl Connection {
             let deadlines = self.ends.iter().filter_map(|end| end.requester.deadline());
             let next = match deadlines.min() {
                 Some(deadline) if self.wires.iter().all(VecDeque::is_empty) => deadline.0,
-                // A peer may have asked for a long wait.
+                // A peer may have requested a long wait.
                 _ if step > LAST_STEPS / 2 => self.now.0 + 100 * STEP,
                 _ => self.now.0 + STEP,
             };
@@ -180,7 +180,7 @@ impl Connection {
     }
 }
 
-/// Checks that a packet is the same behind a frame.
+/// Checks that a packet is the same after it was written into a frame and read from it.
 fn through_a_frame(shape: &Shape, choices: &mut Choices<'_>) {
     let mut buffer = [0; FRAME_MAX];
     if let Some(end) = frames::write(&mut buffer, &choices.path(), shape) {

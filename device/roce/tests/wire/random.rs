@@ -1,4 +1,4 @@
-//! Random frames: those that are built are parsed again, those that are changed are dropped.
+//! Random frames: frames that are built are parsed again, frames that are changed are dropped.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -85,7 +85,7 @@ fn body() -> impl Strategy<Value = Body> {
     ]
 }
 
-/// A header that fits the body.
+/// Returns a header that fits the body.
 fn head(body: &Body, bits: u8, numbers: [u32; 4]) -> Head {
     let [destination, psn, srqn, pkey] = numbers;
     let set = |bit: u8| bits >> bit & 1 != 0;
@@ -136,12 +136,12 @@ fn path() -> impl Strategy<Value = Path> {
     )
 }
 
-/// Builds a frame; its payload is as long as the body allows.
+/// Builds a frame. Its payload is as long as the body allows.
 fn build(path: &Path, head: &Head, body: &Body, payload: &[u8]) -> (Vec<u8>, usize) {
     let length = [payload.len(), 8, 0].into_iter().find(|length| body.allows(*length));
     let length = length.expect("a length");
     let mut buffer = vec![0xee; FRAME_MAX];
-    let layout = Layout::write(&mut buffer, path, (head, body), length).expect("room");
+    let layout = Layout::write(&mut buffer, path, head, body, length).expect("room");
     let payload: Vec<u8> = payload.iter().copied().chain(0..8).take(length).collect();
     buffer[layout.payload()].copy_from_slice(&payload);
     let end = layout.seal(&mut buffer).expect("room");
@@ -161,7 +161,7 @@ proptest! {
     ) {
         let head = head(&body, bits, numbers);
         let (mut frame, length) = build(&path, &head, &body, &payload);
-        // Ethernet fills short frames up.
+        // Ethernet pads short frames.
         frame.resize(frame.len() + trailer, 0);
         let frame = Frame::parse(&frame).expect("headers").expect("RoCE");
         let found = Path {
@@ -196,7 +196,7 @@ proptest! {
         {
             let ip = path.ethernet.header_len();
             let (udp, variant): (usize, &[usize]) = match path.network.addresses {
-                // A changed IPv4 field is noticed by the header's own checksum.
+                // The header checksum finds a changed IPv4 field.
                 Addresses::V4 { .. } => (ip + 20, &[]),
                 Addresses::V6 { .. } => (ip + 40, &[0, 1, 2, 3, 7]),
             };
@@ -212,7 +212,7 @@ proptest! {
     ) {
         let mut frame = bytes.clone();
         if kind > 0 && frame.len() > 62 {
-            // Enough of a real frame to come far.
+            // The frame begins as a real one, so that the parser does not reject it at once.
             frame[12..14].copy_from_slice(if kind == 1 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
             frame[14] = if kind == 1 { 0x60 } else { 0x45 };
             frame[23] = 17;

@@ -1,5 +1,5 @@
-//! Frames that Linux' software RoCE (rxe, kernel 7.3) sent: the first of each opcode and length
-//! from runs of perftest and rping between two guests.
+//! Frames of Linux' software RoCE (rxe, kernel 7.3): the first frame of each opcode and length from
+//! runs of perftest and rping between two guests.
 
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame, Layout, Packet, Path};
@@ -28,8 +28,8 @@ fn every_frame_is_read() {
     }
 }
 
-/// A frame that is read and written again is the same byte for byte, except for the identification
-/// in the IP header, which rxe counts, and with it both checksums.
+/// Reads each frame and writes it again. The result is the same byte for byte, except for the
+/// identification in the IP header, which rxe counts, and both checksums, which depend on it.
 #[test]
 fn every_frame_is_written_as_rxe_writes_it() {
     for original in frames() {
@@ -38,8 +38,7 @@ fn every_frame_is_written_as_rxe_writes_it() {
         let Frame { ethernet, network, source_port, .. } = frame;
         let path = Path { ethernet, network, source_port };
         let mut buffer = [0xee; FRAME_MAX];
-        let layout =
-            Layout::write(&mut buffer, &path, (&head, &body), payload.len()).expect("room");
+        let layout = Layout::write(&mut buffer, &path, &head, &body, payload.len()).expect("room");
         buffer[layout.payload()].copy_from_slice(payload);
         let end = layout.seal(&mut buffer).expect("room");
         assert_eq!(end, original.len());

@@ -1,5 +1,5 @@
-//! Frames whose CRC is known. The first three are public (the tests of Scapy's layer for RoCE); the
-//! others were computed by a program that reproduces these.
+//! Frames whose CRC is known. The first three are public (the tests of Scapy's layer for RoCE). The
+//! others were computed by a program that gives the right CRCs for these three.
 
 use vrnic_packet::ip::{Addresses, Ecn};
 use vrnic_roce::wire::headers::{Deth, Reth};
@@ -110,13 +110,13 @@ fn each_fault_has_its_reason() {
     assert_eq!(faulty(UC_V4, 40, 1), Some(Discard::UdpChecksum));
     assert_eq!(faulty(ACK, 61, 0), Some(Discard::Icrc));
     assert_eq!(faulty(HELLO, 55, b'a'), Some(Discard::Icrc));
-    // Another port, another protocol, another type of frame: not RoCE.
+    // Another port, another protocol, another type of frame: these are not RoCE.
     assert_eq!(faulty(ACK, 37, 0xb8), None);
     assert_eq!(faulty(ACK, 23, 6), None);
     assert_eq!(faulty(ACK, 13, 6), None);
 }
 
-/// Changes bytes behind the UDP header, with a CRC that is right again.
+/// Changes bytes after the UDP header, and corrects the CRC.
 fn forged(hex: &str, change: impl FnOnce(&mut [u8])) -> Option<Discard> {
     let mut frame = bytes(hex);
     let end = frame.len() - 4;

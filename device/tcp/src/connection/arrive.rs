@@ -15,7 +15,8 @@ use crate::wire::{Flags, Header, Segment};
 enum Drop {
     /// No answer.
     Silent(Discard),
-    /// An acknowledgement, which tells a peer that is out of step the state of the connection.
+    /// An acknowledgement, from which a peer that is out of step learns the state of the
+    /// connection.
     Answer(Discard),
     /// An acknowledgement, if not too many have been sent (RFC 5961).
     Challenge(Discard),
@@ -165,9 +166,9 @@ impl Connection {
     /// older than the newest one.
     fn admit_ack(&self, header: &Header) -> Result<Option<StreamPos>, Drop> {
         let ahead = header.ack.ahead_of(self.send.number(self.send.una));
-        let most = self.send.next.since(self.send.una);
+        let in_flight = self.send.next.since(self.send.una);
         match u64::try_from(ahead) {
-            Ok(ahead) if ahead > most => Err(Drop::Challenge(Discard::Acknowledgement)),
+            Ok(ahead) if ahead > in_flight => Err(Drop::Challenge(Discard::Acknowledgement)),
             Ok(ahead) => Ok(Some(self.send.una.plus(ahead))),
             Err(_) if ahead.unsigned_abs() > self.send.max_window => {
                 Err(Drop::Challenge(Discard::Acknowledgement))

@@ -78,7 +78,7 @@ pub(super) struct Ending {
     /// The number of a reset that is still to be sent.
     pub(super) reset_due: Option<SeqNum>,
     /// Events that have not been taken, and the position that was reported last.
-    told: StreamPos,
+    reported: StreamPos,
     tell_peer_closed: bool,
     tell_closed: bool,
     tell_over: bool,
@@ -96,7 +96,7 @@ impl Ending {
             deadline: None,
             over: None,
             reset_due: None,
-            told: StreamPos(0),
+            reported: StreamPos(0),
             tell_peer_closed: false,
             tell_closed: false,
             tell_over: false,
@@ -231,8 +231,8 @@ impl Connection {
     pub fn event(&mut self) -> Option<Event> {
         let acknowledged = self.acknowledged();
         let ending = &mut self.ending;
-        if acknowledged > ending.told {
-            ending.told = acknowledged;
+        if acknowledged > ending.reported {
+            ending.reported = acknowledged;
             return Some(Event::Acknowledged(acknowledged));
         }
         if std::mem::take(&mut ending.tell_peer_closed) {

@@ -91,9 +91,9 @@ impl Connection {
     /// Returns a segment without data, with all pending reports.
     fn acknowledgement(&mut self, now: Nanos, at: StreamPos) -> Transmit {
         self.acknowledgements += 1;
-        let most = if self.clock.is_some() { 3 } else { 4 };
+        let max_blocks = if self.clock.is_some() { 3 } else { 4 };
         let blocks: ArrayVec<SackBlock, 4> =
-            if self.sack { self.receive.blocks(most) } else { ArrayVec::new() };
+            if self.sack { self.receive.blocks(max_blocks) } else { ArrayVec::new() };
         let mut header = self.header(now, self.send.number(at), Flags::empty());
         header.options.sack = blocks;
         Transmit { header, len: 0 }

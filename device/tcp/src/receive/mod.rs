@@ -64,7 +64,7 @@ pub(crate) struct Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed;
 
-/// What to do with the rest of a delivery.
+/// The next step for the rest of a delivery.
 enum Step {
     Done,
     Stored,
@@ -154,14 +154,14 @@ impl Receiver {
         self.duplicate.is_some() || !self.panes.is_empty()
     }
 
-    /// Takes at most `most` blocks to report, the duplicate first.
-    pub(crate) fn blocks(&mut self, most: usize) -> ArrayVec<SackBlock, 4> {
+    /// Takes at most `limit` blocks to report, the duplicate first.
+    pub(crate) fn blocks(&mut self, limit: usize) -> ArrayVec<SackBlock, 4> {
         let number = |range: Range| SackBlock {
             start: self.origin.number(range.start),
             end: self.origin.number(range.end),
         };
         let panes = self.panes.blocks(self.received);
-        self.duplicate.take().into_iter().chain(panes.into_iter().map(number)).take(most).collect()
+        self.duplicate.take().into_iter().chain(panes.into_iter().map(number)).take(limit).collect()
     }
 
     /// Records the bytes of a segment that had all arrived before.

@@ -155,7 +155,7 @@ impl Sender {
         self.origin.number(at)
     }
 
-    /// Returns whether a number is that of a byte that was sent and is not acknowledged.
+    /// Returns whether a number belongs to a byte that was sent and is not acknowledged.
     pub(crate) fn is_under_way(&self, number: SeqNum) -> bool {
         let at = self.origin.position(number, self.una);
         at.is_some_and(|at| self.una <= at && at < self.next)
@@ -217,22 +217,22 @@ impl Sender {
         before != self.edge
     }
 
-    /// Chooses the next segment, of at most `most` bytes. `fin` asks for the end of the stream.
+    /// Chooses the next segment, of at most `limit` bytes. `fin` asks for the end of the stream.
     pub(crate) fn plan(
         &mut self,
         now: Nanos,
         source: &impl Source,
-        most: usize,
+        limit: usize,
         fin: bool,
     ) -> Option<Plan> {
-        let most = most.min(self.mss).max(1);
+        let limit = limit.min(self.mss).max(1);
         if let Some(at) = self.records.first_lost() {
-            let plan = self.again(at, source, most);
+            let plan = self.again(at, source, limit);
             let len = if let Plan::Again { len, .. } = plan { len as u64 } else { 1 };
             return self.may_fly(len).then_some(plan);
         }
         let tail = std::mem::take(&mut self.timers.tail_due);
-        if let Some(plan) = self.fresh(now, source, most, fin, tail) {
+        if let Some(plan) = self.fresh(now, source, limit, fin, tail) {
             self.tail = tail.then(|| (self.next.plus(plan.len()), false)).or(self.tail);
             self.counters.tail_probes += u64::from(tail);
             return Some(plan);
@@ -241,23 +241,23 @@ impl Sender {
         if let Some(at) = last.filter(|_| tail) {
             self.tail = Some((self.next, true));
             self.counters.tail_probes += 1;
-            return Some(self.again(at, source, most));
+            return Some(self.again(at, source, limit));
         }
         std::mem::take(&mut self.timers.probe_due).then_some(Plan::Probe)
     }
 
     /// Sends a record again. A record that has become too long for the path is split.
-    fn again(&mut self, at: usize, source: &impl Source, most: usize) -> Plan {
+    fn again(&mut self, at: usize, source: &impl Source, limit: usize) -> Plan {
         let record = self.records.get(at);
         let (start, len) = record.map_or((self.una, 0), |record| (record.start, record.len()));
         if record.is_some_and(|record| record.fin) {
             return Plan::Fin { start, again: Some(at) };
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        if len <= most {
+        if len <= limit {
             return Plan::Again { at, start, len };
         }
-        let len = source.cut(start, most).clamp(1, most);
+        let len = source.cut(start, limit).clamp(1, limit);
         self.records.split(at, len as u64);
         Plan::Again { at, start, len }
     }
@@ -267,7 +267,7 @@ impl Sender {
         &mut self,
         now: Nanos,
         source: &impl Source,
-        most: usize,
+        limit: usize,
         fin: bool,
         probe: bool,
     ) -> Option<Plan> {
@@ -276,8 +276,8 @@ impl Sender {
             return None;
         }
         let start = self.next;
-        let most = most.min(left);
-        let whole = if left == 0 { 1 } else { source.cut(start, most).clamp(1, most) };
+        let limit = limit.min(left);
+        let whole = if left == 0 { 1 } else { source.cut(start, limit).clamp(1, limit) };
         let len = self.fit(now, whole)?;
         let len = if len == whole { len } else { source.cut(start, len).clamp(1, len) };
         if !probe && !self.may_fly(len as u64) {

@@ -8,8 +8,8 @@ use vrnic_packet::Nanos;
 use crate::budget::{Budget, Share};
 use crate::seq::StreamPos;
 
-/// Number of records that are never too many for the budget.
-const FEW: usize = 64;
+/// Number of records that a connection may have without taking memory from the budget.
+const UNCHARGED_RECORDS: usize = 64;
 
 /// The state of a segment, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Records {
     /// Makes room for another record. Returns `false` if there are too many.
     pub(crate) fn make_room(&mut self) -> bool {
         let (len, room) = (self.ring.len(), self.ring.capacity());
-        if len >= self.capacity || len < room || len < FEW {
+        if len >= self.capacity || len < room || len < UNCHARGED_RECORDS {
             return len < self.capacity;
         }
         let wanted = (2 * room).min(2 * self.capacity);

@@ -1,4 +1,4 @@
-//! Tests of the work of an acknowledgement.
+//! Tests of the work that an acknowledgement causes.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::wire::SackBlock;
 
 const RTT: Duration = Duration::from_millis(20);
 const LEN: usize = 1000;
-/// Segments of a full window.
+/// Number of segments of a full window.
 const COUNT: u32 = 2048;
 /// Maximum number of records that an acknowledgement of one segment may visit.
 const MAX_VISITS: usize = 16;
 
-/// Returns a sender that has sent a full window, a segment each microsecond.
+/// Returns a sender that has sent a full window, one segment each microsecond.
 fn full() -> Sender {
     let window = COUNT * LEN as u32;
     let context = Context {
@@ -41,8 +41,8 @@ fn full() -> Sender {
     sender
 }
 
-/// Processes an acknowledgement of nothing but these segments. Returns the number of records that
-/// were visited, also by the search for the next segment to send.
+/// Processes a selective acknowledgement of only these segments. Returns the number of records that
+/// were visited, including the search for the next segment to send.
 fn selective(sender: &mut Sender, now: Nanos, segments: std::ops::Range<u32>) -> usize {
     let at = |segment: u32| SeqNum(segment * LEN as u32);
     let blocks = [SackBlock { start: at(segments.start), end: at(segments.end) }];
@@ -60,7 +60,7 @@ fn resend(sender: &mut Sender, now: Nanos) {
     }
 }
 
-/// The time at which the acknowledgement of a segment arrives.
+/// Returns the time at which the acknowledgement of a segment arrives.
 fn arrival(segment: u32) -> Nanos {
     Nanos(u64::from(segment) * 1000).plus(RTT)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vrnic_packet::ethernet::{self, TAG_LEN};
 use vrnic_packet::ip::{self, Addresses, Protocol};
-use vrnic_packet::{Ethernet, NoRoom, Reader, Writer};
+use vrnic_packet::{Ethernet, Headers, NoRoom, Reader, Writer};
 
 use super::options;
 use super::segment::{Flags, Header, Segment};
@@ -17,7 +17,7 @@ use crate::seq::SeqNum;
 pub const HEADROOM: usize = ethernet::HEADER_LEN + TAG_LEN + ip::V6_LEN + 60;
 
 /// Length of a TCP header without options.
-const TCP_LEN: usize = 20;
+pub(super) const TCP_LEN: usize = 20;
 
 /// Addresses and settings that all frames of one direction have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,36 +52,46 @@ pub struct Frame<'a> {
 enum Checksum {
     /// The pseudo-header, the header and the data.
     Whole,
-    /// The pseudo-header. Whoever cuts the segment computes the rest.
+    /// The pseudo-header. The rest is computed when the frame is cut into segments.
     Pseudo,
 }
 
 impl<'a> Frame<'a> {
-    /// Parses a frame. Returns `None` if it does not carry TCP, or not the beginning of a segment.
-    /// Bytes behind the end of the IP packet are Ethernet padding.
+    /// Parses a frame, as [`Self::of`] does.
     ///
     /// # Errors
     /// The reason for which a frame with TCP is dropped.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
-        Self::parse_as(bytes, Checksum::Whole)
+        Headers::of(bytes).map_or(Ok(None), |headers| Self::of(bytes, &headers))
     }
 
-    /// Parses a frame as [`Self::parse`] does, but does not look at the checksum of the segment,
+    /// Parses a frame behind these headers. Returns `None` if it does not carry TCP, or not the
+    /// beginning of a segment. Bytes behind the end of the IP packet are Ethernet padding.
+    ///
+    /// # Errors
+    /// The reason for which a frame with TCP is dropped.
+    pub fn of(bytes: &'a [u8], headers: &Headers) -> Result<Option<Self>, Discard> {
+        Self::of_as(Checksum::Whole, bytes, headers)
+    }
+
+    /// Parses a frame as [`Self::of`] does, but does not look at the checksum of the segment,
     /// because it is not computed yet ([`build_joined`]).
     ///
     /// # Errors
     /// The reason for which a frame with TCP is dropped.
-    pub fn parse_joined(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
-        Self::parse_as(bytes, Checksum::Pseudo)
+    pub fn of_joined(bytes: &'a [u8], headers: &Headers) -> Result<Option<Self>, Discard> {
+        Self::of_as(Checksum::Pseudo, bytes, headers)
     }
 
-    fn parse_as(bytes: &'a [u8], checksum: Checksum) -> Result<Option<Self>, Discard> {
-        let mut reader = Reader::new(bytes);
-        let (ethernet, kind) = Ethernet::parse(&mut reader)?;
-        let Some(packet) = ip::Packet::parse(kind, reader.rest())? else { return Ok(None) };
-        if packet.protocol != Protocol::TCP || packet.is_later_fragment {
+    fn of_as(
+        checksum: Checksum,
+        bytes: &'a [u8],
+        headers: &Headers,
+    ) -> Result<Option<Self>, Discard> {
+        if headers.protocol != Protocol::TCP || headers.is_later_fragment {
             return Ok(None);
         }
+        let (packet, _) = headers.packet(bytes).ok_or(Discard::Truncated)?;
         if let Some(fault) = packet.fault {
             return Err(fault.into());
         }
@@ -89,6 +99,7 @@ impl<'a> Frame<'a> {
             return Err(Discard::Checksum);
         }
         let (ports, segment) = parse_segment(packet.payload)?;
+        let ethernet = headers.ethernet(bytes).ok_or(Discard::Truncated)?;
         let path = Path::of(&ethernet, &packet.header, ports);
         Ok(Some(Self { path, segment }))
     }
@@ -146,11 +157,11 @@ pub fn build(
     frame: &mut [u8],
     len: usize,
 ) -> Result<Range<usize>, NoRoom> {
-    build_as(Checksum::Whole, (path, id, header), frame, len)
+    build_as(Checksum::Whole, path, id, header, frame, len)
 }
 
 /// Writes the headers of a frame as [`build`] does, for several segments that are sent as one. The
-/// checksum of TCP is that of the pseudo-header alone, without the complement: the rest depends on
+/// TCP checksum covers only the pseudo-header and is not complemented, because the rest depends on
 /// where the frame is cut.
 ///
 /// # Errors
@@ -162,12 +173,14 @@ pub fn build_joined(
     frame: &mut [u8],
     len: usize,
 ) -> Result<Range<usize>, NoRoom> {
-    build_as(Checksum::Pseudo, (path, id, header), frame, len)
+    build_as(Checksum::Pseudo, path, id, header, frame, len)
 }
 
 fn build_as(
     checksum: Checksum,
-    (path, id, header): (&Path, u16, &Header),
+    path: &Path,
+    id: u16,
+    header: &Header,
     frame: &mut [u8],
     len: usize,
 ) -> Result<Range<usize>, NoRoom> {

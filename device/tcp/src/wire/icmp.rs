@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 
 use vrnic_packet::checksum::Sum;
-use vrnic_packet::ip::{Fault, Packet, Protocol};
-use vrnic_packet::{EtherType, Ethernet, Reader};
+use vrnic_packet::ip::{Fault, Packet, Protocol, V4_LEN, V6_LEN};
+use vrnic_packet::{EtherType, Headers, Reader};
 
+use super::frame::TCP_LEN;
 use crate::seq::SeqNum;
 
 /// Type and code: "fragmentation needed", "packet too big".
 const NEEDED: [u8; 2] = [3, 4];
 const TOO_BIG: [u8; 2] = [2, 0];
-/// Lengths of the headers of IPv4, IPv6 and TCP.
-const IPV4_LEN: u16 = 20;
-const IPV6_LEN: u16 = 40;
-const TCP_LEN: u16 = 20;
+/// Lengths of the headers of a segment without options.
+const V4_HEADERS: u16 = (V4_LEN + TCP_LEN) as u16;
+const V6_HEADERS: u16 = (V6_LEN + TCP_LEN) as u16;
 /// The minimum MTU that a notice of IPv4 may have, as in Linux (`min_pmtu` in `route.c`). A forged
 /// notice cannot make segments shorter than that.
 const IPV4_MTU_MIN: u16 = 552;
@@ -37,18 +37,20 @@ pub struct TooLong {
 }
 
 impl TooLong {
-    /// Parses a frame. Returns `None` if it is not a valid notice about a TCP segment.
+    /// Parses a frame behind these headers. Returns `None` if it is not a valid notice about a TCP
+    /// segment.
     #[must_use]
-    pub fn parse(frame: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(frame);
-        let (ethernet, kind) = Ethernet::parse(&mut reader).ok()?;
-        let packet = whole(kind, reader.rest())?;
+    pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
+        let (packet, _) = headers.packet(frame)?;
+        if !begins(&packet) {
+            return None;
+        }
         let ([source, destination], seq, mss) = match packet.protocol {
             Protocol::ICMP => needed(&packet)?,
             Protocol::ICMPV6 => too_big(&packet)?,
             _ => return None,
         };
-        Some(Self { vlan: ethernet.vlan, source, destination, seq, mss })
+        Some(Self { vlan: headers.vlan, source, destination, seq, mss })
     }
 }
 
@@ -68,7 +70,7 @@ fn needed(packet: &Packet<'_>) -> Option<Notice> {
     {
         return None;
     }
-    segment(EtherType::IPV4, reader.rest(), mtu - IPV4_LEN - TCP_LEN)
+    segment(EtherType::IPV4, reader.rest(), mtu - V4_HEADERS)
 }
 
 fn too_big(packet: &Packet<'_>) -> Option<Notice> {
@@ -83,14 +85,14 @@ fn too_big(packet: &Packet<'_>) -> Option<Notice> {
         return None;
     }
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-    segment(EtherType::IPV6, reader.rest(), mtu - IPV6_LEN - TCP_LEN)
+    segment(EtherType::IPV6, reader.rest(), mtu - V6_HEADERS)
 }
 
 /// Parses the packet that was too long, of which at least the first eight bytes of its segment are
 /// present.
 fn segment(kind: EtherType, bytes: &[u8], mss: u16) -> Option<Notice> {
-    let packet = whole(kind, bytes)?;
-    if packet.protocol != Protocol::TCP {
+    let packet = Packet::parse(kind, bytes).ok()??;
+    if packet.protocol != Protocol::TCP || !begins(&packet) {
         return None;
     }
     let addresses = packet.header.addresses;
@@ -100,12 +102,10 @@ fn segment(kind: EtherType, bytes: &[u8], mss: u16) -> Option<Notice> {
     Some(([source, destination], SeqNum(reader.u32().ok()?), mss))
 }
 
-/// Parses an IP packet, which may have options and may be cut off. Returns `None` if it is a later
-/// fragment. Extension headers of IPv6 are not parsed.
-fn whole(kind: EtherType, bytes: &[u8]) -> Option<Packet<'_>> {
-    let packet = Packet::parse(kind, bytes).ok()??;
-    let is_ip = !matches!(packet.fault, Some(Fault::Version | Fault::HeaderLength));
-    (is_ip && !packet.is_later_fragment).then_some(packet)
+/// Returns whether the payload of an IP packet, which may have options and may be cut off, begins
+/// with the header of its protocol.
+const fn begins(packet: &Packet<'_>) -> bool {
+    !matches!(packet.fault, Some(Fault::Version | Fault::HeaderLength)) && !packet.is_later_fragment
 }
 
 #[cfg(test)]
@@ -141,18 +141,22 @@ mod tests {
         [&[2; 12], &kind.0.to_be_bytes()[..], &outer, &message].concat()
     }
 
+    fn parse(frame: &[u8]) -> Option<TooLong> {
+        TooLong::of(frame, &Headers::of(frame)?)
+    }
+
     #[test]
     fn notices_name_the_segment_and_the_limit() {
-        let parsed = TooLong::parse(&notice(false, NEEDED, 1400)).expect("a notice");
+        let parsed = parse(&notice(false, NEEDED, 1400)).expect("a notice");
         let address = |ip: &str, port| SocketAddr::new(ip.parse().expect("an address"), port);
         assert_eq!(parsed.source, address("0.0.0.1", 4000));
         assert_eq!(parsed.destination, address("0.0.0.2", 5000));
         assert_eq!((parsed.seq, parsed.mss, parsed.vlan), (SeqNum(0x0102_0304), 1360, None));
-        let parsed = TooLong::parse(&notice(true, TOO_BIG, 1400)).expect("a notice");
+        let parsed = parse(&notice(true, TOO_BIG, 1400)).expect("a notice");
         assert_eq!((parsed.source, parsed.mss), (address("::1", 4000), 1340));
         let mut tagged = notice(false, NEEDED, 1400);
         tagged.splice(12..12, [0x81, 0, 0, 7]);
-        assert_eq!(TooLong::parse(&tagged).and_then(|parsed| parsed.vlan), Some(7));
+        assert_eq!(parse(&tagged).and_then(|parsed| parsed.vlan), Some(7));
     }
 
     #[test]
@@ -164,16 +168,16 @@ mod tests {
             (true, [1, 0], 1400),
             (true, TOO_BIG, 1279),
         ] {
-            assert_eq!(TooLong::parse(&notice(v6, kind, mtu)), None, "{kind:?} {mtu}");
+            assert_eq!(parse(&notice(v6, kind, mtu)), None, "{kind:?} {mtu}");
         }
         for v6 in [false, true] {
             let frame = notice(v6, if v6 { TOO_BIG } else { NEEDED }, 1400);
             for len in 0..frame.len() {
-                assert_eq!(TooLong::parse(&frame[..len]), None, "{len}");
+                assert_eq!(parse(&frame[..len]), None, "{len}");
             }
             let mut wrong = frame.clone();
             *wrong.last_mut().expect("bytes") ^= 1;
-            assert_eq!(TooLong::parse(&wrong), None, "a wrong checksum");
+            assert_eq!(parse(&wrong), None, "a wrong checksum");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ends of connections to the kernel.
+//! The end of connections to the kernel.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ use crate::peer::{self, Pace};
 use crate::station::{Opener, Station};
 use crate::{LATENCY, params};
 
-/// Bytes that travel before an end.
+/// Number of bytes that are exchanged before an end.
 const LEN: u64 = 100_000;
 
 /// Opens a connection and moves some bytes in both directions.
@@ -26,7 +26,7 @@ fn open(network: &Network, latency: u64) -> (Station<'_>, TcpStream) {
     (station, stream)
 }
 
-/// Waits until the kernel has connections in these states.
+/// Waits until the kernel's connections have these states.
 fn wait_for_states(station: &mut Station<'_>, network: &Network, states: &[&str]) {
     station.run_until(|_| network.states() == states);
 }
@@ -39,7 +39,7 @@ fn the_engine_closes_first() {
     let stream = station.run(move || peer::end(&stream).map(|()| stream)).expect("the end");
     station.run_until(|host| host.connection.state() == State::FinWait2);
     wait_for_states(&mut station, &network, &["CLOSE-WAIT"]);
-    // The other direction goes on.
+    // The other direction still works.
     let wrote = station.exchange(0, 2 * LEN, move || peer::write(&stream, LEN..2 * LEN));
     wrote.expect("room");
     station.wait_for(Event::Closed);
@@ -65,7 +65,7 @@ fn the_kernel_closes_first() {
     wait_for_states(&mut station, &network, &["TIME-WAIT"]);
 }
 
-/// The latency lets both ends of the stream pass each other.
+/// With this latency, the ends of both directions pass each other on the way.
 #[test]
 fn both_close_at_once() {
     let Some(network) = Network::new(Setup::default()) else { return };

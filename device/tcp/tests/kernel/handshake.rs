@@ -1,4 +1,4 @@
-//! The handshake, frame by frame. The engine takes the connection over after it.
+//! The handshake, frame by frame. The engine takes the connection over afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use vrnic_tcp::{Context, SeqNum};
 
 use crate::network::{Network, Tap};
 
-/// The own first number and first timestamp: both wrap soon.
+/// The engine's first number and first timestamp. Both wrap soon.
 const FIRST: SeqNum = SeqNum(0xffff_f000);
 const FIRST_TIMESTAMP: u32 = 0xffff_ff80;
-/// Bytes of the first window, with any scale up to 7.
+/// Bytes of the first window. Any scale up to 7 may be used.
 const WINDOW: u16 = 64_000;
 const SCALE: u8 = 7;
-/// The longest wait for a frame of the kernel.
+/// Time limit for a frame of the kernel.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Options of a segment that opens a connection.
@@ -72,13 +72,13 @@ impl Offer {
         bytes
     }
 
-    /// The options of an end that is able to do everything.
+    /// Returns the options of an end that supports everything.
     fn all(mss: u16) -> Self {
         let timestamps = Some(Timestamps { value: FIRST_TIMESTAMP, echo: 0 });
         Self { mss, scale: Some(SCALE), sack: true, timestamps }
     }
 
-    /// The answer to an offer: only what was offered.
+    /// Returns the answer to an offer, which contains only what was offered.
     fn answer(&self, peer: &Self) -> Self {
         let timestamps = self.timestamps.zip(peer.timestamps);
         Self {
@@ -90,20 +90,21 @@ impl Offer {
     }
 }
 
-/// A segment of the kernel, and the path of frames to where it came from.
+/// A segment of the kernel, and the path of frames to its sender.
 struct Arrival {
     path: Path,
     header: Header,
     offer: Offer,
 }
 
-/// Bytes of a frame before its TCP header.
+/// Returns the number of bytes of a frame before its TCP header.
 const fn tcp_start(path: &Path) -> usize {
     14 + if path.source.is_ipv4() { 20 } else { 40 }
 }
 
-/// Waits for a segment with these of the flags SYN and ACK. What it answers is sent again from time
-/// to time: a kernel whose interface has just come up drops some frames.
+/// Waits for a segment with these values of the flags SYN and ACK. Calls `send` from time to time,
+/// to repeat the segment that it answers: a kernel whose interface has just come up drops some
+/// frames.
 fn expect(tap: &Tap, flags: Flags, mut send: impl FnMut()) -> Arrival {
     let since = Instant::now();
     send();
@@ -132,8 +133,8 @@ fn expect(tap: &Tap, flags: Flags, mut send: impl FnMut()) -> Arrival {
     panic!("no segment {flags:?} of the kernel");
 }
 
-/// Sends a segment with options that the engine does not write: they go out as data first, and then
-/// the header is made longer.
+/// Sends a segment with options that the engine does not write: they are first written as data, and
+/// then the header is made longer.
 fn send(tap: &Tap, path: &Path, header: &Header, offer: &Offer) {
     let options = offer.bytes();
     let mut frame = [vec![0; HEADROOM], options.clone()].concat();
@@ -142,7 +143,7 @@ fn send(tap: &Tap, path: &Path, header: &Header, offer: &Offer) {
     let tcp = tcp_start(path);
     let more = (options.len() / 4) as u8;
     frame[tcp + 12] += more << 4;
-    // RFC 1624: the checksum follows.
+    // RFC 1624: updates the checksum.
     let sum = u16::from_be_bytes([frame[tcp + 16], frame[tcp + 17]]);
     let sum = u32::from(!sum) + (u32::from(more) << 12);
     let sum = !((sum & 0xffff) as u16 + (sum >> 16) as u16);
@@ -150,7 +151,7 @@ fn send(tap: &Tap, path: &Path, header: &Header, offer: &Offer) {
     tap.send(frame);
 }
 
-/// The state after a handshake.
+/// Returns the state after a handshake.
 fn context(own: &Offer, synchronized: &Arrival, window: u32) -> Context {
     let Arrival { header, offer: peer, .. } = synchronized;
     let agreed = own.answer(peer);

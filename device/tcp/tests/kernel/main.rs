@@ -1,5 +1,5 @@
 //! Connections to the kernel's TCP through a TAP device in a network namespace, in real time. The
-//! tests are skipped, with a message, where no namespace can be made.
+//! tests are skipped with a message where no namespace can be made.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | [`station`] | the engine on the TAP device, with faults in both directions |
 //! | [`peer`] | the kernel's side of a stream |
 //! | [`host`] | one end of a connection, with conditions that always hold |
-//! | `closing` | ends of connections |
+//! | `closing` | the end of connections |
 
 mod closing;
 mod handshake;
@@ -31,11 +31,11 @@ use vrnic_tcp::{Context, Counters, Params};
 const MB: u64 = 1 << 20;
 /// The latency of a link in nanoseconds.
 const LATENCY: u64 = 50_000;
-/// Chances in a million: of 100 frames, one is lost, one is doubled, and two are late.
+/// Chances in a million: of 100 frames, one is lost, one is duplicated, and two are late.
 const FAULTS: Faults =
     Faults { drop: 10_000, duplicate: 10_000, delay: 20_000, corrupt: 2_000, truncate: 2_000 };
 
-/// Parameters with short waits.
+/// Returns parameters with short waits.
 fn params() -> Params {
     Params {
         min_rto: Duration::from_millis(50),
@@ -52,7 +52,8 @@ struct Exchange {
     faults: Faults,
     len: u64,
     pace: Pace,
-    /// Chances in 256: the engine's receiver places early bytes, holds back, refuses.
+    /// Chances in 256 that the engine's receiver places early bytes, holds bytes back, refuses
+    /// bytes.
     receiver: [u8; 3],
 }
 
@@ -71,8 +72,8 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// Exchanges the bytes, and closes both directions, the engine's first. Returns what both ends
-    /// agreed on, and what the engine counted; nothing where no network can be made.
+    /// Exchanges the bytes, and closes both directions, the engine's first. Returns the negotiated
+    /// state and the engine's counters, or nothing if no network can be made.
     fn run(self) -> Option<(Context, Counters)> {
         let network = Network::new(self.setup)?;
         let (mut station, stream) = Station::open(&network, self.opener, &self.params, LATENCY);
@@ -88,8 +89,8 @@ impl Exchange {
         station.run(move || peer::end(&stream)).expect("the end of the stream");
         station.wait_for(Event::Closed);
         assert_eq!((station.host.sink.next, station.host.source.end), (len, len));
-        // The kernel has found no fault in what the engine sent. It takes reports of frames that
-        // the link has doubled for faults.
+        // The kernel has found no fault in the engine's segments. It counts reports of frames that
+        // the link has duplicated as faults, so this is checked only without faults.
         if self.faults == Faults::default() {
             for name in ["TcpInErrs", "TcpExtPAWSEstab", "TcpExtTCPSACKDiscard"] {
                 assert_eq!(network.counter(name), 0, "{name}");
@@ -126,8 +127,8 @@ fn streams_without_timestamps() {
     assert!(context.timestamps.is_none() && context.sack && counters.send.recoveries > 0);
 }
 
-/// Such a kernel cannot tell which segments are lost. Each time that it sends one in vain it waits
-/// twice as long, so the window is small.
+/// Such a kernel cannot determine which segments are lost. Each time that it sends a segment
+/// unnecessarily, it doubles its wait, so the window is small.
 #[test]
 fn streams_without_selective_acknowledgements() {
     const SACK: &str = "net.ipv4.tcp_sack=0 net.ipv4.tcp_congestion_control=reno";
@@ -158,7 +159,7 @@ fn streams_with_long_frames_and_over_ipv6() {
     }
 }
 
-/// The kernel has little room, and its reader begins late: its window closes.
+/// The kernel has little buffer memory, and its reader begins late: its window closes.
 #[test]
 fn streams_to_a_slow_reader() {
     let setup = Setup { settings: "net.ipv4.tcp_rmem='4096 8192 8192'", ..Setup::default() };
@@ -170,7 +171,7 @@ fn streams_to_a_slow_reader() {
     }
 }
 
-/// The engine has little room, and its receiver holds bytes back and refuses some.
+/// The engine has little buffer memory, and its receiver holds bytes back and refuses some.
 #[test]
 fn streams_from_a_kernel_that_must_wait() {
     let params = Params { window: 16 << 10, buffer: 12 << 10, ..params() };

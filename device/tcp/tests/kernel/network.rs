@@ -1,4 +1,4 @@
-//! A kernel with a TAP device, in a network namespace of its own.
+//! A kernel with a TAP device, in a separate network namespace.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,16 +13,16 @@ use vrnic_device::net::interface::attach_tap;
 use vrnic_tcp::wire::Path;
 use vrnic_testdriver::namespace::Namespace;
 
-/// The longest frame of a TAP device in these tests.
+/// Maximum length of a frame of a TAP device in these tests.
 const FRAME: usize = 9100;
-/// Stations at the two ends of the TAP device.
+/// MACs of the stations at the two ends of the TAP device.
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const KERNEL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// Ports of the engine, and of a kernel socket that listens.
+/// Ports of the engine, and of a listening kernel socket.
 const OWN_PORT: u16 = 4000;
 const KERNEL_PORT: u16 = 5000;
 
-/// A TAP device whose file is never waited for.
+/// A TAP device whose file does not block.
 #[derive(Debug)]
 pub(crate) struct Tap(File);
 
@@ -34,12 +34,12 @@ impl Tap {
         Ok(Self(file))
     }
 
-    /// Gives a frame to the kernel, which refuses those that are shorter than an Ethernet header.
+    /// Sends a frame to the kernel, which refuses frames that are shorter than an Ethernet header.
     pub(crate) fn send(&self, frame: &[u8]) {
         let _taken = (&self.0).write(frame);
     }
 
-    /// Takes the next frame of the kernel.
+    /// Receives the next frame of the kernel.
     pub(crate) fn receive(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; FRAME];
         let len = (&self.0).read(&mut frame).ok()?;
@@ -47,19 +47,19 @@ impl Tap {
         Some(frame)
     }
 
-    /// Waits for a frame, at most so long.
-    pub(crate) fn wait(&self, most: Duration) {
-        let most = Timespec::try_from(most).expect("a short time");
-        let _ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&most));
+    /// Waits for a frame, at most for this time.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let limit = Timespec::try_from(limit).expect("a short time");
+        let _ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit));
     }
 }
 
-/// The kernel's side.
+/// Settings of the kernel's side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) mtu: u16,
     pub(crate) v6: bool,
-    /// Settings of its TCP, as sysctl takes them.
+    /// Settings of its TCP for sysctl.
     pub(crate) settings: &'static str,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Makes a network, or prints why it cannot.
+    /// Creates a network, or prints why it cannot.
     pub(crate) fn new(setup: Setup) -> Option<Self> {
         let namespace = Namespace::new()?;
         let tap = inside(&namespace, || Tap::open("vt0").expect("a TAP device"));
@@ -89,7 +89,7 @@ impl Network {
         let own_mac = OWN_MAC.map(|byte| format!("{byte:02x}")).join(":");
         let kernel_mac = KERNEL_MAC.map(|byte| format!("{byte:02x}")).join(":");
         let sysctl = if settings.is_empty() { "true" } else { "sysctl -qw" };
-        // The kernel's time-outs are short, so that losses cost little time.
+        // The kernel's time-outs are short, so that losses take little time.
         this.namespace.run(&format!(
             "set -e
              sysctl -qw net.ipv6.conf.vt0.disable_ipv6={}
@@ -113,7 +113,7 @@ impl Network {
         SocketAddr::new(ip, port)
     }
 
-    /// The address of the engine.
+    /// Returns the address of the engine.
     pub(crate) fn own(&self) -> SocketAddr {
         self.address(2, OWN_PORT)
     }
@@ -122,7 +122,7 @@ impl Network {
         self.address(1, KERNEL_PORT)
     }
 
-    /// The path of frames to the kernel's socket that listens.
+    /// Returns the path of frames to the kernel's listening socket.
     pub(crate) fn path(&self) -> Path {
         Path {
             to: KERNEL_MAC,
@@ -135,12 +135,12 @@ impl Network {
         }
     }
 
-    /// Bytes of TCP payload and options in the longest frame.
+    /// Returns the number of bytes of TCP payload and options in the longest frame.
     pub(crate) const fn mss(&self) -> u16 {
         self.setup.mtu - if self.setup.v6 { 60 } else { 40 }
     }
 
-    /// Makes a kernel socket that listens.
+    /// Creates a listening kernel socket.
     pub(crate) fn listen(&self) -> TcpListener {
         inside(&self.namespace, || TcpListener::bind(self.kernel()).expect("a socket"))
     }
@@ -150,14 +150,14 @@ impl Network {
         inside(&self.namespace, || TcpStream::connect(self.own()).expect("a connection"))
     }
 
-    /// A counter of the kernel by the name of nstat.
+    /// Returns a counter of the kernel by its name in nstat.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let line = self.namespace.run(&format!("nstat -asz {name}"));
         let value = line.lines().last().and_then(|line| line.split_whitespace().nth(1));
         value.and_then(|value| value.parse().ok()).expect("a number")
     }
 
-    /// The states of the kernel's connections by the names of ss.
+    /// Returns the states of the kernel's connections by their names in ss.
     pub(crate) fn states(&self) -> Vec<String> {
         let lines = self.namespace.run("ss -Htan state connected state time-wait");
         let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
@@ -165,7 +165,7 @@ impl Network {
     }
 }
 
-/// Does work in a thread of the namespace. A thread that has entered one stays in it.
+/// Calls `work` in a thread of the namespace. A thread that has entered a namespace stays in it.
 fn inside<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
     let enter = || {
         namespace.enter().expect("the namespace");

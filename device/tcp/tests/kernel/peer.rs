@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::host::pattern;
 
-/// Seeds of the bytes of both directions: the numbers of the hosts.
+/// Seeds of the bytes of both directions, which are the numbers of the hosts.
 const ENGINE: u64 = 1;
 const KERNEL: u64 = 2;
 
 /// The pace of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// The wait before it begins.
+    /// The wait before the first read.
     pub(crate) before: Duration,
     /// The wait after each read.
     pub(crate) between: Duration,
@@ -41,8 +41,8 @@ pub(crate) fn read(mut stream: &TcpStream, range: Range<u64>, pace: Pace) {
     thread::sleep(pace.before);
     let mut at = range.start;
     while at < range.end {
-        let most = rng.usize(1..buffer.len()).min((range.end - at) as usize);
-        let len = stream.read(&mut buffer[..most]).expect("bytes");
+        let max_len = rng.usize(1..buffer.len()).min((range.end - at) as usize);
+        let len = stream.read(&mut buffer[..max_len]).expect("bytes");
         assert!(len > 0, "the stream ends at {at}");
         for (byte, at) in buffer[..len].iter().zip(at..) {
             assert_eq!(*byte, pattern(ENGINE, at), "a wrong byte at {at}");

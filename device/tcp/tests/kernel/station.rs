@@ -12,17 +12,18 @@ use crate::handshake;
 use crate::host::Host;
 use crate::network::{Network, Tap};
 
-/// The longest run of a test.
+/// Time limit of a test.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The longest turn in nanoseconds: threads of the kernel's side may have ended in it.
+/// Maximum time of a turn in nanoseconds, after which threads of the kernel's side are checked
+/// again.
 const TURN: u64 = 1_000_000;
-/// The links to the kernel and from it.
+/// Indices of the links to the kernel and from it.
 const OUT: usize = 0;
 const IN: usize = 1;
-/// Number of the engine among the hosts; the kernel is number 2.
+/// The number of the engine among the hosts. The kernel has number 2.
 const NUMBER: u8 = 1;
 
-/// The end of a connection that starts its handshake.
+/// The end of a connection that starts the handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Opener {
     Engine,
@@ -78,7 +79,7 @@ impl<'a> Station<'a> {
         u64::try_from(self.since.elapsed().as_nanos()).expect("a short test")
     }
 
-    /// Sends what the connection has to send.
+    /// Sends the segments that the connection has to send.
     pub(crate) fn flush(&mut self) {
         let now = self.now();
         let out = &mut self.links[OUT];
@@ -88,7 +89,7 @@ impl<'a> Station<'a> {
         }
     }
 
-    /// Passes frames in both directions, and waits for the next ones.
+    /// Passes frames in both directions, and waits for the next frames.
     fn turn(&mut self) {
         let now = self.now();
         while let Some(frame) = self.tap.receive() {
@@ -105,7 +106,7 @@ impl<'a> Station<'a> {
         self.tap.wait(Duration::from_nanos(next.saturating_sub(now)));
     }
 
-    /// Runs until something holds.
+    /// Runs until `done` returns true.
     #[track_caller]
     pub(crate) fn run_until(&mut self, done: impl Fn(&Host) -> bool) {
         while !done(&self.host) {
@@ -115,7 +116,7 @@ impl<'a> Station<'a> {
         }
     }
 
-    /// Runs until work in another thread has ended.
+    /// Runs until `work` in another thread has ended.
     #[track_caller]
     pub(crate) fn run<T: Send + 'static>(
         &mut self,
@@ -132,8 +133,8 @@ impl<'a> Station<'a> {
         self.run_until(|host| host.events.contains(&event));
     }
 
-    /// Makes bytes ready to be sent, and runs until work in another thread has ended, all of them
-    /// are acknowledged, and the kernel's bytes before `position` have arrived.
+    /// Makes bytes ready to be sent. Runs until work in another thread has ended, all of these
+    /// bytes are acknowledged, and the kernel's bytes before `position` have arrived.
     #[track_caller]
     pub(crate) fn exchange<T: Send + 'static>(
         &mut self,

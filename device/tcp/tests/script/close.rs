@@ -1,4 +1,4 @@
-//! Ends of connections, and segments that may be forged.
+//! The end of connections, and segments that may be forged.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use vrnic_tcp::{Discard, SeqNum};
 
 use crate::end::{End, MSS, PEER, RTT, ack, data};
 
-/// The segment with more flags.
+/// Returns the header with more flags.
 fn with(header: Header, flags: Flags) -> Header {
     Header { flags: header.flags | flags, ..header }
 }
@@ -99,7 +99,7 @@ fn an_end_that_comes_early_waits_for_the_bytes_before_it() {
     assert_eq!((end.sent()[0].ack, end.events()), (0, vec![]));
     end.inject(data(0), MSS);
     assert_eq!((end.sent()[0].ack, end.events()), (2001, vec![Event::PeerClosed]));
-    // Bytes behind the end are none of the stream.
+    // Bytes after the end do not belong to the stream.
     end.inject(data(2000), MSS);
     assert_eq!(end.streams.taken.len(), 2000);
 }
@@ -158,7 +158,7 @@ fn a_reset_that_did_not_reach_the_peer_is_sent_again_with_the_number_that_it_exp
     end.write(2 * MSS);
     end.connection.abort();
     assert_eq!(end.sent()[0].seq, 2000);
-    // The peer has one of the two segments.
+    // The peer has received one of the two segments.
     end.inject(Header { ack: ack(1000).ack, ..data(0) }, MSS);
     let sent = end.sent();
     assert_eq!((sent.len(), sent[0].seq, sent[0].flags), (1, 1000, Flags::RST | Flags::ACK));

@@ -23,12 +23,12 @@ pub(crate) const RTT: Duration = Duration::from_millis(10);
 pub(crate) struct Streams {
     pub(crate) end: u64,
     pub(crate) gone: bool,
-    /// The next answers of the sink; by default it takes all.
+    /// The next answers of the sink. By default it takes all bytes.
     pub(crate) answers: Vec<Delivered>,
     pub(crate) offered: Offered,
     pub(crate) taken: Vec<u8>,
     pub(crate) filled: Vec<(u64, u64)>,
-    /// What was told of the other direction last, and how that was at each delivery.
+    /// The reported progress of the other direction, and its value at each delivery.
     progress: (u64, u64),
     pub(crate) progress_at_delivery: Vec<(u64, u64)>,
 }
@@ -38,8 +38,8 @@ impl Source for Streams {
         StreamPos(self.end)
     }
 
-    fn cut(&self, _: StreamPos, most: usize) -> usize {
-        most
+    fn cut(&self, _: StreamPos, limit: usize) -> usize {
+        limit
     }
 
     fn read(&mut self, _: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
@@ -71,7 +71,7 @@ impl Sink for Streams {
     }
 }
 
-/// A segment that the connection sends, with numbers counted from the first ones.
+/// A segment that the connection sends. Its numbers are relative to the first ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) seq: i64,
@@ -92,17 +92,17 @@ pub(crate) struct End {
     pub(crate) window: u16,
 }
 
-/// A segment of the peer without data that acknowledges so many bytes.
+/// Returns a segment of the peer without data that acknowledges this many bytes.
 pub(crate) fn ack(count: u32) -> Header {
     Header { seq: SeqNum(PEER), ack: SeqNum(OWN + count), flags: Flags::ACK, ..Header::default() }
 }
 
-/// The header of a segment of the peer that starts after so many bytes.
+/// Returns the header of a segment of the peer that starts after this many bytes.
 pub(crate) fn data(at: u32) -> Header {
     Header { seq: SeqNum(PEER + at), ..ack(0) }
 }
 
-/// The same segment with blocks of the connection's bytes.
+/// Adds blocks of the connection's bytes to a header.
 pub(crate) fn sack(mut header: Header, blocks: &[(u32, u32)]) -> Header {
     let block = |(start, end): &(u32, u32)| SackBlock {
         start: SeqNum(OWN + start),
@@ -112,7 +112,7 @@ pub(crate) fn sack(mut header: Header, blocks: &[(u32, u32)]) -> Header {
     header
 }
 
-/// A context with selective acknowledgements and without timestamps.
+/// Returns a context with selective acknowledgements and without timestamps.
 pub(crate) fn context() -> Context {
     Context {
         send_next: SeqNum(OWN),
@@ -129,7 +129,7 @@ pub(crate) fn context() -> Context {
     }
 }
 
-/// Timestamps whose newest one of the peer is 100.
+/// Returns the state of timestamps. The newest timestamp of the peer is 100.
 pub(crate) fn timestamps() -> Option<TimestampState> {
     Some(TimestampState { value: 900, tick: Tick::Millis, recent: 100 })
 }
@@ -181,13 +181,13 @@ impl End {
         self.connection.check();
     }
 
-    /// Passes time, and does what is due.
+    /// Moves the clock, and does what is due.
     pub(crate) fn wait(&mut self, time: Duration) {
         self.now = self.now.plus(time);
         self.connection.timeout(self.now);
     }
 
-    /// Passes time to the next deadline. Returns how long that was.
+    /// Moves the clock to the next deadline. Returns the time until it.
     pub(crate) fn wait_deadline(&mut self) -> Duration {
         let deadline = self.connection.deadline().expect("a deadline");
         let time = deadline.since(self.now);
@@ -218,18 +218,18 @@ impl End {
         sent
     }
 
-    /// The first bytes and lengths of the segments that the connection sends.
+    /// Returns the first bytes and the lengths of the segments that the connection sends.
     pub(crate) fn ranges(&mut self) -> Vec<(i64, usize)> {
         self.sent().iter().map(|sent| (sent.seq, sent.len)).collect()
     }
 
-    /// Makes bytes ready to be sent, and returns what is sent of them.
+    /// Makes bytes ready to be sent. Returns the segments that are sent.
     pub(crate) fn write(&mut self, len: usize) -> Vec<(i64, usize)> {
         self.streams.end += len as u64;
         self.ranges()
     }
 
-    /// Takes all events but those of acknowledgements.
+    /// Takes all events except acknowledgements.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         let events = std::iter::from_fn(|| self.connection.event());
         events.filter(|event| !matches!(event, Event::Acknowledged(_))).collect()

@@ -64,7 +64,7 @@ fn gaps_are_reported_with_the_last_block_first() {
     assert_eq!((sent[0].ack, sent[0].sack.len(), end.streams.taken.len()), (5000, 0, 5000));
 }
 
-/// Such a peer counts them, though all segments came in one turn.
+/// Such a peer counts the acknowledgements, even if all segments have arrived in one turn.
 #[test]
 fn without_sack_each_segment_out_of_order_is_acknowledged() {
     let mut end = End::with(&Context { sack: false, ..context() }, &params());
@@ -75,7 +75,7 @@ fn without_sack_each_segment_out_of_order_is_acknowledged() {
     let sent = end.sent();
     let acks: Vec<(usize, i64)> = sent.iter().map(|sent| (sent.len, sent.ack)).collect();
     assert_eq!(acks, [(0, 1000), (0, 1000), (0, 1000), (0, 1000), (10, 1000)]);
-    // Nothing is repeated after progress.
+    // After progress, no acknowledgement is repeated.
     for at in [6000, 1000] {
         end.inject(data(at), MSS);
     }
@@ -133,7 +133,7 @@ fn a_full_pane_table_and_a_full_store_drop_without_a_report() {
     assert_eq!(end.sent()[0].sack[0], (1000, 2500));
 }
 
-/// The store has memory for one block; the segments are 40 KiB apart.
+/// The store has memory for one block. The segments are 40 KiB apart.
 #[test]
 fn bytes_without_memory_are_dropped_without_a_report() {
     let budget = Budget::new(2 * budget::BLOCK);

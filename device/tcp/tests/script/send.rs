@@ -19,7 +19,7 @@ fn the_first_window_has_ten_segments() {
     assert_eq!(end.ranges(), [(10_000, MSS), (11_000, MSS), (12_000, MSS), (13_000, MSS)]);
 }
 
-/// A receiver that processes many segments at once acknowledges them once.
+/// A receiver that processes many segments at once sends one acknowledgement for them.
 #[test]
 fn slow_start_grows_by_all_that_an_acknowledgement_covers() {
     let mut end = End::new();
@@ -47,7 +47,7 @@ fn a_recovery_without_an_answer_sends_the_first_segment_again_before_the_time_ou
     end.inject(sack(ack(0), &[(1000, 4000)]), 0);
     assert_eq!(end.ranges(), [(0, MSS)]);
     assert_eq!((end.wait_deadline(), end.ranges()), (2 * RTT, vec![(0, MSS)]));
-    // It does so once, until something arrives.
+    // It does so only once until a segment arrives.
     end.wait_deadline();
     assert_eq!(end.connection.counters().send.timeouts, 1);
 }
@@ -97,7 +97,7 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     let mut end = End::new();
     end.write(3 * MSS);
     assert_eq!((end.wait_deadline(), end.ranges()), (2 * RTT, vec![(2000, MSS)]));
-    // The probe shows what is missing before it.
+    // The answer to the probe shows what is missing before it.
     end.wait(RTT);
     end.inject(sack(ack(0), &[(2000, 3000)]), 0);
     end.wait(RTT);
@@ -204,7 +204,7 @@ fn what_the_peer_has_dropped_after_reporting_it_is_sent_again() {
     end.wait(RTT);
     end.inject(sack(ack(0), &[(1000, 4000)]), 0);
     assert_eq!(end.ranges(), [(0, MSS)]);
-    // The peer has dropped the bytes that it reported.
+    // The peer has dropped bytes that it had reported.
     end.inject(ack(1000), 0);
     end.wait_deadline();
     let mut again = end.ranges();

@@ -10,23 +10,23 @@ use vrnic_tcp::{
     Context, Delivered, Delivery, Gone, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
 };
 
-/// Bytes so far ahead are not kept account of: no window reaches them.
+/// Bytes that are further ahead than this are not recorded. No window includes them.
 const FAR: usize = 1 << 26;
-/// The most bytes of data in a segment.
+/// Maximum number of bytes of data in a segment.
 const DATA: usize = 9000;
 
-/// The byte at a position of a stream.
+/// Returns the byte at a position of a stream.
 pub(crate) fn pattern(seed: u64, at: u64) -> u8 {
     let mixed = (at ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
 }
 
-/// Bytes to send.
+/// The bytes to send.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     pub(crate) seed: u64,
     pub(crate) end: u64,
-    /// Segments end at multiples of this.
+    /// Segments end at multiples of this number.
     pub(crate) unit: usize,
     /// Bytes before this position cannot be read.
     pub(crate) gone: u64,
@@ -37,10 +37,10 @@ impl Source for Bytes {
         StreamPos(self.end)
     }
 
-    fn cut(&self, at: StreamPos, most: usize) -> usize {
-        let end = (at.0 as usize + most) / self.unit * self.unit;
+    fn cut(&self, at: StreamPos, limit: usize) -> usize {
+        let end = (at.0 as usize + limit) / self.unit * self.unit;
         let len = end.saturating_sub(at.0 as usize);
-        if len == 0 || at.0 + most as u64 == self.end { most } else { len }
+        if len == 0 || at.0 + limit as u64 == self.end { limit } else { len }
     }
 
     fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
@@ -55,15 +55,15 @@ impl Source for Bytes {
     }
 }
 
-/// A receiver of bytes that decides by chance, and checks each.
+/// A receiver that decides at random, and checks each byte.
 #[derive(Debug)]
 pub(crate) struct Taker {
     pub(crate) seed: u64,
     pub(crate) next: u64,
     pub(crate) rng: fastrand::Rng,
-    /// Ranges that were placed.
+    /// Ranges that were placed early.
     pub(crate) placed: Vec<std::ops::Range<u64>>,
-    /// Chances in 256: to place early bytes, to hold back, to refuse.
+    /// Chances in 256 to place early bytes, to hold bytes back, to refuse bytes.
     pub(crate) place: u8,
     pub(crate) hold: u8,
     pub(crate) refuse: u8,
@@ -144,12 +144,12 @@ pub(crate) struct Host {
     pub(crate) events: Vec<Event>,
     pub(crate) path: Path,
     context: Context,
-    /// The edge of the window that was promised, and of the one that was received.
+    /// The edge of the advertised window, and of the received window.
     promised: i64,
     allowed: u64,
-    /// Bytes of the peer that have arrived in any segment.
+    /// For each byte of the peer, whether it has arrived in any segment.
     arrived: Vec<bool>,
-    /// Room for a frame.
+    /// Memory for a frame.
     frame: Vec<u8>,
     id: u16,
     pub(crate) sent: u64,
@@ -194,7 +194,7 @@ impl Host {
         }
     }
 
-    /// Takes a frame.
+    /// Receives a frame.
     pub(crate) fn frame(&mut self, now: u64, bytes: &[u8]) {
         let Ok(Some(Frame { path, segment })) = Frame::parse(bytes) else { return };
         if (path.source, path.destination) != (self.path.destination, self.path.source) {
@@ -203,7 +203,7 @@ impl Host {
         self.segment(now, &segment);
     }
 
-    /// Takes a segment.
+    /// Receives a segment.
     pub(crate) fn segment(&mut self, now: u64, segment: &Segment<'_>) {
         let header = &segment.header;
         let ack = header.ack.ahead_of(self.context.send_next);
@@ -220,7 +220,7 @@ impl Host {
         self.connection.check();
     }
 
-    /// Does a turn.
+    /// Runs a turn.
     pub(crate) fn poll(&mut self, now: u64, mut send: impl FnMut(&[u8])) {
         let at = Nanos(now);
         self.connection.timeout(at);
@@ -250,7 +250,7 @@ impl Host {
         self.events.extend(std::iter::from_fn(|| self.connection.event()));
     }
 
-    /// Checks a segment that goes out.
+    /// Checks a segment that is sent.
     fn check(&mut self, header: &Header, payload: &[u8]) {
         let start = header.seq.ahead_of(self.context.send_next);
         for (byte, at) in payload.iter().zip(start..) {
@@ -264,7 +264,7 @@ impl Host {
         for SackBlock { start, end } in &header.options.sack {
             let position = |number: &SeqNum| number.ahead_of(self.context.receive_next);
             assert!(position(start) < position(end));
-            // Reports of duplicates may lie before the first byte.
+            // Reports of duplicates may begin before the first byte.
             let range = position(start).max(0) as usize..position(end).max(0) as usize;
             assert!(self.arrived[range].iter().all(|arrived| *arrived), "not received");
         }

@@ -1,4 +1,4 @@
-//! Any segment in any state of a connection.
+//! Random segments in each state of a connection.
 
 use vrnic_packet::Nanos;
 use vrnic_tcp::wire::{Flags, Frame, Header, Options, SackBlock, Segment, Timestamps};
@@ -6,7 +6,7 @@ use vrnic_tcp::{Context, Params, SeqNum, StreamPos};
 
 use crate::host::{Host, pattern};
 
-/// Decisions from bytes.
+/// Decisions that are made from bytes.
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
 impl Choices<'_> {
@@ -18,7 +18,7 @@ impl Choices<'_> {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// A number that is near to `base`, or anywhere.
+    /// Returns a number that is near `base`, or random.
     fn near(&mut self, base: u32) -> u32 {
         match self.byte() {
             0..100 => base,
@@ -47,8 +47,8 @@ pub(crate) fn any_segments(bytes: &[u8]) -> u64 {
             }
             180..210 => host.source.end += u64::from(choices.number() % 20_000),
             210..240 => {
-                let most = 1 << (choices.byte() % 35);
-                now += u64::from(choices.number()) % most + 1;
+                let max_step = 1 << (choices.byte() % 35);
+                now += u64::from(choices.number()) % max_step + 1;
             }
             240..248 => {
                 let deadline = host.connection.deadline().map_or(now, |deadline| deadline.0);
@@ -61,7 +61,7 @@ pub(crate) fn any_segments(bytes: &[u8]) -> u64 {
             _ => {}
         }
         host.poll(now, |frame| {
-            assert!(matches!(Frame::parse(frame), Ok(Some(_))), "a frame that nobody can read");
+            assert!(matches!(Frame::parse(frame), Ok(Some(_))), "a frame that cannot be parsed");
         });
         assert!(host.connection.acknowledged() <= host.connection.sent());
         assert!(host.connection.sent() <= StreamPos(host.source.end));
@@ -94,7 +94,7 @@ fn segment(choices: &mut Choices<'_>, context: &Context, host: &mut Host, now: u
         180..220 => 1448,
         _ => choices.number() % 3000,
     };
-    // Bytes before the first position, and those far ahead, mean nothing.
+    // Bytes before the first position, and bytes far ahead, are ignored.
     let start = seq.ahead_of(context.receive_next);
     let position = |at: i64| u64::try_from(at).unwrap_or(0);
     let payload: Vec<u8> =

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`host`] | one end of a connection, with conditions that always hold |
 //! | [`pair`] | two ends and the link between them |
-//! | [`hostile`] | any segment in any state of a connection |
+//! | [`hostile`] | random segments in each state of a connection |
 
 mod host;
 mod hostile;
@@ -27,7 +27,7 @@ fn a_stream_without_loss_is_sent_once() {
         assert_eq!((send.resent, send.timeouts, send.recoveries), (0, 0, 0));
         assert_eq!(send.segments, (4 * MB).div_ceil(1448));
     }
-    // 10 Gbit/s: 3.4 ms for the bytes, and a few round trips to open the window.
+    // 10 Gbit/s: 3.4 ms for the bytes, and a few round trips until the window is open.
     assert!(pair.now < 15_000_000, "{} ns", pair.now);
 }
 

@@ -8,7 +8,7 @@ use vrnic_tcp::{Context, Params, SeqNum, State};
 
 use crate::host::Host;
 
-/// What both ends have agreed on.
+/// The options that both ends have negotiated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) sack: bool,
@@ -30,10 +30,10 @@ impl Default for Options {
     }
 }
 
-/// First numbers of both directions: the first one wraps soon.
+/// First numbers of both directions. The first one wraps soon.
 const FIRST: [u32; 2] = [0xffff_f000, 7];
 
-/// The state in which an end is taken over.
+/// Returns the state in which an end is taken over.
 pub(crate) fn context(own: usize, options: &Options) -> Context {
     let peer = 1 - own;
     let state = |own: usize| [0xffff_fff0, 1000][own];
@@ -61,7 +61,7 @@ pub(crate) fn context(own: usize, options: &Options) -> Context {
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) hosts: [Host; 2],
-    /// From each host to the other.
+    /// The link from each host to the other.
     pub(crate) links: [Link; 2],
     pub(crate) now: u64,
 }
@@ -82,8 +82,8 @@ impl Pair {
         }
     }
 
-    /// Delivers frames that have arrived, lets both ends send, and moves time on to the next event.
-    /// Returns whether there is one.
+    /// Delivers frames that have arrived, lets both ends send, and moves the clock to the next
+    /// event. Returns whether there is one.
     pub(crate) fn step(&mut self) -> bool {
         for (own, host) in self.hosts.iter_mut().enumerate() {
             while let Some(frame) = self.links[1 - own].receive(self.now) {
@@ -103,7 +103,7 @@ impl Pair {
         }
     }
 
-    /// Runs until something holds.
+    /// Runs until `done` returns true.
     pub(crate) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
         for _ in 0..3_000_000 {
             if done(self) {
@@ -116,7 +116,7 @@ impl Pair {
         assert!(done(self), "no progress at {} ns: {:#?}", self.now, self.hosts);
     }
 
-    /// Sends bytes in both directions, and waits until all have arrived and are acknowledged.
+    /// Sends bytes in both directions. Waits until all have arrived and are acknowledged.
     pub(crate) fn exchange(&mut self, lengths: [u64; 2]) {
         for (host, len) in self.hosts.iter_mut().zip(lengths) {
             host.source.end += len;
@@ -130,7 +130,7 @@ impl Pair {
         });
     }
 
-    /// Closes both directions and waits for the end of both connections.
+    /// Closes both directions. Waits for the end of both connections.
     pub(crate) fn close(&mut self) {
         for host in &mut self.hosts {
             host.connection.close();

@@ -16,7 +16,7 @@ use crate::posted::Posted;
 /// A number that no QP has, since QP numbers have 24 bits.
 pub(super) const NO_QPN: u64 = 0xffff_ffff;
 
-/// Marks the number of a feeder as that of a shared receive queue; QP numbers have 24 bits.
+/// Marks the number of a feeder as the number of a shared receive queue; QP numbers have 24 bits.
 pub(super) const SHARED: u32 = 1 << 31;
 
 /// Returns the number of the feeder of an entry: the QP or, for an XRC target, which may be unknown

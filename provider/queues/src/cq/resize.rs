@@ -46,8 +46,9 @@ impl CompletionQueue {
     }
 }
 
-/// Stamps all entries with a value that no entry of the first lap has: that of the index before
-/// `next`. Zero, as in new memory, would be the stamp of the last index before the indices wrap.
+/// Stamps all entries with a value that no entry of the first lap has: the stamp of the index
+/// before `next`. Zero, as in new memory, would be the stamp of the last index before the indices
+/// wrap.
 fn blank(ring: &Ring, next: u32) {
     if next == 0 {
         return;

@@ -57,7 +57,7 @@ fn ring(qp: &QueuePair, queue: &SendQueue) {
     }
     match queue.place() {
         Place::Guest => qp.door.post_sends(queue.producer()),
-        Place::Device => qp.door.look(),
+        Place::Device => qp.door.ring_sends(),
     }
 }
 

@@ -115,8 +115,8 @@ fn a_command_has_its_data_then_its_message() {
     assert_eq!(&bytes[48..64], b"0123456789\0\0\0\0\0\0");
     assert!(bytes[64..].iter().all(|byte| *byte == 0xff));
     assert_eq!((payload.header(&HEADER, 0, 0)[1] >> 8) as u8 & 8, Flags::INLINE.bits());
-    let few = SendLimits { max_command_sge: 1, ..limits };
-    assert_eq!(payload.count(Opcode::SendCmd, few), Err(PostError::Segments));
+    let limited = SendLimits { max_command_sge: 1, ..limits };
+    assert_eq!(payload.count(Opcode::SendCmd, limited), Err(PostError::Segments));
     let none = SendLimits { max_command_sge: 0, ..limits };
     assert_eq!(payload.count(Opcode::SendCmd, none), Err(PostError::Unsupported));
     let short = SendLimits { max_inline: 9, ..limits };

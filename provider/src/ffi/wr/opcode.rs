@@ -9,7 +9,7 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 use super::super::bindings as c;
 use super::super::mw;
 use super::super::request::{check_flags, errno, send_flags};
-use super::state;
+use super::{State, state};
 
 /// Lists the operations: the opcode, the bit by which programs ask for it, its numbers in work
 /// requests and in completions, the field of its function, the function.
@@ -76,103 +76,65 @@ pub(super) fn set(qp: &mut c::ibv_qp_ex, operations: u32) {
     operations!(set);
 }
 
-/// Returns the header of a request, with the fields that the program has stored in the queue pair.
+/// Begins a request: returns its header, with the fields that the program has stored in the queue
+/// pair, and the state. Returns `None` if the queue pair is not of this plugin.
 ///
 /// # Safety
 /// The requirements of [`state`] apply.
 #[inline]
-unsafe fn header(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> SendHeader {
-    // SAFETY: live, and these fields are of the thread that builds.
-    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
-    if let Err(error) = check_flags(flags)
-        // SAFETY: the caller passes a live queue pair, whose send queue this thread has locked by
-        // `wr_start`.
-        && let Some(state) = unsafe { state(qp) }
-    {
-        state.fail(errno(error));
-    }
-    SendHeader { wr_id, opcode, flags: send_flags(flags), imm: [0; 4], raddr: 0, rkey: 0 }
-}
-
-/// Begins a request that needs data.
-///
-/// # Safety
-/// The requirements of [`state`] apply.
-#[inline]
-unsafe fn begin(qp: *mut c::ibv_qp_ex, header: SendHeader, operands: Option<AtomicSeg>) {
+unsafe fn begin<'a>(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> Option<(SendHeader, &'a mut State)> {
     // SAFETY: the caller passes a live queue pair, whose send queue this thread has locked by
     // `wr_start`.
-    if let Some(state) = unsafe { state(qp) } {
-        state.begin(header, operands);
+    let state = unsafe { state(qp) }?;
+    // SAFETY: live, and these fields are of the thread that builds.
+    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    if let Err(error) = check_flags(flags) {
+        state.fail(errno(error));
     }
+    let flags = send_flags(flags);
+    Some((SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }, state))
 }
 
-unsafe extern "C" fn send(qp: *mut c::ibv_qp_ex) {
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, header(qp, Opcode::Send), None) }
+/// Defines the functions of requests that need data: the arguments, the opcode, the fields of the
+/// header that the arguments set, and the operands of an atomic.
+macro_rules! functions {
+    ($(
+        $function:ident($($argument:ident: $type:ty),*):
+            $opcode:ident { $($field:ident $(: $value:expr)?),* } $operands:expr;
+    )*) => {
+        $(unsafe extern "C" fn $function(qp: *mut c::ibv_qp_ex, $($argument: $type),*) {
+            // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the
+            // queue pair.
+            if let Some((header, state)) = unsafe { begin(qp, Opcode::$opcode) } {
+                state.begin(SendHeader { $($field $(: $value)?,)* ..header }, $operands);
+            }
+        })*
+    };
 }
 
-unsafe extern "C" fn send_imm(qp: *mut c::ibv_qp_ex, imm: u32) {
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair. Immediate data is in network order, and stays so.
-    unsafe { begin(qp, SendHeader { imm: imm.to_ne_bytes(), ..header(qp, Opcode::SendImm) }, None) }
-}
-
-unsafe extern "C" fn send_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, SendHeader { rkey, ..header(qp, Opcode::SendInv) }, None) }
-}
-
-unsafe extern "C" fn write(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::Write) }, None) }
-}
-
-unsafe extern "C" fn write_imm(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, imm: u32) {
-    let imm = imm.to_ne_bytes();
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, SendHeader { imm, raddr, rkey, ..header(qp, Opcode::WriteImm) }, None) }
-}
-
-unsafe extern "C" fn read(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64) {
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::Read) }, None) }
-}
-
-unsafe extern "C" fn cmp_swp(
-    qp: *mut c::ibv_qp_ex,
-    rkey: u32,
-    raddr: u64,
-    compare: u64,
-    swap: u64,
-) {
-    let operands = AtomicSeg { swap_add: swap.into(), compare: compare.into() };
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::CmpSwp) }, Some(operands)) }
-}
-
-unsafe extern "C" fn fetch_add(qp: *mut c::ibv_qp_ex, rkey: u32, raddr: u64, add: u64) {
-    let operands = AtomicSeg { swap_add: add.into(), compare: 0.into() };
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    unsafe { begin(qp, SendHeader { raddr, rkey, ..header(qp, Opcode::FetchAdd) }, Some(operands)) }
+// Immediate data is in network order, and stays so.
+functions! {
+    send(): Send {} None;
+    send_imm(imm: u32): SendImm { imm: imm.to_ne_bytes() } None;
+    send_inv(rkey: u32): SendInv { rkey } None;
+    write(rkey: u32, raddr: u64): Write { raddr, rkey } None;
+    write_imm(rkey: u32, raddr: u64, imm: u32):
+        WriteImm { imm: imm.to_ne_bytes(), raddr, rkey } None;
+    read(rkey: u32, raddr: u64): Read { raddr, rkey } None;
+    cmp_swp(rkey: u32, raddr: u64, compare: u64, swap: u64):
+        CmpSwp { raddr, rkey }
+        Some(AtomicSeg { swap_add: swap.into(), compare: compare.into() });
+    fetch_add(rkey: u32, raddr: u64, add: u64):
+        FetchAdd { raddr, rkey }
+        Some(AtomicSeg { swap_add: add.into(), compare: 0.into() });
 }
 
 unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
     // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
     // pair.
-    let header = SendHeader { rkey, ..unsafe { header(qp, Opcode::LocalInv) } };
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    if let Some(state) = unsafe { state(qp) } {
+    if let Some((header, state)) = unsafe { begin(qp, Opcode::LocalInv) } {
         state.finish();
-        state.push(header, Payload::Plain(Data::Segments(&[])));
+        state.push(SendHeader { rkey, ..header }, Payload::Plain(Data::Segments(&[])));
     }
 }
 
@@ -184,10 +146,8 @@ unsafe extern "C" fn bind_mw(
 ) {
     // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
     // pair.
-    let SendHeader { wr_id, flags, .. } = unsafe { header(qp, Opcode::BindMw) };
-    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
-    // pair.
-    let Some(state) = (unsafe { state(qp) }) else { return };
+    let Some((header, state)) = (unsafe { begin(qp, Opcode::BindMw) }) else { return };
+    let SendHeader { wr_id, flags, .. } = header;
     // SAFETY: valid by libibverbs' promise, with a live region.
     let bound: Result<(SendHeader, BindMwSeg), Errno> =
         unsafe { mw::binding(wr_id, flags, rkey, &*info, MemFlags::empty()) };

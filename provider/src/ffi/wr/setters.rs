@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn set_sge_list(
     // SAFETY: `wr_start` comes first.
     let Some(state) = (unsafe { state(qp) }) else { return };
     let count = c_int::try_from(count).unwrap_or(-1);
-    // SAFETY: as long as said, by libibverbs' promise.
+    // SAFETY: libibverbs promises that the array has the given length.
     match unsafe { segments(list.cast_mut(), count) } {
         Ok(segments) => state.set_segments(segments),
         Err(error) => state.fail(errno(error)),
@@ -91,7 +91,7 @@ pub(super) unsafe extern "C" fn set_inline_data_list(
     }
     let mut named = [Sge::default(); MAX_SGE as usize];
     for (index, segment) in named.iter_mut().enumerate().take(count) {
-        // SAFETY: as long as said, by libibverbs' promise.
+        // SAFETY: libibverbs promises that the array has the given length.
         let buffer = unsafe { &*list.add(index) };
         let Ok(length) = u32::try_from(buffer.length) else {
             return state.fail(errno(PostError::Inline));

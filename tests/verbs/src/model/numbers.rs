@@ -1,5 +1,5 @@
-//! Numbers of verbs.h that are combined or compared as numbers. Only those that the suite names are
-//! here.
+//! Numbers of verbs.h that are combined or compared as numbers. Only the numbers that the suite
+//! uses are here.
 
 /// Access rights (`enum ibv_access_flags`).
 pub mod access {
@@ -11,7 +11,7 @@ pub mod access {
     pub const REMOTE_ATOMIC: u32 = ffi::IBV_ACCESS_REMOTE_ATOMIC;
     pub const MW_BIND: u32 = ffi::IBV_ACCESS_MW_BIND;
     pub const ZERO_BASED: u32 = ffi::IBV_ACCESS_ZERO_BASED;
-    /// Everything a peer may be allowed to do, and local writes.
+    /// All rights of a peer, and local writes.
     pub const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 }
 
@@ -25,7 +25,7 @@ pub mod flags {
     pub const INLINE: u32 = ffi::IBV_SEND_INLINE;
 }
 
-/// Attributes that a modify names (`enum ibv_qp_attr_mask`).
+/// Attributes of a modify call (`enum ibv_qp_attr_mask`).
 pub mod mask {
     use crate::ffi;
 
@@ -51,12 +51,12 @@ pub mod mask {
     pub const CAP: u32 = ffi::IBV_QP_CAP;
     pub const DEST_QPN: u32 = ffi::IBV_QP_DEST_QPN;
 
-    /// Reset to Init.
+    /// The attributes for Reset to Init.
     pub const TO_INIT: u32 = STATE | PKEY_INDEX | PORT | ACCESS_FLAGS;
-    /// Init to RTR.
+    /// The attributes for Init to RTR.
     pub const TO_RTR: u32 =
         STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
-    /// RTR to RTS.
+    /// The attributes for RTR to RTS.
     pub const TO_RTS: u32 = STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
 }
 
@@ -86,7 +86,7 @@ pub mod wc_opcode {
     pub const RECV_RDMA_WITH_IMM: u32 = ffi::IBV_WC_RECV_RDMA_WITH_IMM;
 }
 
-/// Asynchronous events (`enum ibv_event_type`) that the suite expects somewhere.
+/// Asynchronous events (`enum ibv_event_type`) that the suite expects.
 pub mod event {
     use crate::ffi;
 

@@ -1,4 +1,4 @@
-//! Buffers: filling, comparing, and what the processor does to them while the device works.
+//! Buffers: filling, comparing, and accesses of the processor while the device works.
 
 use std::fmt::Display;
 use std::io;
@@ -9,7 +9,7 @@ use super::objects::Objects;
 use crate::rpc::values::{BufferInfo, Known};
 use vrnic_verbs::buffer::{Buffer, Mismatch};
 
-/// Longest time until the last byte of a range is there.
+/// Time limit for the last byte of a range to arrive.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Fails if there is a mismatch, which `what` describes.
@@ -20,7 +20,7 @@ fn equal(found: Option<Mismatch>, what: impl Display) -> io::Result<()> {
 }
 
 calls! { Buffers:
-    /// Maps memory, zeroed.
+    /// Maps zeroed memory.
     fn alloc_buffer(&mut self, len: u64, misalign: u64) -> io::Result<BufferInfo> {
         Ok(self.keep_buffer(Buffer::new(len as usize, misalign as usize)?))
     }
@@ -51,7 +51,7 @@ calls! { Buffers:
         self.buffers.get(to.buffer)?.fill(offset, len, to.seed, to.position)
     }
 
-    /// Compares a range with pseudo-random bytes; fails at the first difference.
+    /// Compares a range with pseudo-random bytes. Fails at the first difference.
     fn compare(&mut self, with: Known) -> io::Result<()> {
         let Known { buffer, offset, len, seed, position } = with;
         let buffer = self.buffers.get(buffer)?;
@@ -59,7 +59,7 @@ calls! { Buffers:
         equal(found, format_args!("data at {offset:#x}+{len:#x}"))
     }
 
-    /// Fails if a canary of any buffer was touched.
+    /// Fails if a canary of any buffer has changed.
     fn check_canaries(&mut self) -> io::Result<()> {
         for (handle, buffer) in self.buffers.iter() {
             let what = format_args!("canary of buffer {handle} ({} bytes)", buffer.length());
@@ -81,13 +81,12 @@ calls! { Buffers:
         Ok(bytes)
     }
 
-    /// Adds to a word with the processor's atomic instruction, over and over.
+    /// Adds `count` times to a word with the processor's atomic instruction.
     fn cpu_fetch_add(&mut self, buffer: u32, offset: u64, add: u64, count: u64) -> io::Result<()> {
         self.buffers.get(buffer)?.fetch_add(offset as usize, add, count)
     }
 
-    /// Waits until the byte at the end of a range is the right one, and at once compares the
-    /// rest.
+    /// Waits until the byte at the end of a range is right, and then immediately compares the rest.
     fn spin_compare(&mut self, with: Known) -> io::Result<()> {
         let Known { buffer, offset, len, seed, position } = with;
         let buffer = self.buffers.get(buffer)?;

@@ -1,7 +1,7 @@
-//! Calls out of methods: the one place where a call is declared is its method.
+//! Declares calls by their methods: a call has no other declaration.
 
-/// Declares methods of [`Objects`](super::objects::Objects) that the suite can call: from each come
-/// a variant of the request `$calls` and the methods of [`Agent`](crate::rpc::client::Agent) and
+/// Declares methods of [`Objects`](super::objects::Objects) that the suite can call. Each method
+/// gets a variant of the request `$calls`, and methods of [`Agent`](crate::rpc::client::Agent) and
 /// [`Begin`](crate::rpc::client::Begin) that send it.
 macro_rules! calls {
     ($calls:ident: $(
@@ -9,13 +9,13 @@ macro_rules! calls {
         fn $name:ident(&mut $this:ident $(, $param:ident: $type:ty)* $(,)?)
             -> io::Result<$answer:ty> $body:block
     )*) => {
-        /// Calls, as they travel.
+        /// Calls, as they are sent.
         #[allow(non_camel_case_types)]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub(super) enum $calls { $($name { $($param: $type),* },)* }
 
         impl $calls {
-            /// Does what is asked, and sends the answer.
+            /// Executes the call, and sends the result.
             pub(super) fn serve(self, on: &mut Objects, to: &mut impl io::Write) -> io::Result<()> {
                 match self {
                     $(Self::$name { $($param),* } => {
@@ -29,7 +29,7 @@ macro_rules! calls {
             $($(#[$doc])* fn $name(&mut $this $(, $param: $type)*) -> io::Result<$answer> $body)*
         }
 
-        // Each call can be made in both ways.
+        // Each call can be made in two ways.
         #[allow(dead_code)]
         impl $crate::rpc::client::Agent {
             $($(#[$doc])* pub(crate) fn $name(&self $(, $param: $type)*)

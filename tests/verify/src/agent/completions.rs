@@ -29,7 +29,7 @@ calls! { Completions:
         Ok(self.keep_cq(cq))
     }
 
-    /// Gives a CQ room for so many entries; answers for how many it has.
+    /// Resizes a CQ to at least `cqe` entries. Returns the number of its entries.
     fn resize_cq(&mut self, cq: u32, cqe: i32) -> io::Result<u32> {
         let cq = self.cqs.get(cq)?;
         cq.resize(cqe)?;
@@ -51,7 +51,7 @@ calls! { Completions:
         self.cqs.get(cq)?.moderate(count, period)
     }
 
-    /// Waits for a completion event; answers the CQ's handle.
+    /// Waits for a completion event. Returns the CQ's handle.
     fn wait_channel(&mut self, channel: u32, timeout_ms: u64) -> io::Result<Option<u32>> {
         let identity = self.channels.get(channel)?.wait(Duration::from_millis(timeout_ms))?;
         identity
@@ -63,7 +63,7 @@ calls! { Completions:
             .transpose()
     }
 
-    /// Polls until `count` completions are there or the time is over; answers what there is.
+    /// Polls until `count` completions have come or the time is over. Returns those that have come.
     fn poll(&mut self, cq: u32, count: usize, timeout_ms: u64) -> io::Result<Vec<Wc>> {
         let cq = self.cqs.get(cq)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
@@ -76,7 +76,7 @@ calls! { Completions:
                 return Ok(done);
             }
             if idle {
-                // With one processor, spinning would keep the rest of the guest from running.
+                // With one processor, spinning would prevent the rest of the guest from running.
                 thread::yield_now();
             }
         }

@@ -16,7 +16,7 @@ calls! { Connections:
         Ok(Listening { listener: self.listeners.add(made), port })
     }
 
-    /// Waits until the peer of a listener connects, and gives the connection to a QP.
+    /// Waits until a peer connects to a listener, and gives the connection to a QP.
     fn accept(&mut self, listener: u32, with: Managed) -> io::Result<Accepted> {
         let request = self.listeners.take(listener)?.request()?;
         let private = request.private().to_vec();
@@ -25,8 +25,8 @@ calls! { Connections:
         Ok(Accepted { connection: self.connections.add(connection), private })
     }
 
-    /// Waits until the peer of a listener connects, and rejects that; answers the peer's private
-    /// data.
+    /// Waits until a peer connects to a listener, and rejects the connection. Returns the peer's
+    /// private data.
     fn reject(&mut self, listener: u32, private: Vec<u8>) -> io::Result<Vec<u8>> {
         let request = self.listeners.take(listener)?.request()?;
         let theirs = request.private().to_vec();
@@ -34,18 +34,18 @@ calls! { Connections:
         Ok(theirs)
     }
 
-    /// Begins to connect a QP with a listener.
+    /// Begins to connect a QP to a listener.
     fn begin_to_connect(&mut self, to: SocketAddrV4, with: Managed) -> io::Result<u32> {
         let connection = Connection::begin(to, self.wishes(&with)?)?;
         Ok(self.connections.add(connection))
     }
 
-    /// Waits until a connection is there; answers the peer's private data.
+    /// Waits until a connection is established. Returns the peer's private data.
     fn established(&mut self, connection: u32) -> io::Result<Vec<u8>> {
         self.connections.get(connection)?.established()
     }
 
-    /// Waits until the request for a connection was rejected; answers the peer's private data.
+    /// Waits until the request for a connection was rejected. Returns the peer's private data.
     fn rejected(&mut self, connection: u32) -> io::Result<Vec<u8>> {
         self.connections.get(connection)?.rejected()
     }

@@ -15,14 +15,14 @@ use crate::rpc::values::Times;
 use vrnic_verbs::context::{Context, PORT};
 use vrnic_verbs::model::DeviceInfo;
 
-/// The kernel keeps values for 10 ms before it asks the driver again.
+/// The kernel keeps values for 10 ms before it queries the driver again.
 const LIFESPAN: Duration = Duration::from_millis(30);
 
 /// Folders of counters of a port.
 const FOLDERS: [&str; 2] = ["hw_counters", "counters"];
 
 calls! { Device:
-    /// Opens the device: the first call to a fresh agent.
+    /// Opens the device. This must be the first call to a new agent.
     fn open(&mut self, device: Option<String>) -> io::Result<DeviceInfo> {
         self.context.insert(Context::open(device.as_deref())?).info()
     }
@@ -32,7 +32,7 @@ calls! { Device:
         self.context()?.info()
     }
 
-    /// Fails if there is no port of that number.
+    /// Fails if no port has this number.
     fn query_port(&mut self, port: u8) -> io::Result<()> {
         self.context()?.has_port(port)
     }
@@ -47,12 +47,12 @@ calls! { Device:
         self.context()?.pkey(index)
     }
 
-    /// Destroys every object, dependants first; fails if any refuses.
+    /// Destroys all objects, dependent objects first. Fails if an object cannot be destroyed.
     fn reset(&mut self) -> io::Result<()> {
         self.clear()
     }
 
-    /// Gives CQs and QPs made from now on the extended interfaces, until the next reset.
+    /// From now on until the next reset, creates CQs and QPs with the extended interfaces.
     fn use_extended(&mut self) -> io::Result<()> {
         self.extended = true;
         Ok(())
@@ -90,8 +90,7 @@ calls! { Device:
         Ok(Times { raw, day: u64::try_from(day.as_nanos()).map_err(io::Error::other)? })
     }
 
-    /// Lets the agent lock so much memory and no more, as it would be without privileges, from
-    /// now on.
+    /// From now on, limits the memory that the agent may lock, as it would be without privileges.
     fn limit_memory(&mut self, bytes: u64) -> io::Result<()> {
         setrlimit(Resource::Memlock, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
         let mut sets = capabilities(None)?;
@@ -99,7 +98,7 @@ calls! { Device:
         Ok(set_capabilities(None, sets)?)
     }
 
-    /// Ends the agent at once, without tidying up.
+    /// Ends the agent immediately, without destroying its objects.
     fn crash(&mut self) -> io::Result<()> {
         std::process::abort()
     }

@@ -17,12 +17,12 @@ use vrnic_verbs::model::{Bind, Wc};
 use vrnic_verbs::prng::Rng;
 use vrnic_verbs::transfer::Range;
 
-/// Words written into a mapping between looks at the clock.
+/// Number of words that are written into a mapping before the clock is read.
 const BURST: usize = 64;
 
 calls! { Direct:
-    /// Creates a CQ, on a vector of the driver's choice if `any_vector` says so; also answers
-    /// the vector.
+    /// Creates a CQ. If `any_vector` is true, the driver chooses its vector. Also returns the
+    /// vector.
     fn create_cq_direct(
         &mut self,
         cqe: i32,
@@ -35,7 +35,7 @@ calls! { Direct:
         Ok((self.keep_cq(cq), vector))
     }
 
-    /// Registers a range of the agent's addresses for one touch.
+    /// Registers a range of the agent's addresses with a one-touch key.
     fn reg_one_touch(
         &mut self,
         pd: u32,
@@ -47,7 +47,7 @@ calls! { Direct:
         Ok(self.keep_mr(mr))
     }
 
-    /// Posts a binding of a window of any type, for one touch; answers the key that it has then.
+    /// Posts a binding of a window of any type with a one-touch key. Returns this key.
     fn bind_one_touch(&mut self, qp: u32, mw: u32, mr: u32, bind: Bind) -> io::Result<u32> {
         let mw = self.mws.get_mut(mw)?;
         mw.bind_one_touch(self.qps.get(qp)?, Some(self.mrs.get(mr)?), &bind)?;
@@ -59,14 +59,14 @@ calls! { Direct:
         self.qps.get(qp)?.post_command(&command)
     }
 
-    /// Takes an address range for a QP.
+    /// Allocates an address range for a QP.
     fn alloc_range(&mut self, qp: u32) -> io::Result<u32> {
         let range = Range::new(self.qps.get(qp)?)?;
         Ok(self.ranges.add(range))
     }
 
-    /// Arms an address range that was not taken for this QP, asks for its state, reports its end
-    /// and gives it back. Answers the errno of each.
+    /// Arms, queries, ends and frees an address range that was not allocated for this QP. Returns
+    /// the errno of each call.
     fn misuse_range(&mut self, qp: u32, number: u32, dm: u32) -> io::Result<Vec<Option<i32>>> {
         let (range, memory) = (Range::forged(self.qps.get(qp)?, number), self.dms.get(dm)?);
         let results = [
@@ -79,13 +79,13 @@ calls! { Direct:
         Ok(results.map(errno).into())
     }
 
-    /// Gives an address range back.
+    /// Frees an address range.
     fn free_range(&mut self, range: u32) -> io::Result<()> {
         self.ranges.destroy(range, Range::destroy)
     }
 
-    /// Arms an address range for a mapped transfer, for a WRITE or a READ, of the first bytes of
-    /// device memory.
+    /// Arms an address range for a mapped transfer of the first bytes of device memory, for a WRITE
+    /// or a READ.
     fn arm_range(
         &mut self,
         range: u32,
@@ -98,17 +98,17 @@ calls! { Direct:
         self.ranges.get(range)?.arm(memory, (0, length), limit_ms, (write, true))
     }
 
-    /// Posts the request that ends with the transfer of an address range.
+    /// Posts the request that completes when the transfer of an address range ends.
     fn post_transfer(&mut self, range: u32, wr_id: u64) -> io::Result<()> {
         self.ranges.get(range)?.post(wr_id)
     }
 
-    /// Tells that the bytes of an address range have been moved.
+    /// Reports that the bytes of an address range have been moved.
     fn range_done(&mut self, range: u32) -> io::Result<()> {
         self.ranges.get(range)?.done()
     }
 
-    /// Answers the bytes moved, the two valid bits, and the cause of a failure.
+    /// Returns the number of bytes moved, the two valid bits, and the cause of a failure.
     fn query_range(&mut self, range: u32) -> io::Result<(u32, u8, u8, u8)> {
         let state = self.ranges.get(range)?.state()?;
         Ok((state.count, state.pci_valid, state.adapter_valid, state.failure))
@@ -131,9 +131,9 @@ calls! { Direct:
         self.qps.get(qp)?.mark(word, mark, failed)
     }
 
-    /// Registers a range whose key a program can guess, with an answer that cannot be written;
-    /// when the kernel begins to write that, posts a binding to the guessed key. Answers the
-    /// errno, and what became of the binding.
+    /// Registers a range whose key a program can guess, with a response that cannot be written.
+    /// When the kernel begins to write the response, posts a binding to the guessed key. Returns
+    /// the errno, and the completions of the binding.
     fn reg_mr_faulting(&mut self, c: RegMrFaulting) -> io::Result<(Option<i32>, Vec<Wc>)> {
         let (pd, cq, qp) = (self.pds.get(c.pd)?, self.cqs.get(c.cq)?, self.qps.get(c.qp)?);
         let mw = self.mws.get(c.mw)?;
@@ -149,8 +149,7 @@ calls! { Direct:
         Ok((error.raw_os_error(), bound))
     }
 
-    /// Gives a CQ room for so many entries, by a command whose answer cannot be written.
-    /// Answers the errno.
+    /// Resizes a CQ with a command whose response cannot be written. Returns the errno.
     fn resize_cq_faulting(
         &mut self,
         cq: u32,
@@ -161,7 +160,7 @@ calls! { Direct:
         Ok(answer::resize_cq(cq, 1 << log_size, ring, log_size)?.raw_os_error())
     }
 
-    /// Writes garbage into what the process shares with the device, for some time.
+    /// Writes garbage into the memory that the process shares with the device, for some time.
     fn scribble(&mut self, target: Target, seed: u64, duration_ms: u64) -> io::Result<Scribbled> {
         let all = hostile::mappings()?;
         let wanted = |m: &&Mapping| m.device || target != Target::Device;
@@ -188,7 +187,7 @@ calls! { Direct:
 }
 
 impl Objects {
-    /// Every buffer with every key.
+    /// Returns every buffer with every key.
     fn named(&self) -> io::Result<Vec<Named>> {
         let keys: Vec<_> = self.mrs.iter().map(|(_, mr)| mr.keys()).collect();
         let addrs = self.buffers.iter().map(|(_, buffer)| buffer.addr());

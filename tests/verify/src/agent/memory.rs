@@ -28,7 +28,7 @@ calls! { Memory:
         self.tds.destroy(td, Td::destroy)
     }
 
-    /// Allocates a parent domain: the PD `pd` for one thread.
+    /// Allocates a parent domain of the PD `pd` for one thread.
     fn alloc_parent(&mut self, pd: u32, td: u32) -> io::Result<u32> {
         let parent = self.pds.get(pd)?.parent(self.context()?, self.tds.get(td)?)?;
         Ok(self.pds.add(parent))
@@ -45,13 +45,13 @@ calls! { Memory:
         Ok(self.keep_mr(mr))
     }
 
-    /// Registers all of a buffer by the DMA buffer that it is out of.
+    /// Registers a whole buffer through its DMA buffer.
     fn reg_dmabuf(&mut self, pd: u32, buffer: u32, access: u32) -> io::Result<MrInfo> {
         let mr = Mr::of_dmabuf(self.pds.get(pd)?, self.buffers.get(buffer)?, access)?;
         Ok(self.keep_mr(mr))
     }
 
-    /// Changes a region; answers its keys afterwards.
+    /// Changes a region. Returns its new keys.
     fn rereg_mr(&mut self, mr: u32, pd: Option<u32>, change: Change) -> io::Result<MrInfo> {
         let pd = pd.map(|pd| self.pds.get(pd)).transpose()?;
         let region = self.mrs.get(mr)?;
@@ -65,9 +65,9 @@ calls! { Memory:
         self.mrs.destroy(mr, Mr::destroy)
     }
 
-    /// Returns the most bytes of device memory that the device says it can have.
+    /// Returns the maximum number of bytes of device memory that the device reports.
     fn most_device_memory(&mut self) -> io::Result<u64> {
-        DeviceMemory::most(self.context()?)
+        DeviceMemory::largest(self.context()?)
     }
 
     /// Allocates memory of the device.
@@ -99,7 +99,7 @@ calls! { Memory:
         self.dms.get(dm)?.write(offset, &bytes)
     }
 
-    /// Loads bytes from memory of the device, 1 MiB at most.
+    /// Loads at most 1 MiB from memory of the device.
     fn read_dm(&mut self, dm: u32, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len.min(1 << 20) as usize];
         self.dms.get(dm)?.read(offset, &mut bytes)?;
@@ -118,7 +118,7 @@ calls! { Memory:
         self.mws.destroy(mw, Mw::destroy)
     }
 
-    /// Posts a binding by the verb (type 1); answers the key that it has then.
+    /// Posts a binding with the verb (type 1). Returns the new key.
     fn bind_mw(&mut self, qp: u32, mw: u32, mr: Option<u32>, bind: Bind) -> io::Result<u32> {
         let mr = mr.map(|mr| self.mrs.get(mr)).transpose()?;
         let mw = self.mws.get_mut(mw)?;
@@ -126,7 +126,7 @@ calls! { Memory:
         Ok(mw.key())
     }
 
-    /// Posts a binding by a work request, with the key `rkey`.
+    /// Posts a binding with a work request, with the key `rkey`.
     fn post_bind(
         &mut self,
         qp: u32,

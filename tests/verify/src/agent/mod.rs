@@ -1,5 +1,5 @@
 //! The agent: a process that owns verbs objects and runs the suite's calls on them. The suite runs
-//! one or more agents on each side; each is a process with its own context.
+//! one or more agents on each side, each of which is a process with its own context.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | [`connections`] | connections by the connection manager |
 //! | [`shared_queues`] | shared receive queues; XRC domains and targets |
 //! | [`queue_pairs`] | queue pairs, address handles, multicast groups, posting |
-//! | [`streams`] | work that must keep the device busy without a round trip for each step |
+//! | [`streams`] | loops that keep the device busy without a round trip for each step |
 //! | [`direct`] | verbs that only vrnic has, and hostile actions |
 
 mod buffers;
@@ -53,7 +53,7 @@ macro_rules! requests {
         enum Request { $($(#[$only])? $calls($calls),)* }
 
         impl Request {
-            /// Does what is asked, and sends the answer.
+            /// Executes the call, and sends the result.
             fn serve(self, on: &mut Objects, to: &mut impl io::Write) -> io::Result<()> {
                 match self { $($(#[$only])? Self::$calls(call) => call.serve(on, to),)* }
             }

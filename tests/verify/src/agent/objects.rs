@@ -1,5 +1,5 @@
-//! The agent's objects, by handle. Handles of all kinds come from one counter, so that a wrong one
-//! is never another object by accident.
+//! The agent's objects by handle. Handles of all kinds come from one counter, so that a wrong
+//! handle is never the handle of another object.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use vrnic_verbs::xrc::Xrcd;
 pub(super) struct Table<T> {
     kind: &'static str,
     map: BTreeMap<u32, T>,
-    /// The last handle of any table.
+    /// The last handle that any table has used.
     last: Rc<Cell<u32>>,
 }
 
@@ -33,18 +33,18 @@ impl<T> Table<T> {
         Self { kind, map: BTreeMap::new(), last: Rc::clone(last) }
     }
 
-    /// Returns the object of that handle, to be changed.
+    /// Returns the object with this handle, for changes.
     pub(super) fn get_mut(&mut self, handle: u32) -> io::Result<&mut T> {
         let kind = self.kind;
         self.map.get_mut(&handle).ok_or_else(|| io::Error::other(format!("no {kind} {handle}")))
     }
 
-    /// Returns the object of that handle.
+    /// Returns the object with this handle.
     pub(super) fn get(&self, handle: u32) -> io::Result<&T> {
         self.map.get(&handle).ok_or_else(|| self.missing(handle))
     }
 
-    /// Returns the handle of the first object that fits.
+    /// Returns the handle of the first object for which `fits` returns true.
     pub(super) fn find(&self, fits: impl Fn(&T) -> bool) -> Option<u32> {
         self.map.iter().find(|(_, object)| fits(object)).map(|(handle, _)| *handle)
     }
@@ -54,19 +54,19 @@ impl<T> Table<T> {
         self.map.iter()
     }
 
-    /// Takes an object, and gives it a handle.
+    /// Adds an object, and returns its handle.
     pub(super) fn add(&mut self, object: T) -> u32 {
         self.last.set(self.last.get() + 1);
         self.map.insert(self.last.get(), object);
         self.last.get()
     }
 
-    /// Gives an object up.
+    /// Removes an object, and returns it.
     pub(super) fn take(&mut self, handle: u32) -> io::Result<T> {
         self.map.remove(&handle).ok_or_else(|| self.missing(handle))
     }
 
-    /// Runs a destructor, and keeps the object if that fails.
+    /// Runs a destructor, and keeps the object if the destructor fails.
     pub(super) fn destroy(
         &mut self,
         handle: u32,
@@ -79,8 +79,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// Destroys everything, the newest first; the first failure is reported, after all have been
-    /// tried.
+    /// Destroys all objects, the newest first. Reports the first failure after all have been tried.
     fn clear(&mut self, destroy: impl Fn(T) -> Result<(), (T, io::Error)>) -> io::Result<()> {
         let mut result = Ok(());
         for (handle, object) in std::mem::take(&mut self.map).into_iter().rev() {
@@ -98,7 +97,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Everything that an agent owns.
+/// All objects of an agent.
 pub(super) struct Objects {
     pub(super) context: Option<Context>,
     pub(super) pds: Table<Pd>,
@@ -117,13 +116,14 @@ pub(super) struct Objects {
     pub(super) ahs: Table<Ah>,
     pub(super) listeners: Table<Listener>,
     pub(super) connections: Table<Connection>,
-    /// True if CQs and QPs get the extended interfaces.
+    /// True if CQs and QPs are created with the extended interfaces.
     pub(super) extended: bool,
     always_extended: bool,
 }
 
 impl Objects {
-    /// None; `extended` says whether all CQs and QPs shall have the extended interfaces.
+    /// Returns empty tables. `extended` means that all CQs and QPs are created with the extended
+    /// interfaces.
     pub(super) fn new(extended: bool) -> Self {
         let last = &Rc::default();
         Self {
@@ -153,7 +153,7 @@ impl Objects {
         self.context.as_ref().ok_or_else(|| io::Error::other("no device is open"))
     }
 
-    /// Destroys everything, dependants first; the first failure is reported, after all have been
+    /// Destroys all objects, dependent objects first. Reports the first failure after all have been
     /// tried.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.extended = self.always_extended;

@@ -12,11 +12,11 @@ use super::Request;
 use super::objects::Objects;
 use crate::rpc::frame;
 
-/// Longest time a call may take; a process that hangs for longer ends itself, so that nothing is
-/// left behind when the device stops answering.
+/// Time limit of a call. A process that hangs for longer ends itself, so that no process is left
+/// when the device does not answer.
 const WATCHDOG: Duration = Duration::from_secs(140);
 
-/// The main function of an agent: serves the stream that is its standard input until it ends.
+/// Runs an agent: serves the stream on its standard input until the stream ends.
 pub(crate) fn run(extended: bool) -> io::Result<()> {
     let mut stream = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let calls = watchdog();
@@ -29,8 +29,8 @@ pub(crate) fn run(extended: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the thread that ends the process when one call takes too long. The counter it returns is
-/// odd during a call.
+/// Starts the thread that ends the process when a call takes too long. The returned counter is odd
+/// during a call.
 fn watchdog() -> Arc<AtomicU64> {
     let calls = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&calls);

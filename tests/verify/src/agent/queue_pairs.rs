@@ -36,7 +36,7 @@ calls! { QueuePairs:
         self.qps.get(qp)?.query()
     }
 
-    /// Reads the attributes of a QP that the device does not have.
+    /// Queries attributes of a QP that the device does not have.
     fn query_qp_absent(&mut self, qp: u32) -> io::Result<Vec<u64>> {
         self.qps.get(qp)?.query_absent()
     }
@@ -57,7 +57,7 @@ calls! { QueuePairs:
         self.ahs.destroy(ah, Ah::destroy)
     }
 
-    /// Lets a QP receive what is sent to a multicast group.
+    /// Attaches a QP to a multicast group.
     fn attach_mcast(&mut self, qp: u32, gid: [u8; 16], lid: u16) -> io::Result<()> {
         self.qps.get(qp)?.attach(gid, lid)
     }
@@ -67,8 +67,8 @@ calls! { QueuePairs:
         self.qps.get(qp)?.detach(gid, lid)
     }
 
-    /// Posts send work requests, and optionally zeroes a range (buffer, offset, length) as soon
-    /// as that has returned.
+    /// Posts send work requests. After that, zeroes a range (buffer, offset, length) if there is
+    /// one.
     fn post_send(
         &mut self,
         qp: u32,
@@ -84,8 +84,8 @@ calls! { QueuePairs:
         Ok(posted(requests.len(), result))
     }
 
-    /// Posts send work requests together by the extended interface, or aborts that at the end;
-    /// if it fails, none is posted.
+    /// Posts send work requests together with the extended interface, or aborts them at the end. If
+    /// this fails, none is posted.
     fn post_together(&mut self, qp: u32, requests: Vec<SendWr>, abort: bool) -> io::Result<()> {
         self.qps.get(qp)?.post_together(&requests, abort)
     }

@@ -51,7 +51,7 @@ calls! { SharedQueues:
         self.xrcds.destroy(xrcd, Xrcd::close)
     }
 
-    /// Creates an SRQ for XRC, which completes to `cq`.
+    /// Creates an XRC SRQ whose completions go to `cq`.
     fn create_xrc_srq(
         &mut self,
         pd: u32,

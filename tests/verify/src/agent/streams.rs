@@ -1,4 +1,4 @@
-//! Loops that keep the device busy: a round trip to the suite for each step would leave it idle.
+//! Loops that keep the device busy. A round trip to the suite for each step would leave it idle.
 
 use std::io;
 use std::ops::Range;
@@ -35,7 +35,7 @@ fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {
     }
 }
 
-/// Fails unless the completion is of this work request.
+/// Fails unless this is the completion of this work request.
 fn in_order(wc: &Wc, wr_id: u64) -> io::Result<()> {
     if wc.wr_id != wr_id {
         let text = format!("work request {} completed, not {wr_id}", wc.wr_id);
@@ -44,7 +44,7 @@ fn in_order(wc: &Wc, wr_id: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sizes that a CQ is to have, one after the other, over and over.
+/// Sizes that a CQ gets one after the other, again and again.
 struct Sizes<'a> {
     sizes: std::iter::Cycle<std::slice::Iter<'a, i32>>,
     taken: u64,
@@ -55,7 +55,7 @@ impl<'a> Sizes<'a> {
         Self { sizes: sizes.iter().cycle(), taken: 0 }
     }
 
-    /// Gives the CQ its next size.
+    /// Resizes the CQ to its next size.
     fn next(&mut self, cq: &Cq) -> io::Result<()> {
         let Some(size) = self.sizes.next() else { return Ok(()) };
         cq.resize(*size).map_err(|e| io::Error::other(format!("resize to {size}: {e}")))?;
@@ -65,21 +65,21 @@ impl<'a> Sizes<'a> {
 }
 
 calls! { Streams:
-    /// Posts copies of one signaled work request, `depth` at a time, until `count` completed.
+    /// Posts copies of one signaled work request, `depth` at a time, until `count` have completed.
     fn stream(&mut self, stream: Stream) -> io::Result<()> {
         self.run_stream(&stream, |_, _| Ok(()))
     }
 
-    /// Streams as `stream` does, and resizes the CQ after each poll that found something;
-    /// answers how often.
+    /// Like `stream`, and resizes the CQ after each poll that has found completions. Returns the
+    /// number of resizes.
     fn stream_resizing(&mut self, stream: Stream, sizes: Vec<i32>) -> io::Result<u64> {
         let mut sizes = Sizes::new(&sizes);
         self.run_stream(&stream, |cq, _| sizes.next(cq))?;
         Ok(sizes.taken)
     }
 
-    /// Keeps `depth` receives without buffers posted and takes `count` completions, resizing
-    /// the CQ as `stream_resizing` does; answers how often.
+    /// Keeps `depth` receives without buffers posted and takes `count` completions. Resizes the CQ
+    /// as `stream_resizing` does. Returns the number of resizes.
     fn receive_resizing(
         &mut self,
         qp: u32,
@@ -95,7 +95,7 @@ calls! { Streams:
         Ok(sizes.taken)
     }
 
-    /// Streams fetch-and-adds, whose results land in `buffer`; answers the values fetched.
+    /// Streams fetch-and-adds, whose results are written to `buffer`. Returns the fetched values.
     fn fetch_add_many(&mut self, stream: Stream, buffer: u32) -> io::Result<Vec<u64>> {
         let (buffer, mut fetched) = (self.buffers.get(buffer)?, Vec::new());
         self.run_stream(&stream, |_, done| {
@@ -107,8 +107,8 @@ calls! { Streams:
         Ok(fetched)
     }
 
-    /// Increments a word by copies of a compare-and-swap, whose results land in `buffer`, until
-    /// `count` swaps succeeded; answers the attempts.
+    /// Increments a word with copies of a compare-and-swap, whose results are written to `buffer`,
+    /// until `count` swaps have succeeded. Returns the number of attempts.
     fn cas_increment(&mut self, work: Stream, buffer: u32) -> io::Result<u64> {
         let (qp, cq) = (self.qps.get(work.qp)?, self.cqs.get(work.cq)?);
         let buffer = self.buffers.get(buffer)?;
@@ -129,8 +129,8 @@ calls! { Streams:
 }
 
 impl Objects {
-    /// Runs a stream; `polled` is called after each poll that found something, with the CQ and the
-    /// requests that have completed.
+    /// Runs a stream. Calls `polled` after each poll that has found completions, with the CQ and
+    /// the requests that have completed.
     fn run_stream(
         &self,
         c: &Stream,
@@ -146,8 +146,8 @@ impl Objects {
     }
 }
 
-/// Keeps `depth` work requests posted until `count` have completed, in order. `polled` is called
-/// after each poll that found something, with the requests that have completed.
+/// Keeps `depth` work requests posted until `count` have completed in order. Calls `polled` after
+/// each poll that has found completions, with the requests that have completed.
 fn keep_posted(
     (count, depth): (u64, u64),
     cq: &Cq,

@@ -1,5 +1,5 @@
 //! The suite's handle of an agent. Several handles may name the same agent, so that a case for two
-//! ends also runs with both on one side.
+//! ends also runs with both ends on one side.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use super::failure::Failure;
 use super::{frame, process};
 
-/// Time limit for an agent's answer. The calls' own timeouts are shorter, and the agent's watchdog
-/// ends a call that takes longer than this.
+/// Time limit for an agent's answer. The timeouts of calls are shorter, and the agent's watchdog
+/// ends a process whose call takes too long before this time.
 const SILENCE: Duration = Duration::from_secs(150);
 /// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The place of an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// In a process that we start.
+    /// In a process that the suite starts.
     Here,
     /// In a process that `vrnic-verify serve` at this address starts.
     There(SocketAddr),
@@ -47,12 +47,12 @@ impl std::str::FromStr for Place {
     }
 }
 
-/// A call that brought no answer, or a bad one.
+/// A call without an answer, or with an invalid one.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// The agent says why.
+    /// The agent's call has failed.
     Failed(Failure),
-    /// The agent is gone, or silent for too long.
+    /// The agent has ended, or has not answered in time.
     Lost(io::Error),
 }
 
@@ -88,8 +88,8 @@ struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It ends by itself at the end of the stream unless it is stuck; either way it must not
-            // outlive the case. Failures mean that it has ended.
+            // The agent ends by itself at the end of the stream unless it hangs. It must end before
+            // the case does, in any case. If these calls fail, it has ended already.
             child.kill().ok();
             child.wait().ok();
         }
@@ -104,7 +104,7 @@ pub(crate) struct Agent {
     connection: Rc<RefCell<Connection>>,
 }
 
-/// A call under way.
+/// A call whose answer has not been fetched.
 #[must_use = "the answer must be fetched before the next call"]
 pub(crate) struct Pending<'a, T> {
     agent: &'a Agent,
@@ -139,7 +139,7 @@ impl Agent {
         Ok(Self { name, connection: Rc::new(RefCell::new(connection)) })
     }
 
-    /// For messages.
+    /// Returns the name for messages.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }

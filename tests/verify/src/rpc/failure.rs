@@ -4,12 +4,12 @@ use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 
-/// The reason for which an agent did not do what it was asked.
+/// The reason for which an agent's call failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     /// The errno, when a verb failed.
     pub(crate) errno: Option<i32>,
-    /// For people.
+    /// The message for users.
     pub(crate) text: String,
 }
 

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
 
-/// Longest message accepted.
+/// Maximum length of a message that is accepted.
 const MAX_LEN: u32 = 16 << 20;
 
 /// Sends one message.
@@ -26,7 +26,7 @@ pub(crate) fn answer<T: Serialize>(to: &mut impl Write, result: io::Result<T>) -
     send(to, &result.map_err(|error| Failure::from(&error)))
 }
 
-/// Receives one message; `None` at the orderly end of the stream.
+/// Receives one message. Returns `None` at the orderly end of the stream.
 pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut len = [0; 4];
     match from.read_exact(&mut len) {

@@ -6,8 +6,8 @@
 //! | [`frame`] | messages on a stream |
 //! | [`client`] | the suite's handle of an agent |
 //! | [`process`] | starting agents |
-//! | [`values`] | parameters and answers of calls |
-//! | [`vrnic`] | those of calls that only vrnic has |
+//! | [`values`] | parameters and results of calls |
+//! | [`vrnic`] | parameters and results of calls that only vrnic has |
 
 pub(crate) mod client;
 pub(crate) mod failure;

@@ -1,4 +1,4 @@
-//! The processes of agents: starting them, here and for a suite on another machine.
+//! Starts the processes of agents, for a suite on this machine or on another one.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use super::frame;
 
-/// The provider's choice of where send queues lie.
+/// The environment variable with which the provider chooses the memory of send queues.
 #[cfg(feature = "vrnic")]
 const SQ_VARIABLE: &str = "VRNIC_SQ";
 
 /// Settings of an agent; a client of [`serve`] sends them first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// Memory of its send queues (`guest`, `device`): the value of the provider's variable; `None`
-    /// for its default.
+    /// Memory of its send queues (`guest`, `device`), which is the value of the provider's
+    /// variable. `None` means the default.
     #[cfg(feature = "vrnic")]
     pub(crate) sq: Option<String>,
     /// True if its CQs and QPs have the extended interfaces.
     pub(crate) extended: bool,
 }
 
-/// Starts an agent that is commanded through `stream`.
+/// Starts an agent that gets its calls through `stream`.
 pub(crate) fn spawn(stream: OwnedFd, start: &Start) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("agent").stdin(Stdio::from(stream));
@@ -40,7 +40,7 @@ pub(crate) fn spawn(stream: OwnedFd, start: &Start) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Starts an agent for each connection, until it is killed.
+/// Starts an agent for each connection, until this process is killed.
 pub(crate) fn serve(listen: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     println!("serving on {}", listener.local_addr()?);

@@ -1,4 +1,4 @@
-//! Parameters and answers of calls. Objects are named by handles, which the agent gives out.
+//! Parameters and results of calls. Objects are named by handles, which the agent assigns.
 
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "vrnic")]
@@ -29,7 +29,7 @@ impl CreateQp {
     }
 }
 
-/// A work request that is posted again and again.
+/// A work request that is posted many times.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stream {
     pub(crate) qp: u32,
@@ -44,13 +44,13 @@ pub(crate) struct Stream {
 /// Two clocks, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// Of completions.
+    /// The clock of completions.
     pub(crate) raw: u64,
     /// The time of day.
     pub(crate) day: u64,
 }
 
-/// A range of a buffer with known bytes: those of the stream `seed` from `position` on.
+/// A range of a buffer with known bytes: the bytes of the stream `seed` from `position` on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Known {
     pub(crate) buffer: u32,
@@ -86,7 +86,7 @@ pub(crate) struct MwInfo {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct CqInfo {
     pub(crate) cq: u32,
-    /// Entries granted.
+    /// Number of entries granted.
     pub(crate) capacity: u32,
 }
 
@@ -142,11 +142,11 @@ pub(crate) struct Accepted {
     pub(crate) private: Vec<u8>,
 }
 
-/// Result of posting a chain.
+/// Result of posting a list of work requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Posted {
-    /// Work requests that went in.
+    /// Number of work requests that were posted.
     pub(crate) count: usize,
-    /// The reason for which the next one did not.
+    /// The reason for which the next one was refused.
     pub(crate) refused: Option<Failure>,
 }

@@ -1,9 +1,9 @@
-//! Parameters and answers of the calls that only vrnic has.
+//! Parameters and results of the calls that only vrnic has.
 
 use serde::{Deserialize, Serialize};
 use vrnic_verbs::model::Bind;
 
-/// A registration that fails, and the binding that guesses its key.
+/// A registration that fails, and a binding to its guessed key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RegMrFaulting {
     pub(crate) pd: u32,
@@ -21,20 +21,20 @@ pub(crate) struct RegMrFaulting {
 /// Targets for garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Target {
-    /// Doorbell pages and device-resident queues.
+    /// Doorbell pages and queues in device memory.
     Device,
     /// Rings in guest memory, while all doorbells are rung with random indices.
     Rings,
-    /// Rings, with entries that are nearly right; the doorbells are rung once.
+    /// Rings, with entries that are nearly right. Each doorbell is rung once.
     Entries,
 }
 
-/// Numbers of what was done.
+/// Counts of what was written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Scribbled {
     /// Mappings that were written to.
     pub(crate) mappings: u64,
-    /// Their bytes.
+    /// Number of bytes of these mappings.
     pub(crate) bytes: u64,
     /// Stores of 8 bytes.
     pub(crate) stores: u64,

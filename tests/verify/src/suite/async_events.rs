@@ -1,4 +1,4 @@
-//! Asynchronous events of QPs: those that must come, once, and none that must not.
+//! Asynchronous events of QPs: those that must come once, and those that must not come.
 
 use anyhow::{Result, ensure};
 
@@ -6,7 +6,7 @@ use super::Case;
 use super::fixture::{Env, Link, Options, Side};
 use vrnic_verbs::model::{Op, State, Status, event};
 
-/// Time to watch that no event comes, in milliseconds.
+/// Time for which a case checks that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -30,8 +30,8 @@ fn send(from: &Side, to: &Side, wr_id: u64) -> Result<()> {
     to.expect_received(wr_id, Status::Success).map(drop)
 }
 
-/// The first message that comes to a QP in RTR says that the other side is there; later ones do
-/// not.
+/// The first message that arrives at a QP in RTR raises an event that the connection is
+/// established. Later messages raise none.
 fn established(env: &Env) -> Result<()> {
     let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
     b.to_init()?;
@@ -48,7 +48,7 @@ fn established(env: &Env) -> Result<()> {
     expect_none(&a)
 }
 
-/// A side that knows it from elsewhere, and is in RTS, needs no such event.
+/// A QP in RTS needs no such event, because its program knows that the connection is established.
 fn not_established(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     send(&a, &b, 1)?;
@@ -56,7 +56,7 @@ fn not_established(env: &Env) -> Result<()> {
     expect_none(&a)
 }
 
-/// A QP whose completion queue takes no more entries cannot tell by a completion that it has died.
+/// A QP whose CQ has overflowed cannot report its failure by a completion, so it raises an event.
 fn fatal(env: &Env) -> Result<()> {
     let a = Side::new(&env.a, &Options::impatient())?;
     let b = Side::new(&env.b, &Options { cqe: 1, ..Options::impatient() })?;
@@ -75,8 +75,8 @@ fn fatal(env: &Env) -> Result<()> {
     expect_none(&b)
 }
 
-/// Connecting, moving data, disconnecting and destroying are no events: nor is anything about
-/// paths, of which there is one.
+/// Connecting, moving data, disconnecting and destroying raise no events. There are no events about
+/// paths, either.
 fn ordinary(env: &Env) -> Result<()> {
     for _ in 0..10 {
         let link = Link::new(env, &Options::default())?;

@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Runs one atomic and gives the value fetched.
+/// Runs one atomic and returns the fetched value.
 fn one(
     link: &Link,
     (near, far): (&Region, &Region),
@@ -85,14 +85,14 @@ fn adding(side: &Side, far: &Region, count: u64) -> Result<(Stream, u32)> {
     Ok((Stream { step: 8, ..stream }, near.buffer))
 }
 
-/// Returns a second connection, from another process where a is, to a QP of `b`'s PD.
+/// Returns a second connection, from another process at end a to a QP of `b`'s PD.
 fn second_link(env: &Env, first: &Link) -> Result<Link> {
     let a = Side::new(&env.another_a()?, &Options::default())?;
     let b = Side::within(&env.b, first.b.pd, &Options::default())?;
     Link::of(a, b)
 }
 
-/// Two QPs add to one word: no sum is lost, no value fetched twice.
+/// Two QPs add to one word: no addition is lost, and no value is fetched twice.
 fn fetch_add_contended(env: &Env) -> Result<()> {
     let one = Link::new(env, &Options::default())?;
     let two = second_link(env, &one)?;
@@ -112,7 +112,8 @@ fn fetch_add_contended(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Two QPs increment one word by compare-and-swap: as many increments as swaps that succeeded.
+/// Two QPs increment one word by compare-and-swap: the word is the number of swaps that have
+/// succeeded.
 fn cmp_swp_contended(env: &Env) -> Result<()> {
     let one = Link::new(env, &Options::default())?;
     let two = second_link(env, &one)?;

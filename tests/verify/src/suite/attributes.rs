@@ -1,4 +1,4 @@
-//! Attributes of the device and its port, and operations that they lack.
+//! Attributes of the device and its port, and operations that they do not have.
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use super::fixture::{Env, Link, Options, Side, expect_errno, one_of};
 use crate::rpc::values::CreateQp;
 use vrnic_verbs::model::{access, qp_type};
 
-/// Registration of memory that need not be there (`IBV_ACCESS_ON_DEMAND`).
+/// Registration of memory that need not be present (`IBV_ACCESS_ON_DEMAND`).
 const ON_DEMAND: u32 = 1 << 6;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -99,7 +99,7 @@ fn gids(env: &Env) -> Result<()> {
     let first = env.a.agent.query_gid(0)?;
     ensure!(first[..2] == [0xfe, 0x80], "the first GID {first:x?} is not link-local");
     for bad in [info.port.gids, -1, i32::MAX] {
-        // The library reads a file of the kernel's, which is not there then.
+        // The library reads a file of the kernel, which does not exist for this index.
         let errnos = [Errno::INVAL, Errno::NOENT, Errno::NODATA];
         one_of(&format!("GID {bad}"), env.a.agent.query_gid(bad), &errnos)?;
     }
@@ -117,13 +117,13 @@ fn pkeys(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Operations that the device lacks fail as "not supported".
+/// Operations that the device does not have fail as "not supported".
 fn unsupported(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.alloc_pd()?;
     let cq = agent.create_cq(16, None, 0)?.cq;
     let raw = CreateQp::new(pd, cq, qp_type::RAW_PACKET, Options::default().cap);
-    // Only privileged programs may ask at all.
+    // Unprivileged programs get EPERM.
     one_of("a raw packet QP", agent.create_qp(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;
     let buffer = agent.alloc_buffer(4096, 0)?;
     let rights = access::ALL | ON_DEMAND;
@@ -131,8 +131,8 @@ fn unsupported(env: &Env) -> Result<()> {
     expect_errno("memory on demand", on_demand, Errno::OPNOTSUPP).context("paging on demand")
 }
 
-/// The attributes that the device does not have are zero, and not what the kernel's memory had
-/// before. Each query gets other memory of the kernel.
+/// Attributes that the device does not have are zero, not former contents of the kernel's memory.
+/// Each query gets other memory of the kernel.
 fn absent(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let reset = Side::new(&env.a, &Options::default())?;

@@ -9,7 +9,7 @@ use super::fixture::{End, Env, Options, Side};
 use crate::rpc::values::Listening;
 use vrnic_verbs::model::{State, Status};
 
-/// Lengths of private data, none and most.
+/// Lengths of private data, from none to the maximum.
 const LENGTHS: [usize; 4] = [0, 1, 64, 196];
 
 /// Returns the two ends of a case's connections.
@@ -41,7 +41,7 @@ fn side(end: &End) -> Result<Side> {
     Ok(side)
 }
 
-/// Listens; also returns the address to connect with.
+/// Starts to listen. Also returns the address to connect to.
 fn listen(end: &End) -> Result<(Listening, SocketAddrV4)> {
     let listening = end.agent.listen()?;
     let at = end.cm.context("no address")?;
@@ -53,7 +53,7 @@ fn data(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + seed) as u8).collect()
 }
 
-/// Both programs get the private data of the other one.
+/// Both programs get the private data of the other program.
 fn accepted((from, to): (&End, &End)) -> Result<()> {
     for len in LENGTHS {
         let (near, far) = (side(from)?, side(to)?);
@@ -69,7 +69,7 @@ fn accepted((from, to): (&End, &End)) -> Result<()> {
     Ok(())
 }
 
-/// A program that rejects a request sends its peer the reason.
+/// A program that rejects a request sends private data to its peer.
 fn rejected((from, to): (&End, &End)) -> Result<()> {
     for len in LENGTHS {
         let near = side(from)?;

@@ -1,6 +1,6 @@
-//! Counters: each is moved by the cause that it is named for, by the exact number. The names are
-//! those that drivers of Linux share; a device that lacks one fails, but a software device, which
-//! has few, is passed over.
+//! Counters: each event moves exactly the counters that are named for it, by the exact number. The
+//! names are common to drivers of Linux. A device that lacks one of them fails, except a software
+//! device, which has few.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -64,8 +64,8 @@ const ERRORS: [&str; 20] = [
     "link_downed",
 ];
 
-/// Runs `work` and checks how the counters of both ends have moved; errors that are not named have
-/// not.
+/// Runs `work`. Checks that the counters of both ends have changed as named, and that no other
+/// error counters have changed.
 fn moves(env: &Env, at: [Moved<'_>; 2], work: impl FnOnce() -> Result<()>) -> Result<()> {
     if env.a.info.is_rxe() {
         return Ok(());
@@ -73,7 +73,7 @@ fn moves(env: &Env, at: [Moved<'_>; 2], work: impl FnOnce() -> Result<()>) -> Re
     let read = |end: &End| end.agent.counters();
     let before = [read(&env.a)?, read(&env.b)?];
     work()?;
-    // Completions may be seen a little earlier than the counts of the turn that wrote them.
+    // A program may see completions shortly before the counters of that turn.
     sleep(Duration::from_millis(20));
     let after = [read(&env.a)?, read(&env.b)?];
     for (((end, want), before), after) in ["a", "b"].iter().zip(at).zip(before).zip(after) {
@@ -90,7 +90,7 @@ fn moves(env: &Env, at: [Moved<'_>; 2], work: impl FnOnce() -> Result<()>) -> Re
     Ok(())
 }
 
-/// One message of just over two packets, or one word.
+/// A message that is slightly longer than two packets, or a word.
 fn packets(env: &Env, op: Op) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let Link { a, b } = &link;
@@ -142,7 +142,7 @@ fn packets(env: &Env, op: Op) -> Result<()> {
     })
 }
 
-/// Two RNR retries are two waits after three refusals.
+/// Two RNR retries mean three refusals, with two waits between them.
 fn not_ready(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let at_a = [("rnr_nak_retry_err", 2), ("retry_rnr_exceeded_err", 1), ("req_cqe_error", 1)];
@@ -152,7 +152,7 @@ fn not_ready(env: &Env) -> Result<()> {
     })
 }
 
-/// Two retries are three times that no acknowledgement came.
+/// Two retries mean that three acknowledgements were missing.
 fn ack_timeout(env: &Env) -> Result<()> {
     let a = Side::new(&env.a, &Options::impatient())?;
     a.connect(&env.b, 0x00fe_dcba)?;
@@ -230,7 +230,7 @@ fn flushes(env: &Env) -> Result<()> {
     })
 }
 
-/// A datagram without a receive: it has left, and is dropped where it came to.
+/// A datagram without a receive leaves, and is dropped at its destination.
 fn lost_datagrams(env: &Env) -> Result<()> {
     let (a, b) = (datagrams::ready(&env.a)?, datagrams::ready(&env.b)?);
     let way = datagrams::towards(&a, &b)?;

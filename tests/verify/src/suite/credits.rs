@@ -1,4 +1,4 @@
-//! Credits: queues that cannot overflow, and completion queues that change their size.
+//! Credits: queues that cannot overflow, and CQs that are resized.
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -7,11 +7,11 @@ use super::Case;
 use super::fixture::{Env, Link, Options, Side, expect_full, expect_in_order, one_of};
 use vrnic_verbs::model::{Op, RecvWr, SendWr, Status, flags};
 
-/// Messages of the cases under traffic.
+/// Number of messages of the cases with traffic.
 const MESSAGES: u64 = 3000;
-/// Requests outstanding in them.
+/// Number of outstanding requests in these cases.
 const DEPTH: u64 = 32;
-/// Sizes that a CQ goes through in them; none is less than [`DEPTH`].
+/// Sizes of a CQ in these cases. No size is less than [`DEPTH`].
 const SIZES: [i32; 6] = [32, 500, 64, 4096, 33, 128];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -31,8 +31,7 @@ fn options(depth: u32, cqe: i32) -> Options {
     options.cap(|cap| (cap.send_wr, cap.recv_wr) = (depth, depth))
 }
 
-/// Posts receives without buffers until one is refused, which must be with ENOMEM; returns how many
-/// went in.
+/// Posts receives without buffers until one is refused with ENOMEM. Returns how many were posted.
 fn fill_receives(side: &Side, first: u64) -> Result<u64> {
     for wr_id in first.. {
         let posted = side.try_post_recv(&[RecvWr { wr_id, sges: Vec::new() }])?;
@@ -48,8 +47,8 @@ fn send(link: &Link, wr_id: u64) -> Result<()> {
     link.a.run(Side::request(Op::Send, wr_id, &[]), Status::Success).map(drop)
 }
 
-/// A full receive queue takes no more, at any fill and over many laps, and the connection never
-/// learns of it.
+/// A full receive queue refuses receives, whatever its fill, over many laps, and without effect on
+/// the connection.
 fn receive_queue(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(16, 64))?;
     let depth = u64::from(link.b.cap.recv_wr);
@@ -69,7 +68,7 @@ fn receive_queue(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A receive's place is free when its completion is polled, and not before.
+/// The place of a receive is free when its completion was polled, and not before.
 fn polling_gives_credits(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(16, 64))?;
     let depth = fill_receives(&link.b, 0)?;
@@ -82,8 +81,7 @@ fn polling_gives_credits(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Tests credits of sends: a request without a completion of its own frees its place with the next
-/// that has one.
+/// Tests credits of sends: the place of an unsignaled request is freed with the next completion.
 fn send_queue(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(16, 64))?;
     let depth = u64::from(link.a.cap.send_wr);
@@ -103,7 +101,7 @@ fn send_queue(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A CQ with entries in it grows, shrinks and grows: the entries stay, in order.
+/// A CQ with entries in it grows, shrinks and grows again: the entries stay, in order.
 fn resize(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(64, 16))?;
     let b = &link.b;
@@ -116,7 +114,7 @@ fn resize(env: &Env) -> Result<()> {
         }
         let capacity = b.end.agent.resize_cq(b.recv_cq, size)?;
         ensure!(capacity >= size as u32, "{capacity} entries for {size}");
-        // Two to four are left to the next.
+        // Leaves two to four entries for the next size.
         let some = 6 - step % 2;
         expect_in_order(&b.received(some)?, taken)?;
         taken += some as u64;
@@ -126,7 +124,7 @@ fn resize(env: &Env) -> Result<()> {
     b.expect_quiet(50)
 }
 
-/// A CQ cannot become smaller than what waits in it; it goes on as it was.
+/// A CQ cannot shrink below the number of its entries. It keeps its size then.
 fn shrink_too_far(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(64, 64))?;
     let b = &link.b;
@@ -148,8 +146,8 @@ fn shrink_too_far(env: &Env) -> Result<()> {
 fn limits(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let cq = agent.create_cq(10, None, 0)?.cq;
-    let most = i32::try_from(env.a.info.max_cqe)?;
-    for cqe in [0, -1, most + 1, i32::MAX] {
+    let max_cqe = i32::try_from(env.a.info.max_cqe)?;
+    for cqe in [0, -1, max_cqe + 1, i32::MAX] {
         one_of(&format!("resize to {cqe}"), agent.resize_cq(cq, cqe), &[Errno::INVAL])?;
     }
     for cqe in [1, 1000, 2] {
@@ -159,8 +157,7 @@ fn limits(env: &Env) -> Result<()> {
     Ok(agent.destroy_cq(cq)?)
 }
 
-/// Both CQs of a connection change their size while messages stream: each completion comes once, in
-/// order.
+/// Both CQs of a connection are resized during a transfer: each completion comes once, in order.
 fn under_traffic(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(64, 64))?;
     let sizes = SIZES.to_vec();

@@ -1,4 +1,4 @@
-//! Every operation that moves data, over sizes and alignments; every byte compared.
+//! Every operation that moves data, with many sizes and alignments. Every byte is compared.
 
 use anyhow::{Result, ensure};
 
@@ -9,7 +9,7 @@ use vrnic_verbs::model::{Op, SendWr, Status, Wc, wc_opcode};
 /// Operations that move data.
 pub(super) const MOVERS: [Op; 5] = [Op::Send, Op::SendImm, Op::Write, Op::WriteImm, Op::Read];
 
-/// Those that iWARP has, whose SENDs have no immediate data.
+/// The operations that iWARP has. Its SENDs have no immediate data.
 const PLAIN: [Op; 4] = [Op::Send, Op::Write, Op::WriteImm, Op::Read];
 
 /// Returns the operations that move data between these ends.
@@ -17,7 +17,7 @@ pub(super) fn movers(env: &Env) -> &'static [Op] {
     if env.a.cm.is_some() { &PLAIN } else { &MOVERS }
 }
 
-/// Around every boundary that an implementation has: words, cache lines, MTUs, pages, 64 KiB, and
+/// Sizes around the boundaries in implementations: words, cache lines, MTUs, pages, 64 KiB, and
 /// messages of many pages.
 const SIZES: [(&str, u64); 21] = [
     ("0", 0),
@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for op in MOVERS {
         for (name, size) in SIZES {
-            // An immediate changes no path that depends on the length.
+            // Immediate data does not depend on the length.
             if size >= 1 << 30 && op.has_immediate() {
                 continue;
             }
@@ -100,7 +100,7 @@ pub(super) fn transfer(link: &Link, op: Op, size: u64, from: u64, to: u64) -> Re
     [&near, &far].into_iter().try_for_each(Region::end)
 }
 
-/// Checks the completions of request 70 of a and, where there is one, receive 71 of b.
+/// Checks the completion of request 70 of a, and of receive 71 of b if there is one.
 fn expect_both(link: &Link, op: Op, size: u64) -> Result<()> {
     let wc = link.a.expect_sent(70, Status::Success)?;
     ensure!(wc.opcode == op.wc_opcode(), "send completion opcode {}", wc.opcode);

@@ -16,9 +16,9 @@ const HEADER: u64 = 40;
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
 /// 239.7.7.7.
 const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 7, 7, 7];
-/// Time to watch that nothing arrives, in milliseconds.
+/// Time for which a case checks that nothing arrives, in milliseconds.
 const QUIET_MS: u64 = 100;
-/// A queue key with this bit stands for the sending QP's own.
+/// A queue key with this bit means the sending QP's own queue key.
 const OWN_KEY: u32 = 1 << 31;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -63,13 +63,13 @@ fn handle(side: &Side, path: Path) -> Result<u32, CallError> {
     side.end.agent.create_ah(side.pd, path)
 }
 
-/// Returns the way from one side to another.
+/// Returns the path from one side to another.
 pub(super) fn towards(from: &Side, to: &Side) -> Result<Destination> {
     let ah = handle(from, path(&from.end, to.end.info.gid))?;
     Ok(Destination { ah, qpn: to.qpn, qkey: QKEY })
 }
 
-/// Returns the way to a group.
+/// Returns the path to a group.
 fn to_group(from: &Side, group: [u8; 16]) -> Result<Destination> {
     let ah = handle(from, path(&from.end, group))?;
     Ok(Destination { ah, qpn: MULTICAST_QPN, qkey: QKEY })
@@ -79,7 +79,7 @@ pub(super) fn datagram(wr_id: u64, region: &Region, len: u64, to: Destination) -
     SendWr { to: Some(to), ..Side::request(Op::Send, wr_id, &[region.part(0, len)]) }
 }
 
-/// Sends `len` bytes and sees them arrive behind the header.
+/// Sends `len` bytes. Checks that they arrive after the header.
 fn transfer(from: &Side, to: &Side, way: Destination, len: u64, seed: u64) -> Result<()> {
     let (source, target) = (from.region(len.max(1), 3)?, to.region(HEADER + len, 5)?);
     source.fill(seed)?;
@@ -107,8 +107,7 @@ fn sizes(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Of IPv4 the header is in the last 20 bytes of the 40, with a valid checksum, and names both
-/// addresses.
+/// An IPv4 header is in the last 20 of the 40 bytes. It has a valid checksum and both addresses.
 fn ipv4_header(env: &Env) -> Result<()> {
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
     let (from, to) = (env.a.info.gid, env.b.info.gid);
@@ -127,7 +126,7 @@ fn ipv4_header(env: &Env) -> Result<()> {
     let words = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
     let sum: u32 = words.sum();
     ensure!((sum & 0xffff) + (sum >> 16) == 0xffff, "checksum of {ip:x?}");
-    // Version 6 of the header would have its version in the first byte.
+    // The version of an IPv6 header would be in the first byte.
     ensure!(header[0] >> 4 != 6, "an IPv6 header");
     Ok(())
 }
@@ -153,8 +152,8 @@ fn to_oneself(env: &Env) -> Result<()> {
     transfer(&a, &other, towards(&a, &other)?, 100, 5)
 }
 
-/// A datagram without the receiver's queue key is dropped; with the highest bit set the sender's
-/// own counts.
+/// A datagram without the receiver's queue key is dropped. If the highest bit is set, the sender's
+/// own key is used.
 fn queue_keys(env: &Env) -> Result<()> {
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
     let way = towards(&a, &b)?;
@@ -236,7 +235,7 @@ fn detach(side: &Side, gid: [u8; 16]) -> Result<(), CallError> {
     side.end.agent.detach_mcast(side.qp, gid, 0xc000)
 }
 
-/// Returns whether what `from` sends to a group arrives at `to`.
+/// Returns whether a datagram from `from` to a group arrives at `to`.
 fn reaches(from: &Side, to: &Side, way: Destination, seed: u64) -> Result<bool> {
     let (source, target) = (from.region(16, 0)?, to.region(HEADER + 16, 0)?);
     source.fill(seed)?;
@@ -255,7 +254,7 @@ fn members(env: &Env) -> Result<()> {
     let way = to_group(&a, GROUP)?;
     ensure!(!reaches(&a, &b, way, 1)?, "b is no member yet");
     attach(&b, GROUP)?;
-    // The receive from before is still there, and first.
+    // The earlier receive is still there, and comes first.
     let source = a.region(16, 0)?;
     a.run(datagram(2, &source, 16, way), Status::Success)?;
     b.expect_received(1, Status::Success)?;
@@ -268,7 +267,7 @@ fn members(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Members on both ends, two of them on one; the sender is one, and each gets it once.
+/// Members on both ends, two of them on one end, including the sender. Each gets the datagram once.
 fn several_members(env: &Env) -> Result<()> {
     let sides = [ready(&env.a)?, ready(&env.b)?, ready(&env.b)?];
     let mut targets = Vec::new();
@@ -293,7 +292,7 @@ fn several_members(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// From the link-local address, which is always the first.
+/// From the link-local address, which is always the first GID.
 fn ipv6_group(env: &Env) -> Result<()> {
     const GROUP6: [u8; 16] = [0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7];
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
@@ -307,7 +306,7 @@ fn ipv6_group(env: &Env) -> Result<()> {
     for seed in [1, 2] {
         source.fill(seed)?;
         a.run(datagram(seed, &source, 16, way), Status::Success)?;
-        // The first receive is that of the attempt above.
+        // The first receive belongs to the attempt above.
         b.expect_received(seed, Status::Success)?;
     }
     target.check_part(HEADER, 16, 2, 0)?;
@@ -323,15 +322,15 @@ fn refused(env: &Env) -> Result<()> {
     expect_errno("to leave without having joined", detach(&side, GROUP), invalid)?;
     let connected = Side::new(&env.a, &Options::default())?;
     expect_errno("a connected QP", attach(&connected, GROUP), invalid)?;
-    // Joining twice is one membership.
+    // Joining twice gives one membership.
     attach(&side, GROUP)?;
     attach(&side, GROUP)?;
     detach(&side, GROUP)?;
     expect_errno("to leave twice", detach(&side, GROUP), invalid)
 }
 
-/// A QP that is a member cannot be destroyed, by the rules of the verbs; when its process dies it
-/// leaves.
+/// A QP that is a member cannot be destroyed, by the rules of the verbs. When its process is
+/// killed, it leaves the group.
 fn ends(env: &Env) -> Result<()> {
     let side = ready(&env.a)?;
     attach(&side, GROUP)?;
@@ -342,7 +341,7 @@ fn ends(env: &Env) -> Result<()> {
     for _ in 0..20 {
         attach(&ready(&dying)?, GROUP)?;
     }
-    // It does not answer.
+    // The agent does not answer.
     let _crashed = dying.agent.crash();
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
     attach(&b, GROUP)?;

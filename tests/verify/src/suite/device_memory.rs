@@ -1,4 +1,4 @@
-//! Memory of the device: source and sink of operations, its bounds, and its end.
+//! Memory of the device: as the source and target of operations, its bounds, and its end.
 
 use std::ops::Range;
 
@@ -21,10 +21,10 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Regions of it count from zero.
+/// Regions of device memory are zero-based.
 const ALL: u32 = access::ALL | access::ZERO_BASED;
 
-/// Memory of the device, with a region that begins `offset` bytes into it and has all the rest.
+/// Device memory with a region, which begins at `offset` and contains all the rest.
 struct Memory<'a> {
     side: &'a Side,
     dm: u32,
@@ -47,7 +47,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Returns the words of the memory that contain a part of the region: the offset of the first
-    /// one, their bytes, and the place of the part among these. Copies have whole words.
+    /// word, their bytes, and the place of the part in them. Copies consist of whole words.
     fn words(&self, at: u64, length: usize) -> Result<(u64, Vec<u8>, Range<usize>)> {
         let start = self.offset + at;
         let first = start & !3;
@@ -79,7 +79,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Between device memories, and between one and ordinary memory.
+/// Operations between device memories, and between device memory and ordinary memory.
 fn operations(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     for (length, offset, at) in [(1, 0, 0), (4096, 100, 1), (300_001, 4095, 77)] {
@@ -121,10 +121,10 @@ fn atomics(env: &Env) -> Result<()> {
 fn bounds(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let agent = &b.end.agent;
-    let most = agent.most_device_memory()?;
-    ensure!(most > 0, "the device has no memory");
+    let largest = agent.most_device_memory()?;
+    ensure!(largest > 0, "the device has no memory");
     expect_errno("no bytes", agent.alloc_dm(0, 0), Errno::INVAL)?;
-    expect_errno("too many bytes", agent.alloc_dm(most + 1, 0), Errno::NOMEM)?;
+    expect_errno("too many bytes", agent.alloc_dm(largest + 1, 0), Errno::NOMEM)?;
     expect_errno("as many as there are numbers", agent.alloc_dm(u64::MAX, 0), Errno::NOMEM)?;
     expect_errno("too large an alignment", agent.alloc_dm(4096, 40), Errno::INVAL)?;
     let far = Memory::new(&b, 5000, 0)?;
@@ -133,7 +133,7 @@ fn bounds(env: &Env) -> Result<()> {
     expect_errno("a region that wraps", register(8, u64::MAX - 4, ALL), Errno::INVAL)?;
     expect_errno("one not from zero on", register(0, 8, access::ALL), Errno::INVAL)?;
     agent.write_dm(far.dm, 4996, vec![1; 4])?;
-    // The mapping has whole pages, the memory has not. Copies have whole words.
+    // The mapping consists of whole pages, the memory does not. Copies consist of whole words.
     for (what, offset, length) in [
         ("a copy beyond the end", 4996, 8),
         ("one from the end on", 5000, 4),
@@ -146,13 +146,13 @@ fn bounds(env: &Env) -> Result<()> {
         expect_errno(what, agent.write_dm(far.dm, offset, bytes), Errno::INVAL)?;
         expect_errno(what, agent.read_dm(far.dm, offset, length as u64), Errno::INVAL)?;
     }
-    // A page of the memory is behind the region's last byte, which the peer does not reach.
+    // Memory of the last page behind the region's last byte cannot be reached by the peer.
     let near = a.region(8, 0)?;
     a.run(Side::request(Op::Write, 1, &[near.sge()]).at(4993, far.rkey), Status::RemAccessErr)?;
     Ok(())
 }
 
-/// Memory cannot be freed while a region needs it.
+/// Memory with a region cannot be freed.
 fn in_use(env: &Env) -> Result<()> {
     let a = Side::new(&env.a, &Options::default())?;
     let agent = &a.end.agent;
@@ -164,7 +164,7 @@ fn in_use(env: &Env) -> Result<()> {
     Ok(agent.free_dm(dm)?)
 }
 
-/// What another process has left in memory is not seen.
+/// New memory does not contain bytes of another process.
 fn zeroed(env: &Env) -> Result<()> {
     let length = env.a.agent.most_device_memory()? / 2;
     for _ in 0..3 {
@@ -182,7 +182,7 @@ fn zeroed(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// All of it can be had, no more, and all of it again.
+/// All of the memory can be allocated, but no more, and all of it again.
 fn exhausted(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let part = agent.most_device_memory()? / 4;

@@ -1,5 +1,5 @@
-//! The direct verbs of vrnic: one-touch keys, commands whose data live as long as they do, and
-//! the two forms in which a refused memory operation fails. Other devices fail these cases.
+//! The direct verbs of vrnic: one-touch keys, commands whose keys end with them, and the two ways
+//! in which a refused memory operation fails. Other devices fail these cases.
 
 use std::collections::BTreeSet;
 
@@ -47,8 +47,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// One message of a peer by the region's key; local use before it does not count, a second one is
-/// refused, and the region can be deregistered afterwards.
+/// A peer sends one message with the region's key. Local use before it does not count. A second
+/// message is refused, and the region can be deregistered afterwards.
 fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let region = Region::for_one_touch(&b.end, b.pd, len, access::ALL)?;
@@ -60,7 +60,7 @@ fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     region.end()
 }
 
-/// One READ or WRITE of `a` of all of `region` by the key `rkey` succeeds, the next is refused.
+/// A READ or WRITE of `a` of all of `region` with the key `rkey` succeeds. The next one is refused.
 fn access_once(a: &Side, op: Op, near: &Region, region: &Region, rkey: u32) -> Result<()> {
     let (from, to) = if op == Op::Read { (region, near) } else { (near, region) };
     let request = |wr_id| Side::request(op, wr_id, &[near.sge()]).at(region.addr, rkey);
@@ -72,7 +72,7 @@ fn access_once(a: &Side, op: Op, near: &Region, region: &Region, rkey: u32) -> R
     to.check(1)
 }
 
-/// A region whose one message has come is made valid again, for one more, by a key of its own.
+/// REREG_MR makes a region valid again whose key was used, for one more message, with a new key.
 fn reregistered(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let mut region = Region::for_one_touch(&b.end, b.pd, 100, access::ALL)?;
@@ -91,7 +91,7 @@ fn reregistered(env: &Env) -> Result<()> {
     region.end()
 }
 
-/// One message by the key; the next is refused.
+/// One message with the key succeeds. The next one is refused.
 fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let region = Region::new(&b.end, b.pd, len, 9, BINDABLE)?;
@@ -102,8 +102,8 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     access_once(&a, op, &a.region(len, 0)?, &region, window.rkey)
 }
 
-/// CQs whose creator leaves the choice are spread over all vectors, say on which they are, and
-/// report events; one that names a vector is on that.
+/// CQs whose creator leaves the choice are spread over all vectors, report their vector, and raise
+/// events. A CQ whose creator names a vector has this vector.
 fn any_vector(env: &Env) -> Result<()> {
     let (agent, vectors) = (&env.a.agent, env.a.info.comp_vectors);
     let channel = agent.create_channel()?;
@@ -138,8 +138,8 @@ fn reactive_options() -> Options {
     Options { extras: Some(extras), ..Options::default() }
 }
 
-/// After a refused operation of b: later sends are flushed, all else goes on, and after a return to
-/// RTS the send queue does too.
+/// After a refused operation of b: later sends are flushed, everything else works, and after a
+/// return to RTS the send queue works, too.
 fn survives(a: &Side, b: &Side, refused: u64) -> Result<()> {
     let (near, far) = (a.region(100, 0)?, b.region(100, 0)?);
     b.post(&[Side::request(Op::Send, 41, &[far.sge()])])?;
@@ -163,7 +163,7 @@ fn reactive(env: &Env) -> Result<()> {
     let region = Region::new(&b.end, b.pd, 4096, 0, access::ALL)?;
     let mut window = Window::new(&b, 1)?;
     for wr_id in [50, 51] {
-        // The region lacks the right to be bound.
+        // The region cannot be bound.
         let bind = Bind { wr_id, ..signaled(region.addr, region.len, READ_WRITE) };
         window.post(&b, Some(&region), bind)?;
         survives(&a, &b, wr_id)?;
@@ -177,7 +177,7 @@ fn reactive_local_inv(env: &Env) -> Result<()> {
     survives(&a, &b, 52)
 }
 
-/// Without that form the connection ends at both sides.
+/// Without reactive failure the connection ends at both sides.
 fn anticipatory(env: &Env) -> Result<()> {
     let options = Options { extras: Some(QpExtras::default()), ..Options::impatient() };
     let Link { a, b } = Link::new(env, &options)?;
@@ -194,12 +194,12 @@ fn anticipatory(env: &Env) -> Result<()> {
     b.expect_state(State::Err)
 }
 
-/// A form of commands: how messages look.
+/// A form of commands: the layout of messages.
 struct Form {
     extras: QpExtras,
-    /// Bytes of a message.
+    /// Number of bytes of a message.
     len: u64,
-    /// Place of the tag in a command.
+    /// Offset of the tag in a command.
     tag: u64,
     /// `tag_offset` of the work request.
     tag_offset: u32,
@@ -215,8 +215,8 @@ const GENERAL: Form = Form {
     opcodes: [7, 8],
 };
 
-/// A basic header segment behind 4 other bytes: SCSI command and SCSI response (RFC 7143,
-/// 11.2.1.2), with the initiator task tag in bytes 16 to 19.
+/// A basic header segment after 4 other bytes: SCSI command and SCSI response (RFC 7143, 11.2.1.2),
+/// with the initiator task tag in bytes 16 to 19.
 const ISCSI: Form = Form {
     extras: QpExtras { reactive: false, tag_form: 2, tag_offset: 4, max_command_sge: 3 },
     len: 52,
@@ -231,7 +231,7 @@ impl Form {
         options.cap(|cap| cap.inline = 64)
     }
 
-    /// Returns the place of the tag in responses.
+    /// Returns the offset of the tag in responses.
     fn response_tag(&self) -> u64 {
         match self.extras.tag_form {
             1 => self.extras.tag_offset.into(),
@@ -239,12 +239,12 @@ impl Form {
         }
     }
 
-    /// Returns the place of a message's opcode.
+    /// Returns the offset of a message's opcode.
     fn opcode_at(&self) -> u64 {
         if self.extras.tag_form == 2 { self.extras.tag_offset.into() } else { 0 }
     }
 
-    /// Makes a message of zeros but for its opcode and, in a response, its tag.
+    /// Makes a message of zeros, with its opcode and, in a response, its tag.
     fn message(&self, region: &Region, side: &Side, response: Option<u32>) -> Result<()> {
         let mut bytes = vec![0; self.len as usize];
         bytes[self.opcode_at() as usize] = self.opcodes[usize::from(response.is_some())];
@@ -257,15 +257,15 @@ impl Form {
     }
 }
 
-/// A connection whose a sends commands, and what a command needs.
+/// A connection over which a sends commands, and the memory of the commands.
 struct Scene {
     link: Link,
     form: &'static Form,
-    /// Three pieces of data at a.
+    /// Three pieces of data of a.
     data: [Region; 3],
-    /// The command at a, and where it arrives at b.
+    /// The command at a, and the receive for it at b.
     command: [Region; 2],
-    /// The response at b, and where it arrives at a.
+    /// The response at b, and the receive for it at a.
     response: [Region; 2],
 }
 
@@ -273,11 +273,11 @@ const PIECE: u64 = 3000;
 
 impl Scene {
     fn new(env: &Env, form: &'static Form) -> Result<Self> {
-        // The responder's QP is plain: it takes any message as a command.
+        // The responder's QP is an ordinary QP, which does not interpret commands.
         let b = Side::new(&env.b, &Options::impatient())?;
         let link = Link::of(Side::new(&env.a, &form.options())?, b)?;
         let Link { a, b } = &link;
-        // Only a itself may use its regions: what the peer may do, the command says.
+        // Only a itself may use its regions. The command gives rights to the peer.
         let piece = |misalign| Region::new(&a.end, a.pd, PIECE, misalign, access::LOCAL_WRITE);
         let data = [piece(0)?, piece(1)?, piece(2000)?];
         let command = [a.region(form.len, 0)?, b.region(form.len, 0)?];
@@ -297,7 +297,7 @@ impl Scene {
         }
     }
 
-    /// a sends a command; the tag that b finds in it, which a's completion names as well.
+    /// a sends a command. Returns the tag that b finds in it, which must be in a's completion, too.
     fn send(&self, command: CommandWr) -> Result<u32> {
         let Link { a, b } = &self.link;
         let wr_id = command.wr_id;
@@ -313,7 +313,7 @@ impl Scene {
         Ok(tag)
     }
 
-    /// Makes b respond, and returns what a receives.
+    /// Makes b respond. Returns the receive completion of a.
     fn respond(&self, tag: u32) -> Result<Wc> {
         let Link { a, b } = &self.link;
         self.form.message(&self.response[0], b, Some(tag))?;
@@ -322,14 +322,14 @@ impl Scene {
         a.expect_received(77, Status::Success)
     }
 
-    /// b reads or writes all of the data by the tag.
+    /// b reads or writes all of the data with the tag.
     fn transfer(&self, op: Op, tag: u32, near: &Region) -> Result<()> {
         let request = SendWr { rkey: tag, ..Side::request(op, 79, &[near.sge()]) };
         self.link.b.post(&[request])
     }
 }
 
-/// Data out and in by a tag, until the response takes it away.
+/// Moves data in both directions with a tag, until the response makes the tag invalid.
 fn command(env: &Env, form: &'static Form) -> Result<()> {
     let scene = Scene::new(env, form)?;
     let Link { a, b } = &scene.link;
@@ -367,7 +367,7 @@ fn command_inline(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Several at a time, answered in another order; tags do not come back at once.
+/// Several commands at a time, answered in another order. Tags are not used again at once.
 fn many_commands(env: &Env) -> Result<()> {
     let scene = Scene::new(env, &GENERAL)?;
     let mut seen = std::collections::BTreeSet::new();
@@ -397,7 +397,7 @@ fn command_without_right(env: &Env) -> Result<()> {
     scene.data[0].check_zero()
 }
 
-/// A response by that tag is refused, as an access to it would be.
+/// A response with this tag is refused, as an access with it would be.
 fn expect_refused_response(scene: &Scene, tag: u32) -> Result<()> {
     let Link { a, b } = &scene.link;
     scene.form.message(&scene.response[0], b, Some(tag))?;

@@ -6,7 +6,7 @@ use super::Case;
 use super::fixture::{Env, Link, Options, Side};
 use vrnic_verbs::model::{Op, SendWr, State, Status, flags};
 
-/// Time to watch that no event comes, in milliseconds.
+/// Time for which a case checks that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 /// Time limit for an event, in milliseconds.
 const TIMEOUT_MS: u64 = 20_000;
@@ -52,7 +52,7 @@ fn expect_none(side: &Side) -> Result<()> {
     Ok(())
 }
 
-/// Sends an empty message from a to b and fetches a's completion.
+/// Sends an empty message from a to b. Takes a's completion.
 fn send(link: &Link, op: Op, flags: u32) -> Result<()> {
     link.b.post_recv(7, &[])?;
     let mut request = Side::request(op, 6, &[]);
@@ -71,14 +71,14 @@ fn next_completion(env: &Env) -> Result<()> {
     b.expect_received(7, Status::Success).map(drop)
 }
 
-/// With moderation an event waits for its number of completions, but no longer than its time.
+/// With moderation, an event waits for its number of completions, but not longer than its time.
 fn moderated(env: &Env) -> Result<()> {
     const COUNT: u16 = 4;
     let link = Link::new(env, &options())?;
     let b = &link.b;
     let cq = b.recv_cq;
     let moderate = |period| b.end.agent.moderate(cq, COUNT, period);
-    // Longer than "no event comes" is watched, and the longest there is.
+    // This is longer than the time in which no event may come, and the maximum.
     let long = u16::MAX;
     moderate(long)?;
     for _ in 0..20 {
@@ -89,7 +89,7 @@ fn moderated(env: &Env) -> Result<()> {
         expect_event(b, cq)?;
         b.received(usize::from(COUNT))?;
     }
-    // Too few for the count: the time brings it.
+    // Too few completions for the count: the event comes after the time.
     arm(b, cq, false)?;
     send(&link, Op::Send, 0)?;
     expect_event(b, cq)?;
@@ -100,7 +100,7 @@ fn moderated(env: &Env) -> Result<()> {
     expect_event(b, cq)
 }
 
-/// After its event a CQ is silent until it is armed again.
+/// After its event, a CQ raises no further event until it is armed again.
 fn disarms(env: &Env) -> Result<()> {
     let link = Link::new(env, &options())?;
     let b = &link.b;
@@ -115,7 +115,7 @@ fn disarms(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A CQ armed for solicited completions lets others pass.
+/// A CQ that is armed for solicited completions raises no event for others.
 fn solicited(env: &Env, op: Op) -> Result<()> {
     let link = Link::new(env, &options())?;
     let b = &link.b;
@@ -165,7 +165,7 @@ fn two_cqs(env: &Env) -> Result<()> {
     b.expect_sent(8, Status::Success).map(drop)
 }
 
-/// A server's loop: arm, wait, take, answer.
+/// The loop of a server: arm, wait, poll, answer.
 fn rounds(env: &Env) -> Result<()> {
     let link = Link::new(env, &options())?;
     let Link { a, b } = &link;

@@ -1,5 +1,5 @@
-//! The extended interfaces. Whole groups run over them with `run --extended`; here is what the
-//! plain ones do not have.
+//! The extended interfaces. Whole groups run over them with `run --extended`. These cases test what
+//! the plain interfaces do not have.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::fixture::{Env, Link, Options, Side, expect_errno, expect_in_order};
 use crate::rpc::client::CallError;
 use vrnic_verbs::model::{Op, QpCap, SendWr, Status};
 
-/// Largest difference of two clocks, beside the time that reading them takes, in nanoseconds.
+/// Maximum difference of two clocks in nanoseconds, in addition to the time for reading them.
 const SLACK_NS: u64 = 2_000_000;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -38,7 +38,7 @@ fn cap() -> QpCap {
     Options::default().cap
 }
 
-/// Timestamps are of the clock that can be asked for, and go up.
+/// Timestamps come from the clock that can be queried, and increase.
 fn timestamps(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     let mut last = (0, 0);
@@ -59,8 +59,8 @@ fn timestamps(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// The time of day of a completion is that of the process that polls it, also after the clocks'
-/// relation was looked up some time ago.
+/// The time of day of a completion is the time at which the process sees it, also if the relation
+/// between the clocks was determined some time ago.
 fn wallclock(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     for pause in [0, 10, 40, 1200] {
@@ -96,7 +96,8 @@ fn together(side: &Side, requests: &[SendWr], abort: bool) -> Result<(), CallErr
     side.end.agent.post_together(side.qp, requests.to_vec(), abort)
 }
 
-/// Aborted requests leave no trace: nothing is written, nothing completes, no place is used up.
+/// Aborted requests have no effect: no byte is written, no request completes, no place in the queue
+/// is used.
 fn abort(env: &Env) -> Result<()> {
     let cap = QpCap { send_wr: 16, inline: 32, ..cap() };
     let link = link(env, cap)?;
@@ -117,7 +118,7 @@ fn abort(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// One bad request among several: none is posted.
+/// One of several requests is invalid: none is posted.
 fn all_or_none(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
@@ -135,7 +136,7 @@ fn all_or_none(env: &Env) -> Result<()> {
     far.check(2)
 }
 
-/// More than the queue has room for: ENOMEM, and nothing is posted.
+/// More requests than the queue has room for: ENOMEM, and none is posted.
 fn more_than_fits(env: &Env) -> Result<()> {
     let link = link(env, QpCap { send_wr: 8, ..cap() })?;
     let depth = link.a.cap.send_wr as usize;

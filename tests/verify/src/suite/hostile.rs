@@ -1,5 +1,5 @@
-//! A program that writes garbage into everything it shares with the device. It may ruin its own
-//! connections; a neighbour on the same device and the other machine must not notice.
+//! A program that writes garbage into all memory that it shares with the device. It may damage its
+//! own connections. A neighbour on the same device and the other machine must not be affected.
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Returns a hostile process at end a with several connections to a victim process at end b. Their
-/// peers are expected to see errors, not harm.
+/// peers may get errors, but must not be damaged.
 fn intruder(env: &Env) -> Result<(End, Vec<Link>)> {
     let (bad, peer) = (env.another_a()?, env.another_b()?);
     let links = (0..4)
@@ -57,7 +57,7 @@ fn hostile(env: &Env, garbage: Target, seed: u64) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// The kernel can clean up behind a process whose queues hold garbage.
+/// The kernel can clean up after a process whose queues contain garbage.
 fn exits(env: &Env) -> Result<()> {
     for seed in 10..13 {
         let (bad, _links) = intruder(env)?;
@@ -66,8 +66,8 @@ fn exits(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// Entries that are wrong in few places get far into the device: each connection lives until the
-/// first that is refused, so there are many.
+/// Entries that are wrong in few places get far in the device. A connection ends with the first
+/// entry that is refused, so there are many connections.
 fn plausible(env: &Env) -> Result<()> {
     let good = Link::new(env, &Options::default())?;
     for seed in 20..32 {
@@ -85,20 +85,22 @@ fn plausible(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// Returns the key that a fresh region gets when `key` was the last that was given: keys are
-/// counted up.
+/// Returns the key that a new region gets after `key` was allocated: keys are counted up.
 fn guess(key: u32) -> u32 {
     ((key >> 8) + 1) << 8 | 1
 }
 
-/// A process binds a window to a region that the kernel is registering still, and whose answer
-/// cannot be written: the region must not be there, as the kernel could not take it back while it
-/// has a window, and would unpin its memory.
+/// A process binds a window to a region that the kernel is still registering, and whose response
+/// cannot be written. The binding must fail. Otherwise the kernel could not remove the region while
+/// it has a window, and would unpin its memory.
 fn faulting_region(env: &Env) -> Result<()> {
     let side = Link::new(env, &Options::impatient())?.a;
     let window = Window::new(&side, 2)?;
     let known = Region::new(&side.end, side.pd, 4096, 0, BINDABLE)?;
-    ensure!(known.lkey == guess(window.rkey), "keys are given otherwise: guess them otherwise");
+    ensure!(
+        known.lkey == guess(window.rkey),
+        "keys are allocated in another order, so they must be guessed in another way"
+    );
     let bind = signaled(known.addr, known.len, READ_WRITE);
     let (errno, bound) = side.end.agent.reg_mr_faulting(RegMrFaulting {
         pd: side.pd,
@@ -119,7 +121,7 @@ fn faulting_region(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// A queue stays in its ring if the process cannot learn where it continues in another one.
+/// A queue stays in its ring if the process cannot be notified where it continues in another ring.
 fn faulting_resize(env: &Env) -> Result<()> {
     const LOG_SIZE: u8 = 6;
     let link = Link::new(env, &Options::default())?;
@@ -131,8 +133,8 @@ fn faulting_resize(env: &Env) -> Result<()> {
     link.prove()
 }
 
-/// The kernel's handle of an XRC target is not the driver's own struct. No operation of address
-/// ranges takes it for one, whether the process has created or opened the target.
+/// The kernel's handle of an XRC target is not the driver's own struct. No operation on address
+/// ranges accepts it, whether the process has created or opened the target.
 fn ranges_of_targets(env: &Env) -> Result<()> {
     let (agent, other) = (&env.a.agent, &env.another_a()?.agent);
     let xrcd = open_domain(agent)?;

@@ -1,4 +1,4 @@
-//! Objects of another process, or of another connection, are out of reach.
+//! Objects of another process, or of another connection, cannot be reached.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A peer names memory of a process that its connection does not lead to.
+/// A peer names memory of a process to which it is not connected.
 fn foreign_rkey(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let link = Link::new(env, &Options::impatient())?;
@@ -44,8 +44,8 @@ fn foreign_lkey(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A QP that claims to be connected to b, while b is connected to another one: b does not listen,
-/// and its connection goes on.
+/// A QP is connected to b, while b is connected to another QP: b does not answer, and its
+/// connection goes on.
 fn not_the_peer(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let far = link.b.region(4096, 0)?;
@@ -60,7 +60,7 @@ fn not_the_peer(env: &Env) -> Result<()> {
     link.prove()
 }
 
-/// Processes that come, leave objects of all kinds behind, and go.
+/// Processes that are started, leave objects of all kinds behind, and end.
 fn exit_frees(env: &Env) -> Result<()> {
     for _ in 0..10 {
         let (a, b) = (env.another_a()?, env.another_b()?);

@@ -1,4 +1,4 @@
-//! The parts of RDMA that devices of iWARP lack. These devices are tested with `--cm`, because
+//! The parts of RDMA that iWARP devices do not have. These devices are tested with `--cm`, because
 //! their QPs have no other way to connect.
 
 const IMMEDIATE: &str = "SENDs of iWARP have no immediate data";
@@ -8,9 +8,9 @@ const INFINIBAND: &str =
 const RELIABLE: &str = "iWARP has only QPs of the type RC";
 const STATES: &str = "the connection manager changes the states of QPs of iWARP";
 const TCP: &str = "TCP has other retries and events";
-const RIGHTS: &str = "QPs of iWARP have all rights; those of regions count";
+const RIGHTS: &str = "QPs of iWARP have all rights; only the rights of regions are checked";
 
-/// Parts of names of cases, and why these do not run.
+/// Parts of names of cases, and the reasons for which these cases do not run.
 const LACKS: &[(&str, &str)] = &[
     ("send_imm", IMMEDIATE),
     ("counters/remote_invalid_request", ALIGNMENT),
@@ -38,7 +38,7 @@ const LACKS: &[(&str, &str)] = &[
     ("qp_lacks_right", RIGHTS),
 ];
 
-/// Returns why a case does not run over iWARP; `None` if it runs.
+/// Returns the reason for which a case does not run over iWARP, or `None` if it runs.
 pub(super) fn lacks(case: &str) -> Option<&'static str> {
     LACKS.iter().find(|(part, _)| case.contains(part)).map(|(_, reason)| *reason)
 }

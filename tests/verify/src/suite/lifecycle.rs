@@ -65,9 +65,9 @@ fn channel_in_use(env: &Env) -> Result<()> {
 
 fn cq_limits(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let most = i32::try_from(env.a.info.max_cqe)?;
+    let max_cqe = i32::try_from(env.a.info.max_cqe)?;
     let create = |cqe, vector| agent.create_cq(cqe, None, vector);
-    for cqe in [0, -1, most.saturating_add(1), i32::MAX] {
+    for cqe in [0, -1, max_cqe.saturating_add(1), i32::MAX] {
         let what = format!("CQ of {cqe} entries");
         one_of(&what, create(cqe, 0), &[Errno::INVAL, Errno::NOMEM])?;
     }
@@ -78,14 +78,14 @@ fn cq_limits(env: &Env) -> Result<()> {
     for vector in 0..vectors {
         create(8, vector).with_context(|| format!("vector {vector}"))?;
     }
-    for cqe in [1, 2, 3, 100, most.min(1 << 16)] {
+    for cqe in [1, 2, 3, 100, max_cqe.min(1 << 16)] {
         let capacity = create(cqe, 0)?.capacity;
         ensure!(capacity >= cqe as u32, "{capacity} entries, {cqe} asked for");
     }
     Ok(())
 }
 
-/// A PD and a CQ, and what creates QPs with them.
+/// A PD and a CQ with which QPs are created.
 struct Maker<'a> {
     env: &'a Env,
     pd: u32,
@@ -137,7 +137,7 @@ fn qp_limits(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Types that the device does not have are refused, not half made.
+/// Types that the device does not have are refused.
 fn qp_types(env: &Env) -> Result<()> {
     let maker = Maker::new(env)?;
     for kind in [0, 1, 5, 7, qp_type::RAW_PACKET, 255, u32::MAX] {
@@ -146,15 +146,15 @@ fn qp_types(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Queues as long as the device says.
+/// Queues of the maximum length that the device reports.
 fn largest_queues(env: &Env) -> Result<()> {
-    let most = env.a.info.max_qp_wr.min(1 << 15);
+    let max_wr = env.a.info.max_qp_wr.min(1 << 15);
     let options = Options { cqe: 64, ..Options::default() };
-    let options = options.cap(|cap| (cap.send_wr, cap.recv_wr) = (most, most));
+    let options = options.cap(|cap| (cap.send_wr, cap.recv_wr) = (max_wr, max_wr));
     Link::new(env, &options)?.prove()
 }
 
-/// Memory that is not there, or that this process may not write to, cannot be registered for
+/// Memory that does not exist, or that this process may not write, cannot be registered for
 /// writing.
 fn mr_bad(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
@@ -174,7 +174,7 @@ fn mr_bad(env: &Env) -> Result<()> {
     expect_error("unmapped memory", register(made.addr, 8192, access::ALL))
 }
 
-/// Remote writing without local writing is no valid combination.
+/// Remote writing without local writing is not a valid combination.
 fn mr_rights(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.alloc_pd()?;
@@ -189,7 +189,7 @@ fn mr_rights(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A key is not given again at once.
+/// A key is not used again at once.
 fn mr_keys(env: &Env) -> Result<()> {
     let pd = env.a.agent.alloc_pd()?;
     let mut last = (0, 0);
@@ -202,7 +202,7 @@ fn mr_keys(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A region keeps its pages when the program unmaps them: WRITEs go there and do no harm.
+/// A region keeps its pages when the program unmaps them: WRITEs to them do no harm.
 fn mr_outlives(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (near, far) = (a.region(8192, 0)?, b.region(8192, 0)?);
@@ -223,8 +223,8 @@ fn overlapping(env: &Env) -> Result<()> {
     a.run(write.at(far.addr + 100, narrow.rkey), Status::RemAccessErr).map(drop)
 }
 
-/// Creates as many as the device has, at most 1000. One more is an error or a success, never a
-/// hang.
+/// Creates as many as the device reports, at most 1000. One more gives an error or a success, but
+/// no hang.
 fn many_pds(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let count = (env.a.info.max_pd / 2).min(1000);
@@ -261,7 +261,7 @@ fn churn(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Destroying a QP ends its work at once: no completion, no access to its memory afterwards.
+/// Destroying a QP ends its work at once: no completion, and no access to its memory afterwards.
 fn destroy_with_work(env: &Env) -> Result<()> {
     for _ in 0..20 {
         let Link { a, b } = Link::new(env, &Options::default())?;

@@ -1,5 +1,5 @@
-//! Limits of the device: as many objects as it says can be created, and not one more. Only where
-//! the limits are so low that it does not take the machine's memory.
+//! Limits of the device: as many objects as it reports can be created, and no more. Tested only
+//! where the limits are low enough for the machine's memory.
 
 use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
@@ -10,10 +10,10 @@ use crate::rpc::client::CallError;
 use crate::rpc::values::CreateQp;
 use vrnic_verbs::model::{QpCap, access, qp_type};
 
-/// Number of objects of each kind that the kernel's own clients may hold.
+/// Number of objects of each kind that the kernel's own clients may have.
 const KERNELS: u32 = 8;
-/// Limits above this are not tried.
-const MOST: u32 = 4096;
+/// Limits above this number are not tested.
+const MAX_LIMIT: u32 = 4096;
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = [
@@ -26,14 +26,14 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.huge(true)).collect()
 }
 
-/// Creates until it fails: with ENOMEM, at the limit less what others hold. Then destroys one, for
-/// which another can be created.
+/// Creates objects until this fails with ENOMEM, at the limit minus the objects of others. Then
+/// destroys one, after which one more can be created.
 fn fill(
     (what, limit): (&str, u32),
     create: impl Fn() -> Result<u32, CallError>,
     destroy: impl Fn(u32) -> Result<(), CallError>,
 ) -> Result<()> {
-    ensure!(limit <= MOST, "a limit of {limit} is too high to be tried");
+    ensure!(limit <= MAX_LIMIT, "a limit of {limit} is too high to be tried");
     let mut made = Vec::new();
     let why = loop {
         match create() {
@@ -76,7 +76,7 @@ fn qps(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Regions and windows share one table, of which both limits tell.
+/// Regions and windows are in one table, whose size both limits report.
 fn mrs(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.alloc_pd()?;

@@ -1,4 +1,5 @@
-//! Faults in what the requester itself posted: its completion says so, and the peer is not harmed.
+//! Faults in requests that the requester itself has posted: the completion reports them, and the
+//! peer is not affected.
 
 use anyhow::{Result, ensure};
 
@@ -29,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Makes a segment of a good region bad. Gets the side for further objects.
+/// Makes a valid segment of a region invalid. Gets the side for further objects.
 type Spoiler = fn(&Side, &Region) -> Result<Sge>;
 
 const SPOILERS: &[(&str, Spoiler)] = &[
@@ -51,8 +52,8 @@ fn remote(op: Op, wr_id: u64, sges: &[Sge], far: &Region) -> SendWr {
     Side::request(op, wr_id, sges).at(far.addr, far.rkey)
 }
 
-/// The request with the bad segment fails with LOC_PROT_ERR, those behind it are flushed, the QP is
-/// in error; the peer's QP and memory are as before.
+/// The request with the invalid segment fails with LOC_PROT_ERR, later requests are flushed, and
+/// the QP is in error. The peer's QP and memory are unchanged.
 fn expect_protection_error(link: &Link, bad: SendWr, far: &Region) -> Result<()> {
     let Link { a, b } = link;
     far.fill(2)?;
@@ -65,7 +66,7 @@ fn expect_protection_error(link: &Link, bad: SendWr, far: &Region) -> Result<()>
     a.expect_state(State::Err)?;
     expect_peer(b)?;
     match read {
-        // A READ may fail only when its response comes; the WRITE may have landed by then.
+        // A READ may fail only when its response arrives. The WRITE may have been executed by then.
         true => Ok(()),
         false => far.check(2),
     }
@@ -81,7 +82,7 @@ fn spoiled(env: &Env, op: Op, spoil: Spoiler) -> Result<()> {
     expect_protection_error(&link, remote(op, 70, &[sge], &far), &far)
 }
 
-/// READ and atomics write to local memory, so their region must allow it.
+/// READs and atomics write to local memory, so their region must allow it.
 fn read_only(env: &Env, op: Op) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let near = Region::new(&link.a.end, link.a.pd, 8, 0, 0)?;
@@ -102,7 +103,7 @@ fn second_segment(env: &Env) -> Result<()> {
     expect_peer(&link.b)
 }
 
-/// The peer of a QP that has failed is as before. Over iWARP its connection has ended.
+/// The peer of a QP that has failed is unchanged. Over iWARP its connection has ended.
 fn expect_peer(b: &Side) -> Result<()> {
     match b.end.cm {
         Some(_) => b.becomes(State::Err),
@@ -110,17 +111,17 @@ fn expect_peer(b: &Side) -> Result<()> {
     }
 }
 
-/// More than the largest message: refused at once or completed with LOC_LEN_ERR.
+/// More than the largest message: refused at once, or completed with LOC_LEN_ERR.
 fn too_long(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient().cap(|cap| cap.send_sge = 3))?;
     let (near, far) = (link.a.region(5000, 3)?, link.b.region(5000, 0)?);
-    let most = env.a.info.max_msg_sz;
-    let sge = Sge { length: most / 2 + 1, ..near.sge() };
+    let max_len = env.a.info.max_msg_sz;
+    let sge = Sge { length: max_len / 2 + 1, ..near.sge() };
     let request = remote(Op::Write, 70, &[sge, sge], &far);
     refused_or(&link.a, request, &[Status::LocLenErr, Status::LocProtErr])
 }
 
-/// An error at once is as good as one in the completion.
+/// The error may come at once or in the completion.
 fn refused_or(a: &Side, request: SendWr, statuses: &[Status]) -> Result<()> {
     let wr_id = request.wr_id;
     if a.try_post(&[request])?.refused.is_none() {
@@ -147,7 +148,7 @@ fn unknown_operation(env: &Env) -> Result<()> {
     refused_or(&link.a, request, &[Status::LocQpOpErr])
 }
 
-/// Flags that the adapter has not are refused at once, and nothing of the request is done.
+/// Flags that the adapter does not have are refused at once, without other effects.
 fn unknown_flags(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let Link { a, b } = &link;
@@ -178,8 +179,8 @@ fn too_many_segments(env: &Env) -> Result<()> {
     a.prove_towards(b)
 }
 
-/// Everything behind a failed request completes in order with WR_FLUSH_ERR, signaled or not, and so
-/// do requests posted later, and receives.
+/// Requests after a failed one complete in order with WR_FLUSH_ERR, signaled or not, and so do
+/// requests that are posted later, and receives.
 fn flush(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let a = &link.a;

@@ -22,7 +22,7 @@ fn two_qps(env: &Env, op: Op) -> Result<()> {
     [0, 1, 4097, 1 << 20].into_iter().try_for_each(|size| transfer(&link, op, size, 3, 8))
 }
 
-/// A QP connected to itself: its sends meet its own receives.
+/// A QP that is connected to itself: its sends use its own receives.
 fn to_itself(env: &Env) -> Result<()> {
     let side = Side::new(&env.a, &Options::default())?;
     side.connect(&env.a, side.qpn)?;

@@ -1,5 +1,5 @@
 //! Memory that the device uses is locked, and counts against the limit of its process
-//! (RLIMIT_MEMLOCK) if that has one: regions, and the rings of queues.
+//! (RLIMIT_MEMLOCK) if there is one: regions, and the rings of queues.
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -13,9 +13,9 @@ use vrnic_verbs::model::{QpCap, access, qp_type};
 const PAGE: u64 = 4096;
 /// Limit of locked memory of a process.
 const LIMIT: u64 = 64 * PAGE;
-/// More than fits, of anything that locks a page at least.
+/// More objects than fit, if each locks at least a page.
 const MANY: usize = (LIMIT / PAGE) as usize + 1;
-/// Work requests of a queue that takes some pages.
+/// Number of work requests of a queue that needs several pages.
 const DEPTH: u32 = 256;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -28,14 +28,14 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Returns a process that is limited.
+/// Returns a process with a limit.
 fn limited(env: &Env) -> Result<End> {
     let end = env.another_a()?;
     end.agent.limit_memory(LIMIT)?;
     Ok(end)
 }
 
-/// Creates objects until the limit refuses one with ENOMEM, and returns them.
+/// Creates objects until the limit refuses one with ENOMEM. Returns them.
 fn fill(create: &impl Fn() -> Result<u32, CallError>) -> Result<Vec<u32>> {
     let mut made = Vec::new();
     loop {
@@ -50,8 +50,8 @@ fn fill(create: &impl Fn() -> Result<u32, CallError>) -> Result<Vec<u32>> {
     }
 }
 
-/// Checks that as many objects can be created as fit, that destroying one makes room for one, and
-/// that destroying all makes room for as many again.
+/// Checks that as many objects can be created as fit, that the destruction of one makes room for
+/// one, and that the destruction of all makes room for the same number again.
 fn check(
     create: impl Fn() -> Result<u32, CallError>,
     destroy: impl Fn(u32) -> Result<(), CallError>,
@@ -77,11 +77,11 @@ fn regions(env: &Env) -> Result<()> {
     let register = || agent.reg_mr(pd, addr, length, access::LOCAL_WRITE).map(|region| region.mr);
     let count = check(register, |mr| agent.dereg_mr(mr))?;
     ensure!(count == 4, "{count} regions of a quarter of the limit");
-    // One that does not fit leaves nothing behind.
+    // A region that does not fit leaves nothing behind.
     let buffer = agent.alloc_buffer(2 * LIMIT, 0)?;
     let large = agent.reg_mr(pd, buffer.addr, 2 * LIMIT, access::LOCAL_WRITE);
     ensure!(large.is_err(), "a region of twice the limit");
-    ensure!(fill(&register)?.len() == 4, "the refused region is on the account");
+    ensure!(fill(&register)?.len() == 4, "the refused region counts against the limit");
     Ok(())
 }
 
@@ -108,7 +108,7 @@ fn shared_receive_queues(env: &Env) -> Result<()> {
     check(create, |srq| agent.destroy_srq(srq)).map(|_| ())
 }
 
-/// The account is the process' own, and goes with it.
+/// Each process has its own account, which ends with the process.
 fn another(env: &Env) -> Result<()> {
     for _ in 0..2 {
         let [one, other] = [limited(env)?.agent, limited(env)?.agent];

@@ -1,5 +1,5 @@
-//! Attributes that must be the same at both ends of a connection, or fit, but do not. The table of
-//! the adapter's own tests has more of them.
+//! Attributes that must be the same at both ends of a connection, or match, but do not. The
+//! adapter's own tests have a table with more of them.
 
 use anyhow::{Context, Result};
 use vrnic_verbs::model::{Op, QpAttr, State, Status, mask};
@@ -13,13 +13,13 @@ const LENGTH: u64 = 4096;
 /// Attributes of the two ends, and the outcome of a message from a to b.
 struct Mistake {
     name: &'static str,
-    /// Change the attributes of a and of b.
+    /// Changes the attributes of a and of b.
     own: fn(&mut QpAttr),
     peer: fn(&mut QpAttr),
     op: Op,
     length: u64,
     status: Status,
-    /// State of b afterwards.
+    /// State of b after the message.
     state: State,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn cases() -> Vec<Case> {
     TABLE.into_iter().map(case).collect()
 }
 
-/// Brings a side to RTS with attributes that `change` has changed.
+/// Moves a side to RTS with attributes that `change` has changed.
 fn connect(side: &Side, peer: &Side, change: fn(&mut QpAttr)) -> Result<()> {
     let mut attr = side.attr_towards(&peer.end, peer.qpn);
     change(&mut attr);

@@ -1,49 +1,50 @@
-//! The cases, and what runs them. Each is a function over two agents; it fails by returning an
-//! error that says what was seen and what should have been.
+//! The cases, and the code that runs them. Each case is a function over two agents. It fails with
+//! an error that contains what was seen and what was expected.
 //!
 //! | module | cases |
 //! | --- | --- |
-//! | [`data`] | every operation over sizes and alignments, both ways |
+//! | [`data`] | every operation with many sizes and alignments, in both directions |
 //! | [`segments`] | scatter/gather lists, inline data |
 //! | [`queues`] | chains, unsignaled work, full queues, wrapping rings, many QPs |
-//! | [`credits`] | queues that refuse what they have no room for, CQs that change their size |
+//! | [`credits`] | queues that refuse what they have no room for, CQs that are resized |
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
 //! | [`events`] | completion events |
 //! | [`attributes`] | attributes of the device and the port |
-//! | [`limits`] | as many objects as promised |
+//! | [`limits`] | as many objects as the device reports |
 //! | [`memlock`] | the limit of locked memory |
 //! | [`async_events`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
-//! | [`counters`] | what moves each of the port's counters |
+//! | [`counters`] | the events that move each of the port's counters |
 //! | [`stress`] | random operations, sizes and places, many at a time |
-//! | [`extended`] | completions with timestamps, requests built call by call |
+//! | [`extended`] | completions with timestamps, requests that are built call by call |
 //! | [`connections`] | connections by the connection manager (only with `--cm`) |
-//! | [`retry`] | RNR, absent and late peers |
-//! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
-//! | [`mistakes`] | attributes that do not fit those of the peer |
+//! | [`retry`] | receivers that are not ready, peers that are absent or late |
+//! | [`local_errors`], [`remote_errors`] | the completions of each fault, on both sides |
+//! | [`mistakes`] | attributes that do not match the attributes of the peer |
 //! | [`regions`] | zero-based regions, changing regions |
-//! | [`device_memory`] | memory of the device as source and sink, its bounds and its end |
+//! | [`device_memory`] | memory of the device as the source and target of operations, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
-//! | [`direct`], [`transfer`] | one touch, commands, the two failure forms; direct transfers (only vrnic) |
+//! | [`direct`], [`transfer`] | one-touch keys, commands, the two kinds of failure; direct transfers (only vrnic) |
 //! | [`states`] | the state machine of QPs |
-//! | [`transitions`] | the same, every pair of states with every attribute |
+//! | [`transitions`] | the state machine: every pair of states with every attribute |
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
 //! | [`isolation`] | other processes, other peers |
 //! | [`loopback`] | both ends in one process |
-//! | [`hostile`] | garbage in the shared pages (only vrnic) |
+//! | [`hostile`] | garbage in the shared memory (only vrnic) |
 //! | [`iwarp`] | (what iWARP does not have) |
 //! | [`fixture`] | (building blocks of cases) |
-//! | [`runner`] | (runs them) |
+//! | [`runner`] | (runs the cases) |
 //!
-//! The suite itself is tested against the kernel's rxe, which passes all but these: it completes
-//! requests with a bad local key with WR_FLUSH_ERR (READs excepted), receives with one with
-//! LOC_QP_OP_ERR, too short receives at the sender with REM_OP_ERR; it reports no asynchronous
-//! event to the responder of a refused request; errors do not count as solicited; after SQD nothing
-//! starts again; any P_Key index is taken; a QP listens to QPs it is not connected to; misaligned
-//! atomics are refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
+//! The suite itself is tested against the kernel's rxe, which passes all cases except those about
+//! the following: rxe completes requests with an invalid local key with WR_FLUSH_ERR (except
+//! READs), receives with such a key with LOC_QP_OP_ERR, and at the sender receives that are too
+//! short with REM_OP_ERR. It raises no asynchronous event at the responder of a refused request.
+//! Errors do not count as solicited. After SQD no request starts again. Any P_Key index is
+//! accepted. A QP accepts packets of QPs to which it is not connected. Misaligned atomics are
+//! refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
 
 mod async_events;
 mod atomics;
@@ -95,11 +96,11 @@ type Run = dyn Fn(&Env) -> Result<()>;
 
 /// A case.
 pub(crate) struct Case {
-    /// `group/what`, unique.
+    /// The name `group/what`, which is unique.
     pub(crate) name: String,
-    /// True if it needs more memory than guests usually have.
+    /// True if the case needs more memory than guests usually have.
     pub(crate) huge: bool,
-    /// True if it needs the connection manager.
+    /// True if the case needs the connection manager.
     managed: bool,
     run: Box<Run>,
 }

@@ -20,13 +20,14 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A reader that polls the last byte of an RDMA WRITE and has seen it sees all the others.
+/// A reader that polls the last byte of an RDMA WRITE and has seen it also sees all other bytes.
 fn last_byte(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     for (round, len) in [9, 64, 100, 4097, 65537, 1 << 20].into_iter().cycle().take(24).enumerate()
     {
         let (near, far) = (a.region(len, round as u64)?, b.region(len, 3)?);
-        // The target must not hold the awaited byte before: seeds are tried until it does not.
+        // The target must not contain the awaited byte before, so seeds are tried until it does
+        // not.
         let seed = 77 + round as u64;
         near.fill(seed)?;
         let last = |seed| {
@@ -45,7 +46,7 @@ fn last_byte(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A fenced SEND of what an earlier READ fetches sends the fetched bytes.
+/// A fenced SEND of the bytes that an earlier READ fetches sends the fetched bytes.
 fn fenced_send(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let len = 512 << 10;
@@ -67,7 +68,7 @@ fn fenced_send(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// When a SEND is received, the WRITEs before it are there.
+/// When a SEND is received, the data of earlier WRITEs have been placed.
 fn write_then_send(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let len = 256 << 10;
@@ -85,7 +86,7 @@ fn write_then_send(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A READ behind a WRITE to the same place fetches what was written.
+/// A READ after a WRITE to the same place fetches the written bytes.
 fn read_after_write(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let len = 100_000;
@@ -102,7 +103,7 @@ fn read_after_write(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// More READs and atomics than may be outstanding at a time: all complete, in order.
+/// More READs and atomics than may be outstanding: all complete, in order.
 fn read_window(env: &Env, window: u8) -> Result<()> {
     let options = Options { rd_atomic: window, ..Options::default() };
     let Link { a, b } = Link::new(env, &options)?;

@@ -7,7 +7,7 @@ use super::Case;
 use super::fixture::{Env, Link, Options, Side, expect_errno, expect_full, expect_in_order};
 use vrnic_verbs::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
 
-/// QPs of the case with many: more than one doorbell page of them would be another 500.
+/// Number of QPs of the case with many QPs. Their slots fit into one doorbell page.
 const MANY: usize = 500;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// QPs for one thread work as others do, and their domains cannot be freed under them.
+/// QPs for one thread work as others do, and their domains cannot be freed while they exist.
 fn thread_domain(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let (pd, td) = (agent.alloc_pd()?, agent.alloc_td()?);
@@ -76,7 +76,8 @@ fn mixed_chain(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Of many unsignaled requests only the signaled ones complete, and these free the others' entries.
+/// Of many unsignaled requests only the signaled ones complete. They also free the entries of the
+/// others.
 fn unsignaled(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default().cap(|cap| cap.send_wr = 16))?;
     let (near, far) = (a.region(1024, 0)?, b.region(1024, 0)?);
@@ -104,8 +105,8 @@ fn signal_all(env: &Env) -> Result<()> {
     a.run(SendWr { flags: 0, ..request }, Status::Success).map(drop)
 }
 
-/// A request too many is refused with ENOMEM, the chain up to it is posted, and the queue goes on
-/// working. The receiver posts nothing, so that nothing leaves the queue early.
+/// One request too many is refused with ENOMEM, the requests before it are posted, and the queue
+/// still works. The receiver posts nothing, so that no request leaves the queue early.
 fn send_queue_full(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default().cap(|cap| cap.send_wr = 16))?;
     let depth = a.cap.send_wr as usize;
@@ -139,7 +140,7 @@ fn receive_queue_full(env: &Env) -> Result<()> {
     a.prove_towards(&b)
 }
 
-/// Rings of 16 entries wrap many times; contents checked at each step.
+/// Rings of 16 entries wrap many times. The content is checked at each step.
 fn wrap(env: &Env) -> Result<()> {
     let options = Options { cqe: 20, ..Options::default() };
     let options = options.cap(|cap| (cap.send_wr, cap.recv_wr) = (16, 16));
@@ -179,7 +180,7 @@ fn shared_cq(env: &Env) -> Result<()> {
     for (wc, (qpn, wr_id)) in done.iter().zip([(one.a.qpn, 1), (two.a.qpn, 2)]) {
         ensure!(wc.qpn == qpn && wc.wr_id == wr_id && wc.status == 0, "{wc:?}");
     }
-    // And the receive side of the second QP, into the same CQ.
+    // The receive queue of the second QP uses the same CQ.
     two.a.post_recv(3, &[near.sge()])?;
     let far = two.b.region(64, 0)?;
     two.b.run(Side::request(Op::Send, 4, &[far.sge()]), Status::Success)?;
@@ -188,7 +189,7 @@ fn shared_cq(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// More completions than a CQ holds: an event, no entry overwritten, the QP fails.
+/// More completions than a CQ holds: an event comes, no entry is overwritten, the QP fails.
 fn cq_overflow(env: &Env) -> Result<()> {
     let agent = &env.b.agent;
     let (large, small) = (agent.create_cq(64, None, 0)?, agent.create_cq(4, None, 0)?);
@@ -212,7 +213,7 @@ fn cq_overflow(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A full queue of large WRITEs, each to its own place.
+/// A full queue of large WRITEs, each to another place.
 fn deep(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (count, len) = (64, 128 << 10);
@@ -242,7 +243,7 @@ fn two_processes(env: &Env) -> Result<()> {
     crossed(&[&link, &other])
 }
 
-/// Runs a stream each way over each link, all at once.
+/// Runs streams in both directions over each link, all at the same time.
 fn crossed(links: &[&Link]) -> Result<()> {
     let mut regions = Vec::new();
     let mut pending = Vec::new();
@@ -263,7 +264,7 @@ fn crossed(links: &[&Link]) -> Result<()> {
     regions.iter().try_for_each(|(from, _, _, target)| target.check(from.qpn.into()))
 }
 
-/// Many connections between two processes; each carries its own bytes.
+/// Many connections between two processes. Each carries different bytes.
 fn many_qps(env: &Env) -> Result<()> {
     let cap = QpCap { send_wr: 4, recv_wr: 4, ..Options::default().cap };
     let options = Options { cap, cqe: 8, ..Options::default() };

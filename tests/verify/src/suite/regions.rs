@@ -1,4 +1,4 @@
-//! Regions in other forms than plain, and regions that change.
+//! Regions of special forms, and regions that change.
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -63,8 +63,8 @@ fn zero_based_ends(env: &Env) -> Result<()> {
     far.check_zero()
 }
 
-/// DMA buffers at both ends: sent from and into, written to, read from; nothing beside the region
-/// changes.
+/// DMA buffers at both ends: they are sent, received into, written and read. Nothing outside the
+/// region changes.
 fn dmabuf(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     for (len, misalign) in [(100, 0), (4096, 1), (300_000, 4095)] {
@@ -84,7 +84,7 @@ fn dmabuf(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Changes `region` of `side`; its keys afterwards, which only another translation may change.
+/// Changes `region` of `side`. Its keys may change only if the translation does.
 fn rereg(side: &Side, region: &mut Region, pd: Option<u32>, change: Change) -> Result<()> {
     let keys = side.end.agent.rereg_mr(region.mr, pd, change)?;
     let kept = (region.lkey, region.rkey) == (keys.lkey, keys.rkey);
@@ -133,7 +133,7 @@ fn rereg_translation(env: &Env) -> Result<()> {
     far.check_zero()
 }
 
-/// To another PD, back, and away again: the peer's key serves only in its PD.
+/// To another PD, back, and to another PD again: the peer's key is valid only in its PD.
 fn rereg_pd(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let near = a.region(100, 0)?;
@@ -155,7 +155,7 @@ fn refused_rereg(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let near = a.region(100, 0)?;
     let far = b.region(100, 0)?;
-    // Nothing lies there.
+    // No memory exists there.
     let nowhere =
         Change { what: change::TRANSLATION, addr: 4096, length: 4096, ..Change::default() };
     let refused = b.end.agent.rereg_mr(far.mr, None, nowhere);

@@ -1,5 +1,5 @@
-//! Faults that the responder finds: what the requester's completion says, what the responder sees,
-//! and that memory outside the rules is never touched.
+//! Faults that the responder finds: the completion of the requester, the event of the responder.
+//! Memory that may not be accessed is never changed.
 
 use anyhow::{Result, ensure};
 
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Changes address or key of a good request. Gets the responder for further objects.
+/// Changes the address or the key of a valid request. Gets the responder for further objects.
 type Spoiler = fn(&Side, &Region, &mut SendWr) -> Result<()>;
 
 const SPOILERS: &[(&str, Spoiler)] = &[
@@ -61,7 +61,7 @@ const SPOILERS: &[(&str, Spoiler)] = &[
     }),
     ("end_beyond_region", |_, far, wr| {
         let len: u64 = wr.sges.iter().map(|s| u64::from(s.length)).sum();
-        // An atomic must stay aligned to be an access error.
+        // An atomic must be aligned, otherwise it is not an access error.
         wr.raddr = far.addr + far.len - if len == 8 { 0 } else { len - 1 };
         Ok(())
     }),
@@ -78,15 +78,15 @@ const SPOILERS: &[(&str, Spoiler)] = &[
     }),
 ];
 
-/// Returns a request of that kind for all of `far` (atomics: its first word).
+/// Returns a request of this kind for all of `far` (for an atomic: its first word).
 fn remote(op: Op, wr_id: u64, near: &Region, far: &Region) -> SendWr {
     let len = if matches!(op, Op::FetchAdd | Op::CmpSwp) { 8 } else { near.len };
     let request = Side::request(op, wr_id, &[near.part(0, len)]).at(far.addr, far.rkey);
     SendWr { compare_add: 1, ..request }
 }
 
-/// Posts the bad request and a good one, and checks what both sides see: the requester `status` and
-/// a flush, the responder `event`; both QPs in error; `far` unchanged.
+/// Posts the bad request and a good one. Checks that the requester gets `status` and a flush, that
+/// the responder gets `event`, that both QPs are in error, and that `far` is unchanged.
 fn expect_refused(link: &Link, bad: SendWr, far: &Region, status: Status, kind: u32) -> Result<()> {
     let Link { a, b } = link;
     far.fill(2)?;
@@ -135,7 +135,7 @@ fn region_lacks_right(env: &Env, op: Op) -> Result<()> {
     expect_refused(&link, request, &far, Status::RemAccessErr, event::QP_ACCESS_ERR)
 }
 
-/// A QP that was not enabled for the operation refuses it as an invalid request (IBTA volume 1,
+/// A QP without the right for the operation refuses it as an invalid request (IBTA volume 1,
 /// 9.7.4.1).
 fn qp_lacks_right(env: &Env, op: Op) -> Result<()> {
     let a = Side::new(&env.a, &Options::impatient())?;
@@ -151,7 +151,7 @@ fn misaligned(env: &Env, offset: u64) -> Result<()> {
     let (near, far) = (link.a.region(8, 0)?, link.b.region(64, 0)?);
     let mut request = remote(Op::FetchAdd, 70, &near, &far);
     request.raddr += offset;
-    // The Terminate of iWARP names another kind of error (RFC 7306, section 8).
+    // A Terminate of iWARP contains another kind of error (RFC 7306, section 8).
     let (status, kind) = match env.a.cm {
         Some(_) => (Status::RemOpErr, event::QP_FATAL),
         None => (Status::RemInvReqErr, event::QP_REQ_ERR),
@@ -170,7 +170,7 @@ fn zero_length(env: &Env) -> Result<()> {
     link.prove()
 }
 
-/// Sends `len` bytes to a receive of those segments; checks both sides' statuses.
+/// Sends `len` bytes to a receive with these segments. Checks the statuses of both sides.
 fn send_into(
     link: &Link,
     len: u64,
@@ -183,7 +183,7 @@ fn send_into(
     b.post_recv(71, sges)?;
     b.post_recv(72, &[])?;
     let sent = match (sent, a.end.cm) {
-        // A Terminate of iWARP says that its sender has failed, but not which message failed.
+        // A Terminate of iWARP reports that its sender has failed, but not which message failed.
         (Status::RemOpErr, Some(_)) => Status::FatalErr,
         (sent, _) => sent,
     };
@@ -231,7 +231,7 @@ fn receive_deregistered(env: &Env) -> Result<()> {
     far.check_zero()
 }
 
-/// Of WRITEs behind a refused one, none lands; of those before it, all do.
+/// WRITEs after a refused WRITE are not executed. WRITEs before it are.
 fn behind(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let Link { a, b } = &link;

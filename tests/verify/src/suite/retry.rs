@@ -9,7 +9,7 @@ use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side};
 use vrnic_verbs::model::{Op, SendWr, State, Status};
 
-/// Longest time in which an impatient sender must have given up.
+/// Time limit in which an impatient sender must fail.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -42,7 +42,7 @@ fn request(op: Op, wr_id: u64, near: &Region, far: &Region) -> SendWr {
     Side::request(op, wr_id, &[near.sge()]).at(far.addr, far.rkey)
 }
 
-/// A receive posted after the message was sent; the sender retries without end.
+/// A receive is posted after the message was sent. The sender retries without limit.
 fn late_receive(env: &Env, op: Op) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let (near, far) = regions(&link)?;
@@ -54,7 +54,7 @@ fn late_receive(env: &Env, op: Op) -> Result<()> {
     far.check(1)
 }
 
-/// The receive never comes: the sender fails, the receiver is unharmed.
+/// No receive is posted: the sender fails, and the receiver is unchanged.
 fn rnr_exhausted(env: &Env, op: Op) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let (near, far) = regions(&link)?;
@@ -71,7 +71,7 @@ fn rnr_exhausted(env: &Env, op: Op) -> Result<()> {
     Ok(())
 }
 
-/// With a retry count of zero the first RNR is the last.
+/// With a retry count of zero, the first RNR NAK makes the sender fail.
 fn rnr_none(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options { rnr_retry: 0, ..Options::default() })?;
     let (near, far) = regions(&link)?;
@@ -85,7 +85,7 @@ fn write_without_receive(env: &Env) -> Result<()> {
     far.check(1)
 }
 
-/// The sender must give up in time, with everything behind flushed.
+/// The sender must fail in time, and all later requests are flushed.
 fn expect_gives_up(a: &Side, requests: &[SendWr]) -> Result<()> {
     let start = Instant::now();
     a.post(requests)?;
@@ -131,7 +131,7 @@ fn peer_destroyed(env: &Env) -> Result<()> {
     expect_gives_up(&link.a, &[request(Op::Write, 2, &near, &far)])
 }
 
-/// The peer's process ends without tidying up: the kernel destroys its objects.
+/// The peer's process ends without destroying its objects, so the kernel destroys them.
 fn peer_killed(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let link = Link::between(&env.a, &other, &Options::impatient())?;
@@ -139,7 +139,7 @@ fn peer_killed(env: &Env) -> Result<()> {
     link.a.run(request(Op::Write, 1, &near, &far), Status::Success)?;
     let gone = other.agent.crash();
     ensure!(gone.is_err(), "the agent survived");
-    // The kernel needs a moment to tear the process down; until then its memory is there.
+    // The kernel needs some time to end the process. Until then its memory exists.
     sleep(Duration::from_secs(1));
     expect_gives_up(&link.a, &[request(Op::Write, 2, &near, &far)])
 }

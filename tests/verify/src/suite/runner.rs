@@ -1,4 +1,4 @@
-//! Runs cases and reports them: one line a case, one line at the end.
+//! Runs cases and reports them: a line for each case, and a line at the end.
 
 use std::time::Instant;
 
@@ -10,9 +10,10 @@ use super::{Case, cases, iwarp};
 /// A choice of cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Name parts: a case runs if it has one of them; none means all.
+    /// Parts of names: a case runs if its name contains one of them. If the list is empty, all
+    /// cases run.
     pub(crate) only: Vec<String>,
-    /// Name parts of cases that do not run.
+    /// Parts of names of cases that do not run.
     pub(crate) skip: Vec<String>,
     /// True if cases run that need much memory.
     pub(crate) huge: bool,
@@ -39,7 +40,7 @@ pub(crate) fn list(filter: &Filter) {
     }
 }
 
-/// Runs the cases; true if all passed.
+/// Runs the cases. Returns true if all have passed.
 pub(crate) fn run(setup: &Setup, filter: &Filter, times: bool) -> Result<bool> {
     let (mut passed, mut failed) = (0, 0);
     let mut env = None;
@@ -67,8 +68,8 @@ pub(crate) fn run(setup: &Setup, filter: &Filter, times: bool) -> Result<bool> {
     Ok(failed == 0 && passed > 0)
 }
 
-/// Runs a case with the agents at hand, or new ones. After a failure the agents are discarded:
-/// their objects are in no known state.
+/// Runs a case with the existing agents, or with new ones. After a failure the agents are
+/// discarded, because the state of their objects is not known.
 fn run_one(setup: &Setup, agents: &mut Option<Env>, case: &Case) -> Result<()> {
     let env = match agents.take() {
         Some(env) => env,

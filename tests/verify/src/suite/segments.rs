@@ -11,7 +11,7 @@ use vrnic_verbs::prng::Rng;
 /// Bytes of the messages that are cut into segments.
 const LEN: u64 = 20_011;
 
-/// Most segments that the issue asks of a device.
+/// Maximum number of segments that a device must support.
 const MAX_SGE: u32 = 16;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -37,8 +37,8 @@ fn options(count: u32) -> Options {
     Options::default().cap(|cap| (cap.send_sge, cap.recv_sge) = (count, count))
 }
 
-/// A message cut into `count` parts at odd places; the parts lie in a region in another order with
-/// gaps between.
+/// A message that is cut into `count` parts at odd places. The parts lie in a region in another
+/// order, with gaps between them.
 struct Cut {
     region: Region,
     /// Offset in the region and length of each part, in message order.
@@ -52,7 +52,7 @@ impl Cut {
         cuts.extend([0, LEN]);
         cuts.sort_unstable();
         let lengths = cuts.windows(2).map(|w| w[1] - w[0]);
-        // Placed from the back, so that message order is not address order.
+        // Placed from the end, so that the order of the message is not the order of addresses.
         let mut at = LEN + 37 * u64::from(count) + 64;
         let parts: Vec<_> = lengths
             .map(|len| {
@@ -68,7 +68,7 @@ impl Cut {
         self.parts.iter().map(|(at, len)| self.region.part(*at, *len)).collect()
     }
 
-    /// Calls `f` with offset, length and position in the message of each part.
+    /// Calls `f` with the offset, the length and the position in the message of each part.
     fn each(&self, f: impl Fn(u64, u64, u64) -> Result<()>) -> Result<()> {
         let mut position = 0;
         for (at, len) in &self.parts {
@@ -83,7 +83,7 @@ impl Cut {
         self.each(|at, len, position| self.region.fill_part(at, len, message, position))
     }
 
-    /// The parts hold the message, and the gaps what they held before.
+    /// Checks that the parts contain the message, and that the gaps are unchanged.
     fn check(&self, background: u64, message: u64) -> Result<()> {
         self.each(|at, len, position| self.region.check_part(at, len, message, position))?;
         let mut edges = self.parts.clone();
@@ -142,8 +142,7 @@ fn one_sided(link: &Link, op: Op, near: &Cut, message: u64) -> Result<()> {
     near.check(1, message)
 }
 
-/// Segments of length zero among others, their keys and addresses arbitrary: they are not looked
-/// at.
+/// Segments of length zero among others. Their keys and addresses are arbitrary, and are ignored.
 fn empty_segments(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &options(4))?;
     let (near, far) = (a.region(100, 0)?, b.region(100, 0)?);
@@ -170,8 +169,8 @@ fn no_segments(env: &Env) -> Result<()> {
     far.check(5)
 }
 
-/// Inline messages of all lengths up to the limit. The source has no valid key, and is wiped as
-/// soon as the post has returned.
+/// Inline messages of all lengths up to the limit. The source has no valid key, and is overwritten
+/// as soon as the post has returned.
 fn inline(env: &Env, op: Op) -> Result<()> {
     let link = Link::new(env, &Options::default().cap(|cap| cap.inline = 96))?;
     let Link { a, b } = &link;

@@ -8,11 +8,11 @@ use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_full
 use crate::rpc::values::{CreateQp, Posted, SrqInfo};
 use vrnic_verbs::model::{Op, QpCap, RecvWr, State, Status, event, qp_type};
 
-/// Receives that the queues of most cases hold.
-const ROOM: u32 = 16;
+/// Number of receives of the queues of most cases.
+const CAPACITY: u32 = 16;
 /// Bytes of a receive.
 const LEN: u32 = 64;
-/// Time to watch that no event comes, in milliseconds.
+/// Time for which a case checks that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// QPs of b that share a queue, each connected to one of a.
+/// QPs of b that share a receive queue. Each is connected to a QP of a.
 struct Shared<'a> {
     env: &'a Env,
     srq: SrqInfo,
@@ -40,7 +40,7 @@ impl<'a> Shared<'a> {
     fn new(env: &'a Env, count: usize) -> Result<Self> {
         let agent = &env.b.agent;
         let pd = agent.alloc_pd()?;
-        let srq = agent.create_srq(pd, ROOM, 1)?;
+        let srq = agent.create_srq(pd, CAPACITY, 1)?;
         let options = Options { srq: Some(srq.srq), ..Options::default() };
         let link = |_| {
             let a = Side::new(&env.a, &Options::default())?;
@@ -67,7 +67,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Sends over a link; the message lands in receive `wr_id`.
+    /// Sends over a link. The message must arrive in receive `wr_id`.
     fn send(&self, nth: usize, wr_id: u64) -> Result<()> {
         let Link { a, b } = &self.links[nth];
         let source = a.region(LEN.into(), 0)?;
@@ -101,7 +101,7 @@ fn in_order(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// More receives than fit are refused with ENOMEM, until completions have been polled.
+/// Receives that do not fit are refused with ENOMEM, until completions have been polled.
 fn full(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 2)?;
     let room = u64::from(shared.srq.attr.max_wr);
@@ -127,7 +127,7 @@ fn laps(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// The event comes when fewer receives than the limit are left, once.
+/// The event comes once, when fewer receives than the limit are left.
 fn limit_event(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 1)?;
     shared.post(0..6)?;
@@ -144,14 +144,14 @@ fn limit_event(env: &Env) -> Result<()> {
     ensure!(shared.limit()? == 0, "the limit is still armed");
     shared.send(0, 2)?;
     shared.expect_no_event()?;
-    // Three are left.
+    // Three receives are left.
     shared.arm(4)?;
     let event = shared.links[0].b.event()?;
     ensure!(event.kind == event::SRQ_LIMIT_REACHED, "{event:?}: a limit above what is posted");
     Ok(())
 }
 
-/// A QP in the error state reports that it takes no more receives. What is posted stays for the
+/// A QP in the error state reports that it takes no more receives. The posted receives stay for the
 /// others.
 fn last_wqe(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 2)?;
@@ -164,7 +164,7 @@ fn last_wqe(env: &Env) -> Result<()> {
     shared.send(1, 1)
 }
 
-/// Completions that went unpolled with their QP give their entries back.
+/// If completions were not polled and their QP is destroyed, their entries are freed.
 fn destroyed(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 2)?;
     let room = u64::from(shared.srq.attr.max_wr);
@@ -180,7 +180,8 @@ fn destroyed(env: &Env) -> Result<()> {
     shared.send(1, 0)
 }
 
-/// Sizes beyond the device's are refused, a size does not change, and a queue in use stays.
+/// Sizes beyond the device's are refused, the size cannot be changed, and a queue in use cannot be
+/// destroyed.
 fn sizes(env: &Env) -> Result<()> {
     let (agent, info) = (&env.b.agent, &env.b.info);
     let pd = agent.alloc_pd()?;
@@ -189,9 +190,9 @@ fn sizes(env: &Env) -> Result<()> {
         expect_errno(&format!("SRQ of {max_wr} with {max_sge}"), refused, Errno::INVAL)?;
     }
     let (max_wr, max_sge) = (info.max_srq_wr, info.max_srq_sge);
-    let most = agent.create_srq(pd, max_wr, max_sge)?;
-    ensure!(most.attr.max_wr >= max_wr && most.attr.max_sge >= max_sge, "{most:?}");
-    agent.destroy_srq(most.srq)?;
+    let largest = agent.create_srq(pd, max_wr, max_sge)?;
+    ensure!(largest.attr.max_wr >= max_wr && largest.attr.max_sge >= max_sge, "{largest:?}");
+    agent.destroy_srq(largest.srq)?;
     let shared = Shared::new(env, 1)?;
     let srq = shared.srq.srq;
     let resize = agent.modify_srq(srq, Some(64), None);

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Every state in turn, with the attributes read back in each.
+/// Moves a QP through all states, and queries the attributes in each.
 fn walk(env: &Env) -> Result<()> {
     let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
     a.expect_state(State::Reset)?;
@@ -66,7 +66,7 @@ fn expect_path(got: &QpAttr, want: &QpAttr, state: State) -> Result<()> {
     Ok(())
 }
 
-/// Returns a side whose QP was brought to that state.
+/// Returns a side whose QP was moved to this state.
 fn side_in(env: &Env, state: State) -> Result<Side> {
     let side = Side::new(&env.a, &Options::default())?;
     if state != State::Reset {
@@ -143,7 +143,7 @@ fn missing(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// An attribute that a transition does not take is refused.
+/// An attribute that a transition does not allow is refused.
 fn not_allowed(env: &Env) -> Result<()> {
     let extra = [
         (State::Reset, State::Init, mask::TO_INIT | mask::SQ_PSN),
@@ -182,7 +182,7 @@ fn out_of_range(env: &Env) -> Result<()> {
         let side = side_in(env, from)?;
         let mut attr = side.attr_towards(&env.b, 99);
         change(&mut attr);
-        // The core's own answer for a GID index without a GID is ENODATA.
+        // The core's own error for a GID index without a GID is ENODATA.
         one_of(what, side.modify(to, &attr, mask), &[Errno::INVAL, Errno::NODATA])?;
         side.expect_state(from)?;
         side.destroy()?;
@@ -204,7 +204,7 @@ fn modify_in_rts(env: &Env) -> Result<()> {
     a.run(write, Status::RemInvReqErr).map(drop)
 }
 
-/// Receives may be posted in Init, and serve messages that come in RTR.
+/// Receives may be posted in Init, and are used for messages that arrive in RTR.
 fn receive_early(env: &Env) -> Result<()> {
     let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
     let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
@@ -218,7 +218,7 @@ fn receive_early(env: &Env) -> Result<()> {
     far.check(4)
 }
 
-/// In SQD nothing new starts; back in RTS it does.
+/// In SQD no new request starts. After a return to RTS, requests start again.
 fn drain(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
@@ -231,7 +231,7 @@ fn drain(env: &Env) -> Result<()> {
     a.post(&[write])?;
     a.expect_quiet(200)?;
     far.check(2)?;
-    // The other direction still works: SQD concerns only the send queue.
+    // The other direction still works, because SQD concerns only the send queue.
     a.post_recv(5, &[])?;
     b.run(Side::request(Op::Send, 6, &[]), Status::Success)?;
     a.expect_received(5, Status::Success)?;
@@ -240,7 +240,7 @@ fn drain(env: &Env) -> Result<()> {
     far.check(1)
 }
 
-/// A failed QP serves again after Reset, any number of times.
+/// A failed QP works again after Reset, any number of times.
 fn reuse(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     for round in 0..10 {
@@ -257,7 +257,7 @@ fn reuse(env: &Env) -> Result<()> {
     link.prove()
 }
 
-/// Work posted before Reset is forgotten: it neither completes nor runs afterwards.
+/// Requests that were posted before Reset neither complete nor run afterwards.
 fn reset_drops(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let Link { a, b } = &link;

@@ -1,4 +1,4 @@
-//! Random operations: kinds, lengths, places, segments and signaling, many at a time; each byte of
+//! Random operations: kinds, lengths, places, segments and signaling, many at a time. Each byte of
 //! both sides is known before and after.
 
 use anyhow::{Context, Result, ensure};
@@ -9,13 +9,14 @@ use super::fixture::{Env, Link, Options, Region, Side};
 use vrnic_verbs::model::{Op, SendWr, Sge, flags};
 use vrnic_verbs::prng::Rng;
 
-/// Operations in a round; each has a slot of its own on both sides, so their order does not matter.
+/// Number of operations in a round. Each has its own slot on both sides, so their order does not
+/// matter.
 const SLOTS: u64 = 16;
 /// Bytes of a slot.
 const SLOT: u64 = 16 << 10;
 /// Rounds of a case.
 const ROUNDS: u64 = 12;
-/// Most segments of a request.
+/// Maximum number of segments of a request.
 const SEGMENTS: u64 = 4;
 
 /// Contents of the two regions before a round.
@@ -28,8 +29,8 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// An operation of a round: `len` bytes at `near` of the requester's region and `far` of the
-/// other's.
+/// An operation of a round: `len` bytes at `near` of the requester's region, and at `far` of the
+/// responder's region.
 struct Step {
     op: Op,
     near: u64,
@@ -40,14 +41,14 @@ struct Step {
 impl Step {
     fn new(slot: u64, ops: &[Op], rng: &mut Rng) -> Self {
         let op = ops[rng.below(ops.len() as u64) as usize];
-        // Short messages as often as long ones.
-        let most = 1 << rng.below(15);
-        let len = rng.below(most);
+        // Short messages are as frequent as long ones.
+        let max_len = 1 << rng.below(15);
+        let len = rng.below(max_len);
         let place = |rng: &mut Rng| slot * SLOT + rng.below(SLOT - len);
         Self { op, near: place(rng), far: place(rng), len }
     }
 
-    /// Returns its segments of `region`, cut at random places.
+    /// Returns the segments of the operation in `region`, cut at random places.
     fn cut(&self, region: &Region, at: u64, rng: &mut Rng) -> Vec<Sge> {
         let mut cuts: Vec<_> = (0..rng.below(SEGMENTS)).map(|_| rng.below(self.len + 1)).collect();
         cuts.extend([0, self.len]);
@@ -55,7 +56,7 @@ impl Step {
         cuts.windows(2).map(|w| region.part(at + w[0], w[1] - w[0])).collect()
     }
 
-    /// Returns whether the far side is the one written to.
+    /// Returns whether the operation writes to the responder's region.
     fn writes_far(&self) -> bool {
         self.op != Op::Read
     }
@@ -119,8 +120,8 @@ fn request(
     request
 }
 
-/// The slot of the written side holds the message where it belongs and is otherwise as before; the
-/// other side's slot is as before.
+/// Checks that the slot of the written side contains the message at its place and is otherwise
+/// unchanged, and that the slot of the other side is unchanged.
 fn check(step: &Step, near: &Region, far: &Region) -> Result<()> {
     let Step { len, .. } = *step;
     let (from, to) = if step.writes_far() {

@@ -1,6 +1,6 @@
-//! Direct transfers (docs/direct.md) by the functions of the crate `vrnicdv`: the program moves
-//! bytes of device memory itself, and reports the end by its range or by a mark. Other devices fail
-//! these cases.
+//! Direct transfers (docs/direct.md) with the functions of the crate `vrnicdv`: the program moves
+//! bytes of device memory itself, and reports the end with its range or with a mark. Other devices
+//! fail these cases.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
 
 /// Bytes of a transfer.
 const LEN: u32 = 100_000;
-/// Milliseconds that it may take.
+/// Time limit of a transfer in milliseconds.
 const LIMIT: u32 = 30_000;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -41,7 +41,7 @@ impl<'a> Packet<'a> {
         Ok(Self { side, dm, lkey })
     }
 
-    /// Posts a WRITE or READ of all of it.
+    /// Posts a WRITE or READ of all of the memory.
     fn post(&self, op: Op, wr_id: u64, far: &Region) -> Result<()> {
         let all = Sge { addr: 0, length: LEN, lkey: self.lkey };
         self.side.post(&[Side::request(op, wr_id, &[all]).at(far.addr, far.rkey)])
@@ -62,7 +62,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Data that were stored leave when the range is done, and data that a READ has brought are loaded.
+/// Data that the program has stored leave when the range is done. Data of a READ can be loaded.
 fn by_range(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (packet, far) = (Packet::new(&a)?, b.region(LEN.into(), 0)?);
@@ -103,7 +103,7 @@ fn opens(side: &Side, range: u32) -> Result<()> {
     bail!("the range does not open")
 }
 
-/// The same by marks, which may come before their AWAIT.
+/// The same with marks, which may be stored before their AWAIT.
 fn by_marks(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (packet, far) = (Packet::new(&a)?, b.region(LEN.into(), 0)?);
@@ -134,7 +134,7 @@ fn by_marks(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Calls that the functions refuse, and a transfer that has failed.
+/// Calls that the functions refuse, and a transfer that fails.
 fn refused(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (packet, far) = (Packet::new(&a)?, b.region(LEN.into(), 0)?);

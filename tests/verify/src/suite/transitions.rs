@@ -1,5 +1,5 @@
-//! The state machine of QPs, whole: every type, every pair of states, and for legal transitions
-//! every attribute more or less, against the table in `transitions.txt`.
+//! The complete state machine of QPs: each type, each pair of states, and for legal transitions
+//! each attribute added or missing, compared with the table in `transitions.txt`.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ const STATES: [(&str, State); 7] = [
     ("Err", State::Err),
 ];
 
-/// Attributes by the names of the table, and those that no transition takes.
+/// Attributes with their names in the table, and attributes that no transition allows.
 const ATTRIBUTES: [(&str, u32); 20] = [
     ("CUR_STATE", mask::CUR_STATE),
     ("EN_SQD_ASYNC_NOTIFY", mask::EN_SQD_ASYNC_NOTIFY),
@@ -56,7 +56,7 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// A line of the table, for one type.
+/// A row of the table, for one type.
 struct Rule {
     from: State,
     to: State,
@@ -93,7 +93,7 @@ fn table(kind: &str) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-/// A QP that can be brought to any state.
+/// A QP that can be moved to any state.
 struct Subject<'a> {
     env: &'a Env,
     side: Side,
@@ -114,7 +114,8 @@ impl Subject<'_> {
         Ok(self.side.modify(to, &self.attr(from), required | mask::STATE)?)
     }
 
-    /// Brings the QP to a state by way of Reset; false if it cannot be there.
+    /// Moves the QP to a state, starting from Reset. Returns false if the QP cannot have this
+    /// state.
     fn bring(&self, state: State) -> Result<bool> {
         use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
         self.side.to(Reset)?;
@@ -132,8 +133,7 @@ impl Subject<'_> {
             from = *to;
         }
         if state == Sqe {
-            // Of RC only memory operations can bring it there, and of these none that all devices
-            // have.
+            // Only memory operations move an RC QP there, and not all devices have them.
             if self.side.options.qp_type == qp_type::RC {
                 return Ok(false);
             }
@@ -143,7 +143,7 @@ impl Subject<'_> {
         Ok(true)
     }
 
-    /// A send from memory that is not registered: only the send queue fails.
+    /// Posts a send from memory that is not registered: only the send queue fails.
     fn spoil_send(&self) -> Result<()> {
         let region = self.side.region(64, 0)?;
         let mut wild = region.sge();
@@ -169,7 +169,7 @@ impl Subject<'_> {
         let legal = self.rule(from, to).is_some_and(|rule| {
             given & rule.required == rule.required && given & !(rule.required | rule.optional) == 0
         });
-        // The kernel knows no alternate paths on Ethernet.
+        // The kernel does not support alternate paths on Ethernet.
         let accepted = legal && given & mask::ALT_PATH == 0;
         let what = format!("{from:?} to {to:?} with attributes {given:#x}");
         let result = self.side.modify(to, &self.attr(from), given | mask::STATE);
@@ -194,7 +194,7 @@ fn every_pair(env: &Env, name: &str, kind: u32) -> Result<()> {
         for to in STATES.map(|state| state.1) {
             subject.attempt(from, to, 0)?;
             let Some(rule) = subject.rule(from, to) else {
-                // With what leads there from elsewhere.
+                // With the attributes that lead to this state from other states.
                 for other in subject.rules.iter().filter(|rule| rule.to == to) {
                     subject.attempt(from, to, other.required)?;
                 }

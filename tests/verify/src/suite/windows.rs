@@ -1,4 +1,4 @@
-//! Memory windows of both types, and invalidation. In each case b binds and a reaches.
+//! Memory windows of both types, and invalidation. In each case b binds windows and a uses them.
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
 const PART: (u64, u64) = (4000, 5000);
 const REGION: u64 = 3 * 4096;
 
-/// A connection, a region of b, and a window over a part of it.
+/// A connection, a region of b, and a window of a part of the region.
 struct Scene {
     link: Link,
     region: Region,
@@ -68,17 +68,17 @@ impl Scene {
         Ok(Self { link, region, window })
     }
 
-    /// Impatient, since its last access is refused.
+    /// Returns a scene with short timeouts, because its last access is refused.
     fn ending(env: &Env, mw_type: u32) -> Result<Self> {
         Self::new(env, mw_type, &Options::impatient())
     }
 
-    /// Returns a request of a's by the window's key, to the window's first bytes.
+    /// Returns a request of a with the window's key, to the window's first bytes.
     fn request(&self, op: Op, near: &Region) -> SendWr {
         Side::request(op, 5, &[near.sge()]).at(self.region.addr + PART.0, self.window.rkey)
     }
 
-    /// All that the window shows can be written and read.
+    /// Checks that the window's memory can be written and read.
     fn prove(&self) -> Result<()> {
         let Link { a, .. } = &self.link;
         let near = a.region(PART.1, 0)?;
@@ -90,7 +90,7 @@ impl Scene {
         near.check(12)
     }
 
-    /// A write by that request is refused and changes nothing.
+    /// Checks that a write with this request is refused and changes nothing.
     fn expect_refused(&self, request: SendWr) -> Result<()> {
         self.region.fill(13)?;
         self.link.a.run(request, Status::RemAccessErr)?;
@@ -118,7 +118,7 @@ const OUTSIDE: &[(&str, Spoiler)] = &[
     ("old_key", |wr| wr.rkey = wr.rkey & !0xff | wr.rkey.wrapping_sub(1) & 0xff),
     ("right_that_it_lacks", |wr| {
         wr.op = Op::FetchAdd;
-        // Else it would be refused for that.
+        // Otherwise it would be refused for its alignment.
         wr.raddr = wr.raddr.next_multiple_of(8);
     }),
 ];
@@ -131,7 +131,7 @@ fn outside(env: &Env, mw_type: u32, spoil: Spoiler) -> Result<()> {
     scene.expect_refused(request)
 }
 
-/// Changes a good binding, whose address is still an offset, and the region that it names.
+/// Changes a valid binding, whose address is still an offset, and the region that it names.
 type BindSpoiler = fn(&Side, &mut Region, &mut Bind) -> Result<()>;
 
 const REFUSED: &[(&str, BindSpoiler)] = &[
@@ -171,7 +171,7 @@ fn refused(env: &Env, mw_type: u32, spoil: BindSpoiler) -> Result<()> {
     bind.addr = region.addr.wrapping_add(bind.addr);
     window.post(&b, Some(&region), bind)?;
     b.expect_sent(bind.wr_id, Status::MwBindErr)?;
-    // The connection has ended, on both sides.
+    // The connection has ended on both sides.
     b.expect_state(State::Err)?;
     let near = a.region(8, 0)?;
     a.run(Side::request(Op::Send, 6, &[near.sge()]), Status::WrFlushErr).map(drop)
@@ -199,7 +199,7 @@ fn zero_based(env: &Env, mw_type: u32) -> Result<()> {
     region.check_part(PART.0 + PART.1 - 100, 100, 21, 0)
 }
 
-/// A region with windows cannot be taken away.
+/// A region with windows cannot be deregistered.
 fn holds_its_region(env: &Env, mw_type: u32) -> Result<()> {
     let scene = Scene::new(env, mw_type, &Options::default())?;
     let Link { b, .. } = &scene.link;
@@ -219,7 +219,7 @@ fn freed_while_bound(env: &Env, mw_type: u32) -> Result<()> {
 
 fn another_pd(env: &Env, mw_type: u32) -> Result<()> {
     let scene = Scene::ending(env, mw_type)?;
-    // Another connection, whose QPs have PDs of their own.
+    // Another connection, whose QPs have other PDs.
     let other = Link::new(env, &Options::impatient())?;
     let near = other.a.region(8, 0)?;
     scene.region.fill(13)?;
@@ -228,7 +228,8 @@ fn another_pd(env: &Env, mw_type: u32) -> Result<()> {
     scene.prove()
 }
 
-/// Of type 1, each QP of the PD may use a window; of type 2, only the one that bound it.
+/// Each QP of the PD may use a window of type 1. Only the QP that has bound it may use a window of
+/// type 2.
 fn other_qp(env: &Env, mw_type: u32) -> Result<()> {
     let scene = Scene::new(env, mw_type, &Options::impatient())?;
     let second = Link::of(
@@ -269,7 +270,7 @@ fn bound_twice(env: &Env) -> Result<()> {
     scene.link.b.expect_sent(again.wr_id, Status::MwBindErr).map(drop)
 }
 
-/// b invalidates a key of its own.
+/// b invalidates its own key.
 fn invalidate(scene: &Scene) -> Result<()> {
     let Link { b, .. } = &scene.link;
     let request = SendWr { rkey: scene.window.rkey, ..Side::request(Op::LocalInv, 8, &[]) };

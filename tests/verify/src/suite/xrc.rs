@@ -1,5 +1,5 @@
-//! XRC: targets and shared receive queues of a domain that processes share by a file (IBTA volume
-//! 1, annex A14).
+//! XRC: targets and shared receive queues of a domain that processes share through a file (IBTA
+//! volume 1, annex A14).
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use vrnic_verbs::model::{
     Op, QpAttr, QpCap, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
 };
 
-/// Files that all processes can open. A domain is named by the file; its contents do not matter.
+/// A file that all processes can open. A domain is named by the file. Its contents do not matter.
 const FILE: &str = "/proc/self/exe";
 const OTHER_FILE: &str = "/etc/passwd";
-/// `O_CREAT` and `O_EXCL`: make the domain if there is none, and only then.
+/// `O_CREAT` and `O_EXCL`: create the domain if there is none, and fail if there is one.
 const CREATE: i32 = 0o100;
 const EXCLUSIVE: i32 = 0o200;
 /// Bytes of a receive.
@@ -44,7 +44,7 @@ fn open(end: &End, path: &str, flags: i32) -> Result<u32, CallError> {
     end.agent.open_xrcd(Some(path.to_owned()), flags)
 }
 
-/// An SRQ of a process in a domain, with a CQ of its own.
+/// An SRQ of a process in a domain, with its own CQ.
 struct Inbox {
     end: End,
     cq: u32,
@@ -68,14 +68,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// Returns a request of `from` for this SRQ.
+    /// Returns a request of `from` to this SRQ.
     fn request(&self, op: Op, wr_id: u64, region: &Region) -> SendWr {
         let request = Side::request(op, wr_id, &[region.sge()]);
         let srq = Some(self.srq.number);
         SendWr { srq, ..request.at(self.memory.addr, self.memory.rkey) }
     }
 
-    /// The next receive that completes must be that one, by that target.
+    /// Checks that the next receive that completes is this one, with this target.
     fn expect(&self, wr_id: u64, target: u32, imm: Option<u32>) -> Result<()> {
         let done = self.end.agent.poll(self.cq, 1, TIMEOUT_MS)?;
         let fits = |wc: &vrnic_verbs::model::Wc| {
@@ -85,7 +85,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Sends a message by an initiator and sees it arrive.
+    /// Sends a message through an initiator. Checks that it arrives.
     fn prove(&self, from: &Side, target: u32, seed: u64) -> Result<()> {
         let source = from.region(LEN, 0)?;
         source.fill(seed)?;
@@ -124,7 +124,7 @@ fn target(end: &End, xrcd: u32, from: &Side) -> Result<(u32, u32)> {
     Ok((made.qp, made.qpn))
 }
 
-/// Brings an initiator from Reset to RTS: its attributes are those of its own half of a connection.
+/// Moves an initiator from Reset to RTS. It needs the attributes of its own half of a connection.
 fn connect(from: &Side, peer: &End, qpn: u32) -> Result<()> {
     let attr = from.attr_towards(peer, qpn);
     let rtr = mask::STATE | mask::AV | mask::PATH_MTU | mask::DEST_QPN | mask::RQ_PSN;
@@ -134,7 +134,7 @@ fn connect(from: &Side, peer: &End, qpn: u32) -> Result<()> {
     Ok(())
 }
 
-/// Every operation that XRC has, with the fields of its completions.
+/// Every operation that XRC has, and the fields of its completions.
 fn operations(env: &Env) -> Result<()> {
     let xrcd = open(&env.b, FILE, CREATE)?;
     let inbox = Inbox::new(&env.b, xrcd)?;
@@ -168,7 +168,8 @@ fn operations(env: &Env) -> Result<()> {
     atomics(&a, &inbox)
 }
 
-/// The word at the start of the inbox is added to and swapped; its old value comes back.
+/// Tests that the word at the start of the inbox is added to and swapped, and that its old value is
+/// returned.
 fn atomics(a: &Side, inbox: &Inbox) -> Result<()> {
     let old = a.region(8, 0)?;
     inbox.memory.set_word(0, 40)?;
@@ -194,8 +195,8 @@ fn chosen(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// One process makes domain and target; another opens the domain by the same file, and messages of
-/// the connection land in its SRQ as well as in the first one's.
+/// One process creates the domain and the target. Another process opens the domain through the same
+/// file. Messages of the connection reach its SRQ, and the SRQ of the first process.
 fn shared(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);
@@ -206,14 +207,14 @@ fn shared(env: &Env) -> Result<()> {
         theirs.prove(&a, qpn, 2 * seed)?;
         mine.prove(&a, qpn, 2 * seed + 1)?;
     }
-    // The other one goes; its SRQ goes with it, and the connection does not.
+    // When the SRQ of the other process is destroyed, the connection still works.
     other.agent.destroy_srq(theirs.srq.info.srq)?;
     other.agent.close_xrcd(again)?;
     mine.prove(&a, qpn, 20)
 }
 
-/// Returns a domain that `first` has made, as b has it open; an SRQ of b's in it, and an initiator
-/// with its target, which is `first`'s.
+/// Returns a domain that `first` has created and b has opened, an SRQ of b in it, and an initiator
+/// with its target, which belongs to `first`.
 fn lent(env: &Env, first: &End) -> Result<(u32, Inbox, Side, u32)> {
     let xrcd = open(first, FILE, CREATE)?;
     let again = open(&env.b, FILE, 0)?;
@@ -223,15 +224,15 @@ fn lent(env: &Env, first: &End) -> Result<(u32, Inbox, Side, u32)> {
     Ok((again, inbox, a, qpn))
 }
 
-/// The domain serves another target, of b's own.
+/// The domain can have another target, which belongs to b.
 fn another_target(env: &Env, xrcd: u32, inbox: &Inbox, seed: u64) -> Result<()> {
     let fresh = initiator(&env.a)?;
     let (_, qpn) = target(&env.b, xrcd, &fresh)?;
     inbox.prove(&fresh, qpn, seed)
 }
 
-/// The process that made domain and target is killed; one that opened both goes on, and closes them
-/// at its end.
+/// The process that has created the domain and the target is killed. A process that has opened both
+/// goes on, and closes them at its end.
 fn creator_killed(env: &Env) -> Result<()> {
     let first = env.another_b()?;
     let (again, inbox, a, qpn) = lent(env, &first)?;
@@ -250,19 +251,19 @@ fn creator_killed(env: &Env) -> Result<()> {
 
 fn kill(end: &End) -> Result<()> {
     ensure!(end.agent.crash().is_err(), "the agent survived");
-    // The kernel needs a moment to tear the process down.
+    // The kernel needs some time to end the process.
     sleep(Duration::from_secs(1));
     Ok(())
 }
 
-/// The target no longer answers the initiator.
+/// The target does not answer the initiator any more.
 fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
     let source = a.region(LEN, 0)?;
     a.run(inbox.request(Op::Send, 99, &source), Status::RetryExcErr).map(drop)
 }
 
-/// A target that no other process has opened ends with its process; the domain and its SRQs stay,
-/// for another target.
+/// A target that no other process has opened ends with its process. The domain and its SRQs stay,
+/// and can be used with another target.
 fn last_user(env: &Env) -> Result<()> {
     let first = env.another_b()?;
     let (again, inbox, a, qpn) = lent(env, &first)?;
@@ -274,7 +275,8 @@ fn last_user(env: &Env) -> Result<()> {
     another_target(env, again, &inbox, 2)
 }
 
-/// The rules of `ibv_open_xrcd` and `ibv_close_xrcd`; a domain ends with the last who closes it.
+/// The rules of `ibv_open_xrcd` and `ibv_close_xrcd`. A domain ends when the last process closes
+/// it.
 fn opening(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     expect_errno("a domain that is not there", open(&other, FILE, 0), Errno::AGAIN)?;
@@ -288,7 +290,7 @@ fn opening(env: &Env) -> Result<()> {
     expect_errno("closing it with an SRQ in it", in_use, Errno::BUSY)?;
     env.b.agent.destroy_srq(inbox.srq.info.srq)?;
     env.b.agent.close_xrcd(xrcd)?;
-    // The other one keeps it.
+    // The other process keeps the domain.
     let xrcd = open(&env.b, FILE, 0)?;
     for (end, xrcd) in [(&other, again), (&other, elsewhere), (&env.b, xrcd)] {
         end.agent.close_xrcd(xrcd)?;
@@ -320,8 +322,9 @@ fn foreign_srq(env: &Env) -> Result<()> {
     foreign.expect(1, qpn, None)
 }
 
-/// The process that created a target gets the event of its failure; a process that opened it sees
-/// its state. (Linux gives openers no events: `ib_uverbs_open_qp` sets no event file.)
+/// The process that has created a target gets the event of its failure. A process that has opened
+/// the target sees its state. (Linux sends openers no events: `ib_uverbs_open_qp` sets no event
+/// file.)
 fn events(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);
@@ -343,8 +346,7 @@ fn events(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// An initiator receives nothing, so the sizes of its receive queue count for nothing
-/// (ibv_create_qp(3)).
+/// An initiator receives nothing, so the sizes of its receive queue are ignored (ibv_create_qp(3)).
 fn ignored(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let (pd, cq) = (agent.alloc_pd()?, agent.create_cq(1, None, 0)?.cq);

@@ -11,7 +11,6 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
-use vrnic_packet::Nanos;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
@@ -32,15 +31,15 @@ use crate::objects::qp::{Path, Qp};
 /// Number of bytes of a frame besides TCP's payload and options.
 const HEADERS: usize = 14 + 4 + 40 + 20;
 /// Maximum number of bytes of private data, without the control words of an enhanced start frame.
-const PRIVATE_ROOM: usize = PRIVATE_MAX - CONTROL;
+const PROGRAM_DATA_MAX: usize = PRIVATE_MAX - CONTROL;
 /// The receive window in bytes. All of these bytes can be stored: while a SEND waits for a receive,
 /// nothing behind it is placed, and bytes that were dropped would be sent again only after a
 /// time-out.
 const WINDOW: u32 = 1 << 20;
 /// The minimum size of segments.
 const MSS_MIN: u16 = 128;
-/// The maximum size of segments that are sent, even if the peer accepts longer ones: no frame is
-/// longer than those of RoCE.
+/// The maximum size of segments that are sent, even if the peer accepts longer ones, so that no
+/// frame is longer than a RoCE frame.
 const MSS_MAX: u16 = (FRAME_MAX - HEADERS) as u16;
 
 pub(super) fn open_connection<H: Host>(
@@ -102,12 +101,12 @@ fn streaming<H: Host>(
     let flags =
         ConnectionFlags::from_bits(connection.flags).ok_or(bad(offset_of!(Connection, flags)))?;
     zero(&connection.reserved, offset_of!(Connection, reserved))?;
-    let most = limits::MAX_RD_ATOMIC;
+    let limit = limits::MAX_RD_ATOMIC;
     for (value, offset) in [
         (connection.ird.get(), offset_of!(Connection, ird)),
         (connection.ord.get(), offset_of!(Connection, ord)),
     ] {
-        if u32::from(value) > most {
+        if u32::from(value) > limit {
             return Err(bad(offset));
         }
     }
@@ -115,7 +114,12 @@ fn streaming<H: Host>(
     if mss < MSS_MIN {
         return Err(bad(offset_of!(Connection, mss)));
     }
-    let path = path(adapter.core().mac(), flags, connection);
+    let path = path(flags, connection);
+    let address = adapter.fabric().claim(path.from, &adapter.objects);
+    let address = address.ok_or(bad(offset_of!(Connection, smac)))?;
+    if !address.is_own() {
+        return Err(Status::Busy.into());
+    }
     let (local, remote) = (path.source, path.destination);
     let vlan = path.vlan.and_then(vlan_of);
     let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
@@ -125,7 +129,7 @@ fn streaming<H: Host>(
         ord: connection.ord.get(),
         ..Wishes::default()
     };
-    let now = Nanos(adapter.host().now());
+    let now = adapter.host().now();
     let context = context(flags, connection, mss);
     let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
@@ -139,14 +143,15 @@ fn streaming<H: Host>(
     };
     let stream = stream(role, config, connection)?;
     let memory = &adapter.objects.claims.memory;
-    Ok(Streaming::new(Takeover { now, role, tcp, stream, path, mss, memory }, &qp.sq, claim))
+    let takeover = Takeover { now, role, tcp, stream, path, mss, memory, claim, address };
+    Ok(Streaming::new(takeover, &qp.sq))
 }
 
 /// Returns the stream. Its first bytes are the request of an initiator, or the reply of a responder
 /// to the request that it has received.
 fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream, Failure> {
     let private_len = usize::from(connection.private_len.get());
-    let private = connection.private.get(..private_len).filter(|_| private_len <= PRIVATE_ROOM);
+    let private = connection.private.get(..private_len).filter(|_| private_len <= PROGRAM_DATA_MAX);
     let private = private.ok_or(bad(offset_of!(Connection, private_len)))?;
     let request_len = usize::from(connection.request_len.get());
     let request = connection.request.get(..request_len);
@@ -160,7 +165,7 @@ fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream,
 }
 
 /// Returns the headers below TCP.
-fn path(own: [u8; 6], flags: ConnectionFlags, connection: &Connection) -> frame::Path {
+fn path(flags: ConnectionFlags, connection: &Connection) -> frame::Path {
     let address = |bytes: [u8; 16], port: u16| {
         let [a, b, c, d, ..] = bytes;
         let ip = if flags.contains(ConnectionFlags::IPV6) {
@@ -172,7 +177,7 @@ fn path(own: [u8; 6], flags: ConnectionFlags, connection: &Connection) -> frame:
     };
     frame::Path {
         to: connection.dmac,
-        from: own,
+        from: connection.smac,
         vlan: flags.contains(ConnectionFlags::VLAN).then_some(connection.vlan.get()),
         source: address(connection.local, connection.local_port.get()),
         destination: address(connection.remote, connection.remote_port.get()),

@@ -1,6 +1,7 @@
 //! Address ranges of direct transfers.
 
 use std::mem::offset_of;
+use std::time::Duration;
 
 use vrnic_abi::RangeNumber;
 use vrnic_abi::admin::{ArmRange, RangeRegisters, Status};
@@ -9,7 +10,7 @@ use vrnic_abi::qp::Type;
 
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
-use crate::host::{HeldMemory, Host, Lane, MS};
+use crate::host::{HeldMemory, Host, Lane};
 use crate::objects::range::Transfer;
 
 pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Outcome<()> {
@@ -22,11 +23,11 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     }
     let at_once = params.at_once == 1;
     let (length, limit) = (length.get(), time_limit_ms.get());
-    let most = match notice {
+    let max_length = match notice {
         Notice::Counted => RANGE_LEN,
         Notice::Mapped => MAPPED_LEN_MAX,
     };
-    if !(1..=most).contains(&length) {
+    if !(1..=max_length).contains(&length) {
         return Err(bad(offset_of!(ArmRange, length)));
     }
     if !(1..=TIME_LIMIT_MAX_MS).contains(&limit) {
@@ -40,7 +41,7 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     let is_stored = direction == Direction::Write;
     held.check(memory, length.into(), is_stored).map_err(|_| Status::BadAddress)?;
     drop(held);
-    let deadline = adapter.host().now().saturating_add(u64::from(limit) * MS);
+    let deadline = adapter.host().now().plus(Duration::from_millis(limit.into()));
     let transfer = Transfer { qpn, direction, notice, memory, length, deadline, at_once };
     match adapter.core().ranges.arm(range, transfer) {
         Some(true) => Ok(()),

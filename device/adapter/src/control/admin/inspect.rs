@@ -33,18 +33,18 @@ fn answer<H: Host, T: IntoBytes + Immutable>(
     params: &Inspect,
     list: impl Fn(&Adapter<H>, u32, usize) -> Page<T>,
 ) -> Outcome<InspectResult> {
-    let most = params.len.get() as usize / size_of::<T>();
-    if most == 0 {
+    let capacity = params.len.get() as usize / size_of::<T>();
+    if capacity == 0 {
         return Err(bad(offset_of!(Inspect, len)));
     }
-    let page = list(adapter, params.from.get(), most);
+    let page = list(adapter, params.from.get(), capacity);
     let addr = params.addr;
     adapter
         .host()
         .hold(Lane::SHARED)
         .write(addr, page.items.as_bytes())
         .map_err(|_| Status::BadAddress)?;
-    // At most as many as fit into the buffer.
+    // There are at most as many as fit into the buffer.
     let count = (page.items.len() as u32).into();
     Ok(InspectResult { count, next: page.next.unwrap_or(NONE).into() })
 }

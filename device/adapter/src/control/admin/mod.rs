@@ -46,7 +46,7 @@ use crate::objects::{Admin, Context};
 use crate::registers::Rings;
 use crate::stats::Counter;
 
-/// Why a command failed.
+/// The reason for which a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The status in the completion.

@@ -14,7 +14,7 @@ use crate::datapath::transport::wire::{self, Modified, Refused};
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::qp::transitions::{self, Change};
-use crate::objects::qp::{Qp, RequesterConfig, Rights, Route};
+use crate::objects::qp::{Path, Qp, RequesterConfig, Rights, Route};
 
 pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -> Outcome<()> {
     let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
@@ -63,7 +63,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     apply(adapter, &qp, &new, mask, change)
 }
 
-/// Checks each attribute that the mask names. `mtu` is that of the port.
+/// Checks each attribute that the mask names. `mtu` is the port's MTU.
 fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
     let checks = [
         (AttrMask::PORT, attr.port == 1, offset_of!(Attr, port)),
@@ -216,8 +216,10 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>, route: Option<Route>) {
     responder.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     responder.qkey = attr.qkey.get();
     responder.source_qpn = attr.dest_qpn;
-    responder.source_mac = attr.av.dmac;
-    responder.route = route.map(|route| route.reversed());
+    // If the QP has a TCP connection, the peer sets this route.
+    if !matches!(requester.path, Path::Stream(_)) {
+        responder.route = route.map(|route| route.reversed());
+    }
     responder.first_psn = Psn::new(attr.rq_psn.get());
     responder.mtu = attr.path_mtu;
     if let Some(receiver) = &mut responder.packets {

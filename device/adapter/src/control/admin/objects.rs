@@ -11,6 +11,7 @@ use super::{Failure, Outcome, bad};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
+use crate::objects::gids::GidEntry;
 use crate::objects::uar::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
 
@@ -34,20 +35,18 @@ fn answer<H: Host>(adapter: &Adapter<H>, params: &QueryParams, answer: &[u8]) ->
 }
 
 pub(super) fn set_gid<H: Host>(adapter: &Adapter<H>, params: &SetGid) -> Outcome<()> {
-    let index = usize::from(params.index.get());
-    if index >= limits::MAX_GID as usize {
+    let (index, gids) = (params.index.get(), &adapter.objects.gids);
+    if u32::from(index) >= limits::MAX_GID {
         return Err(bad(offset_of!(SetGid, index)));
     }
-    let mut gids = adapter.objects.gids.write();
-    if gids.len() <= index {
-        gids.resize(index + 1, None);
-    }
-    if let Some(entry) = gids.get_mut(index) {
-        *entry = match params.valid {
-            0 => None,
-            1 => Some(*params),
-            _ => return Err(bad(offset_of!(SetGid, valid))),
-        };
+    match params.valid {
+        0 => gids.unset(index),
+        1 => {
+            let source = GidEntry { gid: params.gid, vlan: params.vlan.get(), mac: params.smac };
+            let address = adapter.fabric().claim(source.mac, &adapter.objects);
+            gids.set(index, source, address.ok_or(bad(offset_of!(SetGid, smac)))?);
+        }
+        _ => return Err(bad(offset_of!(SetGid, valid))),
     }
     Ok(())
 }
@@ -66,7 +65,7 @@ pub(super) fn set_port<H: Host>(adapter: &Adapter<H>, params: &SetPort) -> Outco
     Ok(())
 }
 
-pub(super) fn alloc_context<H: Host>(adapter: &Adapter<H>, (): &()) -> Outcome<ContextId> {
+pub(super) fn alloc_context<H: Host>(adapter: &Adapter<H>, _: &()) -> Outcome<ContextId> {
     let make = |id| Ok::<_, Failure>(Context { id, users: 0.into() });
     let context = adapter.objects.contexts.insert(make)?.ok_or(Status::NoResource)?;
     Ok(context.id)

@@ -113,7 +113,7 @@ pub(super) fn query_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcome<
     Ok(srq.status(adapter.host()))
 }
 
-pub(super) fn alloc_xrcd<H: Host>(adapter: &Arc<Adapter<H>>, (): &()) -> Outcome<Xrcdn> {
+pub(super) fn alloc_xrcd<H: Host>(adapter: &Arc<Adapter<H>>, _: &()) -> Outcome<Xrcdn> {
     let make = |xrcdn| Ok::<_, Failure>(Xrcd { xrcdn, users: 0.into() });
     let xrcd = adapter.objects.xrcds.insert(make)?.ok_or(Status::NoResource)?;
     Ok(xrcd.xrcdn)

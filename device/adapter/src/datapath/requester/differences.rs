@@ -96,8 +96,8 @@ impl Differences {
         let entry = Counted { index: send.index, answered, waits, open };
         let posted = || qp.posted_end(host, send.index, BATCH);
         let outstanding = requester.posted_reads.count(&entry, posted);
-        let most = u32::from(requester.config.max_rd_atomic);
-        if answered && outstanding.min(most) > u32::from(self.resources) {
+        let allowed = u32::from(requester.config.max_rd_atomic);
+        if answered && outstanding.min(allowed) > u32::from(self.resources) {
             return Some(Fault::Refused);
         }
         let differ = self.own_mtu != self.peer_mtu;

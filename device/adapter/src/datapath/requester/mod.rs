@@ -5,10 +5,12 @@
 //! | `differences` | attributes that must be the same at both ends, but are not |
 //! | `work` | a turn: taking and executing entries |
 //! | `outcome` | completions, retries and failures |
+//! | `paired` | a turn of a QP with a TCP connection, whose messages may be copied |
 //! | `reads` | READs that take more than a turn, and the entries that may pass them |
 
 mod differences;
 mod outcome;
+mod paired;
 mod reads;
 mod work;
 
@@ -21,12 +23,13 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 
 use self::differences::Differences;
+use self::paired::Rules;
 use self::work::Work;
+use crate::datapath::constants::MAX_KEY_WAITS;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::rules::Rules;
-use crate::datapath::transport::{datagram, packets, stream};
+use crate::datapath::transport::{datagram, packets};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -35,10 +38,6 @@ use crate::objects::qp::{
     Ended, KeyWait, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
 };
 use crate::slice::{Slice, cost};
-
-/// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
-/// used.
-const WAITS: u32 = 16;
 
 /// Executes entries of the send queue of `qp`, a QP of the adapter in `network`, up to the limits
 /// of `allowance`. The entries are copied to `batch`.
@@ -57,16 +56,12 @@ pub fn run<H: Host>(
     match requester.path {
         Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
-        Path::Stream(_) => {
-            stream::run(network, qp, requester, batch, allowance, |requester, batch, rules| {
-                by_memory(network, qp, requester, batch, allowance, Some(rules))
-            })
-        }
+        Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
     }
 }
 
-/// Executes entries of a QP on peers in this daemon. `rules` are those of its protocol, unless that
-/// is RoCE.
+/// Executes entries of a QP on peers in this daemon. If the QP has a TCP connection, `rules` are
+/// the rules of iWARP.
 #[inline]
 fn by_memory<H: Host>(
     network: Network<'_, H>,
@@ -74,10 +69,10 @@ fn by_memory<H: Host>(
     requester: &mut Requester<H>,
     batch: &mut Batch,
     allowance: &Allowance<'_, H>,
-    rules: Option<&dyn Rules<H>>,
+    rules: Option<&Rules>,
 ) -> Turn {
     let (core, slice) = (network.core(), allowance.slice);
-    for _ in 0..WAITS {
+    for _ in 0..MAX_KEY_WAITS {
         let wait = not_now(core, qp, requester);
         if let Some(turn) = wait
             && (requester.open_reads.is_empty() || matches!(turn, Turn::Idle | Turn::Failed))
@@ -86,12 +81,8 @@ fn by_memory<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            return datagram::run(
-                (network, &TurnContext::new(core, qp, slice)),
-                qp,
-                requester,
-                batch,
-            );
+            let here = TurnContext::new(core, qp, slice);
+            return datagram::run(network, &here, qp, requester, batch);
         }
         let turn = connected(network, qp, requester, batch, allowance, How { wait, rules });
         if !wait_for_readers(core, requester, slice) {
@@ -105,11 +96,11 @@ fn by_memory<H: Host>(
 }
 
 /// The conditions under which the entries of a connected QP are executed.
-struct How<'a, H: Host> {
+struct How<'a> {
     /// The reason for which only outstanding READs continue, if there is one.
     wait: Option<Turn>,
-    /// The rules of the QP's protocol, unless that is RoCE.
-    rules: Option<&'a dyn Rules<H>>,
+    /// The rules of iWARP, if the QP has a TCP connection.
+    rules: Option<&'a Rules>,
 }
 
 /// Executes entries of a connected QP.
@@ -119,13 +110,12 @@ fn connected<H: Host>(
     requester: &mut Requester<H>,
     batch: &mut Batch,
     &Allowance { budget, slice }: &Allowance<'_, H>,
-    How { wait, rules }: How<'_, H>,
+    How { wait, rules }: How<'_>,
 ) -> Turn {
     let core = network.core();
     // Taken out of the requester for the turn, because other fields of it change during the turn.
     let found = take_peer(network, requester);
-    let there =
-        found.as_ref().and_then(|peer| meet(core, qp, requester, peer, rules.is_some(), slice));
+    let there = found.as_ref().and_then(|peer| meet(network, qp, requester, peer, slice));
     let differences = match &there {
         // Both ends of a TCP connection have the attributes that they have agreed on.
         Some((there, responder)) if rules.is_none() => {
@@ -158,21 +148,20 @@ fn connected<H: Host>(
 
 /// Locks the receiving half of the QP that was found if it is the peer. The number may have been
 /// reused for another connection or an unrelated QP. Only for the peer is its adapter's memory
-/// held. `by_stream` is true for the ends of a TCP connection, which have its addresses.
+/// held.
 #[inline(always)]
 fn meet<'a, H: Host>(
-    core: &Core<H>,
+    network: Network<'_, H>,
     qp: &Qp<H>,
     requester: &Requester<H>,
     peer: &'a Peer<H>,
-    by_stream: bool,
     slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
     let (responder, config) = (peer.qp.responder.lock(), &requester.config);
     let is_peer = peer.qp.kind == qp.peer_kind
         && responder.source_qpn == qp.qpn
-        && responder.source_mac == core.mac()
-        && (by_stream || responder.route.is_some() && responder.route == config.route)
+        && responder.route == config.route
+        && config.route.is_some_and(|route| network.has_address(route.from))
         // A message of an unreliable connection may begin with any PSN (IBTA volume 1, 9.8.2.2).
         && (qp.kind == Type::Uc || responder.first_psn == config.first_psn);
     is_peer.then(|| (There::new(&peer.core, &peer.qp, slice), responder))

@@ -1,29 +1,35 @@
 //! The consequences of an entry's result: completions, retries, failures.
 
+use std::time::Duration;
+
+use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
-use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::sq::Opcode;
+use vrnic_packet::Nanos;
+use vrnic_roce::time::AckTimeout;
 
+use super::paired::{RefusedMessage, Rules};
 use super::work::{Step, Work};
+use crate::datapath::complete::Completer;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::{Entry, Turn};
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::packet_counters;
-use crate::datapath::transport::rules::{ReceiveWait, RefusedMessage, Rules};
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::completion::{Completion, CompletionKey, WrError};
+use crate::objects::completion::WrError;
 use crate::objects::qp::{KeyWait, Keys};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
-/// Time in nanoseconds before a request without an answer is repeated, if the QP has no time-out.
-const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
-/// Time in nanoseconds before a peer without a receive is checked again. It doubles each time.
-const RNR_PAUSE_NS: u64 = 5_000;
+/// Time before a request without an answer is repeated, if the QP has no time-out.
+const NO_TIMEOUT_RETRY: Duration = Duration::from_millis(100);
+/// Time before a peer without a receive is checked again. It doubles each time.
+const RNR_PAUSE: Duration = Duration::from_micros(5);
 
-impl<H: Host> Work<'_, H> {
+impl<'t, H: Host> Work<'t, H> {
     /// Handles the result of a step. Returns `None` if the next entry can be executed.
     #[inline]
     pub(super) fn finish(&mut self, entry: &mut Entry, step: Step) -> Option<Turn> {
@@ -71,7 +77,7 @@ impl<H: Host> Work<'_, H> {
     }
 
     /// Handles the refusal of a request that concerns a key: either only the send queue fails, or
-    /// the QP fails and its peer is told, if both ports are up.
+    /// the QP fails and its peer is notified, if both ports are up.
     #[cold]
     fn refused(&mut self, send: &SendWqe, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
@@ -93,8 +99,7 @@ impl<H: Host> Work<'_, H> {
     #[cold]
     fn lost(&mut self, entry: &Entry) -> Option<Turn> {
         let raw = self.batch.entry(&entry.place);
-        let own = (&self.here, self.qp.pdn);
-        let checked = SgList::default().add_source(own, &entry.send, raw);
+        let checked = SgList::default().add_source(&self.here, self.qp.pdn, &entry.send, raw);
         if let Err(denied) = checked {
             return self.complete(&entry.send, Err(denied.into()));
         }
@@ -115,25 +120,24 @@ impl<H: Host> Work<'_, H> {
 
     /// Counts a request that was not answered. Returns the time of the next retry, or `None` if no
     /// retry is left.
-    pub(super) fn next_try(&mut self) -> Option<u64> {
+    pub(super) fn next_try(&mut self) -> Option<Nanos> {
         let now = self.here.host().now();
         let config = self.requester.config;
-        if config.timeout == 0 {
-            return Some(now.saturating_add(NO_TIMEOUT_RETRY_NS));
-        }
+        let Some(timeout) = AckTimeout::new(config.timeout).duration() else {
+            return Some(now.plus(NO_TIMEOUT_RETRY));
+        };
         self.here.step(Counter::LocalAckTimeoutErr);
         self.requester.retries = self.requester.retries.checked_sub(1)?;
-        Some(now.saturating_add(4096 << config.timeout.min(31)))
+        Some(now.plus(timeout))
     }
 
     /// Handles a peer without a receive. The pause that the peer asks for is over at `delay`.
     /// Before that, checks from time to time find a receive that is posted early, as credits would
     /// show.
-    fn not_ready(&mut self, entry: &Entry, delay: u64) -> Option<Turn> {
+    fn not_ready(&mut self, entry: &Entry, delay: Duration) -> Option<Turn> {
         let now = self.here.host().now();
         let requester = &mut *self.requester;
-        requester.rnr_pause =
-            (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
+        requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE, delay.max(RNR_PAUSE));
         if requester.rnr_until.is_none_or(|until| until <= now) {
             if let Some((there, _)) = &self.there {
                 there.turn.step(Counter::OutOfBuffer);
@@ -146,16 +150,15 @@ impl<H: Host> Work<'_, H> {
             if requester.rnr_retries < 7 {
                 requester.rnr_retries -= 1;
             }
-            requester.rnr_until = Some(now.saturating_add(delay));
+            requester.rnr_until = Some(now.plus(delay));
         }
         let until = requester.rnr_until.unwrap_or(now);
         let pause = requester.rnr_pause;
-        self.wait(entry, until.min(now.saturating_add(pause)))
+        self.wait(entry, until.min(now.plus(pause)))
     }
 
     /// Handles a peer without a receive by a protocol that has no RNR NAK.
-    fn no_receive(&mut self, entry: &Entry, rules: &dyn Rules<H>) -> Option<Turn> {
-        let ReceiveWait { limit, pause } = rules.receive_wait();
+    fn no_receive(&mut self, entry: &Entry, rules: &Rules) -> Option<Turn> {
         let now = self.here.host().now();
         let requester = &mut *self.requester;
         if requester.rnr_until.is_none()
@@ -163,10 +166,11 @@ impl<H: Host> Work<'_, H> {
         {
             there.turn.step(Counter::OutOfBuffer);
         }
-        if now <= *requester.rnr_until.get_or_insert(now.saturating_add(limit)) {
-            requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, pause);
+        if now <= *requester.rnr_until.get_or_insert(now.plus(Rules::RECEIVE_TIMEOUT)) {
+            let pause = requester.rnr_pause * 2;
+            requester.rnr_pause = pause.clamp(RNR_PAUSE, Rules::MAX_PAUSE);
             let pause = requester.rnr_pause;
-            return self.wait(entry, now.saturating_add(pause));
+            return self.wait(entry, now.plus(pause));
         }
         let (there, responder) = self.there.as_mut()?;
         let (here, qp, send) = (&self.here, &**self.qp, &entry.send);
@@ -176,65 +180,36 @@ impl<H: Host> Work<'_, H> {
         self.complete(send, Err(status.into()))
     }
 
-    fn wait(&mut self, entry: &Entry, until: u64) -> Option<Turn> {
+    fn wait(&mut self, entry: &Entry, until: Nanos) -> Option<Turn> {
         self.keep(entry);
         self.requester.not_before = Some(until);
         Some(Turn::Wait(until))
     }
 
-    /// Ends an entry with a status, and with a completion if one is due.
+    /// Ends an entry with a status. A success behind READs that are outstanding is reported after
+    /// these.
     #[inline]
     fn complete(&mut self, send: &SendWqe, result: Result<(), WrError>) -> Option<Turn> {
-        if let Err(WrError { status, .. }) = result
-            && status != Status::MwBindErr
-        {
-            // The state is set first, so that a program that sees the completion finds the QP in
-            // error.
-            self.qp.fail_send();
+        let (completer, opcode, command) = (self.completer(), send.completed(), self.command());
+        if self.requester.open_reads.is_empty() {
+            return completer.finish(send, opcode, command, result);
         }
-        if !self.requester.open_reads.is_empty() {
-            // Only successes are queued: a request behind a READ that fails is executed again after
-            // the READ.
-            self.requester.open_reads.push_done(self.completion(send), self.is_signaled(send));
-            return None;
-        }
-        if result.is_err() || self.is_signaled(send) {
-            let mut completion = self.completion(send);
-            if let Err(WrError { status, vendor_err }) = result {
-                (completion.status, completion.vendor_err) = (status, vendor_err);
-                completion.byte_len = 0;
-            }
-            if let Some(turn) = self.write(&completion) {
-                return Some(turn);
-            }
-        }
-        result.is_err().then_some(Turn::Failed)
+        // Only successes are queued: a request behind a READ that fails is executed again after the
+        // READ.
+        let completion = completer.completion(send, opcode, command, result);
+        let signaled = completer.is_signaled(send);
+        self.requester.open_reads.push_done(completion, signaled);
+        None
     }
 
-    /// Returns whether the success of a work request is reported.
-    #[inline]
-    pub(super) fn is_signaled(&self, send: &SendWqe) -> bool {
-        self.qp.signal_all || send.flags.contains(Flags::SIGNALED)
+    /// Returns the key of the command in progress, if the work request is one.
+    pub(super) fn command(&self) -> Option<Key> {
+        self.requester.keys.and_then(|keys| keys.command)
     }
 
-    /// Returns the completion of a successful work request.
+    /// Returns what completes its work requests.
     #[inline]
-    pub(super) fn completion(&self, send: &SendWqe) -> Completion {
-        let reads = send.opcode.info().has_response();
-        Completion {
-            byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
-            key: self.requester.keys.and_then(|keys| keys.command).map(CompletionKey::Carried),
-            ..Completion::of_send(self.qp.qpn, send.id(), send.completed(), Status::Success)
-        }
-    }
-
-    /// Writes a completion.
-    #[inline]
-    pub(super) fn write(&self, completion: &Completion) -> Option<Turn> {
-        if self.here.complete(&self.qp.send_cq, completion).is_ok() {
-            return None;
-        }
-        self.qp.failed(self.here.core, Kind::QpFatal);
-        Some(Turn::Failed)
+    pub(super) const fn completer(&self) -> Completer<'_, 't, H> {
+        Completer { here: &self.here, qp: self.qp }
     }
 }

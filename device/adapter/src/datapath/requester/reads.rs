@@ -19,7 +19,9 @@ impl<H: Host> Work<'_, H> {
     #[cold]
     pub(super) fn open_read(&mut self, entry: &Entry, done: u64) -> Option<Turn> {
         let read = OpenRead::new(entry.send, self.batch.entry(&entry.place), done);
-        let (completion, signaled) = (self.completion(&entry.send), self.is_signaled(&entry.send));
+        let (completer, send) = (self.completer(), &entry.send);
+        let completion = completer.completion(send, send.completed(), self.command(), Ok(()));
+        let signaled = completer.is_signaled(send);
         self.requester.open_reads.push_read(completion, signaled, read);
         None
     }
@@ -64,11 +66,11 @@ impl<H: Host> Work<'_, H> {
     pub(super) fn execute_behind_reads(&mut self, entry: &Entry) -> Step {
         let send = &entry.send;
         let reads = self.requester.open_reads.reads();
-        let most = usize::from(self.requester.config.max_rd_atomic);
+        let max_reads = usize::from(self.requester.config.max_rd_atomic);
         let is_read = send.opcode.info().class == Class::Read;
         let waits = match send.opcode.info().class {
             _ if send.opcode.info().invalidate_sink => true,
-            Class::Read => reads >= most,
+            Class::Read => reads >= max_reads,
             Class::Atomic => true,
             _ => matches!(send.opcode, Opcode::LocalInv | Opcode::Transfer | Opcode::Await),
         };
@@ -142,19 +144,9 @@ impl<H: Host> Work<'_, H> {
     /// Writes the completions of the oldest entries, if these have ended.
     fn complete_settled(&mut self) -> Option<Turn> {
         while let Some(entry) = self.requester.open_reads.pop_settled() {
-            let ok = entry.completion.status == Status::Success;
-            if !ok {
-                // The state is set first, so that a program that sees the completion finds the QP
-                // in error.
-                self.qp.fail_send();
-            }
-            if (!ok || entry.signaled)
-                && let Some(turn) = self.write(&entry.completion)
-            {
-                return Some(turn);
-            }
-            if !ok {
-                return Some(Turn::Failed);
+            let end = self.completer().end(&entry.completion, entry.signaled);
+            if end.is_some() {
+                return end;
             }
         }
         None

@@ -2,21 +2,25 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
+use vrnic_roce::time::rnr_delay;
+use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::differences::{Differences, Fault};
-use crate::datapath::memory_wr::{self, Settled};
+use super::paired::{RefusedMessage, Rules};
+use crate::datapath::local_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::{outcome, rnr};
+use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, move_to, not_now, take};
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::rules::{RefusedMessage, Rules};
+use crate::datapath::transport::stream::carries;
 use crate::datapath::transport::{local_watch, packet_counters};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
@@ -42,7 +46,7 @@ pub(super) enum Step {
     Retry,
     /// The message is lost, without an error for its sender.
     Lost,
-    NotReady(u64),
+    NotReady(Duration),
     /// A request that concerns a key was refused.
     Refused(Denied),
     /// A key was invalidated. The entry continues when its present users have ended.
@@ -65,8 +69,8 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) budget: u64,
     /// The watcher, if it wants to see messages.
     pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
-    /// The rules of its protocol, unless that is RoCE.
-    pub(super) rules: Option<&'a dyn Rules<H>>,
+    /// The rules of iWARP, if the QP has a TCP connection.
+    pub(super) rules: Option<&'a Rules>,
     /// Attributes in which the QP and its peer differ, although they must not.
     pub(super) differences: Option<Differences>,
     /// True if there are such rules or differences, so that each entry must be examined.
@@ -127,11 +131,7 @@ impl<H: Host> Work<'_, H> {
             return Turn::More;
         }
         let completion = Completion::of_send(self.qp.qpn, id, opcode, status);
-        self.qp.fail_send();
-        // The CQ has already raised its own event for the overflow, and the send queue fails
-        // anyway.
-        let _overflow = self.here.complete(&self.qp.send_cq, &completion);
-        Turn::Failed
+        self.completer().end(&completion, true).unwrap_or(Turn::Failed)
     }
 
     /// Keeps an entry for the next turn.
@@ -154,7 +154,7 @@ impl<H: Host> Work<'_, H> {
     /// it.
     #[inline(never)]
     fn examine(&mut self, entry: &Entry, before: Before) -> Step {
-        if self.rules.is_some_and(|rules| !rules.carries(&entry.send)) {
+        if self.rules.is_some() && !carries(&entry.send) {
             return Step::Failed(Status::LocQpOpErr.into());
         }
         let fault = self.differences.and_then(|differences| {
@@ -234,7 +234,7 @@ impl<H: Host> Work<'_, H> {
         let raw = self.batch.entry(place);
         let keys = self.requester.keys.unwrap_or_default();
         if send.opcode.info().command && keys.command.is_none() {
-            match memory_wr::open_command(&self.here, self.qp, (send, raw)) {
+            match local_wr::open_command(&self.here, self.qp, send, raw) {
                 Ok(key) => self.requester.keys = Some(Keys { command: Some(key), ..keys }),
                 Err(denied) => return Some(Step::Refused(denied)),
             }
@@ -243,7 +243,7 @@ impl<H: Host> Work<'_, H> {
         if ends_sink && self.rules.is_none() {
             return Some(Step::Failed(Status::LocQpOpErr.into()));
         }
-        if !send.is_about_key() && !ends_sink {
+        if !send.is_local() && !ends_sink {
             return None;
         }
         if keys.wait == KeyWait::Over {
@@ -252,7 +252,7 @@ impl<H: Host> Work<'_, H> {
         if ends_sink {
             return None;
         }
-        Some(match memory_wr::run(&self.here, self.qp, (send, raw)) {
+        Some(match local_wr::run(&self.here, self.qp, send, raw) {
             Ok(Settled::Now) => Step::Done { event_due: false },
             Ok(Settled::AfterReaders) => Step::Readers(Readers::Own, None),
             Ok(Settled::Later) => Step::Held,
@@ -264,7 +264,7 @@ impl<H: Host> Work<'_, H> {
 /// Invalidates the key of the memory that a READ has filled.
 #[cold]
 fn end_sink<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, key: Key) -> Step {
-    match memory_wr::end_key(here, qp, key) {
+    match local_wr::end_key(here, qp, key) {
         Ok(()) => Step::Readers(Readers::Own, None),
         Err(denied) => Step::Refused(denied),
     }
@@ -294,7 +294,7 @@ fn executed<H: Host>(
 fn stopped<H: Host>(
     exchange: &Exchange<'_, '_, H>,
     responder: &mut Responder,
-    rules: Option<&dyn Rules<H>>,
+    rules: Option<&Rules>,
     stop: Stop,
 ) -> Step {
     let &Exchange { here, qp, send, there, .. } = exchange;
@@ -322,7 +322,8 @@ fn stopped<H: Host>(
         return Step::Lost;
     }
     if refusal == Refusal::NotReady {
-        return Step::NotReady(rnr::rnr_delay(responder.min_rnr_timer));
+        let delay = rnr_delay(RnrTimer::new(responder.min_rnr_timer));
+        return Step::NotReady(delay);
     }
     there.act(|| outcome::fail(there, responder, refusal));
     Step::Failed(refusal.into())

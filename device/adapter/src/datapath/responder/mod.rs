@@ -1,18 +1,17 @@
 //! The receiving half of a QP: executes messages of any transport, under the responder's lock.
 //!
-//! [`begin`] checks a message and finds its memory, the transport moves the bytes, and [`end`]
-//! invalidates keys and completes the receive. [`begin`] is called for each part of a long message,
-//! [`end`] only with the last part.
+//! [`find`] checks a message and finds its memory, the transport moves the bytes, and [`end`]
+//! invalidates keys and completes the receive. [`find`] is called for each part of a long message,
+//! [`end`] only with the last part. A WRITE with immediate data needs a receive before its last
+//! part is placed: [`accept`].
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`receives`] | taking the next receive |
 //! | [`outcome`] | completions of receives, failures, the flush |
-//! | [`rnr`] | the table of RNR timers |
 
 pub mod outcome;
 pub mod receives;
-pub mod rnr;
 
 use vrnic_abi::Key;
 use vrnic_abi::eq::Kind;
@@ -21,7 +20,7 @@ use vrnic_abi::qp::{Access, State, Type};
 use self::outcome::received;
 use self::receives::{receive, take};
 use crate::datapath::inbound::{Inbound, Operation, Remote};
-use crate::datapath::memory_wr;
+use crate::datapath::local_wr;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -39,7 +38,7 @@ use crate::stats::Counter;
 /// # Errors
 /// Returns the reason for which the message is refused.
 #[inline(always)]
-pub fn begin<'a, H: Host>(
+pub fn find<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
@@ -51,25 +50,39 @@ pub fn begin<'a, H: Host>(
     if there.qp.kind == Type::XrcTgt {
         xrc::choose(there, responder, inbound.srqn)?;
     }
+    let wanted =
+        |remote, need| Wanted { remote, len: inbound.length, message: inbound.number, need };
     match inbound.operation {
         Operation::Send | Operation::SendInvalidate(_) => receive(there, responder, side, inbound),
         Operation::Write(remote) => {
-            add_remote(there, responder, side, (inbound, remote), Access::REMOTE_WRITE)?;
-            // The receive must exist before any bytes are placed.
-            if inbound.imm.is_some() { take(there, responder, inbound) } else { Ok(()) }
+            add_remote(there, responder, side, &wanted(remote, Access::REMOTE_WRITE))
         }
         Operation::Read(remote) => {
             accepts_reads(responder)?;
-            add_remote(there, responder, side, (inbound, remote), Access::REMOTE_READ)
+            add_remote(there, responder, side, &wanted(remote, Access::REMOTE_READ))
         }
         Operation::FetchAdd { word, .. } | Operation::CompareSwap { word, .. } => {
             accepts_reads(responder)?;
             if !word.addr.is_multiple_of(8) {
                 return Err(Refusal::Invalid);
             }
-            add_remote(there, responder, side, (inbound, word), Access::REMOTE_ATOMIC)
+            add_remote(there, responder, side, &wanted(word, Access::REMOTE_ATOMIC))
         }
     }
+}
+
+/// Takes a receive for a WRITE with immediate data, unless the message has one.
+///
+/// # Errors
+/// Returns the reason for which the message is refused.
+#[inline]
+pub fn accept<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    inbound: &Inbound,
+) -> Result<(), Refusal> {
+    let takes = matches!(inbound.operation, Operation::Write(_)) && inbound.imm.is_some();
+    if takes { take(there, responder, inbound) } else { Ok(()) }
 }
 
 /// Ends a message whose last bytes have been moved to or from `side`: invalidates its key, if it
@@ -122,7 +135,7 @@ pub fn atomic<H: Host>(
     inbound: &Inbound,
 ) -> Result<u64, Refusal> {
     let mut side = SgList::default();
-    begin(there, responder, inbound, &mut side)?;
+    find(there, responder, inbound, &mut side)?;
     let old = change_word(there, inbound, &side)?;
     end(there, responder, inbound, &side)?;
     Ok(old)
@@ -157,7 +170,7 @@ pub struct Source {
     pub last: bool,
 }
 
-/// Copies a part of the memory of a READ that [`begin`] has accepted earlier. The key is looked up
+/// Copies a part of the memory of a READ that [`find`] has accepted earlier. The key is looked up
 /// again, because it may have been invalidated in the meantime.
 ///
 /// # Errors
@@ -172,13 +185,8 @@ pub fn read_on<H: Host>(
     // The memory is looked up to the end of the part.
     let end = at.saturating_add(into.len() as u64);
     let mut side = SgList::default();
-    look_up(
-        there,
-        responder,
-        &mut side,
-        &Wanted { remote, len: end, message },
-        Access::REMOTE_READ,
-    )?;
+    let wanted = Wanted { remote, len: end, message, need: Access::REMOTE_READ };
+    look_up(there, responder, &mut side, &wanted)?;
     side.read::<H>(&there.turn.memory, at, into).map_err(|_| Refusal::Operational)?;
     if last {
         placed(there, message, remote, &side);
@@ -215,21 +223,20 @@ fn add_remote<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &Responder,
     side: &mut SgList<'a>,
-    (inbound, remote): (&Inbound, Remote),
-    need: Access,
+    wanted: &Wanted,
 ) -> Result<(), Refusal> {
-    if !responder.access.0.contains(need) {
+    if !responder.access.0.contains(wanted.need) {
         return Err(Refusal::Invalid);
     }
-    let wanted = Wanted { remote, len: inbound.length, message: inbound.number };
-    look_up(there, responder, side, &wanted, need)
+    look_up(there, responder, side, wanted)
 }
 
-/// Memory that the message with this number refers to.
+/// Memory that the message with this number refers to, and the rights that it needs.
 struct Wanted {
     remote: Remote,
     len: u64,
     message: u64,
+    need: Access,
 }
 
 /// Adds memory that a message refers to by a key, after the checks of the key.
@@ -238,13 +245,12 @@ fn look_up<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &Responder,
     side: &mut SgList<'a>,
-    &Wanted { remote, len, message }: &Wanted,
-    need: Access,
+    &Wanted { remote, len, message, need }: &Wanted,
 ) -> Result<(), Refusal> {
     let len = u32::try_from(len).map_err(|_| Refusal::Invalid)?;
     let segment = Segment { addr: remote.addr, len, key: remote.key };
-    let user = (&there.turn, user(there, responder));
-    side.add_remote(user, &segment, need, message).map_err(Refusal::Access)
+    let user = user(there, responder);
+    side.add_remote(&there.turn, user, &segment, need, message).map_err(Refusal::Access)
 }
 
 /// Records that the last bytes of a message have been copied by a key that may be valid for one
@@ -274,7 +280,7 @@ fn end_key<H: Host>(
     let read = |at, into: &mut [u8]| side.read::<H>(&turn.memory, at, into);
     let tag = qp.tags.response(inbound.length, read).map_err(|_| Refusal::Operational)?;
     let Some(key) = tag.map(Key::new) else { return Ok(None) };
-    memory_wr::end_command(turn, qp, key).map_err(Refusal::Access)?;
+    local_wr::end_command(turn, qp, key).map_err(Refusal::Access)?;
     turn.step(Counter::RemoteInvalidations);
     Ok(Some(Ended::Command(key)))
 }

@@ -176,17 +176,17 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
             return count;
         }
     }
-    tell_last(core, qp, &mut responder);
+    report_last_wqe(core, qp, &mut responder);
     count
 }
 
 /// Reports to the guest, once, that a QP in the error state takes no more receives from its SRQ.
 /// Any thread that takes one holds the responder's lock, and sees the state.
-fn tell_last<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
+fn report_last_wqe<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
     let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
     let shares = qp.srq.is_some() || qp.kind == Type::XrcTgt;
-    if shares && ended && !responder.last_told {
-        responder.last_told = true;
+    if shares && ended && !responder.last_wqe_reported {
+        responder.last_wqe_reported = true;
         core.report(Kind::QpLastWqe, qp.qpn);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::{Access, Type};
+use vrnic_abi::qp::Type;
 
 use crate::datapath::inbound::Inbound;
 use crate::datapath::refusal::Refusal;
@@ -156,20 +156,21 @@ pub fn receive<'a, H: Host>(
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    let own = (&there.turn, recv.pdn);
-    side.add_filled(own, (segments, &responder.raw), Access::LOCAL_WRITE, length)
+    side.add_filled(&there.turn, recv.pdn, segments, &responder.raw, length)
         .map_err(|_| Refusal::Operational)
 }
 
 /// Adds the beginning of a buffer, up to `end`, to `side` for a message that arrives out of order.
-/// `nth` is the distance of its receive from that of the message in progress. From an SRQ only the
-/// receive of that message is taken, so that a peer does not keep receives from other QPs by the
-/// ends of messages that it never begins. Returns whether there is such a buffer.
+/// `nth` selects the message's receive: 0 is the receive of the message in progress, 1 the next
+/// one. From an SRQ only receive 0 is taken. Otherwise a peer could take receives away from other
+/// QPs by sending the ends of messages that it never begins. Returns whether there is such a
+/// buffer.
 pub fn receive_ahead<'a, H: Host>(
     there: &'a There<'_, H>,
     responder: &mut Responder,
     side: &mut SgList<'a>,
-    (nth, end): (usize, u64),
+    nth: usize,
+    end: u64,
 ) -> bool {
     let Responder { current, ahead, ci, seen, xrc, raw, .. } = responder;
     let (recv, raw) = match (&*current, nth.checked_sub(usize::from(current.is_some()))) {
@@ -190,6 +191,5 @@ pub fn receive_ahead<'a, H: Host>(
     let Some(segments) = recv.segments.as_ref().filter(|segments| segments.total() >= end) else {
         return false;
     };
-    let own = (&there.turn, recv.pdn);
-    side.add_filled(own, (segments, raw), Access::LOCAL_WRITE, end).is_ok()
+    side.add_filled(&there.turn, recv.pdn, segments, raw, end).is_ok()
 }

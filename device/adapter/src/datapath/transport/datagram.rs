@@ -7,13 +7,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
-use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{MULTICAST_QPN, QKEY_OWN};
+use vrnic_abi::qp::{MULTICAST_QPN, NO_VLAN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
+use vrnic_packet::ethernet;
 use vrnic_roce::wire;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::datapath::complete::Completer;
+use crate::datapath::constants::NO_ROOM_PAUSE;
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
 use crate::datapath::sgl::SgList;
@@ -22,7 +25,7 @@ use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced,
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::packets::datagrams::{self, Leaving};
-use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::peers::{Fabric, Network};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::{CopyFault, Host};
@@ -30,16 +33,12 @@ use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
 use crate::network_header::{self, NetworkHeader};
 use crate::objects::completion::{Completion, Origin, WrError};
-use crate::objects::multicast::{is_group, is_group_mac};
+use crate::objects::gids::GidEntry;
+use crate::objects::multicast::is_group;
 use crate::objects::qp::{Peer, Progress, Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
-
-/// Time in nanoseconds before a datagram is tried again when the network has no room for it.
-const PAUSE_NS: u64 = 10_000;
-/// The VLAN id that means "no VLAN".
-const NO_VLAN: u16 = 0xffff;
 
 /// The receivers at a destination.
 enum Target<H: Host> {
@@ -57,16 +56,25 @@ struct Route<H: Host> {
     to: DatagramSeg,
     target: Target<H>,
     /// The sender's address.
-    sgid: [u8; 16],
-    vlan: u16,
+    source: GidEntry,
 }
 
-/// The fields of a datagram's header that the receiver sees.
-#[derive(Clone, Copy)]
-struct Way<'a> {
+/// A turn of a datagram QP.
+struct DatagramTurn<'a, 't, H: Host> {
+    network: Network<'a, H>,
+    here: &'a TurnContext<'t, H>,
+    qp: &'a Arc<Qp<H>>,
+    requester: &'a mut Requester<H>,
+    route: Option<Route<H>>,
+}
+
+/// The delivery of a datagram to QPs of this daemon.
+struct Delivery<'a, 't, H: Host> {
+    here: &'a TurnContext<'t, H>,
+    datagram: &'a Leaving<'a>,
     to: &'a DatagramSeg,
-    sgid: &'a [u8; 16],
-    vlan: u16,
+    /// The sender, which the receiver sees.
+    from: GidEntry,
 }
 
 /// The result of sending a datagram.
@@ -85,25 +93,28 @@ enum Sent {
 
 /// Executes entries of the send queue of `qp`, which are copied to `batch`.
 pub(crate) fn run<H: Host>(
-    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
+    network: Network<'_, H>,
+    here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
 ) -> Turn {
-    let (mut route, mut entry) = (None, Entry::EMPTY);
+    let mut turn = DatagramTurn { network, here, qp, requester, route: None };
+    let mut entry = Entry::EMPTY;
     for _ in 0..BATCH {
-        match take(here, qp, requester, batch, &mut entry) {
+        match take(here, qp, turn.requester, batch, &mut entry) {
             Taken::Entry => {}
             Taken::Empty => return Turn::Idle,
             Taken::Malformed(Malformed { id, opcode, status }) => {
-                return fail(here, qp, &Completion::of_send(qp.qpn, id, opcode, status));
+                let completion = Completion::of_send(qp.qpn, id, opcode, status);
+                let end = Completer { here, qp }.end(&completion, true);
+                return end.unwrap_or(Turn::Failed);
             }
             Taken::Failed => return Turn::Failed,
         }
-        let raw = batch.entry(&entry.place);
-        let done = execute((network, here), (qp, requester), (&entry.send, raw), &mut route);
-        if let Some(turn) = done.or_else(|| not_now(here.core, qp, requester)) {
-            return turn;
+        let done = turn.execute(&entry.send, batch.entry(&entry.place));
+        if let Some(end) = done.or_else(|| not_now(here.core, qp, turn.requester)) {
+            return end;
         }
         if here.slice.is_over() {
             break;
@@ -112,73 +123,97 @@ pub(crate) fn run<H: Host>(
     Turn::More
 }
 
-/// Executes an entry and writes its completion. Returns `None` if the next entry can be executed.
-fn execute<H: Host>(
-    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
-    (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
-    (send, raw): (&SendWqe, &[u8]),
-    route: &mut Option<Route<H>>,
-) -> Option<Turn> {
-    let mut source = SgList::default();
-    let too_long = send.length > here.core.mtu_bytes();
-    let up = here.core.carries();
-    let sent = match source.add_source((here, qp.pdn), send, raw) {
-        Ok(()) if too_long => Sent::Failed(Status::LocLenErr.into()),
-        Ok(()) if !up => Sent::Dropped,
-        Ok(()) => {
-            route_to(network, qp, raw, route);
-            let own_qkey = requester.config.qkey;
-            route.as_mut().map_or(Sent::Dropped, |route| {
-                let qkey = route.to.qkey.get();
-                let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
-                let to = route.to.dest_qpn;
-                let datagram = Leaving { send, source: &source, to, qkey };
-                deliver((network, here), qp, &datagram, (route, &mut requester.progress))
-            })
+impl<H: Host> DatagramTurn<'_, '_, H> {
+    /// Executes an entry and writes its completion. Returns `None` if the next entry can be
+    /// executed.
+    fn execute(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Turn> {
+        let (here, qp) = (self.here, self.qp);
+        let mut source = SgList::default();
+        let too_long = send.length > here.core.mtu_bytes();
+        let up = here.core.carries();
+        let sent = match source.add_source(here, qp.pdn, send, raw) {
+            Ok(()) if too_long => Sent::Failed(Status::LocLenErr.into()),
+            Ok(()) if !up => Sent::Dropped,
+            Ok(()) => {
+                self.route_to(raw);
+                self.deliver(send, &source)
+            }
+            Err(denied) => Sent::Failed(denied.into()),
+        };
+        if matches!(sent, Sent::Underway) {
+            self.requester.keep(send, raw, 0);
+            return Some(Turn::More);
         }
-        Err(denied) => Sent::Failed(denied.into()),
-    };
-    if matches!(sent, Sent::Underway) {
-        requester.keep(send, raw, 0);
-        return Some(Turn::More);
+        if matches!(sent, Sent::Later) {
+            self.requester.keep(send, raw, 0);
+            let until = here.host().now().plus(NO_ROOM_PAUSE);
+            self.requester.not_before = Some(until);
+            return Some(Turn::Wait(until));
+        }
+        let completer = Completer { here, qp };
+        let finish = |result| completer.finish(send, send.completed(), None, result);
+        if let Sent::Failed(error) = sent {
+            return finish(Err(error));
+        }
+        if up {
+            packet_counters::sent(here, send, MAX_MTU);
+        }
+        if matches!(sent, Sent::Dropped) {
+            here.step(Counter::TxRoceDiscards);
+        }
+        let end = finish(Ok(()));
+        if let (Sent::Delivered { event_due: true }, Some(Target::One(peer))) =
+            (sent, self.route.as_ref().map(|route| &route.target))
+        {
+            fire(here, peer);
+        }
+        end
     }
-    if matches!(sent, Sent::Later) {
-        requester.keep(send, raw, 0);
-        let until = here.host().now().saturating_add(PAUSE_NS);
-        requester.not_before = Some(until);
-        return Some(Turn::Wait(until));
-    }
-    let completion = Completion::of_send(qp.qpn, send.id(), send.completed(), Status::Success);
-    if let Sent::Failed(WrError { status, vendor_err }) = sent {
-        return Some(fail(here, qp, &Completion { status, vendor_err, ..completion }));
-    }
-    if up {
-        packet_counters::sent(here, send, MAX_MTU);
-    }
-    if matches!(sent, Sent::Dropped) {
-        here.step(Counter::TxRoceDiscards);
-    }
-    let wanted = qp.signal_all || send.flags.contains(Flags::SIGNALED);
-    let failed = wanted && here.complete(&qp.send_cq, &completion).is_err();
-    if let (Sent::Delivered { event_due: true }, Some(Target::One(peer))) =
-        (sent, route.as_ref().map(|route| &route.target))
-    {
-        fire(here, peer);
-    }
-    if failed {
-        qp.failed(here.core, Kind::QpFatal);
-        return Some(Turn::Failed);
-    }
-    None
-}
 
-/// Ends an entry with an error, and the send queue with it.
-fn fail<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, completion: &Completion) -> Turn {
-    // The state is set first, so that a program that sees the completion finds it.
-    qp.fail_send();
-    // The CQ has already raised its own event for the overflow.
-    let _overflow = here.complete(&qp.send_cq, completion);
-    Turn::Failed
+    /// Looks up the destination of the entry `raw`, unless it is that of the last datagram.
+    fn route_to(&mut self, raw: &[u8]) {
+        let Some(to) = SendWqe::destination(raw) else {
+            self.route = None;
+            return;
+        };
+        if self.route.as_ref().is_none_or(|route| route.to.as_bytes() != to.as_bytes()) {
+            self.route = find(self.network, self.qp.qpn, to);
+        }
+    }
+
+    /// Delivers a datagram, whose data is in `source`, to its destination, if that exists.
+    fn deliver(&mut self, send: &SendWqe, source: &SgList<'_>) -> Sent {
+        let Self { network, here, qp, requester, route } = self;
+        let Some(Route { to, target, source: from }) = route else { return Sent::Dropped };
+        let qkey = to.qkey.get();
+        let qkey = if qkey & QKEY_OWN != 0 { requester.config.qkey } else { qkey };
+        let datagram = Leaving { from: qp.qpn, send, source, to: to.dest_qpn, qkey };
+        let leave = |path: &wire::Path| sent(datagrams::send(*network, here, path, &datagram));
+        let delivery = Delivery { here, datagram: &datagram, to, from: *from };
+        match target {
+            Target::One(peer) => {
+                if let Some(watcher) = network.fabric.watch.of_messages() {
+                    datagrams::show(*network, here, watcher, to, &datagram);
+                }
+                delivery.to_one(peer)
+            }
+            Target::Packets(path) => {
+                let station = path.ethernet.destination;
+                let room = network.fabric.room(here.core.mac(), station);
+                if room > 0 { leave(path) } else { Sent::Later }
+            }
+            Target::Group(found, outside) => {
+                if let (None, Some(path)) = (&requester.progress, outside)
+                    && let Sent::Failed(error) = leave(path)
+                {
+                    return Sent::Failed(error);
+                }
+                let progress =
+                    requester.progress.get_or_insert_with(|| fanout::begin(network.fabric));
+                delivery.to_group(network.fabric, found, progress)
+            }
+        }
+    }
 }
 
 /// Reports an event of a destination's receive CQ.
@@ -187,129 +222,140 @@ fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
     peer.core.contain(|| peer.qp.recv_cq.fire(&peer.core.caller(here.slice.lane())));
 }
 
-/// Sets `route` to the destination of the entry `raw`, or to none if there is no such destination.
-fn route_to<H: Host>(
-    network: Network<'_, H>,
-    qp: &Qp<H>,
-    raw: &[u8],
-    route: &mut Option<Route<H>>,
-) {
-    let Some(to) = SendWqe::destination(raw) else {
-        *route = None;
-        return;
-    };
-    if route.as_ref().is_none_or(|route| route.to.as_bytes() != to.as_bytes()) {
-        *route = find(network, qp, to);
-    }
-}
-
 /// Looks a destination up. Its station must have the address on the VLAN of the source address.
-fn find<H: Host>(network: Network<'_, H>, qp: &Qp<H>, to: &DatagramSeg) -> Option<Route<H>> {
-    let source = network.own.gid(to.av.sgid_index.get())?;
-    let vlan = source.vlan.get();
-    let target = if is_group_mac(to.av.dmac) {
+fn find<H: Host>(network: Network<'_, H>, from: Qpn, to: &DatagramSeg) -> Option<Route<H>> {
+    let source = network.own.gids.get(to.av.sgid_index.get())?;
+    let target = if ethernet::is_group(to.av.dmac) {
         if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
             return None;
         }
         let outside =
-            network.fabric.has_uplink().then(|| datagrams::way(network, qp, to)).flatten();
+            network.fabric.has_uplink().then(|| datagrams::way(network, from, to)).flatten();
         Target::Group(None, outside)
     } else if network.fabric.needs_packets(to.av.dmac) {
         // A packet has room for 24 bits, and the largest number stands for a group.
         if to.dest_qpn.get() >= MULTICAST_QPN {
             return None;
         }
-        Target::Packets(datagrams::way(network, qp, to)?)
+        Target::Packets(datagrams::way(network, from, to)?)
     } else {
-        Target::One(station(network, to, vlan)?)
+        Target::One(station(network, to, source.vlan)?)
     };
     let to = DatagramSeg::read_from_bytes(to.as_bytes()).ok()?;
-    Some(Route { to, target, sgid: source.gid, vlan })
+    Some(Route { to, target, source })
 }
 
 /// Returns the QP behind a station.
 fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
     let peer = network.fabric.station(to.av.dmac)?;
-    if !peer.has_gid(to.av.dgid, vlan) {
+    if !peer.gids.has(&GidEntry { gid: to.av.dgid, vlan, mac: to.av.dmac }) {
         return None;
     }
     let qp = peer.qp(to.dest_qpn)?;
     qp.kind.is_datagram().then(|| Peer { core: Arc::clone(peer.core()), qp })
 }
 
-/// Delivers a datagram to its destination. `progress` records how far it has come.
-fn deliver<H: Host>(
-    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
-    qp: &Qp<H>,
-    datagram: &Leaving<'_>,
-    (route, progress): (&mut Route<H>, &mut Option<Progress>),
-) -> Sent {
-    let Route { to, target, sgid, vlan } = route;
-    let way = Way { to, sgid, vlan: *vlan };
-    let leave = |path: &wire::Path| sent(datagrams::send((network, here), qp, path, datagram));
-    match target {
-        Target::One(peer) => {
-            if let Some(watcher) = network.fabric.watch.of_messages() {
-                datagrams::show((network, watcher), (here, qp), to, datagram);
-            }
-            deliver_to(here, qp, datagram, (way, peer))
-        }
-        Target::Packets(path) => {
-            let station = path.ethernet.destination;
-            let room = network.fabric.room(here.core.mac(), station);
-            if room > 0 { leave(path) } else { Sent::Later }
-        }
-        Target::Group(found, outside) => {
-            if let (None, Some(path)) = (&progress, outside)
-                && let Sent::Failed(error) = leave(path)
-            {
-                return Sent::Failed(error);
-            }
-            let progress = progress.get_or_insert_with(|| fanout::begin(network.fabric));
-            deliver_to_group((network, here), (qp, datagram), way, (found, progress))
-        }
-    }
-}
-
-/// Delivers a datagram to the members of its group in this daemon. `found` are those that come
-/// next, if they have been looked up.
-fn deliver_to_group<H: Host>(
-    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
-    (qp, datagram): (&Qp<H>, &Leaving<'_>),
-    way: Way<'_>,
-    (found, progress): (&mut Option<Box<Members<H>>>, &mut Progress),
-) -> Sent {
-    while let Some(next) = progress.next {
-        let members = match found.take().filter(|members| members.begin_at(next)) {
-            Some(members) => members,
-            None => {
-                let group = &way.to.av.dgid;
-                Members::find(network.fabric, group, way.vlan, next, here.slice).into()
-            }
-        };
-        let mut failed = None;
-        members.each(progress, here.slice, |member| {
-            match deliver_to(here, qp, datagram, (way, member)) {
-                Sent::Delivered { event_due } => {
-                    if event_due {
-                        fire(here, member);
-                    }
-                    return Some(true);
+impl<H: Host> Delivery<'_, '_, H> {
+    /// Delivers it to the members of its group in this daemon. `found` are the next members, if
+    /// they have been looked up. `progress` records which members have it.
+    fn to_group(
+        &self,
+        fabric: &Fabric<H>,
+        found: &mut Option<Box<Members<H>>>,
+        progress: &mut Progress,
+    ) -> Sent {
+        let slice = self.here.slice;
+        while let Some(next) = progress.next {
+            let members = match found.take().filter(|members| members.begin_at(next)) {
+                Some(members) => members,
+                None => {
+                    let group = &self.to.av.dgid;
+                    Members::find(fabric, group, self.from.vlan, next, slice).into()
                 }
-                Sent::Failed(error) => failed = Some(Sent::Failed(error)),
-                Sent::Dropped | Sent::Underway | Sent::Later => return Some(false),
+            };
+            let mut failed = None;
+            members.each(progress, slice, |member| {
+                match self.to_one(member) {
+                    Sent::Delivered { event_due } => {
+                        if event_due {
+                            fire(self.here, member);
+                        }
+                        return Some(true);
+                    }
+                    Sent::Failed(error) => failed = Some(Sent::Failed(error)),
+                    Sent::Dropped | Sent::Underway | Sent::Later => return Some(false),
+                }
+                None
+            });
+            if let Some(failed) = failed {
+                return failed;
             }
-            None
-        });
-        if let Some(failed) = failed {
-            return failed;
+            *found = Some(members);
+            if slice.is_over() && progress.next.is_some() {
+                return Sent::Underway;
+            }
         }
-        *found = Some(members);
-        if here.slice.is_over() && progress.next.is_some() {
-            return Sent::Underway;
+        if progress.delivered { Sent::Delivered { event_due: false } } else { Sent::Dropped }
+    }
+
+    /// Delivers it to one QP.
+    fn to_one(&self, Peer { core, qp: to }: &Peer<H>) -> Sent {
+        let here = self.here;
+        here.slice.charge(cost::DELIVERY);
+        if !core.carries() || !to.receives() {
+            return Sent::Dropped;
+        }
+        if self.datagram.send.length > core.mtu_bytes() {
+            return Sent::Dropped;
+        }
+        let there = There::new(core, to, here.slice);
+        let brought = catch_unwind(AssertUnwindSafe(|| self.bring(&there)));
+        brought.unwrap_or_else(|panic| {
+            there.charge(panic);
+            Sent::Dropped
+        })
+    }
+
+    /// Delivers it to a QP that can receive.
+    fn bring(&self, there: &There<'_, H>) -> Sent {
+        let (here, to) = (self.here, there.qp);
+        let Leaving { from, send, source, qkey, .. } = *self.datagram;
+        let mut responder = to.responder.lock();
+        // The QP may have been reset or destroyed before the lock was acquired.
+        if responder.qkey != qkey || !to.receives() {
+            return Sent::Dropped;
+        }
+        let NetworkHeader { bytes, ipv4 } =
+            network_header::header(&self.from.gid, self.to, payload(send));
+        let incoming = Incoming { source, header: &bytes, length: send.length };
+        match place(here, there, &mut responder, &incoming) {
+            Ok(()) => {}
+            Err(NotPlaced::Source) => return Sent::Failed(Denied::Memory.into()),
+            Err(NotPlaced::Dropped) => return Sent::Dropped,
+            Err(NotPlaced::Receiver(refusal)) => {
+                there.act(|| outcome::fail(there, &mut responder, refusal));
+                return Sent::Dropped;
+            }
+        }
+        let arrived = Arrived {
+            length: send.length,
+            imm: send.imm(),
+            solicited: send.flags.contains(Flags::SOLICITED),
+            src_qpn: from,
+            origin: Origin {
+                ipv4,
+                smac: self.from.mac,
+                vlan: Some(self.from.vlan).filter(is_vlan),
+            },
+        };
+        match received(there, &mut responder, &arrived) {
+            Ok(()) => {
+                packet_counters::taken(&there.turn, send);
+                Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
+            }
+            Err(_) => Sent::Dropped,
         }
     }
-    if progress.delivered { Sent::Delivered { event_due: false } } else { Sent::Dropped }
 }
 
 /// Returns the result of sending a datagram as a packet, which is never acknowledged.
@@ -317,69 +363,6 @@ fn sent(left: Result<(), CopyFault>) -> Sent {
     match left {
         Ok(()) => Sent::Delivered { event_due: false },
         Err(_) => Sent::Failed(Denied::Memory.into()),
-    }
-}
-
-/// Delivers a datagram to one QP.
-fn deliver_to<H: Host>(
-    here: &TurnContext<'_, H>,
-    qp: &Qp<H>,
-    datagram: &Leaving<'_>,
-    (way, peer): (Way<'_>, &Peer<H>),
-) -> Sent {
-    let Peer { core, qp: to } = peer;
-    here.slice.charge(cost::DELIVERY);
-    if !core.carries() || !to.receives() {
-        return Sent::Dropped;
-    }
-    if datagram.send.length > core.mtu_bytes() {
-        return Sent::Dropped;
-    }
-    let there = There::new(core, to, here.slice);
-    let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, datagram, (way, &there))));
-    brought.unwrap_or_else(|panic| {
-        there.charge(panic);
-        Sent::Dropped
-    })
-}
-
-/// Delivers a datagram to a QP that can receive.
-fn bring<H: Host>(
-    here: &TurnContext<'_, H>,
-    qp: &Qp<H>,
-    datagram: &Leaving<'_>,
-    (way, there): (Way<'_>, &There<'_, H>),
-) -> Sent {
-    let (to, Leaving { send, source, qkey, .. }) = (there.qp, *datagram);
-    let mut responder = to.responder.lock();
-    // The QP may have been reset or destroyed before the lock was acquired.
-    if responder.qkey != qkey || !to.receives() {
-        return Sent::Dropped;
-    }
-    let NetworkHeader { bytes, ipv4 } = network_header::header(way.sgid, way.to, payload(send));
-    let incoming = Incoming { source, header: &bytes, length: send.length };
-    match place(here, there, &mut responder, &incoming) {
-        Ok(()) => {}
-        Err(NotPlaced::Source) => return Sent::Failed(Denied::Memory.into()),
-        Err(NotPlaced::Dropped) => return Sent::Dropped,
-        Err(NotPlaced::Receiver(refusal)) => {
-            there.act(|| outcome::fail(there, &mut responder, refusal));
-            return Sent::Dropped;
-        }
-    }
-    let arrived = Arrived {
-        length: send.length,
-        imm: send.imm(),
-        solicited: send.flags.contains(Flags::SOLICITED),
-        src_qpn: qp.qpn,
-        origin: Origin { ipv4, smac: here.core.mac(), vlan: Some(way.vlan).filter(is_vlan) },
-    };
-    match received(there, &mut responder, &arrived) {
-        Ok(()) => {
-            packet_counters::taken(&there.turn, send);
-            Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
-        }
-        Err(_) => Sent::Dropped,
     }
 }
 

@@ -6,7 +6,7 @@ use vrnic_abi::{Qpn, Srqn};
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, receives};
-use crate::datapath::sgl::{SgList, copy};
+use crate::datapath::sgl::{SgList, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host};
@@ -110,7 +110,6 @@ pub(crate) fn place<H: Host>(
     let (mut head, mut body) = (SgList::default(), SgList::default());
     let (mut left, mut left_of_body) = (GRH_LEN, length);
     for Segment { addr, len, key } in segments.iter(&responder.raw) {
-        let own = (&there.turn, recv.pdn);
         let first = len.min(left);
         left -= first;
         // The part that the datagram does not fill is not checked. CAST: at most the length of the
@@ -118,15 +117,14 @@ pub(crate) fn place<H: Host>(
         let filled = u64::from(len - first).min(left_of_body);
         left_of_body -= filled;
         let rest = Segment { addr: addr.wrapping_add(first.into()), len: filled as u32, key };
-        head.add(own, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
-            .and_then(|()| body.add(own, &rest, Access::LOCAL_WRITE))
+        head.add(&there.turn, recv.pdn, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
+            .and_then(|()| body.add(&there.turn, recv.pdn, &rest, Access::LOCAL_WRITE))
             .map_err(|_| Refusal::Operational)?;
     }
-    let mut prefix = SgList::default();
-    prefix.set_inline(header);
-    let (from, to) = (&here.memory, &there.turn.memory);
-    copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;
-    copy::<H>((source, from), (&body, to), 0, length).map_err(|fault| match fault {
+    let memory = &there.turn.memory;
+    head.write::<H>(memory, 0, header).map_err(|_| Refusal::Operational)?;
+    let from = Side { list: source, memory: &here.memory };
+    copy::<H>(from, Side { list: &body, memory }, 0, length).map_err(|fault| match fault {
         CopyFault::Source => NotPlaced::Source,
         CopyFault::Target => Refusal::Operational.into(),
     })?;

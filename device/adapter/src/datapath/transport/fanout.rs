@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
+use crate::datapath::constants::MEMBERS_AT_ONCE;
 use crate::datapath::transport::peers::Fabric;
 use crate::host::Host;
 use crate::objects::multicast::{Member, Mgid};
 use crate::objects::qp::{Peer, Place, Progress};
 use crate::slice::{Slice, cost};
-
-/// Number of members that are looked up at once.
-const FEW: usize = 64;
 
 /// Starts the delivery of a datagram to a group.
 pub(crate) fn begin<H: Host>(fabric: &Fabric<H>) -> Progress {
@@ -27,7 +25,7 @@ pub(crate) struct Members<H: Host> {
     /// The position of the first one.
     from: Place,
     /// The members, and their positions.
-    some: ArrayVec<(Place, Peer<H>), FEW>,
+    some: ArrayVec<(Place, Peer<H>), MEMBERS_AT_ONCE>,
     /// The position of the next members, if there are more.
     next: Option<Place>,
 }
@@ -46,7 +44,7 @@ impl<H: Host> Members<H> {
         while let Some(peer) = fabric.next(at) {
             slice.charge(cost::ADAPTER);
             let mac = peer.core().mac();
-            if peer.has_vlan(vlan) {
+            if peer.gids.has_vlan(vlan) {
                 let first = if mac == from.mac { from.joined } else { 0 };
                 let room = this.some.remaining_capacity();
                 let (here, more) = peer.groups.members(group, first, room);

@@ -1,14 +1,16 @@
 //! Frames from the Ethernet: finds the worker of the adapter for each frame.
 
 use vrnic_abi::qp::Type;
+use vrnic_packet::Headers;
 use vrnic_packet::ethernet::vlan_of;
+use vrnic_roce::wire::Qpn;
 use vrnic_roce::wire::build::FRAME_MAX;
-use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
+use vrnic_roce::wire::frame::{destination, is_roce};
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::flow::Flow;
-use crate::ethernet::{Frame, Offered};
+use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::claims::Tuple;
@@ -24,28 +26,25 @@ pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
     if !core.is_enabled() {
         return Offered::Other(frame);
     }
+    let Some(headers) = Headers::of(frame.bytes()) else { return Offered::Other(frame) };
     let may_receive = |kind: Type| kind.is_datagram() || !frame.is_to_group();
-    let destination = match RoceFrame::parse(frame.bytes()) {
-        Ok(None) => return offer_tcp(objects, frame),
-        Ok(Some(parsed)) => parsed.destination(),
-        Err(_broken) => None,
-    };
-    let worker = match destination {
+    if !is_roce(frame.bytes(), &headers) {
+        return offer_tcp(objects, frame, headers);
+    }
+    let worker = match destination(frame.bytes(), &headers) {
         Some(Qpn::MULTICAST) => Some(0),
-        Some(qpn) => {
-            let qp = objects.qp(qpn.get().into());
-            qp.filter(|qp| may_receive(qp.kind)).map(|qp| qp.worker)
-        }
+        Some(qpn) => objects.worker_of(qpn.get().into(), may_receive),
         None => None,
     };
-    put(core, worker, frame)
+    put(core, worker, Classified { frame, headers, class: Class::Roce })
 }
 
 /// Queues a frame for a worker. Counts a frame that is lost.
-fn put<H: Host>(core: &Core<H>, worker: Option<usize>, frame: Frame) -> Offered {
+fn put<H: Host>(core: &Core<H>, worker: Option<usize>, classified: Classified) -> Offered {
+    let Classified { frame, .. } = &classified;
     let (fits, count) = (frame.longest() <= FRAME_MAX, frame.count());
     let offered = match worker.filter(|_| fits && core.carries()) {
-        Some(worker) if core.put_frame(worker, frame) => return Offered::Taken,
+        Some(worker) if core.put_frame(worker, classified) => return Offered::Taken,
         Some(_) => Offered::Full,
         None => Offered::Taken,
     };
@@ -56,13 +55,13 @@ fn put<H: Host>(core: &Core<H>, worker: Option<usize>, frame: Frame) -> Offered 
 /// Queues a frame of a TCP connection that the adapter has taken over for the worker of its QP, and
 /// returns any other frame. Frames without known ports that may belong to such a connection, such
 /// as fragments, are dropped, because the guest's kernel must not see the bytes.
-fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
+fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame, headers: Headers) -> Offered {
     // The guest's kernel ignores segments to groups (RFC 1122, 4.2.3.10).
     if !objects.claims.any() || frame.is_to_group() {
         return Offered::Other(frame);
     }
-    let Some(flow) = Flow::of(frame.bytes()) else {
-        tell_too_long(objects, &frame);
+    let Some(flow) = Flow::of(frame.bytes(), &headers) else {
+        offer_notice(objects, &frame, headers);
         return Offered::Other(frame);
     };
     let Flow { vlan, source: remote, destination: local, portless } = flow;
@@ -77,17 +76,19 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
     let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
         return Offered::Other(frame);
     };
-    put(core, objects.qp(qpn).map(|qp| qp.worker), frame)
+    let classified = Classified { frame, headers, class: Class::Segment(qpn) };
+    put(core, objects.worker_of(qpn, |_| true), classified)
 }
 
 /// Queues a copy of a notice that a segment was too long for its path for the worker of the sending
 /// QP. The guest's kernel also gets the notice, because it has routes of its own.
-fn tell_too_long<H: Host>(objects: &Objects<H>, frame: &Frame) {
-    let Some(notice) = TooLong::parse(frame.bytes()) else { return };
-    let (core, tuple) = (objects.core(), tuple_of(&notice));
-    let qp = objects.claims.find(&tuple).and_then(|qpn| objects.qp(qpn));
+fn offer_notice<H: Host>(objects: &Objects<H>, frame: &Frame, headers: Headers) {
+    let Some(notice) = TooLong::of(frame.bytes(), &headers) else { return };
+    let core = objects.core();
+    let qp = objects.claims.find(&tuple_of(&notice)).and_then(|qpn| objects.qp(qpn));
     if let Some(qp) = qp.filter(|_| frame.bytes().len() <= FRAME_MAX && core.carries()) {
-        let _lost = core.put_frame(qp.worker, frame.clone());
+        let class = Class::TooLong(qp.qpn);
+        let _lost = core.put_frame(qp.worker, Classified { frame: frame.clone(), headers, class });
     }
 }
 
@@ -104,7 +105,7 @@ pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> boo
     if !objects.claims.any() {
         return false;
     }
-    Flow::of(frame).is_some_and(|flow| {
+    Headers::of(frame).and_then(|headers| Flow::of(frame, &headers)).is_some_and(|flow| {
         let Flow { vlan, source: local, destination: remote, portless } = flow;
         if portless {
             objects.claims.has_between(vlan, local.ip(), remote.ip())

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{Access, Type};
+use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Class, Flags};
 use vrnic_abi::{Key, Srqn};
 
@@ -13,7 +13,7 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{SgList, copy};
+use crate::datapath::sgl::{SgList, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host};
@@ -105,14 +105,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// Returns the reason why the work request stops if the peer refuses it as invalid: the
     /// refusal, or else an error of the requester's own memory, which is checked before.
     pub(crate) fn refused_as_invalid(&self) -> Stop {
-        let mut side = SgList::default();
-        let own = if self.send.opcode.info().has_response() {
-            self.add_sink(&mut side)
-        } else {
-            let source = side.add_source((self.here, self.qp.pdn), self.send, self.raw);
-            source.map_err(Stop::denied)
-        };
-        own.err().unwrap_or(Stop::Remote(Refusal::Invalid))
+        let own = SgList::default().add_own(self.here, self.qp.pdn, self.send, self.raw);
+        own.map_or_else(Stop::denied, |()| Stop::Remote(Refusal::Invalid))
     }
 
     /// Completes the peer's receive of a message that has invalidated a key.
@@ -156,10 +150,15 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let Self { here, there, .. } = *self;
         let inbound = self.inbound(operation);
         let (mut source, mut target) = (SgList::default(), SgList::default());
-        source.add_source((here, self.qp.pdn), self.send, self.raw).map_err(Stop::denied)?;
-        there.act(|| responder::begin(there, responder, &inbound, &mut target))?;
-        let memories = (&here.memory, &there.turn.memory);
-        self.copy((&source, memories.0), (&target, memories.1), CopyFault::Source)?;
+        source.add_source(here, self.qp.pdn, self.send, self.raw).map_err(Stop::denied)?;
+        there.act(|| {
+            responder::find(there, responder, &inbound, &mut target)?;
+            // The receive must exist before any bytes are placed.
+            responder::accept(there, responder, &inbound)
+        })?;
+        let from = Side { list: &source, memory: &here.memory };
+        let to = Side { list: &target, memory: &there.turn.memory };
+        self.copy(from, to, CopyFault::Source)?;
         if !self.ends() {
             return Ok(None);
         }
@@ -188,9 +187,10 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let inbound = self.inbound(Operation::Read(self.remote()));
         let (mut source, mut target) = (SgList::default(), SgList::default());
         self.add_sink(&mut target)?;
-        there.act(|| responder::begin(there, responder, &inbound, &mut source))?;
-        let memories = (&there.turn.memory, &here.memory);
-        self.copy((&source, memories.0), (&target, memories.1), CopyFault::Target)?;
+        there.act(|| responder::find(there, responder, &inbound, &mut source))?;
+        let from = Side { list: &source, memory: &there.turn.memory };
+        let to = Side { list: &target, memory: &here.memory };
+        self.copy(from, to, CopyFault::Target)?;
         if !self.ends() {
             return Ok(None);
         }
@@ -207,18 +207,15 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let mut target = SgList::default();
         self.add_sink(&mut target)?;
         let old = there.act(|| responder::atomic(there, responder, &inbound))?;
-        let old = old.to_le_bytes();
-        let mut result = SgList::default();
-        result.set_inline(&old);
-        copy::<H>((&result, &here.memory), (&target, &here.memory), 0, 8)
+        target
+            .write::<H>(&here.memory, 0, &old.to_le_bytes())
             .map_err(|_| Stop::denied(Denied::Memory))?;
         Ok(None)
     }
 
     /// Adds the requester's own memory, to be written.
     fn add_sink(&self, side: &mut SgList<'e>) -> Result<(), Stop> {
-        let list = (&self.send.segments, self.raw);
-        side.add_list((self.here, self.qp.pdn), list, Access::LOCAL_WRITE).map_err(Stop::denied)
+        side.add_sink(self.here, self.qp.pdn, self.send, self.raw).map_err(Stop::denied)
     }
 
     /// Checks that the requester has resources for READs and atomics.
@@ -231,8 +228,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     #[inline]
     fn copy(
         &self,
-        source: (&SgList<'_>, &H::Held<'_>),
-        target: (&SgList<'_>, &H::Held<'_>),
+        source: Side<'_, H::Held<'_>>,
+        target: Side<'_, H::Held<'_>>,
         own: CopyFault,
     ) -> Result<(), Stop> {
         let (mut at, end) = (self.from, self.to.get());

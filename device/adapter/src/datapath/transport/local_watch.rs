@@ -1,6 +1,5 @@
 //! Reports copied messages to the daemon's watcher, because no frames carry them.
 
-use vrnic_abi::qp::Access;
 use vrnic_abi::sq::Class;
 use vrnic_roce::Psn;
 use vrnic_roce::responder::Verdict;
@@ -99,12 +98,8 @@ fn exchanged<H: Host>(
 /// Reads the bytes of a message from the requester's memory, where they were read or written.
 fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<()> {
     let Exchange { here, qp, send, raw, keys, .. } = *exchange;
-    let (own, mut side) = ((here, qp.pdn), SgList::default());
-    if send.opcode.info().has_response() {
-        side.add_list(own, (&send.segments, raw), Access::LOCAL_WRITE).ok()?;
-    } else {
-        side.add_source(own, send, raw).ok()?;
-    }
+    let mut side = SgList::default();
+    side.add_own(here, qp.pdn, send, raw).ok()?;
     side.read::<H>(&here.memory, 0, payload).map_err(|_: CopyFault| ()).ok()?;
     if let Some(key) = keys.command {
         let (seg, _) = SendWqe::command(raw)?;

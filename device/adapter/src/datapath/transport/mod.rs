@@ -6,11 +6,11 @@
 //! | [`ingress`] | frames from the Ethernet, and their workers |
 //! | `flow` | the addresses of a frame that carries TCP |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
-//! | `rules` | the rules of other protocols for such messages |
 //! | `local_watch` | reports of such messages to the daemon's watcher |
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | the delivery of a datagram to the members of a group |
+//! | `taking` | taking work requests off a send queue, for packets and streams |
 //! | `ended` | completions of work requests, for packets and streams |
 //! | `packet_counters` | counts of the packets that copied messages would have been |
 //! | `wire` | the transports between daemons, and the choice between them |
@@ -28,6 +28,6 @@ pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;
-pub(crate) mod rules;
 pub(crate) mod stream;
+mod taking;
 pub(crate) mod wire;

@@ -1,19 +1,19 @@
 //! The adapters of this daemon by MAC, in which a QP finds its peer.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::RwLock;
 
 use crate::datapath::transport::ingress;
 use crate::ethernet::{Frame, Uplink};
 use crate::host::Host;
 use crate::objects::Objects;
+use crate::objects::addresses::{Address, Addresses};
 use crate::objects::core::Core;
 use crate::objects::qp::Peer;
+use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
 
@@ -21,11 +21,9 @@ use vrnic_abi::Qpn;
 /// outside.
 #[derive(Debug)]
 pub struct Fabric<H: Host> {
-    stations: RwLock<BTreeMap<[u8; 6], Weak<Objects<H>>>>,
+    addresses: Arc<Addresses<H>>,
     /// Number of times that a QP has joined a multicast group.
     joined: AtomicU64,
-    /// The network outside of the daemon, if there is one.
-    uplink: OnceLock<Arc<dyn Uplink>>,
     /// True if peers of this daemon are also reached by packets.
     packets_only: AtomicBool,
     /// The watcher of traffic. Workers read this field for each message.
@@ -56,9 +54,35 @@ impl<'a, H: Host> Network<'a, H> {
         self.own.core()
     }
 
-    /// Sends frames of a QP of the adapter, and empties `frames`.
+    /// Sends the frames of a QP's turn, and empties `outbox`. If the port is down, they are lost,
+    /// as with an unplugged cable.
+    pub(super) fn send_off(&self, from: Qpn, outbox: &mut Vec<Frame>) {
+        if outbox.is_empty() {
+            return;
+        }
+        if self.core().carries() {
+            self.transmit(from, outbox);
+        }
+        outbox.clear();
+    }
+
+    /// Returns whether a MAC belongs to the adapter. A QP may have been connected with one that the
+    /// adapter has lost since.
+    #[inline]
+    pub(crate) fn has_address(&self, mac: [u8; 6]) -> bool {
+        let core = self.core();
+        let claims = || self.fabric.station(mac).is_some_and(|it| Arc::ptr_eq(it.core(), core));
+        mac == core.mac() || claims()
+    }
+
+    /// Sends frames of a QP of the adapter, and empties `frames`, which have the same source. They
+    /// are lost if the adapter has lost the MAC of the source.
     pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) {
         let core = self.core();
+        if !frames.first().is_none_or(|first| self.has_address(first.source())) {
+            core.stats().add(Counter::TxRoceDiscards, frames.len() as u64);
+            return frames.clear();
+        }
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
         self.fabric.transmit(&from, frames);
     }
@@ -67,9 +91,8 @@ impl<'a, H: Host> Network<'a, H> {
 impl<H: Host> Default for Fabric<H> {
     fn default() -> Self {
         Self {
-            stations: RwLock::default(),
+            addresses: Arc::default(),
             joined: AtomicU64::new(0),
-            uplink: OnceLock::new(),
             packets_only: AtomicBool::new(false),
             watch: CachePadded::default(),
         }
@@ -79,13 +102,13 @@ impl<H: Host> Default for Fabric<H> {
 impl<H: Host> Fabric<H> {
     /// Adds an adapter, so that others find it.
     pub fn join(&self, station: &Arc<Objects<H>>) {
-        self.stations.write().insert(station.core().mac(), Arc::downgrade(station));
+        self.addresses.join(station);
     }
 
     /// Connects the adapters with the network outside of the daemon. Only the first call has an
     /// effect.
     pub fn attach(&self, uplink: Arc<dyn Uplink>) {
-        let _connected_before = self.uplink.set(uplink);
+        self.addresses.attach(uplink);
     }
 
     /// Makes adapters of this daemon reach each other by packets, as if they were in different
@@ -97,7 +120,7 @@ impl<H: Host> Fabric<H> {
     /// Returns whether there is a network outside of the daemon.
     #[must_use]
     pub fn has_uplink(&self) -> bool {
-        self.uplink.get().is_some()
+        self.addresses.uplink().is_some()
     }
 
     /// Returns whether the station with this MAC is reached by packets instead of by a copy:
@@ -106,7 +129,7 @@ impl<H: Host> Fabric<H> {
     #[must_use]
     pub fn needs_packets(&self, mac: [u8; 6]) -> bool {
         self.packets_only.load(Ordering::Relaxed)
-            || (self.uplink.get().is_some() && !self.has_driver(mac))
+            || (self.addresses.uplink().is_some() && !self.has_driver(mac))
     }
 
     /// Returns whether the station with this MAC is an adapter of this daemon that a driver uses.
@@ -117,7 +140,7 @@ impl<H: Host> Fabric<H> {
     /// Returns approximately how many frames the adapter with the MAC `source` can send to the
     /// station `to` before some are dropped.
     pub(crate) fn room(&self, source: [u8; 6], to: [u8; 6]) -> usize {
-        match (self.station(to), self.uplink.get()) {
+        match (self.station(to), self.addresses.uplink()) {
             (Some(station), _) => station.core().frame_room(),
             (None, Some(uplink)) => uplink.room(source),
             (None, None) => usize::MAX,
@@ -127,7 +150,8 @@ impl<H: Host> Fabric<H> {
     /// Returns whether joined frames can be sent. If there is a watcher, each segment is sent as a
     /// frame of its own.
     pub(crate) fn joins(&self) -> bool {
-        self.uplink.get().is_some_and(|uplink| uplink.joins()) && self.watch.of_frames().is_none()
+        self.addresses.uplink().is_some_and(|uplink| uplink.joins())
+            && self.watch.of_frames().is_none()
     }
 
     /// Sends frames to adapters of this daemon and to the network outside, and empties `frames`.
@@ -142,35 +166,45 @@ impl<H: Host> Fabric<H> {
     /// empties `frames`. Can be called from any thread.
     pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
         let watcher = self.watch.of_frames();
+        // Frames of a turn mostly have the same destination.
+        let mut last = None;
         frames.retain_mut(|frame| {
-            let Some(station) = self.station(frame.destination()) else { return true };
+            let to = frame.destination();
+            if last.as_ref().is_none_or(|(mac, _)| *mac != to) {
+                last = Some((to, self.station(to)));
+            }
+            let Some((_, Some(station))) = &last else { return true };
             if let Some(watcher) = watcher.filter(|_| station.core().is_enabled()) {
                 watcher.arriving(station.core().name(), frame);
             }
-            let back = ingress::offer(&station, std::mem::take(frame)).other();
+            let back = ingress::offer(station, std::mem::take(frame)).other();
             let is_back = back.is_some();
             // The station's adapter has no driver, but its network card may have a software device.
             *frame = back.unwrap_or_default();
             is_back
         });
-        match self.uplink.get() {
+        match self.addresses.uplink() {
             Some(uplink) if !frames.is_empty() => uplink.send(source, frames),
             _ => {}
         }
         frames.clear();
     }
 
-    /// Returns the objects of the adapter whose port has this MAC.
+    /// Returns the objects of the adapter to which this MAC belongs.
     #[must_use]
     pub fn station(&self, mac: [u8; 6]) -> Option<Arc<Objects<H>>> {
-        self.stations.read().get(&mac)?.upgrade()
+        self.addresses.owner(mac)
     }
 
-    /// Returns the objects of the first adapter whose MAC is within this lower bound.
+    /// Returns the objects of the first adapter whose own MAC is within this lower bound.
     #[must_use]
     pub fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Objects<H>>> {
-        let stations = self.stations.read();
-        stations.range((from, Bound::Unbounded)).find_map(|(_, station)| station.upgrade())
+        self.addresses.next(from)
+    }
+
+    /// Claims a MAC for an adapter. Returns `None` if no station can have this MAC.
+    pub(crate) fn claim(&self, mac: [u8; 6], station: &Arc<Objects<H>>) -> Option<Address<H>> {
+        self.addresses.claim(mac, station)
     }
 
     /// Returns the position of a QP that joins a multicast group, in the order of joining.
@@ -183,7 +217,7 @@ impl<H: Host> Fabric<H> {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// Returns the QP `qpn` of the adapter whose port has this MAC.
+    /// Returns the QP `qpn` of the adapter to which this MAC belongs.
     #[must_use]
     pub fn find(&self, mac: [u8; 6], qpn: Qpn) -> Option<Peer<H>> {
         let station = self.station(mac)?;

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use vrnic_abi::qp::AddressVector;
-use vrnic_roce::wire::Frame as RoceFrame;
 
 pub(crate) use super::packets::connect::{Modified, Refused};
 use super::{packets, stream};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Frame;
+use crate::ethernet::{Class, Classified, Frame};
 use crate::host::{Clock, Host};
 use crate::objects::qp::{Qp, Route};
 use crate::slice::{Slice, cost};
@@ -35,13 +34,14 @@ pub(crate) fn route<H: Host>(network: Network<'_, H>, av: &AddressVector) -> Opt
 /// Passes a frame to its destination QP. Returns the QP if it needs a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    frame: &Frame,
+    classified: &Classified,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    charge(frame, slice);
-    match RoceFrame::parse(frame.bytes()).transpose() {
-        Some(parsed) => packets::arrive(network, frame, parsed, slice),
-        None => stream::arrive(network, frame, slice),
+    charge(&classified.frame, slice);
+    match classified.class {
+        Class::Roce => packets::arrive(network, classified, slice),
+        Class::Segment(qpn) => stream::arrive(network, classified, qpn, slice),
+        Class::TooLong(qpn) => stream::too_long(network, classified, qpn),
     }
 }
 
@@ -55,6 +55,8 @@ fn charge<C: Clock>(frame: &Frame, slice: &Slice<'_, C>) {
 mod tests {
     use std::cell::Cell;
 
+    use vrnic_packet::Nanos;
+
     use super::*;
     use crate::ethernet::{Joint, SEGMENT_MIN};
     use crate::host::Lane;
@@ -64,20 +66,20 @@ mod tests {
     struct Counting(Cell<u32>);
 
     impl Clock for Counting {
-        fn now(&self) -> u64 {
+        fn now(&self) -> Nanos {
             self.0.set(self.0.get() + 1);
-            0
+            Nanos(0)
         }
     }
 
     #[test]
     fn each_segment_of_a_joined_frame_is_charged_as_a_packet() {
-        let joint = Some(Joint { headers: 54, segment: SEGMENT_MIN as u16 });
-        for (joint, readings) in [(None, 0), (joint, 1)] {
+        let bytes = || vec![0; 54 + 40 * SEGMENT_MIN];
+        let joint = Joint { headers: 54, segment: SEGMENT_MIN as u16 };
+        for (frame, readings) in [(Frame::new(bytes()), 0), (Frame::joined(bytes(), joint), 1)] {
             let clock = Counting::default();
-            let frame = Frame::behind(vec![0; 54 + 40 * SEGMENT_MIN], 0, joint);
             charge(&frame, &Slice::new(&clock, Lane::worker(0)));
-            assert_eq!(clock.0.get(), readings, "{joint:?}");
+            assert_eq!(clock.0.get(), readings);
         }
     }
 }

@@ -75,7 +75,7 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
                 Ok(Window::physical(GuestAddr::new(addr), &self.tpt.mtt))
             } else {
                 let range = ByteRange { addr, len };
-                self.tpt.check(self.held, (segment.key, self.pdn), range, self.need)
+                self.tpt.check(self.held, segment.key, self.pdn, range, self.need)
             };
             return Some(window.map(|window| Piece { window, len }));
         }
@@ -105,7 +105,7 @@ impl Tpt {
             let mut filled = data.clone().filter(|segment| segment.len > 0);
             filled.try_for_each(|Segment { addr, len, key }| {
                 let range = ByteRange { addr, len: len.into() };
-                self.check(held, (key, user.pdn), range, local(access)).map(|_| ())
+                self.check(held, key, user.pdn, range, local(access)).map(|_| ())
             })?;
         }
         let table = self.mtt.store_segments(data, physical).map_err(|_| Denied::Full)?;
@@ -173,7 +173,7 @@ impl Tpt {
         let mut cold = slot.back.cold.lock();
         match cold.owner {
             Owner::Command => {}
-            Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
+            Owner::None | Owner::Leaving => return Err(Denied::Invalid),
             _ => return Err(Denied::Kind),
         }
         if cold.pdn != user.pdn || cold.qpn != user.qpn {

@@ -2,8 +2,8 @@
 
 use vrnic_abi::cq::Status;
 
-/// The check that failed. The order is that of the checks, and the numbers are those in
-/// docs/adapter.md.
+/// The check that failed. The variants have the order in which the table makes the checks, and the
+/// numbers that docs/adapter.md lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// No valid entry has this index.

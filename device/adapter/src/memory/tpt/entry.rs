@@ -12,7 +12,7 @@ use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
 /// Number of attempts of a seqlock read. It fails if the entry is being written each time.
-const LOOKS: u32 = 4;
+const READ_ATTEMPTS: u32 = 4;
 /// The value of [`Back::windows`] for an entry to which no windows can be bound.
 const CLOSED: u32 = u32::MAX;
 
@@ -152,7 +152,7 @@ impl Entry {
     #[inline(always)]
     pub(super) fn last(&self) -> Option<Mr> {
         let order = Ordering::Relaxed;
-        for _ in 0..LOOKS {
+        for _ in 0..READ_ATTEMPTS {
             let sequence = self.sequence.load(Ordering::Acquire);
             let [shift, depth, kind, one_touch] = self.shape.load(order).to_le_bytes();
             let mr = Mr {
@@ -214,7 +214,7 @@ impl Entry {
 pub(super) enum Owner {
     /// No object: the index is free.
     #[default]
-    Nobody,
+    None,
     /// A region registered by command.
     Region,
     /// A region for fast registration.
@@ -233,7 +233,7 @@ impl Owner {
     /// Returns the kind for inspection, or `None` if the entry is free.
     pub(super) fn kind(self) -> Option<KeyKind> {
         Some(match self {
-            Self::Nobody => return None,
+            Self::None => return None,
             Self::Region => KeyKind::Region,
             Self::Fast => KeyKind::Fast,
             Self::Window1 => KeyKind::Window1,

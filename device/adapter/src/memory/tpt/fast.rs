@@ -97,7 +97,7 @@ impl Tpt {
         let mut cold = slot.back.cold.lock();
         match cold.owner {
             Owner::Fast => {}
-            Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
+            Owner::None | Owner::Leaving => return Err(Denied::Invalid),
             _ => return Err(Denied::Kind),
         }
         if cold.pdn != pdn {

@@ -264,7 +264,7 @@ impl Tpt {
         for index in 1..fresh {
             let Some(slot) = self.slot(index) else { continue };
             let mut cold = slot.back.cold.lock();
-            if cold.owner != Owner::Nobody {
+            if cold.owner != Owner::None {
                 slot.entry.invalidate();
                 cold.owner = Owner::Leaving;
                 left.push(index);
@@ -298,7 +298,8 @@ impl Tpt {
     pub fn check<'a, M>(
         &'a self,
         _held: &'a M,
-        (key, pdn): (Key, Pdn),
+        key: Key,
+        pdn: Pdn,
         range: ByteRange,
         need: Access,
     ) -> Result<Window<'a>, Denied> {
@@ -326,7 +327,8 @@ impl Tpt {
     pub fn check_remote<'a, M>(
         &'a self,
         _held: &'a M,
-        (key, user): (Key, User),
+        key: Key,
+        user: User,
         range: ByteRange,
         need: Access,
         message: u64,

@@ -4,7 +4,7 @@ use super::Tpt;
 use super::entry::{Cold, Mr, Owner};
 use vrnic_abi::{Key, Pdn};
 
-/// Why a region cannot be removed or changed.
+/// The reason for which a region cannot be removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// No region has this key.

@@ -85,7 +85,7 @@ impl Tpt {
         let qpn = match cold.owner {
             Owner::Window1 => Qpn::default(),
             Owner::Window2 => user.qpn,
-            Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
+            Owner::None | Owner::Leaving => return Err(Denied::Invalid),
             _ => return Err(Denied::Kind),
         };
         if cold.pdn != user.pdn {

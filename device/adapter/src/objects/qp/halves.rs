@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use vrnic_abi::Key;
 use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
@@ -44,11 +46,11 @@ pub struct Requester<H: Host> {
     /// Remaining RNR retries; 7 means no limit.
     pub rnr_retries: u8,
     /// The time at which the peer's RNR timer expires.
-    pub rnr_until: Option<u64>,
-    /// Time in nanoseconds between two checks for a receive of the peer.
-    pub rnr_pause: u64,
+    pub rnr_until: Option<Nanos>,
+    /// Time between two checks for a receive of the peer.
+    pub rnr_pause: Duration,
     /// The time of the next try, while waiting for it.
-    pub not_before: Option<u64>,
+    pub not_before: Option<Nanos>,
     /// The attributes that it uses.
     pub config: RequesterConfig,
     /// The path to the peer.
@@ -68,8 +70,8 @@ pub struct Requester<H: Host> {
 }
 
 impl<H: Host> Requester<H> {
-    /// Returns the number of the message of entry `index`. It differs from those of other QPs with
-    /// the same number, and from those before a reset.
+    /// Returns a number that identifies the message of entry `index`. It differs from the numbers
+    /// of messages of other QPs that have had the same QP number, and of messages before a reset.
     #[must_use]
     pub fn message(&self, index: u32) -> u64 {
         u64::from(self.life) << 32 | u64::from(index)
@@ -81,7 +83,7 @@ impl<H: Host> Requester<H> {
         self.retries = self.config.retry_cnt;
         self.rnr_retries = self.config.rnr_retry;
         self.rnr_until = None;
-        self.rnr_pause = 0;
+        self.rnr_pause = Duration::ZERO;
         self.keys = None;
         self.progress = None;
     }
@@ -210,8 +212,6 @@ pub struct Responder {
     pub qkey: u32,
     /// The only QP from which messages are accepted.
     pub source_qpn: Qpn,
-    /// The only station from which messages are accepted.
-    pub source_mac: [u8; 6],
     /// The only route from which messages are accepted, if the addresses are usable.
     pub route: Option<Route>,
     /// The only PSN that is accepted in the first message.
@@ -232,10 +232,10 @@ pub struct Responder {
     pub ahead: Option<Box<ReceivesAhead>>,
     /// The state of the QP's connection in this half, if it has one.
     pub stream: StreamReceiver,
-    /// True if the guest has been told that the QP takes no more receives from its SRQ.
-    pub last_told: bool,
-    /// The time in nanoseconds until the next check for receives to flush, in the error state.
-    pub flush_pause: u64,
+    /// True if the guest has been notified that the QP takes no more receives from its SRQ.
+    pub last_wqe_reported: bool,
+    /// The time until the next check for receives to flush, in the error state.
+    pub flush_pause: Duration,
 }
 
 impl Responder {
@@ -246,8 +246,9 @@ impl Responder {
         self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
     }
 
-    /// Returns the number of the `nth` message of the QP's engine. It differs from those of other
-    /// QPs with the same number, and from those before a reset.
+    /// Returns a number that identifies the `nth` message of the QP's engine. It differs from the
+    /// numbers of messages of other QPs that have had the same QP number, and of messages before a
+    /// reset.
     #[must_use]
     pub fn message(&self, nth: u64) -> u64 {
         u64::from(self.life) << 32 | nth & u64::from(u32::MAX)
@@ -278,7 +279,6 @@ impl Default for Responder {
             max_dest_rd_atomic: 0,
             qkey: 0,
             source_qpn: Qpn::default(),
-            source_mac: [0; 6],
             route: None,
             first_psn: Psn::default(),
             mtu: 0,
@@ -288,8 +288,8 @@ impl Default for Responder {
             ahead: None,
             stream: StreamReceiver::default(),
             life: LIVES.fetch_add(1, Ordering::Relaxed),
-            last_told: false,
-            flush_pause: 0,
+            last_wqe_reported: false,
+            flush_pause: Duration::ZERO,
         }
     }
 }
@@ -305,7 +305,7 @@ impl<H: Host> Default for Requester<H> {
             retries: 0,
             rnr_retries: 0,
             rnr_until: None,
-            rnr_pause: 0,
+            rnr_pause: Duration::ZERO,
             not_before: None,
             config: RequesterConfig::default(),
             path: Path::Memory,

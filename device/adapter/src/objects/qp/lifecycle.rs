@@ -12,15 +12,15 @@ use vrnic_tcp::connection::End;
 pub struct Lifecycle {
     stage: Stage,
     /// The stage that was last reported to the driver.
-    told: Stage,
+    reported: Stage,
     ending: Ending,
     was_open: bool,
 }
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        let (stage, told) = (Stage::Opening, Stage::Opening);
-        Self { stage, told, ending: Ending::None, was_open: false }
+        let (stage, reported) = (Stage::Opening, Stage::Opening);
+        Self { stage, reported, ending: Ending::None, was_open: false }
     }
 }
 
@@ -87,8 +87,8 @@ impl Lifecycle {
     }
 
     /// Returns whether another stage must be reported to the driver, and counts it as reported.
-    pub fn tell(&mut self) -> bool {
-        std::mem::replace(&mut self.told, self.stage) != self.stage
+    pub fn take_change(&mut self) -> bool {
+        std::mem::replace(&mut self.reported, self.stage) != self.stage
     }
 
     /// Returns the reply to QUERY_CONNECTION.

@@ -64,9 +64,9 @@ use crate::requests::command_tag::Tags;
 /// The memory of a send queue.
 #[derive(Debug)]
 pub enum SendRing {
-    /// In guest memory, posted by producer index.
+    /// The queue is in guest memory, and its entries are posted by a producer index.
     Guest(Ring),
-    /// In BAR2, posted by stamps.
+    /// The queue is in BAR2, and its entries are posted by their stamps.
     Device(DeviceRing),
     /// The QP has no send queue.
     None,
@@ -276,17 +276,17 @@ impl<H: Host> Qp<H> {
     }
 
     /// Returns the index of the first entry of the send queue that is not posted, or of a later one
-    /// than `most` entries behind `index`, the index of a posted entry.
+    /// than `limit` entries behind `index`, the index of a posted entry.
     #[must_use]
-    pub fn posted_end(&self, host: &H, index: u32, most: u32) -> u32 {
+    pub fn posted_end(&self, host: &H, index: u32, limit: u32) -> u32 {
         let end = |posted| index.wrapping_add(posted);
         match &self.sq {
             SendRing::Guest(_) => {
-                end(host.bar_load32(self.doorbell.sq_pi()).wrapping_sub(index).min(most))
+                end(host.bar_load32(self.doorbell.sq_pi()).wrapping_sub(index).min(limit))
             }
             SendRing::Device(ring) => {
                 let posted = |at: &u32| host.bar_load32(ring.stamp(*at)) == vrnic_abi::stamp(*at);
-                end((0..most).take_while(|nth| posted(&end(*nth))).fold(0, |count, _| count + 1))
+                end((0..limit).take_while(|nth| posted(&end(*nth))).fold(0, |count, _| count + 1))
             }
             SendRing::None => index,
         }

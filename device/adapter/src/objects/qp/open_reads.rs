@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::STRIDE_MAX;
+use vrnic_packet::Nanos;
 
 use crate::objects::completion::Completion;
 use crate::requests::wqe::SendWqe;
@@ -20,7 +21,7 @@ pub struct OpenReads {
     /// The number of READs among them that are not complete.
     reads: usize,
     /// The time before which the READs do not continue, because the peer did not answer.
-    pub resume_at: Option<u64>,
+    pub resume_at: Option<Nanos>,
 }
 
 /// An open READ, or a work request that was executed behind one.

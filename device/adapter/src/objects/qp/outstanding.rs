@@ -93,7 +93,7 @@ impl Outstanding {
 
     /// Returns the number of bytes that the WQEs and their descriptions take at most.
     #[must_use]
-    pub const fn most(&self) -> usize {
+    pub const fn max_bytes(&self) -> usize {
         self.room * (self.stride + size_of::<Posted>())
     }
 

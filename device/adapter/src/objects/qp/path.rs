@@ -13,8 +13,8 @@ use crate::host::Host;
 /// decided when the QP is connected.
 #[derive(Debug, Default)]
 pub enum Path<H: Host> {
-    /// Messages are copied from one guest's memory to that of another guest of this daemon. The
-    /// peer is looked up when the first message is sent.
+    /// Messages are copied from one guest's memory to the memory of another guest of this daemon.
+    /// The peer is looked up when the first message is sent.
     #[default]
     Memory,
     /// The peer is reached by packets.
@@ -47,12 +47,12 @@ impl<H: Host> Path<H> {
         }
     }
 
-    /// Ends the connection of a QP that is reset or destroyed at the time `now` in nanoseconds.
-    /// Returns the frame that tells the peer, if there is one.
-    pub fn hang_up(&mut self, now: u64) -> Option<Frame> {
+    /// Ends the connection of a QP that is reset or destroyed at the time `now`. Returns the frame
+    /// that notifies the peer, if there is one.
+    pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
         match self {
             Self::Memory | Self::Packets(_) => None,
-            Self::Stream(streaming) => streaming.hang_up(Nanos(now)),
+            Self::Stream(streaming) => streaming.hang_up(now),
         }
     }
 }

@@ -5,7 +5,9 @@
 //! receiving half without one holds no early packets. Memory of a fixed size is not counted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::congestion::Notifier;
 use vrnic_roce::requester::{self, Requester};
@@ -17,13 +19,13 @@ use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
-use crate::ethernet::Frame;
+use crate::ethernet::{Classified, Frame};
 
-/// Time in nanoseconds for which a QP without work keeps the memory for its work requests.
-const LINGER_NS: u64 = 10_000_000;
+/// Time for which a QP without work keeps the memory for its work requests.
+const LINGER: Duration = Duration::from_millis(10);
 /// Number of slots for frames that are held, and the bytes of their table.
 const SLOTS: usize = 256;
-const HELD_TABLE: usize = SLOTS * size_of::<Option<Frame>>();
+const HELD_TABLE: usize = SLOTS * size_of::<Option<Box<Classified>>>();
 
 /// The path of packets to the peer, and the checks of packets from it.
 #[derive(Clone, Copy, Debug)]
@@ -50,24 +52,24 @@ pub struct Sender {
     /// The memory for more than a few of them.
     share: Share,
     /// Bytes of this memory.
-    most: usize,
+    max_bytes: usize,
     /// The time at which this memory is given back, if there is no work.
-    idle_at: Option<u64>,
+    idle_at: Option<Nanos>,
 }
 
 impl Sender {
-    /// Creates a half for the work requests of a send queue. `memory` is that of all connections.
+    /// Creates a half for the work requests of a send queue. All connections share `memory`.
     #[must_use]
     pub fn new(engine: Requester, way: Way, queue: &SendRing, memory: &Arc<Budget>) -> Self {
         let outstanding = Outstanding::new(queue);
-        let most = outstanding.most() + Requester::memory(outstanding.room());
+        let max_bytes = outstanding.max_bytes() + Requester::memory(outstanding.room());
         Self {
             engine,
             way,
             outbox: Vec::new(),
             counted: requester::Counters::default(),
             outstanding,
-            most,
+            max_bytes,
             share: Share::of(memory),
             idle_at: None,
         }
@@ -82,15 +84,15 @@ impl Sender {
 
     /// Returns whether another work request may be taken.
     pub fn has_room(&mut self) -> bool {
-        let few = self.outstanding.len() < OUTSTANDING_MIN;
-        self.outstanding.has_room() && (few || self.share.grow(self.most))
+        let below_min = self.outstanding.len() < OUTSTANDING_MIN;
+        self.outstanding.has_room() && (below_min || self.share.grow(self.max_bytes))
     }
 
     /// Returns the time of the next turn, if the half needs one: for an answer that is missing, or
     /// to give memory back.
-    pub fn deadline(&mut self, now: impl FnOnce() -> u64) -> Option<u64> {
+    pub fn deadline(&mut self, now: impl FnOnce() -> Nanos) -> Option<Nanos> {
         let idle = self.outstanding.is_empty() && self.share.used() > 0;
-        let wait = self.engine.deadline().map(|at| at.0);
+        let wait = self.engine.deadline();
         if wait.is_some() || !idle {
             self.idle_at = None;
             return wait;
@@ -100,8 +102,8 @@ impl Sender {
 
     /// Gives the memory for more than a few work requests back if there has been no work for some
     /// time. Returns the time at which that time is over.
-    fn idle(&mut self, now: u64) -> Option<u64> {
-        let at = *self.idle_at.get_or_insert(now.saturating_add(LINGER_NS));
+    fn idle(&mut self, now: Nanos) -> Option<Nanos> {
+        let at = *self.idle_at.get_or_insert(now.plus(LINGER));
         if at > now {
             return Some(at);
         }
@@ -127,7 +129,7 @@ pub struct Receiver {
     /// Decides when the peer is notified of congestion.
     pub notifier: Notifier,
     /// Frames that arrived before a missing one, by slot.
-    held: Vec<Option<Frame>>,
+    held: Vec<Option<Box<Classified>>>,
     /// The number of these frames.
     count: u32,
     /// The memory for these frames.
@@ -139,14 +141,14 @@ pub struct Receiver {
 /// The protocol of a receiving half.
 #[derive(Debug)]
 pub enum Engine {
-    /// That of a reliable connection.
+    /// The engine of a reliable connection.
     Reliable(Box<Responder>),
-    /// That of an unreliable connection.
+    /// The engine of an unreliable connection.
     Unreliable(Box<UnreliableResponder>),
 }
 
 impl Receiver {
-    /// Creates a receiving half. `memory` is that of all connections.
+    /// Creates a receiving half. All connections share `memory`.
     #[must_use]
     pub fn new(engine: Engine, way: Way, memory: &Arc<Budget>) -> Self {
         Self {
@@ -191,9 +193,9 @@ impl Receiver {
     /// Stores a copy of the frame of a packet that must be executed after a missing one. Without
     /// memory for it, the peer must send it again. Returns whether it was stored.
     #[must_use]
-    pub fn keep(&mut self, slot: Slot, frame: &Frame) -> bool {
+    pub(crate) fn keep(&mut self, slot: Slot, classified: &Classified) -> bool {
         let first = if self.held.is_empty() { HELD_TABLE } else { 0 };
-        if !self.share.take(first + frame.bytes().len()) {
+        if !self.share.take(first + memory(classified)) {
             if let Engine::Reliable(engine) = &mut self.engine {
                 engine.lose(slot);
             }
@@ -203,20 +205,20 @@ impl Receiver {
             self.held.resize_with(SLOTS, || None);
         }
         if let Some(place) = self.held.get_mut(slot.index()) {
-            let bytes = place.as_ref().map_or(0, |old| old.bytes().len());
-            self.share.give_back(bytes);
+            self.share.give_back(place.as_deref().map_or(0, memory));
             self.count += u32::from(place.is_none());
-            *place = Some(Frame::new(frame.bytes().to_vec()));
+            let frame = classified.frame.compact();
+            *place = Some(Box::new(Classified { frame, ..*classified }));
         }
         true
     }
 
     /// Removes the frame in a slot, and returns it.
-    pub fn take(&mut self, slot: Slot) -> Option<Frame> {
-        let frame = self.held.get_mut(slot.index())?.take()?;
-        self.share.give_back(frame.bytes().len());
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<Box<Classified>> {
+        let classified = self.held.get_mut(slot.index())?.take()?;
+        self.share.give_back(memory(&classified));
         self.count -= 1;
-        Some(frame)
+        Some(classified)
     }
 
     /// Discards the frames that the engine does not need any more.
@@ -244,4 +246,9 @@ impl Receiver {
     pub const fn stores(&self) -> bool {
         !self.held.is_empty()
     }
+}
+
+/// Returns the number of bytes of memory that a frame takes while it is held.
+fn memory(classified: &Classified) -> usize {
+    size_of::<Classified>() + classified.frame.bytes().len()
 }

@@ -7,6 +7,10 @@ use vrnic_packet::ip::Addresses;
 /// packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
+    /// The MAC of the sender, or of the gateway from it.
+    pub from: [u8; 6],
+    /// The MAC of the receiver, or of the gateway to it.
+    pub to: [u8; 6],
     /// The IP addresses.
     pub addresses: Addresses,
     /// The VLAN, or the number for "no VLAN".
@@ -17,6 +21,6 @@ impl Route {
     /// Returns the route of the opposite direction.
     #[must_use]
     pub const fn reversed(&self) -> Self {
-        Self { addresses: self.addresses.reversed(), vlan: self.vlan }
+        Self { from: self.to, to: self.from, addresses: self.addresses.reversed(), vlan: self.vlan }
     }
 }

@@ -2,12 +2,15 @@
 //! of messages in it, and its work requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{NO_VLAN, State};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_packet::Nanos;
+use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::ip::Addresses;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Budget, Connection, Gone, Share, Source, StreamPos};
@@ -16,18 +19,20 @@ use super::SendRing;
 use super::lifecycle::Lifecycle;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
+use super::route::Route;
 use crate::ethernet::Frame;
 use crate::host::Host;
-use crate::objects::claims::Claim;
+use crate::objects::addresses::Address;
+use crate::objects::claims::{Claim, Tuple};
 
-/// Time limit in nanoseconds for the peer's reply, and for the first message of an initiator.
-const REPLY_NS: u64 = 10_000_000_000;
-const FIRST_MESSAGE_NS: u64 = 5_000_000_000;
+/// Time limit for the peer's reply, and for the first message of an initiator.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a graceful end, including the messages before it. After that, the connection is
 /// reset.
-const CLOSE_NS: u64 = 5_000_000_000;
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for the end of a connection whose QP is in the error state.
-const END_NS: u64 = 1_000_000_000;
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The memory that the messages of more than a few outstanding work requests need.
 const MESSAGES: usize = 96 << 10;
@@ -37,13 +42,14 @@ const MESSAGES: usize = 96 << 10;
 const COPIED_SEGMENTS: usize = 2;
 
 /// Time between two probes of a peer that accepts no copied message.
-const PROBE_NS: u64 = 200_000_000;
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time in nanoseconds for which a connection without work keeps its buffers.
-const LINGER_NS: u64 = 10_000_000;
+/// Time for which a connection without work keeps its buffers.
+const LINGER: Duration = Duration::from_millis(10);
 
 /// Times from the opening of a connection to the nudges of a peer that has sent nothing.
-const NUDGES_NS: [u64; 3] = [20_000_000, 100_000_000, 500_000_000];
+const NUDGE_TIMES: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
 
 /// The path of the messages that a QP with a connection sends.
 #[derive(Debug, Default)]
@@ -98,11 +104,11 @@ pub struct Streaming<H: Host> {
     /// Its stages, as reported to the driver.
     pub life: Lifecycle,
     /// The time by which it must be open.
-    open_by: u64,
+    open_by: Nanos,
     /// The time by which it must be closed, if the driver has asked for that.
-    close_by: Option<u64>,
+    close_by: Option<Nanos>,
     /// The time by which it must have ended, if the QP is in the error state.
-    end_by: Option<u64>,
+    end_by: Option<Nanos>,
     /// True if no more work requests are taken, because the driver wants to close the connection.
     pub leaves: bool,
     /// The wait of a SEND of the peer for a receive.
@@ -114,28 +120,30 @@ pub struct Streaming<H: Host> {
     /// The path of the messages that it sends.
     pub pairing: Pairing<H>,
     /// The time by which the two ends must be paired, after this one has opened.
-    pub pair_by: Option<u64>,
+    pub pair_by: Option<Nanos>,
     /// True if TCP has no work until a frame arrives, because the ends are paired.
-    pub rests: bool,
+    pub dormant: bool,
     /// The time at which the buffers are given back, if the connection has no work.
-    idle_at: Option<u64>,
+    idle_at: Option<Nanos>,
     /// The share of the memory for connections that the outstanding work requests may take.
     share: Share,
     /// The time of the next probe of a peer that accepts no copied message, if it has refused one.
-    probe_at: Option<u64>,
+    probe_at: Option<Nanos>,
     /// The counts that have been added to the adapter's counters.
     counted: Counted,
     /// The identification of the last IPv4 packet.
     pub id: u16,
     /// Diverts the frames of the connection from the guest's network card until it has ended.
     claim: Option<Claim>,
+    /// The claim to the MAC of this end, while TCP exists.
+    address: Option<Address<H>>,
 }
 
 /// The nudges of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nudges {
     /// The time at which the connection opened, if it has.
-    since: Option<u64>,
+    since: Option<Nanos>,
     /// The number of nudges that were sent.
     count: usize,
 }
@@ -144,15 +152,16 @@ struct Nudges {
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
     /// The time at which it began.
-    pub since: u64,
-    /// The number of FPDUs received by then. If it has changed, the wait is that of another SEND.
+    pub since: Nanos,
+    /// The number of FPDUs that had been received by then. If more have been received since, this
+    /// wait is over, and another one begins.
     pub received: u64,
 }
 
 impl Waits {
     /// Continues the wait in `waits`, or begins one if there is none or another FPDU has been
     /// received. Returns the time at which it began.
-    pub(crate) fn go_on(waits: &mut Option<Self>, now: u64, received: u64) -> u64 {
+    pub(crate) fn go_on(waits: &mut Option<Self>, now: Nanos, received: u64) -> Nanos {
         let present = waits.filter(|waits| waits.received == received);
         waits.insert(present.unwrap_or(Self { since: now, received })).since
     }
@@ -171,7 +180,7 @@ pub struct Counted {
 
 /// TCP and the messages of a connection, and the time at which the adapter takes it over.
 #[derive(Debug)]
-pub struct Takeover<'a> {
+pub(crate) struct Takeover<'a, H: Host> {
     /// The time.
     pub now: Nanos,
     /// The role of this end.
@@ -186,13 +195,18 @@ pub struct Takeover<'a> {
     pub mss: u16,
     /// The memory for the buffers of all connections of the adapter.
     pub memory: &'a Arc<Budget>,
+    /// The claim to the frames between the two ends.
+    pub claim: Claim,
+    /// The claim to the MAC of this end.
+    pub address: Address<H>,
 }
 
 impl<H: Host> Streaming<H> {
     /// Creates the connection of a QP.
     #[must_use]
-    pub fn new(takeover: Takeover<'_>, queue: &SendRing, claim: Claim) -> Self {
-        let Takeover { now, role, mut tcp, mut stream, path, mss, memory } = takeover;
+    pub(crate) fn new(takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
+        let Takeover { now, role, mut tcp, mut stream, path, mss, memory, claim, address } =
+            takeover;
         tcp.use_budget(memory);
         stream.use_budget(memory);
         let share = Share::of(memory);
@@ -204,8 +218,8 @@ impl<H: Host> Streaming<H> {
             complete_early(&tcp, &mut stream);
         }
         let opening = match role {
-            Role::Initiator => REPLY_NS,
-            Role::Responder => FIRST_MESSAGE_NS,
+            Role::Initiator => REPLY_TIMEOUT,
+            Role::Responder => FIRST_MESSAGE_TIMEOUT,
         };
         Self {
             tcp,
@@ -216,7 +230,7 @@ impl<H: Host> Streaming<H> {
             used: false,
             mss,
             life: Lifecycle::default(),
-            open_by: now.0.saturating_add(opening),
+            open_by: now.plus(opening),
             close_by: None,
             end_by: None,
             leaves: false,
@@ -225,13 +239,14 @@ impl<H: Host> Streaming<H> {
             nudges: matches!(role, Role::Initiator).then(Nudges::default),
             pairing: Pairing::Undecided,
             pair_by: None,
-            rests: false,
+            dormant: false,
             idle_at: None,
             share,
             probe_at: None,
             counted: Counted::default(),
             id: 0,
             claim: Some(claim),
+            address: Some(address),
         }
     }
 
@@ -255,20 +270,20 @@ impl<H: Host> Streaming<H> {
     /// Returns whether another work request may be taken. More than a few at a time need a part of
     /// the memory for connections.
     pub fn has_room(&mut self) -> bool {
-        let few = self.outstanding.len() < OUTSTANDING_MIN;
-        let work = self.outstanding.most() + MESSAGES;
-        self.outstanding.has_room() && (few || self.share.grow(work))
+        let below_min = self.outstanding.len() < OUTSTANDING_MIN;
+        let work = self.outstanding.max_bytes() + MESSAGES;
+        self.outstanding.has_room() && (below_min || self.share.grow(work))
     }
 
     /// Gives the memory of buffers back if the connection has had no work for some time, or at once
     /// if it will not have any (`now` is `None`). Returns the time at which that time is over. An
     /// idle connection has no timer.
-    pub fn idle(&mut self, now: Option<u64>) -> Option<u64> {
+    pub fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
         if !self.used {
             return None;
         }
         if let Some(now) = now {
-            let at = *self.idle_at.get_or_insert(now.saturating_add(LINGER_NS));
+            let at = *self.idle_at.get_or_insert(now.plus(LINGER));
             if at > now {
                 return Some(at);
             }
@@ -306,12 +321,12 @@ impl<H: Host> Streaming<H> {
 
     /// Returns the time by which the connection must open, close or end, if the QP is in this
     /// state.
-    pub fn limit(&mut self, state: State, now: Nanos) -> Option<u64> {
+    pub fn limit(&mut self, state: State, now: Nanos) -> Option<Nanos> {
         let ended = matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed);
         match (state, self.life.stage()) {
             _ if ended => None,
-            (State::Err, _) => Some(*self.end_by.get_or_insert(now.0.saturating_add(END_NS))),
-            (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.0.saturating_add(CLOSE_NS))),
+            (State::Err, _) => Some(*self.end_by.get_or_insert(now.plus(END_TIMEOUT))),
+            (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.plus(CLOSE_TIMEOUT))),
             (_, Stage::Opening) => Some(self.open_by),
             _ => None,
         }
@@ -320,14 +335,14 @@ impl<H: Host> Streaming<H> {
     /// Nudges a peer that has sent nothing since the connection opened, if that is due. Returns the
     /// time of the next nudge. Linux siw does not notice messages that arrive while it accepts a
     /// connection until another one arrives (`siw_cm.c`, `siw_accept`).
-    pub fn nudge(&mut self, now: Nanos) -> Option<u64> {
+    pub fn nudge(&mut self, now: Nanos) -> Option<Nanos> {
         let nudges = self.nudges.as_mut()?;
         if self.life.stage() != Stage::Open || self.stream.counters().fpdus_received > 0 {
             return None;
         }
-        let since = *nudges.since.get_or_insert(now.0);
-        let due = |count: usize| NUDGES_NS.get(count).map(|after| since.saturating_add(*after));
-        if due(nudges.count)? <= now.0 {
+        let since = *nudges.since.get_or_insert(now);
+        let due = |count: usize| NUDGE_TIMES.get(count).map(|after| since.plus(*after));
+        if due(nudges.count)? <= now {
             self.stream.nudge();
             nudges.count += 1;
         }
@@ -354,10 +369,10 @@ impl<H: Host> Streaming<H> {
     /// Handles a peer that accepts no copied message. After some time, TCP sends an empty WRITE to
     /// find out whether the peer is still there, and another one whenever the peer has acknowledged
     /// the last. Returns whether one must be sent now.
-    pub fn probe(&mut self, now: u64) -> bool {
-        let next = now.saturating_add(PROBE_NS);
+    pub fn probe(&mut self, now: Nanos) -> bool {
+        let next = now.plus(PROBE_INTERVAL);
         // If the peer has accepted messages since then, the time starts again.
-        let at = self.probe_at.filter(|at| now < at.saturating_add(PROBE_NS)).unwrap_or(next);
+        let at = self.probe_at.filter(|at| now < at.plus(PROBE_INTERVAL)).unwrap_or(next);
         self.probe_at = Some(at);
         if at > now {
             return false;
@@ -380,10 +395,24 @@ impl<H: Host> Streaming<H> {
         }
     }
 
+    /// Returns whether frames between these addresses are for this connection.
+    pub(crate) fn is_between(&self, tuple: &Tuple) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.tuple() == tuple)
+    }
+
+    /// Returns the route of the messages that are copied.
+    pub(crate) fn route(&self) -> Option<Route> {
+        let Path { from, to, vlan, source, destination, .. } = self.path;
+        let addresses = Addresses::new(source.ip(), destination.ip())?;
+        let vlan = vlan.and_then(vlan_of).unwrap_or(NO_VLAN);
+        Some(Route { from, to, addresses, vlan })
+    }
+
     /// Handles the end of TCP. Further frames go to the guest's network card.
     pub fn gone(&mut self) {
         self.life.gone();
         self.claim = None;
+        self.address = None;
     }
 
     /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.
@@ -396,7 +425,7 @@ impl<H: Host> Streaming<H> {
         self.id = self.id.wrapping_add(1);
         let mut buffer = [0; HEADROOM];
         let range = build(&self.path, self.id, &reset.header, &mut buffer, reset.len).ok()?;
-        Some(Frame::new(buffer.get(range)?.to_vec()))
+        Some(Frame::copy(buffer.get(range)?))
     }
 }
 
@@ -413,8 +442,8 @@ impl Source for Nothing {
         StreamPos(0)
     }
 
-    fn cut(&self, _at: StreamPos, most: usize) -> usize {
-        most
+    fn cut(&self, _at: StreamPos, limit: usize) -> usize {
+        limit
     }
 
     fn read(&mut self, _at: StreamPos, _into: &mut [u8]) -> Result<(), Gone> {

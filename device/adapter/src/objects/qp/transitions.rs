@@ -12,6 +12,7 @@ struct Rule {
 }
 
 const NONE: AttrMask = AttrMask::empty();
+const NO_RULES: &[Rule] = &[];
 
 const fn rule(from: State, to: State, required: AttrMask, optional: AttrMask) -> Rule {
     Rule { from, to, required, optional }
@@ -19,13 +20,19 @@ const fn rule(from: State, to: State, required: AttrMask, optional: AttrMask) ->
 
 const INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
 const PATH: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
-const RTR_OPTIONAL: AttrMask =
-    AttrMask::ALT_PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX);
 const RTS_OPTIONAL: AttrMask =
     PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS).union(AttrMask::MIN_RNR_TIMER);
 
-/// Transitions of reliable connections.
-const RC: &[Rule] = &[
+/// Attributes of the half of a reliable connection that sends requests, except its timeout.
+const REQUESTER: AttrMask =
+    AttrMask::RETRY_CNT.union(AttrMask::RNR_RETRY).union(AttrMask::MAX_QP_RD_ATOMIC);
+/// Attributes of the half that responds.
+const RESPONDER: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
+/// Attributes of reliable connections that unreliable ones do not have.
+const RELIABLE: AttrMask = REQUESTER.union(RESPONDER).union(AttrMask::TIMEOUT);
+
+/// Transitions of connected QPs. A type that lacks attributes has the same ones without these.
+const CONNECTED: &[Rule] = &[
     rule(State::Reset, State::Init, INIT, NONE),
     rule(State::Init, State::Init, NONE, INIT),
     rule(
@@ -35,120 +42,25 @@ const RC: &[Rule] = &[
             .union(AttrMask::PATH_MTU)
             .union(AttrMask::DEST_QPN)
             .union(AttrMask::RQ_PSN)
-            .union(AttrMask::MAX_DEST_RD_ATOMIC)
-            .union(AttrMask::MIN_RNR_TIMER),
-        RTR_OPTIONAL,
+            .union(RESPONDER),
+        AttrMask::ALT_PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
     ),
     rule(
         State::Rtr,
         State::Rts,
-        AttrMask::SQ_PSN
-            .union(AttrMask::TIMEOUT)
-            .union(AttrMask::RETRY_CNT)
-            .union(AttrMask::RNR_RETRY)
-            .union(AttrMask::MAX_QP_RD_ATOMIC),
+        AttrMask::SQ_PSN.union(AttrMask::TIMEOUT).union(REQUESTER),
         RTS_OPTIONAL,
     ),
     rule(State::Rts, State::Rts, NONE, RTS_OPTIONAL),
     rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
     rule(State::Sqd, State::Rts, NONE, RTS_OPTIONAL),
-    rule(
-        State::Sqd,
-        State::Sqd,
-        NONE,
-        SQD_OPTIONAL
-            .union(AttrMask::RETRY_CNT)
-            .union(AttrMask::RNR_RETRY)
-            .union(AttrMask::MAX_QP_RD_ATOMIC)
-            .union(AttrMask::MAX_DEST_RD_ATOMIC)
-            .union(AttrMask::MIN_RNR_TIMER),
-    ),
+    rule(State::Sqd, State::Sqd, NONE, INIT.union(AttrMask::AV).union(PATH).union(RELIABLE)),
     // The state after a refused request that concerns a key has failed only the send queue.
     rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
-/// Transitions of XRC initiators, which do not receive, and are otherwise like RC.
-const XRC_INI: &[Rule] = &[
-    rule(State::Reset, State::Init, INIT, NONE),
-    rule(State::Init, State::Init, NONE, INIT),
-    rule(
-        State::Init,
-        State::Rtr,
-        AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
-        RTR_OPTIONAL,
-    ),
-    rule(
-        State::Rtr,
-        State::Rts,
-        AttrMask::SQ_PSN
-            .union(AttrMask::TIMEOUT)
-            .union(AttrMask::RETRY_CNT)
-            .union(AttrMask::RNR_RETRY)
-            .union(AttrMask::MAX_QP_RD_ATOMIC),
-        UC_OPTIONAL,
-    ),
-    rule(State::Rts, State::Rts, NONE, UC_OPTIONAL),
-    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
-    rule(State::Sqd, State::Rts, NONE, UC_OPTIONAL),
-    rule(
-        State::Sqd,
-        State::Sqd,
-        NONE,
-        SQD_OPTIONAL
-            .union(AttrMask::RETRY_CNT)
-            .union(AttrMask::RNR_RETRY)
-            .union(AttrMask::MAX_QP_RD_ATOMIC),
-    ),
-    rule(State::Sqe, State::Rts, NONE, NONE),
-];
-
-/// Optional attributes in SQD of all types of reliable connections.
-const SQD_OPTIONAL: AttrMask = INIT.union(AttrMask::AV).union(AttrMask::TIMEOUT).union(PATH);
-
-/// Transitions of XRC targets, which do not send.
-const XRC_TGT: &[Rule] = &[
-    rule(State::Reset, State::Init, INIT, NONE),
-    rule(State::Init, State::Init, NONE, INIT),
-    rule(
-        State::Init,
-        State::Rtr,
-        AttrMask::AV
-            .union(AttrMask::PATH_MTU)
-            .union(AttrMask::DEST_QPN)
-            .union(AttrMask::RQ_PSN)
-            .union(AttrMask::MAX_DEST_RD_ATOMIC)
-            .union(AttrMask::MIN_RNR_TIMER),
-        RTR_OPTIONAL,
-    ),
-    rule(State::Rtr, State::Rts, AttrMask::SQ_PSN.union(AttrMask::TIMEOUT), RTS_OPTIONAL),
-    rule(State::Rts, State::Rts, NONE, RTS_OPTIONAL),
-    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
-    rule(State::Sqd, State::Rts, NONE, RTS_OPTIONAL),
-    rule(
-        State::Sqd,
-        State::Sqd,
-        NONE,
-        SQD_OPTIONAL.union(AttrMask::MAX_DEST_RD_ATOMIC).union(AttrMask::MIN_RNR_TIMER),
-    ),
-    rule(State::Sqe, State::Rts, NONE, NONE),
-];
-
-const UC_OPTIONAL: AttrMask = PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS);
-
-/// Transitions of unreliable connections.
+/// Transitions of unreliable connections that differ from the ones in [`CONNECTED`].
 const UC: &[Rule] = &[
-    rule(State::Reset, State::Init, INIT, NONE),
-    rule(State::Init, State::Init, NONE, INIT),
-    rule(
-        State::Init,
-        State::Rtr,
-        AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
-        RTR_OPTIONAL,
-    ),
-    rule(State::Rtr, State::Rts, AttrMask::SQ_PSN, UC_OPTIONAL),
-    rule(State::Rts, State::Rts, NONE, UC_OPTIONAL),
-    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
-    rule(State::Sqd, State::Rts, NONE, UC_OPTIONAL),
     rule(
         State::Sqd,
         State::Sqd,
@@ -197,18 +109,18 @@ pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool 
         let fails_in_reset = from == State::Reset && to == State::Err;
         return !fails_in_reset && mask.is_empty();
     }
-    let (rules, more): (&[Rule], &[Rule]) = match kind {
-        Type::Rc => (RC, &[]),
-        Type::Uc => (UC, &[]),
-        Type::XrcIni => (XRC_INI, &[]),
-        Type::XrcTgt => (XRC_TGT, &[]),
-        Type::Ud => (UD, DATAGRAM),
-        Type::Gsi => (GSI, DATAGRAM),
+    let (own, common, lacks) = match kind {
+        Type::Rc => (NO_RULES, CONNECTED, NONE),
+        Type::XrcIni => (NO_RULES, CONNECTED, RESPONDER),
+        Type::XrcTgt => (NO_RULES, CONNECTED, REQUESTER),
+        Type::Uc => (UC, CONNECTED, RELIABLE),
+        Type::Ud => (UD, DATAGRAM, NONE),
+        Type::Gsi => (GSI, DATAGRAM, NONE),
     };
-    rules.iter().chain(more).any(|rule| {
-        rule.from == from
-            && rule.to == to
-            && mask.contains(rule.required)
-            && rule.required.union(rule.optional).contains(mask)
+    let rule = own.iter().chain(common).find(|rule| rule.from == from && rule.to == to);
+    rule.is_some_and(|rule| {
+        let required = rule.required.difference(lacks);
+        let possible = rule.required.union(rule.optional).difference(lacks);
+        mask.contains(required) && possible.contains(mask)
     })
 }

@@ -14,7 +14,7 @@ fn transfer(direction: Direction, notice: Notice, length: u32) -> Transfer {
         notice,
         memory: MEMORY,
         length,
-        deadline: 1000,
+        deadline: Nanos(1000),
         at_once: false,
     }
 }
@@ -25,7 +25,7 @@ fn armed(direction: Direction, length: u32) -> Range {
     range
 }
 
-/// The valid bits: PCI, then adapter.
+/// Returns the valid bits of PCI and of the adapter.
 fn valid(range: &Range) -> (u8, u8) {
     let registers = range.registers();
     (registers.pci_valid, registers.adapter_valid)
@@ -102,18 +102,18 @@ fn a_burst_beyond_the_length_fails_the_transfer() {
 fn time_and_the_driver_end_a_transfer() {
     let mut range = armed(Direction::Write, 100);
     range.count(0, 99);
-    assert_eq!((range.is_late(999), range.is_late(1000)), (false, true));
+    assert_eq!((range.is_late(Nanos(999)), range.is_late(Nanos(1000))), (false, true));
     assert!(range.fail(Denied::Short));
-    assert!(!range.is_late(2000) && !range.fail(Denied::Ended), "it has failed once");
+    assert!(!range.is_late(Nanos(2000)) && !range.fail(Denied::Ended), "it has failed once");
     assert_eq!(range.take(Qpn::new(7)), Err(Denied::Short));
     assert!(!range.end(), "there is none");
     let mut complete = armed(Direction::Write, 1);
-    assert!(complete.count(0, 1) && !complete.is_late(2000), "a complete one is not late");
+    assert!(complete.count(0, 1) && !complete.is_late(Nanos(2000)), "a complete one is not late");
     assert!(complete.end());
     assert_eq!(complete.take(Qpn::new(7)), Err(Denied::Ended));
 }
 
-/// The driver tells of mapped transfers; the window is not used.
+/// The driver reports the end of mapped transfers; the window is not used.
 #[test]
 fn the_driver_finishes_a_mapped_transfer() {
     let both = |direction| [1, RANGE_LEN, MAPPED_LEN_MAX].map(|length| (direction, length));

@@ -21,7 +21,7 @@ const LIMIT_NS: u64 = 10_000_000_000;
 /// The path of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// A copy in a daemon.
+    /// A copy in memory.
     Copy,
     /// Packets in a daemon.
     Packets,
@@ -50,14 +50,15 @@ impl Rig {
         let (net, ga, gb) = match way {
             Way::Daemons => {
                 let cable = Cable::new(1, Faults::default());
-                // So fast that requests which leave together arrive together. The peer answers in
-                // no time, and would otherwise answer each of them before the next one is there.
+                // The link is so fast that requests which leave together arrive together. The peer
+                // answers at once, and would otherwise answer each request before the next one
+                // arrives.
                 *cable.links[0].borrow_mut() = Link::new(1, 2_000, 10_000);
                 let (ga, gb) = (cable.ga.clone(), cable.gb.clone());
                 (Net::Two(Box::new(cable)), ga, gb)
             }
             _ => {
-                let world = World::alone();
+                let world = World::copying();
                 if way == Way::Packets {
                     world.fabric.use_packets_only();
                 }
@@ -86,7 +87,7 @@ impl Rig {
         sent
     }
 
-    /// Lets time pass until A has so many completions.
+    /// Moves the clock until A has this many completions.
     fn complete(&mut self, sent: &mut Vec<Status>, count: usize) {
         let end = self.now() + LIMIT_NS;
         while sent.len() < count && self.now() < end {
@@ -103,8 +104,8 @@ impl Rig {
         }
     }
 
-    /// Lets everything work, and the time go on, until `done` or until nothing is left to wait for,
-    /// when it moves the time itself.
+    /// Runs everything and moves the clock, until `done` returns true or nothing is left to wait
+    /// for.
     fn run_until(&self, done: impl Fn(u64) -> bool) {
         let world = match &self.net {
             Net::Two(cable) => {
@@ -117,7 +118,7 @@ impl Rig {
             world.settle(&[&self.ga, &self.gb]);
             let deadlines = [&self.ga, &self.gb].map(|guest| guest.adapter.poll(0).deadline);
             let soon = self.now() + REST_NS;
-            let next = deadlines.into_iter().flatten().fold(soon, u64::min);
+            let next = deadlines.into_iter().flatten().fold(soon, |next, at| next.min(at.0));
             world.clock.fetch_max(next, Ordering::AcqRel);
         }
     }

@@ -61,10 +61,10 @@ const PEER_MTU_LARGER: Mistake = Mistake { own: mtu_256, peer: mtu_1024, outcome
 /// A has a path MTU of 1024, B of 256.
 const PEER_MTU_SMALLER: Mistake =
     Mistake { own: mtu_1024, peer: mtu_256, outcome: INVALID, ..NONE };
-/// A may have 16 READs outstanding, B has resources for one.
+/// A may have 16 READs outstanding, B has resources for 1.
 const PEER_RESOURCES_FEWER: Mistake = Mistake { peer: |attr| attr.max_dest_rd_atomic = 1, ..NONE };
 
-/// Sets the port's MTU as the driver does when that of its network card changes.
+/// Sets the MTU of the port as the driver does when the MTU of the network card changes.
 fn lower(guest: &Guest) {
     guest.command::<command::SetPort>(&SetPort::new(1, true)).expect("SET_PORT");
 }
@@ -72,7 +72,7 @@ fn lower(guest: &Guest) {
 /// The rows.
 pub(crate) const TABLE: &[Mistake] = &[
     NONE,
-    // Path MTU. What fits into one packet of either length passes.
+    // Path MTU. A message that fits into one packet of either MTU arrives.
     Mistake { what: "path MTU of 256 against 1024, SEND of 64 KiB", ..PEER_MTU_LARGER },
     Mistake { what: "path MTU of 1024 against 256, SEND of 64 KiB", ..PEER_MTU_SMALLER },
     Mistake {
@@ -142,7 +142,7 @@ pub(crate) const TABLE: &[Mistake] = &[
         outcome: ARRIVES,
         ..PEER_MTU_LARGER
     },
-    // READs and atomics at a time.
+    // Number of outstanding READs and atomics.
     Mistake {
         what: "3 READs at once to a peer with resources for 1",
         requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
@@ -207,8 +207,8 @@ pub(crate) const TABLE: &[Mistake] = &[
         own: |attr| attr.sq_psn = (PSN - 1).into(),
         requests: |rig| vec![send(rig, 8)],
         outcome: SILENT,
-        // The packet counts as one that was executed before: it is acknowledged, and the message is
-        // lost (IBTA volume 1, 9.7.5.1.2). The copy reports the mistake instead.
+        // The packet counts as a duplicate: it is acknowledged, and the message is lost (IBTA
+        // volume 1, 9.7.5.1.2). With memory copies the mistake is reported instead.
         by_packets: Some(PASSES),
         ..NONE
     },
@@ -248,7 +248,7 @@ pub(crate) const TABLE: &[Mistake] = &[
     },
     Mistake {
         what: "hop limit 0",
-        // The packets stay in their subnet (IBTA volume 1, 8.3.6), and leave with a limit of 1,
+        // The packets stay in their subnet (IBTA volume 1, 8.3.6), and leave with a hop limit of 1,
         // because no host sends a packet with a limit of 0 (RFC 1122, 3.2.1.7).
         own: |attr| attr.av.hop_limit = 0,
         peer: |attr| attr.av.hop_limit = 0,
@@ -256,8 +256,8 @@ pub(crate) const TABLE: &[Mistake] = &[
     },
     Mistake {
         what: "a source GID that is removed while the QP uses it",
-        // The kernel keeps the GID of a device until the last QP with it ends, so that hardware
-        // goes on as well (drivers/infiniband/core/cache.c).
+        // The kernel keeps the GID of a device until the last QP with it ends, so a QP of real
+        // hardware would work, too (drivers/infiniband/core/cache.c).
         later: |rig| {
             for guest in [&rig.ga, &rig.gb] {
                 guest.command::<command::SetGid>(&SetGid::clear(0)).expect("SET_GID");

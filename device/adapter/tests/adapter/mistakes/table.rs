@@ -7,7 +7,7 @@ use vrnic_testdriver::wr::Wr;
 
 use super::rig::{Rig, Way};
 
-/// A mistake, and what it leads to.
+/// A mistake and its outcome.
 #[derive(Clone, Copy)]
 pub(crate) struct Mistake {
     pub(crate) what: &'static str,
@@ -17,19 +17,19 @@ pub(crate) struct Mistake {
     pub(crate) own: fn(&mut Attr),
     /// Changes the attributes of B.
     pub(crate) peer: fn(&mut Attr),
-    /// Changes something when the QPs are connected, and B has posted a receive of 100,000 bytes.
+    /// Changes something after the QPs are connected and B has posted a receive of 100,000 bytes.
     pub(crate) later: fn(&mut Rig),
     /// The work requests of A.
     pub(crate) requests: fn(&Rig) -> Vec<Wr>,
-    /// True if each is posted after the end of the one before it.
+    /// True if each request is posted after the end of the one before it.
     pub(crate) one_by_one: bool,
-    /// The outcome, which is the same by every path,
+    /// The expected outcome.
     pub(crate) outcome: Expected,
-    /// except by packets, if this says so. A comment in the row says why.
+    /// The expected outcome over packets, if it differs. A comment in the row says why.
     pub(crate) by_packets: Option<Expected>,
 }
 
-/// What the ends see.
+/// The results of a case at its two ends, A and B.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// The statuses of A's work requests.
@@ -55,7 +55,7 @@ pub(crate) struct Expected {
 }
 
 impl Mistake {
-    /// Returns the outcome by a path.
+    /// Returns the outcome with a path.
     pub(crate) fn expected(&self, way: Way) -> Outcome {
         let by_packets = self.by_packets.filter(|_| way != Way::Copy);
         let Expected { sent, own, received, peer, event } = by_packets.unwrap_or(self.outcome);
@@ -86,6 +86,6 @@ pub(crate) const INVALID: Expected = Expected {
 /// B refuses access to its memory.
 pub(crate) const NO_ACCESS: Expected =
     Expected { sent: &[Status::RemAccessErr], event: Some(Kind::QpAccessError), ..INVALID };
-/// The answer to a READ does not have the length that A expects, of which B learns nothing.
+/// The answer to a READ does not have the length that A expects. B is not notified of this.
 pub(crate) const WRONG_ANSWER: Expected =
     Expected { sent: &[Status::LocLenErr], own: State::Err, ..PASSES };

@@ -1,5 +1,5 @@
-//! The table: against an obvious model, with random operations; and what needs threads, or very
-//! much of it.
+//! The table of keys: compared with a simple model, with random operations; with threads; with very
+//! large regions.
 
 mod model;
 mod random;
@@ -33,25 +33,25 @@ const PDN: Pdn = Pdn::new(1);
 #[test]
 fn a_full_table_says_so() {
     let tpt = Tpt::default();
-    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), (0, 1), 0));
+    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), 0, 1, 0));
     let keys: Vec<Key> = std::iter::from_fn(|| tpt.insert(make).expect("made")).collect();
     assert_eq!(keys.len() as u32, MAX_MR - 1);
     assert!(tpt.remove(keys[5], || {}).is_ok());
-    let again = tpt.insert(make).expect("made").expect("one is free");
+    let again = tpt.insert(make).expect("made").expect("one entry is free");
     assert_eq!(again.get(), keys[5].get() + 1, "the same index in its next instance");
-    assert!(tpt.check(&(), (keys[5], PDN), range(0, 1), Access::empty()).is_err());
+    assert!(tpt.check(&(), keys[5], PDN, range(0, 1), Access::empty()).is_err());
     assert!(tpt.insert(make).expect("made").is_none());
 }
 
-/// A removal returns only when nobody holds the guest's memory any more, and nobody finds the
-/// region from its start on.
+/// A removal returns only when no thread holds the guest's memory any more. From its start, no
+/// look-up finds the region.
 #[test]
 fn removal_waits_for_readers() {
     let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
-    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), (0, 8), 0));
+    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), 0, 8, 0));
     let key = tpt.insert(make).expect("made").expect("room");
     let held = host.hold(Lane::SHARED);
-    assert!(tpt.check(&held, (key, PDN), range(0, 8), Access::empty()).is_ok());
+    assert!(tpt.check(&held, key, PDN, range(0, 8), Access::empty()).is_ok());
     let removed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (tpt, host, removed) = (&tpt, &host, &removed);
@@ -59,17 +59,17 @@ fn removal_waits_for_readers() {
             assert!(tpt.remove(key, || host.drain()).is_ok());
             removed.store(true, Ordering::SeqCst);
         });
-        while tpt.check(&held, (key, PDN), range(0, 8), Access::empty()).is_ok() {
+        while tpt.check(&held, key, PDN, range(0, 8), Access::empty()).is_ok() {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!removed.load(Ordering::SeqCst), "removed under a reader");
+        assert!(!removed.load(Ordering::SeqCst), "removed while a thread reads");
         drop(held);
     });
     assert!(removed.load(Ordering::SeqCst));
 }
 
-/// A look-up of an entry in which regions come and go sees one of them whole, or none.
+/// Regions are created and removed in one entry. A look-up finds a complete region, or none.
 #[test]
 fn regions_are_never_seen_in_part() {
     const ROUNDS: u64 = 200_000;
@@ -77,10 +77,10 @@ fn regions_are_never_seen_in_part() {
     let next = AtomicU64::new(0);
     let make = |n: u64| {
         move |key| {
-            Ok::<_, ()>(region(key, Pdn::new(n as u32), Access::empty(), (n << 32, n), n << 12))
+            Ok::<_, ()>(region(key, Pdn::new(n as u32), Access::empty(), n << 32, n, n << 12))
         }
     };
-    // Fill the table, so that one index is used over and over.
+    // The table is full, so that the same index is used again each time.
     while tpt.insert(make(1)).expect("made").is_some() {}
     let mut key = Key::new(5 << 8 | 1);
     std::thread::scope(|scope| {
@@ -90,8 +90,7 @@ fn regions_are_never_seen_in_part() {
                 for (n, instance) in [(n, n), (n + 1, n + 1)].map(|(n, i)| (n, (i + 1) as u8)) {
                     let key = Key::new(5 << 8 | u32::from(instance));
                     let at = range(n << 32, n);
-                    if let Ok(window) =
-                        tpt.check(&(), (key, Pdn::new(n as u32)), at, Access::empty())
+                    if let Ok(window) = tpt.check(&(), key, Pdn::new(n as u32), at, Access::empty())
                     {
                         assert_eq!(window.resolve(0, 1), Some(run(n << 12, 1)));
                     }
@@ -106,7 +105,7 @@ fn regions_are_never_seen_in_part() {
     });
 }
 
-fn region(key: Key, pdn: Pdn, access: Access, (iova, length): (u64, u64), base: u64) -> Mr {
+fn region(key: Key, pdn: Pdn, access: Access, iova: u64, length: u64, base: u64) -> Mr {
     Mr { key, pdn, access, iova, length, table: Table::run(base.into()), ..Mr::default() }
 }
 
@@ -126,8 +125,8 @@ fn every_page_size() {
     }
 }
 
-/// Creates a region of `len` bytes whose pages of `1 << shift` bytes lie apart, from a table with
-/// this number of levels, and checks that addresses in it lead to the right pages.
+/// Creates a region of `len` bytes from a table with this number of levels. Its pages of `1 <<
+/// shift` bytes are not adjacent. Checks that addresses in the region lead to the right pages.
 #[track_caller]
 fn finds_pages(shift: u8, levels: u8, len: u64) {
     let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
@@ -146,15 +145,15 @@ fn finds_pages(shift: u8, levels: u8, len: u64) {
     let pages = Pages::new(BASE, shift, levels);
     let make = |key| {
         let table = tpt.mtt().load(&host, &pages, 0, len).expect("pages");
-        let mr = region(key, PDN, Access::empty(), (0, len), 0);
+        let mr = region(key, PDN, Access::empty(), 0, len, 0);
         Ok::<_, ()>(Mr { table, ..mr })
     };
     let key = tpt.insert(make).expect("made").expect("room");
     for at in [0, 5, len / 3, len - (1 << shift), len - 1] {
-        let window = tpt.check(&(), (key, PDN), range(at, 1), Access::empty()).expect("inside");
+        let window = tpt.check(&(), key, PDN, range(at, 1), Access::empty()).expect("inside");
         let expected = page(at >> shift) + at % (1 << shift);
         assert_eq!(window.resolve(0, 1), Some(run(expected, 1)), "shift {shift}");
     }
-    assert!(tpt.check(&(), (key, PDN), range(len - 1, 2), Access::empty()).is_err());
+    assert!(tpt.check(&(), key, PDN, range(len - 1, 2), Access::empty()).is_err());
     assert!(tpt.remove(key, || {}).is_ok());
 }

@@ -1,4 +1,4 @@
-//! The slow, obvious model of the table: a list of entries, looked at one by one, in 128-bit
+//! A slow, simple model of the table: a list of entries, searched one by one, with 128-bit
 //! arithmetic.
 
 use vrnic_abi::qp::Access;
@@ -21,16 +21,16 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) what: What,
-    /// Its key, or its last.
+    /// Its current key, or its last one.
     pub(super) key: Key,
     pub(super) pdn: Pdn,
-    /// The only QP, of what has one.
+    /// The only QP that may use it, if it has one.
     pub(super) qpn: Option<Qpn>,
     pub(super) valid: bool,
     pub(super) access: u32,
     pub(super) iova: u64,
     pub(super) len: u64,
-    /// Guest address of each byte: those of the first and of all others by page.
+    /// Guest address of each page.
     pub(super) pages: Vec<u64>,
     pub(super) shift: u8,
     pub(super) offset: u64,
@@ -46,7 +46,7 @@ pub(super) struct Model {
     pub(super) entries: Vec<Known>,
 }
 
-/// Contents of a registration, a window or a command.
+/// The parameters of a registration, a window or a command.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) access: u32,
@@ -95,7 +95,7 @@ impl Known {
         self.touched = None;
     }
 
-    /// Guest address of the byte at `addr`.
+    /// Returns the guest address of the byte at `addr`.
     pub(super) fn byte(&self, addr: u64) -> u64 {
         let at = self.offset + (addr - self.iova);
         self.pages[(at >> self.shift) as usize] + at % (1 << self.shift)
@@ -183,7 +183,7 @@ impl Model {
         true
     }
 
-    /// Removes a region, `true`, or window; its PD, or whether it is busy.
+    /// Removes a region (if `region` is true) or a window. Returns its PD, or whether it is busy.
     pub(super) fn remove(&mut self, key: Key, region: bool) -> Result<Pdn, bool> {
         let entry = self.find(key).ok_or(false)?;
         let found = match entry.what {
@@ -203,7 +203,7 @@ impl Model {
         Ok(pdn)
     }
 
-    /// Registers by work request; page lists are always long enough, and no longer than
+    /// Registers by a work request. Page lists are always long enough, and not longer than
     /// `max_pages`.
     pub(super) fn register(&mut self, key: Key, pdn: Pdn, said: &Said) -> Result<(), Denied> {
         let writes = said.access & (2 | 8) != 0;
@@ -242,7 +242,7 @@ impl Model {
         Ok(())
     }
 
-    /// Binds, or with a length of zero unbinds; whether it was bound before.
+    /// Binds a window, or unbinds it if the length is zero. Returns whether it was bound before.
     pub(super) fn bind(
         &mut self,
         key: Key,

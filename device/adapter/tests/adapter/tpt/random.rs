@@ -1,5 +1,4 @@
-//! Random operations on the table and on its model, side by side; what each answers must be the
-//! same.
+//! Random operations on the table and on its model. Both must give the same results.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use crate::host::TestHost;
 /// Address of page lists.
 const LIST: u64 = BASE;
 const LIST_LEN: u64 = 64;
-/// Entries that the test keeps about.
+/// Number of entries that the test tries to keep.
 const ENTRIES: usize = 40;
 
 /// xorshift64*.
@@ -50,7 +49,7 @@ struct Bench {
     host: TestHost,
     tpt: Tpt,
     model: Model,
-    /// Kinds of answers that were seen.
+    /// The results that were seen.
     seen: std::collections::BTreeMap<String, u64>,
 }
 
@@ -61,7 +60,7 @@ impl Bench {
         User { pdn: pdn.into(), qpn: qpn.into() }
     }
 
-    /// A key that names something, mostly.
+    /// Returns a key, which mostly exists.
     fn key(&mut self) -> Key {
         let entries = self.model.entries.len() as u64;
         if entries == 0 || self.dice.one_in(50) {
@@ -112,7 +111,7 @@ impl Bench {
     }
 
     /// Checks that a window leads to the bytes of an entry.
-    fn compare(window: &Window<'_>, entry: &Known, (addr, len): (u64, u64)) {
+    fn compare(window: &Window<'_>, entry: &Known, addr: u64, len: u64) {
         let mut at = 0;
         while at < len {
             let Run { addr: guest, len: run } = window.resolve(at, len - at).expect("inside");
@@ -195,18 +194,18 @@ impl Bench {
         let rights = Access::from_bits_retain(need);
         let memory = self.host.hold(Lane::SHARED);
         if self.dice.one_in(3) {
-            let got = self.tpt.check(&memory, (key, user.pdn), range(addr, size), rights);
+            let got = self.tpt.check(&memory, key, user.pdn, range(addr, size), rights);
             let expected = self.model.local(key, user.pdn, (addr, size), need);
             assert_eq!(got.as_ref().err(), expected.as_ref().err());
             if let (Ok(window), Ok(entry)) = (&got, expected) {
-                Self::compare(window, entry, (addr, size));
+                Self::compare(window, entry, addr, size);
             }
             let answer = got.map(|_| ());
             drop(memory);
             return self.note("local", answer);
         }
         let number = self.dice.below(3);
-        let got = self.tpt.check_remote(&memory, (key, user), range(addr, size), rights, number);
+        let got = self.tpt.check_remote(&memory, key, user, range(addr, size), rights, number);
         let expected = self.model.remote(key, user, (addr, size), need, number);
         assert_eq!(got.as_ref().err(), expected.as_ref().err());
         if let (Ok(window), Ok(entry)) = (&got, expected) {
@@ -215,12 +214,12 @@ impl Bench {
                 Some(pieces) => {
                     let mut at = addr;
                     for piece in pieces.map(|piece| piece.expect("physical")) {
-                        Self::compare_physical(&piece.window, entry, (at, piece.len));
+                        Self::compare_physical(&piece.window, entry, at, piece.len);
                         at += piece.len;
                     }
                     assert_eq!(at, addr + size);
                 }
-                None => Self::compare(window, entry, (addr, size)),
+                None => Self::compare(window, entry, addr, size),
             }
         }
         let answer = got.map(|_| ());
@@ -228,8 +227,9 @@ impl Bench {
         self.note("remote", answer);
     }
 
-    /// A command's pages are segments of one byte's page size each: see [`Self::command`].
-    fn compare_physical(window: &Window<'_>, entry: &Known, (addr, len): (u64, u64)) {
+    /// The pages of a command are segments, each as long as a page of the model: see
+    /// [`Self::command`].
+    fn compare_physical(window: &Window<'_>, entry: &Known, addr: u64, len: u64) {
         assert_eq!(window.resolve(0, len), Some(run(entry.byte(addr), len)));
     }
 
@@ -269,7 +269,7 @@ impl Bench {
 
     fn bind(&mut self) {
         let (key, user, lkey) = (self.key(), self.user(), self.region_key());
-        // Mostly with another instance, as users do.
+        // Mostly with another instance of the key, as real users do.
         let key = Key::new(key.get() & !0xff | self.dice.below(256) as u32);
         let region = self.model.entries.iter().find(|entry| entry.key == lkey);
         let (iova, len) = region.map_or((0, 100), |region| (region.iova, region.len.max(1)));
@@ -342,7 +342,7 @@ impl Bench {
     }
 }
 
-/// Millions of operations with `VRNIC_TPT_STEPS`; by default as many as a debug build does in a few
+/// `VRNIC_TPT_STEPS` sets the number of operations. The default is what a debug build does in a few
 /// seconds.
 #[test]
 fn agrees_with_the_model() {
@@ -356,7 +356,7 @@ fn agrees_with_the_model() {
         seen: Default::default(),
     };
     (0..steps).for_each(|_| bench.step());
-    // All answers of all operations have come up.
+    // Each result of each operation must have been seen.
     let seen: Vec<String> = bench.seen.iter().map(|(what, n)| format!("{what} × {n}")).collect();
     let never = [
         "bind: Ok(Fresh)",

@@ -8,7 +8,7 @@ use vrnic_roce::wire::{Nak, ReadPart, Response, Syndrome};
 use super::{Answer, Event, JIFFY, RxeRequester, State, Wqe};
 
 impl RxeRequester {
-    /// Takes an answer, or looks whether time has run out. Returns whether the task goes on.
+    /// Takes an answer, or checks whether the timer has ended. Returns whether the task goes on.
     pub(super) fn complete(&mut self, now: u64) -> (bool, Option<Event>) {
         if self.failed {
             while let Some(wqe) = self.queue.pop_front() {
@@ -107,7 +107,8 @@ impl RxeRequester {
         }
     }
 
-    /// Takes bytes of a READ. They go behind those that came before, with no look at the number.
+    /// Takes bytes of a READ. They are placed after the earlier bytes, without a check of the
+    /// packet's number.
     fn place(&mut self, answer: &Answer) -> (bool, Option<Event>) {
         let Some(wqe) = self.queue.front_mut() else { return (true, None) };
         let (id, offset) = (wqe.request.id, wqe.done);
@@ -179,7 +180,7 @@ impl RxeRequester {
         self.retrying = false;
     }
 
-    /// Completes the oldest entry by its own answer.
+    /// Completes the oldest entry with its own answer.
     fn end(&mut self, answer: &Answer) {
         if let Some(wqe) = self.queue.front_mut() {
             self.slots += u32::from(std::mem::take(&mut wqe.counted));
@@ -210,7 +211,7 @@ impl RxeRequester {
         }
         self.failed = true;
         (self.timer, self.not_ready_until) = (None, None);
-        // The rest is flushed when the task runs again.
+        // The other entries are flushed when the task runs again.
         true
     }
 

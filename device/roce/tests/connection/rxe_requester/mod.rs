@@ -4,18 +4,18 @@
 //!
 //! | peculiarity | place |
 //! | --- | --- |
-//! | 129 packets are outstanding at most; a READ may go beyond | rxe_req.c:732 |
+//! | at most 129 packets are outstanding; a READ may exceed this | rxe_req.c:732 |
 //! | each last packet asks for an acknowledgement, and each 66th that has not | rxe_req.c:450 |
 //! | all packets from the oldest on are sent again; a message goes on in its middle | rxe_req.c:37 |
 //! | packets that wait to be sent again ignore their acknowledgements | rxe_comp.c:153 |
 //! | answers ahead of a READ's next one are dropped | rxe_comp.c:211 |
-//! | any answer behind a READ or atomic makes it send again | rxe_comp.c:184 |
-//! | an old acknowledgement within a READ's answer forgets that answer's place | rxe_comp.c:205 |
+//! | any answer that is behind a READ or atomic makes it send again | rxe_comp.c:184 |
+//! | an old acknowledgement within a READ's answer loses the place of that answer | rxe_comp.c:205 |
 //! | new packets follow while the responder is not ready | rxe_comp.c:802, rxe_req.c:695 |
 //! | one retransmission until there is progress, unless the timer has run out | rxe_comp.c:770 |
-//! | a count of 7 means that it tries for ever | rxe_comp.c:775 |
+//! | a count of 7 means that it retries without limit | rxe_comp.c:775 |
 //! | it waits while many of its packets are in the network card's queue | rxe_req.c:740 |
-//! | without a packet behind the last acknowledgement it never tries again | rxe_comp.c:619 |
+//! | if no packet follows the last acknowledgement, it never sends again | rxe_comp.c:619 |
 //! | times are whole jiffies of 4 ms, at least one; activity prolongs the timer | rxe_comp.c:627 |
 //!
 //! | module | contents |
@@ -50,7 +50,7 @@ pub(crate) struct Config {
     pub(crate) max_rd_atomic: u32,
 }
 
-/// A task of the host.
+/// A task for the host.
 #[derive(Debug)]
 pub(crate) enum Event {
     Send(Transmit),
@@ -60,11 +60,11 @@ pub(crate) enum Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is to be sent, or to be sent again.
+    /// The entry must be sent, or sent again.
     Posted,
-    /// Some of its packets have been sent.
+    /// Some of the entry's packets have been sent.
     Processing,
-    /// All have.
+    /// All of the entry's packets have been sent.
     Pending,
 }
 
@@ -74,9 +74,9 @@ struct Wqe {
     state: State,
     first: Psn,
     last: Psn,
-    /// Bytes that were sent, or that a READ has received.
+    /// Number of bytes that were sent, or that a READ has received.
     done: u32,
-    /// It counts among the outstanding READs and atomics.
+    /// True if the entry counts as an outstanding READ or atomic.
     counted: bool,
 }
 
@@ -101,35 +101,35 @@ impl Answer {
     }
 }
 
-/// A requester like rxe's.
+/// A requester that works as rxe's does.
 #[derive(Debug)]
 pub(crate) struct RxeRequester {
     config: Config,
     queue: VecDeque<Wqe>,
-    /// The entry to send from, and its next packet.
+    /// The index of the entry to send from, and its next packet.
     at: usize,
     next: Psn,
     unasked: u32,
-    /// READs and atomics that may still be sent.
+    /// Number of READs and atomics that may still be sent.
     slots: u32,
-    /// All is to be sent again.
+    /// True if everything must be sent again.
     go_back: bool,
-    /// It is to be sent again when this time has come.
+    /// The time at which everything is sent again because the responder was not ready.
     not_ready_until: Option<u64>,
-    /// The next number that has no answer.
+    /// The next number without an answer.
     acked: Psn,
-    /// The last answer was FIRST or MIDDLE.
+    /// True if the last answer was FIRST or MIDDLE.
     in_answer: bool,
     retries: u8,
     rnr_retries: u8,
-    /// It was sent again, and there was no progress yet.
+    /// True if packets were sent again, and there has been no progress since.
     retrying: bool,
     timed_out: bool,
     timer: Option<u64>,
-    /// The time at which the network card takes packets again.
+    /// The time at which the network card accepts packets again.
     burst_end: Option<u64>,
     answers: VecDeque<Answer>,
-    /// The task has to run.
+    /// True if the task has to run.
     scheduled: bool,
     failed: bool,
     completions: VecDeque<Completion>,
@@ -189,12 +189,12 @@ impl RxeRequester {
         self.completions.pop_front()
     }
 
-    /// The time at which a timer runs out.
+    /// Returns the time at which a timer ends.
     pub(crate) fn deadline(&self) -> Option<u64> {
         [self.timer, self.not_ready_until, self.burst_end].into_iter().flatten().min()
     }
 
-    /// Runs the task: a packet, then an answer, in turn until there is neither.
+    /// Runs the task: sends a packet, then takes an answer, in turn until there is neither.
     pub(crate) fn poll(&mut self, now: u64) -> Vec<Event> {
         if self.not_ready_until.take_if(|until| *until <= now).is_some() {
             self.go_back = true;

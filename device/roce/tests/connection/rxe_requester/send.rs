@@ -8,9 +8,9 @@ use vrnic_roce::wire::{Body, Head, Part, Request};
 
 use super::{JIFFY, RxeRequester, State};
 
-/// Packets beyond the oldest that has no answer.
+/// Number of packets that may follow the oldest packet without an answer.
 const WINDOW: u32 = 128;
-/// Packets without a request for an acknowledgement.
+/// Number of packets without a request for an acknowledgement.
 const UNASKED: u32 = 64;
 
 impl RxeRequester {
@@ -43,7 +43,7 @@ impl RxeRequester {
         (u64::try_from(nanos).expect("a time-out") / JIFFY).max(1) * JIFFY
     }
 
-    /// Makes the next packet of the entry at the cursor, and moves the cursor on.
+    /// Returns the next packet of the entry at the cursor, and advances the cursor.
     fn packet(&mut self) -> Option<Transmit> {
         let (mtu, psn) = (self.config.mtu, self.next);
         let wqe = self.queue.get_mut(self.at)?;
@@ -58,7 +58,7 @@ impl RxeRequester {
         self.unasked = if head.ack_request { 0 } else { self.unasked + 1 };
         let receives = matches!(request.work, Work::Send(_) | Work::Write(_, Some(_)));
         head.solicited = last && request.solicited && receives;
-        let body = Body::Request(body(&request, wqe.done, (first, last)));
+        let body = Body::Request(body(&request, wqe.done, first, last));
         let range = wqe.done..wqe.done + bytes;
         let count = if request.work.is_read() { mtu.packets(left) } else { 1 };
         if first {
@@ -71,7 +71,7 @@ impl RxeRequester {
         Some(Transmit { head, body, id: request.id, range })
     }
 
-    /// Goes back to the oldest number that has no answer.
+    /// Moves the cursor back to the oldest number without an answer.
     fn restart(&mut self) {
         self.go_back = false;
         self.at = 0;
@@ -81,7 +81,7 @@ impl RxeRequester {
         for (place, wqe) in started.enumerate() {
             let work = &wqe.request.work;
             wqe.done = match (place, work.is_read()) {
-                // The bytes that a READ has received stay.
+                // The bytes that a READ has received are kept.
                 (0, true) => wqe.done,
                 (0, false) if !work.has_answer() => {
                     (acked.since(wqe.first) * mtu.bytes()).min(wqe.request.length)
@@ -93,8 +93,8 @@ impl RxeRequester {
     }
 }
 
-/// The request of a packet at an offset.
-fn body(request: &WorkRequest, done: u32, (first, last): (bool, bool)) -> Request {
+/// Returns the request of a packet at an offset.
+fn body(request: &WorkRequest, done: u32, first: bool, last: bool) -> Request {
     let left = request.length - done;
     match request.work {
         Work::Send(end) => Request::Send(Part::new(first.then_some(()), last.then_some(end))),

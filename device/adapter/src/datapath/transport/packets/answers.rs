@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::{Access, State};
-use vrnic_packet::Nanos;
+use vrnic_abi::qp::State;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
 
@@ -35,7 +34,7 @@ pub(super) fn receive<H: Host>(
     admit(network, &sender.way, received)?;
     let packet = &received.packet;
     let here = TurnContext::new(network.core(), qp, slice);
-    let effect = sender.engine.receive(Nanos(here.now()), packet)?;
+    let effect = sender.engine.receive(here.now(), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
     let (id, placed) = match effect {
@@ -61,8 +60,7 @@ fn place<H: Host>(
 ) -> Option<()> {
     let (posted, raw) = sender.outstanding.find(id)?;
     let mut side = SgList::default();
-    let list = (&posted.send.segments, raw);
-    side.add_list((here, qp.pdn), list, Access::LOCAL_WRITE).ok()?;
+    side.add_sink(here, qp.pdn, &posted.send, raw).ok()?;
     side.write::<H>(&here.memory, offset.into(), bytes).ok()?;
     here.moved(bytes.len() as u64);
     Some(())

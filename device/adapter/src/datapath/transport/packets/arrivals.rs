@@ -8,22 +8,19 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Qpn};
 use super::requests::Received;
 use super::{answers, datagrams, requests};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Frame;
+use crate::ethernet::Classified;
 use crate::host::Host;
 use crate::objects::qp::Qp;
 use crate::slice::Slice;
 use crate::stats::Counter;
 
-/// Passes a frame, which was parsed with this result, to its destination QP. Returns the QP if it
-/// needs a turn.
+/// Passes a frame to its destination QP. Returns the QP if it needs a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    frame: &Frame,
-    parsed: Result<RoceFrame<'_>, Discard>,
+    classified: &Classified,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let result = parsed.and_then(|parsed| deliver(network, frame, parsed, slice));
-    result.unwrap_or_else(|discard| {
+    deliver(network, classified, slice).unwrap_or_else(|discard| {
         network.core().stats().step(match discard {
             Discard::Icrc => Counter::RxIcrcEncapsulated,
             _ => Counter::RxRoceDiscards,
@@ -34,10 +31,11 @@ pub(crate) fn arrive<H: Host>(
 
 fn deliver<H: Host>(
     network: Network<'_, H>,
-    frame: &Frame,
-    parsed: RoceFrame<'_>,
+    classified: &Classified,
     slice: &Slice<'_, H>,
 ) -> Result<Option<Arc<Qp<H>>>, Discard> {
+    let Classified { frame, headers, .. } = classified;
+    let parsed = RoceFrame::of(frame.bytes(), headers)?.ok_or(Discard::Truncated)?;
     let packet = parsed.packet()?;
     let core = network.core();
     if !core.carries() {
@@ -47,11 +45,11 @@ fn deliver<H: Host>(
         return Err(Discard::PayloadLength);
     }
     if packet.head.destination == Qpn::MULTICAST {
-        datagrams::receive_by_group(network, &Received { frame, parsed, packet }, slice)?;
+        datagrams::receive_by_group(network, &Received { classified, parsed, packet }, slice)?;
         return Ok(None);
     }
     let qp = network.own.qp(packet.head.destination.get().into()).ok_or(Discard::State)?;
-    let received = Received { frame, parsed, packet };
+    let received = Received { classified, parsed, packet };
     match received.packet.body {
         Body::Datagram(_) => {
             datagrams::receive(network, &qp, &received, slice)?;

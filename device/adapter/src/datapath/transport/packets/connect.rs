@@ -1,6 +1,6 @@
 //! Creates and changes the engines of a QP whose peer is reached by packets.
 
-use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::qp::{Attr, AttrMask, NO_VLAN, State, Type};
 use vrnic_packet::Ethernet;
 use vrnic_packet::ip::{Addresses, Header as IpHeader};
 use vrnic_roce::Psn;
@@ -20,6 +20,7 @@ use vrnic_abi::qp::AddressVector;
 use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::Objects;
+use crate::objects::gids::GidEntry;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::transitions::Change;
@@ -29,8 +30,6 @@ use crate::objects::qp::{Path, Qp, Route};
 const WINDOW: u32 = 128;
 /// Maximum number of packets behind a missing one that a responder keeps.
 const HOLD: u32 = 128;
-/// The VLAN id that means "no VLAN".
-pub(super) const NO_VLAN: u16 = 0xffff;
 /// The bits of a traffic class that announce a sender that reacts to congestion marks (RFC 3168).
 const ECN_CAPABLE: u8 = 2;
 /// The ECN bits.
@@ -173,9 +172,9 @@ pub(crate) struct Ends {
 /// Returns the route to the address of a vector, or `None` if its addresses have different
 /// families, or if the source does not exist.
 pub(crate) fn route<H: Host>(objects: &Objects<H>, av: &AddressVector) -> Option<Route> {
-    let source = objects.gid(av.sgid_index.get())?;
-    let addresses = Addresses::from_gids(source.gid, av.dgid)?;
-    Some(Route { addresses, vlan: source.vlan.get() })
+    let GidEntry { gid, vlan, mac } = objects.gids.get(av.sgid_index.get())?;
+    let addresses = Addresses::from_gids(gid, av.dgid)?;
+    Some(Route { from: mac, to: av.dmac, addresses, vlan })
 }
 
 /// Returns the headers of packets between two QPs for an address vector, or `None` if its addresses
@@ -185,15 +184,15 @@ pub(crate) fn path<H: Host>(
     av: &AddressVector,
     Ends { own, peer }: Ends,
 ) -> Option<wire::Path> {
-    let Route { addresses, vlan } = route(objects, av)?;
+    let Route { from, to, addresses, vlan } = route(objects, av)?;
     let vlan = Some(vlan).filter(|vlan| *vlan != NO_VLAN);
     let priority = u16::from(av.sl & 7) << 13;
     let flow_label = av.flow_label.get() & 0x000f_ffff;
     let unmarked = av.traffic_class & ECN == 0;
     Some(wire::Path {
         ethernet: Ethernet {
-            destination: av.dmac,
-            source: objects.core().mac(),
+            destination: to,
+            source: from,
             vlan: vlan.map(|vlan| vlan & 0x0fff | priority),
         },
         network: IpHeader {

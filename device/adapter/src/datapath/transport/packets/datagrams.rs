@@ -3,15 +3,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use vrnic_abi::qp::NO_VLAN;
 use vrnic_abi::sq::{DatagramSeg, Flags};
 use vrnic_packet::ip::Addresses;
 use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
 use vrnic_roce::wire::{self, Frame as RoceFrame, Mtu, Qpn};
 use vrnic_roce::{Discard, Psn};
 
-use super::connect::{Ends, NO_VLAN, path};
+use super::connect::{Ends, path};
 use super::frames;
 use super::requests::Received;
+use crate::datapath::constants::MEMBERS_AT_ONCE;
 use crate::datapath::responder::outcome;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -21,6 +23,7 @@ use crate::datapath::turn::TurnContext;
 use crate::ethernet::Frame;
 use crate::host::{CopyFault, Host};
 use crate::objects::completion::Origin;
+use crate::objects::gids::GidEntry;
 use crate::objects::multicast::Member;
 use crate::objects::qp::Qp;
 use crate::requests::wqe::SendWqe;
@@ -28,12 +31,11 @@ use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 use crate::watch::Watcher;
 
-/// Number of members of a group that are looked up at once.
-const FEW: usize = 64;
-
 /// A datagram to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaving<'a> {
+    /// The sending QP.
+    pub(crate) from: vrnic_abi::Qpn,
     /// Its work request.
     pub(crate) send: &'a SendWqe,
     /// The memory of its data.
@@ -48,10 +50,10 @@ pub(crate) struct Leaving<'a> {
 /// families.
 pub(crate) fn way<H: Host>(
     network: Network<'_, H>,
-    qp: &Qp<H>,
+    from: vrnic_abi::Qpn,
     to: &DatagramSeg,
 ) -> Option<wire::Path> {
-    path(network.own, &to.av, Ends { own: qp.qpn, peer: to.dest_qpn })
+    path(network.own, &to.av, Ends { own: from, peer: to.dest_qpn })
 }
 
 /// Sends a datagram as a packet.
@@ -59,28 +61,29 @@ pub(crate) fn way<H: Host>(
 /// # Errors
 /// Returns an error if the sender's memory is not accessible.
 pub(crate) fn send<H: Host>(
-    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
-    qp: &Qp<H>,
+    network: Network<'_, H>,
+    here: &TurnContext<'_, H>,
     path: &wire::Path,
     datagram: &Leaving<'_>,
 ) -> Result<(), CopyFault> {
     let mut outbox = Vec::with_capacity(1);
-    build(here, qp, path, datagram, &mut outbox)?;
-    network.transmit(qp.qpn, &mut outbox);
+    build(here, path, datagram, &mut outbox)?;
+    network.transmit(datagram.from, &mut outbox);
     Ok(())
 }
 
 /// Reports a datagram for a QP of the daemon, or for a group, to the watcher.
 #[cold]
 pub(crate) fn show<H: Host>(
-    (network, watcher): (Network<'_, H>, &dyn Watcher),
-    (here, qp): (&TurnContext<'_, H>, &Qp<H>),
+    network: Network<'_, H>,
+    here: &TurnContext<'_, H>,
+    watcher: &dyn Watcher,
     to: &DatagramSeg,
     datagram: &Leaving<'_>,
 ) {
-    let Some(path) = way(network, qp, to) else { return };
+    let Some(path) = way(network, datagram.from, to) else { return };
     let mut outbox = Vec::with_capacity(1);
-    if build(here, qp, &path, datagram, &mut outbox).is_err() {
+    if build(here, &path, datagram, &mut outbox).is_err() {
         return;
     }
     let station = network.fabric.station(to.av.dmac);
@@ -93,9 +96,8 @@ pub(crate) fn show<H: Host>(
 /// Builds the packet of a datagram.
 fn build<H: Host>(
     here: &TurnContext<'_, H>,
-    qp: &Qp<H>,
     path: &wire::Path,
-    &Leaving { send, source, to, qkey }: &Leaving<'_>,
+    &Leaving { from, send, source, to, qkey }: &Leaving<'_>,
     outbox: &mut Vec<Frame>,
 ) -> Result<(), CopyFault> {
     // CAST: the length was checked against the port's MTU.
@@ -107,7 +109,7 @@ fn build<H: Host>(
         solicited: send.flags.contains(Flags::SOLICITED),
         length,
     };
-    let mut sender = datagram::Sender::new(Qpn::new(qp.qpn.get()), qkey, Psn::new(send.index));
+    let mut sender = datagram::Sender::new(Qpn::new(from.get()), qkey, Psn::new(send.index));
     let Ok((head, body)) = sender.next(&datagram, Mtu::M4096) else { return Ok(()) };
     let parts = frames::Parts { path, head: &head, body: &body, length: length as usize };
     frames::add(outbox, &parts, |payload| source.read::<H>(&here.memory, 0, payload))?;
@@ -127,7 +129,12 @@ pub(super) fn receive<H: Host>(
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     let parsed = &received.parsed;
-    if !network.own.has_gid(gid(parsed.network.addresses.destination()), vlan(parsed)) {
+    let own = GidEntry {
+        gid: gid(parsed.network.addresses.destination()),
+        vlan: vlan(parsed),
+        mac: parsed.ethernet.destination,
+    };
+    if !network.own.gids.has(&own) {
         return Err(Discard::Address);
     }
     bring(network, qp, received, slice)
@@ -144,7 +151,7 @@ pub(super) fn receive_by_group<H: Host>(
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     let parsed = &received.parsed;
-    if !network.own.has_vlan(vlan(parsed)) {
+    if !network.own.gids.has_vlan(vlan(parsed)) {
         return Err(Discard::Address);
     }
     if network.fabric.has_driver(parsed.ethernet.source) {
@@ -153,7 +160,7 @@ pub(super) fn receive_by_group<H: Host>(
     let group = gid(parsed.network.addresses.destination());
     let mut from = Some(0);
     while let Some(first) = from {
-        let (members, next) = network.own.groups.members(&group, first, FEW);
+        let (members, next) = network.own.groups.members(&group, first, MEMBERS_AT_ONCE);
         for Member { qp, .. } in &members {
             slice.charge(cost::DELIVERY);
             // The other members get it even if this one drops it.

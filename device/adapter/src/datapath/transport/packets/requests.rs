@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use vrnic_packet::Nanos;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Ecn;
 use vrnic_roce::Discard;
@@ -14,12 +13,11 @@ use super::frames;
 use super::message::{Message, verdict};
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::receives::take;
 use crate::datapath::responder::{self, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Frame;
+use crate::ethernet::Classified;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
@@ -31,7 +29,7 @@ use crate::stats::Counter;
 #[derive(Debug)]
 pub(super) struct Received<'f> {
     /// The frame that contains it.
-    pub(super) frame: &'f Frame,
+    pub(super) classified: &'f Classified,
     /// The headers below the transport's.
     pub(super) parsed: RoceFrame<'f>,
     /// The packet.
@@ -39,9 +37,9 @@ pub(super) struct Received<'f> {
 }
 
 /// Checks that a packet for a connected QP comes from its peer, as far as the packet shows that.
-/// The VLAN is that of the connection. Behind a gateway or a bond, a peer may send with another MAC
-/// than the one to which its packets are sent, but not with the MAC of a function of this daemon,
-/// which no other station can use.
+/// The VLAN and the destination are those of the connection. Behind a gateway or a bond, a peer may
+/// send with another MAC than the one to which its packets are sent, but not with a MAC that
+/// belongs to another adapter of this daemon.
 ///
 /// # Errors
 /// Returns the reason for which the packet is dropped.
@@ -53,7 +51,8 @@ pub(super) fn admit<H: Host>(
     let (own, from) = (&way.path.ethernet, &parsed.ethernet);
     let id = |tag: Option<u16>| tag.and_then(vlan_of);
     let is_function = || network.fabric.station(from.source).is_some();
-    if id(own.vlan) != id(from.vlan) || from.source != own.destination && is_function() {
+    let is_for_qp = id(own.vlan) == id(from.vlan) && from.destination == own.source;
+    if !is_for_qp || from.source != own.destination && is_function() {
         return Err(Discard::Address);
     }
     way.admission.check(&parsed.network, &packet.head)
@@ -118,12 +117,13 @@ impl<H: Host> Half<'_, H> {
         while let Engine::Reliable(engine) = &mut receiver.engine
             && let Some(slot) = engine.next_held()
         {
-            let Some(frame) = receiver.take(slot) else { break };
+            let Some(classified) = receiver.take(slot) else { break };
+            let Classified { frame, headers, .. } = &*classified;
             // The frame was checked when it arrived.
-            if let Ok(Some(parsed)) = RoceFrame::parse(frame.bytes())
-                && let Ok(packet) = parsed.packet()
+            if let Ok(Some(parsed)) = RoceFrame::of(frame.bytes(), headers)
+                && let Ok(packet) = parsed.checked_packet()
             {
-                self.packet(receiver, &Received { frame: &frame, parsed, packet })?;
+                self.packet(receiver, &Received { classified: &classified, parsed, packet })?;
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ impl<H: Host> Half<'_, H> {
         }
         let stats = self.core.stats();
         stats.step(Counter::NpEcnMarkedRocePackets);
-        if receiver.notifier.arrived(Nanos(self.core.host().now()), mark) {
+        if receiver.notifier.arrived(self.core.host().now(), mark) {
             stats.step(Counter::NpCnpSent);
             let head = Head::congestion(Qpn::new(self.responder.source_qpn.get()));
             let (path, body) = (&receiver.way.path, &Body::Congestion);
@@ -148,7 +148,7 @@ impl<H: Host> Half<'_, H> {
     }
 
     fn packet(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
-        let Received { frame, packet, .. } = received;
+        let Received { classified, packet, .. } = received;
         match &mut receiver.engine {
             Engine::Reliable(engine) => match engine.receive(packet)? {
                 Step::Execute(arrival) => {
@@ -159,7 +159,8 @@ impl<H: Host> Half<'_, H> {
                     }
                 }
                 Step::Keep(slot) => {
-                    return if receiver.keep(slot, frame) { Ok(()) } else { Err(Discard::Early) };
+                    let kept = receiver.keep(slot, classified);
+                    return if kept { Ok(()) } else { Err(Discard::Early) };
                 }
                 Step::Duplicate => {}
                 Step::Refused(_) => self.fail(Refusal::Invalid),
@@ -230,14 +231,9 @@ fn place<H: Host>(
 ) -> Result<Option<Ended>, Refusal> {
     let Message { inbound, ends } = message;
     let mut side = SgList::default();
-    // The receive of a WRITE with immediate data is taken when its last part arrives, before that
-    // part is placed.
-    let write = matches!(inbound.operation, Operation::Write(_));
-    let begun = Inbound { imm: inbound.imm.filter(|_| !write), ..*inbound };
-    responder::begin(there, responder, &begun, &mut side)?;
-    if write && inbound.imm.is_some() {
-        take(there, responder, &Inbound { from: 0, ..*inbound })?;
-    }
+    responder::find(there, responder, inbound, &mut side)?;
+    // Only the last part of a WRITE has immediate data, so the message has no receive yet.
+    responder::accept(there, responder, &Inbound { from: 0, ..*inbound })?;
     side.write::<H>(&there.turn.memory, inbound.from, payload).map_err(|_| Refusal::Operational)?;
     there.turn.moved(payload.len() as u64);
     if !ends || matches!(inbound.operation, Operation::Read(_)) {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
@@ -14,6 +13,7 @@ use vrnic_roce::wire::Body;
 
 use super::requests::read_nak;
 use super::{counts, frames};
+use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
 use crate::datapath::inbound::Remote;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, Source, outcome};
@@ -22,9 +22,9 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::taking::{Next, take_all};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
-use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::{CarriedKey, End};
@@ -33,24 +33,6 @@ use crate::objects::qp::{Path, Qp, Requester, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
-/// Maximum number of frames that a QP sends in one turn: answers and requests each.
-const FRAMES: usize = 64;
-/// Time in nanoseconds before a QP tries again when the network has no room for its packets.
-const PAUSE_NS: u64 = 10_000;
-/// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
-/// used.
-const WAITS: u32 = 16;
-
-/// How a turn continues.
-pub(super) enum Next {
-    /// Packets can be sent. `more` work requests may be posted.
-    GoOn { more: bool },
-    /// The work request with this index waits until a key is no longer used.
-    Readers(u32),
-    /// The turn ends.
-    End(Turn),
-}
-
 /// Whether there are more packets to send.
 enum Leaves {
     /// There are none.
@@ -58,7 +40,7 @@ enum Leaves {
     /// They can be sent in the next turn.
     Soon,
     /// They can be sent at this time.
-    Later(u64),
+    Later(Nanos),
 }
 
 impl Leaves {
@@ -74,13 +56,12 @@ impl Leaves {
 }
 
 /// The sending half of a QP in its turn.
-pub(super) struct Sending<'a, H: Host> {
+pub(super) struct Sending<'a, 't, H: Host> {
     pub(super) network: Network<'a, H>,
-    pub(super) here: TurnContext<'a, H>,
+    pub(super) here: &'a TurnContext<'t, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
     pub(super) sender: &'a mut Sender,
-    pub(super) batch: &'a mut Batch,
 }
 
 /// Sends answers, requests and completions of a QP, up to the limits of `allowance`.
@@ -93,28 +74,27 @@ pub(crate) fn run<H: Host>(
 ) -> Turn {
     let (core, slice) = (network.core(), allowance.slice);
     let answers = answer(network, qp, slice);
-    for _ in 0..WAITS {
+    for _ in 0..MAX_KEY_WAITS {
         let Path::Packets(mut sender) = std::mem::take(&mut requester.path) else {
             return Turn::Idle;
         };
         batch.clear();
         let here = TurnContext::new(core, qp, slice);
-        let mut sending = Sending { network, here, qp, requester, sender: &mut sender, batch };
-        let next = sending.run();
-        drop(sending);
-        send_off(network, qp.qpn, &mut sender.outbox);
+        let next = Sending { network, here: &here, qp, requester, sender: &mut sender }.run(batch);
+        drop(here);
+        network.send_off(qp.qpn, &mut sender.outbox);
         let turn = match next {
-            Next::Readers(index) => {
+            Err(turn) => Some(turn),
+            Ok(Next::Readers(index)) => {
                 core.wait_for_readers(slice);
                 sender.outstanding.end(index.into(), End::Done);
                 None
             }
-            Next::GoOn { more: true } => Some(Turn::More),
-            Next::GoOn { more: false } => {
+            Ok(Next::More) => Some(Turn::More),
+            Ok(Next::Done) => {
                 let at = sender.deadline(|| core.host().now());
                 Some(at.map_or(Turn::Idle, Turn::Wait))
             }
-            Next::End(turn) => Some(turn),
         };
         requester.path = Path::Packets(sender);
         match turn {
@@ -131,69 +111,59 @@ fn room<H: Host>(network: Network<'_, H>, way: &Way) -> usize {
     network.fabric.room(network.core().mac(), way.path.ethernet.destination)
 }
 
-/// Sends frames. If the port is down, they are lost, as with an unplugged cable.
-fn send_off<H: Host>(network: Network<'_, H>, from: Qpn, outbox: &mut Vec<Frame>) {
-    if outbox.is_empty() {
-        return;
-    }
-    if network.core().carries() {
-        network.transmit(from, outbox);
-    }
-    outbox.clear();
-}
-
-impl<H: Host> Sending<'_, H> {
-    fn run(&mut self) -> Next {
+impl<H: Host> Sending<'_, '_, H> {
+    /// Takes work requests, sends packets and completes work requests. Returns how the turn
+    /// continues.
+    ///
+    /// # Errors
+    /// The result of the turn, if it ends here.
+    fn run(&mut self, batch: &mut Batch) -> Result<Next, Turn> {
         if self.qp.dead.load(Ordering::Acquire) {
-            return Next::End(Turn::Idle);
+            return Err(Turn::Idle);
         }
         match self.qp.state() {
             State::Rts | State::Sqd => {}
-            State::Err | State::Sqe => return Next::End(Turn::Failed),
-            _ => return Next::End(Turn::Idle),
+            State::Err | State::Sqe => return Err(Turn::Failed),
+            _ => return Err(Turn::Idle),
         }
-        let now = Nanos(self.here.now());
+        let now = self.here.now();
         let room = room(self.network, &self.sender.way);
         // Without room, the packets may still be on their way to the peer, or cannot be repeated.
         if room > 0 && self.sender.engine.deadline().is_some_and(|at| at <= now) {
             self.sender.engine.expire(now);
         }
-        if let Some(turn) = self.complete() {
-            return Next::End(turn);
+        self.complete()?;
+        let next = take_all(self, self.here, batch).ok_or(Turn::Failed)?;
+        if matches!(next, Next::Readers(_)) {
+            return Ok(next);
         }
-        let more = match self.take() {
-            Next::GoOn { more } => more,
-            Next::Readers(index) => return Next::Readers(index),
-            Next::End(turn) => return Next::End(turn),
-        };
         let leaves = self.transmit(now, room);
         let Sender { engine, counted, .. } = &mut *self.sender;
-        counts::of_requester(&self.here, counted, engine.counters());
-        if let Some(turn) = self.complete() {
-            return Next::End(turn);
-        }
+        counts::of_requester(self.here, counted, engine.counters());
+        self.complete()?;
         if self.qp.state() == State::Sqd
             && self.sender.outstanding.is_empty()
             && self.requester.current.is_none()
         {
-            return Next::End(drained(self.here.core, self.qp, self.requester));
+            return Err(drained(self.here.core, self.qp, self.requester));
         }
         // A work request that waited for all before it may continue now.
         let freed = self.requester.current.is_some()
             && self.sender.outstanding.is_empty()
             && !self.qp.held.load(Ordering::Relaxed);
         match leaves {
-            Leaves::Later(at) => Next::End(Turn::Wait(at)),
-            Leaves::Soon => Next::GoOn { more: true },
-            Leaves::None => Next::GoOn { more: more || freed },
+            Leaves::Later(at) => Err(Turn::Wait(at)),
+            Leaves::Soon => Ok(Next::More),
+            Leaves::None if freed => Ok(Next::More),
+            Leaves::None => Ok(next),
         }
     }
 
     /// Builds as many frames as may be sent now. Returns whether and when more may be sent.
     fn transmit(&mut self, now: Nanos, room: usize) -> Leaves {
-        for nth in 0..FRAMES {
+        for nth in 0..MAX_FRAMES {
             if nth >= room {
-                return Leaves::Later(now.0.saturating_add(PAUSE_NS));
+                return Leaves::Later(now.plus(NO_ROOM_PAUSE));
             }
             let Some(transmit) = self.sender.engine.next(now) else { return Leaves::None };
             if self.frame(&transmit).is_err() {
@@ -209,11 +179,11 @@ impl<H: Host> Sending<'_, H> {
     /// Builds the frame of a packet.
     fn frame(&mut self, transmit: &Transmit) -> Result<(), Denied> {
         let Self { here, qp, sender, .. } = self;
-        let mut outbox = std::mem::take(&mut sender.outbox);
         let length = transmit.range.end.saturating_sub(transmit.range.start) as usize;
         if is_too_long(here, length) {
             return Ok(());
         }
+        let mut outbox = std::mem::take(&mut sender.outbox);
         let parts = frames::Parts {
             path: &sender.way.path,
             head: &transmit.head,
@@ -226,7 +196,7 @@ impl<H: Host> Sending<'_, H> {
             }
             let (posted, raw) = sender.outstanding.find(transmit.id).ok_or(Denied::Memory)?;
             let mut side = SgList::default();
-            side.add_source((here, qp.pdn), &posted.send, raw)?;
+            side.add_source(here, qp.pdn, &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
             side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
             if let Some(CarriedKey { key, place }) = posted.command {
@@ -243,13 +213,18 @@ impl<H: Host> Sending<'_, H> {
         built
     }
 
-    /// Completes work requests that have ended, in order. Returns the result of the turn if one of
-    /// them has failed.
-    fn complete(&mut self) -> Option<Turn> {
+    /// Completes work requests that have ended, in order.
+    ///
+    /// # Errors
+    /// The result of the turn, if one of them has failed.
+    fn complete(&mut self) -> Result<(), Turn> {
         while let Some(done) = self.sender.engine.next_completion() {
             self.sender.outstanding.end(done.id, end_of(done.outcome));
         }
-        ended::complete(&self.here, self.qp, &mut self.sender.outstanding)
+        match ended::complete(self.here, self.qp, &mut self.sender.outstanding) {
+            Some(turn) => Err(turn),
+            None => Ok(()),
+        }
     }
 }
 
@@ -285,8 +260,8 @@ fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H
     let mut guard = qp.responder.lock();
     let responder = &mut *guard;
     let Some(mut receiver) = responder.packets.take() else { return Leaves::None };
-    let left = answers(network, qp, (responder, &mut receiver), slice);
-    send_off(network, qp.qpn, &mut receiver.outbox);
+    let left = answers(network, qp, responder, &mut receiver, slice);
+    network.send_off(qp.qpn, &mut receiver.outbox);
     responder.packets = Some(receiver);
     left
 }
@@ -294,7 +269,8 @@ fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H
 fn answers<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
-    (responder, receiver): (&mut Responder, &mut Receiver),
+    responder: &mut Responder,
+    receiver: &mut Receiver,
     slice: &Slice<'_, H>,
 ) -> Leaves {
     let Receiver { engine: Engine::Reliable(engine), way, outbox, counted, .. } = receiver else {
@@ -313,8 +289,8 @@ fn answers<H: Host>(
     }
     let there = There::new(network.core(), qp, slice);
     // Acknowledgements are short and always sent, so that the peer can continue.
-    let room = if engine.is_reading() { room(network, way) } else { FRAMES };
-    for _ in 0..FRAMES.min(room) {
+    let room = if engine.is_reading() { room(network, way) } else { MAX_FRAMES };
+    for _ in 0..MAX_FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
         if is_too_long(&there.turn, length) {
@@ -341,7 +317,7 @@ fn answers<H: Host>(
     if !engine.has_reply() {
         Leaves::None
     } else if room == 0 && engine.is_reading() {
-        Leaves::Later(there.turn.now().saturating_add(PAUSE_NS))
+        Leaves::Later(there.turn.now().plus(NO_ROOM_PAUSE))
     } else {
         Leaves::Soon
     }

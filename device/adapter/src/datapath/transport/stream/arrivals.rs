@@ -2,39 +2,46 @@
 
 use std::sync::Arc;
 
-use vrnic_packet::Nanos;
+use vrnic_abi::Qpn;
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
 use super::memory::Reach;
 use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::{Frame, Joint};
+use crate::ethernet::{Classified, Joint};
 use crate::host::Host;
 use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
+use crate::stats::Counter;
 
-/// Passes a frame to the QP with this connection. Returns the QP, which needs a turn.
+/// Passes a segment to the QP that had its connection when it arrived. Returns the QP, which needs
+/// a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    frame: &Frame,
+    Classified { frame, headers, .. }: &Classified,
+    qpn: Qpn,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
     let joint = frame.joint();
     let parsed = match joint {
-        None => TcpFrame::parse(frame.bytes()),
-        Some(_) => TcpFrame::parse_joined(frame.bytes()),
+        None => TcpFrame::of(frame.bytes(), headers),
+        Some(_) => TcpFrame::of_joined(frame.bytes(), headers),
     };
-    let Some(parsed) = parsed.ok()? else {
-        return too_long(network, &TooLong::parse(frame.bytes())?);
-    };
-    let qpn = network.own.claims.find(&tuple(&parsed.path))?;
+    let parsed = parsed.ok()??;
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
-    streaming.rests = false;
-    let now = Nanos(network.core().host().now());
+    if !streaming.is_between(&tuple(&parsed.path)) {
+        return None;
+    }
+    if parsed.path.to != streaming.path.from {
+        network.core().stats().add(Counter::RxRoceDiscards, frame.count() as u64);
+        return None;
+    }
+    streaming.dormant = false;
+    let now = network.core().host().now();
     let Streaming { tcp, stream, outstanding, .. } = &mut **streaming;
     'received: {
         let mut responder = qp.responder.lock();
@@ -54,13 +61,20 @@ pub(crate) fn arrive<H: Host>(
 }
 
 /// Handles a notice that a segment of a QP was too long for its path: the QP sends shorter ones.
-fn too_long<H: Host>(network: Network<'_, H>, notice: &TooLong) -> Option<Arc<Qp<H>>> {
-    let qpn = network.own.claims.find(&tuple_of(notice))?;
+/// Returns the QP if it needs a turn.
+pub(crate) fn too_long<H: Host>(
+    network: Network<'_, H>,
+    Classified { frame, headers, .. }: &Classified,
+    qpn: Qpn,
+) -> Option<Arc<Qp<H>>> {
+    let notice = TooLong::of(frame.bytes(), headers)?;
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
-    let now = Nanos(network.core().host().now());
-    if !streaming.tcp.too_long(now, notice.seq, notice.mss) {
+    let now = network.core().host().now();
+    if !streaming.is_between(&tuple_of(&notice))
+        || !streaming.tcp.too_long(now, notice.seq, notice.mss)
+    {
         return None;
     }
     streaming.fit_path();

@@ -16,12 +16,12 @@ use crate::stats::Counter;
 
 impl<H: Host> Sending<'_, H> {
     /// Ends the connection if it has not opened, closed or ended in time. Returns the time limit.
-    pub(super) fn limit(&mut self, now: Nanos) -> Option<u64> {
+    pub(super) fn limit(&mut self, now: Nanos) -> Option<Nanos> {
         let limit = self.streaming.limit(self.qp.state(), now)?;
-        if limit <= now.0 {
+        if limit <= now {
             self.streaming.life.end(Ending::TimedOut);
             self.streaming.stream.happened(Happening::TimeOut);
-            self.tell();
+            self.exchange();
         }
         Some(limit)
     }
@@ -50,16 +50,16 @@ impl<H: Host> Sending<'_, H> {
             self.streaming.stream.refuse(cause);
         }
         // The peer reports through the connection why it has refused a message.
-        let told = matches!(self.streaming.pairing, Pairing::Refused);
-        let runs = !told
+        let is_reported = matches!(self.streaming.pairing, Pairing::Refused);
+        let runs = !is_reported
             && matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
         if runs || self.streaming.life.ending() == Ending::Local {
             self.streaming.stream.disconnect(Want::Abortive);
         }
         let limit = self.limit(now);
-        self.tell();
+        self.exchange();
         let sent = self.transmit(now);
-        self.tell();
+        self.exchange();
         // Each pass completes one request that has failed.
         for _ in 0..OUTSTANDING {
             if self.report().is_none() || self.streaming.outstanding.is_empty() {
@@ -70,7 +70,7 @@ impl<H: Host> Sending<'_, H> {
             self.streaming.gone();
         }
         let over = self.streaming.life.stage() == Stage::Gone;
-        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
+        let deadline = self.streaming.tcp.deadline();
         let next = [sent, deadline, limit].into_iter().flatten().min().filter(|_| !over);
         match next {
             Some(at) if self.streaming.outstanding.is_empty() => Turn::FailedUntil(at),

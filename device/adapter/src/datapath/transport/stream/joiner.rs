@@ -1,6 +1,7 @@
 //! Builds the frames of the segments that a QP sends in a turn. Consecutive segments become one
 //! frame if the network takes such frames: the host's kernel then handles them as one.
 
+use vrnic_packet::pool::Buffer;
 use vrnic_tcp::connection::Transmit;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build, build_joined};
 use vrnic_tcp::wire::{Flags, Header};
@@ -15,7 +16,7 @@ const DATA_MAX: usize = 65_535 - 40 - 60;
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
     /// Room for the headers, and then the data.
-    bytes: Vec<u8>,
+    buffer: Buffer,
     joins: bool,
     /// The header of the first segment.
     first: Option<Header>,
@@ -28,10 +29,9 @@ pub(super) struct Joiner {
 }
 
 impl Joiner {
-    /// Creates a joiner that uses this memory for its first frame. It joins no segments unless
-    /// `joins` is true.
-    pub(super) fn new(bytes: Vec<u8>, joins: bool) -> Self {
-        Self { bytes, joins, ..Self::default() }
+    /// Creates a joiner. It joins no segments unless `joins` is true.
+    pub(super) fn new(joins: bool) -> Self {
+        Self { joins, ..Self::default() }
     }
 
     /// Returns whether a segment of at most `most` bytes may become part of the frame.
@@ -45,13 +45,18 @@ impl Joiner {
     /// Returns the memory for the data of the next segment, which has at most `most` bytes.
     pub(super) fn space(&mut self, most: usize) -> &mut [u8] {
         let at = HEADROOM + self.len;
-        if self.count == 1 {
-            // More may follow the second one.
-            let all = HEADROOM + DATA_MAX - DATA_MAX % most.max(1);
-            self.bytes.reserve_exact(all.saturating_sub(self.bytes.len()));
+        // More may follow the second one.
+        let all = if self.count == 1 { HEADROOM + DATA_MAX } else { 0 };
+        let needed = all.max(at + most);
+        if self.buffer.len() < needed {
+            let mut longer = Buffer::of(needed);
+            let kept = self.buffer.bytes().get(..at).unwrap_or_default();
+            if let Some(to) = longer.bytes_mut().get_mut(..kept.len()) {
+                to.copy_from_slice(kept);
+            }
+            self.buffer = longer;
         }
-        self.bytes.resize(at + most, 0);
-        self.bytes.get_mut(at..).unwrap_or_default()
+        self.buffer.bytes_mut().get_mut(at..at + most).unwrap_or_default()
     }
 
     /// Adds a segment whose data is in [`Self::space`]. If it does not continue those before it,
@@ -66,10 +71,13 @@ impl Joiner {
         let mut done = None;
         if self.first.is_some() {
             let from = HEADROOM + self.len;
-            let data = self.bytes.get(from..from + next.len).unwrap_or_default().to_vec();
+            let mut own = Buffer::of(HEADROOM + next.len);
+            let data = self.buffer.bytes().get(from..from + next.len).unwrap_or_default();
+            if let Some(to) = own.bytes_mut().get_mut(HEADROOM..HEADROOM + data.len()) {
+                to.copy_from_slice(data);
+            }
             done = self.finish(path, id);
-            self.bytes.resize(HEADROOM, 0);
-            self.bytes.extend_from_slice(&data);
+            self.buffer = own;
         }
         self.first = Some(next.header.clone());
         (self.flags, self.count) = (next.header.flags, 1);
@@ -97,22 +105,15 @@ impl Joiner {
         let nth = id.wrapping_add(1);
         *id = id.wrapping_add(count);
         let build = if count > 1 { build_joined } else { build };
-        let range = build(path, nth, &header, &mut self.bytes, len).ok()?;
+        let range = build(path, nth, &header, self.buffer.bytes_mut(), len).ok()?;
         let headers = u16::try_from(range.len() - len).ok()?;
         let segment = u16::try_from(self.step).ok()?;
         let joint = (count > 1).then_some(Joint { headers, segment });
         // A short frame keeps no long memory while it waits.
-        if range.len() < self.bytes.capacity() / 2 {
-            return Some(Frame::behind(self.bytes.get(range)?.to_vec(), 0, joint));
+        if range.len() < self.buffer.len() / 2 {
+            return Some(Frame::copy_joined(self.buffer.bytes().get(range)?, joint));
         }
-        self.bytes.truncate(range.end);
-        let start = u16::try_from(range.start).ok()?;
-        Some(Frame::behind(std::mem::take(&mut self.bytes), start, joint))
-    }
-
-    /// Returns the memory for the next frame.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        Some(Frame::within(std::mem::take(&mut self.buffer), range, joint))
     }
 }
 
@@ -120,6 +121,7 @@ impl Joiner {
 mod tests {
     use std::net::SocketAddr;
 
+    use vrnic_packet::Headers;
     use vrnic_tcp::SeqNum;
     use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
@@ -133,7 +135,7 @@ mod tests {
         let (to, from) = ([2; 6], [4; 6]);
         let ends =
             Path { to, from, vlan: None, source, destination, traffic_class: 0, hop_limit: 9 };
-        let (mut joiner, mut id, mut done) = (Joiner::new(Vec::new(), joins), 6, Vec::new());
+        let (mut joiner, mut id, mut done) = (Joiner::new(joins), 6, Vec::new());
         let (mut seq, mut sent) = (SeqNum(u32::MAX - 100), Vec::new());
         for (nth, &(len, flags)) in (1u8..).zip(segments) {
             if !joiner.has_room(1000) {
@@ -157,9 +159,10 @@ mod tests {
         let mut seq = SeqNum(u32::MAX - 100);
         for frame in frames {
             let step = frame.joint().map(|joint| usize::from(joint.segment));
+            let headers = Headers::of(frame.bytes()).expect("IP");
             let parsed = match step {
-                Some(_) => TcpFrame::parse_joined(frame.bytes()),
-                None => TcpFrame::parse(frame.bytes()),
+                Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
+                None => TcpFrame::of(frame.bytes(), &headers),
             };
             let segment = parsed.expect("right").expect("TCP").segment;
             let whole = [segment.clone()];

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Srqn};
 use vrnic_iwarp::rdmap::memory::{
     Destination, Early, Ended, Inbound, Memory, Operation, ReadSource, Refused,
@@ -13,7 +12,7 @@ use vrnic_iwarp::wire::rdmap::AtomicOp;
 
 use crate::datapath::inbound::{self, Remote};
 use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::receives::{self, receive_ahead};
+use crate::datapath::responder::receives::receive_ahead;
 use crate::datapath::responder::{self, Source, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -98,10 +97,10 @@ impl<H: Host> Reach<'_, H> {
         there.turn.step(Counter::RxPkts);
         there.turn.add(Counter::RxBytes, octets.len() as u64);
         if message.imm.is_some() {
-            return receives::take(&there, self.responder, &message);
+            return responder::accept(&there, self.responder, &message);
         }
         let mut side = SgList::default();
-        responder::begin(&there, self.responder, &message, &mut side)?;
+        responder::find(&there, self.responder, &message, &mut side)?;
         if matches!(inbound.operation, Operation::Read(_)) {
             return Ok(());
         }
@@ -122,7 +121,7 @@ impl<H: Host> Reach<'_, H> {
             let again = inbound::Inbound { from: message.length, ..message };
             if message.imm.is_none() {
                 if again.from > 0 {
-                    responder::begin(&there, self.responder, &again, &mut side)?;
+                    responder::find(&there, self.responder, &again, &mut side)?;
                 }
                 there.turn.step(message.operation.executed());
             }
@@ -144,14 +143,14 @@ impl<H: Host> Reach<'_, H> {
                 let place = remote(place);
                 let message = self.message(inbound::Operation::Write(place), 0, len);
                 let begins = !there.turn.tpt.is_one_touch(place.key)
-                    && responder::begin(&there, self.responder, &message, &mut side).is_ok();
+                    && responder::find(&there, self.responder, &message, &mut side).is_ok();
                 (begins, 0)
             }
             Destination::Send { receive, at } => {
-                let (at, receive) = (u64::from(at), receive as usize);
-                let place = (receive, at.saturating_add(len));
+                let (at, nth) = (u64::from(at), receive as usize);
+                let end = at.saturating_add(len);
                 // An empty message only has a completion.
-                let found = len > 0 && receive_ahead(&there, self.responder, &mut side, place);
+                let found = len > 0 && receive_ahead(&there, self.responder, &mut side, nth, end);
                 (found, at)
             }
         };
@@ -188,7 +187,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
         let here = TurnContext::new(self.core, self.qp, self.slice);
         let mut source = SgList::default();
-        source.add_source((&here, self.qp.pdn), &posted.send, raw).map_err(|_| Gone)?;
+        source.add_source(&here, self.qp.pdn, &posted.send, raw).map_err(|_| Gone)?;
         source.read::<H>(&here.memory, at.into(), into).map_err(|_| Gone)?;
         self.slice.charge_copy(into.len() as u64);
         here.moved(into.len() as u64);
@@ -199,8 +198,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
         let here = TurnContext::new(self.core, self.qp, self.slice);
         let mut sink = SgList::default();
-        let list = (&posted.send.segments, raw);
-        sink.add_list((&here, self.qp.pdn), list, Access::LOCAL_WRITE).map_err(|_| Gone)?;
+        sink.add_sink(&here, self.qp.pdn, &posted.send, raw).map_err(|_| Gone)?;
         sink.write::<H>(&here.memory, at.into(), octets).map_err(|_| Gone)?;
         here.moved(octets.len() as u64);
         Ok(())

@@ -6,7 +6,6 @@
 //! | `memory` | the memory of the QP's guest, for the stream |
 //! | `arrivals` | delivery of a frame to a QP |
 //! | `joiner` | the frames of the segments of a turn |
-//! | `paired` | a turn of a QP, whose messages may be copied |
 //! | `turn` | the part of the connection in a turn: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `stopped` | a connection whose send queue has stopped |
@@ -18,10 +17,10 @@ mod ending;
 mod joiner;
 mod memory;
 mod pair;
-mod paired;
 mod stopped;
 mod take;
 mod turn;
 
-pub(crate) use arrivals::arrive;
-pub(crate) use paired::run;
+pub(crate) use arrivals::{arrive, too_long};
+pub(crate) use pair::{carries, is_dormant, probe, terminate};
+pub(crate) use turn::{MIN_POLL_INTERVAL, RECEIVE_TIMEOUT, run};

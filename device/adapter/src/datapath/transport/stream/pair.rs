@@ -5,6 +5,8 @@
 //! has the connection, and what it has agreed on. Each end then decides about the messages that it
 //! sends. From then on, TCP only carries the end of the connection: a Terminate, a FIN or a reset.
 
+use std::time::Duration;
+
 use vrnic_abi::connection::Stage;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
@@ -30,21 +32,21 @@ use crate::objects::qp::streaming::{Pairing, Streaming};
 use crate::objects::qp::{Path, Peer, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 
-/// Time limit in nanoseconds for the other end to open the connection, too.
-const PAIR_NS: u64 = 20_000_000;
-/// Time in nanoseconds between two checks of the other end.
-const LOOK_NS: u64 = 10_000;
+/// Time limit for the other end to open the connection, too.
+const PAIR_TIMEOUT: Duration = Duration::from_millis(20);
+/// Time between two checks of the other end.
+const POLL_INTERVAL: Duration = Duration::from_micros(10);
 
 /// Returns whether the connection of a QP has no work until a frame arrives or it ends.
 #[inline]
-pub(super) fn rests<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
-    matches!(&requester.path, Path::Stream(streaming) if streaming.rests)
+pub(crate) fn is_dormant<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
+    matches!(&requester.path, Path::Stream(streaming) if streaming.dormant)
         && qp.state() == State::Rts
 }
 
 /// Returns the cause of the Terminate for a message that is refused, and the status of the sender's
 /// work request.
-pub(super) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
+pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     let place = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
     let info = send.opcode.info();
     let operation = match info.class {
@@ -64,17 +66,17 @@ pub(super) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
 
 /// Returns whether a connection can carry a work request. It cannot carry commands, or immediate
 /// data of SENDs: in iWARP, immediate data is a message that takes a receive of its own.
-pub(super) fn carries(send: &SendWqe) -> bool {
+pub(crate) fn carries(send: &SendWqe) -> bool {
     let info = send.opcode.info();
     !info.command && (send.imm().is_none() || info.class == Class::Write)
 }
 
 /// Sends something to a peer that has not answered for long, so that TCP finds out whether it is
 /// gone. Returns whether there is something to send.
-pub(super) fn probe<H: Host>(requester: &mut Requester<H>, now: u64) -> bool {
+pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: Nanos) -> bool {
     let Path::Stream(streaming) = &mut requester.path else { return false };
     streaming.probe(now) && {
-        streaming.rests = false;
+        streaming.dormant = false;
         true
     }
 }
@@ -87,14 +89,14 @@ impl<H: Host> Sending<'_, H> {
                 Some(pairing) => self.streaming.pairing = pairing,
                 None if self.streaming.life.stage() == Stage::Opening => return Way::Later(None),
                 None => {
-                    let until = now.0.saturating_add(PAIR_NS);
+                    let until = now.plus(PAIR_TIMEOUT);
                     let until = *self.streaming.pair_by.get_or_insert(until);
-                    if until > now.0 {
+                    if until > now {
                         // The longer it has taken, the longer are the pauses: other connections may
                         // be opening, too.
-                        let waited = PAIR_NS.saturating_sub(until - now.0);
-                        let pause = LOOK_NS.max(waited / 2);
-                        return Way::Later(Some(now.0.saturating_add(pause).min(until)));
+                        let waited = PAIR_TIMEOUT.saturating_sub(until.since(now));
+                        let pause = POLL_INTERVAL.max(waited / 2);
+                        return Way::Later(Some(now.plus(pause).min(until)));
                     }
                     self.streaming.pairing = Pairing::Apart;
                 }
@@ -176,27 +178,27 @@ impl<H: Host> Sending<'_, H> {
     /// Makes the messages of this end go to the memory of the other one, which accepts as many
     /// READs and atomics as it has agreed to.
     fn pair(&mut self, peer: &Peer<H>, psn: Psn, ird: u16) {
-        let core = self.network.core();
+        let (path, route) = (self.streaming.path, self.streaming.route());
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         let reads = few(ird);
         {
             let mut attr = peer.qp.attr.lock();
             attr.dest_qpn = self.qp.qpn;
-            attr.av.dmac = core.mac();
+            attr.av.dmac = path.from;
             attr.rq_psn = psn.get().into();
             attr.max_dest_rd_atomic = reads;
         }
         {
             let mut responder = peer.qp.responder.lock();
             responder.source_qpn = self.qp.qpn;
-            responder.source_mac = core.mac();
+            responder.route = route;
             responder.first_psn = psn;
             responder.max_dest_rd_atomic = reads;
         }
         let ord = self.streaming.stream.agreement().map_or(0, |agreed| agreed.ord);
         let mut attr = self.qp.attr.lock();
         attr.dest_qpn = peer.qp.qpn;
-        attr.av.dmac = peer.core.mac();
+        attr.av.dmac = path.to;
         attr.sq_psn = psn.get().into();
         attr.max_rd_atomic = few(ord);
         // Only TCP detects that the other end is gone.
@@ -205,6 +207,7 @@ impl<H: Host> Sending<'_, H> {
         let config = &mut self.requester.config;
         config.dmac = attr.av.dmac;
         config.dest_qpn = attr.dest_qpn;
+        config.route = route;
         config.mtu = attr.path_mtu;
         config.timeout = 0;
         config.max_rd_atomic = attr.max_rd_atomic;
@@ -216,7 +219,7 @@ impl<H: Host> Sending<'_, H> {
     /// Stops to receive copied messages from the other end, because this end has finished.
     pub(super) fn part(&self) {
         if self.streaming.stream.state() != StreamState::Rts {
-            self.qp.responder.lock().source_mac = [0; 6];
+            self.qp.responder.lock().route = None;
         }
     }
 
@@ -224,14 +227,14 @@ impl<H: Host> Sending<'_, H> {
     /// outstanding at the end of the stream.
     pub(super) fn hand_back(&mut self) {
         let closed = self.streaming.tcp.state() == TcpState::CloseWait;
-        let sends = |send: &SendWqe| !send.is_about_key() && send.opcode != Opcode::RegMr;
+        let sends = |send: &SendWqe| !send.is_local() && send.opcode != Opcode::RegMr;
         if !closed || !self.streaming.pairing.is_paired() {
             return;
         }
         if let Some(send) = self.requester.current.filter(sends) {
             let raw = self.requester.raw;
             self.requester.current = None;
-            let _taken = self.start(&send, &raw);
+            let _taken = self.push(&send, &raw);
         }
     }
 }

@@ -22,7 +22,7 @@ impl<H: Host> Sending<'_, H> {
         let now = self.begin();
         let (limit, look) = (self.limit(now), self.look_for_receive(now));
         let sent = self.transmit(now);
-        self.tell();
+        self.exchange();
         // Each pass completes one request that has failed.
         for _ in 0..OUTSTANDING {
             if self.report().is_none() {
@@ -35,7 +35,7 @@ impl<H: Host> Sending<'_, H> {
         if sent.is_none() && self.streaming.stream.waits_for_turn() {
             return Turn::More;
         }
-        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
+        let deadline = self.streaming.tcp.deadline();
         let next = [sent, deadline, limit, look].into_iter().flatten().min();
         match (next, self.streaming.outstanding.is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),

@@ -1,106 +1,62 @@
 //! Takes work requests off the send queue, and passes them to the stream.
 
-use arrayvec::ArrayVec;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
-use vrnic_abi::sq::{Flags, Opcode, STRIDE_MAX};
+use vrnic_abi::sq::Flags;
 use vrnic_iwarp::rdmap::work::{Immediate, Work, WorkRequest};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 
 use super::pair::carries;
-use super::turn::{Next, Sending};
+use super::turn::Sending;
 use crate::datapath::inbound::{Operation, Remote};
-use crate::datapath::memory_wr::{self, Settled};
-use crate::datapath::send_queue::{BATCH, Entry, Taken, take};
+use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
 use crate::datapath::turn::TurnContext;
+use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
 
-/// The bytes of an entry of a send queue.
-type Raw = ArrayVec<u8, { STRIDE_MAX as usize }>;
+impl<H: Host> Protocol<H> for Sending<'_, H> {
+    fn admits(&mut self) -> bool {
+        let sends = match self.qp.state() {
+            State::Rts => true,
+            State::Sqd => !self.streaming.leaves,
+            _ => false,
+        };
+        sends && !self.streaming.outstanding.has_failed() && self.streaming.has_room()
+    }
+
+    fn queue(&mut self) -> Queue<'_, H> {
+        let outstanding = &mut self.streaming.outstanding;
+        Queue { qp: self.qp, requester: self.requester, outstanding }
+    }
+
+    fn start(&mut self, _here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+        self.push(send, raw)
+    }
+}
 
 impl<H: Host> Sending<'_, H> {
-    /// Takes as many work requests as there is room for.
-    pub(super) fn take(&mut self) -> Next {
-        let mut entry = Entry::EMPTY;
-        for _ in 0..BATCH {
-            let sends = match self.qp.state() {
-                State::Rts => true,
-                State::Sqd => !self.streaming.leaves,
-                _ => false,
-            };
-            let failed = self.streaming.outstanding.has_failed();
-            if !sends || failed || !self.streaming.has_room() {
-                return Next::Done;
-            }
-            if let Some(next) = self.fetch(&mut entry) {
-                return next;
-            }
-            let raw: Raw = self.batch.entry(&entry.place).iter().copied().collect();
-            if let Some(next) = self.start(&entry.send, &raw) {
-                return next;
-            }
-            if self.slice.is_over() {
-                return Next::More;
-            }
-        }
-        Next::More
+    /// Takes as many work requests as there is room for. Returns `None` if the QP has failed.
+    pub(super) fn take(&mut self, batch: &mut Batch) -> Option<Next> {
+        let (network, qp, slice) = (self.network, self.qp, self.slice);
+        take_all(self, &TurnContext::new(network.core(), qp, slice), batch)
     }
 
-    /// Takes the next entry off the send queue. Returns why none follows now, or `None` if one has
-    /// been taken.
-    fn fetch(&mut self, entry: &mut Entry) -> Option<Next> {
-        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        match take(&here, self.qp, self.requester, self.batch, entry) {
-            Taken::Entry => None,
-            Taken::Empty => Some(Next::Done),
-            Taken::Malformed(malformed) => {
-                self.streaming.outstanding.post(Posted::malformed(&malformed), &[]);
-                Some(Next::Done)
-            }
-            Taken::Failed => Some(Next::Failed),
-        }
-    }
-
-    /// Executes a request that concerns a key, or passes a message to the stream. Returns the
-    /// reason if no other work request may follow now.
-    pub(super) fn start(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Next> {
-        let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
-        if send.is_about_key() {
-            // Requests before it may use a key that it invalidates. A registration invalidates no
-            // such key.
-            if send.opcode != Opcode::RegMr && !self.streaming.outstanding.is_empty() {
-                self.requester.keep(send, raw, 0);
-                return Some(Next::Done);
-            }
-            let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-            let settled = memory_wr::run(&here, self.qp, (send, raw));
-            drop(here);
-            posted.end = match settled {
-                Ok(Settled::Later) => {
-                    self.requester.keep(send, raw, 0);
-                    return Some(Next::Done);
-                }
-                Ok(Settled::Now) => Some(End::Done),
-                Ok(Settled::AfterReaders) => None,
-                Err(denied) => Some(End::Refused(denied)),
-            };
-            self.streaming.outstanding.post(posted, raw);
-            return settled
-                .is_ok_and(|settled| matches!(settled, Settled::AfterReaders))
-                .then_some(Next::Readers(send.index));
-        }
+    /// Passes a message, whose WQE is `raw`, to the stream, and makes it outstanding. Returns
+    /// whether the stream can execute it.
+    pub(super) fn push(&mut self, send: &SendWqe, raw: &[u8]) -> bool {
+        let posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         self.streaming.outstanding.post(posted, raw);
         let request = self.request(send);
         let stream = &mut self.streaming.stream;
-        if request.is_some_and(|request| stream.push(request).is_ok()) {
-            return None;
+        let pushed = request.is_some_and(|request| stream.push(request).is_ok());
+        if !pushed {
+            let end = End::Failed(Status::LocQpOpErr.into());
+            self.streaming.outstanding.end(send.index.into(), end);
         }
-        let end = End::Failed(Status::LocQpOpErr.into());
-        self.streaming.outstanding.end(send.index.into(), end);
-        Some(Next::Done)
+        pushed
     }
 
     /// Returns the work request for the stream, if the stream can execute it.

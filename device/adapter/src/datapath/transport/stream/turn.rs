@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -15,10 +16,12 @@ use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState}
 
 use super::joiner::Joiner;
 use super::memory::Reach;
-use crate::datapath::memory_wr;
+use crate::datapath::constants::{MAX_FRAMES, NO_ROOM_PAUSE};
+use crate::datapath::local_wr;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::taking::Next;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -31,19 +34,15 @@ use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
-/// Maximum number of frames that a QP sends in one turn.
-const FRAMES: usize = 64;
-/// Maximum time in nanoseconds for which a SEND waits for a receive.
-pub(super) const RECEIVE_TIMEOUT_NS: u64 = 1_000_000_000;
-/// Minimum and maximum time in nanoseconds between two checks for a receive. The time is a
-/// sixteenth of the present wait in between, so a long wait costs few checks.
-pub(super) const LOOK_NS: u64 = 100_000;
-const LOOK_MAX_NS: u64 = 5_000_000;
-/// Time in nanoseconds before a QP tries again when the network has no room for its frames.
-const PAUSE_NS: u64 = 10_000;
+/// Maximum time for which a SEND waits for a receive.
+pub(crate) const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Minimum and maximum time between two checks for a receive. The time is a sixteenth of the
+/// present wait in between, so a long wait costs few checks.
+pub(crate) const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Sends and completes work of a QP, up to the limits of `allowance`.
-pub(super) fn run<H: Host>(
+pub(crate) fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
@@ -55,17 +54,12 @@ pub(super) fn run<H: Host>(
     };
     batch.clear();
     let slice = allowance.slice;
-    let mut sending = Sending { network, qp, requester, streaming: &mut streaming, batch, slice };
-    let turn = sending.run();
+    let mut sending = Sending { network, qp, requester, streaming: &mut streaming, slice };
+    let turn = sending.run(batch);
     let core = network.core();
-    if !streaming.outbox.is_empty() {
-        if core.carries() {
-            network.transmit(qp.qpn, &mut streaming.outbox);
-        }
-        streaming.outbox.clear();
-    }
+    network.send_off(qp.qpn, &mut streaming.outbox);
     let turn = rest(core, &mut streaming, turn);
-    streaming.rests = streaming.pairing.is_paired() && turn == Turn::Idle;
+    streaming.dormant = streaming.pairing.is_paired() && turn == Turn::Idle;
     requester.path = Path::Stream(streaming);
     turn
 }
@@ -89,18 +83,6 @@ fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Tu
     }
 }
 
-/// Why no more work requests are taken.
-pub(super) enum Next {
-    /// All that were posted, or for which there is room, have been taken.
-    Done,
-    /// The slice is over, and more may be posted.
-    More,
-    /// A key was invalidated, and is still used.
-    Readers(u32),
-    /// The queue has failed.
-    Failed,
-}
-
 /// The path of the next work requests.
 pub(super) enum Way {
     /// Through TCP.
@@ -108,7 +90,7 @@ pub(super) enum Way {
     /// To the memory of the other end.
     Memory,
     /// It is decided after an event, or at this time.
-    Later(Option<u64>),
+    Later(Option<Nanos>),
 }
 
 /// A QP in its turn.
@@ -117,22 +99,21 @@ pub(super) struct Sending<'a, H: Host> {
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
     pub(super) streaming: &'a mut Streaming<H>,
-    pub(super) batch: &'a mut Batch,
     pub(super) slice: &'a Slice<'a, H>,
 }
 
 impl<H: Host> Sending<'_, H> {
-    fn run(&mut self) -> Turn {
+    fn run(&mut self, batch: &mut Batch) -> Turn {
         if self.qp.dead.load(Ordering::Acquire) {
             return Turn::Idle;
         }
         let turn = match self.qp.state() {
-            State::Rts | State::Sqd => self.work(),
+            State::Rts | State::Sqd => self.work(batch),
             State::Sqe => self.stopped(),
             State::Err => self.finish(),
             _ => return Turn::Idle,
         };
-        if self.streaming.life.tell() {
+        if self.streaming.life.take_change() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
         self.count();
@@ -152,7 +133,7 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Runs a turn of a QP that may send.
-    fn work(&mut self) -> Turn {
+    fn work(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();
         let limit = self.limit(now);
         let look = self.look_for_receive(now);
@@ -164,19 +145,20 @@ impl<H: Host> Sending<'_, H> {
         if let Way::Later(at) = way {
             wait = at;
         }
-        match if matches!(way, Way::Tcp) { self.take() } else { Next::Done } {
-            Next::Done => {}
-            Next::More => more = true,
-            Next::Readers(index) => {
+        let taken = if matches!(way, Way::Tcp) { self.take(batch) } else { Some(Next::Done) };
+        match taken {
+            Some(Next::Done) => {}
+            Some(Next::More) => more = true,
+            Some(Next::Readers(index)) => {
                 self.network.core().wait_for_readers(self.slice);
                 self.streaming.outstanding.end(index.into(), End::Done);
                 more = true;
             }
-            Next::Failed => return self.failed(),
+            None => return self.failed(),
         }
         let nudge = self.streaming.nudge(now);
         let sent = self.transmit(now);
-        self.tell();
+        self.exchange();
         let before = self.streaming.stream.state();
         if self.report().is_some() {
             return self.failed();
@@ -194,43 +176,43 @@ impl<H: Host> Sending<'_, H> {
         if sent.is_none() && more {
             return Turn::More;
         }
-        let deadline = self.streaming.tcp.deadline().map(|at| at.0);
+        let deadline = self.streaming.tcp.deadline();
         let next = [sent, deadline, look, limit, nudge, wait];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
     /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
-        let now = Nanos(self.network.core().host().now());
+        let now = self.network.core().host().now();
         self.streaming.tcp.timeout(now);
         self.streaming.fit_path();
         self.resume(now);
         self.hand_back();
-        self.tell();
+        self.exchange();
         now
     }
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
     /// the next check, which is necessary because the guest rings no doorbell for receives. The
     /// same intervals are for bytes that wait for memory.
-    pub(super) fn look_for_receive(&mut self, now: Nanos) -> Option<u64> {
+    pub(super) fn look_for_receive(&mut self, now: Nanos) -> Option<Nanos> {
         let Streaming { stream, waits_since, memory_since, .. } = &mut *self.streaming;
         let received = stream.counters().fpdus_received;
         if stream.waits_for_memory() {
-            let since = Waits::go_on(memory_since, now.0, received);
-            return Some(next_look(now.0, since));
+            let since = Waits::go_on(memory_since, now, received);
+            return Some(next_look(now, since));
         }
         *memory_since = None;
         if !stream.waits_for_receive() {
             *waits_since = None;
             return None;
         }
-        let since = Waits::go_on(waits_since, now.0, received);
-        if now.0.saturating_sub(since) > RECEIVE_TIMEOUT_NS {
+        let since = Waits::go_on(waits_since, now, received);
+        if now.since(since) > RECEIVE_TIMEOUT {
             stream.receive_timed_out();
             return None;
         }
-        Some(next_look(now.0, since))
+        Some(next_look(now, since))
     }
 
     /// Completes work requests, and handles the events of the stream. Returns the result of the
@@ -275,7 +257,7 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Exchanges positions, events and orders between TCP and the stream.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn exchange(&mut self) {
         let mut ended = None;
         self.with(|tcp, stream, reach| {
             stream.progress(reach, tcp.acknowledged(), tcp.sent());
@@ -307,22 +289,21 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Sends segments. Returns the time of the next try if the network has no room.
-    pub(super) fn transmit(&mut self, now: Nanos) -> Option<u64> {
+    pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
         let joins = self.network.fabric.joins() && self.streaming.path.vlan.is_none();
         self.streaming.mark_used();
-        let mut joiner = Joiner::new(std::mem::take(&mut self.batch.frame), joins);
+        let mut joiner = Joiner::new(joins);
         let next = self.segments(now, &mut joiner);
         let Streaming { path, id, outbox, .. } = &mut *self.streaming;
         outbox.extend(joiner.finish(path, id));
-        self.batch.frame = joiner.into_bytes();
         next
     }
 
-    fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<u64> {
+    fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Nanos> {
         let room = self.network.fabric.room(self.network.core().mac(), self.streaming.path.to);
-        for nth in 0..FRAMES {
+        for nth in 0..MAX_FRAMES {
             if nth >= room {
-                return Some(now.0.saturating_add(PAUSE_NS));
+                return Some(now.plus(NO_ROOM_PAUSE));
             }
             // No segment is left.
             self.segment(now, joiner)?;
@@ -330,7 +311,7 @@ impl<H: Host> Sending<'_, H> {
                 break;
             }
         }
-        Some(now.0)
+        Some(now)
     }
 
     /// Adds the next segment to a frame.
@@ -365,7 +346,7 @@ impl<H: Host> Sending<'_, H> {
                 && let Some(key) = read.and_then(|(posted, raw)| posted.send.ending_key(raw))
             {
                 let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-                match memory_wr::end_key(&here, self.qp, key) {
+                match local_wr::end_key(&here, self.qp, key) {
                     Ok(()) => readers = true,
                     Err(denied) => end = End::Refused(denied),
                 }
@@ -381,9 +362,8 @@ impl<H: Host> Sending<'_, H> {
 }
 
 /// Returns the time of the next check for something that has been waited for since `since`.
-fn next_look(now: u64, since: u64) -> u64 {
-    let waited = now.saturating_sub(since);
-    now.saturating_add((waited / 16).clamp(LOOK_NS, LOOK_MAX_NS))
+fn next_look(now: Nanos, since: Nanos) -> Nanos {
+    now.plus((now.since(since) / 16).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL))
 }
 
 fn end_of(outcome: Outcome) -> End {

@@ -1,0 +1,14 @@
+//! Limits of a turn, and times, which several transports have.
+
+use std::time::Duration;
+
+/// Maximum number of frames that a QP sends in one turn, answers and requests each, and that are
+/// taken in one poll. Answers to them are sent together.
+pub(crate) const MAX_FRAMES: usize = 64;
+/// Time before a QP tries again when the network has no room for its frames.
+pub(crate) const NO_ROOM_PAUSE: Duration = Duration::from_micros(10);
+/// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
+/// used.
+pub(crate) const MAX_KEY_WAITS: u32 = 16;
+/// Number of members of a multicast group that are looked up at once.
+pub(crate) const MEMBERS_AT_ONCE: usize = 64;

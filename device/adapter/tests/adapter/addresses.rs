@@ -1,0 +1,285 @@
+//! Adapters with several MACs: macvlan devices, bridges, and addresses that were changed.
+
+use std::mem::offset_of;
+
+use vrnic_abi::admin::{self, SetGid, command};
+use vrnic_abi::connection::{Connection, Stage};
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{AttrMask, GRH_LEN, State, Type};
+use vrnic_abi::sq::{DatagramSeg, Opcode};
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::stats::Counter;
+use vrnic_simlink::Faults;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes, link_local};
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::{Endpoint, Guest};
+use crate::cable::Cable;
+use crate::datagrams::{QKEY, datagram, path, ready};
+use crate::packets::withheld_write;
+use crate::stream_ends::{MS, open, stage};
+use crate::stream_pairs::Daemon;
+use crate::world::{Pair, World};
+
+/// The index of the second address in each GID table.
+const SECOND: u16 = 1;
+/// Second addresses of guests.
+const M1: [u8; 6] = [2, 0, 0, 0, 1, 1];
+const M2: [u8; 6] = [2, 0, 0, 0, 1, 2];
+
+/// Gives a guest a second address.
+fn name(guest: &Guest, mac: [u8; 6]) {
+    guest.set_gid(SECOND, mac).expect("SET_GID");
+}
+
+fn unname(guest: &Guest) {
+    guest.command::<command::SetGid>(&SetGid::clear(SECOND)).expect("SET_GID");
+}
+
+/// Connects the second address of an endpoint's guest to a peer with this MAC.
+fn connect(from: &Endpoint, mac: [u8; 6], qpn: u32) {
+    from.connect(mac, qpn, |attr| attr.av.sgid_index = SECOND.into());
+}
+
+/// Lets two endpoints work until the timeouts of a work request on A have ended. Returns the status
+/// of its completion.
+fn at_last(p: &mut Pair) -> Status {
+    let mut done = None;
+    for _ in 0..100 {
+        p.settle();
+        done = done.or_else(|| p.sent());
+        p.world.advance(100_000_000);
+    }
+    status(&done.expect("a completion"))
+}
+
+/// Checks that the frame of a WRITE from A has the second addresses as its MACs, and that B only
+/// takes it with this destination.
+fn goes_to_the_second_address(cable: &Cable, mut a: Endpoint, b: &Endpoint) {
+    a.fill(0, b"genuine!");
+    let sent = withheld_write(cable, &mut a, b);
+    assert_eq!((&sent[..6], &sent[6..12]), (&M2[..], &M1[..]));
+    b.fill(0, &[0; 8]);
+    let discards = || b.guest.adapter.stats().get(Counter::RxRoceDiscards);
+    for (to, dropped, bytes) in [(cable.gb.mac(), 1, [0; 8]), (M2, 0, *b"genuine!")] {
+        let before = discards();
+        let _offered = cable.gb.adapter.offer(Frame::new([&to, &sent[6..]].concat()));
+        let _polled = cable.gb.adapter.poll(0);
+        assert_eq!((discards() - before, b.bytes(0, 8)), (dropped, bytes.to_vec()));
+    }
+}
+
+/// Returns endpoints of two guests that are connected by the second addresses of the guests.
+fn pair(setup: Setup) -> Pair {
+    let p = Pair::apart(World::default(), setup);
+    name(&p.ga, M1);
+    name(&p.gb, M2);
+    connect(&p.a, M2, p.b.qpn);
+    connect(&p.b, M1, p.a.qpn);
+    p
+}
+
+#[test]
+fn connections_have_the_macs_of_their_gids() {
+    for kind in [Type::Rc, Type::Uc] {
+        let mut p = pair(Setup { kind, ..Setup::default() });
+        p.a.fill(0, b"to a pod");
+        p.b.post_recv(7, &[p.b.sge(0, 8)]);
+        assert_eq!(status(&p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]))), Status::Success);
+        assert_eq!(status(&p.received().expect("received")), Status::Success);
+        assert_eq!(p.b.bytes(0, 8), *b"to a pod");
+        if kind == Type::Rc {
+            let read = Wr::new(Opcode::Read, &[p.a.sge(64, 8)]).to(p.b.buffer, p.b.key);
+            assert_eq!(status(&p.complete(&read)), Status::Success);
+            assert_eq!(p.a.bytes(64, 8), *b"to a pod");
+        }
+    }
+}
+
+#[test]
+fn two_addresses_of_one_adapter_reach_each_other() {
+    let world = World::default();
+    let guest = world.guest(1);
+    name(&guest, M1);
+    let setup = Setup::default();
+    let (mut a, mut b) = (Endpoint::new(&guest, setup), Endpoint::new(&guest, setup));
+    a.connect(M1, b.qpn, |_| {});
+    connect(&b, guest.mac(), a.qpn);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let ends = [&mut a, &mut b];
+        ends[to].post_recv(7, &[]);
+        ends[from].post_send(&Wr::new(Opcode::Send, &[]));
+        world.settle(&[&guest]);
+        assert_eq!(status(&ends[from].send_cq.poll().expect("sent")), Status::Success);
+        assert_eq!(status(&ends[to].recv_cq.poll().expect("received")), Status::Success);
+    }
+}
+
+#[test]
+fn a_connection_has_only_the_addresses_of_its_gids() {
+    // One end after the other uses the first address of the other end's guest.
+    for end in 0..2 {
+        let mut p = Pair::apart(World::default(), Setup::default());
+        name(&p.ga, M1);
+        name(&p.gb, M2);
+        let macs = if end == 0 { [p.gb.mac(), M1] } else { [M2, p.ga.mac()] };
+        connect(&p.a, macs[0], p.b.qpn);
+        connect(&p.b, macs[1], p.a.qpn);
+        p.b.fill(0, &[0; 8]);
+        p.a.fill(0, &[7; 8]);
+        p.a.post_send(&Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
+        assert_eq!(at_last(&mut p), Status::RetryExcErr);
+        assert_eq!(p.b.bytes(0, 8), [0; 8]);
+    }
+}
+
+#[test]
+fn an_address_belongs_to_one_adapter_at_a_time() {
+    let world = World::default();
+    let [ga, gb, gc] = [1, 2, 3].map(|number| world.guest(number));
+    let setup = Setup::default();
+    let to_rtr = |end: &Endpoint, peer: &Endpoint| {
+        let mut attr = attributes(peer.guest.mac(), peer.qpn);
+        attr.av.sgid_index = SECOND.into();
+        end.accepts(attr)
+    };
+    let c = Endpoint::new(&gc, setup);
+    // No adapter can use another function's own MAC.
+    name(&gb, ga.mac());
+    assert!(!to_rtr(&Endpoint::new(&gb, setup), &c), "the address of another function was taken");
+    // The second claim becomes valid when the first one ends.
+    name(&ga, M1);
+    name(&gb, M1);
+    assert!(to_rtr(&Endpoint::new(&ga, setup), &c));
+    assert!(!to_rtr(&Endpoint::new(&gb, setup), &c), "an address has two owners");
+    unname(&ga);
+    assert!(to_rtr(&Endpoint::new(&gb, setup), &c));
+    // A reset ends claims, too.
+    name(&ga, M1);
+    assert!(!to_rtr(&Endpoint::new(&ga, setup), &c));
+    gb.reset();
+    assert!(to_rtr(&Endpoint::new(&ga, setup), &c));
+}
+
+#[test]
+fn a_connection_that_has_lost_its_address_sends_nothing() {
+    for kind in [Type::Rc, Type::Uc] {
+        let mut p = pair(Setup { kind, ..Setup::default() });
+        p.b.fill(0, &[0; 8]);
+        p.a.fill(0, &[7; 8]);
+        unname(&p.ga);
+        p.a.post_send(&Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
+        let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
+        assert_eq!(at_last(&mut p), expected);
+        assert_eq!(p.b.bytes(0, 8), [0; 8]);
+    }
+}
+
+#[test]
+fn datagrams_have_the_macs_of_their_gids() {
+    let ud = Setup { kind: Type::Ud, ..Setup::default() };
+    let mut p = Pair::apart(World::default(), ud);
+    name(&p.ga, M1);
+    name(&p.gb, M2);
+    ready(&p.a);
+    ready(&p.b);
+    let mut to: DatagramSeg = path(&p.gb, p.b.qpn, link_local(M2));
+    (to.av.dmac, to.av.sgid_index, to.qkey) = (M2, SECOND.into(), QKEY.into());
+    p.b.post_recv(7, &[p.b.sge(0, 64)]);
+    let data = [p.a.sge(0, 8)];
+    // The GID of one interface is not reached by the MAC of another one.
+    let mut wrong = to;
+    wrong.av.dmac = p.gb.mac();
+    assert_eq!(p.send(&datagram(&data, wrong)), Status::Success);
+    assert!(p.received().is_none());
+    assert_eq!(p.send(&datagram(&data, to)), Status::Success);
+    let got = p.received().expect("received");
+    assert_eq!((got.byte_len.get(), got.smac), (GRH_LEN + 8, M1));
+}
+
+#[test]
+fn packets_have_the_macs_of_their_gids() {
+    let cable = Cable::new(6, Faults::default());
+    name(&cable.ga, M1);
+    name(&cable.gb, M2);
+    let setup = Setup::default();
+    let (a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+    connect(&a, M2, b.qpn);
+    connect(&b, M1, a.qpn);
+    goes_to_the_second_address(&cable, a, &b);
+}
+
+/// Gives two endpoints their ends of a TCP connection between the second addresses of their guests.
+fn open_streams(a: &Endpoint, b: &Endpoint) {
+    open(a, 0, M2, |connection| connection.smac = M1);
+    open(b, 1, M1, |connection| connection.smac = M2);
+}
+
+#[test]
+fn segments_have_the_macs_of_their_interfaces() {
+    let cable = Cable::new(8, Faults::default());
+    let setup = Setup::default();
+    let (a, b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+    open_streams(&a, &b);
+    cable.run_until(|| [&a, &b].iter().all(|end| stage(end) == Stage::Open));
+    goes_to_the_second_address(&cable, a, &b);
+}
+
+#[test]
+fn streams_between_second_addresses_are_copied() {
+    let daemon = Daemon::new(false);
+    let [mut a, b] = daemon.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+    open_streams(&a, &b);
+    daemon.pass(2 * MS);
+    let frames = daemon.frames();
+    a.fill(0, &[7; 60_000]);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 60_000)]).to(b.buffer, b.key);
+    assert_eq!(daemon.complete(&mut a, &write), Status::Success);
+    assert_eq!(b.bytes(0, 60_000), [7; 60_000]);
+    assert_eq!(daemon.frames(), frames);
+}
+
+#[test]
+fn a_stream_has_only_an_address_of_its_adapter() {
+    let world = World::copying();
+    let [ga, gb] = [1, 2].map(|number| world.guest(number));
+    name(&ga, M1);
+    let end = Endpoint::new(&gb, Setup::default());
+    end.guest.take_through(end.qpn, attributes(ga.mac(), 0), &TO_RTS[..1]);
+    let offset = offset_of!(Connection, smac) as u32;
+    for (smac, refused) in [
+        ([0xff; 6], Refused(admin::Status::BadParam, offset)),
+        ([0; 6], Refused(admin::Status::BadParam, offset)),
+        (ga.mac(), Refused(admin::Status::Busy, 0)),
+        (M1, Refused(admin::Status::Busy, 0)),
+    ] {
+        let connection = stream::connection(0, [smac, ga.mac()], stream::MSS);
+        assert_eq!(end.guest.open_connection(end.qpn, &connection), Err(refused), "{smac:?}");
+    }
+    // It keeps its address until it ends.
+    let connection = stream::connection(0, [M2, ga.mac()], stream::MSS);
+    end.guest.open_connection(end.qpn, &connection).expect("a free address");
+    assert!(gb.adapter.has_address(M2));
+    gb.reset();
+    assert!(!gb.adapter.has_address(M2));
+}
+
+#[test]
+fn a_path_follows_a_changed_address_in_sqd() {
+    let mut p = pair(Setup::default());
+    // Both ends move to the first addresses of their guests.
+    for (end, peer) in [(&p.a, &p.b), (&p.b, &p.a)] {
+        let attr = attributes(peer.guest.mac(), peer.qpn);
+        let av = AttrMask::STATE.union(AttrMask::AV);
+        let states =
+            [(State::Sqd, AttrMask::STATE), (State::Sqd, av), (State::Rts, AttrMask::STATE)];
+        end.guest.take_through(end.qpn, attr, &states);
+    }
+    unname(&p.ga);
+    unname(&p.gb);
+    p.b.post_recv(7, &[]);
+    assert_eq!(status(&p.complete(&Wr::new(Opcode::Send, &[]))), Status::Success);
+}

@@ -1,0 +1,147 @@
+//! The ports of the switch as the settings describe them.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use vrnic_adapter::ethernet::{Frame, Offered};
+
+use crate::config::uplink::{TlsWay, Way};
+use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
+use crate::hosted::adapter::HostedAdapter;
+use crate::net::line::Line;
+use crate::net::mac::MacAddr;
+use crate::net::netdev::Netdev;
+use crate::net::packet::Packet;
+use crate::net::port::{FrameSink, PortSetup};
+use crate::net::status::Kind;
+use crate::net::storm::StormLimit;
+use crate::net::tap::Tap;
+use crate::net::tls::key::SharedKey;
+use crate::net::tls::{self, TlsTrunk};
+use crate::net::trunk::{End, Trunk};
+use crate::socket::SocketFile;
+use crate::socket::access::Access;
+
+/// The adapter of a function's port.
+struct Sink(Arc<HostedAdapter>);
+
+impl FrameSink for Sink {
+    fn offer(&self, frame: Frame) -> Offered {
+        self.0.offer(frame)
+    }
+
+    fn has_address(&self, mac: MacAddr) -> bool {
+        self.0.has_address(mac.0)
+    }
+
+    fn has_taken_over(&self, frame: &[u8]) -> bool {
+        self.0.has_taken_over(frame)
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_frame_room()
+    }
+}
+
+/// Returns the port of a function.
+pub(super) fn function(
+    settings: &FunctionConfig,
+    access: &Access,
+    hosted: &Arc<HostedAdapter>,
+) -> anyhow::Result<PortSetup> {
+    let line = settings.net.as_ref().map(|path| netdev(path, access)).transpose()?;
+    let target = Arc::clone(hosted);
+    Ok(PortSetup {
+        name: settings.name.clone(),
+        kind: Kind::Function,
+        mac: Some(settings.mac),
+        line,
+        checks_source: settings.spoofchk,
+        storm: settings.storm,
+        transit: false,
+        followed: false,
+        link: Box::new(move |up| target.set_link(up)),
+        sink: Some(Box::new(Sink(Arc::clone(hosted)))),
+    })
+}
+
+/// Returns a port without a function.
+pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<PortSetup> {
+    Ok(PortSetup {
+        name: settings.name.clone(),
+        kind: Kind::Guest,
+        mac: None,
+        line: Some(netdev(&settings.net, access)?),
+        checks_source: false,
+        storm: settings.storm,
+        transit: false,
+        followed: false,
+        link: Box::new(|_| ()),
+        sink: None,
+    })
+}
+
+/// Returns the port of an uplink.
+pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result<PortSetup> {
+    let (kind, line) = line(&settings.way, access)
+        .with_context(|| format!("cannot create uplink {}", settings.name))?;
+    Ok(PortSetup {
+        name: settings.name.clone(),
+        kind,
+        mac: None,
+        line: Some(line),
+        checks_source: false,
+        storm: StormLimit(0),
+        transit: settings.transit,
+        followed: settings.follow,
+        link: Box::new(|_| ()),
+        sink: None,
+    })
+}
+
+/// Returns the line of an uplink.
+fn line(way: &Way, access: &Access) -> anyhow::Result<(Kind, Box<dyn Line>)> {
+    Ok(match way {
+        Way::Listen(path) => {
+            let socket = SocketFile::bind_messages(path, access);
+            let socket = socket.context("cannot listen for another daemon")?;
+            (Kind::Trunk, Box::new(Trunk::new(End::Listen(socket))))
+        }
+        Way::Connect(path) => (Kind::Trunk, Box::new(Trunk::new(End::Connect(path.clone())))),
+        Way::Tls(way) => (Kind::Trunk, Box::new(tls(way)?)),
+        Way::Tap(name) => {
+            let tap = Tap::named(name).with_context(|| {
+                format!("cannot use TAP device {name} (ip tuntap add {name} mode tap user USER)")
+            })?;
+            (Kind::Tap, Box::new(tap))
+        }
+        Way::Descriptor(number) => {
+            let tap = Tap::inherited(*number)
+                .with_context(|| format!("cannot use descriptor {number} as a TAP device"))?;
+            (Kind::Tap, Box::new(tap))
+        }
+        Way::Packet(name) => {
+            let packet = Packet::new(name).with_context(|| {
+                format!("cannot open a packet socket on interface {name}, which needs CAP_NET_RAW")
+            })?;
+            (Kind::Packet, Box::new(packet))
+        }
+    })
+}
+
+fn tls(way: &TlsWay) -> anyhow::Result<TlsTrunk> {
+    let TlsWay { listens, address, key } = way;
+    let read = SharedKey::read(key);
+    let read = read.with_context(|| format!("cannot use key {}", key.display()))?;
+    let end = if *listens {
+        tls::End::listen(*address).with_context(|| format!("cannot listen at {address}"))?
+    } else {
+        tls::End::Connect(*address)
+    };
+    Ok(TlsTrunk::new(end, read))
+}
+
+fn netdev(path: &std::path::Path, access: &Access) -> anyhow::Result<Box<dyn Line>> {
+    let socket = SocketFile::bind(path, access).context("cannot listen for a netdev")?;
+    Ok(Box::new(Netdev::new(socket)))
+}

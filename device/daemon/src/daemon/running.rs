@@ -1,0 +1,263 @@
+//! Changes to the running daemon: functions, ports, uplinks and faults.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use vrnic_faults::Rule;
+
+use super::functions::{Function, Maker};
+use super::{ports, reload};
+use crate::capture::recorder::Recorder;
+use crate::config::ethernet::Ethernet;
+use crate::config::uplink::Way;
+use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
+use crate::faults::Faults;
+use crate::reconfig::Answer;
+use crate::reconfig::request::{Place, Reply, Request};
+
+fn refused(error: anyhow::Error) -> Reply {
+    Reply::Refused(format!("{error:#}"))
+}
+
+/// The functions, ports and uplinks.
+pub(super) struct Running {
+    maker: Maker,
+    /// Maximum number of functions.
+    room: usize,
+    state: Mutex<State>,
+    /// Held during a change: by the thread of the control socket, or by a reload.
+    changing: Mutex<()>,
+    faults: Arc<Faults>,
+    recorder: Arc<Recorder>,
+}
+
+struct State {
+    /// The settings of all present objects.
+    ethernet: Ethernet,
+    functions: Vec<Function>,
+}
+
+impl Running {
+    /// Creates all objects that `ethernet` describes.
+    ///
+    /// # Errors
+    /// Returns an error if a socket or an interface cannot be used, or if the system lacks a
+    /// resource.
+    pub(super) fn start(
+        maker: Maker,
+        ethernet: &Ethernet,
+        room: usize,
+        faults: Arc<Faults>,
+    ) -> anyhow::Result<Self> {
+        let recorder = Arc::new(Recorder::new(&maker.fabric, maker.switch.captures()));
+        let made = ethernet.functions.iter().map(|settings| maker.make(settings));
+        let functions = made.collect::<anyhow::Result<_>>()?;
+        for settings in &ethernet.ports {
+            maker.switch.add(ports::guest(settings, &maker.access)?)?;
+        }
+        for settings in &ethernet.uplinks {
+            maker.switch.add(ports::uplink(settings, &maker.access)?)?;
+        }
+        let state = State { ethernet: ethernet.clone(), functions };
+        let (state, changing) = (Mutex::new(state), Mutex::default());
+        Ok(Self { maker, room, state, changing, faults, recorder })
+    }
+
+    /// Logs that the functions are ready.
+    pub(super) fn announce(&self) {
+        self.state.lock().functions.iter().for_each(Function::announce);
+    }
+
+    /// Returns the number of functions.
+    pub(super) fn functions(&self) -> usize {
+        self.state.lock().functions.len()
+    }
+
+    /// Closes the sockets at which VMMs can connect.
+    pub(super) fn close(&self) {
+        self.state.lock().functions.clear();
+    }
+
+    /// Carries out a request.
+    pub(super) fn handle(&self, request: Request) -> Answer {
+        match request {
+            Request::Capture { at, snap_length } => {
+                self.capture(at, snap_length).unwrap_or_else(|error| Answer::Reply(refused(error)))
+            }
+            other => Answer::Reply(self.reply(other)),
+        }
+    }
+
+    /// Returns the function that sends a capture to a client.
+    fn capture(&self, at: Place, snap_length: u32) -> anyhow::Result<Answer> {
+        self.recorder.check_room()?;
+        let state = self.state.lock();
+        let Ethernet { functions, ports, uplinks, .. } = &state.ethernet;
+        let (kind, name, exists) = match at {
+            Place::Function(name) => {
+                let exists = functions.iter().any(|function| function.name == name);
+                ("function", name, exists)
+            }
+            Place::Port(name) => {
+                let exists = ports.iter().any(|port| port.name == name);
+                ("port", name, exists)
+            }
+            Place::Uplink(name) => {
+                let exists = uplinks.iter().any(|uplink| uplink.name == name);
+                ("uplink", name, exists)
+            }
+        };
+        if !exists {
+            bail!("there is no {kind} '{name}'");
+        }
+        let recorder = Arc::clone(&self.recorder);
+        Ok(Answer::Stream(Box::new(move |stream| recorder.start(name, snap_length, stream))))
+    }
+
+    /// Adds the functions, ports and uplinks that are in the settings `new` and not in the daemon.
+    /// Logs those that cannot be added, and all other differences from `old`.
+    pub(super) fn reload(&self, old: &Ethernet, new: &Ethernet) {
+        let _no_other_change = self.changing.lock();
+        let has = self.state.lock().ethernet.clone();
+        let Ethernet { functions, ports, uplinks, .. } = reload::additions(&has, old, new);
+        let log = |kind: &str, name: String, added: anyhow::Result<()>| match added {
+            Ok(()) => tracing::info!("{kind} {name} was added"),
+            Err(error) => tracing::error!("{kind} {name} cannot be added: {error:#}"),
+        };
+        for settings in functions {
+            log("function", settings.name.clone(), self.add_function(settings));
+        }
+        for settings in ports {
+            log("port", settings.name.clone(), self.add_port(settings));
+        }
+        for settings in uplinks {
+            log("uplink", settings.name.clone(), self.add_uplink(settings));
+        }
+    }
+
+    fn reply(&self, request: Request) -> Reply {
+        let _no_other_change = self.changing.lock();
+        let done = match request {
+            Request::Capture { .. } => return Reply::Done,
+            Request::ListUplinks => {
+                return Reply::Uplinks(self.state.lock().ethernet.uplinks.clone());
+            }
+            Request::ListPorts => return Reply::Ports(self.state.lock().ethernet.ports.clone()),
+            Request::ListFunctions => {
+                return Reply::Functions(self.state.lock().ethernet.functions.clone());
+            }
+            Request::ListFaults => return Reply::Faults(self.faults.view()),
+            Request::AddFault(rule) => {
+                let added = self.add_fault(&rule);
+                return added.map_or_else(refused, Reply::FaultAdded);
+            }
+            Request::ClearFaults(rule) => self.faults.clear(rule),
+            Request::AddUplink(settings) => self.add_uplink(settings),
+            Request::RemoveUplink(name) => self.remove_uplink(&name),
+            Request::AddPort(settings) => self.add_port(settings),
+            Request::RemovePort(name) => self.remove_port(&name),
+            Request::AddFunction(settings) => self.add_function(settings),
+            Request::RemoveFunction { name, force } => self.remove_function(&name, force),
+        };
+        done.map_or_else(refused, |()| Reply::Done)
+    }
+
+    /// Adds a rule for faults. Returns its number.
+    fn add_fault(&self, text: &str) -> anyhow::Result<u32> {
+        let rule: Rule = text.parse()?;
+        if let Some(name) = &rule.filter.function
+            && !self.state.lock().ethernet.functions.iter().any(|function| function.name == *name)
+        {
+            bail!("there is no function '{name}'");
+        }
+        Ok(self.faults.add(rule)?.get())
+    }
+
+    fn add_uplink(&self, settings: UplinkConfig) -> anyhow::Result<()> {
+        if matches!(settings.way, Way::Descriptor(_)) {
+            bail!("a descriptor can only be given when the daemon starts");
+        }
+        self.change(
+            |ethernet| ethernet.uplinks.push(settings.clone()),
+            |maker| Ok(maker.switch.add(ports::uplink(&settings, &maker.access)?)?),
+        )
+    }
+
+    fn add_port(&self, settings: PortConfig) -> anyhow::Result<()> {
+        self.change(
+            |ethernet| ethernet.ports.push(settings.clone()),
+            |maker| Ok(maker.switch.add(ports::guest(&settings, &maker.access)?)?),
+        )
+    }
+
+    /// Changes the settings, if the changed settings are valid and `make` succeeds.
+    fn change(
+        &self,
+        settings: impl FnOnce(&mut Ethernet),
+        make: impl FnOnce(&Maker) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let mut ethernet = state.ethernet.clone();
+        settings(&mut ethernet);
+        ethernet.check()?;
+        make(&self.maker)?;
+        state.ethernet = ethernet;
+        Ok(())
+    }
+
+    fn remove_uplink(&self, name: &str) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let uplinks = &mut state.ethernet.uplinks;
+        let at = uplinks.iter().position(|uplink| uplink.name == name);
+        let at = at.with_context(|| format!("there is no uplink '{name}'"))?;
+        self.maker.switch.remove(name)?;
+        uplinks.remove(at);
+        Ok(())
+    }
+
+    fn remove_port(&self, name: &str) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let ports = &mut state.ethernet.ports;
+        let at = ports.iter().position(|port| port.name == name);
+        let at = at.with_context(|| format!("there is no port '{name}'"))?;
+        self.maker.switch.remove(name)?;
+        ports.remove(at);
+        Ok(())
+    }
+
+    fn add_function(&self, settings: FunctionConfig) -> anyhow::Result<()> {
+        let room = self.room;
+        if self.functions() >= room {
+            bail!(
+                "there is room for {room} functions, as many as the daemon was started with, or 16"
+            );
+        }
+        let mut made = None;
+        self.change(
+            |ethernet| ethernet.functions.push(settings.clone()),
+            |maker| {
+                made = Some(maker.make(&settings)?);
+                Ok(())
+            },
+        )?;
+        if let Some(function) = made {
+            function.announce();
+            self.state.lock().functions.push(function);
+        }
+        Ok(())
+    }
+
+    fn remove_function(&self, name: &str, force: bool) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let at = state.functions.iter().position(|function| function.name() == name);
+        let at = at.with_context(|| format!("there is no function '{name}'"))?;
+        if !force && state.functions.get(at).is_some_and(Function::is_busy) {
+            bail!("a VMM is connected to function '{name}'; --force disconnects it");
+        }
+        let function = state.functions.remove(at);
+        state.ethernet.functions.retain(|settings| settings.name != name);
+        self.maker.end(function);
+        Ok(())
+    }
+}

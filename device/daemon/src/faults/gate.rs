@@ -1,0 +1,223 @@
+//! Applies the rules to packets between an adapter and its network.
+
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::watch::Sender;
+use vrnic_faults::delay::Waits;
+use vrnic_faults::{Delayed, Fate, Faults, Listed, Opcode, Rule, RuleId, Subject, corrupt};
+use vrnic_packet::Nanos;
+use vrnic_roce::wire::{self, Frame as RoceFrame};
+use vrnic_tcp::wire::Frame as TcpFrame;
+
+use super::view::{FaultsView, RuleView};
+use crate::host::vfio_host::VfioHost;
+use crate::worker::pool::now;
+
+/// Maximum time for which a packet waits for later packets to overtake it, because none may follow.
+const OVERTAKE: Duration = Duration::from_millis(100);
+
+/// The rules, and the packets that wait.
+#[derive(Debug)]
+pub(super) struct Gate {
+    fabric: Weak<Fabric<VfioHost>>,
+    /// False while no rules exist, so that packets pass without taking the lock.
+    active: AtomicBool,
+    state: Mutex<State>,
+    /// Notified when the earliest due time becomes earlier, and at the end.
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Faults,
+    waiting: Delayed<Waiting>,
+    overflowed: u64,
+    ended: bool,
+}
+
+/// A packet that waits.
+#[derive(Debug)]
+struct Waiting {
+    stream: Stream,
+    frame: Frame,
+}
+
+/// The MAC of an adapter, and the number of its QP.
+type Stream = ([u8; 6], vrnic_abi::Qpn);
+
+impl Waits for Waiting {
+    type Stream = Stream;
+
+    fn bytes(&self) -> usize {
+        self.frame.bytes().len()
+    }
+
+    fn stream(&self) -> Stream {
+        self.stream
+    }
+}
+
+impl Gate {
+    /// Creates a gate without rules.
+    pub(super) fn new(fabric: Weak<Fabric<VfioHost>>) -> Self {
+        let active = AtomicBool::new(false);
+        Self { fabric, active, state: Mutex::default(), bell: Condvar::new() }
+    }
+
+    /// Adds a rule; returns its number.
+    pub(super) fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
+        let mut state = self.state.lock();
+        let id = state.rules.add(rule, now())?;
+        self.want(&state);
+        Ok(id)
+    }
+
+    /// Removes a rule; returns whether it existed.
+    pub(super) fn remove(&self, id: RuleId) -> bool {
+        let mut state = self.state.lock();
+        let removed = state.rules.remove(id);
+        self.want(&state);
+        removed
+    }
+
+    /// Removes all rules, and sends the packets that wait.
+    pub(super) fn clear(&self) {
+        let mut state = self.state.lock();
+        state.rules.clear();
+        self.want(&state);
+        let late = std::iter::from_fn(|| state.waiting.flush()).collect();
+        drop(state);
+        self.send(late);
+    }
+
+    /// Requests the packets of the adapters while any rules exist.
+    fn want(&self, state: &State) {
+        let active = !state.rules.is_empty();
+        self.active.store(active, Ordering::Relaxed);
+        if let Some(fabric) = self.fabric.upgrade() {
+            fabric.watch.want_frames(active);
+        }
+    }
+
+    /// Returns the rules with their counters.
+    pub(super) fn view(&self) -> FaultsView {
+        let state = self.state.lock();
+        let rules = state.rules.list(now()).map(|listed| {
+            let Listed { id, rule, seen, hit, is_over } = listed;
+            RuleView { id: id.get(), rule: rule.to_string(), seen, hit, over: is_over }
+        });
+        FaultsView {
+            rules: rules.collect(),
+            waiting: state.waiting.len() as u64,
+            overflowed: state.overflowed,
+        }
+    }
+
+    /// Sends packets whose wait is over, until [`Self::end`] is called.
+    pub(super) fn send_late(&self) {
+        let mut state = self.state.lock();
+        while !state.ended {
+            let time = now();
+            let late: Vec<_> = std::iter::from_fn(|| state.waiting.next(time)).collect();
+            match state.waiting.deadline() {
+                _ if !late.is_empty() => MutexGuard::unlocked(&mut state, || self.send(late)),
+                None => self.bell.wait(&mut state),
+                Some(at) => {
+                    let wait = at.0.saturating_sub(time.0);
+                    let _over = self.bell.wait_for(&mut state, Duration::from_nanos(wait));
+                }
+            }
+        }
+    }
+
+    /// Ends [`Self::send_late`].
+    pub(super) fn end(&self) {
+        self.state.lock().ended = true;
+        self.bell.notify_all();
+    }
+
+    fn send(&self, late: Vec<Waiting>) {
+        let Some(fabric) = self.fabric.upgrade() else { return };
+        for Waiting { stream: (mac, _), frame } in late {
+            fabric.deliver(mac, &mut vec![frame]);
+        }
+    }
+
+    /// Applies the rules to frames that leave.
+    pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        if !self.active.load(Ordering::Relaxed) {
+            return;
+        }
+        let time = now();
+        let mut state = self.state.lock();
+        let before = state.waiting.deadline();
+        let mut late = Vec::new();
+        for frame in std::mem::take(frames) {
+            state.pass(from, frame, time, frames);
+            while let Some(waiting) = state.waiting.next(time) {
+                if waiting.stream.0 == from.mac {
+                    frames.push(waiting.frame);
+                } else {
+                    late.push(waiting);
+                }
+            }
+        }
+        let next = state.waiting.deadline();
+        drop(state);
+        self.send(late);
+        if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
+            self.bell.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Applies the rules to a packet, and appends it to `out` if it is to be sent now.
+    fn pass(&mut self, from: &Sender<'_>, frame: Frame, time: Nanos, out: &mut Vec<Frame>) {
+        let stream = (from.mac, from.qpn);
+        let subject = subject(from, &frame);
+        let fate = subject.map_or(Fate::Pass, |subject| self.rules.decide(&subject, time));
+        match fate {
+            Fate::Drop => return,
+            Fate::Delay(by) => {
+                let kept = self.waiting.for_time(Waiting { stream, frame }, time, by);
+                return self.overflowed += u64::from(kept.is_err());
+            }
+            Fate::Reorder(packets) => {
+                let (waiting, until) = (Waiting { stream, frame }, time.plus(OVERTAKE));
+                let kept = self.waiting.for_frames(waiting, packets, until);
+                return self.overflowed += u64::from(kept.is_err());
+            }
+            Fate::Duplicate => out.extend([frame.clone(), frame]),
+            Fate::Corrupt { crc, random } => {
+                let mut frame = frame;
+                // A packet of an adapter is always long enough to have a bit flipped.
+                let _changed = corrupt(frame.bytes_mut(), crc, random);
+                out.push(frame);
+            }
+            Fate::Pass => out.push(frame),
+        }
+        self.waiting.passed(&stream);
+    }
+}
+
+/// Returns the properties of a packet that rules use.
+fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
+    let (opcode, psn) = match RoceFrame::parse(frame.bytes()).ok()? {
+        Some(packet) => {
+            let (opcode, psn) = packet.operation()?;
+            (Opcode::Roce(opcode), Some(psn))
+        }
+        None => {
+            let segment = TcpFrame::parse(frame.bytes()).ok()??.segment;
+            (Opcode::of_segment(segment.payload), None)
+        }
+    };
+    let qp = wire::Qpn::new(from.qpn.get());
+    Some(Subject { function: from.function, qp, opcode, psn })
+}

@@ -1,0 +1,91 @@
+//! Applies rules for deliberate faults to the packets that adapters send (docs/faults.md).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `gate` | the application of rules to packets |
+//! | [`view`] | rules for the monitor and clients |
+
+mod gate;
+pub mod view;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::watch::Sender;
+use vrnic_faults::{Action, Rule, RuleId};
+
+use self::gate::Gate;
+use self::view::FaultsView;
+use crate::host::vfio_host::VfioHost;
+
+/// The rules of the daemon, and the packets that wait because of them.
+#[derive(Debug)]
+pub struct Faults {
+    gate: Arc<Gate>,
+    /// The thread that sends delayed packets. The first rule that delays packets starts it.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Faults {
+    /// Returns an empty set of rules for the adapters of a fabric.
+    #[must_use]
+    pub fn new(fabric: &Arc<Fabric<VfioHost>>) -> Self {
+        Self { gate: Arc::new(Gate::new(Arc::downgrade(fabric))), thread: Mutex::default() }
+    }
+
+    /// Applies the rules to frames that leave.
+    pub fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        self.gate.leaving(from, frames);
+    }
+
+    /// Adds a rule; returns its number.
+    ///
+    /// # Errors
+    /// Returns an error if too many rules exist, or if no thread can be started.
+    pub fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
+        let waits = matches!(rule.action, Action::Delay(_) | Action::Reorder(_));
+        let mut thread = self.thread.lock();
+        if waits && thread.is_none() {
+            let gate = Arc::clone(&self.gate);
+            let started = std::thread::Builder::new().name("faults".into());
+            let started =
+                started.spawn(move || gate.send_late()).context("cannot start a thread")?;
+            *thread = Some(started);
+        }
+        self.gate.add(rule)
+    }
+
+    /// Removes one rule, or all. If all are removed, packets that wait are sent at once.
+    ///
+    /// # Errors
+    /// Returns an error if no such rule exists.
+    pub fn clear(&self, rule: Option<u32>) -> anyhow::Result<()> {
+        let Some(number) = rule else {
+            self.gate.clear();
+            return Ok(());
+        };
+        if !self.gate.remove(RuleId::new(number)) {
+            bail!("there is no rule {number}");
+        }
+        Ok(())
+    }
+
+    /// Returns the rules with their counters.
+    #[must_use]
+    pub fn view(&self) -> FaultsView {
+        self.gate.view()
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        self.gate.end();
+        if self.thread.lock().take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that sends delayed packets panicked");
+        }
+    }
+}

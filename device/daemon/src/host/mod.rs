@@ -1,0 +1,13 @@
+//! The environment of an adapter model in this process.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`vfio_host`] | guest memory, BAR2, vectors, clock and wakers of an adapter |
+//! | [`control`] | the thread that runs an adapter's control work |
+//! | [`failure`] | containment of panics |
+//! | [`irq`] | MSI-X vectors, and signals to eventfds of other processes without waiting |
+
+pub mod control;
+pub mod failure;
+pub mod irq;
+pub mod vfio_host;

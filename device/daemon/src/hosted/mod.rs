@@ -1,0 +1,9 @@
+//! The adapters of this process.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`adapter`] | an adapter, and its PCI interface for the VMM |
+//! | [`roster`] | the list of all adapters |
+
+pub mod adapter;
+pub mod roster;

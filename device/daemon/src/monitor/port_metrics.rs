@@ -1,0 +1,120 @@
+//! The counters of the switch's ports in the text format of Prometheus.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::net::status::PortView;
+
+/// The ports of the switch. Each metric has the labels `port` and `kind`.
+#[derive(Debug)]
+pub(super) struct Ports(pub(super) Vec<PortView>);
+
+/// The name of a metric, its help text, and a function that returns its value.
+type Counter = (&'static str, &'static str, fn(&PortView) -> u64);
+
+const COUNTERS: [Counter; 4] = [
+    ("port_received_frames", "Frames that came into the switch", |port| port.received_frames),
+    ("port_received_bytes", "Bytes of the frames that came into the switch", |port| {
+        port.received_bytes
+    }),
+    ("port_sent_frames", "Frames that left the switch", |port| port.sent_frames),
+    ("port_sent_bytes", "Bytes of the frames that left the switch", |port| port.sent_bytes),
+];
+
+impl Collector for Ports {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        self.family(&mut encoder, "port_up", "Whether the port has a link", |port| {
+            Some(ConstGauge::new(i64::from(port.up)))
+        })?;
+        if self.0.iter().any(|port| port.mtu.is_some()) {
+            let help = "Longest IP packet that the port carries";
+            self.family(&mut encoder, "port_mtu_bytes", help, |port| {
+                Some(ConstGauge::new(i64::from(port.mtu?)))
+            })?;
+        }
+        for (name, help, value) in COUNTERS {
+            self.family(&mut encoder, name, help, |port| Some(ConstCounter::new(value(port))))?;
+        }
+        self.dropped(&mut encoder)
+    }
+}
+
+impl Ports {
+    /// Writes one metric of all ports that have it.
+    fn family<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&PortView) -> Option<M>,
+    ) -> fmt::Result {
+        let metrics: Vec<_> = self.0.iter().filter_map(|port| Some((port, value(port)?))).collect();
+        let Some((_, first)) = metrics.first() else { return Ok(()) };
+        let mut family = encoder.encode_descriptor(name, help, None, first.metric_type())?;
+        for (port, metric) in &metrics {
+            let labels = [("port", port.name.as_str()), ("kind", port.kind.name())];
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the numbers of dropped frames, by reason.
+    fn dropped(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let kind = ConstCounter::new(0u64).metric_type();
+        let (name, help) = ("port_dropped_frames", "Frames that were dropped");
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for port in &self.0 {
+            for (reason, count) in &port.dropped {
+                let labels = [
+                    ("port", port.name.as_str()),
+                    ("kind", port.kind.name()),
+                    ("reason", reason.as_str()),
+                ];
+                ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::net::status::{Kind, PortStatus, Reason};
+
+    #[test]
+    fn a_port_has_its_state_and_counters() {
+        let status = PortStatus::new("u", Kind::Trunk);
+        status.set_up(true);
+        assert!(status.set_mtu(Some(1500)) && !status.set_mtu(Some(1500)));
+        status.received.count(1, 60);
+        status.count_dropped(Reason::QueueFull, 3);
+        let mut registry = Registry::with_prefix("vrnic");
+        let other = PortStatus::new("g", Kind::Guest).view();
+        registry.register_collector(Box::new(Ports(vec![other, status.view()])));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).expect("text");
+        for line in [
+            "vrnic_port_up{port=\"u\",kind=\"trunk\"} 1",
+            "vrnic_port_up{port=\"g\",kind=\"guest\"} 0",
+            "vrnic_port_mtu_bytes{port=\"u\",kind=\"trunk\"} 1500",
+            "vrnic_port_received_frames_total{port=\"u\",kind=\"trunk\"} 1",
+            "vrnic_port_received_bytes_total{port=\"u\",kind=\"trunk\"} 60",
+            "vrnic_port_dropped_frames_total{port=\"u\",kind=\"trunk\",reason=\"queue_full\"} 3",
+            "vrnic_port_dropped_frames_total{port=\"g\",kind=\"guest\",reason=\"forged\"} 0",
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line} is missing in\n{out}");
+        }
+        assert!(!out.contains("mtu_bytes{port=\"g\""), "{out}");
+    }
+}

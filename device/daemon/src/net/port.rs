@@ -1,0 +1,452 @@
+//! A switch port: its line, the adapter behind it, and what waits to be sent.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `link` | its link |
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use vrnic_adapter::ethernet::{self, Offered};
+use vrnic_adapter::log_ratelimit::Limiter;
+
+use super::account::Account;
+use super::frame::{FRAME_MIN, Frame};
+use super::hold::Hold;
+use super::line::{Change, Line, Log};
+use super::mac::MacAddr;
+use super::path_mtu::PathMtu;
+use super::queue::{OVERHEAD, SendQueue};
+use super::segments::cut::each_of;
+use super::status::{Kind, PortStatus, Reason};
+use super::storm::{Storm, StormLimit};
+use super::turn::Turn;
+use crate::capture::Captures;
+
+mod link;
+#[cfg(test)]
+mod tests;
+
+/// Maximum number of bytes that wait for a netdev. Further frames are dropped, as a switch does
+/// with a full queue.
+const STATION_QUEUE: usize = 2 << 20;
+/// Maximum number of bytes that wait for an uplink, which all functions share.
+const UPLINK_QUEUE: usize = 8 << 20;
+/// Length of a VLAN tag, which does not count as part of an IP packet.
+const VLAN_TAG: usize = 4;
+
+/// Is called with the state of the link when that changes.
+pub type LinkListener = Box<dyn Fn(bool) + Send>;
+
+/// The adapter behind a port.
+pub trait FrameSink: Send {
+    /// Takes a frame that is for the adapter, and gives back one that is not. The frame has a MAC
+    /// of the adapter or a group as its destination.
+    fn offer(&self, frame: ethernet::Frame) -> Offered;
+
+    /// Returns whether a MAC other than the adapter's own one also belongs to the adapter.
+    fn has_address(&self, mac: MacAddr) -> bool;
+
+    /// Returns whether a frame of the guest's network card is of a TCP connection that the adapter
+    /// has taken over.
+    fn has_taken_over(&self, frame: &[u8]) -> bool;
+
+    /// Returns whether the adapter has room for the frames of a few messages of a trunk.
+    fn has_room(&self) -> bool;
+}
+
+/// Configuration of a port.
+pub struct PortSetup {
+    /// Name in logs.
+    pub name: String,
+    /// The connection at its outer end.
+    pub kind: Kind,
+    /// The address of the adapter; no other port may use it.
+    pub mac: Option<MacAddr>,
+    /// Its line; a function without a netdev has none.
+    pub line: Option<Box<dyn Line>>,
+    /// True if the guest may send only with the address of its adapter.
+    pub checks_source: bool,
+    /// Maximum number of frames per second from this port to all ports.
+    pub storm: StormLimit,
+    /// True if frames from this uplink may leave by other uplinks for which this is true.
+    pub transit: bool,
+    /// True if the functions follow this uplink: they have a link only while at least one of the
+    /// uplinks that they follow has one.
+    pub followed: bool,
+    /// Is called with the state of the link.
+    pub link: LinkListener,
+    /// The adapter behind the port.
+    pub sink: Option<Box<dyn FrameSink>>,
+}
+
+/// A port.
+pub struct Port {
+    setup: PortSetup,
+    status: Arc<PortStatus>,
+    captures: Arc<Captures>,
+    queue: SendQueue,
+    /// Frames that have arrived by the line, and that the switch had no time to forward.
+    rest: VecDeque<Frame>,
+    storm: Storm,
+    limiter: Limiter,
+    /// True if frames can pass by the line, or the port has no line.
+    up: bool,
+    /// False if the functions follow uplinks, and none of these uplinks has a link.
+    carrier: bool,
+    /// The state of the link that was last reported to the adapter.
+    reported_up: bool,
+    /// The pauses of uplinks that the adapter has caused.
+    pub hold: Hold,
+    /// The time of the last frame from an uplink to an address of this port.
+    pub heard: Option<Instant>,
+    /// True if epoll tells when there is room to send.
+    pub watched_out: bool,
+    /// True if epoll does not report clients until the next tick.
+    pub door_shut: bool,
+}
+
+/// Has the captures record a frame, or each of those that were joined to it.
+pub fn record(captures: &Captures, port: &str, frame: &Frame) {
+    if captures.any() {
+        // A frame that cannot be cut is dropped and counted where it is sent.
+        let _dropped = each_of(frame.clone(), |frame| captures.frame(port, frame.bytes()));
+    }
+}
+
+impl Port {
+    /// Creates a port without a link. Its frames are shown to `captures`.
+    #[must_use]
+    pub fn new(setup: PortSetup, captures: Arc<Captures>) -> Self {
+        let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
+        let status = PortStatus::new(&setup.name, setup.kind);
+        let now = Instant::now();
+        let storm = Storm::new(setup.storm, now);
+        // Without a line there is only the adapter, which can always receive frames.
+        let up = setup.line.is_none();
+        status.set_up(up);
+        Self {
+            status: Arc::new(status),
+            captures,
+            setup,
+            queue: SendQueue::new(room),
+            rest: VecDeque::new(),
+            storm,
+            limiter: Limiter::default(),
+            up,
+            carrier: false,
+            reported_up: false,
+            hold: Hold::new(now),
+            heard: None,
+            watched_out: false,
+            door_shut: false,
+        }
+    }
+
+    /// Returns the state for watchers.
+    #[must_use]
+    pub const fn status(&self) -> &Arc<PortStatus> {
+        &self.status
+    }
+
+    /// Returns the address of the adapter behind the port.
+    #[must_use]
+    pub const fn mac(&self) -> Option<MacAddr> {
+        self.setup.mac
+    }
+
+    /// Returns whether frames that came by `self` may leave by `to`. They pass from one uplink to
+    /// another one only if both have `transit`. So uplinks make a loop only if they are configured
+    /// to.
+    #[must_use]
+    pub const fn may_pass_to(&self, to: &Self) -> bool {
+        let both = self.setup.kind.is_uplink() && to.setup.kind.is_uplink();
+        !both || self.setup.transit && to.setup.transit
+    }
+
+    /// Returns the longest path MTU of RDMA that can pass, if there is a limit.
+    #[must_use]
+    pub fn path_mtu(&self) -> Option<PathMtu> {
+        let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
+        mtu.map(PathMtu::of_ip)
+    }
+
+    /// Returns whether joined frames can pass by the line.
+    #[must_use]
+    pub fn joins(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.joins())
+    }
+
+    /// Returns the listening socket, which becomes readable when a client wants to connect.
+    #[must_use]
+    pub fn door(&self) -> Option<BorrowedFd<'_>> {
+        self.setup.line.as_ref().and_then(|line| line.door())
+    }
+
+    /// Returns the descriptor that frames pass through, if there is one now.
+    #[must_use]
+    pub fn wire(&self) -> Option<BorrowedFd<'_>> {
+        self.setup.line.as_ref().and_then(|line| line.wire())
+    }
+
+    /// Returns whether frames wait to leave.
+    #[must_use]
+    pub fn is_backed_up(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Returns whether the adapter behind the port, if there is one, has room for more frames.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.setup.sink.as_ref().is_none_or(|sink| sink.has_room())
+    }
+
+    /// Returns whether only the switch's own thread may read from the line.
+    #[must_use]
+    pub fn needs_thread(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.needs_thread())
+    }
+
+    /// Returns whether other hosts or daemons are behind the port.
+    #[must_use]
+    pub const fn is_uplink(&self) -> bool {
+        self.setup.kind.is_uplink()
+    }
+
+    /// Accepts a client that waits at the listening socket.
+    ///
+    /// # Errors
+    /// Returns the error of `accept`.
+    pub fn admit(&mut self) -> io::Result<Change> {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+            return Ok(Change::None);
+        };
+        let change = line.admit(&Log::new(status, limiter))?;
+        self.follow_link();
+        Ok(change)
+    }
+
+    /// Returns whether something is due about once a second.
+    #[must_use]
+    pub fn wants_ticks(&self) -> bool {
+        self.door_shut || self.setup.line.as_ref().is_some_and(|line| line.wants_ticks())
+    }
+
+    /// Does what is due about once a second.
+    pub fn tick(&mut self) -> Change {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+            return Change::None;
+        };
+        let change = line.tick(&Log::new(status, limiter));
+        self.follow_link();
+        change
+    }
+
+    /// Returns whether the line is polled.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.is_polled())
+    }
+
+    /// Returns whether a poll of the line finds frames, or room for those that wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let backed_up = self.is_backed_up();
+        self.has_rest() || self.setup.line.as_ref().is_some_and(|line| line.is_ready(backed_up))
+    }
+
+    /// Prepares for waiting until epoll reports the line. Returns false if it is ready already.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let backed_up = self.is_backed_up();
+        let waits = self.setup.line.as_ref().is_none_or(|line| line.wait(backed_up));
+        waits && !self.has_rest()
+    }
+
+    /// Returns whether frames have arrived that must be forwarded before the next ones are read.
+    #[must_use]
+    pub fn has_rest(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Returns the first of these frames.
+    pub fn take_rest(&mut self) -> Option<Frame> {
+        self.rest.pop_front()
+    }
+
+    /// Reads the frames that have arrived, until a turn is over. `notified` is true if epoll has
+    /// reported an event of the line.
+    pub fn receive(&mut self, notified: bool, frames: &mut Vec<Frame>) -> Change {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+            return Change::None;
+        };
+        let (log, mut turn) = (Log::new(status, limiter), Turn::begin());
+        let change = if notified {
+            line.receive(frames, &mut turn, &log)
+        } else {
+            line.poll(frames, &mut turn, &log)
+        };
+        for frame in frames.drain(..) {
+            status.received.count(frame.count(), frame.total());
+            record(&self.captures, status.name(), &frame);
+            self.rest.push_back(frame);
+        }
+        self.follow_link();
+        change
+    }
+
+    /// Gives a frame to the adapter if it is for the adapter, or queues it for the line. While the
+    /// frame waits at an uplink, its sender's `account` is charged. Returns whether the queue has
+    /// grown.
+    pub fn send(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
+        record(&self.captures, self.status.name(), &frame);
+        let Some(frame) = self.offer(frame) else { return false };
+        let len = frame.longest();
+        if self.setup.line.is_none() {
+            return false;
+        }
+        if !self.up {
+            self.status.count_dropped(Reason::NoLink, frame.count());
+            return false;
+        }
+        let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
+        if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok())
+            && len > mtu + FRAME_MIN + if frame.is_tagged() { VLAN_TAG } else { 0 }
+        {
+            self.log().dropped(Reason::TooLong, frame.count(), |port| {
+                tracing::warn!(port, "a frame of {len} bytes was dropped: the MTU is {mtu}");
+            });
+            return false;
+        }
+        if frame.joint().is_none() || self.joins() && !frame.is_tagged() {
+            return self.put(frame, account);
+        }
+        let (mut grown, mut lost) = (false, frame.count());
+        let cut = each_of(frame, |frame| {
+            grown |= self.put(frame, account);
+            lost = lost.saturating_sub(1);
+        });
+        if let Err(error) = cut {
+            self.log().dropped(Reason::Offload, lost, |port| {
+                tracing::warn!(port, "a frame was dropped: {error}");
+            });
+        }
+        grown
+    }
+
+    /// Queues a frame for the line. Returns whether there was room.
+    fn put(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
+        let account = account.filter(|_| self.setup.kind.is_uplink());
+        let (len, count, total) = (frame.bytes().len(), frame.count(), frame.total());
+        if !self.queue.push(frame, account.map(|account| account.charge(len + OVERHEAD))) {
+            let peer = if self.setup.kind.is_uplink() { "uplink" } else { "netdev" };
+            self.log().dropped(Reason::QueueFull, count, |port| {
+                tracing::warn!(
+                    port,
+                    "the {peer} reads too slowly; some frames for it were dropped"
+                );
+            });
+            return false;
+        }
+        self.status.sent.count(count, total);
+        true
+    }
+
+    /// Offers a frame to the adapter behind the port, if the frame's destination is the adapter or
+    /// a group. Returns it if it is also, or only, for the line: behind the guest's network card
+    /// may be stations with addresses of their own.
+    fn offer(&self, frame: Frame) -> Option<Frame> {
+        let Some(sink) = &self.setup.sink else { return Some(frame) };
+        let (count, total, destination) = (frame.count(), frame.total(), frame.destination());
+        let is_group = destination.is_group();
+        let is_own = self.setup.mac == Some(destination) || is_group;
+        if !is_own && !sink.has_address(destination) {
+            return Some(frame);
+        }
+        let also_for_line = is_group.then(|| frame.clone());
+        match sink.offer(frame.into()) {
+            Offered::Taken if !is_group => self.status.sent.count(count, total),
+            Offered::Taken => {}
+            Offered::Full => self.status.count_dropped(Reason::AdapterFull, count),
+            // The frame has the same length as before.
+            Offered::Other(frame) if !is_group => return Frame::try_from(frame).ok(),
+            Offered::Other(_) => {}
+        }
+        also_for_line
+    }
+
+    /// Writes as much of the queue as the line takes, until a turn is over.
+    pub fn flush(&mut self) -> Change {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, queue, limiter, .. } = self
+        else {
+            return Change::None;
+        };
+        let log = Log::new(status, limiter);
+        match line.flush(queue, &mut Turn::begin(), &log) {
+            Ok(()) => Change::None,
+            Err(error) => {
+                log.line(|port| tracing::warn!(port, %error, "the link is lost: writing failed"));
+                Change::Gone
+            }
+        }
+    }
+
+    /// Returns whether a frame that came by the line must be dropped, because the adapter behind
+    /// the port sends and receives the frames of this TCP connection. Counts the frame in this
+    /// case.
+    #[must_use]
+    pub fn has_taken_over(&self, frame: &Frame) -> bool {
+        let taken = self.setup.sink.as_ref();
+        let taken = taken.is_some_and(|sink| sink.has_taken_over(frame.bytes()));
+        if taken {
+            self.status.count_dropped(Reason::TakenOver, frame.count());
+        }
+        taken
+    }
+
+    /// Returns whether only the adapter's own address may be used behind the port.
+    #[must_use]
+    pub const fn checks_source(&self) -> bool {
+        self.setup.checks_source
+    }
+
+    /// Returns whether the port's settings allow this source address.
+    #[must_use]
+    pub fn may_send(&self, source: MacAddr) -> bool {
+        !self.setup.checks_source || self.setup.mac == Some(source)
+    }
+
+    /// Returns whether a frame may go to all ports. Counts and logs it otherwise.
+    pub fn may_flood(&mut self, frame: &Frame, now: Instant) -> bool {
+        let admitted = self.storm.admits(frame.count(), now);
+        if !admitted {
+            self.log().dropped(Reason::Storm, frame.count(), |port| {
+                tracing::warn!(
+                    port,
+                    "a frame was dropped: the port sends too many frames to groups and unknown addresses"
+                );
+            });
+        }
+        admitted
+    }
+
+    /// Counts and logs a frame whose source is not a station of this port.
+    pub fn forged(&self, frame: &Frame) {
+        let source = frame.source();
+        self.log().dropped(Reason::Forged, frame.count(), |port| {
+            tracing::warn!(
+                port,
+                "a frame was dropped: its source {source} is not an address of this port"
+            );
+        });
+    }
+
+    /// Returns the receiver of log lines about the port.
+    #[must_use]
+    pub fn log(&self) -> Log<'_> {
+        Log::new(&self.status, &self.limiter)
+    }
+}

@@ -1,0 +1,135 @@
+//! Tests that counters of a port count each segment of a joined frame, and that an adapter gets
+//! only frames that are for it.
+
+use vrnic_adapter::ethernet::Joint;
+
+use super::*;
+use crate::net::storm::StormLimit;
+
+/// An adapter that has taken over all connections.
+struct TakesOver;
+
+impl FrameSink for TakesOver {
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        Offered::Other(frame)
+    }
+
+    fn has_address(&self, _mac: MacAddr) -> bool {
+        false
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        true
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+/// A line that joins nothing.
+struct Plain;
+
+impl Line for Plain {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _frames: &mut Vec<Frame>, _turn: &mut Turn, _log: &Log<'_>) -> Change {
+        Change::None
+    }
+
+    fn flush(
+        &mut self,
+        _queue: &mut SendQueue,
+        _turn: &mut Turn,
+        _log: &Log<'_>,
+    ) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self) {}
+}
+
+/// Returns a frame of three segments that cannot be cut, because its headers are invalid.
+fn joined() -> Frame {
+    let joint = Joint { headers: 54, segment: 300 };
+    let frame = ethernet::Frame::joined(vec![2; 54 + 700], joint);
+    frame.try_into().expect("a frame")
+}
+
+/// Returns a port that has this adapter.
+fn port(kind: Kind, mac: Option<MacAddr>, sink: impl FrameSink + 'static) -> Port {
+    let setup = PortSetup {
+        name: "p".to_owned(),
+        kind,
+        mac,
+        line: Some(Box::new(Plain)),
+        checks_source: false,
+        storm: StormLimit(0),
+        transit: false,
+        followed: false,
+        link: Box::new(|_| {}),
+        sink: Some(Box::new(sink)),
+    };
+    Port::new(setup, Arc::default())
+}
+
+#[test]
+fn each_segment_of_a_frame_that_is_dropped_is_counted() {
+    let mut port = port(Kind::Trunk, None, TakesOver);
+    assert!(port.has_taken_over(&joined()));
+    port.forged(&joined());
+    assert!(!port.send(joined(), None), "there is no link yet");
+    port.follow_link();
+    assert!(!port.send(joined(), None), "it cannot be cut");
+    let dropped = port.status().view().dropped;
+    for reason in ["taken_over", "forged", "no_link", "offload"] {
+        assert_eq!(dropped.get(reason), Some(&3), "{reason}");
+    }
+}
+
+/// A second MAC of [`Greedy`].
+const CLAIMED: MacAddr = MacAddr([2, 0, 0, 0, 0, 11]);
+
+/// An adapter that takes all frames.
+struct Greedy;
+
+impl FrameSink for Greedy {
+    fn offer(&self, _frame: ethernet::Frame) -> Offered {
+        Offered::Taken
+    }
+
+    fn has_address(&self, mac: MacAddr) -> bool {
+        mac == CLAIMED
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn frames_for_other_addresses_go_to_the_network_card() {
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    const NESTED: [u8; 6] = [2, 0, 0, 0, 0, 10];
+    let mut port = port(Kind::Function, Some(MacAddr(MAC)), Greedy);
+    port.follow_link();
+    let frame = |to: [u8; 6]| Frame::new([&to[..], &[2; 60]].concat()).expect("a frame");
+    for (to, goes_to_card) in [(MAC, false), (CLAIMED.0, false), (NESTED, true), ([0xff; 6], true)]
+    {
+        assert_eq!(port.send(frame(to), None), goes_to_card, "{to:?}");
+    }
+}

@@ -1,0 +1,220 @@
+//! The state and the counters of a port, which the switch's thread writes and others read.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// The connection at the outer end of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A function's network card in QEMU, and its adapter.
+    Function,
+    /// A guest's network card in QEMU, without an adapter.
+    Guest,
+    /// Another daemon.
+    Trunk,
+    /// A TAP device of the host.
+    Tap,
+    /// The network of an interface of the host.
+    Packet,
+}
+
+impl Kind {
+    /// Returns the name in logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Guest => "guest",
+            Self::Trunk => "trunk",
+            Self::Tap => "tap",
+            Self::Packet => "packet",
+        }
+    }
+
+    /// Returns whether the port leads out of the daemon.
+    #[must_use]
+    pub const fn is_uplink(self) -> bool {
+        !matches!(self, Self::Function | Self::Guest)
+    }
+}
+
+/// The reason for which a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its source address belongs to another port, or is not an address of a station.
+    Forged,
+    /// It is shorter than an Ethernet header, or longer than a frame can be.
+    BadLength,
+    /// The message that carried it was malformed.
+    Malformed,
+    /// The host has left work to a network card that this port cannot do.
+    Offload,
+    /// It was to leave by the port, and the queue was full.
+    QueueFull,
+    /// It was to leave by the port, and there was no link.
+    NoLink,
+    /// It was to leave by the port, and is longer than the MTU allows.
+    TooLong,
+    /// The guest's network card sent it, and the adapter has taken over its TCP connection.
+    TakenOver,
+    /// The adapter sent it, and the switch had too many of its frames to do.
+    Outbox,
+    /// It was for the adapter, whose workers did not keep up.
+    AdapterFull,
+    /// It was for all ports, and the port has sent too many such frames.
+    Storm,
+}
+
+/// The reasons, and their names in metrics.
+pub const REASONS: [(Reason, &str); 11] = [
+    (Reason::Forged, "forged"),
+    (Reason::BadLength, "bad_length"),
+    (Reason::Malformed, "malformed"),
+    (Reason::Offload, "offload"),
+    (Reason::QueueFull, "queue_full"),
+    (Reason::NoLink, "no_link"),
+    (Reason::TooLong, "too_long"),
+    (Reason::TakenOver, "taken_over"),
+    (Reason::Outbox, "outbox"),
+    (Reason::AdapterFull, "adapter_full"),
+    (Reason::Storm, "storm"),
+];
+
+/// Frames in one direction.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts this number of frames, which have `bytes` together.
+    pub fn count(&self, frames: usize, bytes: usize) {
+        self.frames.fetch_add(frames as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// State and counters of a port.
+#[derive(Debug)]
+pub struct PortStatus {
+    name: String,
+    kind: Kind,
+    up: AtomicBool,
+    /// Zero if nothing limits it.
+    mtu: AtomicU32,
+    /// Frames that came into the switch by the port.
+    pub received: Traffic,
+    /// Frames that left the switch by the port.
+    pub sent: Traffic,
+    dropped: [AtomicU64; REASONS.len()],
+}
+
+impl PortStatus {
+    /// Creates the status of a port without a link.
+    #[must_use]
+    pub fn new(name: &str, kind: Kind) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            up: AtomicBool::new(false),
+            mtu: AtomicU32::new(0),
+            received: Traffic::default(),
+            sent: Traffic::default(),
+            dropped: Default::default(),
+        }
+    }
+
+    /// Returns the name, for logs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the kind of the connection at its outer end.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Records whether there is a link.
+    pub fn set_up(&self, up: bool) {
+        self.up.store(up, Ordering::Relaxed);
+    }
+
+    /// Records the longest IP packet that the port carries, if there is a limit. Returns whether
+    /// that is another one than before.
+    pub fn set_mtu(&self, mtu: Option<u32>) -> bool {
+        let mtu = mtu.unwrap_or(0);
+        self.mtu.swap(mtu, Ordering::Relaxed) != mtu
+    }
+
+    /// Counts `frames` that were dropped.
+    pub fn count_dropped(&self, reason: Reason, frames: usize) {
+        // CAST: the reasons are numbered in the order of the array.
+        if let Some(counter) = self.dropped.get(reason as usize) {
+            counter.fetch_add(frames as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns all of it as it is now.
+    #[must_use]
+    pub fn view(&self) -> PortView {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mtu = self.mtu.load(Ordering::Relaxed);
+        let dropped = REASONS.iter().zip(&self.dropped);
+        PortView {
+            name: self.name.clone(),
+            kind: self.kind,
+            up: self.up.load(Ordering::Relaxed),
+            mtu: (mtu != 0).then_some(mtu),
+            received_frames: load(&self.received.frames),
+            received_bytes: load(&self.received.bytes),
+            sent_frames: load(&self.sent.frames),
+            sent_bytes: load(&self.sent.bytes),
+            dropped: dropped.map(|((_, name), count)| ((*name).to_owned(), load(count))).collect(),
+        }
+    }
+}
+
+/// A port as watchers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortView {
+    /// Its name.
+    pub name: String,
+    /// The connection at its outer end.
+    pub kind: Kind,
+    /// True if it has a link.
+    pub up: bool,
+    /// Longest IP packet in bytes; none if nothing limits it.
+    pub mtu: Option<u32>,
+    /// Frames that came into the switch.
+    pub received_frames: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Frames that left the switch.
+    pub sent_frames: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames that were dropped, by reason.
+    pub dropped: std::collections::BTreeMap<String, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_counter_of_its_own() {
+        let status = PortStatus::new("p", Kind::Trunk);
+        for (count, (reason, _)) in (1..).zip(REASONS) {
+            status.count_dropped(reason, count);
+        }
+        let view = status.view();
+        for (count, (_, name)) in (1..).zip(REASONS) {
+            assert_eq!(view.dropped.get(name), Some(&count), "{name}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Tests of the turns of a worker that runs the switch.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vrnic_adapter::ethernet::{Offered, Uplink};
+
+use super::*;
+use crate::net::frame::Frame;
+use crate::net::handle::SwitchHandle;
+use crate::net::line::{Line, Log};
+use crate::net::mac::MacAddr;
+use crate::net::port::{FrameSink, PortSetup};
+use crate::net::queue::SendQueue;
+use crate::net::status::Kind;
+use crate::net::storm::StormLimit;
+use crate::net::turn::FRAMES;
+
+const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+/// A station behind an uplink.
+const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 3]);
+
+/// An adapter that takes all frames, each in a certain time.
+#[derive(Clone, Default)]
+struct Taker {
+    frames: Arc<Mutex<Vec<ethernet::Frame>>>,
+    pause: Duration,
+}
+
+impl Taker {
+    fn count(&self) -> usize {
+        self.frames.lock().len()
+    }
+}
+
+impl FrameSink for Taker {
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        let start = Instant::now();
+        while start.elapsed() < self.pause {
+            std::hint::spin_loop();
+        }
+        self.frames.lock().push(frame);
+        Offered::Taken
+    }
+
+    fn has_address(&self, _mac: MacAddr) -> bool {
+        false
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+/// Adds the frames that arrive to a list, for one turn.
+type Arrive = dyn FnMut(&mut Vec<Frame>, &mut Turn) + Send;
+
+/// A line whose descriptor is always readable, and whose frames the test makes.
+struct Scripted {
+    wire: OwnedFd,
+    arrive: Box<Arrive>,
+}
+
+impl Scripted {
+    fn line(arrive: impl FnMut(&mut Vec<Frame>, &mut Turn) + Send + 'static) -> Box<Self> {
+        let (wire, peer) = std::io::pipe().expect("a pipe");
+        drop(peer);
+        Box::new(Self { wire: wire.into(), arrive: Box::new(arrive) })
+    }
+}
+
+impl Line for Scripted {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wire.as_fd())
+    }
+
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, turn: &mut Turn, _log: &Log<'_>) -> Change {
+        (self.arrive)(frames, turn);
+        Change::None
+    }
+
+    fn flush(&mut self, queue: &mut SendQueue, _turn: &mut Turn, _log: &Log<'_>) -> io::Result<()> {
+        queue.clear();
+        Ok(())
+    }
+
+    fn close(&mut self) {}
+}
+
+fn frame(to: MacAddr, from: MacAddr, number: usize) -> Vec<u8> {
+    [&to.0[..], &from.0, &number.to_be_bytes(), &[0; 40]].concat()
+}
+
+/// Returns a switch, and access to its outbox.
+fn switch() -> (Switch, SwitchHandle) {
+    let (handle, shared) = SwitchHandle::new().expect("a switch");
+    // A worker is awake.
+    shared.attendance.begin();
+    (Switch::new(shared, Box::new(|_| ())).expect("a switch"), handle)
+}
+
+fn function(name: &str, mac: MacAddr, taker: &Taker) -> PortSetup {
+    PortSetup {
+        name: name.to_owned(),
+        kind: Kind::Function,
+        mac: Some(mac),
+        line: None,
+        checks_source: false,
+        storm: StormLimit(0),
+        transit: false,
+        followed: false,
+        link: Box::new(|_| ()),
+        sink: Some(Box::new(taker.clone())),
+    }
+}
+
+/// Returns a line on which frames to each of these addresses arrive in turn, as many as the switch
+/// reads.
+fn flood(to: &[MacAddr], from: MacAddr) -> Box<Scripted> {
+    let arriving: Vec<Frame> =
+        to.iter().map(|to| Frame::new(frame(*to, from, 0)).expect("a frame")).collect();
+    Scripted::line(move |frames, turn| {
+        while !turn.is_over() {
+            frames.extend(arriving.iter().cloned());
+            turn.spend(arriving.len(), 60);
+        }
+    })
+}
+
+/// Sends numbered frames from one adapter to another until the outbox has no room.
+fn fill(handle: &SwitchHandle, from: MacAddr, to: MacAddr) -> usize {
+    let all = 0..40_000;
+    let mut frames = all.map(|n| ethernet::Frame::new(frame(to, from, n))).collect();
+    handle.outbox().send(from.0, &mut frames);
+    let dropped = |port: crate::net::status::PortView| port.dropped.get("outbox").copied();
+    let lost: u64 = handle.ports().into_iter().filter_map(dropped).sum();
+    assert!(lost > 0, "the outbox is not full");
+    40_000 - usize::try_from(lost).expect("small")
+}
+
+#[test]
+fn a_full_outbox_is_forwarded_in_short_turns_and_in_order() {
+    let (mut switch, handle) = switch();
+    let taker = Taker::default();
+    switch.add(function("a", A, &Taker::default())).expect("a port");
+    switch.add(function("b", B, &taker)).expect("a port");
+    let count = fill(&handle, A, B);
+    let mut before = 0;
+    while before < count {
+        let served = switch.serve_wires();
+        let after = taker.count();
+        assert!(served.sent, "frames wait, and the switch does not see them");
+        assert!((1..=FRAMES).contains(&(after - before)), "{} frames in a turn", after - before);
+        before = after;
+    }
+    assert!(!switch.serve_wires().any);
+    for (number, taken) in taker.frames.lock().iter().enumerate() {
+        assert_eq!(taken.bytes(), frame(B, A, number), "frame {number}");
+    }
+}
+
+/// A station that never answers, such as the peer of an unreliable connection, is unknown to the
+/// switch.
+#[test]
+fn messages_of_adapters_to_unknown_stations_are_no_storm() {
+    let (mut switch, handle) = switch();
+    let setup = function("a", A, &Taker::default());
+    switch.add(PortSetup { storm: StormLimit(1), ..setup }).expect("a port");
+    fill(&handle, A, STATION);
+    while switch.serve_wires().any {}
+    let dropped = |port: &crate::net::status::PortView| port.dropped.get("storm").copied();
+    assert_eq!(handle.ports().iter().filter_map(dropped).sum::<u64>(), 0);
+}
+
+#[test]
+fn frames_that_take_long_end_a_turn_early() {
+    let (mut switch, handle) = switch();
+    let taker = Taker { pause: Duration::from_nanos(TIME / 2), ..Taker::default() };
+    switch.add(function("a", A, &Taker::default())).expect("a port");
+    switch.add(function("b", B, &taker)).expect("a port");
+    fill(&handle, A, B);
+    switch.serve_wires();
+    assert!((1..=8).contains(&taker.count()), "{} frames in a turn", taker.count());
+}
+
+#[test]
+fn what_a_line_has_delivered_is_forwarded_before_more_is_read() {
+    let (mut switch, handle) = switch();
+    let taker = Taker { pause: Duration::from_micros(1), ..Taker::default() };
+    switch.add(function("b", B, &taker)).expect("a port");
+    let line = flood(&[B], STATION);
+    switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
+    let mut turns = 0;
+    while taker.count() < 10 * FRAMES {
+        let before = taker.count();
+        assert!(switch.serve_wires().any);
+        turns += 1;
+        assert!(taker.count() - before <= FRAMES);
+        let arrived = handle.ports().iter().map(|port| port.received_frames).max();
+        let waiting = arrived.expect("a port") - taker.count() as u64;
+        assert!(waiting <= FRAMES as u64, "{waiting} frames wait");
+    }
+    assert!(turns > 10);
+}
+
+fn uplink() -> PortSetup {
+    PortSetup { mac: None, sink: None, ..function("up", A, &Taker::default()) }
+}
+
+#[test]
+fn network_cards_get_a_quarter_of_a_worker_s_time() {
+    let (mut switch, _handle) = switch();
+    let pause = Duration::from_micros(2);
+    let taker = Taker { pause, ..Taker::default() };
+    switch.add(function("b", B, &taker)).expect("a port");
+    let line = flood(&[B], A);
+    let netdev = PortSetup { line: Some(line), ..function("a", A, &Taker::default()) };
+    switch.add(netdev).expect("a port");
+    let start = Instant::now();
+    while taker.count() < 300 {
+        switch.serve_wires();
+    }
+    let (count, elapsed) = (u32::try_from(taker.count()).expect("small"), start.elapsed());
+    assert!(pause * count < elapsed * 3 / 10, "{count} frames in {elapsed:?}");
+}
+
+/// An adapter that has no room most of the time.
+struct Slow {
+    taker: Taker,
+    start: Instant,
+}
+
+impl FrameSink for Slow {
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        if self.taker.count() < 3000 { self.taker.offer(frame) } else { Offered::Full }
+    }
+
+    fn has_address(&self, _mac: MacAddr) -> bool {
+        false
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        let room = self.start.elapsed().as_millis() % 300 < 1;
+        if room {
+            self.taker.frames.lock().clear();
+        }
+        room
+    }
+}
+
+#[test]
+fn a_slow_adapter_loses_its_own_frames_and_no_others() {
+    let (mut switch, handle) = switch();
+    let (taker, start) = (Taker::default(), Instant::now());
+    let slow = Box::new(Slow { taker: Taker::default(), start });
+    switch.add(PortSetup { sink: Some(slow), ..function("a", A, &taker) }).expect("a port");
+    switch.add(function("b", B, &taker)).expect("a port");
+    let line = flood(&[&[B][..], &[A; 20]].concat(), STATION);
+    switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
+    let (mut now, mut held) = (start, Duration::ZERO);
+    while now < start + Duration::from_millis(1500) {
+        switch.serve_wires();
+        let before = std::mem::replace(&mut now, Instant::now());
+        if switch.is_held() {
+            held += now - before;
+        }
+    }
+    assert!(taker.count() > 100 && held < Duration::from_millis(150), "nothing came for {held:?}");
+    let ports = handle.ports();
+    let slow = ports.iter().find(|port| port.name == "a").expect("a port");
+    assert!(slow.dropped.get("adapter_full") > Some(&0), "the lost frames are not counted");
+}
+
+/// An adapter that has room when the test says so.
+struct Gated {
+    taker: Taker,
+    room: Arc<AtomicBool>,
+}
+
+impl FrameSink for Gated {
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        self.taker.offer(frame)
+    }
+
+    fn has_address(&self, _mac: MacAddr) -> bool {
+        false
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        self.room.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
+    let (mut switch, _handle) = switch();
+    let (taker, room) = (Taker::default(), Arc::new(AtomicBool::new(true)));
+    let gated = Box::new(Gated { taker: taker.clone(), room: Arc::clone(&room) });
+    switch.add(PortSetup { sink: Some(gated), ..function("b", B, &taker) }).expect("a port");
+    let frames = (0..2 * FRAMES).map(|n| Frame::new(frame(B, STATION, n)).expect("a frame"));
+    let mut burst: Vec<_> = frames.collect();
+    let line = Scripted::line(move |frames, _| frames.append(&mut burst));
+    switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
+    switch.serve_wires();
+    assert!((1..=FRAMES).contains(&taker.count()), "{} frames in a turn", taker.count());
+    room.store(false, Ordering::Relaxed);
+    let before = taker.count();
+    for _ in 0..10 {
+        switch.serve_wires();
+    }
+    assert_eq!(taker.count(), before, "frames are forwarded during a pause");
+    assert!(!switch.wait(), "the thread would wait for events");
+    room.store(true, Ordering::Relaxed);
+    for _ in 0..1000 {
+        switch.serve_wires();
+    }
+    assert_eq!(taker.count(), 2 * FRAMES);
+}

@@ -1,0 +1,80 @@
+//! The periodic work of the switch: ticks of ports, aged addresses, and the links and path MTU that
+//! follow the uplinks.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+
+use super::Switch;
+use crate::net::path_mtu::PathMtu;
+use crate::net::port::Port;
+
+/// Time between two removals of aged addresses.
+pub(super) const AGE_PERIOD: Duration = Duration::from_secs(30);
+/// Time between two ticks of the ports that need them.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+impl Switch {
+    /// Does what ports need once in a second.
+    pub(super) fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK {
+            return;
+        }
+        self.ticked = Instant::now();
+        let wanting = self.ports.iter_mut().filter(|(_, port)| port.wants_ticks());
+        let changes: Vec<_> = wanting.map(|(id, port)| (*id, port.tick())).collect();
+        for (id, change) in changes {
+            self.follow(id, change);
+        }
+        let shut = self
+            .ports
+            .iter_mut()
+            .filter_map(|(id, port)| std::mem::take(&mut port.door_shut).then_some(*id));
+        for id in shut.collect::<Vec<_>>() {
+            self.watch_door(id, EventFlags::IN);
+        }
+        self.follow_mtu();
+    }
+
+    /// Updates the functions' links if the uplinks that they follow have lost their last link, or
+    /// have a link again.
+    pub(super) fn follow_uplinks(&mut self) {
+        let mut followed = self.ports.values().filter_map(Port::followed).peekable();
+        let carrier = followed.peek().is_none() || followed.any(|up| up);
+        if std::mem::replace(&mut self.carrier, carrier) == carrier {
+            return;
+        }
+        if carrier {
+            tracing::info!(
+                "the functions have a link again, because an uplink that they follow has one"
+            );
+        } else {
+            tracing::warn!(
+                "the functions have no link, because no uplink that they follow has one"
+            );
+        }
+        self.ports.values_mut().for_each(|port| port.set_carrier(carrier));
+    }
+
+    /// Reports the path MTU if it has changed, and whether joined frames are welcome.
+    pub(super) fn follow_mtu(&self) {
+        self.shared.outbox.set_joins(self.ports.values().any(Port::joins));
+        let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(PathMtu::MAX);
+        if self.shared.set_path_mtu(mtu) {
+            tracing::info!(
+                path_mtu = mtu.bytes(),
+                "the ports of all functions have a new limit of the path MTU, because of the uplinks' MTU"
+            );
+            (self.limit)(mtu);
+        }
+    }
+
+    /// Removes addresses that have not been seen for long from the table.
+    pub(super) fn age(&mut self) {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.aged) >= AGE_PERIOD {
+            self.aged = now;
+            self.table.age(now);
+        }
+    }
+}

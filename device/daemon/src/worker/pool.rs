@@ -1,0 +1,203 @@
+//! The worker threads.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::nanosleep;
+use vrnic_packet::Nanos;
+
+use super::engines::{Engines, Polled};
+use super::idle::{IdleConfig, IdlePolicy, IdleStep};
+use super::sleep;
+use super::waker::Waker;
+use crate::memory::stall::Watched;
+use crate::os::sys::{self, LoadMeter};
+
+/// Number of polls without work between two readings of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 16;
+
+/// The time at which the daemon's clock is zero.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Returns the time on the daemon's monotonic clock.
+#[must_use]
+pub fn now() -> Nanos {
+    Nanos::default().plus(START.elapsed())
+}
+
+/// Configuration of a worker.
+pub struct WorkerSetup {
+    /// The engines that it polls in turn.
+    pub engines: Arc<Engines>,
+    /// The processor it is bound to.
+    pub cpu: Option<usize>,
+}
+
+/// The running workers. They end on drop.
+#[derive(Debug)]
+pub struct Pool {
+    stop: Arc<AtomicBool>,
+    workers: Vec<(Arc<Waker>, JoinHandle<()>)>,
+}
+
+impl Pool {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// Returns an error if no thread can be started, or if a processor to pin to does not exist.
+    pub fn start(setups: Vec<WorkerSetup>, idle: &IdleConfig) -> io::Result<Self> {
+        let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
+        for (id, setup) in setups.into_iter().enumerate() {
+            let waker = Arc::clone(setup.engines.waker());
+            let worker = Worker {
+                polled: setup.engines.polled(),
+                setup,
+                nap: idle.nap,
+                look: if idle.look.is_zero() { Duration::MAX } else { idle.look },
+                idle: idle_policy(idle),
+                stop: Arc::clone(&this.stop),
+            };
+            let (report, ready) = std::sync::mpsc::sync_channel(1);
+            let thread =
+                std::thread::Builder::new().name(format!("worker-{id}")).spawn(move || {
+                    let prepared = worker.prepare();
+                    let run = prepared.is_ok();
+                    let _watched = Watched::begin();
+                    // The receiver waits for exactly one message.
+                    if report.send(prepared).is_ok() && run {
+                        worker.run();
+                    }
+                })?;
+            this.workers.push((waker, thread));
+            ready.recv().map_err(io::Error::other)??;
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for (waker, thread) in self.workers.drain(..) {
+            waker.unpark();
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+    }
+}
+
+fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let load = LoadMeter::new().inspect_err(|error| tracing::warn!(%error, "the load of the machine is unknown, so workers may spin when CPUs are scarce"));
+    IdlePolicy::new(config, cpus, load.ok(), now().0)
+}
+
+/// The state of a worker thread.
+struct Worker {
+    setup: WorkerSetup,
+    polled: Polled,
+    nap: Duration,
+    look: Duration,
+    idle: IdlePolicy<LoadMeter>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// Sets the thread's scheduling.
+    fn prepare(&self) -> io::Result<()> {
+        if let Some(cpu) = self.setup.cpu {
+            sys::pin(cpu).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("a worker cannot be pinned to processor {cpu}: {error}"),
+                )
+            })?;
+        }
+        // If one of these two fails, the worker is only slower on a busy machine.
+        for (what, result) in [
+            ("short time slices", sys::set_slice(sys::SLICE_MIN)),
+            ("precise timers", sys::set_precise_timers()),
+        ] {
+            if let Err(error) = result {
+                tracing::warn!(%error, "the kernel refuses {what}; workers may be slower on a busy machine");
+            }
+        }
+        Ok(())
+    }
+
+    fn run(mut self) {
+        // The number of polls without work until the next reading of the clock, which costs as much
+        // as a poll.
+        let mut polls_left = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            if self.polled.is_old(&self.setup.engines) {
+                self.polled = self.setup.engines.polled();
+            }
+            if self.poll() {
+                while self.poll() && !self.is_disturbed() {}
+                self.idle.worked(now().0);
+                polls_left = POLLS_PER_CLOCK_READ;
+            }
+            if polls_left > 0 {
+                polls_left -= 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            let time = now().0;
+            match self.idle.next_step(time) {
+                IdleStep::Spin => polls_left = POLLS_PER_CLOCK_READ,
+                IdleStep::Nap => self.nap(time),
+                IdleStep::Sleep => self.sleep(),
+            }
+        }
+    }
+
+    #[inline]
+    fn poll(&self) -> bool {
+        sleep::poll(self.polled.list())
+    }
+
+    /// Returns whether the worker has to end, or its list of engines has changed.
+    #[inline]
+    fn is_disturbed(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.polled.is_old(&self.setup.engines)
+    }
+
+    /// Returns the duration of the next nap or sleep: until the earliest deadline, at most `limit`.
+    fn pause(&self, now: u64, limit: Duration) -> Duration {
+        let deadline = self.polled.list().iter().filter_map(|engine| engine.deadline()).min();
+        let until =
+            deadline.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
+        until.min(limit)
+    }
+
+    fn nap(&mut self, start: u64) {
+        if let Ok(limit) = self.pause(start, self.nap).try_into() {
+            // A signal may shorten the nap, which does no harm.
+            let _whole = nanosleep(&limit);
+        }
+        self.idle.rested(now().0);
+    }
+
+    /// Sleeps until woken.
+    fn sleep(&mut self) {
+        let engines = &self.setup.engines;
+        let waker = engines.waker();
+        let start = now().0;
+        let work = sleep::sleep(waker, self.polled.list(), &self.stop, || {
+            // Each change of the list after this point unparks the worker.
+            if !self.polled.is_old(engines) {
+                waker.park(self.pause(start, self.look));
+            }
+        });
+        if work {
+            self.idle.worked(start);
+        } else {
+            self.idle.rested(now().0);
+        }
+    }
+}

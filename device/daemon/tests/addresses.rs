@@ -1,0 +1,118 @@
+//! Adapters with several MACs beside the stations of an Ethernet.
+
+mod common;
+
+use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use common::joined::Joined;
+use common::switch::Folder;
+use common::trunk::Peer;
+use common::{Span, write_and_read};
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::daemon::mac;
+use vrnic_testdriver::qp::{Setup, attributes};
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+/// The index of the second address in each GID table.
+const SECOND: u16 = 1;
+/// Second addresses of guests.
+const M: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
+/// A station on another daemon.
+const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
+
+/// Gives a guest a second address.
+fn name(guest: &Guest, mac: [u8; 6]) {
+    guest.set_gid(SECOND, mac).expect("SET_GID");
+}
+
+/// Returns whether a QP can be connected with the second address of its guest.
+fn connects(end: &Endpoint) -> bool {
+    let mut attr = attributes(mac(0), 99);
+    attr.av.sgid_index = SECOND.into();
+    end.accepts(attr)
+}
+
+#[test]
+fn packets_between_daemons_have_the_macs_of_their_gids() {
+    let mut joined = Joined::by_trunk();
+    for (guest, mac) in joined.guests.iter().zip(M) {
+        name(guest, mac);
+    }
+    let [mut a, b] = joined.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+    a.connect(M[1], b.qpn, |attr| attr.av.sgid_index = SECOND.into());
+    b.connect(M[0], a.qpn, |attr| attr.av.sgid_index = SECOND.into());
+    write_and_read(&mut a, &b, Span { len: 300_000, from: 7, to: 93 });
+    joined.check();
+}
+
+#[test]
+fn a_guest_does_not_receive_the_messages_for_a_station_behind_an_uplink() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(2, &[("--uplink", "name=up,listen=@t")]);
+    let [ga, gb] = [0, 1].map(|number| daemon.ready_guest(number));
+    let mut netdev = ga.cable.lock().take().expect("a network card");
+    let mut peer = Peer::greeted(&folder.path("t"));
+    let heard = frame(BROADCAST, REMOTE, 60);
+    peer.send(&heard);
+    assert_eq!(receive(&mut netdev), heard);
+    name(&gb, REMOTE);
+    assert!(!connects(&Endpoint::new(&gb, Setup::default())), "it uses the station's address");
+    let mut a = Endpoint::new(&ga, Setup::default());
+    a.connect(REMOTE, 99, |_| {});
+    a.post_send(&Wr::new(Opcode::Send, &[]));
+    let sent = peer.receive();
+    assert_eq!((&sent[..6], &sent[6..12]), (&REMOTE[..], &mac(0)[..]));
+    daemon.check();
+}
+
+#[test]
+fn an_address_belongs_to_the_guest_from_which_it_is_heard() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(2, &[]);
+    let guests = [0, 1].map(|number| daemon.ready_guest(number));
+    guests.iter().for_each(|guest| name(guest, M[0]));
+    let owners =
+        || guests.each_ref().map(|guest| connects(&Endpoint::new(guest, Setup::default())));
+    assert_eq!(owners(), [true, false], "the first one has claimed it first");
+    let mut netdev = guests[1].cable.lock().take().expect("a network card");
+    send(&mut netdev, &frame(BROADCAST, M[0], 60));
+    wait::until("the second guest's turn", || (owners() == [false, true]).then_some(()));
+    daemon.check();
+}
+
+#[test]
+fn a_guest_has_only_its_own_address_if_its_sources_are_checked() {
+    let folder = Folder::new();
+    for (number, checked) in [true, false].into_iter().enumerate() {
+        let function = format!(
+            "name=f{number},mac=52:54:00:00:01:0{number},socket=@{number}.sock,spoofchk={}",
+            if checked { "yes" } else { "no" }
+        );
+        let mut daemon = folder.daemon(0, &[("--function", &function)]);
+        daemon.wait_for_log("is ready for a VMM");
+        let own = [0x52, 0x54, 0, 0, 1, u8::try_from(number).expect("small")];
+        let socket = folder.path(&format!("{number}.sock"));
+        let guest = Guest::connect(&socket, own).expect("a VMM");
+        guest.bring_up();
+        name(&guest, M[0]);
+        assert_eq!(connects(&Endpoint::new(&guest, Setup::default())), !checked);
+        daemon.check();
+    }
+}
+
+#[test]
+fn packets_reach_a_station_behind_the_network_card_of_the_same_guest() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(1, &[]);
+    let guest = daemon.ready_guest(0);
+    let mut netdev = guest.cable.lock().take().expect("a network card");
+    // The switch learns where the station is.
+    send(&mut netdev, &frame(BROADCAST, STRANGER, 60));
+    let mut a = Endpoint::new(&guest, Setup::default());
+    a.connect(STRANGER, 99, |_| {});
+    a.post_send(&Wr::new(Opcode::Send, &[]));
+    let sent = receive(&mut netdev);
+    assert_eq!((&sent[..6], &sent[6..12]), (&STRANGER[..], &mac(0)[..]));
+    daemon.check();
+}

@@ -1,0 +1,210 @@
+//! Changes to a running daemon through its control socket.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
+use common::switch::Folder;
+use common::{connected, descriptors, start_with, still_works};
+use vrnic_testdriver::daemon::{Daemon, mac};
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::wait;
+
+/// A daemon with a control socket and a monitor.
+struct Changed {
+    folder: Folder,
+    daemon: Daemon,
+}
+
+impl Changed {
+    fn start(functions: usize) -> Self {
+        let folder = Folder::new();
+        let daemon =
+            folder.daemon(functions, &[("--control", "@control"), ("--monitor", "@monitor")]);
+        wait::until("control socket", || UnixStream::connect(folder.path("control")).ok());
+        Self { folder, daemon }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path(name)
+    }
+
+    fn vrnic(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+        command.arg("--control").arg(self.path("control"));
+        command.arg("--monitor").arg(self.path("monitor"));
+        let args = args.iter().map(|arg| self.folder.settings(arg));
+        command.args(args).output().expect("vrnic runs")
+    }
+
+    /// Returns the output of a command, which must succeed.
+    #[track_caller]
+    fn said(&self, args: &[&str]) -> String {
+        let output = self.vrnic(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Returns the reason for which a command is refused.
+    #[track_caller]
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.vrnic(args);
+        assert!(!output.status.success(), "{args:?} was accepted");
+        String::from_utf8(output.stderr).expect("text")
+    }
+
+    /// Returns the guest of a function that was added, with the MAC of number `index`.
+    fn guest(&self, name: &str, index: usize) -> Guest {
+        Guest::connect(&self.path(name), mac(index)).expect("a VMM")
+    }
+}
+
+/// The settings of function 1 without and with a netdev.
+const ADDED: &str = "name=late,mac=52:54:00:00:00:0b,socket=@late";
+
+#[test]
+fn a_function_that_was_added_works_like_the_others() {
+    let mut changed = Changed::start(1);
+    let first = changed.daemon.ready_guest(0);
+    // The workers are asleep, and no doorbell of the new function has woken them yet.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    changed.said(&["function", "add", ADDED]);
+    let list = changed.said(&["function", "list"]);
+    assert!(list.contains("f0") && list.contains("52:54:00:00:00:0b"), "{list}");
+    let shown = changed.said(&["show", "function"]);
+    assert!(shown.contains("late"), "{shown}");
+    let late = changed.guest("late", 1);
+    late.bring_up();
+    let guests = [first, late];
+    let [mut a, mut b] = connected(&guests, Setup::default());
+    still_works(&mut a, &b);
+    still_works(&mut b, &a);
+    changed.daemon.check();
+}
+
+#[test]
+fn functions_come_and_go_without_a_trace() {
+    let mut changed = Changed::start(1);
+    let first = changed.daemon.ready_guest(0);
+    let mut before = None;
+    for round in 0..4 {
+        changed.said(&["function", "add", &format!("{ADDED},net=@late.net")]);
+        let late = changed.guest("late", 1);
+        let _netdev = changed.folder.plug("late.net");
+        late.bring_up();
+        let guests = [first.clone(), late];
+        let [mut a, b] = connected(&guests, Setup::default());
+        still_works(&mut a, &b);
+        let why = changed.refused(&["function", "remove", "late"]);
+        assert!(why.contains("a VMM is connected"), "{why}");
+        changed.said(&["function", "remove", "late", "--force"]);
+        for file in ["late", "late.net"] {
+            assert!(!changed.path(file).exists(), "{file} is left");
+        }
+        assert!(!changed.said(&["function", "list"]).contains("late"));
+        assert!(!changed.said(&["show", "function"]).contains("late"));
+        // The last connections, and housekeeping, release their descriptors within a short time.
+        if round > 0 {
+            let before = *before.get_or_insert_with(|| descriptors(&changed.daemon));
+            wait::until("descriptors", || (descriptors(&changed.daemon) <= before).then_some(()));
+        }
+    }
+    changed.daemon.check();
+}
+
+#[test]
+fn an_uplink_and_a_port_come_and_go() {
+    let mut changed = Changed::start(0);
+    let other = changed
+        .folder
+        .daemon(0, &[("--uplink", "name=up,connect=@t"), ("--port", "name=g,net=@other")]);
+    changed.said(&["port", "add", "name=g,net=@g"]);
+    changed.said(&["uplink", "add", "name=up,listen=@t"]);
+    let (mut a, mut b) = (changed.folder.plug("g"), changed.folder.plug("other"));
+    for daemon in [&changed.daemon, &other] {
+        daemon.wait_for_log("link up port=\"up\"");
+        daemon.wait_for_log("link up port=\"g\"");
+    }
+    let sent = frame(BROADCAST, STRANGER, 64);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut b), sent);
+    let list = changed.said(&["uplink", "list"]);
+    assert!(list.contains("up") && list.contains("listen=") && list.contains("no"), "{list}");
+    assert!(changed.said(&["port", "list"]).contains('g'));
+
+    changed.said(&["uplink", "remove", "up"]);
+    assert!(!changed.path("t").exists());
+    other.wait_for_log("link down port=\"up\"");
+    send(&mut a, &sent);
+    nothing_comes(&mut b);
+    changed.said(&["port", "remove", "g"]);
+    assert_eq!(a.read(&mut [0; 1]).expect("the end"), 0);
+    assert!(!changed.said(&["show", "port"]).contains("trunk"));
+    changed.daemon.check();
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_changes_nothing() {
+    let mut changed = Changed::start(1);
+    for (args, part) in [
+        (["function", "add", "name=f0,mac=52:54:00:00:00:0b,socket=@x"], "same name"),
+        (["function", "add", "name=x,mac=52:54:00:00:00:0a,socket=@x"], "same MAC"),
+        (["function", "add", "name=x,mac=52:54:00:00:00:0b,socket=/nonexistent/x"], "folder"),
+        (["function", "remove", "x"], "no function 'x'"),
+        (["port", "remove", "f0"], "no port 'f0'"),
+        (["port", "add", "name=f0,net=@x"], "same name"),
+        (["uplink", "remove", "x"], "no uplink 'x'"),
+        (["uplink", "add", "name=x,packet=no-such-if"], "no-such-if"),
+        (["uplink", "add", "name=x,fd=3"], "descriptor"),
+        (["uplink", "add", "name=x,listen=/nonexistent/x"], "folder"),
+    ] {
+        let why = changed.refused(&args);
+        assert!(why.contains(part), "{args:?}: {why}");
+    }
+    assert_eq!(changed.said(&["function", "list"]).lines().count(), 2);
+    assert_eq!(changed.said(&["port", "list"]).lines().count(), 1);
+    assert_eq!(changed.said(&["uplink", "list"]).lines().count(), 1);
+    assert!(!changed.path("x").exists());
+    // There is room for sixteen functions.
+    for index in 1..16 {
+        let settings = format!("name=l{index},mac=52:54:00:00:01:{index:02x},socket=@l{index}");
+        changed.said(&["function", "add", &settings]);
+    }
+    let why = changed.refused(&["function", "add", ADDED]);
+    assert!(why.contains("room for 16"), "{why}");
+    changed.daemon.check();
+}
+
+#[test]
+fn the_control_socket_is_its_owners_and_survives_nonsense() {
+    let folder = Folder::new();
+    let control = folder.path("control");
+    let path = control.to_str().expect("text").to_owned();
+    let mut daemon = start_with(1, &["--control", &path, "--socket-mode", "0666"]);
+    let mode = std::fs::metadata(&control).expect("the socket").mode() & 0o7777;
+    assert_eq!(mode, 0o600);
+    for nonsense in
+        [&b"\n"[..], b"{}\n", b"{\"add-uplink\":{\"name\":\"x\"}}\n", b"\xff\n", &[b'a'; 20_000]]
+    {
+        let mut stream = UnixStream::connect(&control).expect("connect");
+        // The daemon may have closed the connection before it has all bytes.
+        let _part = stream.write_all(nonsense);
+        let mut reply = String::new();
+        let read = stream.read_to_string(&mut reply);
+        assert!(read.is_err() || reply.contains("refused"), "{reply}");
+    }
+    // A silent client delays the next one for a few seconds only.
+    let _silent = UnixStream::connect(&control).expect("connect");
+    let output = Command::new(env!("CARGO_BIN_EXE_vrnic"))
+        .args(["--control", &path, "function", "list"])
+        .output()
+        .expect("vrnic runs");
+    assert!(output.status.success() && output.stdout.windows(2).any(|two| two == b"f0"));
+    daemon.check();
+}

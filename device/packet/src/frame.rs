@@ -1,0 +1,219 @@
+//! Ethernet frames on their way.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::ops::Range;
+
+use crate::ethernet::is_group;
+use crate::pool::Buffer;
+
+/// The shortest data of segments that are joined to one frame, so that a frame has at most 256 of
+/// them and the turn in which it arrives stays short.
+pub const SEGMENT_MIN: usize = 256;
+
+/// How several frames with segments of TCP were joined to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joint {
+    /// Length of the headers, which each of the frames has.
+    pub headers: u16,
+    /// Length of the data in each of them. Only the last one may have less.
+    pub segment: u16,
+}
+
+/// An Ethernet frame without preamble and frame check sequence, or several frames that were joined
+/// to one and are to be cut again. The checksum of TCP in a joined frame is that of the
+/// pseudo-header. Nothing has changed its data since its sender's memory, or the host's kernel has
+/// checked it.
+///
+/// Clones share the bytes.
+#[derive(Clone, Default)]
+pub struct Frame {
+    buffer: Buffer,
+    /// The offsets of its first byte, and of the end.
+    start: u16,
+    end: u32,
+    /// The numbers of [`Joint`], if it is a joined frame. Queues of frames are smaller than with a
+    /// `Joint` here.
+    headers: u16,
+    segment: Option<NonZeroU16>,
+}
+
+impl Frame {
+    /// Creates a frame from these bytes, which begin with the destination's MAC.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self::within(bytes.into(), 0..len, None)
+    }
+
+    /// Creates a frame that stands for several ones from the bytes that they were joined to.
+    #[must_use]
+    pub fn joined(bytes: Vec<u8>, joint: Joint) -> Self {
+        let len = bytes.len();
+        Self::within(bytes.into(), 0..len, Some(joint))
+    }
+
+    /// Creates a frame from a copy of these bytes, in a buffer of the pool.
+    #[must_use]
+    pub fn copy(bytes: &[u8]) -> Self {
+        Self::copy_joined(bytes, None)
+    }
+
+    /// Creates a frame from a copy of the bytes of one that `joint` describes, in a buffer of the
+    /// pool.
+    #[must_use]
+    pub fn copy_joined(bytes: &[u8], joint: Option<Joint>) -> Self {
+        Self::within(Buffer::copy(bytes), 0..bytes.len(), joint)
+    }
+
+    /// Creates a frame from a copy of parts that follow each other, in a buffer of the pool.
+    #[must_use]
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let mut buffer = Buffer::of(len);
+        let mut rest = buffer.bytes_mut();
+        for part in parts {
+            // The buffer has room for all of them.
+            let Some((to, behind)) = rest.split_at_mut_checked(part.len()) else { break };
+            to.copy_from_slice(part);
+            rest = behind;
+        }
+        Self::within(buffer, 0..len, None)
+    }
+
+    /// Creates a frame from a range of the bytes of a buffer. If the range is not inside, or begins
+    /// above 65,535, the frame is empty.
+    #[must_use]
+    pub fn within(buffer: Buffer, range: Range<usize>, joint: Option<Joint>) -> Self {
+        let segment = joint.and_then(|joint| NonZeroU16::new(joint.segment));
+        let headers = joint.map_or(0, |joint| joint.headers);
+        let place = u16::try_from(range.start).ok().zip(u32::try_from(range.end).ok());
+        let (start, end) = place.unwrap_or_default();
+        Self { buffer, start, end, headers, segment }
+    }
+
+    fn range(&self) -> Range<usize> {
+        // CAST: usize has 64 bits.
+        self.start.into()..self.end as usize
+    }
+
+    /// Returns the bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer.bytes().get(self.range()).unwrap_or_default()
+    }
+
+    /// Returns the bytes. If there are clones, they keep theirs.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let range = self.range();
+        self.buffer.bytes_mut().get_mut(range).unwrap_or_default()
+    }
+
+    /// Returns a frame with the same bytes that takes no more memory than it needs, for frames that
+    /// are kept for long.
+    #[must_use]
+    pub fn compact(&self) -> Self {
+        let buffer = Buffer::exact(self.bytes());
+        Self::within(buffer, 0..self.bytes().len(), self.joint())
+    }
+
+    /// Returns the number of bytes of memory that the frame takes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Returns how frames were joined to this one, if they were.
+    #[must_use]
+    pub fn joint(&self) -> Option<Joint> {
+        self.segment.map(|segment| Joint { headers: self.headers, segment: segment.get() })
+    }
+
+    /// Returns the number of frames that this one stands for.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let Some(segment) = self.segment else { return 1 };
+        let data = self.bytes().len().saturating_sub(self.headers.into());
+        data.div_ceil(usize::from(segment.get())).max(1)
+    }
+
+    /// Returns the length of the longest of them.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        let len = self.bytes().len();
+        let longest = |segment: NonZeroU16| usize::from(self.headers) + usize::from(segment.get());
+        self.segment.map_or(len, |segment| len.min(longest(segment)))
+    }
+
+    /// Returns the bytes of all of them.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.bytes().len() + (self.count() - 1) * usize::from(self.headers)
+    }
+
+    /// Returns whether the destination is a group, such as all stations (IEEE 802.3, I/G bit).
+    #[must_use]
+    pub fn is_to_group(&self) -> bool {
+        is_group(self.destination())
+    }
+
+    /// Returns the source MAC, or zero if the frame has none.
+    #[must_use]
+    pub fn source(&self) -> [u8; 6] {
+        self.bytes().get(6..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default()
+    }
+
+    /// Returns the destination MAC, or zero if the frame has none.
+    #[must_use]
+    pub fn destination(&self) -> [u8; 6] {
+        self.bytes().first_chunk().copied().unwrap_or_default()
+    }
+}
+
+impl PartialEq for Frame {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes() && self.joint() == other.joint()
+    }
+}
+
+impl Eq for Frame {}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({} bytes)", self.bytes().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joined_frame_counts_as_those_that_it_stands_for() {
+        let joint = Some(Joint { headers: 54, segment: 100 });
+        let frame = Frame::within(vec![7; 10 + 54 + 350 + 6].into(), 10..414, joint);
+        assert_eq!((frame.bytes().len(), frame.count(), frame.longest()), (404, 4, 154));
+        assert_eq!((frame.total(), frame.footprint()), (4 * 54 + 350, 420));
+        let compact = frame.compact();
+        assert_eq!((compact.footprint(), &compact), (404, &frame));
+        assert_eq!(Frame::new(vec![0; 60]).count(), 1);
+    }
+
+    #[test]
+    fn changes_of_a_clone_do_not_reach_the_others() {
+        let frame = Frame::copy(&[1; 60]);
+        let mut clone = frame.clone();
+        clone.bytes_mut().fill(2);
+        assert_eq!((frame.bytes(), clone.bytes()), (&[1; 60][..], &[2; 60][..]));
+    }
+
+    #[test]
+    fn a_range_outside_of_the_buffer_makes_an_empty_frame() {
+        for range in [5..61, 61..70, 70_000..70_001] {
+            let frame = Frame::within(vec![1; 60].into(), range.clone(), None);
+            assert!(frame.bytes().is_empty() && frame.destination() == [0; 6], "{range:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The parameters of queue pairs and queues that do not depend on whose they are.
+
+use abi::{
+    Qpn, Srqn, UarIndex,
+    admin::{CreateQp, NO_QUEUE, Pages, QpFlags},
+    qp::Type,
+    sq,
+};
+use kernel::prelude::*;
+
+use crate::{
+    hw::ring::RingShape,
+    rdma::{
+        qp::QpInit,
+        qp_attr::{QpCap, QpType},
+    },
+    verbs::{Verbs, context::Pd},
+};
+
+/// A queue pair that the adapter has created.
+pub(super) struct CreatedQp<Q> {
+    /// Its number.
+    pub(super) qpn: Qpn,
+    /// The sizes that it got.
+    pub(super) cap: QpCap,
+    /// Its queues.
+    pub(super) queues: Q,
+}
+
+impl<Q> CreatedQp<Q> {
+    /// Returns the same queue pair with its queues as `f` wraps them.
+    pub(super) fn map<R>(self, f: impl FnOnce(Q) -> R) -> CreatedQp<R> {
+        CreatedQp { qpn: self.qpn, cap: self.cap, queues: f(self.queues) }
+    }
+}
+
+/// Returns the shape of a queue that a process asks for; `None` if it asks for no such queue.
+pub(super) fn asked_shape(log_size: u8, log_stride: u8) -> Option<RingShape> {
+    (log_size != NO_QUEUE).then_some(RingShape { log_size, log_stride })
+}
+
+/// Describes the send queue; without pages it is in device memory.
+pub(super) fn set_sq(params: &mut CreateQp, shape: RingShape, pages: Pages) {
+    params.sq_table = pages.table;
+    params.sq_page_shift = pages.page_shift;
+    params.sq_levels = pages.levels;
+    params.sq_log_size = shape.log_size;
+    params.sq_log_stride = shape.log_stride;
+}
+
+/// Describes the receive queue.
+pub(super) fn set_rq(params: &mut CreateQp, shape: RingShape, pages: Pages) {
+    params.rq_table = pages.table;
+    params.rq_page_shift = pages.page_shift;
+    params.rq_levels = pages.levels;
+    params.rq_log_size = shape.log_size;
+    params.rq_log_stride = shape.log_stride;
+}
+
+/// Returns the sizes asked for, of its own queues: with a shared receive queue it has no other.
+pub(super) fn own_cap(init: &QpInit<'_, Verbs>) -> QpCap {
+    let cap = init.cap();
+    match init.srq() {
+        Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
+        None => cap,
+    }
+}
+
+/// Returns the adapter's name for a type.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for one that it does not have.
+fn kind(kind: QpType) -> Result<Type> {
+    Ok(match kind {
+        QpType::RC => Type::Rc,
+        QpType::UC => Type::Uc,
+        QpType::UD => Type::Ud,
+        QpType::GSI => Type::Gsi,
+        QpType::XRC_INI => Type::XrcIni,
+        _ => return Err(EOPNOTSUPP),
+    })
+}
+
+/// Returns the stride in bytes of a send queue.
+///
+/// # Errors
+///
+/// `EINVAL` for more than an entry holds.
+pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
+    let (sges, inline) = (cap.max_send_sge, cap.max_inline_data);
+    let stride = if kind.is_datagram() {
+        sq::datagram_stride(sges, inline)
+    } else if kind == QpType::XRC_INI {
+        sq::xrc_stride(sges, inline)
+    } else {
+        sq::stride(sges, inline)
+    };
+    stride.ok_or(EINVAL)
+}
+
+/// Returns the parameters that do not depend on where the queues are.
+pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: UarIndex) -> Result<CreateQp> {
+    let mut flags = QpFlags::empty();
+    flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());
+    let send_cq = init.send_cq()?;
+    // An initiator has no other.
+    let recv_cq = if init.kind() == QpType::XRC_INI { send_cq } else { init.recv_cq()? };
+    Ok(CreateQp {
+        pdn: pd.pdn,
+        send_cqn: send_cq.cqn,
+        recv_cqn: recv_cq.cqn,
+        uar,
+        srqn: init.srq().map_or(Srqn::default(), |srq| srq.srqn),
+        // CAST: the enum's number.
+        qp_type: kind(init.kind())? as u8,
+        flags: flags.bits(),
+        sq_log_size: NO_QUEUE,
+        rq_log_size: NO_QUEUE,
+        ..CreateQp::default()
+    })
+}
