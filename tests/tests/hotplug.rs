@@ -100,7 +100,9 @@ fn asked_back(pair: &mut Pair) -> Result<()> {
         guests.b.unplug_memory()?;
         messages.join().map_err(|_| anyhow!("a panic"))?
     })?;
-    settles(&pair.b, "[ $(awk '/^MemTotal/ { print $2 }' /proc/meminfo) -lt 1500000 ]", 60)
+    // The driver tries again after 50 s, and then after 100 s (`VIRTIO_MEM_RETRY_TIMER_MIN_MS` of
+    // drivers/virtio/virtio_mem.c), if pages were in use when it was asked.
+    settles(&pair.b, "[ $(awk '/^MemTotal/ { print $2 }' /proc/meminfo) -lt 1500000 ]", 150)
         .context("virtio-mem keeps memory that is not in use")?;
     works(pair)
 }

@@ -174,15 +174,23 @@ fn rping(server: &Guest, client: &Guest, rail: u8) -> Result<()> {
     connect((server, "rping -s -V -C 20 -S 4096"), (client, &call)).map(drop)
 }
 
-/// Both network cards of guest a are a bond, which uses one of them at a time (active-backup). Each
-/// has its own MAC, which becomes that of the bond (`fail_over_mac=active`). New connections use
-/// the adapter of the active card.
+/// Both network cards of guest a are a bond, which uses one of them at a time (active-backup). New
+/// connections use the adapter of the active card. Either each card has its own MAC, which becomes
+/// that of the bond (`fail_over_mac=active`), or both have the MAC of the first one (`none`).
 fn bond(pair: &mut Pair) -> Result<()> {
     modules::load(&pair.a, &BONDING)?;
+    for way in ["active", "none"] {
+        bonded(pair, way).with_context(|| format!("fail_over_mac={way}"))?;
+    }
+    work(pair)
+}
+
+/// Makes a bond, changes its active card, and removes the bond.
+fn bonded(pair: &Pair, way: &str) -> Result<()> {
     let address = &pair.a.setup().adapter.address;
     let make = format!(
         "ip addr flush dev eth0; ip link set eth0 down; ip link set eth1 down; \
-         ip link add bond9 type bond mode active-backup fail_over_mac active miimon 100 && \
+         ip link add bond9 type bond mode active-backup fail_over_mac {way} miimon 100 && \
          ip link set eth0 master bond9 && ip link set eth1 master bond9 && \
          ip link set bond9 up && ip addr add {address} dev bond9"
     );
@@ -201,10 +209,7 @@ fn bond(pair: &mut Pair) -> Result<()> {
         ensure!(moved > 0, "the connection did not use {}", rail.device());
     }
     pair.a.check("ip link del bond9", SHORT_TIMEOUT)?;
-    for number in 0..RAILS {
-        netdev_up(Rail::a(pair, number), "")?;
-    }
-    work(pair)
+    (0..RAILS).try_for_each(|number| netdev_up(Rail::a(pair, number), ""))
 }
 
 /// An address belongs to one device: connections to it use this device, and the client's device of

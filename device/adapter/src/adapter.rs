@@ -191,6 +191,13 @@ impl<H: Host> Adapter<H> {
         self.network().has_address(mac)
     }
 
+    /// Returns whether the driver has named a MAC as one of its addresses, even if the MAC belongs
+    /// to another adapter. Can be called from any thread.
+    #[must_use]
+    pub fn claims(&self, mac: [u8; 6]) -> bool {
+        self.network().claims(mac)
+    }
+
     /// Takes a frame from the Ethernet if it is for this adapter; otherwise returns it. The caller
     /// has checked that its destination is a MAC of this adapter or a group. Can be called from any
     /// thread.

@@ -84,19 +84,20 @@ fn an_address_belongs_to_the_guest_from_which_it_is_heard() {
 #[test]
 fn a_guest_has_only_its_own_address_if_its_sources_are_checked() {
     let folder = Folder::new();
-    for (number, checked) in [true, false].into_iter().enumerate() {
+    for (number, source, connected) in
+        [(0, "own", false), (1, "strict", true), (2, "own,addresses=02:00:00:00:01:01", true)]
+    {
         let function = format!(
-            "name=f{number},mac=52:54:00:00:01:0{number},socket=@{number}.sock,spoofchk={}",
-            if checked { "yes" } else { "no" }
+            "name=f{number},mac=52:54:00:00:01:0{number},socket=@{number}.sock,source={source}"
         );
         let mut daemon = folder.daemon(0, &[("--function", &function)]);
         daemon.wait_for_log("is ready for a VMM");
-        let own = [0x52, 0x54, 0, 0, 1, u8::try_from(number).expect("small")];
+        let own = [0x52, 0x54, 0, 0, 1, number];
         let socket = folder.path(&format!("{number}.sock"));
         let guest = Guest::connect(&socket, own).expect("a VMM");
         guest.bring_up();
         name(&guest, M[0]);
-        assert_eq!(connects(&Endpoint::new(&guest, Setup::default())), !checked);
+        assert_eq!(connects(&Endpoint::new(&guest, Setup::default())), connected);
         daemon.check();
     }
 }
@@ -104,15 +105,50 @@ fn a_guest_has_only_its_own_address_if_its_sources_are_checked() {
 #[test]
 fn packets_reach_a_station_behind_the_network_card_of_the_same_guest() {
     let folder = Folder::new();
-    let mut daemon = folder.daemon(1, &[]);
-    let guest = daemon.ready_guest(0);
-    let mut netdev = guest.cable.lock().take().expect("a network card");
+    let function = "name=n,mac=52:54:00:00:01:00,socket=@n.sock,net=@n,source=nested";
+    let mut daemon = folder.daemon(0, &[("--function", function)]);
+    daemon.wait_for_log("is ready for a VMM");
+    let own = [0x52, 0x54, 0, 0, 1, 0];
+    let guest = Guest::connect(&folder.path("n.sock"), own).expect("a VMM");
+    let mut netdev = folder.plug("n");
+    guest.bring_up();
     // The switch learns where the station is.
     send(&mut netdev, &frame(BROADCAST, STRANGER, 60));
     let mut a = Endpoint::new(&guest, Setup::default());
     a.connect(STRANGER, 99, |_| {});
     a.post_send(&Wr::new(Opcode::Send, &[]));
     let sent = receive(&mut netdev);
-    assert_eq!((&sent[..6], &sent[6..12]), (&STRANGER[..], &mac(0)[..]));
+    assert_eq!((&sent[..6], &sent[6..12]), (&STRANGER[..], &own[..]));
+    daemon.check();
+}
+
+/// Both functions are of one guest, because one process connects to them. So each may use the
+/// address of the other one, as the network cards of a bond do.
+#[test]
+fn an_address_follows_the_network_card_that_sends_with_it_within_a_guest() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(3, &[]);
+    let guests = [0, 1].map(|number| daemon.ready_guest(number));
+    let [mut first, mut second] =
+        guests.each_ref().map(|guest| guest.cable.lock().take().expect("a network card"));
+    let mut peer = daemon.plug(2);
+    daemon.wait_for_log("link up port=\"f2\"");
+    name(&guests[1], mac(0));
+    assert!(!connects(&Endpoint::new(&guests[1], Setup::default())), "the first function sends");
+    for (card, other, moved) in [(1, 0, true), (0, 1, false), (1, 0, true)] {
+        let cards = [&mut first, &mut second];
+        let sent = frame(BROADCAST, mac(0), 60);
+        send(cards[card], &sent);
+        assert_eq!([receive(&mut peer), receive(cards[other])], [sent.clone(), sent]);
+        let answer = frame(mac(0), mac(2), 61);
+        send(&mut peer, &answer);
+        assert_eq!(receive(cards[card]), answer, "by card {card}");
+        assert_eq!(connects(&Endpoint::new(&guests[1], Setup::default())), moved);
+    }
+    // The functions of the peer's guest are others, because no VMM is connected there.
+    send(&mut peer, &frame(mac(1), mac(0), 62));
+    let last = frame(mac(1), mac(2), 63);
+    send(&mut peer, &last);
+    assert_eq!(receive(&mut second), last);
     daemon.check();
 }

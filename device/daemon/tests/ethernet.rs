@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use common::switch::Folder;
 use common::{limit_descriptors, start};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -59,9 +60,11 @@ fn frames_that_waited_come_whole_and_in_order() {
 
 #[test]
 fn a_learnt_address_draws_its_frames() {
-    let daemon = start(3);
-    let [mut a, mut b, mut c] = [0, 1, 2].map(|port| daemon.plug(port));
-    daemon.wait_for_log("link up port=\"f2\"");
+    let folder = Folder::new();
+    let daemon = folder.daemon(2, &[("--port", "name=p,net=@p")]);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port));
+    let mut c = folder.plug("p");
+    daemon.wait_for_log("link up port=\"p\"");
     send(&mut c, &frame(A, STRANGER, 60));
     receive(&mut a);
     let sent = frame(STRANGER, A, 60);

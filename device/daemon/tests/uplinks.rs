@@ -179,15 +179,17 @@ fn an_uplink_cannot_take_a_functions_address() {
 #[test]
 fn a_guest_cannot_take_the_address_of_a_station_behind_an_uplink() {
     let folder = Folder::new();
-    let daemon = folder.daemon(2, &[("--uplink", "name=up,listen=@t"), ("--monitor", "@m")]);
-    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port));
-    daemon.wait_for_log("link up port=\"f1\"");
+    let nested = "name=n,mac=52:54:00:00:01:00,socket=@n.sock,net=@n,source=nested";
+    let options = [("--function", nested), ("--uplink", "name=up,listen=@t"), ("--monitor", "@m")];
+    let daemon = folder.daemon(1, &options);
+    let (mut a, mut b) = (daemon.plug(0), folder.plug("n"));
+    daemon.wait_for_log("link up port=\"n\"");
     let mut peer = Peer::greeted(&folder.path("t"));
     let heard = frame(BROADCAST, REMOTE, 60);
     peer.send(&heard);
     assert_eq!([receive(&mut a), receive(&mut b)], [heard.clone(), heard]);
     send(&mut b, &frame(BROADCAST, REMOTE, 61));
-    wait_for_drops(&folder.path("m"), "f1", "forged", 1);
+    wait_for_drops(&folder.path("m"), "n", "forged", 1);
     let sent = frame(REMOTE, mac(0), 62);
     send(&mut a, &sent);
     assert_eq!(peer.receive(), sent);
@@ -196,20 +198,39 @@ fn a_guest_cannot_take_the_address_of_a_station_behind_an_uplink() {
 #[test]
 fn a_guest_sends_with_other_addresses_only_if_it_may() {
     let folder = Folder::new();
-    let strict = "name=s,mac=52:54:00:00:01:00,socket=@s.sock,net=@s,spoofchk=yes";
-    let daemon = folder.daemon(1, &[("--function", strict), ("--monitor", "@m")]);
-    let (mut a, mut s) = (daemon.plug(0), folder.plug("s"));
-    daemon.wait_for_log("link up port=\"s\"");
-    let own = [0x52, 0x54, 0, 0, 1, 0];
-    send(&mut s, &frame(BROADCAST, STRANGER, 60));
-    wait_for_drops(&folder.path("m"), "s", "forged", 1);
-    let sent = frame(BROADCAST, own, 61);
-    send(&mut s, &sent);
-    assert_eq!(receive(&mut a), sent);
-    // A station behind the other guest's network card.
-    let sent = frame(own, STRANGER, 62);
-    send(&mut a, &sent);
-    assert_eq!(receive(&mut s), sent);
+    let function = |name: &str, more: &str| {
+        format!("name={name},mac=52:54:00:00:01:0{name},socket=@{name}.sock,net=@{name},{more}")
+    };
+    let listed = function("1", "source=own,addresses=02:00:00:00:00:88");
+    let (strict, nested) = (function("2", "source=strict"), function("3", "source=nested"));
+    let options = [
+        ("--function", &*listed),
+        ("--function", &strict),
+        ("--function", &nested),
+        ("--monitor", "@m"),
+    ];
+    let daemon = folder.daemon(1, &options);
+    let mut a = daemon.plug(0);
+    for (name, last, others) in [("1", 1, vec![REMOTE]), ("2", 2, vec![]), ("3", 3, vec![STRANGER])]
+    {
+        let mut line = folder.plug(name);
+        daemon.wait_for_log(&format!("link up port=\"{name}\""));
+        for source in [REMOTE, STRANGER] {
+            if !others.contains(&source) {
+                send(&mut line, &frame(BROADCAST, source, 60));
+            }
+        }
+        let forged = 2 - others.len() as u64;
+        wait_for_drops(&folder.path("m"), name, "forged", forged);
+        for source in [vec![[0x52, 0x54, 0, 0, 1, last]], others].concat() {
+            let sent = frame(BROADCAST, source, 61);
+            send(&mut line, &sent);
+            assert_eq!(receive(&mut a), sent);
+            let answer = frame(source, mac(0), 62);
+            send(&mut a, &answer);
+            assert_eq!(receive(&mut line), answer);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! A MAC belongs to one adapter at a time: to the adapter whose own MAC it is, or else to the first
 //! one that has claimed it. A claim of another adapter waits until that adapter gives the MAC up. A
 //! claim has no effect as long as the network knows the MAC as that of another station, so by
-//! claiming a MAC no guest receives the messages for a station that the network has heard.
+//! claiming a MAC no guest receives the messages for a station that the network has heard. An
+//! adapter loses its own MAC only while the network knows it as that of an adapter that has claimed
+//! it, which the network allows between the adapters of one guest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -77,11 +79,22 @@ impl<H: Host> Addresses<H> {
 
     /// Returns the adapter to which a MAC belongs.
     pub(crate) fn owner(&self, mac: [u8; 6]) -> Option<Arc<Objects<H>>> {
-        let owner = self.tables.read().own.get(&mac).and_then(Weak::upgrade);
-        let is_foreign = |claimant: &Arc<Objects<H>>| {
-            self.uplink().is_some_and(|uplink| uplink.is_foreign(claimant.core().mac(), mac))
+        let tables = self.tables.read();
+        let owner = tables.own.get(&mac).and_then(Weak::upgrade);
+        let is_claimed = tables.claimed.contains_key(&mac);
+        drop(tables);
+        if !is_claimed {
+            return owner;
+        }
+        let is_foreign = |adapter: &Arc<Objects<H>>| {
+            self.uplink().is_some_and(|uplink| uplink.is_foreign(adapter.core().mac(), mac))
         };
-        owner.or_else(|| self.claimants(mac).find(|claimant| !is_foreign(claimant)))
+        owner
+            .as_ref()
+            .filter(|owner| !is_foreign(owner))
+            .cloned()
+            .or_else(|| self.claimants(mac).find(|claimant| !is_foreign(claimant)))
+            .or(owner)
     }
 
     /// Returns the adapters that have claimed a MAC. None of them is dropped under the lock,
@@ -92,6 +105,13 @@ impl<H: Host> Addresses<H> {
             tables.claimed.get(&mac)?.get(nth).map(|claimant| claimant.adapter.upgrade())
         };
         (0..).map_while(nth).flatten()
+    }
+
+    /// Returns whether an adapter has claimed a MAC, even if the MAC does not belong to it.
+    pub(crate) fn is_claimed_by(&self, adapter: &Objects<H>, mac: [u8; 6]) -> bool {
+        let tables = self.tables.read();
+        let mut claimants = tables.claimed.get(&mac).into_iter().flatten();
+        claimants.any(|claimant| std::ptr::eq(claimant.adapter.as_ptr(), adapter))
     }
 
     /// Returns the first adapter whose own MAC is within this lower bound.

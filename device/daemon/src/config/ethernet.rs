@@ -71,12 +71,14 @@ impl Ethernet {
         for function in &self.functions {
             let object = Object { kind: "function", name: &function.name };
             taken.name(object)?;
-            if function.mac.is_group() || function.mac.is_zero() {
-                let name = function.name.clone();
-                return Err(ConfigError::GroupMac { name, mac: function.mac });
-            }
-            if !macs.insert(function.mac) {
-                return Err(object.shared("MAC"));
+            for mac in [function.mac].iter().chain(&function.addresses) {
+                if mac.is_group() || mac.is_zero() {
+                    let name = function.name.clone();
+                    return Err(ConfigError::GroupMac { name, mac: *mac });
+                }
+                if !macs.insert(*mac) {
+                    return Err(object.shared("MAC"));
+                }
             }
             taken.path(object, &function.socket, "vfio-user socket")?;
             if let Some(net) = &function.net {

@@ -9,6 +9,7 @@ use vrnic_abi::admin::Transport;
 use super::error::ConfigError;
 use super::fields::Fields;
 use crate::net::mac::MacAddr;
+use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
 
 /// A function's settings.
@@ -26,9 +27,13 @@ pub struct FunctionConfig {
     /// The protocol of its RDMA device.
     #[serde(default, with = "by_name")]
     pub personality: Transport,
-    /// True if its guest may send frames only with the function's MAC address as the source.
+    /// The source addresses with which its guest may send frames, beside the addresses above and
+    /// below.
     #[serde(default)]
-    pub spoofchk: bool,
+    pub source: SourceCheck,
+    /// More addresses of its guest, which no other guest can use.
+    #[serde(default)]
+    pub addresses: Vec<MacAddr>,
     /// Maximum number of frames per second to groups and unknown addresses.
     #[serde(default)]
     pub storm: StormLimit,
@@ -42,6 +47,21 @@ fn transport(name: &str) -> Result<Transport, ConfigError> {
         value: name.to_owned(),
         form: "roce or iwarp",
     })
+}
+
+/// Returns the check of source addresses with this name.
+fn source(name: &str) -> Result<SourceCheck, ConfigError> {
+    name.parse().map_err(|()| ConfigError::Value {
+        object: "function",
+        key: "source",
+        value: name.to_owned(),
+        form: "own, strict or nested",
+    })
+}
+
+/// Returns the addresses in a text of the form `MAC+MAC`.
+fn addresses(text: &str) -> Result<Vec<MacAddr>, ConfigError> {
+    text.split('+').map(|mac| mac.parse().map_err(ConfigError::Mac)).collect()
 }
 
 /// Serialises a protocol as its name.
@@ -62,9 +82,9 @@ mod by_name {
 impl FromStr for FunctionConfig {
     type Err = ConfigError;
 
-    /// Parses `name=a,mac=…,socket=…,net=…,personality=…,spoofchk=…,storm=…`.
+    /// Parses `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let keys = ["name", "mac", "socket", "net", "personality", "spoofchk", "storm"];
+        let keys = ["name", "mac", "socket", "net", "personality", "source", "addresses", "storm"];
         let fields = Fields::parse("function", &keys, text)?;
         Ok(Self {
             name: fields.need("name")?.to_owned(),
@@ -72,7 +92,8 @@ impl FromStr for FunctionConfig {
             socket: fields.need("socket")?.into(),
             net: fields.get("net").map(PathBuf::from),
             personality: fields.get("personality").map_or(Ok(Transport::Roce), transport)?,
-            spoofchk: fields.flag("spoofchk")?,
+            source: fields.get("source").map_or(Ok(SourceCheck::default()), source)?,
+            addresses: fields.get("addresses").map_or(Ok(Vec::new()), addresses)?,
             storm: fields.storm()?,
         })
     }

@@ -7,6 +7,8 @@ use vrnic_abi::admin::Transport;
 
 use super::*;
 use crate::cli::Args;
+use crate::net::mac::MacAddr;
+use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
 use crate::socket::access::{SocketGroup, SocketMode};
 
@@ -69,6 +71,19 @@ fn faults_name_what_and_where() {
         (vec![], "no function"),
         (vec!["-f", a, "-f", "name=a,mac=52:54:00:00:00:0b,socket=/b"], "name"),
         (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0a,socket=/b"], "MAC"),
+        (
+            vec![
+                "-f",
+                a,
+                "-f",
+                "name=b,mac=52:54:00:00:00:0b,socket=/b,addresses=52:54:00:00:00:0a",
+            ],
+            "MAC",
+        ),
+        (
+            vec!["-f", "name=b,mac=52:54:00:00:00:0b,socket=/b,addresses=53:54:00:00:00:0a"],
+            "unicast",
+        ),
         (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0b,socket=/b,net=/a"], "Ethernet"),
         (vec!["-f", "name=a b,mac=52:54:00:00:00:0a,socket=/a"], "a b"),
         (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "unicast"),
@@ -186,11 +201,14 @@ fn function_is_parsed() {
     let function: FunctionConfig = format!("{text},personality=iwarp").parse().expect("valid");
     assert_eq!(function.personality, Transport::Iwarp);
     assert_eq!(function.storm, StormLimit(100_000));
-    assert!(!function.spoofchk);
-    let text = format!("{text},storm=50,spoofchk=yes");
+    assert_eq!((function.source, function.addresses), (SourceCheck::Strict, Vec::new()));
+    let text =
+        format!("{text},storm=50,source=nested,addresses=52:54:00:00:01:01+52:54:00:00:01:02");
     let function: FunctionConfig = text.parse().expect("valid");
     assert_eq!(function.storm, StormLimit(50));
-    assert!(function.spoofchk);
+    assert_eq!(function.source, SourceCheck::Nested);
+    let addresses = [1, 2].map(|last| MacAddr([0x52, 0x54, 0, 0, 1, last]));
+    assert_eq!(function.addresses, addresses);
 }
 
 #[test]
@@ -202,6 +220,8 @@ fn faults_of_a_function_are_named() {
         ("name=a,name=b", "twice"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,personality=ib", "roce or iwarp"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,storm=many", "a number of frames per second"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,source=any", "own, strict or nested"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,addresses=52:54:00:00:01:01+x", "'x'"),
         ("name", "name"),
     ] {
         let error = text.parse::<FunctionConfig>().expect_err(text).to_string();

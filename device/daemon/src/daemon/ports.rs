@@ -12,7 +12,8 @@ use crate::net::line::Line;
 use crate::net::mac::MacAddr;
 use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
-use crate::net::port::{FrameSink, PortSetup};
+use crate::net::port::{FrameSink, PortSetup, Vmm};
+use crate::net::source::SourceCheck;
 use crate::net::status::Kind;
 use crate::net::storm::StormLimit;
 use crate::net::tap::Tap;
@@ -32,6 +33,14 @@ impl FrameSink for Sink {
 
     fn has_address(&self, mac: MacAddr) -> bool {
         self.0.has_address(mac.0)
+    }
+
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.0.claims(mac.0)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        self.0.vmm()
     }
 
     fn has_taken_over(&self, frame: &[u8]) -> bool {
@@ -56,7 +65,8 @@ pub(super) fn function(
         kind: Kind::Function,
         mac: Some(settings.mac),
         line,
-        checks_source: settings.spoofchk,
+        addresses: settings.addresses.clone(),
+        source: settings.source,
         storm: settings.storm,
         transit: false,
         followed: false,
@@ -72,7 +82,8 @@ pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<Po
         kind: Kind::Guest,
         mac: None,
         line: Some(netdev(&settings.net, access)?),
-        checks_source: false,
+        addresses: Vec::new(),
+        source: SourceCheck::Nested,
         storm: settings.storm,
         transit: false,
         followed: false,
@@ -90,7 +101,8 @@ pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result
         kind,
         mac: None,
         line: Some(line),
-        checks_source: false,
+        addresses: Vec::new(),
+        source: SourceCheck::Nested,
         storm: StormLimit(0),
         transit: settings.transit,
         followed: settings.follow,

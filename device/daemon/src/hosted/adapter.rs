@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,6 +28,8 @@ use crate::memory::rules::MapRules;
 use crate::memory::uar::UarMemory;
 use crate::net::mac::MacAddr;
 use crate::net::path_mtu::PathMtu;
+use crate::net::port::Vmm;
+use crate::os::sys;
 use crate::pci::config::ConfigSpace;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
 use crate::worker::engine::Engine;
@@ -53,6 +56,8 @@ pub struct HostedAdapter {
     control: ControlHandle,
     /// True if the Ethernet port has a link, as reported by the switch.
     link: AtomicBool,
+    /// The process of the VMM that is connected, or 0.
+    vmm: AtomicI32,
     /// Held by the reset that ends a failure. Without this lock, both the VMM's own reset and the
     /// control thread could reset the adapter, the later one after the guest has enabled it again.
     recovery: Mutex<()>,
@@ -94,7 +99,8 @@ impl HostedAdapter {
         };
         let adapter = Adapter::new(name, mac.0, host, fabric, wakers.len(), limits);
         let (link, recovery) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { adapter, failure, control, link, recovery })
+        let vmm = AtomicI32::new(0);
+        Ok(Self { adapter, failure, control, link, vmm, recovery })
     }
 
     /// Returns the part of a worker.
@@ -125,6 +131,18 @@ impl HostedAdapter {
     #[must_use]
     pub fn has_address(&self, mac: [u8; 6]) -> bool {
         self.failure.contain(|| self.adapter.has_address(mac)).unwrap_or(false)
+    }
+
+    /// Returns whether the driver has named a MAC as one of its addresses.
+    #[must_use]
+    pub fn claims(&self, mac: [u8; 6]) -> bool {
+        self.failure.contain(|| self.adapter.claims(mac)).unwrap_or(false)
+    }
+
+    /// Returns the VMM that is connected, if its process is known.
+    #[must_use]
+    pub fn vmm(&self) -> Option<Vmm> {
+        NonZeroI32::new(self.vmm.load(Ordering::Relaxed)).map(Vmm)
     }
 
     /// Returns whether a frame that the guest's network card sends is of a TCP connection that the
@@ -312,6 +330,8 @@ impl AdapterDevice {
 impl Device for AdapterDevice {
     fn connected(&mut self, connection: OwnedFd) -> io::Result<File> {
         let file = self.adapter.host().uar.renew()?;
+        let vmm = sys::peer(connection.as_fd()).map_or(0, NonZeroI32::get);
+        self.hosted.vmm.store(vmm, Ordering::Relaxed);
         self.adapter.host().dma.connect(connection);
         Ok(file)
     }
@@ -433,6 +453,7 @@ impl Device for AdapterDevice {
     }
 
     fn disconnected(&mut self) {
+        self.hosted.vmm.store(0, Ordering::Relaxed);
         self.reset();
         self.adapter.host().irqs.clear();
         self.adapter.host().dma.disconnect();

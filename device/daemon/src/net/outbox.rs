@@ -14,6 +14,7 @@ use vrnic_roce::wire::build::FRAME_MAX;
 use super::account::Account;
 use super::mac::MacAddr;
 use super::queue::OVERHEAD;
+use super::source::SourceCheck;
 use super::status::{PortStatus, Reason};
 use super::table::{Places, PortId};
 use crate::worker::attendance::Attendance;
@@ -44,8 +45,8 @@ pub struct Sender {
     pub port: PortId,
     /// The state of the port.
     pub status: Arc<PortStatus>,
-    /// True if it may use only its own address.
-    pub is_pinned: bool,
+    /// The addresses that it may use, beside those that are bound to its port.
+    pub source: SourceCheck,
 }
 
 /// The frames of an adapter.
@@ -214,9 +215,9 @@ impl Uplink for Outbox {
     fn is_foreign(&self, own: [u8; 6], mac: [u8; 6]) -> bool {
         let lanes = self.lanes.read();
         lanes.get(&MacAddr(own)).is_none_or(|lane| {
-            let Sender { port, is_pinned, .. } = lane.sender;
+            let Sender { port, source, .. } = lane.sender;
             let place = self.places.port_of(MacAddr(mac));
-            is_pinned || place.is_some_and(|place| place != port)
+            place.map_or(source == SourceCheck::Own, |place| place != port)
         })
     }
 
@@ -239,7 +240,7 @@ mod tests {
         let bell = Arc::new(Event::new().expect("an event"));
         let outbox = Outbox::new(Arc::clone(&bell), Arc::default());
         let status = Arc::new(PortStatus::new("a", Kind::Function));
-        let sender = Sender { port: 7, status: Arc::clone(&status), is_pinned: false };
+        let sender = Sender { port: 7, status: Arc::clone(&status), source: SourceCheck::Strict };
         outbox.add(MacAddr(MAC), sender);
         (outbox, bell, status)
     }
@@ -279,7 +280,7 @@ mod tests {
     fn an_adapter_with_much_at_uplinks_waits_and_others_do_not() {
         let (outbox, bell, status) = outbox();
         const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
-        outbox.add(MacAddr(OTHER), Sender { port: 8, status, is_pinned: false });
+        outbox.add(MacAddr(OTHER), Sender { port: 8, status, source: SourceCheck::Strict });
         outbox.send(MAC, &mut frames(1, 60));
         let mut charge = None;
         assert!(outbox.take(&mut VecDeque::new(), |_, account, frames| {
@@ -299,7 +300,7 @@ mod tests {
         let macs = [[2, 0, 0, 0, 1, 0], [2, 0, 0, 0, 1, 1]];
         for (mac, port) in macs.into_iter().zip(20..) {
             let status = Arc::clone(&status);
-            outbox.add(MacAddr(mac), Sender { port, status, is_pinned: false });
+            outbox.add(MacAddr(mac), Sender { port, status, source: SourceCheck::Strict });
         }
         const EACH: usize = 5 * BATCH;
         let mut numbers = (0..).map(|n: u64| ethernet::Frame::new(n.to_be_bytes().to_vec()));

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroI32;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,6 +22,7 @@ use super::mac::MacAddr;
 use super::path_mtu::PathMtu;
 use super::queue::{OVERHEAD, SendQueue};
 use super::segments::cut::each_of;
+use super::source::SourceCheck;
 use super::status::{Kind, PortStatus, Reason};
 use super::storm::{Storm, StormLimit};
 use super::turn::Turn;
@@ -50,6 +52,13 @@ pub trait FrameSink: Send {
     /// Returns whether a MAC other than the adapter's own one also belongs to the adapter.
     fn has_address(&self, mac: MacAddr) -> bool;
 
+    /// Returns whether the driver has named a MAC to the adapter, even if it belongs to another
+    /// one.
+    fn claims(&self, mac: MacAddr) -> bool;
+
+    /// Returns the process that runs the adapter's guest, if a VMM is connected.
+    fn vmm(&self) -> Option<Vmm>;
+
     /// Returns whether a frame of the guest's network card is of a TCP connection that the adapter
     /// has taken over.
     fn has_taken_over(&self, frame: &[u8]) -> bool;
@@ -57,6 +66,10 @@ pub trait FrameSink: Send {
     /// Returns whether the adapter has room for the frames of a few messages of a trunk.
     fn has_room(&self) -> bool;
 }
+
+/// The number of a VMM's process. Functions to which one process is connected are of one guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vmm(pub NonZeroI32);
 
 /// Configuration of a port.
 pub struct PortSetup {
@@ -66,10 +79,12 @@ pub struct PortSetup {
     pub kind: Kind,
     /// The address of the adapter; no other port may use it.
     pub mac: Option<MacAddr>,
+    /// More addresses of the guest that no other port may use.
+    pub addresses: Vec<MacAddr>,
     /// Its line; a function without a netdev has none.
     pub line: Option<Box<dyn Line>>,
-    /// True if the guest may send only with the address of its adapter.
-    pub checks_source: bool,
+    /// The other addresses with which the guest may send.
+    pub source: SourceCheck,
     /// Maximum number of frames per second from this port to all ports.
     pub storm: StormLimit,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
@@ -156,6 +171,11 @@ impl Port {
     #[must_use]
     pub const fn mac(&self) -> Option<MacAddr> {
         self.setup.mac
+    }
+
+    /// Returns the addresses that are bound to the port.
+    pub fn addresses(&self) -> impl Iterator<Item = MacAddr> {
+        self.setup.mac.into_iter().chain(self.setup.addresses.iter().copied())
     }
 
     /// Returns whether frames that came by `self` may leave by `to`. They pass from one uplink to
@@ -407,16 +427,32 @@ impl Port {
         taken
     }
 
-    /// Returns whether only the adapter's own address may be used behind the port.
+    /// Returns which addresses may be used behind the port, beside those that are bound to it.
     #[must_use]
-    pub const fn checks_source(&self) -> bool {
-        self.setup.checks_source
+    pub const fn source(&self) -> SourceCheck {
+        self.setup.source
     }
 
-    /// Returns whether the port's settings allow this source address.
+    /// Returns whether the port's settings allow this source address. `by_line` is false if the
+    /// adapter has sent the frame. The adapter sends only with addresses that belong to it.
     #[must_use]
-    pub fn may_send(&self, source: MacAddr) -> bool {
-        !self.setup.checks_source || self.setup.mac == Some(source)
+    pub fn may_send(&self, source: MacAddr, by_line: bool) -> bool {
+        let PortSetup { mac, addresses, sink, .. } = &self.setup;
+        *mac == Some(source)
+            || match self.setup.source {
+                SourceCheck::Nested => true,
+                SourceCheck::Strict if !by_line => true,
+                SourceCheck::Strict if sink.as_ref().is_some_and(|it| it.claims(source)) => true,
+                SourceCheck::Own | SourceCheck::Strict => addresses.contains(&source),
+            }
+    }
+
+    /// Returns whether one guest is behind both ports, and may use the addresses of one of them on
+    /// the other one.
+    #[must_use]
+    pub fn shares_guest(&self, other: &Self) -> bool {
+        let vmm = |port: &Self| port.setup.sink.as_ref().and_then(|sink| sink.vmm());
+        self.setup.source != SourceCheck::Own && vmm(self).is_some() && vmm(self) == vmm(other)
     }
 
     /// Returns whether a frame may go to all ports. Counts and logs it otherwise.

@@ -1,5 +1,6 @@
 //! The switch's address table (IEEE 802.1Q, 8.8). Learnt entries age. The entries of configured
-//! adapters are static, so that no guest can receive the frames of another one.
+//! adapters are bound to their ports, so that no guest can receive the frames of another one. Only
+//! another port of the same guest can use such an address for a time, as the cards of a bond do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct Origin {
     pub port: PortId,
     /// True if other hosts or daemons are behind it, and false if a guest is.
     pub uplink: bool,
+    /// True if the adapter of the port has sent the frame, and false if it came by the line.
+    pub adapter: bool,
 }
 
 /// Result of learning a source address.
@@ -52,8 +55,25 @@ pub enum Route {
 
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    Static(PortId),
+    Bound(Bound),
     Learnt(Station),
+}
+
+/// An address that is bound to a port.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    owner: PortId,
+    /// The port of its frames: the owner, or another port of the owner's guest.
+    port: PortId,
+}
+
+impl Entry {
+    /// Returns the port of the frames to the address.
+    const fn port(self) -> PortId {
+        match self {
+            Self::Bound(Bound { port, .. }) | Self::Learnt(Station { port, .. }) => port,
+        }
+    }
 }
 
 /// A station that was heard.
@@ -77,12 +97,12 @@ impl Station {
     }
 }
 
-/// The ports from which addresses were learnt, for threads that do not run the switch.
+/// The ports of the addresses in the table, for threads that do not run the switch.
 #[derive(Debug, Default)]
 pub struct Places(RwLock<HashMap<MacAddr, PortId>>);
 
 impl Places {
-    /// Returns the port behind which an address was heard.
+    /// Returns the port of an address.
     #[must_use]
     pub fn port_of(&self, mac: MacAddr) -> Option<PortId> {
         self.0.read().get(&mac).copied()
@@ -93,29 +113,47 @@ impl Places {
 #[derive(Debug, Default)]
 pub struct MacTable {
     entries: HashMap<MacAddr, Entry>,
-    /// A copy of the entries that were learnt.
+    /// The port of each entry.
     places: Arc<Places>,
     /// Addresses learnt from each port.
     learnt: HashMap<PortId, usize>,
 }
 
 impl MacTable {
-    /// Creates an empty table that copies what it learns to `places`.
+    /// Creates an empty table that copies the ports of its entries to `places`.
     #[must_use]
     pub fn new(places: &Arc<Places>) -> Self {
         Self { places: Arc::clone(places), ..Self::default() }
     }
 
-    /// Binds an address to a port permanently.
-    pub fn pin(&mut self, mac: MacAddr, port: PortId) {
+    /// Binds an address to a port.
+    pub fn bind(&mut self, mac: MacAddr, port: PortId) {
         self.forget(mac);
-        self.entries.insert(mac, Entry::Static(port));
+        self.place(mac, Entry::Bound(Bound { owner: port, port }));
     }
 
     /// Removes an address that was bound to a port.
-    pub fn unpin(&mut self, mac: MacAddr, port: PortId) {
-        if matches!(self.entries.get(&mac), Some(Entry::Static(owner)) if *owner == port) {
-            self.entries.remove(&mac);
+    pub fn unbind(&mut self, mac: MacAddr, port: PortId) {
+        if self.owner(mac) == Some(port) {
+            self.forget(mac);
+        }
+    }
+
+    /// Returns the port to which an address is bound.
+    #[must_use]
+    pub fn owner(&self, mac: MacAddr) -> Option<PortId> {
+        match self.entries.get(&mac) {
+            Some(Entry::Bound(bound)) => Some(bound.owner),
+            _ => None,
+        }
+    }
+
+    /// Gives the frames to an address that is bound to another port to this port, until a frame
+    /// with this address comes by the line of its owner, or the port loses its link. Both ports are
+    /// of one guest.
+    pub fn lend(&mut self, mac: MacAddr, port: PortId) {
+        if let Some(owner) = self.owner(mac) {
+            self.place(mac, Entry::Bound(Bound { owner, port }));
         }
     }
 
@@ -125,8 +163,14 @@ impl MacTable {
             return Verdict::Forged;
         }
         match self.entries.get_mut(&mac) {
-            Some(Entry::Static(owner)) if *owner == from.port => Verdict::Accept,
-            Some(Entry::Static(_)) => Verdict::Forged,
+            Some(Entry::Bound(bound)) if bound.port == from.port => Verdict::Accept,
+            Some(Entry::Bound(bound)) if bound.owner == from.port => {
+                if !from.adapter {
+                    self.bind(mac, from.port);
+                }
+                Verdict::Accept
+            }
+            Some(Entry::Bound(_)) => Verdict::Forged,
             Some(Entry::Learnt(station)) if station.port == from.port => {
                 station.heard = now;
                 Verdict::Accept
@@ -160,16 +204,21 @@ impl MacTable {
 
     fn note(&mut self, mac: MacAddr, station: Station) {
         *self.learnt.entry(station.port).or_default() += 1;
-        self.entries.insert(mac, Entry::Learnt(station));
-        self.places.0.write().insert(mac, station.port);
+        self.place(mac, Entry::Learnt(station));
+    }
+
+    fn place(&mut self, mac: MacAddr, entry: Entry) {
+        self.entries.insert(mac, entry);
+        self.places.0.write().insert(mac, entry.port());
     }
 
     fn forget(&mut self, mac: MacAddr) {
-        if let Some(Entry::Learnt(station)) = self.entries.remove(&mac)
+        let Some(entry) = self.entries.remove(&mac) else { return };
+        self.places.0.write().remove(&mac);
+        if let Entry::Learnt(station) = entry
             && let Some(learnt) = self.learnt.get_mut(&station.port)
         {
             *learnt -= 1;
-            self.places.0.write().remove(&mac);
         }
     }
 
@@ -179,11 +228,9 @@ impl MacTable {
         if mac.is_group() {
             return Route::Flood;
         }
-        match self.entries.get(&mac) {
-            Some(Entry::Static(to) | Entry::Learnt(Station { port: to, .. })) if *to == port => {
-                Route::Filter
-            }
-            Some(Entry::Static(to) | Entry::Learnt(Station { port: to, .. })) => Route::Port(*to),
+        match self.entries.get(&mac).map(|entry| entry.port()) {
+            Some(to) if to == port => Route::Filter,
+            Some(to) => Route::Port(to),
             None => Route::Flood,
         }
     }
@@ -193,14 +240,24 @@ impl MacTable {
         self.retain(|_, heard| now.saturating_duration_since(heard) < AGEING);
     }
 
-    /// Removes the addresses that were learnt from a port that has lost its link.
+    /// Removes the addresses that were learnt from a port that has lost its link, and gives the
+    /// addresses of other ports that it has used back to them.
     pub fn flush(&mut self, port: PortId) {
+        for (mac, entry) in &mut self.entries {
+            if let Entry::Bound(bound) = entry
+                && bound.port == port
+                && bound.owner != port
+            {
+                bound.port = bound.owner;
+                self.places.0.write().insert(*mac, bound.owner);
+            }
+        }
         self.retain(|from, _| from != port);
     }
 
     fn retain(&mut self, mut keep: impl FnMut(PortId, Instant) -> bool) {
         self.entries.retain(|_, entry| match *entry {
-            Entry::Static(_) => true,
+            Entry::Bound(_) => true,
             Entry::Learnt(station) => keep(station.port, station.heard),
         });
         self.learnt.clear();
@@ -222,11 +279,11 @@ mod tests {
     const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
     const fn guest(port: PortId) -> Origin {
-        Origin { port, uplink: false }
+        Origin { port, uplink: false, adapter: false }
     }
 
     const fn uplink(port: PortId) -> Origin {
-        Origin { port, uplink: true }
+        Origin { port, uplink: true, adapter: false }
     }
 
     #[test]
@@ -262,17 +319,43 @@ mod tests {
         assert_eq!((place(A), place(B)), (None, Some(1)));
         table.flush(1);
         assert_eq!(place(B), None);
-        // The address of a function has no place, even if it was heard before.
+        // The address of a function has its place, even if it was heard elsewhere before.
         table.learn(A, guest(0), start);
-        table.pin(A, 3);
+        table.bind(A, 3);
         table.learn(A, guest(3), start);
+        assert_eq!(place(A), Some(3));
+        table.unbind(A, 3);
         assert_eq!(place(A), None);
+    }
+
+    #[test]
+    fn another_port_of_the_guest_uses_a_function_s_address_for_a_time() {
+        let places = Arc::default();
+        let (mut table, now) = (MacTable::new(&places), Instant::now());
+        table.bind(A, 0);
+        table.lend(A, 1);
+        assert_eq!((table.route(A, 2), places.port_of(A)), (Route::Port(1), Some(1)));
+        assert_eq!(table.learn(A, guest(1), now), Verdict::Accept);
+        assert_eq!(table.learn(A, guest(2), now), Verdict::Forged);
+        // A late packet of the owner's adapter changes nothing.
+        assert_eq!(table.learn(A, Origin { adapter: true, ..guest(0) }, now), Verdict::Accept);
+        assert_eq!(table.route(A, 2), Route::Port(1));
+        assert_eq!(table.learn(A, guest(0), now), Verdict::Accept);
+        assert_eq!((table.route(A, 2), places.port_of(A)), (Route::Port(0), Some(0)));
+        assert_eq!(table.learn(A, guest(1), now), Verdict::Forged);
+        // It also returns when the other port loses its link.
+        table.lend(A, 1);
+        table.flush(1);
+        assert_eq!((table.route(A, 2), places.port_of(A)), (Route::Port(0), Some(0)));
+        // Only an address that is bound can be lent.
+        table.lend(B, 1);
+        assert_eq!(table.route(B, 2), Route::Flood);
     }
 
     #[test]
     fn a_function_s_address_cannot_be_forged() {
         let mut table = MacTable::default();
-        table.pin(A, 0);
+        table.bind(A, 0);
         assert_eq!(table.learn(A, guest(1), Instant::now()), Verdict::Forged);
         assert_eq!(table.learn(BROADCAST, guest(1), Instant::now()), Verdict::Forged);
         assert_eq!(table.learn(B, guest(1), Instant::now()), Verdict::Accept);
@@ -280,12 +363,12 @@ mod tests {
         table.flush(0);
         assert_eq!(table.route(A, 1), Route::Port(0));
         assert_eq!(table.route(BROADCAST, 0), Route::Flood);
-        table.unpin(A, 1);
+        table.unbind(A, 1);
         assert_eq!(table.route(A, 1), Route::Port(0), "it is not bound to this port");
-        table.unpin(A, 0);
+        table.unbind(A, 0);
         assert_eq!(table.learn(A, guest(1), Instant::now()), Verdict::Accept);
         // One that was learnt becomes a function's.
-        table.pin(A, 2);
+        table.bind(A, 2);
         assert_eq!(table.route(A, 1), Route::Port(2));
         table.flush(1);
         assert_eq!(table.route(A, 1), Route::Port(2));

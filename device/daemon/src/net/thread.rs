@@ -131,6 +131,7 @@ mod tests {
     use crate::net::line::{Change, Line, Log};
     use crate::net::port::PortSetup;
     use crate::net::queue::SendQueue;
+    use crate::net::source::SourceCheck;
     use crate::net::status::Kind;
     use crate::net::storm::StormLimit;
     use crate::net::turn::Turn;
@@ -184,7 +185,8 @@ mod tests {
             kind: Kind::Trunk,
             mac: None,
             line,
-            checks_source: false,
+            addresses: Vec::new(),
+            source: SourceCheck::Nested,
             storm: StormLimit(0),
             transit: false,
             followed: false,

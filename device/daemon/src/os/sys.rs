@@ -1,9 +1,10 @@
-//! Scheduling of the calling thread, and memory of the process. The only unsafe code here is two
-//! calls that no crate wraps.
+//! Scheduling of the calling thread, memory of the process, and the process at the other end of a
+//! socket. The only unsafe code here is three calls that no crate wraps.
 
 use std::fs::File;
 use std::io;
-use std::num::NonZero;
+use std::num::{NonZero, NonZeroI32};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -64,6 +65,27 @@ pub fn set_precise_timers() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZero::new(1))?)
 }
 
+/// Returns the process that has connected a Unix socket (unix(7), SO_PEERCRED), or none if this
+/// process cannot see it, because it is in another PID namespace. The crate `rustix` has this call,
+/// but with a type that cannot be 0, which is the kernel's answer in this case.
+#[must_use]
+pub fn peer(socket: BorrowedFd<'_>) -> Option<NonZeroI32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+    // SAFETY: `peer` and `len` are valid for writes for the whole call, and `len` is the size of
+    // `peer`, of which the kernel writes no more. Any bytes are a valid `ucred`.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    NonZeroI32::new(peer.pid).filter(|_| rc == 0)
+}
+
 /// Binds the thread to one processor.
 ///
 /// # Errors
@@ -105,12 +127,22 @@ impl LoadMeter {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
     fn the_caller_is_runnable() {
         let meter = LoadMeter::new().expect("/proc/loadavg");
         assert!(meter.runnable().expect("a number") >= 1);
+    }
+
+    #[test]
+    fn the_peer_of_a_socket_is_known() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let this = i32::try_from(std::process::id()).expect("a process");
+        assert_eq!(peer(near.as_fd()), NonZeroI32::new(this));
+        assert_eq!(peer(File::open("/").expect("a folder").as_fd()), None);
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl<'a, H: Host> Network<'a, H> {
         mac == core.mac() || claims()
     }
 
+    /// Returns whether the adapter has named a MAC as one of its addresses.
+    pub(crate) fn claims(&self, mac: [u8; 6]) -> bool {
+        self.fabric.addresses.is_claimed_by(self.own, mac)
+    }
+
     /// Sends frames of a QP of the adapter, and empties `frames`, which have the same source. They
     /// are lost if the adapter has lost the MAC of the source.
     pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) {

@@ -20,8 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Subcommand)]
 pub(crate) enum Function {
     /// Add a function:
-    /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,spoofchk=yes,storm=N, as for
-    /// vrnicd --function
+    /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
+    /// storm=N, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -129,22 +129,41 @@ fn word(flag: bool) -> String {
     if flag { "yes" } else { "no" }.to_owned()
 }
 
+/// Returns the settings of a function as a row of a table.
+fn row(function: FunctionConfig) -> [String; 8] {
+    let FunctionConfig { name, mac, socket, net, personality, source, addresses, storm } = function;
+    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    [
+        name,
+        mac.to_string(),
+        socket.display().to_string(),
+        or_dash(net.map(|net| net.display().to_string()).unwrap_or_default()),
+        personality.name().to_owned(),
+        source.to_string(),
+        or_dash(addresses.join("+")),
+        storm.0.to_string(),
+    ]
+}
+
 /// Sends a request and prints the reply.
 pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
     match ask(control, &request)? {
         Reply::Done => {}
         Reply::Refused(why) => bail!("the daemon refused this: {why}"),
         Reply::Functions(functions) => {
-            let columns = ["function", "mac", "socket", "net", "personality", "spoofchk", "storm"];
-            let mut table = table(&columns);
+            let mut table = table(&[
+                "function",
+                "mac",
+                "socket",
+                "net",
+                "personality",
+                "source",
+                "addresses",
+                "storm",
+            ]);
             for function in functions {
-                let FunctionConfig { name, mac, socket, net, personality, spoofchk, storm } =
-                    function;
-                let net = net.map_or_else(|| "-".to_owned(), |net| net.display().to_string());
-                let (mac, socket) = (mac.to_string(), socket.display().to_string());
-                let (personality, storm) = (personality.name().to_owned(), storm.0.to_string());
-                let spoofchk = word(spoofchk);
-                table.add_row([name, mac, socket, net, personality, spoofchk, storm]);
+                table.add_row(row(function));
             }
             println!("{table}");
         }

@@ -18,6 +18,14 @@ impl FrameSink for TakesOver {
         false
     }
 
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.has_address(mac)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        None
+    }
+
     fn has_taken_over(&self, _frame: &[u8]) -> bool {
         true
     }
@@ -73,7 +81,8 @@ fn port(kind: Kind, mac: Option<MacAddr>, sink: impl FrameSink + 'static) -> Por
         kind,
         mac,
         line: Some(Box::new(Plain)),
-        checks_source: false,
+        addresses: Vec::new(),
+        source: SourceCheck::Nested,
         storm: StormLimit(0),
         transit: false,
         followed: false,
@@ -112,6 +121,14 @@ impl FrameSink for Greedy {
         mac == CLAIMED
     }
 
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.has_address(mac)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        None
+    }
+
     fn has_taken_over(&self, _frame: &[u8]) -> bool {
         false
     }
@@ -131,5 +148,23 @@ fn frames_for_other_addresses_go_to_the_network_card() {
     for (to, goes_to_card) in [(MAC, false), (CLAIMED.0, false), (NESTED, true), ([0xff; 6], true)]
     {
         assert_eq!(port.send(frame(to), None), goes_to_card, "{to:?}");
+    }
+}
+
+#[test]
+fn the_check_of_a_port_says_with_which_sources_its_guest_sends() {
+    const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+    const LISTED: MacAddr = MacAddr([2, 0, 0, 0, 0, 12]);
+    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 13]);
+    let all = [OWN, LISTED, CLAIMED, OTHER];
+    for (source, by_line, by_adapter) in [
+        (SourceCheck::Own, [true, true, false, false], [true, true, false, false]),
+        (SourceCheck::Strict, [true, true, true, false], [true; 4]),
+        (SourceCheck::Nested, [true; 4], [true; 4]),
+    ] {
+        let mut port = port(Kind::Function, Some(OWN), Greedy);
+        (port.setup.source, port.setup.addresses) = (source, vec![LISTED]);
+        assert_eq!(all.map(|mac| port.may_send(mac, true)), by_line, "{source}");
+        assert_eq!(all.map(|mac| port.may_send(mac, false)), by_adapter, "{source}");
     }
 }

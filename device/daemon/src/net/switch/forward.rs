@@ -11,6 +11,7 @@ use super::{Switch, Token};
 use crate::net::account::Account;
 use crate::net::frame::Frame;
 use crate::net::line::Change;
+use crate::net::mac::MacAddr;
 use crate::net::port::Port;
 use crate::net::table::{Origin, PortId, Route, Verdict};
 use crate::net::turn::Turn;
@@ -91,16 +92,19 @@ impl Switch {
     /// Learns the source address of a frame, and queues the frame at its destination ports.
     fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant, turn: &mut Turn) {
         let Some(port) = self.ports.get(&from.port) else { return };
-        let origin = Origin { port: from.port, uplink: port.is_uplink() };
-        if !port.may_send(frame.source())
-            || self.table.learn(frame.source(), origin, now) == Verdict::Forged
-        {
+        let by_line = from.account.is_none();
+        let origin = Origin { port: from.port, uplink: port.is_uplink(), adapter: !by_line };
+        let may_send = port.may_send(frame.source(), by_line)
+            && self.table.learn(frame.source(), origin, now) == Verdict::Accept;
+        if !(may_send || by_line && self.may_borrow(frame.source(), port)) {
             return port.forged(&frame);
         }
-        let is_own = port.mac() == Some(frame.destination());
-        let by_line = from.account.is_none();
-        if by_line && self.ports.get(&from.port).is_some_and(|port| port.has_taken_over(&frame)) {
+        if by_line && port.has_taken_over(&frame) {
             return;
+        }
+        let is_own = port.mac() == Some(frame.destination());
+        if !may_send {
+            self.table.lend(frame.source(), from.port);
         }
         match self.table.route(frame.destination(), from.port) {
             // A station behind the network card of the adapter's guest.
@@ -129,6 +133,13 @@ impl Switch {
                 }
             }
         }
+    }
+
+    /// Returns whether an address is of another port of the same guest. The cards of a bond use one
+    /// address.
+    fn may_borrow(&self, mac: MacAddr, port: &Port) -> bool {
+        let owner = self.table.owner(mac).and_then(|owner| self.ports.get(&owner));
+        owner.is_some_and(|owner| port.shares_guest(owner))
     }
 
     /// Queues a frame at a port, if it may go there.

@@ -38,10 +38,9 @@ impl Switch {
         }
         self.next += 1;
         let status = port.status();
+        port.addresses().for_each(|mac| self.table.bind(mac, id));
         if let Some(mac) = port.mac() {
-            self.table.pin(mac, id);
-            let sender =
-                Sender { port: id, status: Arc::clone(status), is_pinned: port.checks_source() };
+            let sender = Sender { port: id, status: Arc::clone(status), source: port.source() };
             self.shared.outbox.add(mac, sender);
         }
         self.shared.ports.write().insert(id, Arc::clone(status));
@@ -64,9 +63,9 @@ impl Switch {
         let Some(id) = named.map(|(id, _)| *id) else { return false };
         self.disconnect(id);
         self.polled.retain(|polled| *polled != id);
-        if let Some(mac) = self.ports.remove(&id).and_then(|port| port.mac()) {
-            self.table.unpin(mac, id);
-            self.shared.outbox.remove(mac);
+        if let Some(port) = self.ports.remove(&id) {
+            port.addresses().for_each(|mac| self.table.unbind(mac, id));
+            port.mac().inspect(|mac| self.shared.outbox.remove(*mac));
         }
         self.shared.ports.write().remove(&id);
         self.follow_mtu();

@@ -13,8 +13,9 @@ use crate::net::frame::Frame;
 use crate::net::handle::SwitchHandle;
 use crate::net::line::{Line, Log};
 use crate::net::mac::MacAddr;
-use crate::net::port::{FrameSink, PortSetup};
+use crate::net::port::{FrameSink, PortSetup, Vmm};
 use crate::net::queue::SendQueue;
+use crate::net::source::SourceCheck;
 use crate::net::status::Kind;
 use crate::net::storm::StormLimit;
 use crate::net::turn::FRAMES;
@@ -49,6 +50,14 @@ impl FrameSink for Taker {
 
     fn has_address(&self, _mac: MacAddr) -> bool {
         false
+    }
+
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.has_address(mac)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        None
     }
 
     fn has_taken_over(&self, _frame: &[u8]) -> bool {
@@ -121,7 +130,8 @@ fn function(name: &str, mac: MacAddr, taker: &Taker) -> PortSetup {
         kind: Kind::Function,
         mac: Some(mac),
         line: None,
-        checks_source: false,
+        addresses: Vec::new(),
+        source: SourceCheck::Nested,
         storm: StormLimit(0),
         transit: false,
         followed: false,
@@ -255,6 +265,14 @@ impl FrameSink for Slow {
         false
     }
 
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.has_address(mac)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        None
+    }
+
     fn has_taken_over(&self, _frame: &[u8]) -> bool {
         false
     }
@@ -304,6 +322,14 @@ impl FrameSink for Gated {
 
     fn has_address(&self, _mac: MacAddr) -> bool {
         false
+    }
+
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.has_address(mac)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        None
     }
 
     fn has_taken_over(&self, _frame: &[u8]) -> bool {
