@@ -26,6 +26,7 @@ use crate::port::Change;
 use crate::registers::Registers;
 use crate::scheduling::worker_state::WorkerState;
 use crate::stats::{Counter, Counters};
+use crate::vlans::Vlans;
 
 /// Maximum number of workers of an adapter. Each polls doorbell groups of its own.
 pub const WORKERS_MAX: usize = 64;
@@ -136,6 +137,11 @@ impl<H: Host> Adapter<H> {
     /// Sets the protocol of its QPs. Must be called before a driver is there.
     pub fn set_transport(&self, transport: Transport) {
         self.is_iwarp.store(transport == Transport::Iwarp, Ordering::Relaxed);
+    }
+
+    /// Sets the VLANs of the port. Must be called before a driver is there.
+    pub fn set_vlans(&self, vlans: Vlans) {
+        self.core.port.set_vlans(vlans);
     }
 
     /// Returns whether messages of iWARP must have CRCs, even if the peer does not ask for them.

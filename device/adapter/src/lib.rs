@@ -15,6 +15,7 @@
 //! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; its time limit |
 //! | [`control`] | admin commands |
 //! | [`window`] | the window of BAR0 for direct transfers |
+//! | [`vlans`] | the VLANs of a port |
 //! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |
 //! | [`objects`] | QPs, CQs, SRQs, EQs and the other numbered objects, and the core that they share |
 //! | [`memory`] | page lists and rings, the TPT with its translation tables, memory of device-resident SQs |
@@ -47,5 +48,6 @@ pub mod scheduling;
 pub mod slice;
 pub mod stats;
 mod sync;
+pub mod vlans;
 pub mod watch;
 pub mod window;

@@ -1,10 +1,12 @@
 //! The port: its link, whether it carries traffic, and its MTU.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::limits;
+use crate::vlans::Vlans;
 
 /// State that decides whether a port carries traffic.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,7 @@ pub(crate) struct Port {
     mtu: AtomicU8,
     /// Maximum packet payload that the network carries, as `enum ib_mtu`.
     limit: AtomicU8,
+    vlans: OnceLock<Vlans>,
 }
 
 /// The change of a port.
@@ -44,6 +47,7 @@ impl Default for Port {
             carries: AtomicBool::new(false),
             mtu: AtomicU8::new(limits::MAX_MTU),
             limit: AtomicU8::new(limits::MAX_MTU),
+            vlans: OnceLock::new(),
         }
     }
 }
@@ -53,6 +57,16 @@ impl Port {
     #[inline]
     pub(crate) fn carries(&self) -> bool {
         self.carries.load(Ordering::Acquire)
+    }
+
+    /// Returns its VLANs.
+    pub(crate) fn vlans(&self) -> &Vlans {
+        self.vlans.get_or_init(Vlans::default)
+    }
+
+    /// Sets its VLANs. Only the first call has an effect.
+    pub(crate) fn set_vlans(&self, vlans: Vlans) {
+        let _set_before = self.vlans.set(vlans);
     }
 
     /// Returns whether there is a link.

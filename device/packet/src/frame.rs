@@ -92,6 +92,13 @@ impl Frame {
         Self { buffer, start, end, headers, segment }
     }
 
+    /// Returns the frame as one that stands for those that `joint` describes.
+    #[must_use]
+    pub fn with_joint(self, joint: Option<Joint>) -> Self {
+        let range = self.range();
+        Self::within(self.buffer, range, joint)
+    }
+
     fn range(&self) -> Range<usize> {
         // CAST: usize has 64 bits.
         self.start.into()..self.end as usize

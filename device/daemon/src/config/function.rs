@@ -8,9 +8,14 @@ use vrnic_abi::admin::Transport;
 
 use super::error::ConfigError;
 use super::fields::Fields;
+use super::vlans::VlanSetting;
 use crate::net::mac::MacAddr;
 use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
+
+/// The names of the settings.
+const KEYS: [&str; 9] =
+    ["name", "mac", "socket", "net", "personality", "source", "addresses", "storm", "vlan"];
 
 /// A function's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -37,6 +42,9 @@ pub struct FunctionConfig {
     /// Maximum number of frames per second to groups and unknown addresses.
     #[serde(default)]
     pub storm: StormLimit,
+    /// Its VLANs.
+    #[serde(default, rename = "vlan")]
+    pub vlans: VlanSetting,
 }
 
 /// Returns the protocol with this name.
@@ -82,10 +90,9 @@ mod by_name {
 impl FromStr for FunctionConfig {
     type Err = ConfigError;
 
-    /// Parses `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…`.
+    /// Parses `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let keys = ["name", "mac", "socket", "net", "personality", "source", "addresses", "storm"];
-        let fields = Fields::parse("function", &keys, text)?;
+        let fields = Fields::parse("function", &KEYS, text)?;
         Ok(Self {
             name: fields.need("name")?.to_owned(),
             mac: fields.need("mac")?.parse().map_err(ConfigError::Mac)?,
@@ -95,6 +102,7 @@ impl FromStr for FunctionConfig {
             source: fields.get("source").map_or(Ok(SourceCheck::default()), source)?,
             addresses: fields.get("addresses").map_or(Ok(Vec::new()), addresses)?,
             storm: fields.storm()?,
+            vlans: VlanSetting::of("function", &fields)?,
         })
     }
 }

@@ -5,6 +5,7 @@
 //! | [`settings`] | the settings as a user gives them |
 //! | [`function`], [`port`], [`uplink`] | the settings of one object |
 //! | [`ethernet`] | all of these objects, and the check that they share no names |
+//! | [`vlans`] | the VLANs of an object |
 //! | [`limit`] | limits of objects |
 //! | [`fields`] | texts of the form `key=value` |
 //! | [`error`] | errors |
@@ -17,6 +18,7 @@ pub mod limit;
 pub mod port;
 pub mod settings;
 pub mod uplink;
+pub mod vlans;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ConfigError;
 use super::fields::Fields;
+use super::vlans::VlanSetting;
 use crate::net::storm::StormLimit;
 
 /// A port of the switch for a guest that has an ordinary network card and no adapter.
@@ -20,18 +21,22 @@ pub struct PortConfig {
     /// Maximum number of frames per second to groups and unknown addresses.
     #[serde(default)]
     pub storm: StormLimit,
+    /// Its VLANs.
+    #[serde(default, rename = "vlan")]
+    pub vlans: VlanSetting,
 }
 
 impl FromStr for PortConfig {
     type Err = ConfigError;
 
-    /// Parses `name=a,net=…,storm=…`.
+    /// Parses `name=a,net=…,storm=…,vlan=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let fields = Fields::parse("port", &["name", "net", "storm"], text)?;
+        let fields = Fields::parse("port", &["name", "net", "storm", "vlan"], text)?;
         Ok(Self {
             name: fields.need("name")?.to_owned(),
             net: fields.need("net")?.into(),
             storm: fields.storm()?,
+            vlans: VlanSetting::of("port", &fields)?,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser};
 use vrnic_abi::admin::Transport;
 
+use super::vlans::VlanSetting;
 use super::*;
 use crate::cli::Args;
 use crate::net::mac::MacAddr;
@@ -56,8 +57,12 @@ fn command_line_overrides_the_file_and_adds_functions() {
     let names: Vec<_> =
         config.ethernet.functions.iter().map(|function| function.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    let ports =
-        [PortConfig { name: "p".into(), net: "/run/p.net".into(), storm: StormLimit::default() }];
+    let ports = [PortConfig {
+        name: "p".into(),
+        net: "/run/p.net".into(),
+        storm: StormLimit::default(),
+        vlans: VlanSetting::default(),
+    }];
     assert_eq!(config.ethernet.ports, ports);
     let uplinks: Vec<_> =
         config.ethernet.uplinks.iter().map(|uplink| uplink.name.as_str()).collect();
@@ -193,7 +198,8 @@ fn changes_that_need_a_restart_are_named() {
 
 #[test]
 fn function_is_parsed() {
-    let text = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
+    let base = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
+    let text = base;
     let function: FunctionConfig = text.parse().expect("valid");
     assert_eq!(function.name, "a");
     assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
@@ -209,6 +215,13 @@ fn function_is_parsed() {
     assert_eq!(function.source, SourceCheck::Nested);
     let addresses = [1, 2].map(|last| MacAddr([0x52, 0x54, 0, 0, 1, last]));
     assert_eq!(function.addresses, addresses);
+    for (vlan, text) in [("", "-"), (",vlan=5", "5"), (",vlan=7+5", "5+7")] {
+        let function: FunctionConfig = format!("{base}{vlan}").parse().expect("valid");
+        assert_eq!(function.vlans.text(), text);
+        // The control socket carries it as JSON.
+        let json = serde_json::to_string(&function).expect("JSON");
+        assert_eq!(serde_json::from_str::<FunctionConfig>(&json).expect("valid"), function);
+    }
 }
 
 #[test]
@@ -222,6 +235,8 @@ fn faults_of_a_function_are_named() {
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,storm=many", "a number of frames per second"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,source=any", "own, strict or nested"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,addresses=52:54:00:00:01:01+x", "'x'"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=4095", "from 1 to 4094"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=5+", "from 1 to 4094"),
         ("name", "name"),
     ] {
         let error = text.parse::<FunctionConfig>().expect_err(text).to_string();

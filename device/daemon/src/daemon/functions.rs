@@ -118,6 +118,7 @@ impl Maker {
         let hosted = Arc::new(hosted.with_context(|| format!("cannot create function {name}"))?);
         hosted.adapter().limit_vectors(self.vectors);
         hosted.adapter().set_transport(settings.personality);
+        hosted.adapter().set_vlans(settings.vlans.clone().into());
         hosted.adapter().demand_crcs(self.mpa_crc == MpaCrc::Always);
         let target = Arc::clone(&hosted);
         let thread = ControlThread::start(name, control, requests, move || target.control())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use vrnic_adapter::ethernet::{Frame, Offered};
+use vrnic_adapter::vlans::Vlans;
 
 use crate::config::uplink::{TlsWay, Way};
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
@@ -68,6 +69,7 @@ pub(super) fn function(
         addresses: settings.addresses.clone(),
         source: settings.source,
         storm: settings.storm,
+        vlans: settings.vlans.clone().into(),
         transit: false,
         followed: false,
         link: Box::new(move |up| target.set_link(up)),
@@ -85,6 +87,7 @@ pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<Po
         addresses: Vec::new(),
         source: SourceCheck::Nested,
         storm: settings.storm,
+        vlans: settings.vlans.clone().into(),
         transit: false,
         followed: false,
         link: Box::new(|_| ()),
@@ -104,6 +107,7 @@ pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result
         addresses: Vec::new(),
         source: SourceCheck::Nested,
         storm: StormLimit(0),
+        vlans: Vlans::All,
         transit: settings.transit,
         followed: settings.follow,
         link: Box::new(|_| ()),

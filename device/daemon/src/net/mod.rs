@@ -15,6 +15,7 @@
 //! | [`turn`] | the bound of what the switch does at once |
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
+//! | [`vlan`] | VLAN tags of frames at a port |
 //! | [`trunk`] | the line to another daemon |
 //! | [`tls`] | the line to a daemon on another host |
 //! | [`interface`] | network interfaces of the host: the system calls |
@@ -58,3 +59,4 @@ pub mod thread;
 pub mod tls;
 pub mod trunk;
 pub mod turn;
+pub mod vlan;

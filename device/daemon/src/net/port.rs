@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_adapter::log_ratelimit::Limiter;
+use vrnic_adapter::vlans::{NotMember, Vlans};
 
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
@@ -26,6 +27,7 @@ use super::source::SourceCheck;
 use super::status::{Kind, PortStatus, Reason};
 use super::storm::{Storm, StormLimit};
 use super::turn::Turn;
+use super::vlan;
 use crate::capture::Captures;
 
 mod link;
@@ -87,6 +89,8 @@ pub struct PortSetup {
     pub source: SourceCheck,
     /// Maximum number of frames per second from this port to all ports.
     pub storm: StormLimit,
+    /// The VLANs of the guest.
+    pub vlans: Vlans,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
     /// True if the functions follow this uplink: they have a link only while at least one of the
@@ -300,7 +304,8 @@ impl Port {
     /// Reads the frames that have arrived, until a turn is over. `notified` is true if epoll has
     /// reported an event of the line.
     pub fn receive(&mut self, notified: bool, frames: &mut Vec<Frame>) -> Change {
-        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+        let Self { setup: PortSetup { line: Some(line), vlans, .. }, status, limiter, .. } = self
+        else {
             return Change::None;
         };
         let (log, mut turn) = (Log::new(status, limiter), Turn::begin());
@@ -312,7 +317,13 @@ impl Port {
         for frame in frames.drain(..) {
             status.received.count(frame.count(), frame.total());
             record(&self.captures, status.name(), &frame);
-            self.rest.push_back(frame);
+            let count = frame.count();
+            match vlan::enter(vlans, frame) {
+                Ok(frame) => self.rest.push_back(frame),
+                Err(NotMember) => log.dropped(Reason::Vlan, count, |port| {
+                    tracing::warn!(port, "a frame was dropped: the port is not in its VLAN");
+                }),
+            }
         }
         self.follow_link();
         change
@@ -322,8 +333,12 @@ impl Port {
     /// frame waits at an uplink, its sender's `account` is charged. Returns whether the queue has
     /// grown.
     pub fn send(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
+        if !vlan::admits(&self.setup.vlans, &frame) {
+            return false;
+        }
         record(&self.captures, self.status.name(), &frame);
         let Some(frame) = self.offer(frame) else { return false };
+        let Ok(frame) = vlan::leave(&self.setup.vlans, frame) else { return false };
         let len = frame.longest();
         if self.setup.line.is_none() {
             return false;
@@ -445,6 +460,12 @@ impl Port {
                 SourceCheck::Strict if sink.as_ref().is_some_and(|it| it.claims(source)) => true,
                 SourceCheck::Own | SourceCheck::Strict => addresses.contains(&source),
             }
+    }
+
+    /// Returns whether the adapter behind the port may send a frame to its VLAN.
+    #[must_use]
+    pub fn admits(&self, frame: &Frame) -> bool {
+        vlan::admits(&self.setup.vlans, frame)
     }
 
     /// Returns whether one guest is behind both ports, and may use the addresses of one of them on

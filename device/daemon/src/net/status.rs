@@ -65,10 +65,12 @@ pub enum Reason {
     AdapterFull,
     /// It was for all ports, and the port has sent too many such frames.
     Storm,
+    /// The guest may not send to its VLAN.
+    Vlan,
 }
 
 /// The reasons, and their names in metrics.
-pub const REASONS: [(Reason, &str); 11] = [
+pub const REASONS: [(Reason, &str); 12] = [
     (Reason::Forged, "forged"),
     (Reason::BadLength, "bad_length"),
     (Reason::Malformed, "malformed"),
@@ -80,6 +82,7 @@ pub const REASONS: [(Reason, &str); 11] = [
     (Reason::Outbox, "outbox"),
     (Reason::AdapterFull, "adapter_full"),
     (Reason::Storm, "storm"),
+    (Reason::Vlan, "vlan"),
 ];
 
 /// Frames in one direction.

@@ -126,6 +126,8 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::time::Instant;
 
+    use vrnic_adapter::vlans::Vlans;
+
     use super::*;
     use crate::net::frame::Frame;
     use crate::net::line::{Change, Line, Log};
@@ -188,6 +190,7 @@ mod tests {
             addresses: Vec::new(),
             source: SourceCheck::Nested,
             storm: StormLimit(0),
+            vlans: Vlans::All,
             transit: false,
             followed: false,
             link: Box::new(|_| ()),

@@ -27,6 +27,7 @@ use crate::objects::claims::Tuple;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::streaming::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
+use crate::vlans::{NotMember, Vlans};
 
 /// Number of bytes of a frame besides TCP's payload and options.
 const HEADERS: usize = 14 + 4 + 40 + 20;
@@ -36,6 +37,8 @@ const PROGRAM_DATA_MAX: usize = PRIVATE_MAX - CONTROL;
 /// nothing behind it is placed, and bytes that were dropped would be sent again only after a
 /// time-out.
 const WINDOW: u32 = 1 << 20;
+/// The bits of a tag for the VLAN's identifier. The others are the priority (IEEE 802.1Q, 9.6).
+const VID: u16 = 0x0fff;
 /// The minimum size of segments.
 const MSS_MIN: u16 = 128;
 /// The maximum size of segments that are sent, even if the peer accepts longer ones, so that no
@@ -114,7 +117,8 @@ fn streaming<H: Host>(
     if mss < MSS_MIN {
         return Err(bad(offset_of!(Connection, mss)));
     }
-    let path = path(flags, connection);
+    let vlans = adapter.core().port.vlans();
+    let path = path(flags, connection, vlans)?;
     let address = adapter.fabric().claim(path.from, &adapter.objects);
     let address = address.ok_or(bad(offset_of!(Connection, smac)))?;
     if !address.is_own() {
@@ -164,8 +168,12 @@ fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream,
     }
 }
 
-/// Returns the headers below TCP.
-fn path(flags: ConnectionFlags, connection: &Connection) -> frame::Path {
+/// Returns the headers below TCP, for a port with these VLANs.
+fn path(
+    flags: ConnectionFlags,
+    connection: &Connection,
+    vlans: &Vlans,
+) -> Result<frame::Path, Failure> {
     let address = |bytes: [u8; 16], port: u16| {
         let [a, b, c, d, ..] = bytes;
         let ip = if flags.contains(ConnectionFlags::IPV6) {
@@ -175,15 +183,19 @@ fn path(flags: ConnectionFlags, connection: &Connection) -> frame::Path {
         };
         SocketAddr::new(ip, port)
     };
-    frame::Path {
+    let tag = flags.contains(ConnectionFlags::VLAN).then_some(connection.vlan.get());
+    let vlan = vlans.of_guest(tag.and_then(vlan_of));
+    let vlan = vlan.map_err(|NotMember| bad(offset_of!(Connection, vlan)))?;
+    let priority = tag.map(|tag| tag & !VID);
+    Ok(frame::Path {
         to: connection.dmac,
         from: connection.smac,
-        vlan: flags.contains(ConnectionFlags::VLAN).then_some(connection.vlan.get()),
+        vlan: vlan.map(|vlan| vlan | priority.unwrap_or_default()).or(priority),
         source: address(connection.local, connection.local_port.get()),
         destination: address(connection.remote, connection.remote_port.get()),
         traffic_class: connection.traffic_class,
         hop_limit: connection.hop_limit.max(1),
-    }
+    })
 }
 
 /// Returns the state of TCP.

@@ -4,6 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{QueryParams, SetGid, SetPort, Status};
+use vrnic_abi::qp::NO_VLAN;
 use vrnic_abi::{ContextId, Pdn, UarIndex};
 use zerocopy::IntoBytes;
 
@@ -14,6 +15,7 @@ use crate::limits;
 use crate::objects::gids::GidEntry;
 use crate::objects::uar::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
+use crate::vlans::NotMember;
 
 pub(super) fn query_device<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
     answer(adapter, params, adapter.caps().as_bytes())
@@ -42,7 +44,11 @@ pub(super) fn set_gid<H: Host>(adapter: &Adapter<H>, params: &SetGid) -> Outcome
     match params.valid {
         0 => gids.unset(index),
         1 => {
-            let source = GidEntry { gid: params.gid, vlan: params.vlan.get(), mac: params.smac };
+            let vlan = Some(params.vlan.get()).filter(|vlan| *vlan != NO_VLAN);
+            let vlan = adapter.core().port.vlans().of_guest(vlan);
+            let vlan = vlan.map_err(|NotMember| bad(offset_of!(SetGid, vlan)))?;
+            let vlan = vlan.unwrap_or(NO_VLAN);
+            let source = GidEntry { gid: params.gid, vlan, mac: params.smac };
             let address = adapter.fabric().claim(source.mac, &adapter.objects);
             gids.set(index, source, address.ok_or(bad(offset_of!(SetGid, smac)))?);
         }

@@ -38,7 +38,7 @@ pub(crate) struct Arrived {
     pub(crate) solicited: bool,
     /// The sender's QP.
     pub(crate) src_qpn: Qpn,
-    /// Its sender.
+    /// Its sender, with the VLAN in the network.
     pub(crate) origin: Origin,
 }
 
@@ -52,6 +52,8 @@ pub(crate) fn received<H: Host>(
     arrived: &Arrived,
 ) -> Result<(), Refusal> {
     let recv = responder.current.take().ok_or(Refusal::NotReady)?;
+    let vlans = there.turn.core.port.vlans();
+    let vlan = vlans.of_network(arrived.origin.vlan).unwrap_or_default();
     let completion = Completion {
         wr_id: recv.wr_id,
         wqe_index: recv.index,
@@ -64,7 +66,7 @@ pub(crate) fn received<H: Host>(
         imm: arrived.imm,
         solicited: arrived.solicited,
         src_qpn: arrived.src_qpn,
-        origin: Some(arrived.origin),
+        origin: Some(Origin { vlan, ..arrived.origin }),
         srqn: Srqn::default(),
         key: None,
     };

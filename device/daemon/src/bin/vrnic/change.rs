@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N, as for vrnicd --function
+    /// storm=N,vlan=VLAN, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -41,7 +41,7 @@ pub(crate) enum Function {
 /// The changes of ports.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Port {
-    /// Add a port: name=NAME,net=PATH,storm=N, as for vrnicd --port
+    /// Add a port: name=NAME,net=PATH,storm=N,vlan=VLAN, as for vrnicd --port
     Add {
         /// Settings of the port
         settings: PortConfig,
@@ -130,8 +130,9 @@ fn word(flag: bool) -> String {
 }
 
 /// Returns the settings of a function as a row of a table.
-fn row(function: FunctionConfig) -> [String; 8] {
-    let FunctionConfig { name, mac, socket, net, personality, source, addresses, storm } = function;
+fn row(function: FunctionConfig) -> [String; 9] {
+    let FunctionConfig { name, mac, socket, net, personality, source, addresses, storm, vlans } =
+        function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     [
@@ -143,6 +144,7 @@ fn row(function: FunctionConfig) -> [String; 8] {
         source.to_string(),
         or_dash(addresses.join("+")),
         storm.0.to_string(),
+        vlans.text(),
     ]
 }
 
@@ -161,6 +163,7 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
                 "source",
                 "addresses",
                 "storm",
+                "vlan",
             ]);
             for function in functions {
                 table.add_row(row(function));
@@ -168,9 +171,10 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
             println!("{table}");
         }
         Reply::Ports(ports) => {
-            let mut table = table(&["port", "net", "storm"]);
-            for PortConfig { name, net, storm } in ports {
-                table.add_row([name, net.display().to_string(), storm.0.to_string()]);
+            let mut table = table(&["port", "net", "storm", "vlan"]);
+            for PortConfig { name, net, storm, vlans } in ports {
+                let (net, storm) = (net.display().to_string(), storm.0.to_string());
+                table.add_row([name, net, storm, vlans.text()]);
             }
             println!("{table}");
         }

@@ -84,6 +84,7 @@ fn port(kind: Kind, mac: Option<MacAddr>, sink: impl FrameSink + 'static) -> Por
         addresses: Vec::new(),
         source: SourceCheck::Nested,
         storm: StormLimit(0),
+        vlans: Vlans::All,
         transit: false,
         followed: false,
         link: Box::new(|_| {}),

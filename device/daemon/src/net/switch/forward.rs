@@ -13,6 +13,7 @@ use crate::net::frame::Frame;
 use crate::net::line::Change;
 use crate::net::mac::MacAddr;
 use crate::net::port::Port;
+use crate::net::status::Reason;
 use crate::net::table::{Origin, PortId, Route, Verdict};
 use crate::net::turn::Turn;
 
@@ -93,6 +94,9 @@ impl Switch {
     fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant, turn: &mut Turn) {
         let Some(port) = self.ports.get(&from.port) else { return };
         let by_line = from.account.is_none();
+        if !by_line && !port.admits(&frame) {
+            return port.status().count_dropped(Reason::Vlan, frame.count());
+        }
         let origin = Origin { port: from.port, uplink: port.is_uplink(), adapter: !by_line };
         let may_send = port.may_send(frame.source(), by_line)
             && self.table.learn(frame.source(), origin, now) == Verdict::Accept;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_adapter::ethernet::{Offered, Uplink};
+use vrnic_adapter::vlans::Vlans;
 
 use super::*;
 use crate::net::frame::Frame;
@@ -133,6 +134,7 @@ fn function(name: &str, mac: MacAddr, taker: &Taker) -> PortSetup {
         addresses: Vec::new(),
         source: SourceCheck::Nested,
         storm: StormLimit(0),
+        vlans: Vlans::All,
         transit: false,
         followed: false,
         link: Box::new(|_| ()),
