@@ -21,6 +21,7 @@ use crate::memory::pages::Paging;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
 use crate::objects::core::Core;
+use crate::objects::pace::Ceilings;
 use crate::objects::qp::Qp;
 use crate::port::Change;
 use crate::registers::Registers;
@@ -137,6 +138,11 @@ impl<H: Host> Adapter<H> {
     /// Sets the protocol of its QPs. Must be called before a driver is there.
     pub fn set_transport(&self, transport: Transport) {
         self.is_iwarp.store(transport == Transport::Iwarp, Ordering::Relaxed);
+    }
+
+    /// Sets the ceilings of what its send queues begin. Can be called at any time.
+    pub fn limit_pace(&self, ceilings: Ceilings) {
+        self.core.pace.set(ceilings);
     }
 
     /// Sets the VLANs of the port. Must be called before a driver is there.

@@ -7,14 +7,19 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
 use common::switch::Folder;
 use common::{connected, descriptors, start_with, still_works};
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_device::config::amount::Amount;
 use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Guest;
 use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
 
 /// A daemon with a control socket and a monitor.
 struct Changed {
@@ -146,6 +151,39 @@ fn an_uplink_and_a_port_come_and_go() {
     changed.said(&["port", "remove", "g"]);
     assert_eq!(a.read(&mut [0; 1]).expect("the end"), 0);
     assert!(!changed.said(&["show", "port"]).contains("trunk"));
+    changed.daemon.check();
+}
+
+/// A ceiling holds from the command on, and ends by another command. Only a lower limit of the time
+/// is checked, because a loaded machine is slow.
+#[test]
+fn the_ceilings_of_a_function_change_under_traffic() {
+    let mut changed = Changed::start(2);
+    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
+    let [mut a, b] = connected(&guests, Setup::default());
+    let mut run = |count: u64| {
+        let start = Instant::now();
+        for id in 0..count {
+            a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key).id(id));
+        }
+        for id in 0..count {
+            a.send_cq.expect(id, Status::Success);
+        }
+        start.elapsed()
+    };
+    run(8);
+    for limit in ["--ops=101", "--rate=6400"] {
+        changed.said(&["function", "limit", "f0", limit]);
+        let (_, value) = limit.split_once('=').expect("a value");
+        let text = value.parse::<Amount>().expect("an amount").to_string();
+        assert!(changed.said(&["function", "list"]).contains(&text));
+        // The first one begins at once.
+        assert!(run(10) >= Duration::from_millis(75), "{limit}");
+    }
+    changed.said(&["function", "limit", "f0"]);
+    run(8);
+    assert!(changed.refused(&["function", "limit", "f9"]).contains("no function 'f9'"));
+    assert!(changed.refused(&["function", "limit", "f0", "--ops=0"]).contains("above 0"));
     changed.daemon.check();
 }
 

@@ -61,6 +61,8 @@ pub(crate) enum Taken {
     Entry,
     /// None is posted.
     Empty,
+    /// The next one may begin at this time, because of a ceiling of the function.
+    Later(Nanos),
     /// There is one that cannot be parsed.
     Malformed(Malformed),
     /// The queue is faulty, and the QP has failed.
@@ -120,8 +122,12 @@ pub(crate) fn take<H: Host>(
         let place = batch.put(&requester.raw);
         *entry = Entry { send, place, done: requester.done };
     } else {
+        if let Some(until) = here.core.pace.wait(|| here.now()) {
+            return Taken::Later(until);
+        }
         match take_posted(here, qp, requester, batch, entry) {
-            Ok(Taken::Entry) => {}
+            Ok(Taken::Entry) if entry.send.is_local() => {}
+            Ok(Taken::Entry) => here.core.pace.spend(entry.send.length, || here.now()),
             Ok(taken) => return taken,
             Err(why) => {
                 fail(here.core, qp, why);

@@ -19,6 +19,7 @@ use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
 use crate::objects::mark_wait::MarkWaits;
 use crate::objects::moderation::Moderation;
+use crate::objects::pace::Pace;
 use crate::objects::ranges::Ranges;
 use crate::port::Port;
 use crate::slice::{Slice, cost};
@@ -32,6 +33,8 @@ pub struct Core<H: Host> {
     host: H,
     stats: Counters,
     pub(crate) port: Port,
+    /// The ceilings of the function.
+    pub(crate) pace: Pace,
     /// The asynchronous event queue, while the adapter is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<EventQueue>>>,
     /// Events that wait for more completions (interrupt moderation).
@@ -67,6 +70,7 @@ impl<H: Host> Core<H> {
             host,
             stats,
             port: Port::default(),
+            pace: Pace::default(),
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
             failing: Failing::default(),

@@ -15,6 +15,7 @@
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`mark_wait`] | AWAITs that wait for a mark |
 //! | [`multicast`] | multicast groups and their members |
+//! | [`pace`] | the ceilings of a function |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
 
@@ -33,6 +34,7 @@ pub mod id_table;
 pub mod mark_wait;
 pub(crate) mod moderation;
 pub mod multicast;
+pub mod pace;
 pub mod qp;
 pub mod range;
 pub mod ranges;

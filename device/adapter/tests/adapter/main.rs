@@ -43,6 +43,7 @@
 //! | `resets` | fatal errors and resets |
 //! | `faults` | panics in a turn of two adapters |
 //! | `hostile` | random commands, work requests and doorbells |
+//! | `pace` | the ceilings of a function |
 //! | `slices` | how long a poll of an adapter takes |
 //! | `threads` | two adapters with a worker thread each |
 //! | `packets` | messages as packets, over cables with faults |
@@ -96,6 +97,7 @@ mod limits;
 mod mistakes;
 mod multicast;
 mod one_touch;
+mod pace;
 mod packet_changes;
 mod packet_memory;
 mod packets;

@@ -1,11 +1,14 @@
 //! The settings of a function.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use vrnic_abi::admin::Transport;
+use vrnic_adapter::objects::pace::Ceilings;
 
+use super::amount::{self, Amount, NoAmount};
 use super::error::ConfigError;
 use super::fields::Fields;
 use super::vlans::VlanSetting;
@@ -14,8 +17,19 @@ use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
 
 /// The names of the settings.
-const KEYS: [&str; 9] =
-    ["name", "mac", "socket", "net", "personality", "source", "addresses", "storm", "vlan"];
+const KEYS: [&str; 11] = [
+    "name",
+    "mac",
+    "socket",
+    "net",
+    "personality",
+    "source",
+    "addresses",
+    "storm",
+    "vlan",
+    "rate",
+    "ops",
+];
 
 /// A function's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -45,6 +59,19 @@ pub struct FunctionConfig {
     /// Its VLANs.
     #[serde(default, rename = "vlan")]
     pub vlans: VlanSetting,
+    /// Bits of messages that its send queues begin in a second.
+    pub rate: Option<Amount>,
+    /// Messages that its send queues begin in a second.
+    pub ops: Option<Amount>,
+}
+
+impl FunctionConfig {
+    /// Returns its ceilings.
+    #[must_use]
+    pub fn ceilings(&self) -> Ceilings {
+        let bytes = self.rate.map(|rate| rate.0.get().div_ceil(8)).and_then(NonZeroU64::new);
+        Ceilings { bytes, messages: self.ops.map(|ops| ops.0) }
+    }
 }
 
 /// Returns the protocol with this name.
@@ -72,6 +99,16 @@ fn addresses(text: &str) -> Result<Vec<MacAddr>, ConfigError> {
     text.split('+').map(|mac| mac.parse().map_err(ConfigError::Mac)).collect()
 }
 
+/// Returns a ceiling, if there is one.
+fn amount(fields: &Fields<'_>, key: &'static str) -> Result<Option<Amount>, ConfigError> {
+    let Some(text) = fields.get(key) else { return Ok(None) };
+    let wrong = |NoAmount| {
+        let value = text.to_owned();
+        ConfigError::Value { object: "function", key, value, form: amount::FORM }
+    };
+    text.parse().map(Some).map_err(wrong)
+}
+
 /// Serialises a protocol as its name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -90,7 +127,8 @@ mod by_name {
 impl FromStr for FunctionConfig {
     type Err = ConfigError;
 
-    /// Parses `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…`.
+    /// Parses
+    /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let fields = Fields::parse("function", &KEYS, text)?;
         Ok(Self {
@@ -103,6 +141,8 @@ impl FromStr for FunctionConfig {
             addresses: fields.get("addresses").map_or(Ok(Vec::new()), addresses)?,
             storm: fields.storm()?,
             vlans: VlanSetting::of("function", &fields)?,
+            rate: amount(&fields, "rate")?,
+            ops: amount(&fields, "ops")?,
         })
     }
 }

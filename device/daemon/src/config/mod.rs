@@ -6,10 +6,12 @@
 //! | [`function`], [`port`], [`uplink`] | the settings of one object |
 //! | [`ethernet`] | all of these objects, and the check that they share no names |
 //! | [`vlans`] | the VLANs of an object |
+//! | [`amount`] | amounts per second |
 //! | [`limit`] | limits of objects |
 //! | [`fields`] | texts of the form `key=value` |
 //! | [`error`] | errors |
 
+pub mod amount;
 pub mod error;
 pub mod ethernet;
 mod fields;

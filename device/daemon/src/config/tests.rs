@@ -1,5 +1,6 @@
 //! Tests of the settings.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
@@ -215,6 +216,9 @@ fn function_is_parsed() {
     assert_eq!(function.source, SourceCheck::Nested);
     let addresses = [1, 2].map(|last| MacAddr([0x52, 0x54, 0, 0, 1, last]));
     assert_eq!(function.addresses, addresses);
+    let function: FunctionConfig = format!("{base},rate=10G,ops=500k").parse().expect("valid");
+    let ceilings = [1_250_000_000, 500_000].map(NonZeroU64::new);
+    assert_eq!([function.ceilings().bytes, function.ceilings().messages], ceilings);
     for (vlan, text) in [("", "-"), (",vlan=5", "5"), (",vlan=7+5", "5+7")] {
         let function: FunctionConfig = format!("{base}{vlan}").parse().expect("valid");
         assert_eq!(function.vlans.text(), text);
@@ -237,6 +241,8 @@ fn faults_of_a_function_are_named() {
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,addresses=52:54:00:00:01:01+x", "'x'"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=4095", "from 1 to 4094"),
         ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=5+", "from 1 to 4094"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,rate=fast", "a number above 0"),
+        ("name=a,mac=52:54:00:00:00:0a,socket=/s,ops=0", "a number above 0"),
         ("name", "name"),
     ] {
         let error = text.parse::<FunctionConfig>().expect_err(text).to_string();

@@ -59,6 +59,12 @@ impl Function {
         self.server.is_busy()
     }
 
+    /// Changes its ceilings.
+    pub(super) fn limit(&mut self, settings: &FunctionConfig) {
+        self.settings = settings.clone();
+        self.hosted.adapter().limit_pace(settings.ceilings());
+    }
+
     /// Logs that a VMM can connect.
     pub(super) fn announce(&self) {
         let FunctionConfig { name, mac, socket, .. } = &self.settings;
@@ -118,6 +124,7 @@ impl Maker {
         let hosted = Arc::new(hosted.with_context(|| format!("cannot create function {name}"))?);
         hosted.adapter().limit_vectors(self.vectors);
         hosted.adapter().set_transport(settings.personality);
+        hosted.adapter().limit_pace(settings.ceilings());
         hosted.adapter().set_vlans(settings.vlans.clone().into());
         hosted.adapter().demand_crcs(self.mpa_crc == MpaCrc::Always);
         let target = Arc::clone(&hosted);

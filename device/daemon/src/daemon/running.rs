@@ -9,6 +9,7 @@ use vrnic_faults::Rule;
 use super::functions::{Function, Maker};
 use super::{ports, reload};
 use crate::capture::recorder::Recorder;
+use crate::config::amount::Amount;
 use crate::config::ethernet::Ethernet;
 use crate::config::uplink::Way;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
@@ -159,6 +160,7 @@ impl Running {
             Request::RemovePort(name) => self.remove_port(&name),
             Request::AddFunction(settings) => self.add_function(settings),
             Request::RemoveFunction { name, force } => self.remove_function(&name, force),
+            Request::LimitFunction { name, rate, ops } => self.limit(&name, rate, ops),
         };
         done.map_or_else(refused, |()| Reply::Done)
     }
@@ -189,6 +191,20 @@ impl Running {
             |ethernet| ethernet.ports.push(settings.clone()),
             |maker| Ok(maker.switch.add(ports::guest(&settings, &maker.access)?)?),
         )
+    }
+
+    /// Changes the ceilings of a function.
+    fn limit(&self, name: &str, rate: Option<Amount>, ops: Option<Amount>) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let State { ethernet, functions } = &mut *state;
+        let settings = ethernet.functions.iter_mut().find(|settings| settings.name == name);
+        let function = functions.iter_mut().find(|function| function.name() == name);
+        let Some((settings, function)) = settings.zip(function) else {
+            bail!("there is no function '{name}'");
+        };
+        (settings.rate, settings.ops) = (rate, ops);
+        function.limit(settings);
+        Ok(())
     }
 
     /// Changes the settings, if the changed settings are valid and `make` succeeds.

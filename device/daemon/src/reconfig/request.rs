@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::amount::Amount;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::faults::view::FaultsView;
 
@@ -32,6 +33,15 @@ pub enum Request {
         name: String,
         /// True if it is to be removed even if a VMM is connected.
         force: bool,
+    },
+    /// Changes the ceilings of a function.
+    LimitFunction {
+        /// Its name.
+        name: String,
+        /// Bits of messages per second.
+        rate: Option<Amount>,
+        /// Messages per second.
+        ops: Option<Amount>,
     },
     /// Returns the functions.
     ListFunctions,

@@ -99,6 +99,7 @@ impl<H: Host> Work<'_, H> {
             match take(&self.here, self.qp, self.requester, self.batch, &mut entry) {
                 Taken::Entry => {}
                 Taken::Empty => return Turn::Idle,
+                Taken::Later(until) => return Turn::Wait(until),
                 Taken::Malformed(malformed) => return self.malformed(&malformed),
                 Taken::Failed => return Turn::Failed,
             }

@@ -105,6 +105,7 @@ pub(crate) fn run<H: Host>(
         match take(here, qp, turn.requester, batch, &mut entry) {
             Taken::Entry => {}
             Taken::Empty => return Turn::Idle,
+            Taken::Later(until) => return Turn::Wait(until),
             Taken::Malformed(Malformed { id, opcode, status }) => {
                 let completion = Completion::of_send(qp.qpn, id, opcode, status);
                 let end = Completer { here, qp }.end(&completion, true);

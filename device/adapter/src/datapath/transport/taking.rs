@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use vrnic_abi::sq::Opcode;
+use vrnic_packet::Nanos;
 
 use crate::datapath::local_wr::{self, Settled};
 use crate::datapath::send_queue::{BATCH, Entry, Taken, take};
@@ -20,8 +21,17 @@ pub(super) enum Next {
     Done,
     /// More may be posted.
     More,
+    /// The next one may begin at this time.
+    Later(Nanos),
     /// A key was invalidated. The work request with this index ends when the key is no longer used.
     Readers(u32),
+}
+
+impl Next {
+    /// Returns the time at which more may begin, if it is known.
+    pub(super) fn until(&self) -> Option<Nanos> {
+        if let Self::Later(until) = self { Some(*until) } else { None }
+    }
 }
 
 /// The protocol of a QP whose messages travel on a network.
@@ -60,6 +70,7 @@ pub(super) fn take_all<H: Host>(
         match take(here, queue.qp, queue.requester, batch, &mut entry) {
             Taken::Entry => {}
             Taken::Empty => return Some(Next::Done),
+            Taken::Later(until) => return Some(Next::Later(until)),
             Taken::Malformed(malformed) => {
                 // It fails when all before it have ended.
                 queue.outstanding.post(Posted::malformed(&malformed), &[]);

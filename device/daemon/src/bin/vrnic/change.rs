@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
+use vrnic_device::config::amount::{Amount, NoAmount};
 use vrnic_device::config::uplink::Way;
 use vrnic_device::config::{FunctionConfig, PortConfig, UplinkConfig};
 use vrnic_device::reconfig::request::{REQUEST_MAX, Reply, Request};
@@ -21,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN, as for vrnicd --function
+    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -34,8 +35,25 @@ pub(crate) enum Function {
         #[arg(long)]
         force: bool,
     },
+    /// Limit the messages that a function begins. A limit that is not given ends
+    Limit {
+        /// Name of the function
+        name: String,
+        /// Bits of messages per second, such as 10G
+        #[arg(long, value_parser = amount)]
+        rate: Option<Amount>,
+        /// Messages per second, such as 500k
+        #[arg(long, value_parser = amount)]
+        ops: Option<Amount>,
+    },
     /// List the functions
     List,
+}
+
+/// Reads an amount per second.
+fn amount(text: &str) -> Result<Amount, String> {
+    text.parse()
+        .map_err(|NoAmount| "use a number above 0, such as 8000, 500k, 20M or 10G".to_owned())
 }
 
 /// The changes of ports.
@@ -84,6 +102,7 @@ impl From<Function> for Request {
                 Self::AddFunction(settings)
             }
             Function::Remove { name, force } => Self::RemoveFunction { name, force },
+            Function::Limit { name, rate, ops } => Self::LimitFunction { name, rate, ops },
             Function::List => Self::ListFunctions,
         }
     }
@@ -130,10 +149,23 @@ fn word(flag: bool) -> String {
 }
 
 /// Returns the settings of a function as a row of a table.
-fn row(function: FunctionConfig) -> [String; 9] {
-    let FunctionConfig { name, mac, socket, net, personality, source, addresses, storm, vlans } =
-        function;
+fn row(function: FunctionConfig) -> [String; 11] {
+    let FunctionConfig {
+        name,
+        mac,
+        socket,
+        net,
+        personality,
+        source,
+        addresses,
+        storm,
+        vlans,
+        rate,
+        ops,
+    } = function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let ceiling =
+        |amount: Option<Amount>| or_dash(amount.map(|it| it.to_string()).unwrap_or_default());
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     [
         name,
@@ -145,6 +177,8 @@ fn row(function: FunctionConfig) -> [String; 9] {
         or_dash(addresses.join("+")),
         storm.0.to_string(),
         vlans.text(),
+        ceiling(rate),
+        ceiling(ops),
     ]
 }
 
@@ -164,6 +198,8 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
                 "addresses",
                 "storm",
                 "vlan",
+                "rate",
+                "ops",
             ]);
             for function in functions {
                 table.add_row(row(function));

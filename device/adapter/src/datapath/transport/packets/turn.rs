@@ -91,8 +91,9 @@ pub(crate) fn run<H: Host>(
                 None
             }
             Ok(Next::More) => Some(Turn::More),
-            Ok(Next::Done) => {
+            Ok(next @ (Next::Done | Next::Later(_))) => {
                 let at = sender.deadline(|| core.host().now());
+                let at = at.into_iter().chain(next.until()).min();
                 Some(at.map_or(Turn::Idle, Turn::Wait))
             }
         };
@@ -152,7 +153,7 @@ impl<H: Host> Sending<'_, '_, H> {
             && self.sender.outstanding.is_empty()
             && !self.qp.held.load(Ordering::Relaxed);
         match leaves {
-            Leaves::Later(at) => Err(Turn::Wait(at)),
+            Leaves::Later(at) => Err(Turn::Wait(next.until().map_or(at, |until| at.min(until)))),
             Leaves::Soon => Ok(Next::More),
             Leaves::None if freed => Ok(Next::More),
             Leaves::None => Ok(next),

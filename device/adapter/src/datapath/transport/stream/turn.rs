@@ -148,6 +148,7 @@ impl<H: Host> Sending<'_, H> {
         let taken = if matches!(way, Way::Tcp) { self.take(batch) } else { Some(Next::Done) };
         match taken {
             Some(Next::Done) => {}
+            Some(Next::Later(until)) => wait = Some(until),
             Some(Next::More) => more = true,
             Some(Next::Readers(index)) => {
                 self.network.core().wait_for_readers(self.slice);

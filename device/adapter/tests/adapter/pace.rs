@@ -1,0 +1,116 @@
+//! The ceilings of a function, on every path of its messages.
+
+use std::num::NonZeroU64;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::Type;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::objects::pace::Ceilings;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::datagrams::{datagram, ipv4, path, ready, set_gids};
+use crate::stream_ends::MS;
+use crate::stream_pairs::Daemon;
+
+/// Number of work requests in a test.
+const REQUESTS: u64 = 50;
+/// Length of a message.
+const LEN: u32 = 1000;
+
+/// A way to connect two endpoints.
+type Connect = fn(&Daemon) -> [Endpoint; 2];
+
+/// Returns an endpoint of each guest, with room for all work requests.
+fn ends(daemon: &Daemon, kind: Type) -> [Endpoint; 2] {
+    let setup = Setup { kind, log_wqes: 6, ..Setup::default() };
+    daemon.guests.each_ref().map(|guest| Endpoint::new(guest, setup))
+}
+
+fn roce(daemon: &Daemon) -> [Endpoint; 2] {
+    let ends = ends(daemon, Type::Rc);
+    Endpoint::connect_pair(&ends[0], &ends[1]);
+    ends
+}
+
+fn iwarp(daemon: &Daemon) -> [Endpoint; 2] {
+    let ends = ends(daemon, Type::Rc);
+    stream::connect_pair(&ends[0], &ends[1]);
+    ends
+}
+
+fn unreliable(daemon: &Daemon) -> [Endpoint; 2] {
+    for (guest, number) in daemon.guests.iter().zip(1..) {
+        set_gids(guest, number);
+    }
+    let ends = ends(daemon, Type::Ud);
+    ends.iter().for_each(ready);
+    ends
+}
+
+/// Returns a message from the first of two ends to the second.
+fn message([from, to]: &[Endpoint; 2], opcode: Opcode) -> Wr {
+    let data = [from.sge(0, LEN)];
+    if from.kind == Type::Ud {
+        return datagram(&data, path(&to.guest, to.qpn, ipv4(2)));
+    }
+    Wr::new(opcode, &data).to(to.buffer, to.key)
+}
+
+/// Returns how many of these requests of the first end have been completed.
+fn completed(ends: &mut [Endpoint; 2]) -> u64 {
+    let mut count = 0;
+    while let Some(done) = ends[0].send_cq.poll() {
+        assert_eq!(done.status, Status::Success as u8);
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn messages_wait_for_the_ceiling_on_every_path() {
+    let per_second = |number| NonZeroU64::new(number);
+    let by_number = Ceilings { messages: per_second(1000), bytes: None };
+    let by_bytes = Ceilings { bytes: per_second(1000 * u64::from(LEN)), messages: None };
+    let ways: [(&str, Connect, &[Opcode]); 3] = [
+        ("RoCE", roce, &[Opcode::Write, Opcode::Read]),
+        ("iWARP", iwarp, &[Opcode::Write, Opcode::Read]),
+        ("datagrams", unreliable, &[Opcode::Send]),
+    ];
+    for (name, connect, opcodes) in ways {
+        for (packets, ceilings) in
+            [(false, by_number), (false, by_bytes), (true, by_number), (true, by_bytes)]
+        {
+            for opcode in opcodes {
+                let daemon = Daemon::new(packets);
+                let mut ends = connect(&daemon);
+                daemon.pass(5 * MS);
+                daemon.guests[0].adapter.limit_pace(ceilings);
+                for id in 0..REQUESTS {
+                    let wr = message(&ends, *opcode).id(id);
+                    ends[0].post_send(&wr);
+                }
+                daemon.pass(20 * MS);
+                let what = format!("{name}, packets {packets}, {ceilings:?}, {opcode:?}");
+                let first = completed(&mut ends);
+                assert!((18..=22).contains(&first), "{what}: {first} in 20 ms");
+                // Messages of the peer do not wait.
+                let [a, mut b] = ends;
+                if b.kind != Type::Ud {
+                    let back = Wr::new(Opcode::Write, &[b.sge(0, LEN)]).to(a.buffer, a.key);
+                    b.post_send(&back);
+                    daemon.pass(MS);
+                    assert!(b.send_cq.poll().is_some(), "{what}: the peer waits, too");
+                }
+                // Without a ceiling the rest is executed when its time has come.
+                daemon.guests[0].adapter.limit_pace(Ceilings::default());
+                a.ring();
+                daemon.pass(5 * MS);
+                let mut ends = [a, b];
+                assert_eq!(first + completed(&mut ends), REQUESTS, "{what}");
+            }
+        }
+    }
+}
