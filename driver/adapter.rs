@@ -14,10 +14,11 @@ use kernel::{
     device,
     dma::Coherent,
     io::Io,
+    new_mutex,
     page::PAGE_SHIFT,
     pci,
     prelude::*,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::hrtimer::ArcHrTimerHandle,
 };
 
@@ -69,6 +70,9 @@ pub(crate) struct Adapter<'a> {
     /// Bytes of device memory that the kernel can allocate.
     device_memory: u64,
     pdev: &'a pci::Device<device::Bound>,
+    /// Memory of objects that the adapter refused to destroy. It is dropped after the adapter was
+    /// reset.
+    pub(crate) held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
 impl<'a> Adapter<'a> {
@@ -132,6 +136,7 @@ impl<'a> Adapter<'a> {
             protocol,
             device_memory,
             pdev,
+            held: KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Adapter::held"), GFP_KERNEL)?,
         })
     }
 
@@ -192,7 +197,7 @@ impl<'a> Adapter<'a> {
 
     /// Returns the port, for its pairing.
     pub(crate) fn port(&self) -> Port {
-        Port::new(self.liveness.clone(), self.doorbells.clone(), self.listeners.clone())
+        Port::new(self.liveness.clone(), self.doorbells.clone())
     }
 
     /// Returns the MAC of the port.

@@ -88,14 +88,12 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
 
 /// The object that events of TCP connections are reported to.
 pub(crate) trait ConnectionEvents: Send + Sync {
-    /// Called when the connection of a queue pair has changed, in interrupts.
+    /// Called when the connection of a queue pair has changed, in interrupts and under a lock.
     fn changed(&self, qpn: Qpn);
 
-    /// Called when the adapter has died and reports no more changes, in any context.
+    /// Called when the adapter has died and reports no more changes, in any context and under a
+    /// lock.
     fn died(self: Arc<Self>);
-
-    /// Called when the network card has got a VLAN, or has lost one. May sleep.
-    fn vlans_changed(&self);
 }
 
 /// The objects that events are reported to.
@@ -109,17 +107,17 @@ pub(crate) struct Listeners {
     /// Shared receive queues.
     #[pin]
     pub(crate) srqs: LinkTable<Srqn, SrqLink>,
+    /// The connections of each RDMA device of an iWARP adapter.
     #[pin]
-    connections: SpinLockIrq<Option<Arc<dyn ConnectionEvents>>>,
+    connections: SpinLockIrq<KVec<Arc<dyn ConnectionEvents>>>,
     #[pin]
     device: SpinLockIrq<Audience>,
 }
 
-/// The reference that events of the device itself are reported to.
-#[derive(Default)]
+/// The references that events of the adapter itself are reported to, one for each RDMA device.
 struct Audience {
-    link: Option<DeviceLink>,
-    /// True if the adapter died before there was a device to report that to.
+    links: KVec<DeviceLink>,
+    /// True if the adapter has died.
     died: bool,
 }
 
@@ -135,8 +133,11 @@ impl Listeners {
                 cqs,
                 qps <- LinkTable::new(),
                 srqs <- LinkTable::new(),
-                connections <- new_spinlock_irq!(None, "vrnic::Listeners::connections"),
-                device <- new_spinlock_irq!(Audience::default(), "vrnic::Listeners"),
+                connections <- new_spinlock_irq!(KVec::new(), "vrnic::Listeners::connections"),
+                device <- new_spinlock_irq!(
+                    Audience { links: KVec::new(), died: false },
+                    "vrnic::Listeners"
+                ),
             }),
             GFP_KERNEL,
         )
@@ -151,31 +152,39 @@ impl Listeners {
         self.cqs.get(vector).map(|table| &**table).ok_or(EINVAL)
     }
 
-    /// Sets the reference that events of the device itself are reported to. If the adapter has died
+    /// Adds a reference that events of the adapter itself are reported to. If the adapter has died
     /// before, this reports that.
-    pub(crate) fn set_device(&self, link: DeviceLink) {
+    pub(crate) fn add_device(&self, link: DeviceLink) -> Result {
         let died = {
             let mut device = self.device.lock();
-            device.link = Some(link.clone());
+            device.links.push(link.clone(), GFP_ATOMIC)?;
             device.died
         };
         if died {
             link.report(DeviceEvent::Fatal);
         }
+        Ok(())
     }
 
-    /// Sets or removes the object that events of TCP connections are reported to.
-    pub(crate) fn set_connections(&self, connections: Option<Arc<dyn ConnectionEvents>>) {
-        let old = core::mem::replace(&mut *self.connections.lock(), connections);
-        drop(old);
+    /// Removes such a reference.
+    pub(crate) fn remove_device(&self, link: &DeviceLink) {
+        self.device.lock().links.retain(|other| other != link);
     }
 
-    /// Calls `call` with the object that events of TCP connections are reported to.
-    pub(crate) fn tell_connections(&self, call: impl FnOnce(&Arc<dyn ConnectionEvents>)) {
-        let connections = self.connections.lock().clone();
-        if let Some(connections) = connections {
-            call(&connections);
-        }
+    /// Adds connections that events of TCP connections are reported to.
+    pub(crate) fn add_connections(&self, connections: Arc<dyn ConnectionEvents>) -> Result {
+        Ok(self.connections.lock().push(connections, GFP_ATOMIC)?)
+    }
+
+    /// Removes such connections, of which the caller has another reference. After the return no
+    /// event is reported to them.
+    pub(crate) fn remove_connections(&self, connections: &Arc<dyn ConnectionEvents>) {
+        self.connections.lock().retain(|other| !Arc::ptr_eq(other, connections));
+    }
+
+    /// Calls `call`, which must not sleep, with all connections. They are not removed meanwhile.
+    pub(crate) fn tell_connections(&self, call: impl Fn(&Arc<dyn ConnectionEvents>)) {
+        self.connections.lock().iter().for_each(call);
     }
 
     /// Returns the completion queue of this number, on whichever vector it is.
@@ -213,15 +222,10 @@ impl Listeners {
         }
     }
 
-    /// Tells the device's clients of an event.
+    /// Tells the clients of all RDMA devices of an event.
     pub(crate) fn report(&self, event: DeviceEvent) {
-        let link = {
-            let mut device = self.device.lock();
-            device.died |= device.link.is_none() && event == DeviceEvent::Fatal;
-            device.link.clone()
-        };
-        if let Some(link) = link {
-            link.report(event);
-        }
+        let mut device = self.device.lock();
+        device.died |= event == DeviceEvent::Fatal;
+        device.links.iter().for_each(|link| link.report(event));
     }
 }

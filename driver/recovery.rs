@@ -8,7 +8,8 @@
 //!
 //! A device of iWARP is registered only while its port is paired with an Ethernet device: the core
 //! keeps references to that one until the RDMA device is unregistered. When the Ethernet device has
-//! been removed, the adapter is brought up again, as after its death.
+//! been removed, the adapter is brought up again, as after its death. The RDMA devices of network
+//! devices on top of it come and go with these ([`stations`]).
 
 use kernel::{
     device::Bound,
@@ -25,15 +26,17 @@ use kernel::{
 use crate::{
     adapter::Adapter,
     hw::pci::DeviceLock,
-    iwarp::Ending,
+    iwarp::{Connections, Ending},
     listeners::Listeners,
     methods,
     pairing::{Follow, PORT, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
         attr::Protocol,
+        netdev::NetdevRef,
         registration::{Config, Iwarp, Registration, Unregistered},
     },
+    stations::{self, Station},
     verbs::{Ctx, Verbs},
     workqueue::{OwnQueue, flush, flush_delayed},
 };
@@ -58,7 +61,8 @@ const FOLLOW: u64 = 1;
 /// An adapter that is up.
 struct Up {
     // The fields are dropped in this order.
-    _ending: Option<Ending>,
+    stations: KVec<Station>,
+    ending: Option<Ending>,
     pairing: Pairing,
     registration: Option<Registration<'static, Verbs>>,
     /// The RDMA device until it is registered.
@@ -66,19 +70,75 @@ struct Up {
     listeners: Arc<Listeners>,
     liveness: Arc<Liveness>,
     since: Instant<Monotonic>,
+    adapter: Arc<Adapter<'static>>,
 }
 
 impl Up {
-    /// Registers the RDMA device, unless it is.
+    /// Registers the RDMA device of the network card, unless it is, and follows the devices on top
+    /// of the card.
     fn register(&mut self, pdev: &'static pci::Device<Bound>) -> Result {
-        let Some(device) = self.waiting.take() else { return Ok(()) };
-        let link = device.link();
-        self.registration = Some(Registration::new(device, pdev.as_ref())?);
-        // The core reports changes of a state that it knows.
-        self.pairing.report();
-        self.listeners.set_device(link);
+        if let Some(device) = self.waiting.take() {
+            let link = device.link();
+            self.registration = Some(Registration::new(device, pdev.as_ref())?);
+            // The core reports changes of a state that it knows.
+            self.pairing.report();
+            self.listeners.add_device(link)?;
+        }
+        if self.adapter.protocol() == Protocol::Iwarp {
+            self.follow_stations(pdev);
+        }
         Ok(())
     }
+
+    /// Registers and unregisters RDMA devices for the network devices on top of the network card.
+    fn follow_stations(&mut self, pdev: &'static pci::Device<Bound>) {
+        if let Some(ending) = &self.ending {
+            ending.connections().check_listeners();
+        }
+        let Self { stations, pairing, listeners, adapter, .. } = self;
+        let add = |netdev: NetdevRef| {
+            // SAFETY: the registration made of it goes into `Up`, and so into `State::up`, from
+            // which `Recovery::end` takes it.
+            let made = unsafe { allocate(pdev, adapter, netdev.mac(), pairing.card()) }?;
+            let (device, connections) = (made.0, made.1.ok_or(EOPNOTSUPP)?);
+            Station::new(netdev, device, pdev.as_ref(), listeners.clone(), connections)
+        };
+        let followed = pairing.stations().and_then(|now| stations::follow(stations, now, add));
+        if let Err(error) = followed {
+            dev_warn!(
+                pdev,
+                "a network device on top of the network card has no RDMA device: {error:?}\n"
+            );
+        }
+    }
+}
+
+/// Allocates an RDMA device of an adapter, for the network card or for a device on top of `card`,
+/// which has this MAC. Returns also its connections, if it is one of iWARP.
+///
+/// # Safety
+///
+/// The device, or the registration made of it, must be dropped before the driver is unbound from
+/// `pdev`.
+unsafe fn allocate(
+    pdev: &'static pci::Device<Bound>,
+    adapter: &Arc<Adapter<'static>>,
+    mac: [u8; 6],
+    card: Option<NetdevRef>,
+) -> Result<(Unregistered<'static, Verbs>, Option<Arc<Connections>>)> {
+    let config = Config {
+        // Connections have sockets of the kernel, so their ports need no mapping.
+        iwarp: (adapter.protocol() == Protocol::Iwarp).then(|| Iwarp::new(PORT, false)),
+        node_guid: node_guid(mac),
+        num_comp_vectors: u32::try_from(adapter.handlers().len())?,
+        use_cq_dim: true,
+        methods: Some(methods::list()),
+    };
+    let ctx = Ctx::new(adapter.clone(), mac, card)?;
+    let connections = ctx.connections().cloned();
+    // SAFETY: the caller promises that the result is dropped while the driver is bound.
+    let device = unsafe { Unregistered::new(pdev.as_ref(), &config, Ok(ctx)) }?;
+    Ok((device, connections))
 }
 
 #[derive(Default)]
@@ -169,32 +229,25 @@ impl Recovery {
         let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
         let adapter = Adapter::new(self.pdev, self.device_memory, after_death)?;
         let (mac, port, protocol) = (adapter.mac(), adapter.port(), adapter.protocol());
-        let config = Config {
-            // Connections have sockets of the kernel, so their ports need no mapping.
-            iwarp: (protocol == Protocol::Iwarp).then(|| Iwarp::new(PORT, false)),
-            node_guid: node_guid(mac),
-            num_comp_vectors: u32::try_from(adapter.handlers().len())?,
-            use_cq_dim: true,
-            methods: Some(methods::list()),
-        };
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
-        let ctx = Ctx::new(adapter)?;
-        let ending = ctx.connections().cloned().map(Ending::new);
+        let adapter = Arc::new(adapter, GFP_KERNEL)?;
         // SAFETY: the registration made of it goes into `State::up`, from which `end` takes it.
-        let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Ok(ctx)) }?;
+        let (device, connections) = unsafe { allocate(self.pdev, &adapter, mac, None) }?;
         let follower = match protocol {
             Protocol::Roce => None,
             Protocol::Iwarp => Some(self.clone() as Arc<dyn Follow>),
         };
         let pairing = Pairing::new(device.link(), mac, port, follower)?;
         let mut up = Up {
-            _ending: ending,
+            stations: KVec::new(),
+            ending: connections.map(Ending::new),
             pairing,
             registration: None,
             waiting: Some(device),
             listeners,
             liveness,
             since: Instant::now(),
+            adapter,
         };
         if protocol == Protocol::Roce || up.pairing.is_paired() {
             up.register(self.pdev)?;

@@ -13,6 +13,7 @@
 //! | [`quiesce`] | stops the adapter when it dies or is released |
 //! | [`iwarp`] | connections of iWARP adapters, by sockets of the kernel |
 //! | [`pairing`] | keeps the port paired with the Ethernet device of its MAC |
+//! | [`stations`] | RDMA devices of an iWARP adapter for macvlan devices, bridges and bonds |
 //! | [`workqueue`] | workqueues of the driver's own |
 //! | [`debugfs`] | files that show what the driver and the adapter know of each object |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
@@ -52,6 +53,7 @@ mod quota;
 mod ranges;
 mod rdma;
 mod recovery;
+mod stations;
 mod verbs;
 mod workqueue;
 

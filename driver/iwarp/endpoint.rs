@@ -233,7 +233,8 @@ impl Endpoint {
         netdev: &NetdevRef,
         opening: &Opening<'_>,
     ) -> Result<Snapshot> {
-        let snapshot = socket.take(netdev)?;
+        let card = self.connections.card.as_ref().unwrap_or(netdev);
+        let snapshot = socket.take(netdev, card)?;
         let commands = &self.connections.commands;
         commands.open(opening, &snapshot).inspect_err(|_| socket.give_back())?;
         Ok(snapshot)

@@ -170,22 +170,27 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
 	return s;
 }
 
-int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after)
+int iwarp_next_device(struct net_device *netdev, const struct net *net,
+		      const struct sockaddr_storage *local, int after)
 {
 	struct net_device *upper;
 	struct list_head *iter;
 	int next = -1;
 
+	/* The namespaces are only compared. That of netdev may change at any time. */
+	if (!net_eq(read_pnet(&netdev->nd_net), net))
+		return -1;
 	if (!iwarp_is_wildcard(local))
 		return after < 0 ? 0 : -1;
-	if (after < LOOPBACK_IFINDEX)
+	if (after < LOOPBACK_IFINDEX && !netif_is_bridge_port(netdev) &&
+	    !netif_is_bond_slave(netdev))
 		return LOOPBACK_IFINDEX;
 	if (netdev->ifindex > after)
 		next = netdev->ifindex;
 	rcu_read_lock();
 	netdev_for_each_upper_dev_rcu(netdev, upper, iter) {
-		if (iwarp_is_vlan_of(upper, netdev) && upper->ifindex > after &&
-		    (next < 0 || upper->ifindex < next))
+		if (iwarp_is_vlan_of(upper, netdev) && net_eq(read_pnet(&upper->nd_net), net) &&
+		    upper->ifindex > after && (next < 0 || upper->ifindex < next))
 			next = upper->ifindex;
 	}
 	rcu_read_unlock();
@@ -317,13 +322,13 @@ int iwarp_socket_names(struct iwarp_socket *s, struct sockaddr_storage *local,
 }
 
 int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
-		      struct iwarp_snapshot *out)
+		      struct net_device *card, struct iwarp_snapshot *out)
 {
 	struct sock *sk = s->sock->sk;
 	int err;
 
 	lock_sock(sk);
-	err = iwarp_snapshot(sk, netdev, out);
+	err = iwarp_snapshot(sk, netdev, card, out);
 	if (!err) {
 		/* From here on the socket is closed without a segment. */
 		tcp_sk(sk)->repair = 1;

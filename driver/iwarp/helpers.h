@@ -61,10 +61,13 @@ struct iwarp_socket *iwarp_socket_connect(const struct net_device *netdev,
  * Returns the number of the next network device after `after` on which to listen for netdev, or -1
  * if there is none. `after` is -1 for the first one. The core listens at a wildcard address on each
  * device, so such a listener has a socket for netdev, one for each VLAN of it, and one for
- * connections of the guest to itself (LOOPBACK_IFINDEX). Other listeners have one socket for any
- * device (0).
+ * connections of the guest to itself (LOOPBACK_IFINDEX), unless netdev is a port of a bridge or
+ * bond, which has the addresses. Other listeners have one socket for any device (0). The core
+ * accepts connections only in the network namespace of the listener's owner, `net`, so there are no
+ * sockets while netdev is in another one.
  */
-int iwarp_next_device(struct net_device *netdev, const struct sockaddr_storage *local, int after);
+int iwarp_next_device(struct net_device *netdev, const struct net *net,
+		      const struct sockaddr_storage *local, int after);
 /*
  * Listens in the network namespace of netdev, on the network device with this number. tos is the
  * type of service of its connections, as above.
@@ -89,11 +92,11 @@ int iwarp_socket_names(struct iwarp_socket *s, struct sockaddr_storage *local,
 		       struct sockaddr_storage *remote);
 /*
  * Takes the connection out of the socket: fills in the state. The socket then sends no segment when
- * it is closed. The connection must be idle. It must run through netdev or a VLAN of it, or be a
- * connection of the guest to itself with an address of theirs.
+ * it is closed. The connection must be idle. It must run through netdev or a VLAN of it, and so
+ * through card, or be a connection of the guest to itself with an address of theirs.
  */
 int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
-		      struct iwarp_snapshot *out);
+		      struct net_device *card, struct iwarp_snapshot *out);
 /* Returns whether the socket has received nothing since the connection was taken out. */
 bool iwarp_socket_is_untouched(struct iwarp_socket *s, const struct iwarp_snapshot *taken);
 /* Sends bytes in a connection that was taken out, before the adapter sends any. */

@@ -173,8 +173,7 @@ impl Listening {
     /// device is ignored, because another adapter's listener may have the port there.
     fn follow(&mut self, listener: &Arc<Listener>) -> Result {
         let (mut result, mut sockets, mut last) = (Ok(()), KVec::new(), -1);
-        let local = self.id.local();
-        while let Some(device) = Socket::<Listener>::next_device(&self.netdev, &local, last) {
+        while let Some(device) = Socket::<Listener>::next_device(&self.netdev, &self.id, last) {
             let old = self.sockets.iter().position(|(other, _)| *other == device);
             let old = old.and_then(|place| self.sockets.remove(place).ok());
             let socket = match old.filter(|(_, socket)| socket.listens()) {

@@ -52,12 +52,14 @@ use crate::{
     workqueue::OwnQueue,
 };
 
-/// The connections and listeners of an adapter.
+/// The connections and listeners of an RDMA device.
 #[pin_data]
 pub(crate) struct Connections {
     #[pin]
     commands: Commands,
     queue: Arc<OwnQueue>,
+    /// The network card, if these are connections of an Ethernet device on top of it.
+    card: Option<NetdevRef>,
     /// READs that a connection may have, of either kind.
     max_depth: u8,
     /// The endpoints that have a queue pair.
@@ -90,11 +92,13 @@ impl WorkItem for Connections {
 
 impl Connections {
     /// Returns an empty table of connections. `max_depth` is the number of READs that a connection
-    /// may have.
+    /// may have, and `card` the network card if the RDMA device belongs to an Ethernet device on
+    /// top of it.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         liveness: Arc<Liveness>,
         max_depth: u8,
+        card: Option<NetdevRef>,
     ) -> Result<Arc<Self>> {
         let commands = Commands::new(device, liveness)?;
         let queue = OwnQueue::new(c"vrnic_iwarp")?;
@@ -102,6 +106,7 @@ impl Connections {
             try_pin_init!(Self {
                 commands <- commands,
                 queue,
+                card,
                 max_depth,
                 endpoints <- LinkTable::new(),
                 offers <- LinkTable::new(),
@@ -218,6 +223,12 @@ impl Connections {
         Ok(())
     }
 
+    /// Makes all listeners check their network devices: a VLAN was added or removed, or a device
+    /// has moved to another network namespace. May sleep.
+    pub(crate) fn check_listeners(&self) {
+        self.listeners.lock().iter().for_each(Listener::enqueue);
+    }
+
     /// Ends a listener.
     pub(crate) fn stop_listening(&self, id: Identity) -> Result {
         let listener = {
@@ -305,6 +316,11 @@ impl Ending {
     pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self(connections)
     }
+
+    /// Returns the connections.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.0
+    }
 }
 
 impl Drop for Ending {
@@ -322,9 +338,9 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Makes `listeners` report events to the connections.
-    pub(crate) fn new(connections: Arc<Connections>, listeners: Arc<Listeners>) -> Self {
-        listeners.set_connections(Some(connections.clone()));
-        Self { connections, listeners }
+    pub(crate) fn new(connections: Arc<Connections>, listeners: Arc<Listeners>) -> Result<Self> {
+        listeners.add_connections(connections.clone())?;
+        Ok(Self { connections, listeners })
     }
 
     /// Returns the connections.
@@ -336,12 +352,13 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.connections.clear();
-        self.listeners.set_connections(None);
+        let connections: Arc<dyn ConnectionEvents> = self.connections.clone();
+        self.listeners.remove_connections(&connections);
     }
 }
 
-/// Keeps connections until their adapter, whose interrupts may use them, has been removed. The drop
-/// waits until no work item refers to them: a work item must not destroy its own queue.
+/// Keeps connections until no interrupt uses them any more, because their [`Owner`] was dropped.
+/// The drop waits until no work item refers to them: a work item must not destroy its own queue.
 pub(crate) struct Kept(Arc<Connections>);
 
 impl Kept {
@@ -366,9 +383,5 @@ impl ConnectionEvents for Connections {
 
     fn died(self: Arc<Self>) {
         let _ = self.queue.enqueue(self.clone());
-    }
-
-    fn vlans_changed(&self) {
-        self.listeners.lock().iter().for_each(Listener::enqueue);
     }
 }

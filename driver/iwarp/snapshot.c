@@ -64,12 +64,68 @@ static bool iwarp_is_own(const struct sock *sk, const struct net_device *netdev,
 	return is_own;
 }
 
+/* Returns whether a MAC is that of card or of a device on top of it, which frames do not leave. */
+static bool iwarp_is_near(struct net_device *card, const u8 *mac)
+{
+	struct net_device *upper;
+	struct list_head *iter;
+	bool is_near;
+
+	rcu_read_lock();
+	is_near = ether_addr_equal(card->dev_addr, mac);
+	netdev_for_each_upper_dev_rcu(card, upper, iter)
+		is_near |= netif_is_macvlan(upper) && ether_addr_equal(upper->dev_addr, mac);
+	rcu_read_unlock();
+	return is_near;
+}
+
+/*
+ * Returns an error if frames to a MAC leave a bridge by another port than card, or with another
+ * VLAN tag than they have in the bridge. A bridge that does not know the MAC may send them by any.
+ */
+static int iwarp_check_bridge(const struct net_device *bridge, const struct net_device *card,
+			      const u8 *mac)
+{
+	struct net_device_path_ctx context = { .dev = bridge };
+	struct net_device_path_stack paths;
+	const struct net_device_path *path;
+	int err = 0;
+
+	ether_addr_copy(context.daddr, mac);
+	rcu_read_lock();
+	if (dev_fill_forward_path(&context, &paths) >= 0) {
+		for (path = paths.path; path < paths.path + paths.num_paths; path++)
+			if (path->type == DEV_PATH_BRIDGE ?
+			    path->bridge.vlan_mode != DEV_PATH_BR_VLAN_KEEP : path->dev != card)
+				err = -ECONNREFUSED;
+		dev_fill_forward_path_release(&paths);
+	}
+	rcu_read_unlock();
+	return err;
+}
+
+/* Fills in the MAC of the next hop. */
+static int iwarp_next_hop(const struct sock *sk, bool ipv6, struct dst_entry *dst,
+			  struct iwarp_snapshot *out)
+{
+	struct neighbour *neighbour;
+
+	neighbour = dst_neigh_lookup(dst, ipv6 ? (void *)&sk->sk_v6_daddr : (void *)&sk->sk_daddr);
+	if (!neighbour)
+		return -EHOSTUNREACH;
+	if (READ_ONCE(neighbour->nud_state) & NUD_VALID)
+		neigh_ha_snapshot((char *)out->dmac, neighbour, neighbour->dev);
+	neigh_release(neighbour);
+	return is_valid_ether_addr(out->dmac) ? 0 : -EHOSTUNREACH;
+}
+
 /* Fills in the MACs of frames, and their VLAN tag. */
-static int iwarp_station(const struct sock *sk, const struct net_device *netdev, bool ipv6,
-			 struct dst_entry *dst, struct iwarp_snapshot *out)
+static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
+			 struct net_device *card, bool ipv6, struct dst_entry *dst,
+			 struct iwarp_snapshot *out)
 {
 	struct net_device *dev = dst_dev(dst);
-	struct neighbour *neighbour;
+	int err;
 
 	if (dev->flags & IFF_LOOPBACK) {
 		if (!iwarp_is_own(sk, netdev, ipv6))
@@ -91,18 +147,16 @@ static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
 			return -ECONNREFUSED;
 	}
 	ether_addr_copy(out->smac, dev->dev_addr);
-	neighbour = dst_neigh_lookup(dst, ipv6 ? (void *)&sk->sk_v6_daddr : (void *)&sk->sk_daddr);
-	if (!neighbour)
-		return -EHOSTUNREACH;
-	if (READ_ONCE(neighbour->nud_state) & NUD_VALID)
-		neigh_ha_snapshot((char *)out->dmac, neighbour, neighbour->dev);
-	neigh_release(neighbour);
-	return is_valid_ether_addr(out->dmac) ? 0 : -EHOSTUNREACH;
+	err = iwarp_next_hop(sk, ipv6, dst, out);
+	if (err)
+		return err;
+	out->own = iwarp_is_near(card, out->dmac);
+	return netif_is_bridge_master(netdev) ? iwarp_check_bridge(netdev, card, out->dmac) : 0;
 }
 
 /* Fills in the state below TCP. */
-static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv6,
-		      struct iwarp_snapshot *out)
+static int iwarp_path(struct sock *sk, const struct net_device *netdev, struct net_device *card,
+		      bool ipv6, struct iwarp_snapshot *out)
 {
 	struct dst_entry *dst = __sk_dst_check(sk, 0);
 	int err;
@@ -111,7 +165,7 @@ static int iwarp_path(struct sock *sk, const struct net_device *netdev, bool ipv
 		dst = __sk_dst_get(sk);
 	if (!dst)
 		return -EHOSTUNREACH;
-	err = iwarp_station(sk, netdev, ipv6, dst, out);
+	err = iwarp_station(sk, netdev, card, ipv6, dst, out);
 	if (err)
 		return err;
 	if (ipv6) {
@@ -159,7 +213,8 @@ static void iwarp_state(const struct tcp_sock *tp, struct iwarp_snapshot *out)
 	out->recent_timestamp = options->ts_recent;
 }
 
-int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct iwarp_snapshot *out)
+int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct net_device *card,
+		   struct iwarp_snapshot *out)
 {
 	bool ipv6 = sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr);
 	int err;
@@ -167,7 +222,7 @@ int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct iwar
 	memset(out, 0, sizeof(*out));
 	err = iwarp_check(sk);
 	if (!err)
-		err = iwarp_path(sk, netdev, ipv6, out);
+		err = iwarp_path(sk, netdev, card, ipv6, out);
 	if (err)
 		return err;
 	iwarp_addresses(sk, ipv6, out);

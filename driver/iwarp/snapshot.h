@@ -13,6 +13,7 @@ bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *net
  * Fills in the state of the connection of a locked socket. The conditions of iwarp_socket_take
  * apply.
  */
-int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct iwarp_snapshot *out);
+int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct net_device *card,
+		   struct iwarp_snapshot *out);
 
 #endif

@@ -137,11 +137,13 @@ impl<T: Watch> Socket<T> {
         Ok(Self::watched(unsafe { Raw::new(raw) }?, watcher))
     }
 
-    /// Returns the number of the next network device after `after` on which to listen at `local`,
-    /// if there is one. If `after` is -1, returns the first one.
-    pub(crate) fn next_device(netdev: &NetdevRef, local: &Address, after: i32) -> Option<i32> {
-        // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid.
-        let next = unsafe { bindings::iwarp_next_device(netdev.as_raw(), local.as_ptr(), after) };
+    /// Returns the number of the next network device after `after` on which to listen for `id`, if
+    /// there is one. If `after` is -1, returns the first one.
+    pub(crate) fn next_device(netdev: &NetdevRef, id: &CmId<Listens>, after: i32) -> Option<i32> {
+        let (local, netdev, net) = (id.local(), netdev.as_raw(), id.net());
+        // SAFETY: the Ethernet device is alive, as it is referred to; the address is valid; the
+        // network namespace is only compared.
+        let next = unsafe { bindings::iwarp_next_device(netdev, net, local.as_ptr(), after) };
         (next >= 0).then_some(next)
     }
 
@@ -253,22 +255,24 @@ impl<T: Watch> Socket<T> {
     }
 
     /// Takes the connection out of the socket. The connection must run through `netdev` or a VLAN
-    /// of it, or be a connection of this machine to itself with an address of theirs. When a socket
-    /// without its connection is closed, it sends no segment.
+    /// of it, and so through the network card `card`, or be a connection of this machine to itself
+    /// with an address of theirs. When a socket without its connection is closed, it sends no
+    /// segment.
     ///
     /// # Errors
     ///
     /// `EAGAIN` while bytes are unacknowledged, `EPROTO` if bytes have arrived, `EOPNOTSUPP` if the
     /// connection has an option that the device does not support, `ECONNREFUSED` for a connection
-    /// through another device, `EHOSTUNREACH` if the route to the peer is not known, `ECONNRESET`
-    /// if the connection has ended.
-    pub(crate) fn take(&self, netdev: &NetdevRef) -> Result<Snapshot> {
+    /// through another device or another port of a bridge, `EHOSTUNREACH` if the route to the peer
+    /// is not known, `ECONNRESET` if the connection has ended.
+    pub(crate) fn take(&self, netdev: &NetdevRef, card: &NetdevRef) -> Result<Snapshot> {
         // SAFETY: a C struct of numbers and truth values, for which zero is valid.
         let mut snapshot: Snapshot = unsafe { core::mem::zeroed() };
-        // SAFETY: the socket is alive until this is dropped; the Ethernet device is alive, as it is
-        // referred to.
+        let (netdev, card) = (netdev.as_raw(), card.as_raw());
+        // SAFETY: the socket is alive until this is dropped; both Ethernet devices are alive, as
+        // they are referred to.
         to_result(unsafe {
-            bindings::iwarp_socket_take(self.as_ptr(), netdev.as_raw(), &mut snapshot)
+            bindings::iwarp_socket_take(self.as_ptr(), netdev, card, &mut snapshot)
         })?;
         Ok(snapshot)
     }

@@ -4,6 +4,7 @@
 #include <linux/etherdevice.h>
 #include <linux/pci.h>
 #include <linux/rtnetlink.h>
+#include <net/bonding.h>
 #include <net/net_namespace.h>
 
 #include "helpers.h"
@@ -40,5 +41,51 @@ struct net_device *pairing_find_card(const u8 *mac, const struct net_device *exc
 		}
 	}
 	up_read(&net_rwsem);
+	return found;
+}
+
+static bool pairing_is_station(const struct net_device *upper, const struct net_device *card)
+{
+	const struct bonding *bond = netdev_priv(upper);
+	const struct net_device *active;
+
+	if (upper->reg_state != NETREG_REGISTERED)
+		return false;
+	if (!netif_is_bond_master(upper))
+		return netif_is_macvlan(upper) || netif_is_bridge_master(upper);
+	active = bond_option_active_slave_get_rcu(bond);
+	return active ? active == card : bond->slave_cnt == 1;
+}
+
+size_t pairing_stations(struct net_device *card, struct net_device **out, size_t room)
+{
+	struct net_device *upper;
+	struct list_head *iter;
+	size_t count = 0;
+
+	/* The RTNL waits for changes that have begun, of which notifications may tell too early. */
+	rtnl_lock();
+	rcu_read_lock();
+	netdev_for_each_upper_dev_rcu(card, upper, iter) {
+		if (count < room && pairing_is_station(upper, card)) {
+			dev_hold(upper);
+			out[count++] = upper;
+		}
+	}
+	rcu_read_unlock();
+	rtnl_unlock();
+	return count;
+}
+
+bool pairing_is_upper(const struct net_device *netdev, struct net_device *card)
+{
+	struct net_device *upper;
+	struct list_head *iter;
+	bool found = false;
+
+	rcu_read_lock();
+	netdev_for_each_upper_dev_rcu(card, upper, iter)
+		found |= upper == netdev;
+	rcu_read_unlock();
 	return found;
 }

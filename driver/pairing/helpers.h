@@ -11,4 +11,13 @@ bool pairing_is_card(const struct net_device *netdev, const u8 *mac);
 /* Finds such a card in any network namespace. The caller holds the RTNL. */
 struct net_device *pairing_find_card(const u8 *mac, const struct net_device *except);
 
+/*
+ * Writes the network devices directly on top of a network card that share its port: macvlan devices
+ * and bridges, and a bond that sends through this card alone. Returns their number, which is at
+ * most `room`; the caller gets a reference to each.
+ */
+size_t pairing_stations(struct net_device *card, struct net_device **out, size_t room);
+/* Returns whether a network device is directly on top of a network card. */
+bool pairing_is_upper(const struct net_device *netdev, struct net_device *card);
+
 #endif

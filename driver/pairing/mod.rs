@@ -38,10 +38,13 @@ pub(crate) use port::Port;
 /// The number of the one port.
 pub(crate) const PORT: u32 = 1;
 
+/// The maximum number of network devices of [`Pairing::stations`].
+const STATIONS_MAX: usize = 256;
+
 /// Keeps the RDMA device of a port registered only while the port is paired.
 pub(crate) trait Follow: Send + Sync {
-    /// Starts to do so, in the background, after [`Pairing::is_paired`] or [`Pairing::has_ended`]
-    /// has changed. Called under the RTNL.
+    /// Starts to do so, in the background, after [`Pairing::is_paired`], [`Pairing::has_ended`] or
+    /// [`Pairing::stations`] has changed, or one of these stations. Called under the RTNL.
     fn follow(self: Arc<Self>);
 }
 
@@ -151,6 +154,30 @@ impl Pairing {
         self.0.ended.load(Relaxed)
     }
 
+    /// Returns the network card, if the port is paired.
+    pub(crate) fn card(&self) -> Option<NetdevRef> {
+        self.0.paired()
+    }
+
+    /// Returns the network devices directly on top of the network card that have addresses and MACs
+    /// of their own and share its port: macvlan devices, bridges and bonds.
+    pub(crate) fn stations(&self) -> Result<KVec<NetdevRef>> {
+        let mut stations = KVec::new();
+        let Some(card) = self.0.paired() else { return Ok(stations) };
+        stations.reserve(STATIONS_MAX, GFP_KERNEL)?;
+        let mut found = KVec::from_elem(core::ptr::null_mut(), STATIONS_MAX, GFP_KERNEL)?;
+        // SAFETY: the card is alive, as it is referred to; there is room for this many pointers.
+        let count =
+            unsafe { bindings::pairing_stations(card.as_raw(), found.as_mut_ptr(), STATIONS_MAX) };
+        for raw in found.iter().take(count).filter_map(|raw| NonNull::new(*raw)) {
+            // SAFETY: the function has taken a reference to each device that it has written.
+            let station = unsafe { NetdevRef::from_held(raw) };
+            // There is room.
+            let _ = stations.push(station, GFP_KERNEL);
+        }
+        Ok(stations)
+    }
+
     /// Tells the clients of the port's state if they do not know it.
     pub(crate) fn report(&self) {
         if let Some(netdev) = self.0.paired() {
@@ -227,7 +254,7 @@ impl Notifier {
     /// Handles a notification about `netdev`, under the RTNL. Returns whether it concerns the port.
     fn notified(self: ArcBorrow<'_, Self>, event: u32, netdev: &NetdevRef) -> bool {
         let paired = self.paired();
-        let is_paired = paired.as_ref().is_some_and(|paired| paired.as_raw() == netdev.as_raw());
+        let is_paired = paired.as_ref() == Some(netdev);
         let mut addresses = false;
         match event {
             bindings::netdev_cmd_NETDEV_REGISTER
@@ -246,7 +273,7 @@ impl Notifier {
                 addresses = self.succeed(netdev);
             }
             bindings::netdev_cmd_NETDEV_CHANGEUPPER if is_paired => {
-                self.port.vlans_changed();
+                self.tell_follower();
                 return false;
             }
             bindings::netdev_cmd_NETDEV_UP
@@ -254,7 +281,12 @@ impl Notifier {
             | bindings::netdev_cmd_NETDEV_DOWN
             | bindings::netdev_cmd_NETDEV_CHANGEMTU
                 if is_paired => {}
-            _ => return false,
+            _ => {
+                if paired.as_ref().is_some_and(|card| is_upper(netdev, card)) {
+                    self.tell_follower();
+                }
+                return false;
+            }
         }
         // The caller holds the RTNL and `netdev`, another reference, so no thread waits for this
         // one.
@@ -292,6 +324,12 @@ impl Notifier {
         };
         result as c_int
     }
+}
+
+/// Returns whether a network device is directly on top of a network card.
+fn is_upper(netdev: &NetdevRef, card: &NetdevRef) -> bool {
+    // SAFETY: both devices are alive, as they are referred to.
+    unsafe { bindings::pairing_is_upper(netdev.as_raw(), card.as_raw()) }
 }
 
 impl WorkItem for Notifier {

@@ -8,7 +8,7 @@ use kernel::{
     time::{Delta, delay::fsleep},
 };
 
-use crate::{hw::uar::Doorbells, listeners::Listeners, quiesce::Liveness, rdma::netdev::NetdevRef};
+use crate::{hw::uar::Doorbells, quiesce::Liveness, rdma::netdev::NetdevRef};
 
 /// The time between two checks in [`Port::wait_for_beat`].
 const POLL: Delta = Delta::from_millis(10);
@@ -36,17 +36,12 @@ impl Settings {
 pub(crate) struct Port {
     liveness: Arc<Liveness>,
     doorbells: Arc<Doorbells>,
-    listeners: Arc<Listeners>,
 }
 
 impl Port {
     /// Returns the port of this adapter.
-    pub(crate) fn new(
-        liveness: Arc<Liveness>,
-        doorbells: Arc<Doorbells>,
-        listeners: Arc<Listeners>,
-    ) -> Self {
-        Self { liveness, doorbells, listeners }
+    pub(crate) fn new(liveness: Arc<Liveness>, doorbells: Arc<Doorbells>) -> Self {
+        Self { liveness, doorbells }
     }
 
     /// Sends its settings to the adapter. If the adapter stalls, this waits until it continues.
@@ -61,11 +56,6 @@ impl Port {
             }
             _ => {}
         }
-    }
-
-    /// Notifies listeners on VLANs of the Ethernet device that a VLAN was added or removed.
-    pub(super) fn vlans_changed(&self) {
-        self.listeners.tell_connections(|connections| connections.vlans_changed());
     }
 
     /// Reports that the port could not be paired.

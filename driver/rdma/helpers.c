@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
+#include <linux/etherdevice.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
 #include <rdma/ib_addr.h>
@@ -82,6 +83,14 @@ void rdma_helper_netdev_name(struct net_device *netdev, char *out)
 	rtnl_unlock();
 }
 
+void rdma_helper_netdev_mac(const struct net_device *netdev, u8 *out)
+{
+	/* A MAC changes under the RTNL. */
+	rtnl_lock();
+	ether_addr_copy(out, netdev->dev_addr);
+	rtnl_unlock();
+}
+
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev)
 {
 	return READ_ONCE(netdev->mtu);
@@ -137,13 +146,24 @@ int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length)
 	return nla_put(message, RDMA_NLDEV_ATTR_RES_RAW, length, data);
 }
 
+/*
+ * Returns the identifier of the client that an identifier of iWARP belongs to. All of them come
+ * from drivers/infiniband/core/cma.c, whose own struct begins with the struct for clients.
+ */
+static const struct rdma_cm_id *rdma_helper_client(const struct iw_cm_id *id)
+{
+	return id->context;
+}
+
 bool rdma_helper_iw_client_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
 {
-	/*
-	 * All identifiers of iWARP come from drivers/infiniband/core/cma.c, whose own struct
-	 * begins with the struct for clients. Queue pairs of processes are not among its fields.
-	 */
-	const struct rdma_cm_id *client = id->context;
+	const struct rdma_cm_id *client = rdma_helper_client(id);
 
+	/* Queue pairs of processes are not among its fields. */
 	return client && READ_ONCE(client->qp) == qp;
+}
+
+const struct net *rdma_helper_iw_net(const struct iw_cm_id *id)
+{
+	return rdma_helper_client(id)->route.addr.dev_addr.net;
 }

@@ -32,6 +32,8 @@ int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct
 u8 rdma_helper_port_state(struct net_device *netdev);
 /* Writes the name of a device to IFNAMSIZ bytes. */
 void rdma_helper_netdev_name(struct net_device *netdev, char *out);
+/* Copies the MAC of an Ethernet device to 6 bytes. */
+void rdma_helper_netdev_mac(const struct net_device *netdev, u8 *out);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
 /* Tells the clients of the state of the port that is paired with netdev, unless they know it. */
@@ -45,5 +47,7 @@ void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool 
 int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length);
 /* Returns whether this queue pair was created for the kernel client that has an identifier. */
 bool rdma_helper_iw_client_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp);
+/* Returns the network namespace of the client, which has not destroyed the identifier. */
+const struct net *rdma_helper_iw_net(const struct iw_cm_id *id);
 
 #endif

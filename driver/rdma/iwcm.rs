@@ -282,6 +282,14 @@ impl CmId<Listens> {
         unsafe { bindings::iw_cm_id::afonly_raw(self.as_ptr()) }
     }
 
+    /// Returns the network namespace of its owner, which is only to be compared with that of a
+    /// network device. To be called before the listener has ended.
+    pub(crate) fn net(&self) -> *const bindings::net {
+        // SAFETY: the identifier is alive by the type's invariants. Its owner is alive because it
+        // ends the listener, and waits for that, before it goes.
+        unsafe { bindings::rdma_helper_iw_net(self.as_ptr()) }
+    }
+
     /// Tells its owner of a request.
     ///
     /// # Errors

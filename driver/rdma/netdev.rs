@@ -34,6 +34,16 @@ impl NetdevRef {
         Self(raw)
     }
 
+    /// Takes over a reference.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a network device, of which the caller passes on a reference.
+    pub(crate) unsafe fn from_held(raw: NonNull<bindings::net_device>) -> Self {
+        // INVARIANT: the caller passes on a reference.
+        Self(raw)
+    }
+
     /// Returns the Ethernet device that a port is paired with, if it is there.
     ///
     /// # Safety
@@ -59,6 +69,14 @@ impl NetdevRef {
         u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
     }
 
+    /// Returns its MAC.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        let mut mac = [0; 6];
+        // SAFETY: the device is alive by the type's invariants; a MAC has 6 bytes.
+        unsafe { bindings::rdma_helper_netdev_mac(self.0.as_ptr(), mac.as_mut_ptr()) };
+        mac
+    }
+
     /// Writes its name, with a terminator.
     pub(super) fn copy_name(&self, out: &mut [c_char; bindings::IFNAMSIZ as usize]) {
         // SAFETY: the device is alive by the type's invariants; a name with its terminator fits.
@@ -76,6 +94,13 @@ impl NetdevRef {
         // SAFETY: the device is alive by the type's invariants.
         let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(self.0.as_ptr()) };
         u32::try_from(mtu).ok().filter(|mtu| *mtu != 0)
+    }
+}
+
+impl PartialEq for NetdevRef {
+    /// Returns whether both refer to the same device.
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 }
 

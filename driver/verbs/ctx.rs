@@ -4,16 +4,12 @@
 use core::fmt::Debug;
 
 use abi::{ContextId, UarIndex, admin::Command};
-use kernel::{
-    device, new_mutex,
-    prelude::*,
-    sync::{Arc, Mutex},
-};
+use kernel::{device, prelude::*, sync::Arc};
 
 use crate::{
     adapter::Adapter,
     iwarp::{Connections, Kept, Owner},
-    rdma::attr::Protocol,
+    rdma::{attr::Protocol, netdev::NetdevRef},
 };
 
 /// The context number of the kernel's own objects.
@@ -30,33 +26,37 @@ pub(crate) struct Verbs;
 /// The context in which operations run: the data of a registration. User contexts are in
 /// [`context`](super::context).
 pub(crate) struct Ctx<'a> {
-    /// The connections of an adapter of iWARP, which end on drop. Dropped before `adapter`, which
+    /// The connections of a device of iWARP, which end on drop. Dropped before `adapter`, which
     /// they use.
     connections: Option<Owner>,
-    /// The adapter itself.
-    pub(super) adapter: Adapter<'a>,
-    /// The same connections. Dropped after `adapter`, whose interrupts may use them until it goes:
-    /// the end of the last reference sleeps.
+    /// The same connections. The last work item that refers to them has ended when this has been
+    /// dropped.
     _connections: Option<Kept>,
-    /// Memory of objects that the adapter refused to destroy. It is dropped after `adapter`, whose
-    /// drop resets the adapter.
-    held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
+    /// The adapter, which all RDMA devices of it share.
+    pub(super) adapter: Arc<Adapter<'a>>,
+    /// The MAC of the Ethernet device that the RDMA device belongs to.
+    pub(super) mac: [u8; 6],
 }
 
 impl<'a> Ctx<'a> {
-    /// Creates a context for operations of this adapter.
-    pub(crate) fn new(adapter: Adapter<'a>) -> Result<Self> {
-        let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Ctx::held"), GFP_KERNEL)?;
+    /// Creates a context for operations of an RDMA device of this adapter. `card` is the network
+    /// card if the RDMA device belongs to another Ethernet device, which has this MAC.
+    pub(crate) fn new(
+        adapter: Arc<Adapter<'a>>,
+        mac: [u8; 6],
+        card: Option<NetdevRef>,
+    ) -> Result<Self> {
         let connections = match adapter.protocol() {
             Protocol::Iwarp => {
                 let max_depth = u8::try_from(adapter.caps().max_rd_atomic.get()).unwrap_or(u8::MAX);
-                let connections = Connections::new(adapter.dma(), adapter.liveness(), max_depth)?;
-                Some(Owner::new(connections, adapter.listeners()))
+                let liveness = adapter.liveness();
+                let connections = Connections::new(adapter.dma(), liveness, max_depth, card)?;
+                Some(Owner::new(connections, adapter.listeners())?)
             }
             Protocol::Roce => None,
         };
         let kept = connections.as_ref().map(|owner| Kept::new(owner.connections().clone()));
-        Ok(Self { connections, adapter, _connections: kept, held })
+        Ok(Self { connections, _connections: kept, adapter, mac })
     }
 
     /// Returns the connections, if the adapter is one of iWARP.
@@ -120,7 +120,7 @@ impl<'a> Ctx<'a> {
             "the adapter refuses {:?} of {object:?}: {refusal:?}; its memory is held\n",
             C::OPCODE
         );
-        let mut held = self.held.lock();
+        let mut held = self.adapter.held.lock();
         match (held.reserve(1, GFP_KERNEL), KBox::<M>::new_uninit(GFP_KERNEL)) {
             (Ok(()), Ok(room)) => {
                 let memory = KBox::write(room, memory);

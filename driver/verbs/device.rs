@@ -129,12 +129,12 @@ impl Operations for Verbs {
         if index == 0 { Ok(u16::MAX) } else { Err(EINVAL) }
     }
 
-    /// Returns the one GID of an iWARP port: its MAC, followed by zeros.
+    /// Returns the one GID of an iWARP port: the MAC of its Ethernet device, followed by zeros.
     fn query_gid(ctx: &Ctx<'_>, _port: u32, index: u32) -> Result<Gid> {
         if index != 0 {
             return Err(EINVAL);
         }
-        let [a, b, c, d, e, f] = ctx.adapter.mac();
+        let [a, b, c, d, e, f] = ctx.mac;
         Ok([a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     }
 

@@ -25,12 +25,15 @@ pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
     names.iter().map(read).collect()
 }
 
-/// Loads these modules, in this order, from the files.
+/// Loads these modules, in this order, from the files, unless they are loaded.
 ///
 /// # Errors
 /// If a guest does not load one.
 pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
-    names.iter().try_for_each(|name| guest.check(&format!("insmod {}", path(name)), TIME).map(drop))
+    names.iter().try_for_each(|name| {
+        let loaded = format!("/sys/module/{}", name.replace('-', "_"));
+        guest.check(&format!("[ -d {loaded} ] || insmod {}", path(name)), TIME).map(drop)
+    })
 }
 
 /// The drivers of NVMe controllers that the guests' root does not contain.

@@ -17,6 +17,7 @@
 //! | [`shell`] | the shell on a guest's serial line, which still works after a sleep |
 //! | [`nfs`] | files of one guest that another guest mounts, by NFS over RDMA |
 //! | [`siw`] | the kernel's software iWARP in place of a guest's adapter |
+//! | [`places`] | network namespaces with macvlan devices, bridges and bonds, and programs that connect there |
 //! | [`rails`] | one of several devices of a guest |
 //! | [`rules`] | rules of the daemon for fault injection |
 //! | [`script`] | the scripts of the repository |
@@ -70,6 +71,7 @@ pub mod health;
 pub mod kverbs;
 pub mod nfs;
 pub mod object_counts;
+pub mod places;
 pub mod rails;
 pub mod rules;
 pub mod script;

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`conformance`] | the conformance program |
 //! | [`storage`] | the driver's own kernel client |
-//! | [`networks`] | IPv6, VLANs, network namespaces |
+//! | [`networks`] | IPv6, VLANs, network namespaces, bridges, bonds, pods with macvlan devices |
 //! | [`sockets`] | TCP sockets that the guest ends |
 //! | [`removal`] | devices that are removed while they are in use |
 
@@ -26,7 +26,7 @@ use vrnic_tests::commands::{
     recovers, registration, reload, said, settles, stop, watch,
 };
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::rules;
+use vrnic_tests::{places, rules};
 
 fn main() -> ExitCode {
     let (daemon, of_one_daemon) = match harness::over_packets() {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         removal::cases(),
     ];
     harness::main_with_modules(
-        &[&networks::MODULES[..], &sockets::MODULES].concat(),
+        &[&networks::MODULES[..], &networks::DUMMY, &places::MODULES, &sockets::MODULES].concat(),
         Options { personality: Transport::Iwarp, daemon, ..Options::default() },
         cases.into_iter().flatten().collect(),
     )

@@ -5,12 +5,16 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{
-    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, netdev_up, registration, settles, stop,
+    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, netdev_up, registration, said, settles,
+    stop,
 };
 use vrnic_tests::harness::Case;
+use vrnic_tests::places;
 
 /// 8021q and the modules that it needs.
 pub(crate) const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
+/// The module of the dummy device.
+pub(crate) const DUMMY: [&str; 1] = ["dummy"];
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";
 
@@ -19,6 +23,10 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("network_ipv6", ipv6),
         Case::new("network_vlan", vlan),
         Case::new("network_mac_changed", mac_changed),
+        Case::new("network_bridge", places::bridged),
+        Case::new("network_other_port_of_a_bridge", other_port),
+        Case::new("network_bond", places::bonded),
+        Case::new("network_pods", places::pods),
         Case::new("network_namespace_shared", shared),
         Case::new("network_namespace_exclusive", exclusive),
     ]
@@ -95,6 +103,39 @@ fn mac_changed(pair: &mut Pair) -> Result<()> {
         connect((&pair.a, &serve), (&pair.b, &format!("rping -V -C 10 -c -a {ip}")))?;
     }
     Ok(())
+}
+
+/// The adapter does not reach peers at other ports of a bridge than the network card, so
+/// connections to them are refused.
+fn other_port(pair: &mut Pair) -> Result<()> {
+    const NEAR: &str = "52:54:00:00:cc:09";
+    let guest = &pair.a;
+    modules::load(guest, &places::MODULES)?;
+    modules::load(guest, &DUMMY)?;
+    // The bridge has the MAC of its second port, a macvlan device, so that the other macvlan device
+    // of the dummy device reaches it.
+    let script = format!(
+        "ip link add dummy9 type dummy && ip link set dummy9 up && \
+         ip link add link dummy9 name near0 address {NEAR} type macvlan mode bridge && \
+         ip link add link dummy9 name far0 type macvlan mode bridge && \
+         ip link add br0 address {NEAR} type bridge && ip link set near0 master br0 && \
+         ip link set eth0 master br0 && ip link set near0 up && ip link set br0 up && \
+         ip addr add 10.9.22.1/24 dev br0 && \
+         ip netns add far && ip link set far0 netns far && ip -n far link set far0 up && \
+         ip -n far addr add 10.9.22.2/24 dev far0 && ping -c 2 -W 5 10.9.22.2"
+    );
+    guest.check(&script, SHORT_TIMEOUT)?;
+    places::usable(guest, "br0", "")?;
+    let serve = "exec ip netns exec far vrnic-verify serve --listen 10.9.22.2:7174";
+    let server = guest.agent().start(serve)?;
+    settles(guest, "ip netns exec far ss -Hlnt | grep -q 7174", 20)?;
+    let output = guest.agent().run("exec rping -c -a 10.9.22.2", SHORT_TIMEOUT)?;
+    ensure!(!output.ok() && said(&output).contains("REJECTED"), "rping: {}", said(&output));
+    stop(server)?;
+    let undo = "ip link del br0; ip netns del far; ip link del near0; ip link del dummy9";
+    guest.check(undo, SHORT_TIMEOUT)?;
+    netdev_up(guest)?;
+    talk(pair, "0.0.0.0", pair.b.ip())
 }
 
 /// Moves the network device into the namespace, and waits until the RDMA device has followed.

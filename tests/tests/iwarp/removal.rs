@@ -3,8 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_tests::commands::{PCI, SHORT_TIMEOUT, connect, listens, said, settles, stop};
+use vrnic_tests::commands::{
+    PCI, SHORT_TIMEOUT, connect, listens, registration, said, settles, stop,
+};
 use vrnic_tests::harness::Case;
+use vrnic_tests::places::{Place, pod, talk, usable};
 
 use super::{empty, transfers};
 
@@ -13,6 +16,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("device_of_the_client_removed", client_removed),
         Case::new("device_of_the_server_removed", server_removed),
         Case::new("device_unbound_under_a_listener", listener),
+        Case::new("network_device_of_a_pod_removed", pods),
+        Case::new("adapter_of_pods_reset", pods_reset),
     ]
 }
 
@@ -88,6 +93,61 @@ fn listener(pair: &mut Pair) -> Result<()> {
     pair.a.check(&call, SHORT_TIMEOUT)?;
     stop(server)?;
     empty(&pair.b)
+}
+
+/// Waits until a guest has this many RDMA devices.
+fn devices(guest: &Guest, count: u32) -> Result<()> {
+    settles(guest, &format!("[ $(rdma dev show | wc -l) = {count} ]"), 60)
+}
+
+/// A macvlan device can be removed while connections use it. The programs at both ends get events,
+/// and the network device does not wait for references.
+fn pods(pair: &mut Pair) -> Result<()> {
+    let (a, b) = (pod(&pair.a, 1)?, pod(&pair.b, 2)?);
+    for away in ["a", "b"] {
+        let server = pair.a.agent().start(&a.inside(&format!("rping -s -P -a {}", a.ip)))?;
+        listens(&pair.a)?;
+        let call = b.inside(&format!("rping -c -a {} -C 1000000", a.ip));
+        let client = pair.b.agent().start(&call)?;
+        transfers(pair)?;
+        let (guest, last, says) = match away {
+            "a" => (&pair.a, 1, "DISCONNECT EVENT"),
+            _ => (&pair.b, 2, "cma detected device removal"),
+        };
+        guest.check(&format!("ip -n pod{last} link del mv{last}"), SHORT_TIMEOUT)?;
+        let output = client.wait(SHORT_TIMEOUT).context("the client hangs")?;
+        ensure!(said(&output).contains(says), "the client says: {}", said(&output));
+        devices(guest, 1)?;
+        guest.check("! dmesg | grep 'waiting for mv'", SHORT_TIMEOUT)?;
+        stop(server)?;
+        empty(&pair.a)?;
+        empty(&pair.b)?;
+        pod(guest, last)?;
+        talk(&a, &b, None)?;
+    }
+    leave(&[a, b])
+}
+
+/// The RDMA devices of macvlan devices come back after a reset of the adapter.
+fn pods_reset(pair: &mut Pair) -> Result<()> {
+    let (a, b) = (pod(&pair.a, 1)?, pod(&pair.b, 2)?);
+    let before = registration(&pair.a)?;
+    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
+    settles(&pair.a, &format!("! rdma dev show | grep -q '^{before}:'"), 90)?;
+    devices(&pair.a, 2)?;
+    usable(&pair.a, "mv1", "ip netns exec pod1")?;
+    talk(&a, &b, None)?;
+    talk(&b, &a, None)?;
+    leave(&[a, b])
+}
+
+/// Deletes the namespaces, and with them the macvlan devices and their RDMA devices.
+fn leave(pods: &[Place<'_>]) -> Result<()> {
+    for pod in pods {
+        pod.delete()?;
+        devices(pod.guest(), 1)?;
+    }
+    Ok(())
 }
 
 fn works(pair: &Pair) -> Result<()> {
