@@ -9,7 +9,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::admin::Transport;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Attr;
-use vrnic_abi::{doorbell, pci, regs, uar};
+use vrnic_abi::{doorbell, pci, regs};
 use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
@@ -41,7 +41,8 @@ pub struct Adapter<H: Host> {
     pub(crate) objects: Arc<Objects<H>>,
     /// The current table. Each QP keeps the one that existed when it was created.
     pub(crate) tpt: RwLock<Arc<Tpt>>,
-    limits: Limits,
+    /// Its own maximum of each resource.
+    pub(crate) limits: RwLock<Limits>,
     vectors: AtomicU16,
     is_iwarp: AtomicBool,
     demands_crcs: AtomicBool,
@@ -67,13 +68,15 @@ impl<H: Host> Adapter<H> {
         let workers = workers.clamp(1, WORKERS_MAX);
         let core = Arc::new(Core::new(name, mac, host, workers));
         let objects = Arc::new(Objects::new(&core, &limits));
+        let tpt = Tpt::new(limits.mr, &objects.page_budget);
+        tpt.set_limits(limits.mr, limits.mw);
         let adapter = Arc::new(Self {
             core,
             fabric: Arc::clone(fabric),
             registers: Registers::default(),
-            tpt: RwLock::new(Arc::new(Tpt::new(limits.mr, &objects.page_budget))),
+            tpt: RwLock::new(Arc::new(tpt)),
             objects,
-            limits,
+            limits: RwLock::new(limits),
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
             is_iwarp: AtomicBool::new(false),
             demands_crcs: AtomicBool::new(true),
@@ -309,12 +312,12 @@ impl<H: Host> Adapter<H> {
             regs::FATAL_CODE => self.registers.fatal_code(),
             regs::MAC_LO => u32::from_le_bytes([a, b, c, d]),
             regs::MAC_HI => u32::from_le_bytes([e, f, 0, 0]),
-            regs::UAR_COUNT => uar::UAR_COUNT,
+            regs::UAR_COUNT => self.limits().uar,
             // CAST: takes each half of the number.
             regs::CLOCK_LO => self.host().now().0 as u32,
             regs::CLOCK_HI => (self.host().now().0 >> 32) as u32,
             regs::VECTOR_COUNT => u32::from(self.vectors()),
-            regs::DEVICE_MEMORY => self.limits.device_memory,
+            regs::DEVICE_MEMORY => self.limits().device_memory,
             _ => 0,
         }
     }
@@ -371,9 +374,9 @@ impl<H: Host> Adapter<H> {
         attr
     }
 
-    /// Returns the limits of the adapter.
+    /// Returns the reply to QUERY_DEVICE.
     #[must_use]
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
-        limits::caps(&self.limits, self.transport())
+        limits::caps(&self.limits(), self.transport())
     }
 }

@@ -7,6 +7,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its registers and entry points |
+//! | [`resource`], [`assigned`] | kinds of resources; the adapter's own maximum of each, and how many it uses |
 //! | `reset` | the end of QPs, and the reset of an adapter |
 //! | `closing` | the end of an adapter whose daemon ends |
 //! | [`host`] | the interface to the host |
@@ -24,10 +25,12 @@
 //! | [`scheduling`] | the state of a worker between polls, and the order of turns |
 //! | [`inspect`] | snapshots for monitoring and debugging |
 //! | [`limits`], [`stats`], [`log_ratelimit`] | numbers of objects, counters, warnings at a bounded rate |
+//! | [`meter`] | numbers of things, and their maximum |
 //! | `sync` | the locks and atomics that loom replaces in models |
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod assigned;
 mod closing;
 pub mod control;
 pub mod datapath;
@@ -37,6 +40,7 @@ pub mod inspect;
 pub mod limits;
 pub mod log_ratelimit;
 pub mod memory;
+pub mod meter;
 pub mod network_header;
 pub mod objects;
 pub mod poll;
@@ -44,6 +48,7 @@ mod port;
 pub mod registers;
 pub mod requests;
 mod reset;
+pub mod resource;
 pub mod scheduling;
 pub mod slice;
 pub mod stats;

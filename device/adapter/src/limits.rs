@@ -1,7 +1,11 @@
 //! Limits of an adapter. QUERY_DEVICE reports them and the tables enforce them.
 
 use vrnic_abi::admin::{DeviceCaps, DeviceFeatures, Transport};
+use vrnic_abi::direct::RANGES;
+use vrnic_abi::uar::{DEVICE_MEMORY_UNIT, UAR_COUNT};
 use vrnic_abi::{cq, sq};
+
+use crate::resource::Resource;
 
 /// Contexts, the kernel's included.
 pub const MAX_CONTEXTS: u32 = 1024;
@@ -9,6 +13,8 @@ pub const MAX_CONTEXTS: u32 = 1024;
 pub const MAX_PD: u32 = 1 << 15;
 /// CQs.
 pub const MAX_CQ: u32 = 1 << 15;
+/// Entries of all CQs together, which is all but one of those that [`MAX_PAGES`] has room for.
+pub const MAX_CQE: u32 = u32::MAX;
 /// QPs.
 pub const MAX_QP: u32 = 1 << 15;
 /// SRQs.
@@ -62,10 +68,54 @@ pub struct Limits {
     pub srq: u32,
     /// QPs, without the general services QP.
     pub qp: u32,
-    /// Regions and windows together.
+    /// Regions, windows and commands together.
     pub mr: u32,
     /// Length of device memory, in units of [`vrnic_abi::uar::DEVICE_MEMORY_UNIT`].
     pub device_memory: u32,
+    /// Entries of all CQs together.
+    pub cqe: u32,
+    /// Entries of a send queue, a receive queue or an SRQ.
+    pub wr: u32,
+    /// Windows.
+    pub mw: u32,
+    /// Address ranges of direct transfers.
+    pub ranges: u32,
+    /// Multicast groups with members.
+    pub mcast: u32,
+    /// UARs, including UAR 0.
+    pub uar: u32,
+}
+
+impl Limits {
+    /// Returns the place of the limit of a resource.
+    pub const fn place(&mut self, resource: Resource) -> &mut u32 {
+        match resource {
+            Resource::Contexts => &mut self.contexts,
+            Resource::Pd => &mut self.pd,
+            Resource::Cq => &mut self.cq,
+            Resource::Cqe => &mut self.cqe,
+            Resource::Srq => &mut self.srq,
+            Resource::Qp => &mut self.qp,
+            Resource::Wr => &mut self.wr,
+            Resource::Mr => &mut self.mr,
+            Resource::Mw => &mut self.mw,
+            Resource::DeviceMemory => &mut self.device_memory,
+            Resource::Ranges => &mut self.ranges,
+            Resource::Mcast => &mut self.mcast,
+            Resource::Uar => &mut self.uar,
+        }
+    }
+
+    /// Returns the limit of a resource; that of device memory in bytes.
+    #[must_use]
+    pub const fn of(mut self, resource: Resource) -> u64 {
+        // CAST: widens the number.
+        let number = *self.place(resource) as u64;
+        match resource {
+            Resource::DeviceMemory => number * DEVICE_MEMORY_UNIT,
+            _ => number,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -79,7 +129,21 @@ impl Default for Limits {
             qp: MAX_QP,
             mr: MAX_MR - 1,
             device_memory: 32,
+            cqe: MAX_CQE,
+            wr: 1 << sq::LOG_WQES_MAX,
+            mw: MAX_MR - 1,
+            ranges: RANGES,
+            mcast: MAX_MCAST_GROUPS,
+            uar: UAR_COUNT,
         }
+    }
+}
+
+/// Returns the largest size of a ring that is not above this limit. Sizes are powers of two.
+const fn ring_size(limit: u32) -> u32 {
+    match limit.checked_ilog2() {
+        Some(log) => 1 << log,
+        None => 0,
     }
 }
 
@@ -98,14 +162,14 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_contexts: limits.contexts.into(),
         max_pd: limits.pd.into(),
         max_cq: limits.cq.into(),
-        max_cqe: (1 << cq::LOG_CQES_MAX).into(),
+        max_cqe: ring_size(limits.cqe).min(1 << cq::LOG_CQES_MAX).into(),
         max_qp: limits.qp.into(),
-        max_wr: (1 << sq::LOG_WQES_MAX).into(),
+        max_wr: ring_size(limits.wr).into(),
         max_sge: sq::MAX_SGE.into(),
         max_inline: sq::MAX_INLINE.into(),
         max_mr: limits.mr.into(),
         max_eq: MAX_EQ.into(),
-        max_mw: limits.mr.into(),
+        max_mw: limits.mw.min(limits.mr).into(),
         max_fast_reg_pages: MAX_FAST_REG_PAGES.into(),
         max_srq: limits.srq.into(),
         max_xrcd: roce(MAX_XRCD).into(),
@@ -113,7 +177,7 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_rd_atomic: MAX_RD_ATOMIC.into(),
         max_message: sq::MAX_MESSAGE.into(),
         port_mbps: 100_000.into(),
-        max_mcast_groups: roce(MAX_MCAST_GROUPS).into(),
+        max_mcast_groups: roce(limits.mcast).into(),
         max_mcast_qps: roce(MAX_MCAST_QPS).into(),
         transport: (transport as u32).into(),
         max_connections: match transport {

@@ -259,6 +259,12 @@ impl Cq {
         Some(first)
     }
 
+    /// Returns the number of entries.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.inner.lock().ring.size()
+    }
+
     /// Checks whether an event still waits.
     #[must_use]
     pub fn release(&self, now: Nanos) -> Held {

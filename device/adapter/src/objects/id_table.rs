@@ -11,7 +11,6 @@ use parking_lot::RwLock;
 pub struct IdTable<N, T> {
     inner: RwLock<Inner<T>>,
     first: u32,
-    max: u32,
     number: PhantomData<N>,
 }
 
@@ -20,14 +19,20 @@ struct Inner<T> {
     slots: Vec<Option<Arc<T>>>,
     next: usize,
     used: u32,
+    max: u32,
 }
 
 impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
     /// Creates a table for up to `max` objects, numbered from `first` on.
     #[must_use]
     pub fn new(first: u32, max: u32) -> Self {
-        let inner = Inner { slots: Vec::new(), next: 0, used: 0 };
-        Self { inner: RwLock::new(inner), first, max, number: PhantomData }
+        let inner = Inner { slots: Vec::new(), next: 0, used: 0, max };
+        Self { inner: RwLock::new(inner), first, number: PhantomData }
+    }
+
+    /// Changes the maximum number of objects. Objects above it stay.
+    pub fn set_max(&self, max: u32) {
+        self.inner.write().max = max;
     }
 
     /// Returns the object with this number.
@@ -52,12 +57,12 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
     /// Returns the error of `make`. The table is unchanged then.
     pub fn insert<E>(&self, make: impl FnOnce(N) -> Result<T, E>) -> Result<Option<Arc<T>>, E> {
         let mut inner = self.inner.write();
-        if inner.used >= self.max {
+        if inner.used >= inner.max {
             return Ok(None);
         }
         let len = inner.slots.len();
         // The table grows to its full size before a number is reused.
-        let index = if len < self.max as usize {
+        let index = if len < inner.max as usize {
             len
         } else {
             let from = inner.next;
@@ -144,6 +149,20 @@ mod tests {
         table.restart();
         assert_eq!(insert(&table), Some(2));
         assert!(table.get(u32::MAX).is_none() && table.get(0).is_none());
+    }
+
+    #[test]
+    fn a_lower_maximum_lets_objects_stay() {
+        let table = IdTable::new(0, 3);
+        assert_eq!([(); 3].map(|()| insert(&table)), [Some(0), Some(1), Some(2)]);
+        table.set_max(2);
+        assert_eq!((table.len(), insert(&table)), (3, None));
+        table.remove(0);
+        assert_eq!(insert(&table), None);
+        table.remove(1);
+        assert_eq!((insert(&table), insert(&table)), (Some(0), None));
+        table.set_max(4);
+        assert_eq!([(); 3].map(|()| insert(&table)), [Some(3), Some(1), None]);
     }
 
     #[test]

@@ -54,6 +54,7 @@ use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
+use crate::meter::Meter;
 use crate::objects::claims::Claims;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
@@ -117,6 +118,8 @@ pub struct Objects<H: Host> {
     pub pds: IdTable<Pdn, Pd>,
     /// CQs by number.
     pub cqs: IdTable<Cqn, Cq>,
+    /// The entries of all CQs together.
+    pub(crate) cq_entries: Meter,
     /// SRQs by number.
     pub srqs: Arc<IdTable<Srqn, Srq>>,
     /// XRC domains by number.
@@ -153,15 +156,16 @@ impl<H: Host> Objects<H> {
     /// Creates an empty set of objects with these limits.
     #[must_use]
     pub fn new(core: &Arc<Core<H>>, limits: &Limits) -> Self {
-        Self {
+        let objects = Self {
             core: Arc::clone(core),
             admin: Mutex::default(),
-            contexts: IdTable::new(0, limits.contexts.saturating_add(1)),
-            pds: IdTable::new(1, limits.pd),
-            cqs: IdTable::new(1, limits.cq),
-            srqs: Arc::new(IdTable::new(1, limits.srq)),
+            contexts: IdTable::new(0, limits::MAX_CONTEXTS),
+            pds: IdTable::new(1, limits::MAX_PD),
+            cqs: IdTable::new(1, limits::MAX_CQ),
+            cq_entries: Meter::new(limits::MAX_CQE),
+            srqs: Arc::new(IdTable::new(1, limits::MAX_SRQ)),
             xrcds: IdTable::new(1, limits::MAX_XRCD),
-            qps: IdTable::new(limits::FIRST_QPN, limits.qp),
+            qps: IdTable::new(limits::FIRST_QPN, limits::MAX_QP),
             gsi: RwLock::default(),
             eqs: IdTable::new(1, limits::MAX_EQ),
             uars: IdTable::new(0, UAR_COUNT),
@@ -174,7 +178,30 @@ impl<H: Host> Objects<H> {
             gids: Gids::default(),
             groups: Groups::default(),
             claims: Arc::default(),
-        }
+        };
+        objects.set_limits(limits);
+        objects
+    }
+
+    /// Changes the maximum numbers of objects, except those in the table of keys. Objects above
+    /// them stay.
+    pub(crate) fn set_limits(&self, limits: &Limits) {
+        // The kernel's context does not count.
+        self.contexts.set_max(limits.contexts.saturating_add(1));
+        self.pds.set_max(limits.pd);
+        self.cqs.set_max(limits.cq);
+        self.cq_entries.set_maximum(limits.cqe);
+        self.srqs.set_max(limits.srq);
+        self.qps.set_max(limits.qp);
+        self.uars.set_max(limits.uar);
+        self.groups.set_max(limits.mcast);
+        self.core.ranges.set_max(limits.ranges);
+    }
+
+    /// Returns the number of QPs, without the general services QP.
+    #[must_use]
+    pub fn qp_count(&self) -> u32 {
+        self.qps.len()
     }
 
     /// Returns the core of the adapter.
@@ -191,6 +218,7 @@ impl<H: Host> Objects<H> {
         self.xrcds.drain();
         // A worker or a peer may be about to report an event of a CQ that it has looked up.
         self.cqs.drain().iter().for_each(|cq| cq.end());
+        self.cq_entries.clear();
         self.active_eqs.write().drain(..).for_each(|eq| eq.end());
         self.eqs.drain();
         self.pds.drain();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use vrnic_abi::Qpn;
@@ -36,11 +37,15 @@ impl<H: Host> Clone for Member<H> {
 
 /// Members by group, in the order in which they joined. A group exists while it has members.
 #[derive(Debug)]
-pub struct Groups<H: Host>(RwLock<BTreeMap<Mgid, Vec<Member<H>>>>);
+pub struct Groups<H: Host> {
+    members: RwLock<BTreeMap<Mgid, Vec<Member<H>>>>,
+    /// The maximum number of groups.
+    max: AtomicU32,
+}
 
 impl<H: Host> Default for Groups<H> {
     fn default() -> Self {
-        Self(RwLock::default())
+        Self { members: RwLock::default(), max: AtomicU32::new(limits::MAX_MCAST_GROUPS) }
     }
 }
 
@@ -48,7 +53,12 @@ impl<H: Host> Groups<H> {
     /// Returns the number of groups with members.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.read().len()
+        self.members.read().len()
+    }
+
+    /// Sets the maximum number of groups. Groups above it stay.
+    pub fn set_max(&self, max: u32) {
+        self.max.store(max, Ordering::Relaxed);
     }
 
     /// Makes a QP a member, if it is not one. `join` returns its position in the order.
@@ -61,8 +71,9 @@ impl<H: Host> Groups<H> {
         qp: &Arc<Qp<H>>,
         join: impl FnOnce() -> u64,
     ) -> Result<(), Full> {
-        let mut groups = self.0.write();
-        if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GROUPS as usize {
+        let mut groups = self.members.write();
+        let max = self.max.load(Ordering::Relaxed);
+        if !groups.contains_key(&group) && groups.len() >= max as usize {
             return Err(Full);
         }
         let members = groups.entry(group).or_default();
@@ -78,7 +89,7 @@ impl<H: Host> Groups<H> {
 
     /// Ends the membership of a QP. Returns false if it is not a member.
     pub fn detach(&self, group: Mgid, qpn: Qpn) -> bool {
-        let mut groups = self.0.write();
+        let mut groups = self.members.write();
         let Some(members) = groups.get_mut(&group) else { return false };
         let before = members.len();
         members.retain(|member| member.qp.qpn != qpn);
@@ -91,10 +102,10 @@ impl<H: Host> Groups<H> {
 
     /// Ends all memberships of a QP.
     pub fn forget(&self, qpn: Qpn) {
-        if self.0.read().is_empty() {
+        if self.members.read().is_empty() {
             return;
         }
-        self.0.write().retain(|_, members| {
+        self.members.write().retain(|_, members| {
             members.retain(|member| member.qp.qpn != qpn);
             !members.is_empty()
         });
@@ -102,14 +113,14 @@ impl<H: Host> Groups<H> {
 
     /// Ends all memberships.
     pub fn clear(&self) {
-        self.0.write().clear();
+        self.members.write().clear();
     }
 
     /// Returns at most `limit` members of a group, from this position on, and the position of the
     /// next one.
     #[must_use]
     pub fn members(&self, group: &Mgid, first: u64, limit: usize) -> (Vec<Member<H>>, Option<u64>) {
-        let groups = self.0.read();
+        let groups = self.members.read();
         let all = groups.get(group).map_or(&[][..], Vec::as_slice);
         let mut rest = all.iter().skip(all.partition_point(|member| member.joined < first));
         let members = rest.by_ref().take(limit).cloned().collect();

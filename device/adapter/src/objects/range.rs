@@ -95,7 +95,7 @@ impl Range {
     /// failed transfer that has not been reported by a TRANSFER.
     #[must_use]
     pub fn arm(&mut self, transfer: Transfer) -> bool {
-        if self.is_live() || self.stage == Stage::Complete || self.waits {
+        if self.is_used() {
             return false;
         }
         let stage = match transfer.direction {
@@ -104,6 +104,12 @@ impl Range {
         };
         *self = Self { transfer, stage, ..Self::default() };
         true
+    }
+
+    /// Returns whether it has a transfer that must end before it can be armed.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.is_live() || self.stage == Stage::Complete || self.waits
     }
 
     /// Returns the QP of the latest transfer.

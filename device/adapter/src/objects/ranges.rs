@@ -1,9 +1,9 @@
 //! The address ranges of an adapter.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::admin::RangeRegisters;
+use vrnic_abi::admin::{RangeRegisters, Status};
 use vrnic_abi::direct::{Direction, Place, RANGES};
 use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
 use vrnic_packet::Nanos;
@@ -35,12 +35,18 @@ pub struct Ranges {
     list: Mutex<Box<[Range]>>,
     /// False if no transfer can exceed its time limit.
     any_live: AtomicBool,
+    /// The maximum number of ranges with transfers.
+    max: AtomicU32,
 }
 
 impl Default for Ranges {
     fn default() -> Self {
         let list = (0..RANGES).map(|_| Range::default()).collect();
-        Self { list: Mutex::new(list), any_live: AtomicBool::new(false) }
+        Self {
+            list: Mutex::new(list),
+            any_live: AtomicBool::new(false),
+            max: AtomicU32::new(RANGES),
+        }
     }
 }
 
@@ -51,15 +57,32 @@ impl Ranges {
         self.list.lock().get_mut(index).map(run)
     }
 
-    /// Starts a transfer. Returns false if the range has one already, `None` if there is no such
-    /// range.
+    /// Returns the number of ranges with transfers.
     #[must_use]
-    pub fn arm(&self, range: RangeNumber, transfer: Transfer) -> Option<bool> {
-        self.with(range, |range| {
-            let armed = range.arm(transfer);
-            self.any_live.store(true, Ordering::Release);
-            armed
-        })
+    pub fn used(&self) -> usize {
+        self.list.lock().iter().filter(|range| range.is_used()).count()
+    }
+
+    /// Sets the maximum number of ranges with transfers. Transfers above it stay.
+    pub fn set_max(&self, max: u32) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// Starts a transfer. Returns `None` if there is no such range, [`Status::Busy`] if it has a
+    /// transfer already, and [`Status::NoResource`] if too many ranges have one.
+    pub fn arm(&self, range: RangeNumber, transfer: Transfer) -> Option<Result<(), Status>> {
+        let index = usize::try_from(range.get()).ok()?;
+        let mut list = self.list.lock();
+        let used = list.iter().filter(|range| range.is_used()).count();
+        let range = list.get_mut(index)?;
+        if !range.is_used() && used >= self.max.load(Ordering::Relaxed) as usize {
+            return Some(Err(Status::NoResource));
+        }
+        if !range.arm(transfer) {
+            return Some(Err(Status::Busy));
+        }
+        self.any_live.store(true, Ordering::Release);
+        Some(Ok(()))
     }
 
     /// Handles a burst of `len` bytes by which the controller stores (`Write`) or reads. `copy`

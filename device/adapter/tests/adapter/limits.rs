@@ -20,7 +20,8 @@ use crate::world::{Pair, World, by_packets};
 const FULL: Refused = Refused(Status::NoResource, 0);
 
 fn small() -> Limits {
-    Limits { contexts: 5, pd: 6, cq: 7, srq: 10, qp: 8, mr: 9, device_memory: 1 }
+    let few = Limits { contexts: 5, pd: 6, cq: 7, srq: 10, qp: 8, mr: 9, ..Limits::default() };
+    Limits { device_memory: 1, ..few }
 }
 
 fn guest(limits: Limits) -> Guest {

@@ -34,6 +34,7 @@
 //! | `indices` | invalid ring indices, and programs that never poll their queues |
 //! | `counters` | the events that move each counter |
 //! | `inspect` | INSPECT |
+//! | `assigned` | an adapter's own maximum of each resource, and the number that it uses |
 //! | `limits` | the limits of QUERY_DEVICE |
 //! | `mistakes` | wrong attributes, with each path of messages |
 //! | `port` | a port that the driver has closed |
@@ -71,6 +72,7 @@
 mod addresses;
 mod admin;
 mod alone;
+mod assigned;
 mod bus;
 mod cable;
 mod commands;

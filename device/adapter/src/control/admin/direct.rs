@@ -43,11 +43,8 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     drop(held);
     let deadline = adapter.host().now().plus(Duration::from_millis(limit.into()));
     let transfer = Transfer { qpn, direction, notice, memory, length, deadline, at_once };
-    match adapter.core().ranges.arm(range, transfer) {
-        Some(true) => Ok(()),
-        Some(false) => Err(Status::Busy.into()),
-        None => Err(bad(offset_of!(ArmRange, range))),
-    }
+    let armed = adapter.core().ranges.arm(range, transfer);
+    Ok(armed.ok_or(bad(offset_of!(ArmRange, range)))??)
 }
 
 pub(super) fn end_range<H: Host>(adapter: &Adapter<H>, &range: &RangeNumber) -> Outcome<()> {

@@ -80,12 +80,14 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     let eq = objects.eqs.get(params.eqn).ok_or(Status::NotFound)?;
     let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
+    let entries = objects.cq_entries.take(ring.size()).ok_or(Status::NoResource)?;
     let doorbell = take_slot(adapter, &uar, None)?;
     let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, doorbell, Arc::clone(&eq), ring));
     let Some(cq) = objects.cqs.insert(make)? else {
         uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
     };
+    entries.keep();
     hold(&eq.users);
     uar.assign(doorbell.slot(), Owner::Cq(Arc::clone(&cq)));
     Ok(CqResult::new(cq.cqn, doorbell.slot()))
@@ -119,7 +121,12 @@ pub(super) fn resize_cq<H: Host>(
     let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
     let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
+    let entries = &adapter.objects.cq_entries;
+    let (old, new) = (cq.size(), ring.size());
+    let added = entries.take(new.saturating_sub(old)).ok_or(Status::NoResource)?;
     let first = cq.resize(adapter.host(), ring).ok_or(Status::BadState)?;
+    added.keep();
+    entries.give(old.saturating_sub(new));
     // Threads that wrote to the old ring held the CQ's lock, so the old memory can be freed.
     Ok(ResizeCqResult::new(first))
 }
@@ -131,6 +138,7 @@ pub(super) fn destroy_cq<H: Host>(adapter: &Adapter<H>, &cqn: &Cqn) -> Outcome<(
         return Err(Status::Busy.into());
     }
     objects.cqs.remove(cqn);
+    objects.cq_entries.give(cq.size());
     cq.end();
     adapter.forget_cq(&cq);
     if let Some(uar) = objects.uars.get(cq.doorbell.uar()) {
@@ -283,7 +291,7 @@ fn recv_ring<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Result<Option<
     if params.rq_log_size == NO_QUEUE {
         return Ok(None);
     }
-    if u32::from(params.rq_log_size) > sq::LOG_WQES_MAX {
+    if !adapter.has_ring_size(params.rq_log_size) {
         return Err(bad(offset_of!(CreateQp, rq_log_size)));
     }
     if !(rq::STRIDE_MIN.ilog2()..=rq::STRIDE_MAX.ilog2()).contains(&u32::from(params.rq_log_stride))
@@ -306,7 +314,7 @@ fn send_ring<H: Host>(
     if log_size == NO_QUEUE {
         return Ok(SendRing::None);
     }
-    if u32::from(log_size) > sq::LOG_WQES_MAX {
+    if !adapter.has_ring_size(log_size) {
         return Err(bad(offset_of!(CreateQp, sq_log_size)));
     }
     if !(sq::STRIDE_MIN.ilog2()..=sq::STRIDE_MAX.ilog2()).contains(&u32::from(log_stride)) {

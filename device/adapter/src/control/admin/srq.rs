@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::ContextId;
 use vrnic_abi::admin::{CreateSrq, ModifySrq, SrqResult, SrqStatus, SrqType, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::{Srqn, Xrcdn, rq, sq};
+use vrnic_abi::{Srqn, Xrcdn, rq};
 
 use super::queues::take_slot;
 use super::{Failure, Outcome, bad, pages_failure, zero};
@@ -64,7 +64,7 @@ fn xrc<H: Host>(
 }
 
 fn ring<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Result<Ring, Failure> {
-    if u32::from(params.log_size) > sq::LOG_WQES_MAX {
+    if !adapter.has_ring_size(params.log_size) {
         return Err(bad(offset_of!(CreateSrq, log_size)));
     }
     let strides = rq::STRIDE_MIN.ilog2()..=rq::STRIDE_MAX.ilog2();

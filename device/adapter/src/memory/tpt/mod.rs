@@ -52,6 +52,7 @@ use crate::host::Host;
 use crate::limits::MAX_MR;
 use crate::memory::mtt::{Mtt, Table, Walk};
 use crate::memory::pages::{Charge, PageBudget, Run};
+use crate::meter::Meter;
 use crate::sync::Mutex;
 
 /// Number of entries that are allocated together.
@@ -102,8 +103,8 @@ pub struct Tpt {
     chunks: Box<[OnceLock<Chunk>]>,
     mtt: Mtt,
     free: Mutex<Free>,
-    /// The maximum index.
-    limit: u32,
+    /// The windows, and their maximum number.
+    windows: Meter,
     budget: Arc<PageBudget>,
     /// The instances of the previous table, by index.
     before: Box<[u8]>,
@@ -144,6 +145,15 @@ struct Free {
     fresh: u32,
     /// The charges of all allocated chunks.
     charges: Vec<Charge>,
+    /// The maximum number of indices in use.
+    limit: u32,
+}
+
+impl Free {
+    /// Returns the number of indices in use.
+    fn used(&self) -> usize {
+        (self.fresh as usize).saturating_sub(1 + self.list.len())
+    }
 }
 
 impl Tpt {
@@ -151,12 +161,24 @@ impl Tpt {
     /// `budget`.
     #[must_use]
     pub fn new(limit: u32, budget: &Arc<PageBudget>) -> Self {
-        let limit = limit.min(MAX_MR - 1);
-        let chunks = (0..=limit as usize / CHUNK).map(|_| OnceLock::new()).collect();
+        let chunks = (0..MAX_MR as usize / CHUNK).map(|_| OnceLock::new()).collect();
         // Index 0 stays unused: a zero key is never valid.
-        let free = Mutex::new(Free { fresh: 1, ..Free::default() });
+        let limit = limit.min(MAX_MR - 1);
+        let free = Mutex::new(Free { fresh: 1, limit, ..Free::default() });
         let (mtt, budget) = (Mtt::new(budget), Arc::clone(budget));
-        Self { chunks, mtt, free, limit, budget, before: Box::default() }
+        Self { chunks, mtt, free, windows: Meter::new(limit), budget, before: Box::default() }
+    }
+
+    /// Changes the maximum number of keys, and of windows among them. Those above it stay.
+    pub fn set_limits(&self, keys: u32, windows: u32) {
+        self.free.lock().limit = keys.min(MAX_MR - 1);
+        self.windows.set_maximum(windows);
+    }
+
+    /// Returns the number of windows.
+    #[must_use]
+    pub fn windows(&self) -> u32 {
+        self.windows.used()
     }
 
     /// Returns an empty table to replace this one. The memory of this one is freed when it is no
@@ -169,7 +191,10 @@ impl Tpt {
             None => self.before.get(index as usize).copied().unwrap_or_default(),
         };
         let end = self.end().max(self.before.len() as u32);
-        Self { before: (0..end).map(instance).collect(), ..Self::new(self.limit, &self.budget) }
+        let limit = self.free.lock().limit;
+        let before = (0..end).map(instance).collect();
+        let windows = Meter::new(self.windows.maximum());
+        Self { before, windows, ..Self::new(limit, &self.budget) }
     }
 
     /// Returns the number of words of the budget that its keys and their pages use.
@@ -201,8 +226,7 @@ impl Tpt {
     /// Returns the number of indices in use: regions and windows, valid or not, and commands.
     #[must_use]
     pub fn used(&self) -> u64 {
-        let free = self.free.lock();
-        u64::from(free.fresh - 1) - free.list.len() as u64
+        self.free.lock().used() as u64
     }
 
     /// Returns the highest index ever used, plus one.
@@ -226,11 +250,14 @@ impl Tpt {
     /// Allocates a free index.
     fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();
+        if free.used() >= free.limit as usize {
+            return None;
+        }
         let nth = free.fresh as usize / CHUNK;
-        if free.fresh <= self.limit && nth == free.charges.len() {
+        if free.fresh <= free.limit && nth == free.charges.len() {
             free.charges.extend(Charge::new(&self.budget, Chunk::WORDS));
         }
-        let index = if free.fresh <= self.limit && nth < free.charges.len() {
+        let index = if free.fresh <= free.limit && nth < free.charges.len() {
             free.fresh += 1;
             free.fresh - 1
         } else {
@@ -272,6 +299,7 @@ impl Tpt {
         }
         drain();
         left.into_iter().for_each(|index| self.finish(index));
+        self.windows.clear();
     }
 
     /// Frees an index and its resources. No thread uses it any more.

@@ -38,8 +38,10 @@ pub enum Bound {
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 impl Tpt {
-    /// Adds a window that is not bound. Returns `None` if the table is full.
+    /// Adds a window that is not bound. Returns `None` if the table is full, or if there are too
+    /// many windows.
     pub fn insert_window(&self, pdn: Pdn, kind: MwType) -> Option<Key> {
+        let counted = self.windows.take(1)?;
         let index = self.take_index()?;
         let key = self.new_key(index);
         let mut cold = self.slot(index)?.back.cold.lock();
@@ -48,6 +50,7 @@ impl Tpt {
             MwType::Type2 => Owner::Window2,
         };
         *cold = Cold { owner, instance: cold.instance, key, pdn, ..Cold::default() };
+        counted.keep();
         Some(key)
     }
 
@@ -70,6 +73,7 @@ impl Tpt {
         };
         drain();
         self.finish(key.index());
+        self.windows.give(1);
         Ok(pdn)
     }
 
