@@ -87,6 +87,23 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Nothing of any resource.
+    pub const NONE: Self = Self {
+        contexts: 0,
+        pd: 0,
+        cq: 0,
+        srq: 0,
+        qp: 0,
+        mr: 0,
+        device_memory: 0,
+        cqe: 0,
+        wr: 0,
+        mw: 0,
+        ranges: 0,
+        mcast: 0,
+        uar: 0,
+    };
+
     /// Returns the place of the limit of a resource.
     pub const fn place(&mut self, resource: Resource) -> &mut u32 {
         match resource {

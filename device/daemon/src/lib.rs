@@ -13,6 +13,7 @@
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`monitor`] | metrics and views over HTTP |
+//! | [`resources`] | the resources that each function may use |
 //! | [`socket`] | listening socket files, and their permissions |
 //! | [`os`] | scheduling of threads, memory of the process, log lines for the journal of systemd |
 //! | [`worker`] | the threads that run the adapters |
@@ -32,6 +33,7 @@ pub mod net;
 pub mod os;
 pub mod pci;
 pub mod reconfig;
+pub mod resources;
 pub mod socket;
 pub mod vfio;
 pub mod worker;

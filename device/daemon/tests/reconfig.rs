@@ -215,7 +215,7 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
         changed.said(&["function", "add", &settings]);
     }
     let why = changed.refused(&["function", "add", ADDED]);
-    assert!(why.contains("room for 16"), "{why}");
+    assert!(why.contains("out of entries: there is room for 16"), "{why}");
     changed.daemon.check();
 }
 

@@ -252,8 +252,7 @@ fn entries_of_completion_queues_are_counted_through_changes_of_size() {
     rig.set(Resource::Cqe, before + 4, Shrink::Refuse).expect("room");
     let cqn = rig.create(Resource::Cq).expect("a CQ of one entry");
     let resize = |log_size| {
-        let params =
-            ResizeCq { cqn: cqn.into(), pages: rig.cq.pages, log_size, ..ResizeCq::default() };
+        let params = ResizeCq { cqn: cqn.into(), pages: rig.cq.pages, log_size };
         rig.guest.command::<command::ResizeCq>(&params).map(drop)
     };
     assert_eq!(resize(3), Err(FULL));

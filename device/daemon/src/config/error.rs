@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::net::mac::{MacAddr, ParseMacError};
+use crate::resources::assignment::BadAmount;
+use crate::resources::refusal::Refusal;
 
 /// An error in the settings.
 #[derive(Debug, Error)]
@@ -79,12 +81,35 @@ pub enum ConfigError {
     /// An odd number of MiB of device memory.
     #[error("the size of the device memory is {0} MiB, but it must be an even number")]
     DeviceMemory(u64),
-    /// A limit that does not exist.
-    #[error("there is no limit '{0}'; the limits are contexts, pd, cq, srq, qp and mr")]
-    UnknownLimit(String),
-    /// A limit without a valid number.
-    #[error("limit '{0}' does not have the form NAME=NUMBER")]
-    Limit(String),
+    /// An amount of a resource that is not valid.
+    #[error(transparent)]
+    Amount(#[from] BadAmount),
+    /// A function whose resources are not valid.
+    #[error("function {name}: {error}")]
+    Function {
+        /// The function.
+        name: String,
+        /// The reason.
+        error: BadAmount,
+    },
+    /// A function for which there are not enough resources.
+    #[error("function {name}: {error}")]
+    Refused {
+        /// The function.
+        name: String,
+        /// The reason.
+        error: Refusal,
+    },
+    /// An error in a line of the file.
+    #[error("configuration file {path} is not valid: line {line}: {error}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// The error.
+        error: Box<ConfigError>,
+    },
     /// A part of a text that does not have the form `key=value`.
     #[error("'{0}' does not have the form key=value")]
     NoValue(String),

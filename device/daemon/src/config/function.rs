@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use vrnic_abi::admin::Transport;
+use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::pace::Ceilings;
 
 use super::amount::{self, Amount, NoAmount};
@@ -15,9 +16,11 @@ use super::vlans::VlanSetting;
 use crate::net::mac::MacAddr;
 use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
+use crate::resources::assignment::Assignment;
+use crate::resources::table::Row;
 
 /// The names of the settings.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "mac",
     "socket",
@@ -29,6 +32,7 @@ const KEYS: [&str; 11] = [
     "vlan",
     "rate",
     "ops",
+    "resources",
 ];
 
 /// A function's settings.
@@ -63,6 +67,9 @@ pub struct FunctionConfig {
     pub rate: Option<Amount>,
     /// Messages that its send queues begin in a second.
     pub ops: Option<Amount>,
+    /// The amounts of resources that are lower than the limits of the daemon.
+    #[serde(default, skip_serializing_if = "Assignment::is_empty")]
+    pub resources: Assignment,
 }
 
 impl FunctionConfig {
@@ -71,6 +78,17 @@ impl FunctionConfig {
     pub fn ceilings(&self) -> Ceilings {
         let bytes = self.rate.map(|rate| rate.0.get().div_ceil(8)).and_then(NonZeroU64::new);
         Ceilings { bytes, messages: self.ops.map(|ops| ops.0) }
+    }
+
+    /// Returns its row in the table of resources: the maxima `most`, lowered to its own.
+    ///
+    /// # Errors
+    /// [`ConfigError::Function`] if one of its own is not valid.
+    pub fn row(&self, most: &Limits) -> Result<Row, ConfigError> {
+        let name = || self.name.clone();
+        let maximum = self.resources.lower(most);
+        let maximum = maximum.map_err(|error| ConfigError::Function { name: name(), error })?;
+        Ok(Row { name: name(), mac: self.mac, maximum })
     }
 }
 
@@ -128,7 +146,8 @@ impl FromStr for FunctionConfig {
     type Err = ConfigError;
 
     /// Parses
-    /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…`.
+    /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
+    /// resources=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let fields = Fields::parse("function", &KEYS, text)?;
         Ok(Self {
@@ -143,6 +162,7 @@ impl FromStr for FunctionConfig {
             vlans: VlanSetting::of("function", &fields)?,
             rate: amount(&fields, "rate")?,
             ops: amount(&fields, "ops")?,
+            resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,
         })
     }
 }

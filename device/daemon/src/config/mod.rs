@@ -7,7 +7,8 @@
 //! | [`ethernet`] | all of these objects, and the check that they share no names |
 //! | [`vlans`] | the VLANs of an object |
 //! | [`amount`] | amounts per second |
-//! | [`limit`] | limits of objects |
+//! | `limit` | amounts of resources in the file, and range checks |
+//! | `place` | lines of the file |
 //! | [`fields`] | texts of the form `key=value` |
 //! | [`error`] | errors |
 
@@ -16,12 +17,14 @@ pub mod error;
 pub mod ethernet;
 mod fields;
 pub mod function;
-pub mod limit;
+mod limit;
+mod place;
 pub mod port;
 pub mod settings;
 pub mod uplink;
 pub mod vlans;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,16 +32,19 @@ use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_abi::uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_UNIT};
 use vrnic_adapter::adapter::WORKERS_MAX;
 use vrnic_adapter::limits::Limits;
+use vrnic_adapter::resource::Resource;
 
 pub use self::error::ConfigError;
 use self::ethernet::{Ethernet, MpaCrc};
 pub use self::function::FunctionConfig;
-use self::limit::{in_range, set_limit};
+use self::limit::in_range;
 pub use self::port::PortConfig;
 pub use self::settings::Settings;
 pub(crate) use self::settings::changed_at_restart;
 pub use self::uplink::UplinkConfig;
 use crate::memory::rules::MapRules;
+use crate::resources::assignment::Assignment;
+use crate::resources::table::ResourceTable;
 use crate::socket::Address;
 use crate::socket::access::Access;
 use crate::worker::idle::IdleConfig;
@@ -48,6 +54,8 @@ pub const FUNCTIONS_MAX: usize = 256;
 /// Minimum number of functions for which a daemon with a control socket has room. It has room for
 /// more if it was started with more.
 const FUNCTION_CAPACITY_MIN: usize = 16;
+/// Maximum number of units of device memory of a function.
+const DEVICE_MEMORY_UNITS_MAX: u32 = (DEVICE_MEMORY_MAX / DEVICE_MEMORY_UNIT) as u32;
 /// Time for which a daemon that ends waits for work requests that it has begun, if it is not set.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Number of CPUs for each worker, if the number of workers is not set.
@@ -74,6 +82,8 @@ pub struct Config {
     pub pin: Vec<usize>,
     /// Number of objects that each function can have.
     pub limits: Limits,
+    /// The amounts of resources that all functions have together.
+    pub physical: BTreeMap<Resource, u64>,
     /// Limits for the mappings of each VMM.
     pub map_rules: MapRules,
     /// Maximum number of functions.
@@ -86,6 +96,13 @@ pub struct Config {
     pub access: Access,
 }
 
+/// A function that there are not enough resources for.
+struct Inadmissible {
+    /// Its number in the settings.
+    function: usize,
+    error: ConfigError,
+}
+
 impl Config {
     /// Combines the settings of the command line and of a file, and checks the result.
     ///
@@ -95,10 +112,9 @@ impl Config {
         let given = given.or(file.map(Settings::read).transpose()?.unwrap_or_default());
         let defaults = IdleConfig::default();
         let micros = |given: Option<u64>, default| given.map_or(default, Duration::from_micros);
-        let mut limits = Limits::default();
-        for limit in &given.limits {
-            set_limit(&mut limits, limit)?;
-        }
+        let mut limits = Assignment::last(&given.limits).lower(&Limits::default())?;
+        let physical = Assignment::last(&given.physical);
+        let physical = physical.physical(FUNCTIONS_MAX, &most_of_a_function())?;
         if let Some(mib) = given.device_memory {
             limits.device_memory = device_memory(mib)?;
         }
@@ -127,6 +143,7 @@ impl Config {
             drain: given.drain.map_or(DRAIN, Duration::from_millis),
             pin: given.pin.unwrap_or_default(),
             limits,
+            physical,
             monitor: given.monitor,
             access: Access {
                 mode: given.socket_mode.unwrap_or_default(),
@@ -134,7 +151,27 @@ impl Config {
             },
         };
         config.check()?;
+        config.admit().map_err(|refused| place::in_file(file, refused.function, refused.error))?;
         Ok(config)
+    }
+
+    /// Returns the table of resources, without functions.
+    #[must_use]
+    pub fn resources(&self) -> ResourceTable {
+        ResourceTable::new(self.room, self.limits, self.physical.clone())
+    }
+
+    /// Checks that there are enough resources for all functions.
+    fn admit(&self) -> Result<(), Inadmissible> {
+        let mut table = self.resources();
+        for (number, settings) in self.ethernet.functions.iter().enumerate() {
+            let admitted = settings.row(&self.limits).and_then(|row| {
+                let refused = |error| ConfigError::Refused { name: settings.name.clone(), error };
+                table.admit(row).map_err(refused)
+            });
+            admitted.map_err(|error| Inadmissible { function: number, error })?;
+        }
+        Ok(())
     }
 
     /// Returns the numbers of objects that each function can have, without device memory.
@@ -167,6 +204,11 @@ impl Config {
         in_range("drain", u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX), 0, 60_000)?;
         self.ethernet.check()
     }
+}
+
+/// Returns the most that a function can have of each resource.
+pub(crate) fn most_of_a_function() -> Limits {
+    Limits { device_memory: DEVICE_MEMORY_UNITS_MAX, ..Limits::default() }
 }
 
 /// Returns the limits for the mappings of each function of a daemon with this many functions.

@@ -9,9 +9,10 @@ use super::Config;
 use super::error::ConfigError;
 use super::ethernet::{Fabric, MpaCrc};
 use super::function::FunctionConfig;
-use super::limit::{Limit, limits_of_file};
+use super::limit::amounts_of_file;
 use super::port::PortConfig;
 use super::uplink::UplinkConfig;
+use crate::resources::assignment::Amount;
 use crate::socket::Address;
 use crate::socket::access::{SocketGroup, SocketMode};
 
@@ -55,7 +56,7 @@ macro_rules! settings {
 settings! {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS. Repeat the option for more functions. Without net the
+    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,resources=RESOURCES. Repeat the option for more functions. Without net the
     /// function has no network card, and its link is always up. The personality is the protocol of
     /// its RDMA device: roce (RoCE version 2, the default), or iwarp, which needs a network card.
     /// Its guest can send frames with this MAC and with the MACs of addresses (MAC+MAC), which no
@@ -65,7 +66,8 @@ settings! {
     /// 100000; 0 is no limit). With vlan=N its guest is in VLAN N, without tags; with vlan=N+N its
     /// guest may use these tags; otherwise it may use all. Its send queues begin messages of at
     /// most RATE bits, and OPS messages, in a second, such as rate=10G and ops=500k; without these
-    /// there is no limit
+    /// there is no limit. RESOURCES lowers the amounts of resources that it has, such as
+    /// qp:100/cq:50, with the names of --resource
     #[arg(short, long = "function", value_name = "SETTINGS")]
     #[serde(rename = "function")]
     functions: Vec<FunctionConfig>;
@@ -146,11 +148,20 @@ settings! {
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pin: Option<Vec<usize>>, at restart { pin };
 
-    /// Lower the number of objects that each adapter can have, to test what programs do when they
-    /// run out. NAME is contexts, pd, cq, srq, qp or mr. Repeat the option for more limits
+    /// Lower the amount of a resource that each function has, unless its own resources are lower.
+    /// NAME is contexts, pd, cq, cqe (entries of all CQs together), srq, qp, wr (entries of a work
+    /// queue), mr (regions, windows and commands), mw (windows), ranges, mcast (groups) or uar
+    /// (doorbell pages). Repeat the option for more limits
     #[arg(long = "limit", value_name = "NAME=N")]
-    #[serde(rename = "limit", deserialize_with = "limits_of_file")]
-    limits: Vec<Limit>, at restart { object_limits() };
+    #[serde(rename = "limit", deserialize_with = "amounts_of_file")]
+    limits: Vec<Amount>, at restart { object_limits() };
+
+    /// Limit the amount of a resource that all functions have together, device-memory in MiB. A
+    /// function for which less is left is refused. The names are those of --limit, and
+    /// device-memory. Repeat the option for more resources [default: enough for all functions]
+    #[arg(long = "resource", value_name = "NAME=N")]
+    #[serde(rename = "resources", deserialize_with = "amounts_of_file")]
+    physical: Vec<Amount>;
 
     /// Device memory of each function, in MiB: an even number, at most 128, or 0 for none. Guests
     /// allocate it with ibv_alloc_dm, and other PCI devices of a guest can read and write it. The

@@ -103,9 +103,10 @@ fn faults_name_what_and_where() {
         (vec!["-f", a, "--vectors", "1"], "vectors"),
         (vec!["-f", a, "--nap", "0"], "nap"),
         (vec!["-f", a, "--guest-memory", "65537"], "guest-memory"),
-        (vec!["-f", a, "--limit", "qp=0"], "limit of qp"),
-        (vec!["-f", a, "--limit", "qp=32769"], "limit of qp"),
-        (vec!["-f", a, "--limit", "cats=9"], "cats"),
+        (vec!["-f", a, "--limit", "qp=0"], "amount of qp is 0"),
+        (vec!["-f", a, "--limit", "qp=32769"], "amount of qp is 32769"),
+        (vec!["-f", a, "--resource", "qp=8388609"], "amount of qp is 8388609"),
+        (vec!["-f", a, "--resource", "qp=9"], "function a: out of resources: 32768 of qp"),
         (vec!["--config", "/nonexistent/c.toml"], "/nonexistent/c.toml"),
     ] {
         let error = config(&args).expect_err("a fault").to_string();

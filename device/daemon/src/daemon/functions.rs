@@ -16,6 +16,7 @@ use crate::hosted::adapter::{AdapterDevice, HostedAdapter};
 use crate::hosted::roster::Roster;
 use crate::memory::rules::MapRules;
 use crate::net::handle::SwitchHandle;
+use crate::resources::table::ResourceTable;
 use crate::socket::SocketFile;
 use crate::socket::access::Access;
 use crate::vfio::busy_socket::BusySocket;
@@ -35,7 +36,10 @@ pub(super) struct Function {
 /// Creates functions, and registers them with all other parts of the daemon.
 pub(super) struct Maker {
     pub(super) access: Access,
+    /// The maximum of a function that has no resources of its own.
     pub(super) limits: Limits,
+    /// The table of resources.
+    pub(super) resources: Arc<Mutex<ResourceTable>>,
     pub(super) rules: MapRules,
     pub(super) vectors: u16,
     /// When messages of iWARP have CRCs.
@@ -52,6 +56,11 @@ impl Function {
     /// Returns its name.
     pub(super) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Returns its adapter.
+    pub(super) fn hosted(&self) -> &HostedAdapter {
+        &self.hosted
     }
 
     /// Returns whether a VMM is connected.
@@ -78,10 +87,25 @@ impl Maker {
     /// sockets.
     ///
     /// # Errors
-    /// Returns an error if a socket cannot be used, or if the system lacks a resource.
+    /// Returns an error if the adapter does not have the resources that it requests, if a socket
+    /// cannot be used, or if the system lacks a resource.
     pub(super) fn make(&self, settings: &FunctionConfig) -> anyhow::Result<Function> {
         let name = &settings.name;
-        let hosted = self.adapter(settings)?;
+        let row = settings.row(&self.limits)?;
+        let maximum = row.maximum;
+        let admitted = self.resources.lock().admit(row);
+        admitted.with_context(|| format!("cannot add function {name}"))?;
+        let made = self.build(settings, maximum);
+        if made.is_err() {
+            self.resources.lock().remove(name);
+        }
+        made
+    }
+
+    /// Creates a function that has a row in the table of resources.
+    fn build(&self, settings: &FunctionConfig, maximum: Limits) -> anyhow::Result<Function> {
+        let name = &settings.name;
+        let hosted = self.adapter(settings, maximum)?;
         let socket = SocketFile::bind(&settings.socket, &self.access);
         let socket = socket.context("cannot listen for a VMM")?;
         let port = ports::function(settings, &self.access, &hosted.0)?;
@@ -108,6 +132,7 @@ impl Maker {
     fn adapter(
         &self,
         settings: &FunctionConfig,
+        limits: Limits,
     ) -> anyhow::Result<(Arc<HostedAdapter>, ControlThread)> {
         let name = &settings.name;
         let (control, requests) = control::channel();
@@ -117,7 +142,7 @@ impl Maker {
             settings.mac,
             &wakers,
             &self.fabric,
-            self.limits,
+            limits,
             self.rules,
             control.clone(),
         );
@@ -172,6 +197,7 @@ impl Maker {
         server.end();
         self.forget(&settings, &parts);
         self.roster.remove(&hosted);
+        self.resources.lock().remove(&settings.name);
         tracing::info!(function = settings.name, "the function was removed");
     }
 }

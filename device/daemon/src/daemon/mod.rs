@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`descriptors`] | the limit of file descriptors |
+//! | [`assign`] | changes of the resources of functions |
 //! | [`drain`] | the end of work requests that have begun, before the daemon ends |
 //! | [`functions`] | creation and removal of functions |
 //! | [`ports`] | the switch's ports as the settings describe them |
@@ -12,6 +13,7 @@
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`watchdog`] | the progress of the threads, for systemd |
 
+mod assign;
 pub mod descriptors;
 mod drain;
 mod functions;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Uplink;
 
@@ -86,9 +89,11 @@ impl Daemon {
         let faults = Arc::new(Faults::new(&fabric));
         let captures = Arc::clone(switch.handle().captures());
         fabric.watch.attach(Arc::new(Traffic { faults: Arc::clone(&faults), captures }));
+        let resources = Arc::new(Mutex::new(config.resources()));
         let maker = Maker {
             access: config.access,
             limits: config.limits,
+            resources: Arc::clone(&resources),
             rules: config.map_rules,
             vectors: config.vectors,
             mpa_crc: config.mpa_crc,
@@ -99,8 +104,8 @@ impl Daemon {
             busy_sockets: Arc::clone(&busy_sockets),
         };
         let (adapters, ports) = (Arc::clone(&roster), switch.handle().clone());
-        let watched = Watched { adapters, switch: ports, faults: Arc::clone(&faults) };
-        let running = Running::start(maker, &config.ethernet, config.room, faults)?;
+        let watched = Watched { adapters, resources, switch: ports, faults: Arc::clone(&faults) };
+        let running = Running::start(maker, &config.ethernet, faults)?;
         let running = Arc::new(running);
         let monitor = config.monitor.as_ref();
         let monitor = monitor.map(|at| Monitor::start(at, &config.access, watched)).transpose();
@@ -140,9 +145,11 @@ impl Daemon {
         Ok(())
     }
 
-    /// Adds the objects that are new in the settings `new`. Logs the changes that need a new start.
+    /// Adds the objects that are new in the settings `new`, and changes the resources of functions
+    /// and of the adapter to those of `new`. Logs the changes that need a new start.
     pub fn reload(&mut self, new: Config) {
         reload::log_fixed(&self.config, &new);
+        self.running.assign_again(&new.ethernet.functions, &new.physical);
         self.running.reload(&self.config.ethernet, &new.ethernet);
         let fabric = self.config.ethernet.fabric;
         self.config.ethernet = Ethernet { fabric, ..new.ethernet };

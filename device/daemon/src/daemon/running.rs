@@ -23,20 +23,19 @@ fn refused(error: anyhow::Error) -> Reply {
 
 /// The functions, ports and uplinks.
 pub(super) struct Running {
-    maker: Maker,
-    /// Maximum number of functions.
-    room: usize,
-    state: Mutex<State>,
+    pub(super) maker: Maker,
+    pub(super) state: Mutex<State>,
     /// Held during a change: by the thread of the control socket, or by a reload.
-    changing: Mutex<()>,
+    pub(super) changing: Mutex<()>,
     faults: Arc<Faults>,
     recorder: Arc<Recorder>,
 }
 
-struct State {
-    /// The settings of all present objects.
-    ethernet: Ethernet,
-    functions: Vec<Function>,
+/// The present objects.
+pub(super) struct State {
+    /// The settings of all of them.
+    pub(super) ethernet: Ethernet,
+    pub(super) functions: Vec<Function>,
 }
 
 impl Running {
@@ -48,7 +47,6 @@ impl Running {
     pub(super) fn start(
         maker: Maker,
         ethernet: &Ethernet,
-        room: usize,
         faults: Arc<Faults>,
     ) -> anyhow::Result<Self> {
         let recorder = Arc::new(Recorder::new(&maker.fabric, maker.switch.captures()));
@@ -62,7 +60,7 @@ impl Running {
         }
         let state = State { ethernet: ethernet.clone(), functions };
         let (state, changing) = (Mutex::new(state), Mutex::default());
-        Ok(Self { maker, room, state, changing, faults, recorder })
+        Ok(Self { maker, state, changing, faults, recorder })
     }
 
     /// Logs that the functions are ready.
@@ -159,6 +157,7 @@ impl Running {
             Request::AddPort(settings) => self.add_port(settings),
             Request::RemovePort(name) => self.remove_port(&name),
             Request::AddFunction(settings) => self.add_function(settings),
+            Request::Assign(assign) => self.assign(&assign),
             Request::RemoveFunction { name, force } => self.remove_function(&name, force),
             Request::LimitFunction { name, rate, ops } => self.limit(&name, rate, ops),
         };
@@ -243,12 +242,6 @@ impl Running {
     }
 
     fn add_function(&self, settings: FunctionConfig) -> anyhow::Result<()> {
-        let room = self.room;
-        if self.functions() >= room {
-            bail!(
-                "there is room for {room} functions, as many as the daemon was started with, or 16"
-            );
-        }
         let mut made = None;
         self.change(
             |ethernet| ethernet.functions.push(settings.clone()),

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use vrnic_abi::direct::{WINDOW_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
+use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_adapter::limits::Limits;
@@ -157,6 +158,14 @@ impl HostedAdapter {
     #[must_use]
     pub fn has_frame_room(&self) -> bool {
         self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)
+    }
+
+    /// Changes the function's own maxima. An adapter that has failed takes them, too.
+    ///
+    /// # Errors
+    /// See [`Adapter::set_limits`].
+    pub fn set_limits(&self, limits: &Limits, shrink: Shrink) -> Result<(), InUse> {
+        self.failure.catch(|| self.adapter.set_limits(limits, shrink)).unwrap_or(Ok(()))
     }
 
     /// Limits the port's MTU to what the uplinks carry.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use vrnic_abi::admin::fields::Record;
 use vrnic_adapter::inspect::Page;
 
+use super::resource_view::ResourceRow;
 use super::view::AdapterView;
 use super::{Watched, json, metrics};
 use crate::hosted::adapter::Adapter;
@@ -32,6 +33,7 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
             let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
             json(&views.collect::<Vec<_>>())
         }
+        ["resources"] => json(&ResourceRow::all(&watched.resources, &watched.adapters)),
         ["ports"] => json(&watched.switch.ports()),
         ["functions", name, kind] => {
             let adapters = watched.adapters.all();
@@ -46,7 +48,7 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
         }
         _ => fault(
             StatusCode::NOT_FOUND,
-            "the paths are /metrics, /ports, /functions and /functions/NAME/KIND",
+            "the paths are /metrics, /ports, /resources, /functions and /functions/NAME/KIND",
         ),
     }
 }
@@ -112,11 +114,16 @@ fn text(kind: &'static str, body: String) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use vrnic_adapter::limits::Limits;
 
     use super::*;
     use crate::faults::Faults;
     use crate::net::thread::SwitchThread;
+    use crate::resources::table::ResourceTable;
 
     #[test]
     fn ranges_are_parsed() {
@@ -132,12 +139,15 @@ mod tests {
         let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
         let faults = Arc::new(Faults::new(&Arc::default()));
         let (adapters, switch) = (Arc::default(), switch.handle().clone());
-        let watched = Watched { adapters, switch, faults };
+        let resources = ResourceTable::new(1, Limits::default(), BTreeMap::new());
+        let resources = Arc::new(Mutex::new(resources));
+        let watched = Watched { adapters, resources, switch, faults };
         let status =
             |method, uri| answer(&watched, &method, &Uri::from_static(uri)).status().as_u16();
         assert_eq!(status(Method::GET, "/ports"), 200);
         assert_eq!(status(Method::GET, "/metrics"), 200);
         assert_eq!(status(Method::GET, "/functions"), 200);
+        assert_eq!(status(Method::GET, "/resources"), 200);
         assert_eq!(status(Method::GET, "/functions/a/qps"), 404);
         assert_eq!(status(Method::GET, "/"), 404);
         assert_eq!(status(Method::POST, "/metrics"), 405);

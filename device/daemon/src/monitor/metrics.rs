@@ -13,6 +13,8 @@ use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
 use super::Watched;
 use super::fault_metrics::Rules;
 use super::port_metrics::Ports;
+use super::resource_metrics::Rows;
+use super::resource_view::ResourceRow;
 use super::view::AdapterView;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -23,6 +25,8 @@ pub(super) fn metrics(watched: &Watched) -> String {
     let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
+    let rows = ResourceRow::all(&watched.resources, &watched.adapters);
+    registry.register_collector(Box::new(Rows(rows)));
     registry.register_collector(Box::new(Ports(watched.switch.ports())));
     registry.register_collector(Box::new(Rules(watched.faults.view())));
     let mut out = String::new();

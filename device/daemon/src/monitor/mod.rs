@@ -10,6 +10,7 @@
 //! | [`answer`] | answers to requests |
 //! | [`json`] | objects as JSON |
 //! | [`view`] | adapters as clients see them |
+//! | [`resource_view`], [`resource_metrics`] | the table of resources as JSON, and in the format of Prometheus |
 //! | [`metrics`] | the counters of adapters in the text format of Prometheus |
 //! | [`port_metrics`] | the counters of the switch's ports, in the same format |
 //! | [`fault_metrics`] | the counters of rules for faults, in the same format |
@@ -19,6 +20,8 @@ mod fault_metrics;
 mod json;
 mod metrics;
 mod port_metrics;
+mod resource_metrics;
+mod resource_view;
 mod serve;
 mod view;
 
@@ -27,13 +30,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+pub use self::resource_view::{Amounts, ResourceRow};
 use self::serve::Listener;
 pub use self::view::AdapterView;
 use crate::faults::Faults;
 use crate::hosted::roster::Roster;
 use crate::net::handle::SwitchHandle;
+use crate::resources::table::ResourceTable;
 use crate::socket::access::Access;
 use crate::socket::{Address, SocketFile};
 
@@ -42,6 +48,8 @@ use crate::socket::{Address, SocketFile};
 pub struct Watched {
     /// The adapters.
     pub adapters: Arc<Roster>,
+    /// The table of resources.
+    pub resources: Arc<Mutex<ResourceTable>>,
     /// The switch.
     pub switch: SwitchHandle,
     /// The rules for faults.

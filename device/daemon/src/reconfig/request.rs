@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::amount::Amount;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::faults::view::FaultsView;
+use crate::resources::assignment::Assignment;
 
 /// Length of the longest request in bytes.
 pub const REQUEST_MAX: usize = 16 << 10;
@@ -43,6 +44,8 @@ pub enum Request {
         /// Messages per second.
         ops: Option<Amount>,
     },
+    /// Changes amounts of resources.
+    Assign(Assign),
     /// Returns the functions.
     ListFunctions,
     /// Adds a rule for fault injection, as text.
@@ -59,6 +62,18 @@ pub enum Request {
         /// Maximum number of bytes of each frame that are sent, or 0 for whole frames.
         snap_length: u32,
     },
+}
+
+/// A change of amounts of resources. Those that it does not name stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assign {
+    /// The function; none for the adapter as a whole.
+    pub function: Option<String>,
+    /// The amounts.
+    pub amounts: Assignment,
+    /// True if an amount may be below what is in use. Nothing more can be created then until less
+    /// is in use. Otherwise such a change is refused.
+    pub drain: bool,
 }
 
 /// A port of the switch, by its name.

@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS, as for vrnicd --function
+    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,resources=RESOURCES, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -162,6 +162,8 @@ fn row(function: FunctionConfig) -> [String; 11] {
         vlans,
         rate,
         ops,
+        // `vrnic resources` shows them.
+        resources: _,
     } = function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let ceiling =

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use vrnic_device::monitor::AdapterView;
+use vrnic_device::monitor::{AdapterView, ResourceRow};
 use vrnic_device::net::status::PortView;
 use vrnic_device::socket::Address;
 
@@ -51,6 +51,11 @@ impl Client {
     /// Returns all functions.
     pub(crate) fn functions(&self) -> anyhow::Result<Vec<AdapterView>> {
         parse(&self.get("/functions")?)
+    }
+
+    /// Returns all rows of the table of resources.
+    pub(crate) fn resources(&self) -> anyhow::Result<Vec<ResourceRow>> {
+        parse(&self.get("/resources")?)
     }
 
     /// Returns all ports of the switch.

@@ -8,6 +8,7 @@
 //! | [`manual`] | manual pages and completions for shells |
 //! | [`pcap`], [`files`] | captures, and the files that they are written to |
 //! | [`columns`] | columns of tables of objects |
+//! | [`resources`] | the table of resources, and changes of it |
 //! | [`show`] | tables of objects |
 //! | [`top`] | rates of the adapters, refreshed |
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod fault;
 mod files;
 mod manual;
 mod pcap;
+mod resources;
 mod show;
 mod top;
 
@@ -68,6 +70,11 @@ enum Command {
         #[arg(short = 'n', long, default_value_t = 0)]
         looks: u64,
     },
+    /// Show how much of each resource each function can use (maximum) and uses (actual). Row 0 has
+    /// the amounts of all functions together: what they can have, and what is assigned to them
+    Resources(resources::Resources),
+    /// Change how much of resources a function, or all functions together, can have
+    Assign(resources::Change),
     /// Print the metrics in the form that Prometheus reads
     Metrics,
     /// Add, remove or list functions of the running daemon
@@ -110,6 +117,8 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Uplink(change) => change::run(&args.control, change.into()),
         Command::Pcap(command) => pcap::run(&args.control, &command),
         Command::Fault(command) => fault::run(&args.control, command),
+        Command::Resources(shown) => resources::show(&client, &shown),
+        Command::Assign(change) => resources::assign(&args.control, change),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
         Command::Manual { folder } => manual::write(&folder),
