@@ -111,8 +111,14 @@ pub struct DeviceCaps {
     pub max_connections: U32,
     /// [`DeviceFeatures`].
     pub features: U32,
+    /// Entries of all CQs together; `max_cqe` is the limit of each.
+    pub max_cq_entries: U32,
+    /// Address ranges of direct transfers at a time.
+    pub max_ranges: U32,
+    /// UARs, including UAR 0.
+    pub max_uars: U32,
     /// Zero.
-    pub reserved: [U32; 5],
+    pub reserved: [U32; 2],
 }
 
 impl DeviceCaps {

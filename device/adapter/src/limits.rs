@@ -202,6 +202,9 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
             Transport::Iwarp => MAX_CONNECTIONS,
         }
         .into(),
+        max_cq_entries: limits.cqe.into(),
+        max_ranges: limits.ranges.into(),
+        max_uars: limits.uar.into(),
         features: (DeviceFeatures::AWAIT | DeviceFeatures::READS_AT_ONCE).bits().into(),
         ..DeviceCaps::default()
     }

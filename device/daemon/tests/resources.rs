@@ -133,12 +133,13 @@ fn contradictory_settings_are_refused_with_their_line() {
              [[function]]\nname = 'b'\nmac = '52:54:00:00:00:0b'\nsocket = '/run/b'\n{resources}\n"
         )
     };
-    let check = |resources: &str| {
-        fs::write(&path, functions(resources)).expect("a file");
+    let check_text = |settings: &str| {
+        fs::write(&path, settings).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrnicd"));
         let output = command.args(["--check", "--config"]).arg(&path).output().expect("it runs");
         (output.status.success(), String::from_utf8(output.stderr).expect("text"))
     };
+    let check = |resources: &str| check_text(&functions(resources));
     let (valid, why) = check("resources = { pd = 4, qp = 50 }");
     assert!(valid, "{why}");
     for (resources, line, part) in [
@@ -150,6 +151,14 @@ fn contradictory_settings_are_refused_with_their_line() {
     ] {
         let (valid, why) = check(resources);
         assert!(!valid && why.contains(line) && why.contains(part), "{resources}: {why}");
+    }
+    for (settings, line, part) in [
+        ("[limit]\nqp = 32769\n", "line 1", "qp is 32769; it must be from 1 to 32768"),
+        ("\n[resources]\nqp = 8388609\n", "line 2", "qp is 8388609"),
+        ("[limit]\ncats = 1\n", "line 1", "no resource 'cats'"),
+    ] {
+        let (valid, why) = check_text(settings);
+        assert!(!valid && why.contains(line) && why.contains(part), "{settings}: {why}");
     }
 }
 

@@ -311,8 +311,11 @@ fn a_query_answers_the_adapters_own_maximum() {
         caps.max_mr,
         caps.max_mw,
         caps.max_mcast_groups,
+        caps.max_cq_entries,
+        caps.max_ranges,
+        caps.max_uars,
     ];
-    assert_eq!(told.map(|number| number.get()), [3, 4, 5, 64, 6, 7, 32, 8, 2, 9]);
+    assert_eq!(told.map(|number| number.get()), [3, 4, 5, 64, 6, 7, 32, 8, 2, 9, 100, 3, 10]);
     let registers = [regs::DEVICE_MEMORY, regs::UAR_COUNT];
     assert_eq!(registers.map(|offset| guest.adapter.read_register(offset)), [1, 10]);
     // Another adapter of the daemon has its own.

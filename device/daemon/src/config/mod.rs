@@ -112,12 +112,13 @@ impl Config {
         let given = given.or(file.map(Settings::read).transpose()?.unwrap_or_default());
         let defaults = IdleConfig::default();
         let micros = |given: Option<u64>, default| given.map_or(default, Duration::from_micros);
-        let mut limits = Assignment::last(&given.limits).lower(&Limits::default())?;
+        let mut most = Limits::default();
+        if let Some(mib) = given.device_memory {
+            most.device_memory = device_memory(mib)?;
+        }
+        let limits = Assignment::last(&given.limits).lower(&most)?;
         let physical = Assignment::last(&given.physical);
         let physical = physical.physical(FUNCTIONS_MAX, &most_of_a_function())?;
-        if let Some(mib) = given.device_memory {
-            limits.device_memory = device_memory(mib)?;
-        }
         let min_capacity = if given.control.is_some() { FUNCTION_CAPACITY_MIN } else { 0 };
         let room = given.functions.len().max(min_capacity);
         let config = Self {

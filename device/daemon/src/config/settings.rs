@@ -9,7 +9,7 @@ use super::Config;
 use super::error::ConfigError;
 use super::ethernet::{Fabric, MpaCrc};
 use super::function::FunctionConfig;
-use super::limit::amounts_of_file;
+use super::limit::{limits_of_file, physical_of_file};
 use super::port::PortConfig;
 use super::uplink::UplinkConfig;
 use crate::resources::assignment::Amount;
@@ -153,14 +153,14 @@ settings! {
     /// queue), mr (regions, windows and commands), mw (windows), ranges, mcast (groups) or uar
     /// (doorbell pages). Repeat the option for more limits
     #[arg(long = "limit", value_name = "NAME=N")]
-    #[serde(rename = "limit", deserialize_with = "amounts_of_file")]
+    #[serde(rename = "limit", deserialize_with = "limits_of_file")]
     limits: Vec<Amount>, at restart { object_limits() };
 
     /// Limit the amount of a resource that all functions have together, device-memory in MiB. A
     /// function for which less is left is refused. The names are those of --limit, and
     /// device-memory. Repeat the option for more resources [default: enough for all functions]
     #[arg(long = "resource", value_name = "NAME=N")]
-    #[serde(rename = "resources", deserialize_with = "amounts_of_file")]
+    #[serde(rename = "resources", deserialize_with = "physical_of_file")]
     physical: Vec<Amount>;
 
     /// Device memory of each function, in MiB: an even number, at most 128, or 0 for none. Guests
