@@ -81,7 +81,7 @@ impl<H: Host> Adapter<H> {
     /// # Errors
     /// With [`Shrink::Refuse`], the first resource of which more is in use than a lowered maximum.
     pub fn set_limits(&self, new: &Limits, shrink: Shrink) -> Result<(), InUse> {
-        // No command creates anything meanwhile.
+        // No admin command creates anything meanwhile.
         let _admin = self.objects.admin.lock();
         let old = self.limits();
         let lowered = Resource::ALL.iter().filter(|kind| new.of(**kind) < old.of(**kind));

@@ -153,10 +153,11 @@ impl Assignment {
         other
     }
 
-    /// Returns the maxima `most`, lowered to these amounts.
+    /// Returns the maxima `most`, lowered to these amounts. There are no more windows than keys.
     ///
     /// # Errors
-    /// [`BadAmount::Range`] for an amount that is zero or above `most`, [`BadAmount::Odd`].
+    /// [`BadAmount::Range`] for an amount that is zero or above `most`, and for more windows than
+    /// keys, [`BadAmount::Odd`].
     pub fn lower(&self, most: &Limits) -> Result<Limits, BadAmount> {
         let mut limits = *most;
         for (&resource, &value) in &self.0 {
@@ -172,6 +173,12 @@ impl Assignment {
             // CAST: it is not above `most`.
             *limits.place(resource) = number as u32;
         }
+        let keys = limits.mr;
+        if let Some(&value) = self.0.get(&Resource::Mw).filter(|windows| **windows > keys.into()) {
+            let resource = Resource::Mw.name();
+            return Err(BadAmount::Range { resource, value, min: 1, max: keys.into() });
+        }
+        limits.mw = limits.mw.min(keys);
         Ok(limits)
     }
 
@@ -239,12 +246,15 @@ mod tests {
         let most = Limits { qp: 100, device_memory: 4, ..Limits::default() };
         let limits = amounts("qp:100/cq:5/device-memory:6").lower(&most).expect("valid");
         assert_eq!(limits, Limits { qp: 100, cq: 5, device_memory: 3, ..most });
+        let keys = amounts("mr:9").lower(&most).expect("valid");
+        assert_eq!((keys.mr, keys.mw), (9, 9));
         assert_eq!(amounts("device-memory:0").lower(&most).map(|all| all.device_memory), Ok(0));
         for (bad, part) in [
             ("qp:101", "qp is 101; it must be from 1 to 100"),
             ("qp:0", "qp is 0"),
             ("device-memory:10", "from 0 to 8"),
             ("device-memory:5", "even"),
+            ("mr:9/mw:10", "mw is 10; it must be from 1 to 9"),
         ] {
             let error = amounts(bad).lower(&most).expect_err(bad).to_string();
             assert!(error.contains(part), "{bad}: {error}");
