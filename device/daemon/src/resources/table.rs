@@ -30,7 +30,7 @@ pub struct Numbered<'a> {
 }
 
 /// The table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceTable {
     /// The maximum of the adapter, for the resources that have one of their own.
     physical: BTreeMap<Resource, u64>,

@@ -100,3 +100,46 @@ fn a_maximum_of_the_adapter_below_what_is_assigned_is_refused_or_drains() {
     let short = BTreeMap::from([(Resource::Wr, 63)]);
     table.set_physical(short, Shrink::Refuse).expect_err("a function has longer queues");
 }
+
+#[test]
+fn no_more_is_assigned_than_there_is_after_any_changes() {
+    let mut random = fastrand::Rng::with_seed(25);
+    let limits = |random: &mut fastrand::Rng| {
+        let mut limits = few();
+        for &resource in Resource::ALL {
+            let place = limits.place(resource);
+            *place = random.u32(0..=*place);
+        }
+        limits
+    };
+    for _ in 0..50 {
+        let most = |resource: Resource| if resource.is_used_up() { 3 } else { 1 };
+        let physical =
+            Resource::ALL.iter().map(|kind| (*kind, random.u64(0..=most(*kind) * few().of(*kind))));
+        let mut table = ResourceTable::new(3, few(), physical.collect());
+        for _ in 0..200 {
+            let (before, name) =
+                (table.clone(), *random.choice(&["a", "b", "c", "d"]).expect("one"));
+            let new = limits(&mut random);
+            match (table.of(name), random.bool()) {
+                (Err(_), _) => {
+                    if table.admit(row(name, new)).is_err() {
+                        assert_eq!(table, before);
+                    }
+                }
+                (Ok(_), true) => table.remove(name),
+                (Ok(old), false) => {
+                    if table.check(&old, &new).is_ok() {
+                        table.replace(name, new);
+                    }
+                }
+            }
+            for &resource in Resource::ALL {
+                let rows = table.rows().map(|row| row.row.maximum.of(resource));
+                let sum: u64 =
+                    if resource.is_used_up() { rows.sum() } else { rows.max().unwrap_or(0) };
+                assert!(sum <= table.maximum(resource), "{resource:?}");
+            }
+        }
+    }
+}
