@@ -1,4 +1,4 @@
-//! Rules of the daemon for fault injection, which are added through its control socket.
+//! Changes of the daemon through its control socket, such as rules for fault injection.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,9 +16,14 @@ pub fn arguments() -> Vec<String> {
     vec!["--control".to_owned(), control()]
 }
 
+/// Runs `vrnic` with these arguments.
+pub fn change(pair: &Pair, arguments: &[&str]) -> Result<String> {
+    pair.monitor(&[&["--control", &control()], arguments].concat())
+}
+
 /// Runs `vrnic fault` with these arguments.
 pub fn fault(pair: &Pair, arguments: &[&str]) -> Result<String> {
-    pair.monitor(&[&["--control", &control(), "fault"], arguments].concat())
+    change(pair, &[&["fault"], arguments].concat())
 }
 
 /// Returns the number of packets that each rule has hit.
