@@ -22,6 +22,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Number of operations of each kind.
 const ROUNDS: u32 = 20_000;
+/// Number of them after which allocations are counted.
+const PART: u32 = 200;
 
 /// The tests share an allocator, so only one of them may run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -96,13 +98,16 @@ fn nothing_is_allocated(fabric: &str, rounds: u32) {
     for in_device in [false, true] {
         let mut traffic = Traffic::new(&guests, in_device);
         (0..100).for_each(|_| traffic.round());
-        let region = Region::new(ALLOCATOR);
-        (0..rounds).for_each(|_| traffic.round());
-        let change = region.change();
-        // Other threads of the daemon sometimes allocate. If the hot path allocated, it would do so
-        // in each round.
-        let allocations = change.allocations + change.reallocations;
-        assert!(allocations < rounds as usize / 4, "{change:?}");
+        let mut allocations = || {
+            let region = Region::new(ALLOCATOR);
+            (0..PART).for_each(|_| traffic.round());
+            let change = region.change();
+            change.allocations + change.reallocations
+        };
+        // Other threads of the daemon allocate some times in a second, whatever the rounds take. If
+        // the hot path allocated, it would do so in each round.
+        let least = (0..rounds / PART).map(|_| allocations()).min().expect("a part");
+        assert!(least < PART as usize / 2, "{least} allocations in {PART} rounds");
     }
 }
 
