@@ -283,3 +283,34 @@ fn a_path_follows_a_changed_address_in_sqd() {
     p.b.post_recv(7, &[]);
     assert_eq!(status(&p.complete(&Wr::new(Opcode::Send, &[]))), Status::Success);
 }
+
+/// Each of sixteen adapters has as many addresses as its GID table has entries.
+#[test]
+fn thousands_of_addresses_belong_to_their_adapters() {
+    const ADAPTERS: u8 = 16;
+    const LAST: u8 = 255;
+    let mac = |adapter: u8, index: u8| [2, 0, 0, 1, adapter, index];
+    let world = World::default();
+    let guests: Vec<_> = (0..ADAPTERS).map(|number| world.guest(number + 1)).collect();
+    for (guest, number) in guests.iter().zip(0..) {
+        for index in 1..=LAST {
+            guest.set_gid(index.into(), mac(number, index)).expect("SET_GID");
+        }
+    }
+    let all: Vec<_> = guests.iter().collect();
+    for (number, index) in (0..ADAPTERS).zip((1..=LAST).step_by(16)) {
+        let peer = (number + 5) % ADAPTERS;
+        let ends = [(number, index), (peer, LAST - index)];
+        let [mut a, b] =
+            ends.map(|(number, _)| Endpoint::new(&guests[usize::from(number)], Setup::default()));
+        for (end, other, own, far) in [(&a, &b, ends[0], ends[1]), (&b, &a, ends[1], ends[0])] {
+            let to = mac(far.0, far.1);
+            end.connect(to, other.qpn, |attr| attr.av.sgid_index = u16::from(own.1).into());
+        }
+        a.fill(0, &[number + 1; 8]);
+        a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+        world.settle(&all);
+        a.send_cq.poll_success();
+        assert_eq!(b.bytes(0, 8), [number + 1; 8], "{ends:?}");
+    }
+}
