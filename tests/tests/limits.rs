@@ -87,7 +87,7 @@ fn changed(pair: &mut Pair) -> Result<()> {
 /// A program that sends all the time does not get above its function's ceiling.
 fn ceiling(pair: &mut Pair) -> Result<()> {
     rules::change(pair, &["function", "limit", "a", "--rate", "400M"])?;
-    let command = "ib_write_bw -F -D 4 -s 65536 --report_gbits";
+    let command = "ib_write_bw -F -D 4 -s 65536 --report_gbits -p 18750";
     let output = both(&pair.b, &pair.a, command, 18750)?;
     rules::change(pair, &["function", "limit", "a"])?;
     let line = output.lines().find(|line| line.trim_start().starts_with("65536"));
