@@ -6,8 +6,9 @@ use vrnic_packet::Nanos;
 
 use crate::context::{Tick, TimestampState};
 
-/// Age at which the peer's newest timestamp becomes invalid (RFC 7323, 5.5).
-const STALE: Duration = Duration::from_secs(24 * 24 * 3600);
+/// Age at which the peer's newest timestamp becomes invalid, because a newer one may look older
+/// (RFC 7323, 5.5). The peer's unit is unknown, so this is the time for microseconds, as in Linux.
+const STALE: Duration = Duration::from_micros(1 << 31);
 
 /// The timestamps of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +63,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_wrap_and_old_ones_count_for_24_days() {
+    fn values_wrap_and_old_ones_count_for_36_minutes() {
         let state = TimestampState { value: u32::MAX, tick: Tick::Millis, recent: 5 };
         let mut clock = Clock::new(Nanos(0), state);
         assert_eq!(clock.value(Nanos(2_999_999)), 1);
         assert!(clock.echoes_earlier(u32::MAX, Nanos(2_000_000)));
         assert!(clock.is_old(Nanos(0), 4) && !clock.is_old(Nanos(0), 5));
         assert!(!clock.is_old(Nanos(0).plus(STALE), 4));
+        // A peer that counts microseconds has been silent for 40 minutes.
+        let pause = Duration::from_secs(2400);
+        assert!(!clock.is_old(Nanos(0).plus(pause), 5 + pause.as_micros() as u32));
         clock.update(Nanos(0), u32::MAX - 1);
         assert!(clock.is_old(Nanos(0), u32::MAX - 2) && !clock.is_old(Nanos(0), 0));
     }
