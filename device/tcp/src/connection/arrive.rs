@@ -47,6 +47,7 @@ impl Connection {
                 return;
             }
         }
+        self.keepalive.heard(now);
         sink.progress(self.acknowledged(), self.sent());
         let fin = header.flags.contains(Flags::FIN);
         if !segment.payload.is_empty() || fin {

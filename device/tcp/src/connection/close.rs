@@ -188,7 +188,7 @@ impl Ending {
         }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         match (self.over, self.wanted, self.fin_acknowledged, self.peer_closed) {
             (Some(_), ..) => State::Closed,
             (_, false, _, false) => State::Established,

@@ -46,7 +46,7 @@ impl Connection {
         match self.send.plan(now, source, into.len(), fin) {
             Some(plan) => self.emit(now, plan, source, into),
             None if self.receive.acks.due => Some(self.acknowledgement(now, self.send.next)),
-            None => None,
+            None => self.take_keepalive().then(|| self.probe(now)),
         }
     }
 
@@ -67,14 +67,7 @@ impl Connection {
             }
             Plan::Probe => {
                 self.send.sent(now, plan);
-                // The probe has a number before the first unacknowledged byte, which the peer must
-                // answer (RFC 9293, 3.8.6.1).
-                let header = self.header(
-                    now,
-                    self.send.number(self.send.una).plus(u32::MAX),
-                    Flags::empty(),
-                );
-                return Some(Transmit { header, len: 0 });
+                return Some(self.probe(now));
             }
         };
         let read = into.get_mut(..len).ok_or(Gone).and_then(|into| source.read(start, into));
@@ -86,6 +79,13 @@ impl Connection {
         let last = start.plus(len as u64) == source.end();
         let flags = if last { Flags::PSH } else { Flags::empty() };
         Some(Transmit { header: self.header(now, self.send.number(start), flags), len })
+    }
+
+    /// Returns a segment with a number before the first unacknowledged byte, which the peer must
+    /// answer (RFC 9293, 3.8.4 and 3.8.6.1).
+    fn probe(&mut self, now: Nanos) -> Transmit {
+        let number = self.send.number(self.send.una).plus(u32::MAX);
+        Transmit { header: self.header(now, number, Flags::empty()), len: 0 }
     }
 
     /// Returns a segment without data, with all pending reports.

@@ -1,19 +1,21 @@
 //! A connection: combines both directions, the processing of segments and the end.
 //!
 //! The caller passes segments to [`Connection::receive`], calls [`Connection::timeout`] after
-//! [`Connection::deadline`], then calls [`Connection::transmit`] until it returns nothing, and
-//! takes events from [`Connection::event`]. Acknowledgements are sent at the end of such a turn, so
-//! that they can be combined with data.
+//! [`Connection::deadline`] or [`Connection::keepalive`], then calls [`Connection::transmit`] until
+//! it returns nothing, and takes events from [`Connection::event`]. Acknowledgements are sent at
+//! the end of such a turn, so that they can be combined with data.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `arrive` | processing of received segments |
 //! | `emit` | generation of segments |
 //! | `close` | closing, and events |
+//! | [`keepalive`] | probes of a peer from which nothing has arrived for long |
 
 mod arrive;
 mod close;
 mod emit;
+pub mod keepalive;
 
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ use vrnic_packet::Nanos;
 use self::close::Ending;
 pub use self::close::{End, Event, State};
 pub use self::emit::Transmit;
+use self::keepalive::Keepalive;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::context::{Context, Params};
@@ -85,6 +88,7 @@ pub struct Connection {
     last_ack: StreamPos,
     challenges: Challenges,
     ending: Ending,
+    keepalive: Keepalive,
     acknowledgements: u64,
 }
 
@@ -100,6 +104,7 @@ impl Connection {
             last_ack: StreamPos(0),
             challenges: Challenges::default(),
             ending: Ending::new(params.time_wait),
+            keepalive: Keepalive::new(now, params.keepalive),
             acknowledgements: 0,
         }
     }
@@ -148,7 +153,7 @@ impl Connection {
         }
         self.receive.acks.timeout(now);
         self.ending.timeout(now, self.send.number(self.send.next));
-        if let Err(GiveUp) = self.send.timeout(now) {
+        if let Err(GiveUp) = self.send.timeout(now).and_then(|()| self.keep_alive(now)) {
             self.reset(End::TimedOut);
         }
     }

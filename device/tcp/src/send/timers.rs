@@ -117,6 +117,11 @@ impl Timers {
 }
 
 impl Sender {
+    /// Returns whether nothing is in flight, and nothing waits for the peer's window.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.records.is_empty() && self.timers.persist.is_none()
+    }
+
     /// Returns the next time at which [`Self::timeout`] has work.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let timers = &self.timers;

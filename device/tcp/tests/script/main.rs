@@ -6,8 +6,10 @@
 //! | `send` | loss recovery, windows, time-outs |
 //! | `receive` | windows, acknowledgements, panes |
 //! | `close` | the end of connections, segments that may be forged |
+//! | `keepalive` | probes of an idle connection |
 
 mod close;
 mod end;
+mod keepalive;
 mod receive;
 mod send;

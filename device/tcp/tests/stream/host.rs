@@ -245,9 +245,14 @@ impl Host {
         }
         self.frame = frame;
         self.connection.check();
-        let deadline = self.connection.deadline();
+        let deadline = self.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > at), "{at:?} {deadline:?}");
         self.events.extend(std::iter::from_fn(|| self.connection.event()));
+    }
+
+    /// Returns the next time at which the connection has work.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        [self.connection.deadline(), self.connection.keepalive()].into_iter().flatten().min()
     }
 
     /// Checks a segment that is sent.

@@ -1,5 +1,7 @@
 //! Random segments in each state of a connection.
 
+use std::time::Duration;
+
 use vrnic_packet::Nanos;
 use vrnic_tcp::wire::{Flags, Frame, Header, Options, SackBlock, Segment, Timestamps};
 use vrnic_tcp::{Context, Params, SeqNum, StreamPos};
@@ -34,7 +36,8 @@ impl Choices<'_> {
 pub(crate) fn any_segments(bytes: &[u8]) -> u64 {
     let mut choices = Choices(bytes);
     let context = context(&mut choices);
-    let params = Params { buffer: 30_000, segments: 40, ..Params::default() };
+    let keepalive = Some(Duration::from_secs(choices.byte().into()));
+    let params = Params { buffer: 30_000, segments: 40, keepalive, ..Params::default() };
     let mut host = Host::new(1, context, &params);
     host.sink.place = choices.byte();
     (host.sink.hold, host.sink.refuse) = (choices.byte() / 16, choices.byte() / 16);
@@ -51,7 +54,7 @@ pub(crate) fn any_segments(bytes: &[u8]) -> u64 {
                 now += u64::from(choices.number()) % max_step + 1;
             }
             240..248 => {
-                let deadline = host.connection.deadline().map_or(now, |deadline| deadline.0);
+                let deadline = host.deadline().map_or(now, |deadline| deadline.0);
                 now = now.max(deadline);
             }
             248..251 => host.connection.close(),

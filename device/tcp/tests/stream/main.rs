@@ -10,13 +10,16 @@ mod host;
 mod hostile;
 mod pair;
 
+use std::time::Duration;
+
 use pair::{Options, Pair};
 use proptest::prelude::*;
-use vrnic_simlink::Faults;
-use vrnic_tcp::connection::{End, Event};
+use vrnic_simlink::{Fate, Faults};
+use vrnic_tcp::connection::{End, Event, State, keepalive};
 use vrnic_tcp::context::Algorithm;
 
 const MB: u64 = 1 << 20;
+const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn a_stream_without_loss_is_sent_once() {
@@ -43,6 +46,31 @@ fn both_ends_close_and_say_so() {
             [Event::PeerClosed, Event::Closed, Event::Ended(End::Closed)]
         );
     }
+}
+
+/// Both ends are idle for a day. Then the link is cut.
+#[test]
+fn an_idle_connection_lasts_as_long_as_the_link_between_its_ends() {
+    const IDLE: Duration = Duration::from_secs(3600);
+    let mut options = Options::default();
+    options.params.keepalive = Some(IDLE);
+    let mut pair = Pair::new(3, options);
+    pair.exchange([1000, 1000]);
+    let sent = |pair: &Pair| pair.hosts.iter().map(|host| host.sent).sum::<u64>();
+    let before = sent(&pair);
+    pair.run_until(|pair| pair.now > 86_400 * SECOND);
+    assert!(pair.hosts.iter().all(|host| host.connection.state() == State::Established));
+    // Two probes and two answers in each hour, at most.
+    let probes = sent(&pair) - before;
+    assert!((24 * 2..=24 * 4).contains(&probes), "{probes}");
+    let cut = pair.now;
+    pair.links.iter_mut().for_each(|link| link.rule(|_| Fate::Drop));
+    pair.run_until(|pair| pair.hosts.iter().all(|host| host.connection.state() == State::Closed));
+    for host in &pair.hosts {
+        assert_eq!(host.events.last(), Some(&Event::Ended(End::TimedOut)));
+    }
+    let most = IDLE + keepalive::PROBES * keepalive::INTERVAL;
+    assert!(Duration::from_nanos(pair.now - cut) <= most);
 }
 
 /// Passes hostile segments. `VRNIC_TCP_SEGMENTS` sets their number, `VRNIC_TCP_SEED` the first

@@ -92,7 +92,7 @@ impl Pair {
             host.poll(self.now, |frame| self.links[own].send(self.now, frame));
         }
         let arrivals = self.links.iter().filter_map(Link::next_arrival);
-        let deadlines = self.hosts.iter().filter_map(|host| host.connection.deadline());
+        let deadlines = self.hosts.iter().filter_map(Host::deadline);
         let held = self.hosts.iter().any(|host| host.sink.held).then_some(self.now + 100_000);
         match arrivals.chain(deadlines.map(|at| at.0)).chain(held).min() {
             Some(next) => {
