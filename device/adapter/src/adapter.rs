@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
@@ -46,6 +47,7 @@ pub struct Adapter<H: Host> {
     vectors: AtomicU16,
     is_iwarp: AtomicBool,
     demands_crcs: AtomicBool,
+    keepalive: RwLock<Option<Duration>>,
     heartbeat: AtomicU32,
     /// The state of each worker.
     pub(crate) workers: Box<[CachePadded<WorkerState<H>>]>,
@@ -80,6 +82,7 @@ impl<H: Host> Adapter<H> {
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
             is_iwarp: AtomicBool::new(false),
             demands_crcs: AtomicBool::new(true),
+            keepalive: RwLock::default(),
             heartbeat: AtomicU32::new(0),
             workers: (0..workers).map(|nth| WorkerState::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
@@ -163,6 +166,18 @@ impl<H: Host> Adapter<H> {
     /// ends have agreed on.
     pub fn demand_crcs(&self, demand: bool) {
         self.demands_crcs.store(demand, Ordering::Relaxed);
+    }
+
+    /// Returns the idle time after which TCP connections probe their peers, if they do so.
+    #[must_use]
+    pub fn keepalive(&self) -> Option<Duration> {
+        *self.keepalive.read()
+    }
+
+    /// Sets the idle time after which TCP connections probe their peers, which they do not do
+    /// before it is set. Open connections keep the time that they have.
+    pub fn set_keepalive(&self, idle: Option<Duration>) {
+        *self.keepalive.write() = idle;
     }
 
     /// Returns the objects that are needed to read a page table.

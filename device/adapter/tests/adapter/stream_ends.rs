@@ -1,5 +1,7 @@
 //! Tests of the end of TCP connections of QPs, as drivers see it.
 
+use std::time::Duration;
+
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::connection::{Connection, ConnectionFlags, ConnectionStatus, Ending, Stage};
 use vrnic_abi::cq::Status;
@@ -220,6 +222,35 @@ fn a_close_that_the_peer_does_not_answer_is_a_reset() {
     assert_eq!((ending(&a), a.state()), (Ending::TimedOut, State::Err));
     assert!((4900..5100).contains(&((cable.now() - start) / MS)));
     assert_eq!(stage(&b), Stage::Open);
+}
+
+#[test]
+fn an_idle_connection_ends_when_its_peer_answers_no_probe() {
+    const IDLE: u64 = 5_000 * MS;
+    let cable = Cable::new(20, Faults::default());
+    let guests = [&cable.ga, &cable.gb];
+    guests.iter().for_each(|it| it.adapter.set_keepalive(Some(Duration::from_nanos(IDLE))));
+    let (a, b) = connected(&cable);
+    pass(&cable, 1000 * MS);
+    let sent = || guests.map(|guest| guest.stats().tx_pkts.get());
+    let before = sent();
+    pass(&cable, 12 * IDLE);
+    for (guest, before) in guests.iter().zip(before) {
+        let stats = guest.stats();
+        assert!((12..=24).contains(&(stats.tx_pkts.get() - before)), "probes and answers");
+        assert_eq!((stats.tx_terminates.get(), stats.rx_terminates.get()), (0, 0));
+    }
+    assert_eq!([stage(&a), stage(&b)], [Stage::Open; 2]);
+    let events = [&a, &b].map(connection_events);
+    assert!(events.iter().all(|count| *count > 0));
+    lose(&cable, true);
+    let cut = cable.now();
+    for end in [&a, &b] {
+        reach(&cable, end, Stage::Gone);
+        assert_eq!((ending(end), end.state()), (Ending::TimedOut, State::Err));
+        assert_eq!(connection_events(end), 1);
+    }
+    assert!((9 * IDLE..=10 * IDLE).contains(&(cable.now() - cut)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::cq::Status;
@@ -107,6 +108,25 @@ impl Daemon {
         on.post_send(wr);
         self.pass(0);
         status(&on.send_cq.poll().expect("a completion"))
+    }
+}
+
+#[test]
+fn paired_ends_send_no_probes() {
+    for packets in [false, true] {
+        let daemon = Daemon::new(packets);
+        let idle = Some(Duration::from_secs(5));
+        daemon.guests.iter().for_each(|guest| guest.adapter.set_keepalive(idle));
+        let (a, b) = daemon.connected();
+        daemon.pass(1000 * MS);
+        let before = daemon.frames();
+        daemon.pass(100_000 * MS);
+        assert_eq!(
+            (daemon.frames() > before, stage(&a), stage(&b)),
+            (packets, Stage::Open, Stage::Open)
+        );
+        let deadlines = daemon.guests.each_ref().map(|guest| guest.adapter.poll(0).deadline);
+        assert!(deadlines.iter().all(|at| at.is_some() == packets), "{deadlines:?}");
     }
 }
 

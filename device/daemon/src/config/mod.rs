@@ -58,6 +58,10 @@ const FUNCTION_CAPACITY_MIN: usize = 16;
 const DEVICE_MEMORY_UNITS_MAX: u32 = (DEVICE_MEMORY_MAX / DEVICE_MEMORY_UNIT) as u32;
 /// Time for which a daemon that ends waits for work requests that it has begun, if it is not set.
 const DRAIN: Duration = Duration::from_secs(2);
+/// Idle time after which connections of iWARP probe their peers, if it is not set, and its maximum.
+/// Both are those of Linux.
+const KEEPALIVE: Duration = Duration::from_secs(7200);
+const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 /// Number of CPUs for each worker, if the number of workers is not set.
 const CPUS_PER_WORKER: usize = 4;
 
@@ -68,6 +72,8 @@ pub struct Config {
     pub ethernet: Ethernet,
     /// When messages of iWARP have CRCs.
     pub mpa_crc: MpaCrc,
+    /// Idle time after which connections of iWARP probe their peers, if they do so.
+    pub keepalive: Option<Duration>,
     /// Log filter.
     pub log: String,
     /// Number of workers.
@@ -132,6 +138,8 @@ impl Config {
                 fabric: given.fabric.unwrap_or_default(),
             },
             mpa_crc: given.mpa_crc.unwrap_or_default(),
+            keepalive: Some(given.keepalive.map_or(KEEPALIVE, Duration::from_secs))
+                .filter(|idle| !idle.is_zero()),
             log: given.log.unwrap_or_else(|| "info".to_owned()),
             workers: given.workers.unwrap_or_else(default_workers),
             vectors: given.vectors.unwrap_or(MSIX_VECTORS),
@@ -201,6 +209,8 @@ impl Config {
         in_range("nap", micros(self.idle.nap), 1, 1_000)?;
         in_range("sleep", micros(self.idle.sleep), 0, 10_000_000)?;
         in_range("look", micros(self.idle.look) / 1000, 0, 60_000)?;
+        let idle = self.keepalive.unwrap_or_default();
+        in_range("keepalive", idle.as_secs(), 0, KEEPALIVE_MAX.as_secs())?;
         // systemd kills the service after TimeoutStopSec of the unit.
         in_range("drain", u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX), 0, 60_000)?;
         self.ethernet.check()

@@ -104,6 +104,12 @@ settings! {
     #[arg(long, value_enum, value_name = "WHEN")]
     mpa_crc: Option<MpaCrc>, at restart { mpa_crc };
 
+    /// Time without a segment of the peer after which an idle connection of iWARP probes its peer,
+    /// in seconds; 0 means never. The connection ends if 9 probes are not answered. The time
+    /// between them is 75 s, or this time if it is shorter [default: 7200]
+    #[arg(long, value_name = "S")]
+    keepalive: Option<u64>, at restart { keepalive };
+
     /// Set the log level (error, warn, info, debug or trace) or a filter such as
     /// info,vrnic_adapter=debug [default: info]
     #[arg(short, long, value_name = "FILTER")]

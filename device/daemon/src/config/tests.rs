@@ -102,6 +102,7 @@ fn faults_name_what_and_where() {
         (vec!["-f", a, "--workers", "0"], "workers"),
         (vec!["-f", a, "--vectors", "1"], "vectors"),
         (vec!["-f", a, "--nap", "0"], "nap"),
+        (vec!["-f", a, "--keepalive", "32768"], "keepalive"),
         (vec!["-f", a, "--guest-memory", "65537"], "guest-memory"),
         (vec!["-f", a, "--limit", "qp=0"], "amount of qp is 0"),
         (vec!["-f", a, "--limit", "qp=32769"], "amount of qp is 32769"),
@@ -142,6 +143,24 @@ fn crcs_are_set_on_the_command_line_or_in_the_file() {
 }
 
 #[test]
+fn keepalive_is_set_on_the_command_line_or_in_the_file() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("c.toml");
+    std::fs::write(&path, "keepalive = 60\n").expect("write");
+    let file = path.to_str().expect("text");
+    for (args, seconds) in [
+        (vec![], Some(7200)),
+        (vec!["-c", file], Some(60)),
+        (vec!["--keepalive", "30"], Some(30)),
+        (vec!["-c", file, "--keepalive", "0"], None),
+    ] {
+        let args = [&["-f", "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock"], &args[..]].concat();
+        let idle = config(&args).expect("valid").keepalive;
+        assert_eq!(idle, seconds.map(Duration::from_secs), "{args:?}");
+    }
+}
+
+#[test]
 fn help_names_the_defaults() {
     let a = ["-f", "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock"];
     let without = config(&a).expect("valid");
@@ -165,6 +184,7 @@ fn help_names_the_defaults() {
     let wanted = [
         "fabric",
         "mpa-crc",
+        "keepalive",
         "log",
         "vectors",
         "spin",

@@ -1,6 +1,7 @@
 //! Creation and removal of functions, at the daemon's start and later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ pub(super) struct Maker {
     pub(super) vectors: u16,
     /// When messages of iWARP have CRCs.
     pub(super) mpa_crc: MpaCrc,
+    /// Idle time after which connections of iWARP probe their peers, if they do so.
+    pub(super) keepalive: Option<Duration>,
     pub(super) fabric: Arc<Fabric<VfioHost>>,
     /// The engines that each worker polls.
     pub(super) engines: Vec<Arc<Engines>>,
@@ -152,6 +155,7 @@ impl Maker {
         hosted.adapter().limit_pace(settings.ceilings());
         hosted.adapter().set_vlans(settings.vlans.clone().into());
         hosted.adapter().demand_crcs(self.mpa_crc == MpaCrc::Always);
+        hosted.adapter().set_keepalive(self.keepalive);
         let target = Arc::clone(&hosted);
         let thread = ControlThread::start(name, control, requests, move || target.control())
             .with_context(|| format!("cannot start the control thread of function {name}"))?;

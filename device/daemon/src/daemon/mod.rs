@@ -97,6 +97,7 @@ impl Daemon {
             rules: config.map_rules,
             vectors: config.vectors,
             mpa_crc: config.mpa_crc,
+            keepalive: config.keepalive,
             fabric,
             engines: workers.iter().map(|worker| Arc::clone(&worker.engines)).collect(),
             switch: switch.handle().clone(),

@@ -135,7 +135,8 @@ fn streaming<H: Host>(
     };
     let now = adapter.host().now();
     let context = context(flags, connection, mss);
-    let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
+    let (buffer, keepalive) = (WINDOW as usize, adapter.keepalive());
+    let params = Params { window: WINDOW, buffer, keepalive, ..Params::default() };
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
     let config = Config {
         wishes,

@@ -276,8 +276,7 @@ impl<H: Host> Streaming<H> {
     }
 
     /// Gives the memory of buffers back if the connection has had no work for some time, or at once
-    /// if it will not have any (`now` is `None`). Returns the time at which that time is over. An
-    /// idle connection has no timer.
+    /// if it will not have any (`now` is `None`). Returns the time at which that time is over.
     pub fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
         if !self.used {
             return None;
@@ -349,9 +348,11 @@ impl<H: Host> Streaming<H> {
         due(nudges.count)
     }
 
-    /// Records that the peer needs no nudges, because messages are copied to its memory.
-    pub const fn needs_no_nudges(&mut self) {
+    /// Records that the peer needs no nudges and no probes, because messages are copied to its
+    /// memory.
+    pub const fn needs_no_probes(&mut self) {
         self.nudges = None;
+        self.tcp.stop_keepalive();
     }
 
     /// Returns the largest path MTU, as `enum ib_mtu`, for which a segment has room.

@@ -213,7 +213,7 @@ impl<H: Host> Sending<'_, H> {
         config.max_rd_atomic = attr.max_rd_atomic;
         config.first_psn = psn;
         drop(attr);
-        self.streaming.needs_no_nudges();
+        self.streaming.needs_no_probes();
     }
 
     /// Stops to receive copied messages from the other end, because this end has finished.

@@ -35,8 +35,8 @@ impl<H: Host> Sending<'_, H> {
         if sent.is_none() && self.streaming.stream.waits_for_turn() {
             return Turn::More;
         }
-        let deadline = self.streaming.tcp.deadline();
-        let next = [sent, deadline, limit, look].into_iter().flatten().min();
+        let (deadline, probe) = (self.streaming.tcp.deadline(), self.streaming.tcp.keepalive());
+        let next = [sent, deadline, probe, limit, look].into_iter().flatten().min();
         match (next, self.streaming.outstanding.is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),
             (None, true) => Turn::Failed,

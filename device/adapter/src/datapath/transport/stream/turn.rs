@@ -64,13 +64,15 @@ pub(crate) fn run<H: Host>(
     turn
 }
 
-/// Lets a connection without work give its buffers back. Returns what is left of the turn.
+/// Lets a connection without work give its buffers back, and then wait for the time of a probe.
+/// Returns what is left of the turn.
 fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Turn {
     let ended = matches!(streaming.tcp.state(), TcpState::TimeWait | TcpState::Closed);
     match turn {
         Turn::Idle => {
             let now = (!streaming.pairing.is_paired() && !ended).then(|| core.host().now());
-            streaming.idle(now).map_or(Turn::Idle, Turn::Wait)
+            let next = streaming.idle(now).or_else(|| streaming.tcp.keepalive());
+            next.map_or(Turn::Idle, Turn::Wait)
         }
         _ if ended => {
             let _at_once = streaming.idle(None);
@@ -78,7 +80,10 @@ fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Tu
         }
         _ => {
             streaming.busy();
-            turn
+            match (turn, streaming.tcp.keepalive()) {
+                (Turn::Wait(at), Some(probe)) => Turn::Wait(at.min(probe)),
+                (turn, _) => turn,
+            }
         }
     }
 }
