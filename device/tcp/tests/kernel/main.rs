@@ -9,12 +9,14 @@
 //! | [`peer`] | the kernel's side of a stream |
 //! | [`host`] | one end of a connection, with conditions that always hold |
 //! | `closing` | the end of connections |
+//! | `keepalive` | probes of idle connections |
 
 mod closing;
 mod handshake;
 #[path = "../stream/host.rs"]
 #[allow(dead_code)]
 mod host;
+mod keepalive;
 mod network;
 mod peer;
 mod station;

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vrnic_simlink::{Faults, Link};
+use vrnic_simlink::{Fate, Faults, Link};
 use vrnic_tcp::connection::Event;
 use vrnic_tcp::{Context, Params};
 
@@ -73,6 +73,11 @@ impl<'a> Station<'a> {
         for link in &mut self.links {
             link.faults(faults);
         }
+    }
+
+    /// Drops all frames from now on.
+    pub(crate) fn cut(&mut self) {
+        self.links.iter_mut().for_each(|link| link.rule(|_| Fate::Drop));
     }
 
     fn now(&self) -> u64 {
