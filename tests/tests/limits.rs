@@ -65,8 +65,8 @@ fn qps(pair: &Pair) -> Result<u64> {
     actual.with_context(|| table.to_string())
 }
 
-/// With a lower maximum, programs cannot create more QPs, whatever they were shown before. A maximum
-/// below the number in use is refused.
+/// With a lower maximum, programs cannot create more QPs, whatever they were shown before. A
+/// maximum below the number in use is refused.
 fn changed(pair: &mut Pair) -> Result<()> {
     let used = qps(pair)?;
     let assign = |qp: u64| rules::change(pair, &["assign", "--function", "a", &format!("qp={qp}")]);

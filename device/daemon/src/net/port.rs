@@ -496,7 +496,7 @@ impl Port {
         self.log().dropped(Reason::Forged, frame.count(), |port| {
             tracing::warn!(
                 port,
-                "a frame was dropped: its source {source} is not an address of this port"
+                "a frame was dropped: its source {source} is not an address of this port (setting source)"
             );
         });
     }
