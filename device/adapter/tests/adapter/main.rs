@@ -67,6 +67,7 @@
 //! | `direct_hosts` | direct transfers for several hosts |
 //! | `direct_races` | direct transfers with threads, and with random operations |
 //! | `direct_streams` | direct transfers over TCP connections |
+//! | `domains` | numbers of objects of one function in the work of another |
 #![forbid(unsafe_code)]
 
 mod addresses;
@@ -86,6 +87,7 @@ mod direct_hosts;
 mod direct_marks;
 mod direct_races;
 mod direct_streams;
+mod domains;
 mod ends;
 mod errors;
 mod events;

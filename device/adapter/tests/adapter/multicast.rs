@@ -18,7 +18,7 @@ use crate::world::Pair;
 /// 239.1.2.3.
 pub(crate) const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
 /// ff0e::beef.
-const GROUP6: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];
+pub(crate) const GROUP6: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];
 
 /// Returns the path to a group.
 pub(crate) fn to(group: [u8; 16]) -> DatagramSeg {

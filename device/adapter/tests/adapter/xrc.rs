@@ -44,12 +44,12 @@ impl Process {
 }
 
 /// An initiator on guest A, and a target on guest B. Two processes use the target's domain.
-struct Domain {
-    world: World,
+pub(crate) struct Domain {
+    pub(crate) world: World,
     ga: Guest,
     gb: Guest,
     xrcdn: u32,
-    initiator: Endpoint,
+    pub(crate) initiator: Endpoint,
     /// QP number of the target.
     target: u32,
     processes: [Process; 2],
@@ -79,7 +79,7 @@ impl Domain {
         Self::in_world(World::default())
     }
 
-    fn in_world(world: World) -> Self {
+    pub(crate) fn in_world(world: World) -> Self {
         let (ga, gb) = (world.guest(1), world.guest(2));
         let xrcdn = alloc_xrcd(&gb);
         let processes = [Process::new(&gb, xrcdn), Process::new(&gb, xrcdn)];
@@ -99,7 +99,7 @@ impl Domain {
         to_srq(self.processes[nth].srq.srqn, wr)
     }
 
-    fn send(&mut self, wr: &Wr) -> Option<Status> {
+    pub(crate) fn send(&mut self, wr: &Wr) -> Option<Status> {
         self.initiator.post_send(wr);
         self.world.settle(&[&self.ga, &self.gb]);
         self.initiator.send_cq.poll().map(|cqe| status(&cqe))
@@ -116,7 +116,7 @@ impl Domain {
     }
 }
 
-fn to_srq(srqn: u32, wr: Wr) -> Wr {
+pub(crate) fn to_srq(srqn: u32, wr: Wr) -> Wr {
     let seg = XrcSeg { srqn: srqn.into(), ..XrcSeg::default() };
     Wr { body: seg.as_bytes().to_vec(), ..wr }
 }
