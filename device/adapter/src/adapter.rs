@@ -68,9 +68,9 @@ impl<H: Host> Adapter<H> {
         limits: Limits,
     ) -> Arc<Self> {
         let workers = workers.clamp(1, WORKERS_MAX);
-        let core = Arc::new(Core::new(name, mac, host, workers));
+        let core = Arc::new(Core::new(name, mac, fabric.new_domain(), host, workers));
         let objects = Arc::new(Objects::new(&core, &limits));
-        let tpt = Tpt::new(limits.mr, &objects.page_budget);
+        let tpt = Tpt::new(limits.mr, &objects.page_budget).of(core.domain());
         tpt.set_limits(limits.mr, limits.mw);
         let adapter = Arc::new(Self {
             core,

@@ -7,6 +7,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its registers and entry points |
+//! | [`domain`] | the function to which an object belongs |
 //! | [`resource`], [`assigned`] | kinds of resources; the adapter's own maximum of each, and how many it uses |
 //! | `reset` | the end of QPs, and the reset of an adapter |
 //! | `closing` | the end of an adapter whose daemon ends |
@@ -34,6 +35,7 @@ pub mod assigned;
 mod closing;
 pub mod control;
 pub mod datapath;
+pub mod domain;
 pub mod ethernet;
 pub mod host;
 pub mod inspect;

@@ -51,14 +51,14 @@ pub(crate) fn run<H: Host>(
                 return Err(Denied::Foreign);
             }
             let seg: &RegMrSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
-            let wanted = Registration::new(send.rkey, qp.pdn, send.raddr, seg)?;
+            let wanted = Registration::new(send.rkey, qp.user(), send.raddr, seg)?;
             let pages = seg.page_count.get().min(MAX_FAST_REG_PAGES);
             here.slice.charge(cost::PAGE * u64::from(pages));
             here.tpt.register(&here.memory, &wanted)?;
             Ok(Settled::Now)
         }
         Opcode::Transfer => {
-            let taken = here.core.ranges.take(send.rkey.get().into(), qp.qpn);
+            let taken = here.core.ranges.take(send.rkey.get().into(), qp.user());
             qp.held.store(taken == Ok(Taken::Later), Ordering::Relaxed);
             Ok(if taken? == Taken::Done { Settled::Now } else { Settled::Later })
         }

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::slice;
 
 use arrayvec::ArrayVec;
+use vrnic_abi::GuestAddr;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
-use vrnic_abi::{GuestAddr, Pdn};
 
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
@@ -42,7 +42,7 @@ impl<'a> SgList<'a> {
     pub fn add_source<H: Host>(
         &mut self,
         turn: &'a TurnContext<'_, H>,
-        pdn: Pdn,
+        user: User,
         send: &SendWqe,
         raw: &'a [u8],
     ) -> Result<(), Denied> {
@@ -51,7 +51,7 @@ impl<'a> SgList<'a> {
             return Ok(());
         }
         let mut segments = send.segments.iter(raw);
-        segments.try_for_each(|segment| self.add(turn, pdn, &segment, Access::empty()))
+        segments.try_for_each(|segment| self.add(turn, user, &segment, Access::empty()))
     }
 
     /// Adds the memory to which a READ or atomic, whose WQE is `raw`, writes its result.
@@ -62,12 +62,12 @@ impl<'a> SgList<'a> {
     pub fn add_sink<H: Host>(
         &mut self,
         turn: &'a TurnContext<'_, H>,
-        pdn: Pdn,
+        user: User,
         send: &SendWqe,
         raw: &[u8],
     ) -> Result<(), Denied> {
         let mut segments = send.segments.iter(raw);
-        segments.try_for_each(|segment| self.add(turn, pdn, &segment, Access::LOCAL_WRITE))
+        segments.try_for_each(|segment| self.add(turn, user, &segment, Access::LOCAL_WRITE))
     }
 
     /// Adds the requester's own memory of a work request, whose WQE is `raw`: its sink if it has
@@ -78,14 +78,14 @@ impl<'a> SgList<'a> {
     pub fn add_own<H: Host>(
         &mut self,
         turn: &'a TurnContext<'_, H>,
-        pdn: Pdn,
+        user: User,
         send: &SendWqe,
         raw: &'a [u8],
     ) -> Result<(), Denied> {
         if send.opcode.info().has_response() {
-            self.add_sink(turn, pdn, send, raw)
+            self.add_sink(turn, user, send, raw)
         } else {
-            self.add_source(turn, pdn, send, raw)
+            self.add_source(turn, user, send, raw)
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> SgList<'a> {
     pub fn add_filled<H: Host>(
         &mut self,
         turn: &'a TurnContext<'_, H>,
-        pdn: Pdn,
+        user: User,
         list: &SegmentList,
         raw: &[u8],
         length: u64,
@@ -108,7 +108,7 @@ impl<'a> SgList<'a> {
             // CAST: at most the length of the segment.
             let len = u64::from(segment.len).min(left) as u32;
             left -= u64::from(len);
-            self.add(turn, pdn, &Segment { len, ..segment }, Access::LOCAL_WRITE)
+            self.add(turn, user, &Segment { len, ..segment }, Access::LOCAL_WRITE)
         })
     }
 
@@ -120,7 +120,7 @@ impl<'a> SgList<'a> {
     pub fn add<H: Host>(
         &mut self,
         turn: &'a TurnContext<'_, H>,
-        pdn: Pdn,
+        user: User,
         segment: &Segment,
         need: Access,
     ) -> Result<(), Denied> {
@@ -130,7 +130,8 @@ impl<'a> SgList<'a> {
             return Ok(());
         }
         let tpt = turn.tpt;
-        let window = tpt.check(&turn.memory, key, pdn, ByteRange { addr, len }, need)?;
+        let window = tpt.check(&turn.memory, key, user, ByteRange { addr, len }, need)?;
+        turn.is_of(user)?;
         // A list has no more entries than fit.
         self.windows.try_push(Piece { window, len }).map_err(|_| Denied::Bounds)
     }
@@ -157,9 +158,10 @@ impl<'a> SgList<'a> {
         let tpt = turn.tpt;
         let range = ByteRange { addr, len };
         let window = tpt.check_remote(&turn.memory, key, user, range, need, message)?;
+        turn.is_of(user)?;
         self.one_touch |= window.one_touch();
         let whole = Piece { window, len };
-        if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user.pdn, need) {
+        if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user, need) {
             for piece in pieces {
                 self.windows.try_push(piece?).map_err(|_| Denied::Bounds)?;
             }

@@ -8,8 +8,9 @@ use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_packet::Nanos;
 
+use crate::domain::Domain;
 use crate::host::{Host, Lane};
-use crate::memory::tpt::Tpt;
+use crate::memory::tpt::{Denied, Tpt, User};
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
 use crate::objects::core::Core;
@@ -41,6 +42,8 @@ pub struct TurnContext<'a, H: Host> {
     pub tpt: &'a Tpt,
     /// The time of the poll.
     pub slice: &'a Slice<'a, H>,
+    /// The function of this memory.
+    domain: Domain,
     time: Cell<Option<Nanos>>,
     /// Number of bytes moved since `time` was read.
     moved: Cell<u64>,
@@ -53,7 +56,16 @@ impl<'a, H: Host> TurnContext<'a, H> {
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
         let memory = core.host().hold(slice.lane());
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { core, memory, tpt: &qp.tpt, slice, time, moved, tally }
+        Self { core, memory, tpt: &qp.tpt, slice, domain: core.domain(), time, moved, tally }
+    }
+
+    /// Checks that the memory is that of the function of `user`.
+    ///
+    /// # Errors
+    /// [`Denied::Foreign`] if it is not.
+    #[inline(always)]
+    pub fn is_of(&self, user: User) -> Result<(), Denied> {
+        if self.domain == user.domain { Ok(()) } else { Err(Denied::Foreign) }
     }
 
     /// Returns the host.

@@ -30,7 +30,8 @@ pub(crate) fn choose<H: Host>(
     }
     let found = there.qp.srqs.get(srqn);
     let in_domain = found.filter(|srq| {
-        srq.xrc.as_ref().is_some_and(|xrc| xrc.xrcdn == there.qp.xrcdn) && !srq.is_dead()
+        let is_chosen = srq.xrc.as_ref().is_some_and(|xrc| xrc.xrcdn == there.qp.xrcdn);
+        is_chosen && srq.domain == there.qp.domain && !srq.is_dead()
     });
     responder.xrc = in_domain;
     responder.xrc.as_ref().map(|_| ()).ok_or(Refusal::Invalid)

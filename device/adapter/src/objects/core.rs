@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
 
+use crate::domain::Domain;
 use crate::ethernet::{Classified, Inbox};
 use crate::host::{Host, Lane};
 use crate::objects::context::Caller;
@@ -30,6 +31,7 @@ use crate::stats::Counters;
 pub struct Core<H: Host> {
     name: String,
     mac: [u8; 6],
+    domain: Domain,
     host: H,
     stats: Counters,
     pub(crate) port: Port,
@@ -62,11 +64,12 @@ struct Mail {
 
 impl<H: Host> Core<H> {
     /// Creates the core of an adapter with this many workers, in its state after power-on.
-    pub(crate) fn new(name: &str, mac: [u8; 6], host: H, workers: usize) -> Self {
+    pub(crate) fn new(name: &str, mac: [u8; 6], domain: Domain, host: H, workers: usize) -> Self {
         let stats = Counters::new(Lane::count(workers));
         Self {
             name: name.to_owned(),
             mac,
+            domain,
             host,
             stats,
             port: Port::default(),
@@ -92,6 +95,13 @@ impl<H: Host> Core<H> {
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
+    }
+
+    /// Returns the domain of all of its objects.
+    #[inline]
+    #[must_use]
+    pub fn domain(&self) -> Domain {
+        self.domain
     }
 
     /// Returns the host.

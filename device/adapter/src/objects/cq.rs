@@ -15,6 +15,7 @@ use vrnic_abi::{ContextId, Cqn, Qpn};
 use vrnic_packet::Nanos;
 use zerocopy::IntoBytes;
 
+use crate::domain::Domain;
 use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
 use crate::objects::completion::Completion;
@@ -31,6 +32,8 @@ const FETCHED_AHEAD: u32 = 4;
 pub struct Cq {
     /// Its number.
     pub cqn: Cqn,
+    /// The function to which it belongs.
+    pub domain: Domain,
     /// Its context.
     pub context: ContextId,
     /// The address of its doorbell.
@@ -124,6 +127,7 @@ impl Cq {
     #[must_use]
     pub fn new(
         cqn: Cqn,
+        domain: Domain,
         context: ContextId,
         doorbell: Doorbell,
         eq: Arc<EventQueue>,
@@ -131,6 +135,7 @@ impl Cq {
     ) -> Self {
         Self {
             cqn,
+            domain,
             context,
             doorbell,
             users: AtomicU32::new(0),

@@ -5,6 +5,7 @@ use vrnic_abi::direct::{Direction, Notice, RANGE_LEN};
 use vrnic_abi::{GuestAddr, Qpn};
 use vrnic_packet::Nanos;
 
+use crate::domain::{Domain, User};
 use crate::memory::tpt::Denied;
 
 /// A transfer for which a range is programmed.
@@ -12,6 +13,8 @@ use crate::memory::tpt::Denied;
 pub struct Transfer {
     /// The QP whose TRANSFER ends with it.
     pub qpn: Qpn,
+    /// The function of this QP.
+    pub domain: Domain,
     /// The RDMA operation.
     pub direction: Direction,
     /// The way in which the adapter learns which bytes have been moved.
@@ -78,6 +81,7 @@ impl Default for Range {
     fn default() -> Self {
         let transfer = Transfer {
             qpn: Qpn::new(0),
+            domain: Domain::NONE,
             direction: Direction::Read,
             notice: Notice::Counted,
             memory: GuestAddr::new(0),
@@ -211,16 +215,17 @@ impl Range {
         self.fail(Denied::Ended)
     }
 
-    /// Executes a TRANSFER of this QP. The first TRANSFER of a READ allows the controller to read.
+    /// Executes a TRANSFER of the QP `user`. The first TRANSFER of a READ allows the controller to
+    /// read.
     ///
     /// # Errors
     /// Returns the reason for which the transfer has failed; [`Denied::Foreign`] for the range of
-    /// another QP, [`Denied::Invalid`] if there is no transfer.
-    pub fn take(&mut self, qpn: Qpn) -> Result<Taken, Denied> {
+    /// another QP or function, [`Denied::Invalid`] if there is no transfer.
+    pub fn take(&mut self, user: User) -> Result<Taken, Denied> {
         if self.stage == Stage::Idle {
             return Err(Denied::Invalid);
         }
-        if self.transfer.qpn != qpn {
+        if self.transfer.qpn != user.qpn || self.transfer.domain != user.domain {
             return Err(Denied::Foreign);
         }
         self.waits = self.is_live();

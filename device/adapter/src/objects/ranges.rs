@@ -8,6 +8,7 @@ use vrnic_abi::direct::{Direction, Place, RANGES};
 use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
 use vrnic_packet::Nanos;
 
+use crate::domain::User;
 use crate::host::Fault;
 use crate::memory::tpt::Denied;
 use crate::objects::range::{Burst, Range, Taken, Transfer};
@@ -117,8 +118,8 @@ impl Ranges {
     ///
     /// # Errors
     /// See [`Range::take`]. [`Denied::Invalid`] if there is no such range.
-    pub fn take(&self, range: RangeNumber, qpn: Qpn) -> Result<Taken, Denied> {
-        self.with(range, |range| range.take(qpn)).unwrap_or(Err(Denied::Invalid))
+    pub fn take(&self, range: RangeNumber, user: User) -> Result<Taken, Denied> {
+        self.with(range, |range| range.take(user)).unwrap_or(Err(Denied::Invalid))
     }
 
     /// Handles the driver's report that the controller has moved all bytes. Returns the QP whose

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use vrnic_abi::admin::{NONE, RingRecord, SrqRecord, SrqStatus};
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::{ContextId, Pdn, Srqn, Xrcdn};
+use vrnic_abi::{ContextId, Pdn, Qpn, Srqn, Xrcdn};
 
+use crate::domain::{Domain, User};
 use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
 use crate::objects::context::QueueContext;
@@ -26,6 +27,8 @@ pub struct Srq {
     pub srqn: Srqn,
     /// The PD of its receives.
     pub pdn: Pdn,
+    /// The function to which it belongs.
+    pub domain: Domain,
     /// Its context.
     pub context: ContextId,
     /// The address of its doorbell.
@@ -64,11 +67,11 @@ struct Inner {
 pub struct Failed;
 
 impl Srq {
-    /// Creates an empty queue in `ring`, with this doorbell.
+    /// Creates an empty queue in `ring`, with this doorbell, for receives with the keys of a user.
     #[must_use]
     pub fn new(
         srqn: Srqn,
-        pdn: Pdn,
+        user: User,
         context: ContextId,
         doorbell: Doorbell,
         ring: Ring,
@@ -76,7 +79,8 @@ impl Srq {
     ) -> Self {
         Self {
             srqn,
-            pdn,
+            pdn: user.pdn,
+            domain: user.domain,
             context,
             doorbell,
             users: AtomicU32::new(0),
@@ -85,6 +89,12 @@ impl Srq {
             inner: Mutex::default(),
             dead: AtomicBool::new(false),
         }
+    }
+
+    /// Returns the queue as a user of keys.
+    #[must_use]
+    pub fn user(&self) -> User {
+        User { pdn: self.pdn, qpn: Qpn::default(), domain: self.domain }
     }
 
     /// Takes the next receive, and copies its bytes to `raw`. Returns `None` if none is posted.
@@ -124,7 +134,7 @@ impl Srq {
             turn.report(Kind::SrqLimit, self.srqn);
         }
         turn.step(Counter::RecvWrs);
-        Ok(Some(RecvWqe::parse(bytes, index, self.pdn)))
+        Ok(Some(RecvWqe::parse(bytes, index, self.user())))
     }
 
     /// Returns a snapshot for inspection.

@@ -8,6 +8,7 @@ use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::uar::{SLOT_END, SLOT_FIRST, SLOTS_PER_GROUP};
 use vrnic_abi::{SlotIndex, UarIndex};
 
+use crate::domain::Domain;
 use crate::host::Host;
 use crate::objects::cq::Cq;
 use crate::objects::doorbell::worker_of;
@@ -39,6 +40,8 @@ impl<H: Host> Clone for Owner<H> {
 pub struct Uar<H: Host> {
     /// Its number.
     pub number: UarIndex,
+    /// The function to which it belongs.
+    pub domain: Domain,
     /// The context that it belongs to.
     pub context: ContextId,
     slots: RwLock<Slots<H>>,
@@ -70,9 +73,9 @@ struct Slots<H: Host> {
 impl<H: Host> Uar<H> {
     /// Creates a UAR whose slots are all free.
     #[must_use]
-    pub fn new(number: UarIndex, context: ContextId) -> Self {
+    pub fn new(number: UarIndex, domain: Domain, context: ContextId) -> Self {
         let slots = Slots { owners: Vec::new(), used: 0, turn: 0 };
-        Self { number, context, slots: RwLock::new(slots) }
+        Self { number, domain, context, slots: RwLock::new(slots) }
     }
 
     /// Allocates the lowest free slot. For a QP, alternates between `spread` workers while each has

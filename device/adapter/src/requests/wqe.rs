@@ -1,5 +1,6 @@
 //! Work queue entries. They are copied out of the queue once, and then parsed and checked.
 
+use vrnic_abi::Key;
 use vrnic_abi::Srqn;
 use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
@@ -8,9 +9,10 @@ use vrnic_abi::sq::{
     HEADER_LEN, MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe,
     XRC_LEN, XrcSeg,
 };
-use vrnic_abi::{Key, Pdn};
 use vrnic_abi::{cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::domain::User;
 
 /// A scatter/gather entry in native form.
 #[derive(Clone, Copy, Debug, Default)]
@@ -328,24 +330,24 @@ pub struct RecvWqe {
     pub wr_id: u64,
     /// Its index.
     pub index: u32,
-    /// The PD of the regions in its segments.
-    pub pdn: Pdn,
+    /// The QP or SRQ that names the keys of its segments.
+    pub user: User,
     /// The segments for the data, or `None` if the entry is malformed.
     pub segments: Option<SegmentList>,
 }
 
 impl RecvWqe {
-    /// Parses and checks the entry `bytes` with this index of a queue of this PD.
+    /// Parses and checks the entry `bytes` with this index of a queue of `user`.
     #[must_use]
-    pub fn parse(bytes: &[u8], index: u32, pdn: Pdn) -> Self {
+    pub fn parse(bytes: &[u8], index: u32, user: User) -> Self {
         let Ok((header, _)) = RqWqe::ref_from_prefix(bytes) else {
-            return Self { wr_id: 0, index, pdn, segments: None };
+            return Self { wr_id: 0, index, user, segments: None };
         };
         let count = usize::from(header.count.get());
         let reserved = u32::from(header.reserved.get()) | header.reserved2.get();
         let segments =
             SegmentList::parse(bytes, rq::HEADER_LEN as usize, count).filter(|_| reserved == 0);
-        Self { wr_id: header.wr_id.get(), index, pdn, segments }
+        Self { wr_id: header.wr_id.get(), index, user, segments }
     }
 }
 
@@ -392,12 +394,12 @@ mod tests {
             }
         }
         let receive = RqWqe::new(1, 0);
-        assert!(RecvWqe::parse(receive.as_bytes(), 0, Pdn::default()).segments.is_some());
+        assert!(RecvWqe::parse(receive.as_bytes(), 0, User::default()).segments.is_some());
         for at in offset_of!(RqWqe, reserved)..size_of::<RqWqe>() {
             let mut bytes = receive.as_bytes().to_vec();
             bytes[at] = 1;
             assert!(
-                RecvWqe::parse(&bytes, 0, Pdn::default()).segments.is_none(),
+                RecvWqe::parse(&bytes, 0, User::default()).segments.is_none(),
                 "byte {at} of a receive"
             );
         }

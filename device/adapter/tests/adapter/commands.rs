@@ -7,7 +7,7 @@ use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
-use vrnic_adapter::memory::tpt::{ByteRange, Denied};
+use vrnic_adapter::memory::tpt::{ByteRange, Denied, User};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{REGION, Setup};
 use vrnic_testdriver::wr::Wr;
@@ -271,8 +271,8 @@ fn commands_end_with_their_qp() {
         let keys = [(); 5].map(|()| send(&mut p, &wr, 4).0);
         let live = |p: &Pair| {
             let live = |key: &&u32| {
-                let user =
-                    vrnic_adapter::memory::tpt::User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into() };
+                let domain = p.ga.adapter.core().domain();
+                let user = User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into(), domain };
                 let tpt = p.ga.adapter.tpt();
                 let (key, range) = ((**key).into(), ByteRange { addr: 0, len: 8 });
                 tpt.check_remote(&(), key, user, range, Access::REMOTE_WRITE, 0).is_ok()

@@ -9,9 +9,11 @@
 //! | `function` | a function with an object of each kind, and a picture of its state |
 //! | `commands` | numbers in commands |
 //! | `keys` | keys in work requests of A, and in messages of its peer: by copy, by packets, by TCP |
+//! | `table` | the domains, by which a table of keys, a turn and a range refuse the QPs of another function |
 //! | `queues` | numbers of QPs and SRQs in messages, doorbells, ranges |
 
 mod commands;
 mod function;
 mod keys;
 mod queues;
+mod table;

@@ -14,6 +14,7 @@ use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
 use vrnic_abi::{GuestAddr, Key, Pdn, Qpn};
+use vrnic_adapter::domain::Domain;
 use vrnic_adapter::host::{Fault, HeldMemory};
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Binding, ByteRange, Denied, Mr, Registration, Tpt, User};
@@ -21,7 +22,7 @@ use vrnic_models::model;
 use zerocopy::FromZeros;
 
 const PDN: Pdn = Pdn::new(1);
-const USER: User = User { pdn: PDN, qpn: Qpn::new(7) };
+const USER: User = User { pdn: PDN, qpn: Qpn::new(7), domain: Domain::NONE };
 /// The first address of regions, and the guest addresses where they lie.
 const IOVA: u64 = 0x1000;
 const OLD: u64 = 0x10_0000;
@@ -294,7 +295,7 @@ fn a_fast_region_comes_and_goes_while_a_window_is_bound_to_it() {
                 page_count: 1.into(),
                 ..RegMrSeg::new_zeroed()
             };
-            let wanted = Registration::new(REGION, PDN, IOVA, &seg).expect("a good request");
+            let wanted = Registration::new(REGION, USER, IOVA, &seg).expect("a good request");
             world.tpt.register(&Pages, &wanted).expect("the region is invalid");
             if world.tpt.invalidate(REGION, USER, false).is_ok() {
                 world.drain();

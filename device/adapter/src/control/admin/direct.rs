@@ -42,7 +42,8 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     held.check(memory, length.into(), is_stored).map_err(|_| Status::BadAddress)?;
     drop(held);
     let deadline = adapter.host().now().plus(Duration::from_millis(limit.into()));
-    let transfer = Transfer { qpn, direction, notice, memory, length, deadline, at_once };
+    let transfer =
+        Transfer { qpn, domain: qp.domain, direction, notice, memory, length, deadline, at_once };
     let armed = adapter.core().ranges.arm(range, transfer);
     Ok(armed.ok_or(bad(offset_of!(ArmRange, range)))??)
 }

@@ -106,7 +106,9 @@ pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
     let eq = Arc::new(EventQueue::new(Eqn::new(0), VECTOR_ASYNC, doorbell, ring, any_holding));
     let objects = &adapter.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
-    let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(number, ContextId::new(0))));
+    let domain = adapter.core().domain();
+    let uar =
+        objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(number, domain, ContextId::new(0))));
     let (Ok(Some(_)), Ok(Some(uar))) = (context, uar) else {
         return fatal(adapter, FatalCode::Internal);
     };

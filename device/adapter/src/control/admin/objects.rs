@@ -92,7 +92,7 @@ pub(super) fn free_context<H: Host>(adapter: &Adapter<H>, &id: &ContextId) -> Ou
 pub(super) fn alloc_uar<H: Host>(adapter: &Adapter<H>, &context: &ContextId) -> Outcome<UarIndex> {
     let objects = &adapter.objects;
     let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
-    let make = |number| Ok::<_, Failure>(Uar::new(number, context.id));
+    let make = |number| Ok::<_, Failure>(Uar::new(number, adapter.core().domain(), context.id));
     let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
     adapter.host().bar_zero(uar.number.range());

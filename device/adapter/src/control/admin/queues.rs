@@ -16,6 +16,7 @@ use vrnic_abi::{Pdn, UarIndex, Xrcdn};
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::adapter::Adapter;
+use crate::domain::Domain;
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
@@ -82,7 +83,10 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
     let entries = objects.cq_entries.take(ring.size()).ok_or(Status::NoResource)?;
     let doorbell = take_slot(adapter, &uar, None)?;
-    let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, doorbell, Arc::clone(&eq), ring));
+    let make = |cqn| {
+        let eq = Arc::clone(&eq);
+        Ok::<_, Failure>(Cq::new(cqn, uar.domain, uar.context, doorbell, eq, ring))
+    };
     let Some(cq) = objects.cqs.insert(make)? else {
         uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
@@ -178,6 +182,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let parts = Parts {
         kind,
         pdn: pd.as_ref().map_or(Pdn::default(), |pd| pd.pdn),
+        domain: adapter.core().domain(),
         context,
         tpt: adapter.tpt(),
         doorbell,
@@ -250,6 +255,15 @@ fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Checks that objects to be used together are of one domain.
+pub(super) fn same(domain: Domain, others: &[Domain]) -> Result<(), Failure> {
+    if others.iter().all(|other| *other == domain) {
+        Ok(())
+    } else {
+        Err(Status::Permission.into())
+    }
+}
+
 fn base<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateQp,
@@ -262,6 +276,8 @@ fn base<H: Host>(
     if uar.context != context || send_cq.context != context || recv_cq.context != context {
         return Err(Status::Permission.into());
     }
+    let domain = adapter.core().domain();
+    same(domain, &[uar.domain, send_cq.domain, recv_cq.domain])?;
     Ok(Base { uar, send_cq, recv_cq })
 }
 
@@ -281,6 +297,7 @@ fn shared_queue<H: Host>(
     if srq.context != context {
         return Err(Status::Permission.into());
     }
+    same(adapter.core().domain(), &[srq.domain])?;
     if srq.xrc.is_some() {
         return Err(bad(offset_of!(CreateQp, srqn)));
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use vrnic_abi::ContextId;
 use vrnic_abi::admin::{CreateSrq, ModifySrq, SrqResult, SrqStatus, SrqType, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::{Srqn, Xrcdn, rq};
+use vrnic_abi::{Qpn, Srqn, Xrcdn, rq};
 
-use super::queues::take_slot;
+use super::queues::{same, take_slot};
 use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::adapter::Adapter;
+use crate::domain::User;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::objects::srq::{Srq, Xrc};
@@ -25,9 +26,12 @@ pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> O
         return Err(Status::Permission.into());
     }
     let xrc = xrc(adapter, params, kind, pd.context)?;
+    let domain = adapter.core().domain();
+    same(domain, &[uar.domain])?;
+    let user = User { pdn: pd.pdn, qpn: Qpn::default(), domain };
     let ring = ring(adapter, params)?;
     let doorbell = take_slot(adapter, &uar, None)?;
-    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, pd.pdn, pd.context, doorbell, ring, xrc));
+    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, user, pd.context, doorbell, ring, xrc));
     let Some(srq) = objects.srqs.insert(make)? else {
         uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
@@ -60,6 +64,7 @@ fn xrc<H: Host>(
     if cq.context != context {
         return Err(Status::Permission.into());
     }
+    same(adapter.core().domain(), &[cq.domain])?;
     Ok(Some(Xrc { xrcdn: params.xrcdn, cq }))
 }
 

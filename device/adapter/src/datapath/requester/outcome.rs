@@ -99,7 +99,7 @@ impl<'t, H: Host> Work<'t, H> {
     #[cold]
     fn lost(&mut self, entry: &Entry) -> Option<Turn> {
         let raw = self.batch.entry(&entry.place);
-        let checked = SgList::default().add_source(&self.here, self.qp.pdn, &entry.send, raw);
+        let checked = SgList::default().add_source(&self.here, self.qp.user(), &entry.send, raw);
         if let Err(denied) = checked {
             return self.complete(&entry.send, Err(denied.into()));
         }

@@ -207,7 +207,7 @@ fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
 #[inline]
 fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
     match &responder.xrc {
-        Some(srq) if there.qp.kind == Type::XrcTgt => User { pdn: srq.pdn, qpn: there.qp.qpn },
+        Some(srq) if there.qp.kind == Type::XrcTgt => User { qpn: there.qp.qpn, ..srq.user() },
         _ => there.qp.user(),
     }
 }

@@ -116,7 +116,7 @@ fn fetch<H: Host>(
     }
     *ci = index.wrapping_add(1);
     there.turn.step(Counter::RecvWrs);
-    Ok(Some(taken(there, RecvWqe::parse(bytes, index, there.qp.pdn))))
+    Ok(Some(taken(there, RecvWqe::parse(bytes, index, there.qp.user()))))
 }
 
 /// Counts a receive that was taken.
@@ -156,7 +156,7 @@ pub fn receive<'a, H: Host>(
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    side.add_filled(&there.turn, recv.pdn, segments, &responder.raw, length)
+    side.add_filled(&there.turn, recv.user, segments, &responder.raw, length)
         .map_err(|_| Refusal::Operational)
 }
 
@@ -191,5 +191,5 @@ pub fn receive_ahead<'a, H: Host>(
     let Some(segments) = recv.segments.as_ref().filter(|segments| segments.total() >= end) else {
         return false;
     };
-    side.add_filled(&there.turn, recv.pdn, segments, raw, end).is_ok()
+    side.add_filled(&there.turn, recv.user, segments, raw, end).is_ok()
 }

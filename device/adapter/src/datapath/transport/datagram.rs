@@ -132,7 +132,7 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
         let mut source = SgList::default();
         let too_long = send.length > here.core.mtu_bytes();
         let up = here.core.carries();
-        let sent = match source.add_source(here, qp.pdn, send, raw) {
+        let sent = match source.add_source(here, qp.user(), send, raw) {
             Ok(()) if too_long => Sent::Failed(Status::LocLenErr.into()),
             Ok(()) if !up => Sent::Dropped,
             Ok(()) => {

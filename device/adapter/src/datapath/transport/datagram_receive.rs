@@ -119,8 +119,8 @@ pub(crate) fn place<H: Host>(
         let filled = u64::from(len - first).min(left_of_body);
         left_of_body -= filled;
         let rest = Segment { addr: addr.wrapping_add(first.into()), len: filled as u32, key };
-        head.add(&there.turn, recv.pdn, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
-            .and_then(|()| body.add(&there.turn, recv.pdn, &rest, Access::LOCAL_WRITE))
+        head.add(&there.turn, recv.user, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
+            .and_then(|()| body.add(&there.turn, recv.user, &rest, Access::LOCAL_WRITE))
             .map_err(|_| Refusal::Operational)?;
     }
     let memory = &there.turn.memory;

@@ -105,7 +105,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// Returns the reason why the work request stops if the peer refuses it as invalid: the
     /// refusal, or else an error of the requester's own memory, which is checked before.
     pub(crate) fn refused_as_invalid(&self) -> Stop {
-        let own = SgList::default().add_own(self.here, self.qp.pdn, self.send, self.raw);
+        let own = SgList::default().add_own(self.here, self.qp.user(), self.send, self.raw);
         own.map_or_else(Stop::denied, |()| Stop::Remote(Refusal::Invalid))
     }
 
@@ -150,7 +150,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let Self { here, there, .. } = *self;
         let inbound = self.inbound(operation);
         let (mut source, mut target) = (SgList::default(), SgList::default());
-        source.add_source(here, self.qp.pdn, self.send, self.raw).map_err(Stop::denied)?;
+        source.add_source(here, self.qp.user(), self.send, self.raw).map_err(Stop::denied)?;
         there.act(|| {
             responder::find(there, responder, &inbound, &mut target)?;
             // The receive must exist before any bytes are placed.
@@ -215,7 +215,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
 
     /// Adds the requester's own memory, to be written.
     fn add_sink(&self, side: &mut SgList<'e>) -> Result<(), Stop> {
-        side.add_sink(self.here, self.qp.pdn, self.send, self.raw).map_err(Stop::denied)
+        side.add_sink(self.here, self.qp.user(), self.send, self.raw).map_err(Stop::denied)
     }
 
     /// Checks that the requester has resources for READs and atomics.

@@ -99,7 +99,7 @@ fn exchanged<H: Host>(
 fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<()> {
     let Exchange { here, qp, send, raw, keys, .. } = *exchange;
     let mut side = SgList::default();
-    side.add_own(here, qp.pdn, send, raw).ok()?;
+    side.add_own(here, qp.user(), send, raw).ok()?;
     side.read::<H>(&here.memory, 0, payload).map_err(|_: CopyFault| ()).ok()?;
     if let Some(key) = keys.command {
         let (seg, _) = SendWqe::command(raw)?;

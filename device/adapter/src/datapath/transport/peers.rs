@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::datapath::transport::ingress;
+use crate::domain::{Domain, Domains};
 use crate::ethernet::{Frame, Uplink};
 use crate::host::Host;
 use crate::objects::Objects;
@@ -22,6 +23,7 @@ use vrnic_abi::Qpn;
 #[derive(Debug)]
 pub struct Fabric<H: Host> {
     addresses: Arc<Addresses<H>>,
+    domains: Domains,
     /// Number of times that a QP has joined a multicast group.
     joined: AtomicU64,
     /// True if peers of this daemon are also reached by packets.
@@ -97,6 +99,7 @@ impl<H: Host> Default for Fabric<H> {
     fn default() -> Self {
         Self {
             addresses: Arc::default(),
+            domains: Domains::default(),
             joined: AtomicU64::new(0),
             packets_only: AtomicBool::new(false),
             watch: CachePadded::default(),
@@ -105,6 +108,11 @@ impl<H: Host> Default for Fabric<H> {
 }
 
 impl<H: Host> Fabric<H> {
+    /// Returns the domain of an adapter that is about to join.
+    pub(crate) fn new_domain(&self) -> Domain {
+        self.domains.next()
+    }
+
     /// Adds an adapter, so that others find it.
     pub fn join(&self, station: &Arc<Objects<H>>) {
         self.addresses.join(station);

@@ -6,11 +6,12 @@
 //! region that has ended cannot be accessed through a command.
 
 use vrnic_abi::qp::Access;
-use vrnic_abi::{GuestAddr, Key, Pdn};
+use vrnic_abi::{GuestAddr, Key};
 
 use super::denied::Denied;
-use super::entry::{ByteRange, Cold, Kind, Mr, Owner, User};
+use super::entry::{ByteRange, Cold, Kind, Mr, Owner};
 use super::{Tpt, Window};
+use crate::domain::User;
 use crate::memory::mtt::{Table, segments};
 use crate::requests::wqe::Segment;
 
@@ -42,7 +43,7 @@ pub struct Pieces<'a, 'm, M> {
     tpt: &'a Tpt,
     held: &'m M,
     table: Table,
-    pdn: Pdn,
+    user: User,
     need: Access,
     /// Number of segments that were examined.
     at: u64,
@@ -75,7 +76,7 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
                 Ok(Window::physical(GuestAddr::new(addr), &self.tpt.mtt))
             } else {
                 let range = ByteRange { addr, len };
-                self.tpt.check(self.held, segment.key, self.pdn, range, self.need)
+                self.tpt.check(self.held, segment.key, self.user, range, self.need)
             };
             return Some(window.map(|window| Piece { window, len }));
         }
@@ -105,9 +106,10 @@ impl Tpt {
             let mut filled = data.clone().filter(|segment| segment.len > 0);
             filled.try_for_each(|Segment { addr, len, key }| {
                 let range = ByteRange { addr, len: len.into() };
-                self.check(held, key, user.pdn, range, local(access)).map(|_| ())
+                self.check(held, key, user, range, local(access)).map(|_| ())
             })?;
         }
+        self.is_of(user)?;
         let table = self.mtt.store_segments(data, physical).map_err(|_| Denied::Full)?;
         let Some(index) = self.take_index() else {
             self.mtt.free(&table);
@@ -115,7 +117,7 @@ impl Tpt {
         };
         let key = self.new_key(index);
         let slot = self.slot(index).ok_or(Denied::Full)?;
-        let User { pdn, qpn } = user;
+        let User { pdn, qpn, .. } = user;
         let mut cold = slot.back.cold.lock();
         *cold = Cold {
             owner: Owner::Command,
@@ -147,7 +149,7 @@ impl Tpt {
         &'a self,
         held: &'a M,
         data: &Piece<'_>,
-        pdn: Pdn,
+        user: User,
         need: Access,
     ) -> Option<Pieces<'a, 'a, M>> {
         let Window { table, offset, .. } = data.window;
@@ -155,7 +157,7 @@ impl Tpt {
             tpt: self,
             held,
             table,
-            pdn,
+            user,
             need: local(need),
             at: 0,
             skip: offset,
@@ -182,6 +184,7 @@ impl Tpt {
         if cold.key != key {
             return Err(Denied::Stale);
         }
+        self.is_of(user)?;
         slot.entry.invalidate();
         cold.owner = Owner::Leaving;
         Ok(())

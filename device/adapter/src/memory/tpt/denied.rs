@@ -10,7 +10,7 @@ pub enum Denied {
     Invalid = 1,
     /// The kind of the entry does not allow this.
     Kind = 2,
-    /// The entry belongs to another PD, or another QP.
+    /// The entry belongs to another PD, another QP or another function.
     Foreign = 3,
     /// The key has the index of the entry, but another instance.
     Stale = 4,

@@ -8,6 +8,7 @@ use vrnic_abi::{Key, Pdn, Qpn};
 
 use super::denied::Denied;
 use super::message::Message;
+use crate::domain::User;
 use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
@@ -27,15 +28,6 @@ pub enum Kind {
     Window = 1,
     /// A command's data.
     Command = 2,
-}
-
-/// The user of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
-    /// The PD of its QP.
-    pub pdn: Pdn,
-    /// Its QP.
-    pub qpn: Qpn,
 }
 
 /// The bytes of an entry that an access uses.

@@ -6,7 +6,8 @@ use vrnic_abi::{Key, Pdn};
 
 use super::Tpt;
 use super::denied::Denied;
-use super::entry::{ByteRange, Cold, Kind, Mr, Owner, User};
+use super::entry::{ByteRange, Cold, Kind, Mr, Owner};
+use crate::domain::User;
 use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError};
@@ -16,18 +17,21 @@ use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError}
 pub struct Registration {
     /// The contents of the new region. Its pages are added when it is registered.
     mr: Mr,
+    /// The QP of the work request.
+    user: User,
     list: PageList,
     shift: u8,
 }
 
 impl Registration {
-    /// Checks the parameters of a work request for a region with this key, first address and PD.
+    /// Checks the parameters of a work request for a region of `user`, with this key
+    /// and first address.
     ///
     /// # Errors
     /// [`Denied::Bounds`] if the pages are not enough for the region, or if the region is too long,
     /// wraps around, or is empty. [`Denied::Rights`] if remote write is allowed without local
     /// write.
-    pub fn new(key: Key, pdn: Pdn, addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
+    pub fn new(key: Key, user: User, addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
         let (length, shift, count) = (seg.length.get(), seg.page_shift, seg.page_count.get());
         if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
             || length == 0
@@ -49,7 +53,7 @@ impl Registration {
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
         let mr = Mr {
             key,
-            pdn,
+            pdn: user.pdn,
             one_touch,
             access,
             iova,
@@ -59,7 +63,7 @@ impl Registration {
             ..Mr::default()
         };
         let list = PageList { addr: seg.table, count: count.into() };
-        Ok(Self { mr, list, shift })
+        Ok(Self { mr, user, list, shift })
     }
 }
 
@@ -109,6 +113,7 @@ impl Tpt {
         if wanted.list.count > cold.max_pages.into() {
             return Err(Denied::Bounds);
         }
+        self.is_of(wanted.user)?;
         let filled = self.mtt.refill(memory, &cold.table, wanted.shift, wanted.list);
         let table = filled.map_err(|error| match error {
             PagesError::Unreachable(_) => Denied::Memory,
@@ -139,6 +144,7 @@ impl Tpt {
         if remote && !mr.access.intersects(remote_rights) {
             return Err(Denied::Rights);
         }
+        self.is_of(user)?;
         if cold.owner == Owner::Fast {
             if !slot.back.close() {
                 return Err(Denied::InUse);

@@ -37,16 +37,18 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use vrnic_abi::qp::Access;
-use vrnic_abi::{GuestAddr, Key, Pdn, Qpn};
+use vrnic_abi::{GuestAddr, Key};
 
 pub use self::commands::{CommandData, Piece, Pieces};
 pub use self::denied::Denied;
 use self::entry::{Back, Cold, Entry, Owner, Slot};
-pub use self::entry::{ByteRange, Kind, Known, Mr, User};
+pub use self::entry::{ByteRange, Kind, Known, Mr};
 pub use self::fast::Registration;
 pub use self::message::Message;
 pub use self::regions::Refused;
 pub use self::windows::{Binding, Bound};
+use crate::domain::Domain;
+pub use crate::domain::User;
 #[cfg(doc)]
 use crate::host::Host;
 use crate::limits::MAX_MR;
@@ -101,6 +103,8 @@ impl<'a> Window<'a> {
 #[derive(Debug)]
 pub struct Tpt {
     chunks: Box<[OnceLock<Chunk>]>,
+    /// The function to which all entries belong.
+    domain: Domain,
     mtt: Mtt,
     free: Mutex<Free>,
     /// The windows, and their maximum number.
@@ -166,7 +170,21 @@ impl Tpt {
         let limit = limit.min(MAX_MR - 1);
         let free = Mutex::new(Free { fresh: 1, limit, ..Free::default() });
         let (mtt, budget) = (Mtt::new(budget), Arc::clone(budget));
-        Self { chunks, mtt, free, windows: Meter::new(limit), budget, before: Box::default() }
+        Self {
+            chunks,
+            domain: Domain::NONE,
+            mtt,
+            free,
+            windows: Meter::new(limit),
+            budget,
+            before: Box::default(),
+        }
+    }
+
+    /// Returns the table, which is empty, as that of a function.
+    #[must_use]
+    pub fn of(self, domain: Domain) -> Self {
+        Self { domain, ..self }
     }
 
     /// Changes the maximum number of keys, and of windows among them. Those above it stay.
@@ -194,7 +212,7 @@ impl Tpt {
         let limit = self.free.lock().limit;
         let before = (0..end).map(instance).collect();
         let windows = Meter::new(self.windows.maximum());
-        Self { before, windows, ..Self::new(limit, &self.budget) }
+        Self { before, windows, ..Self::new(limit, &self.budget).of(self.domain) }
     }
 
     /// Returns the number of words of the budget that its keys and their pages use.
@@ -317,8 +335,15 @@ impl Tpt {
         self.give_index(index);
     }
 
-    /// Checks a local access: a range of the region `key`, by an object of PD `pdn`, with the
-    /// rights `need`. The result is valid as long as `_held`, the guest's memory, is held.
+    /// Checks that the entries belong to the function of `user`, after the checks of PD, instance,
+    /// bounds and rights.
+    #[inline(always)]
+    fn is_of(&self, user: User) -> Result<(), Denied> {
+        if self.domain == user.domain { Ok(()) } else { Err(Denied::Foreign) }
+    }
+
+    /// Checks a local access: a range of the region `key`, by `user`, with the rights `need`. The
+    /// result is valid as long as `_held`, the guest's memory, is held.
     ///
     /// # Errors
     /// Returns the first check that failed.
@@ -327,7 +352,7 @@ impl Tpt {
         &'a self,
         _held: &'a M,
         key: Key,
-        pdn: Pdn,
+        user: User,
         range: ByteRange,
         need: Access,
     ) -> Result<Window<'a>, Denied> {
@@ -335,7 +360,8 @@ impl Tpt {
         if mr.kind != Kind::Region {
             return Err(Denied::Kind);
         }
-        let offset = mr.check(key, User { pdn, qpn: Qpn::default() }, range, need)?;
+        let offset = mr.check(key, user, range, need)?;
+        self.is_of(user)?;
         let Mr { table, .. } = mr;
         Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
@@ -364,6 +390,7 @@ impl Tpt {
         let slot = self.entry(key.index()).ok_or(Denied::Invalid)?;
         let mr = slot.load().ok_or(Denied::Invalid)?;
         let offset = mr.check(key, user, range, need)?;
+        self.is_of(user)?;
         let Mr { table, one_touch, .. } = mr;
         if one_touch {
             let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;

@@ -7,8 +7,9 @@ use vrnic_abi::{Key, Pdn};
 
 use super::Tpt;
 use super::denied::Denied;
-use super::entry::{ByteRange, Cold, Entry, Kind, Mr, Owner, User};
+use super::entry::{ByteRange, Cold, Entry, Kind, Mr, Owner};
 use super::regions::Refused;
+use crate::domain::User;
 
 /// Parameters of a binding.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +101,10 @@ impl Tpt {
         }
         let new = match wanted.length {
             0 if cold.owner == Owner::Window2 => return Err(Denied::Bounds),
-            0 => None,
+            0 => {
+                self.is_of(user)?;
+                None
+            }
             _ => Some(Mr { key, qpn, ..self.hold_region(user, wanted)? }),
         };
         slot.entry.invalidate();
@@ -119,6 +123,7 @@ impl Tpt {
         let region = self.slot(wanted.lkey.index()).ok_or(Denied::Invalid)?;
         // Failed look-ups by other PDs take no reference, so they cannot delay deregistration.
         view(region.entry, user, wanted)?;
+        self.is_of(user)?;
         if !region.back.hold() {
             return Err(Denied::Invalid);
         }

@@ -50,10 +50,11 @@ pub use self::halves::{
 pub use self::path::Path;
 pub use self::peer::{Peer, WeakPeer};
 pub use self::route::Route;
+use crate::domain::{Domain, User};
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
-use crate::memory::tpt::{Tpt, User};
+use crate::memory::tpt::Tpt;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::id_table::IdTable;
@@ -118,6 +119,8 @@ pub struct Qp<H: Host> {
     pub xrcdn: Xrcdn,
     /// The SRQs of its adapter, among which messages to an XRC target choose.
     pub srqs: Arc<IdTable<Srqn, Srq>>,
+    /// The function to which it belongs.
+    pub domain: Domain,
     /// Its context.
     pub context: ContextId,
     /// The regions of its adapter.
@@ -177,6 +180,8 @@ pub struct Parts {
     pub kind: Type,
     /// The PD.
     pub pdn: Pdn,
+    /// The function.
+    pub domain: Domain,
     /// The context.
     pub context: ContextId,
     /// The regions of its adapter.
@@ -216,6 +221,7 @@ impl<H: Host> Qp<H> {
             xrcdn: parts.xrcdn,
             srqs: parts.srqs,
             pdn: parts.pdn,
+            domain: parts.domain,
             context: parts.context,
             tpt: parts.tpt,
             worker: crate::objects::doorbell::worker_of(parts.doorbell.slot(), workers),
@@ -366,7 +372,7 @@ impl<H: Host> Qp<H> {
     #[inline]
     #[must_use]
     pub fn user(&self) -> User {
-        User { pdn: self.pdn, qpn: self.qpn }
+        User { pdn: self.pdn, qpn: self.qpn, domain: self.domain }
     }
 
     /// Returns whether its send queue is flushed.

@@ -4,12 +4,18 @@ use proptest::prelude::*;
 use vrnic_abi::direct::{MAPPED_LEN_MAX, Place, RANGES};
 
 use super::*;
+use crate::domain::Domains;
 
 const MEMORY: GuestAddr = GuestAddr::new(0x7_0000_1080);
+
+fn user(qpn: u32) -> User {
+    User { qpn: Qpn::new(qpn), ..User::default() }
+}
 
 fn transfer(direction: Direction, notice: Notice, length: u32) -> Transfer {
     Transfer {
         qpn: Qpn::new(7),
+        domain: Domain::NONE,
         direction,
         notice,
         memory: MEMORY,
@@ -55,15 +61,17 @@ fn a_write_is_the_controllers_until_its_bytes_are_there() {
     assert_eq!(range.burst(Direction::Read, 0, 4), Burst::Ignored, "the wrong direction");
     assert!(!range.count(50, 50));
     assert!(!range.count(60, 39), "bytes that were there");
-    assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Later));
+    assert_eq!(range.take(user(7)), Ok(Taken::Later));
     assert!(range.count(0, 50));
     assert_eq!((valid(&range), range.registers().count.get()), ((0, 1), 100));
     assert_eq!(range.burst(Direction::Write, 0, 4), Burst::Ignored, "it is complete");
     assert!(!range.arm(transfer(Direction::Write, Notice::Counted, 1)), "it was not taken");
-    assert_eq!(range.take(Qpn::new(8)), Err(Denied::Foreign));
-    assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Done));
+    assert_eq!(range.take(user(8)), Err(Denied::Foreign));
+    let domain = Domains::default().next();
+    assert_eq!(range.take(User { domain, ..user(7) }), Err(Denied::Foreign));
+    assert_eq!(range.take(user(7)), Ok(Taken::Done));
     assert_eq!(valid(&range), (0, 0));
-    assert_eq!(range.take(Qpn::new(7)), Err(Denied::Invalid));
+    assert_eq!(range.take(user(7)), Err(Denied::Invalid));
     assert_eq!(range.burst(Direction::Write, 0, 4), Burst::Ignored, "it is idle");
 }
 
@@ -73,13 +81,13 @@ fn a_read_is_held_off_until_its_data_is_there() {
     let mut range = armed(Direction::Read, 64);
     assert_eq!(valid(&range), (0, 1));
     assert_eq!(range.burst(Direction::Read, 0, 64), Burst::Early);
-    assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Later));
+    assert_eq!(range.take(user(7)), Ok(Taken::Later));
     assert_eq!(valid(&range), (1, 0));
     assert_eq!(range.burst(Direction::Write, 0, 4), Burst::Ignored);
     assert_eq!(range.burst(Direction::Read, 0, 64), Burst::At(MEMORY));
     assert!(range.count(0, 64));
     assert_eq!(range.burst(Direction::Read, 0, 4), Burst::Ignored, "all bytes were read");
-    assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Done));
+    assert_eq!(range.take(user(7)), Ok(Taken::Done));
 }
 
 /// D31: too many bytes, in each direction, also before the data of a READ has come.
@@ -91,7 +99,7 @@ fn a_burst_beyond_the_length_fails_the_transfer() {
             assert_eq!(range.burst(direction, within, len), Burst::Ignored);
             assert_eq!(range.registers().failure, Denied::Overrun as u8);
             assert_eq!(range.burst(direction, 0, 4), Burst::Ignored, "it has failed");
-            assert_eq!(range.take(Qpn::new(7)), Err(Denied::Overrun));
+            assert_eq!(range.take(user(7)), Err(Denied::Overrun));
             assert!(range.arm(transfer(direction, Notice::Counted, 1)));
         }
     }
@@ -105,12 +113,12 @@ fn time_and_the_driver_end_a_transfer() {
     assert_eq!((range.is_late(Nanos(999)), range.is_late(Nanos(1000))), (false, true));
     assert!(range.fail(Denied::Short));
     assert!(!range.is_late(Nanos(2000)) && !range.fail(Denied::Ended), "it has failed once");
-    assert_eq!(range.take(Qpn::new(7)), Err(Denied::Short));
+    assert_eq!(range.take(user(7)), Err(Denied::Short));
     assert!(!range.end(), "there is none");
     let mut complete = armed(Direction::Write, 1);
     assert!(complete.count(0, 1) && !complete.is_late(Nanos(2000)), "a complete one is not late");
     assert!(complete.end());
-    assert_eq!(complete.take(Qpn::new(7)), Err(Denied::Ended));
+    assert_eq!(complete.take(user(7)), Err(Denied::Ended));
 }
 
 /// The driver reports the end of mapped transfers; the window is not used.
@@ -121,16 +129,16 @@ fn the_driver_finishes_a_mapped_transfer() {
         let mut range = Range::default();
         assert!(range.arm(transfer(direction, Notice::Mapped, length)));
         assert_eq!(range.burst(direction, 0, 8), Burst::Ignored);
-        assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Later));
+        assert_eq!(range.take(user(7)), Ok(Taken::Later));
         assert_eq!(range.registers().count.get(), 0);
         assert!(range.finish() && !range.finish());
         assert_eq!(range.registers().count.get(), length);
-        assert_eq!(range.take(Qpn::new(7)), Ok(Taken::Done));
+        assert_eq!(range.take(user(7)), Ok(Taken::Done));
     }
     let mut early = Range::default();
     assert!(early.arm(transfer(Direction::Read, Notice::Mapped, 8)));
     assert!(early.finish());
-    assert_eq!(early.take(Qpn::new(7)), Err(Denied::Early));
+    assert_eq!(early.take(user(7)), Err(Denied::Early));
     assert!(!armed(Direction::Write, 8).finish(), "a counted one");
 }
 
@@ -170,6 +178,6 @@ proptest! {
             (false, true) => Ok(Taken::Done),
             (false, false) => Ok(Taken::Later),
         };
-        prop_assert_eq!(range.take(Qpn::new(7)), expected);
+        prop_assert_eq!(range.take(user(7)), expected);
     }
 }

@@ -23,7 +23,7 @@ use crate::world::{World, told_by_peer};
 
 /// The way of the messages between A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// By RoCE, copied or as packets.
     Roce,
     /// By TCP, copied.
@@ -36,36 +36,36 @@ const WAYS: [Way; 3] = [Way::Roce, Way::Copied, Way::Segments];
 
 /// The keys of a function, which has one of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Keys {
-    region: u32,
+pub(super) struct Keys {
+    pub(super) region: u32,
     /// A region that a work request has registered.
-    fast: u32,
+    pub(super) fast: u32,
     /// A region that a work request can register.
-    idle_fast: u32,
+    pub(super) idle_fast: u32,
     /// A window of type 2 that is bound to `region`.
-    window: u32,
+    pub(super) window: u32,
     /// A window that is not bound.
-    idle_window: u32,
+    pub(super) idle_window: u32,
     /// A command that waits for a response.
-    command: u32,
+    pub(super) command: u32,
     /// The address of the memory of all of them.
-    addr: u64,
+    pub(super) addr: u64,
 }
 
 /// A is connected with B. C has a QP that is connected with itself.
-struct Scene {
+pub(super) struct Scene {
     world: World,
-    guests: [Guest; 3],
-    a: Endpoint,
+    pub(super) guests: [Guest; 3],
+    pub(super) a: Endpoint,
     b: Endpoint,
     own: Keys,
-    foreign: Keys,
-    picture: Picture,
+    pub(super) foreign: Keys,
+    pub(super) picture: Picture,
 }
 
 impl Scene {
     /// Creates A, B and C. C has so many other keys.
-    fn new(way: Way, others: u32) -> Self {
+    pub(super) fn new(way: Way, others: u32) -> Self {
         let world = if way == Way::Roce { World::default() } else { World::copying() };
         if way == Way::Segments {
             world.fabric.use_packets_only();

@@ -14,7 +14,7 @@ use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::pages::Run;
-use vrnic_adapter::memory::tpt::{ByteRange, Mr, Tpt};
+use vrnic_adapter::memory::tpt::{ByteRange, Mr, Tpt, User};
 use vrnic_testdriver::memory::BASE;
 
 use crate::host::TestHost;
@@ -39,7 +39,7 @@ fn a_full_table_says_so() {
     assert!(tpt.remove(keys[5], || {}).is_ok());
     let again = tpt.insert(make).expect("made").expect("one entry is free");
     assert_eq!(again.get(), keys[5].get() + 1, "the same index in its next instance");
-    assert!(tpt.check(&(), keys[5], PDN, range(0, 1), Access::empty()).is_err());
+    assert!(tpt.check(&(), keys[5], of(PDN), range(0, 1), Access::empty()).is_err());
     assert!(tpt.insert(make).expect("made").is_none());
 }
 
@@ -51,7 +51,7 @@ fn removal_waits_for_readers() {
     let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), 0, 8, 0));
     let key = tpt.insert(make).expect("made").expect("room");
     let held = host.hold(Lane::SHARED);
-    assert!(tpt.check(&held, key, PDN, range(0, 8), Access::empty()).is_ok());
+    assert!(tpt.check(&held, key, of(PDN), range(0, 8), Access::empty()).is_ok());
     let removed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (tpt, host, removed) = (&tpt, &host, &removed);
@@ -59,7 +59,7 @@ fn removal_waits_for_readers() {
             assert!(tpt.remove(key, || host.drain()).is_ok());
             removed.store(true, Ordering::SeqCst);
         });
-        while tpt.check(&held, key, PDN, range(0, 8), Access::empty()).is_ok() {
+        while tpt.check(&held, key, of(PDN), range(0, 8), Access::empty()).is_ok() {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -90,7 +90,8 @@ fn regions_are_never_seen_in_part() {
                 for (n, instance) in [(n, n), (n + 1, n + 1)].map(|(n, i)| (n, (i + 1) as u8)) {
                     let key = Key::new(5 << 8 | u32::from(instance));
                     let at = range(n << 32, n);
-                    if let Ok(window) = tpt.check(&(), key, Pdn::new(n as u32), at, Access::empty())
+                    if let Ok(window) =
+                        tpt.check(&(), key, of(Pdn::new(n as u32)), at, Access::empty())
                     {
                         assert_eq!(window.resolve(0, 1), Some(run(n << 12, 1)));
                     }
@@ -103,6 +104,11 @@ fn regions_are_never_seen_in_part() {
             next.store(n, Ordering::Release);
         }
     });
+}
+
+/// Returns a user of keys of this PD.
+fn of(pdn: Pdn) -> User {
+    User { pdn, ..User::default() }
 }
 
 fn region(key: Key, pdn: Pdn, access: Access, iova: u64, length: u64, base: u64) -> Mr {
@@ -150,10 +156,10 @@ fn finds_pages(shift: u8, levels: u8, len: u64) {
     };
     let key = tpt.insert(make).expect("made").expect("room");
     for at in [0, 5, len / 3, len - (1 << shift), len - 1] {
-        let window = tpt.check(&(), key, PDN, range(at, 1), Access::empty()).expect("inside");
+        let window = tpt.check(&(), key, of(PDN), range(at, 1), Access::empty()).expect("inside");
         let expected = page(at >> shift) + at % (1 << shift);
         assert_eq!(window.resolve(0, 1), Some(run(expected, 1)), "shift {shift}");
     }
-    assert!(tpt.check(&(), key, PDN, range(len - 1, 2), Access::empty()).is_err());
+    assert!(tpt.check(&(), key, of(PDN), range(len - 1, 2), Access::empty()).is_err());
     assert!(tpt.remove(key, || {}).is_ok());
 }

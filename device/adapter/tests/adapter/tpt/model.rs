@@ -148,7 +148,7 @@ impl Model {
         if !matches!(entry.what, What::Region | What::Fast) {
             return Err(Denied::Kind);
         }
-        entry.check(key, User { pdn, qpn: Qpn::default() }, range, need).map(|()| entry)
+        entry.check(key, User { pdn, ..User::default() }, range, need).map(|()| entry)
     }
 
     pub(super) fn remote(

@@ -57,7 +57,7 @@ impl Bench {
     fn user(&mut self) -> User {
         let (pdn, qpn): (u32, u32) = if self.dice.one_in(12) { (2, 8) } else { (1, 7) };
         let qpn = if self.dice.one_in(8) { 15 - qpn } else { qpn };
-        User { pdn: pdn.into(), qpn: qpn.into() }
+        User { pdn: pdn.into(), qpn: qpn.into(), ..User::default() }
     }
 
     /// Returns a key, which mostly exists.
@@ -194,7 +194,7 @@ impl Bench {
         let rights = Access::from_bits_retain(need);
         let memory = self.host.hold(Lane::SHARED);
         if self.dice.one_in(3) {
-            let got = self.tpt.check(&memory, key, user.pdn, range(addr, size), rights);
+            let got = self.tpt.check(&memory, key, user, range(addr, size), rights);
             let expected = self.model.local(key, user.pdn, (addr, size), need);
             assert_eq!(got.as_ref().err(), expected.as_ref().err());
             if let (Ok(window), Ok(entry)) = (&got, expected) {
@@ -210,7 +210,7 @@ impl Bench {
         assert_eq!(got.as_ref().err(), expected.as_ref().err());
         if let (Ok(window), Ok(entry)) = (&got, expected) {
             let whole = Piece { window: *window, len: size };
-            match self.tpt.pieces(&memory, &whole, user.pdn, rights) {
+            match self.tpt.pieces(&memory, &whole, user, rights) {
                 Some(pieces) => {
                     let mut at = addr;
                     for piece in pieces.map(|piece| piece.expect("physical")) {
@@ -254,7 +254,7 @@ impl Bench {
             flags: u8::from(said.one_touch),
             ..RegMrSeg::default()
         };
-        let got = Registration::new(key, user.pdn, said.addr, &seg)
+        let got = Registration::new(key, user, said.addr, &seg)
             .and_then(|wanted| self.tpt.register(&self.host.hold(Lane::SHARED), &wanted));
         assert_eq!(got, self.model.register(key, user.pdn, &said));
         self.note("register", got);

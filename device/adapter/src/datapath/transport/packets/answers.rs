@@ -60,7 +60,7 @@ fn place<H: Host>(
 ) -> Option<()> {
     let (posted, raw) = sender.outstanding.find(id)?;
     let mut side = SgList::default();
-    side.add_sink(here, qp.pdn, &posted.send, raw).ok()?;
+    side.add_sink(here, qp.user(), &posted.send, raw).ok()?;
     side.write::<H>(&here.memory, offset.into(), bytes).ok()?;
     here.moved(bytes.len() as u64);
     Some(())

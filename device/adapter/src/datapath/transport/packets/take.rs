@@ -68,6 +68,6 @@ fn check<H: Host>(
     send: &SendWqe,
     raw: &[u8],
 ) -> Result<(), End> {
-    let checked = SgList::default().add_own(here, qp.pdn, send, raw);
+    let checked = SgList::default().add_own(here, qp.user(), send, raw);
     checked.map_err(|denied| End::Failed(denied.into()))
 }

@@ -197,7 +197,7 @@ impl<H: Host> Sending<'_, '_, H> {
             }
             let (posted, raw) = sender.outstanding.find(transmit.id).ok_or(Denied::Memory)?;
             let mut side = SgList::default();
-            side.add_source(here, qp.pdn, &posted.send, raw)?;
+            side.add_source(here, qp.user(), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
             side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
             if let Some(CarriedKey { key, place }) = posted.command {

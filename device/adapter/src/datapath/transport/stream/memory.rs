@@ -187,7 +187,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
         let here = TurnContext::new(self.core, self.qp, self.slice);
         let mut source = SgList::default();
-        source.add_source(&here, self.qp.pdn, &posted.send, raw).map_err(|_| Gone)?;
+        source.add_source(&here, self.qp.user(), &posted.send, raw).map_err(|_| Gone)?;
         source.read::<H>(&here.memory, at.into(), into).map_err(|_| Gone)?;
         self.slice.charge_copy(into.len() as u64);
         here.moved(into.len() as u64);
@@ -198,7 +198,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
         let here = TurnContext::new(self.core, self.qp, self.slice);
         let mut sink = SgList::default();
-        sink.add_sink(&here, self.qp.pdn, &posted.send, raw).map_err(|_| Gone)?;
+        sink.add_sink(&here, self.qp.user(), &posted.send, raw).map_err(|_| Gone)?;
         sink.write::<H>(&here.memory, at.into(), octets).map_err(|_| Gone)?;
         here.moved(octets.len() as u64);
         Ok(())
