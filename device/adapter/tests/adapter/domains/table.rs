@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::sgl::SgList;
@@ -10,7 +11,7 @@ use vrnic_adapter::datapath::turn::TurnContext;
 use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::memory::tpt::{
-    Binding, ByteRange, CommandData, Denied, Message, Registration, Tpt, User,
+    Binding, Bound, ByteRange, CommandData, Denied, Message, Registration, Tpt, User,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_adapter::slice::Slice;
@@ -90,6 +91,18 @@ fn a_table_is_used_by_its_own_function_only() {
     for (what, run) in USES {
         assert_eq!(run(&s, &tpt, c, &s.foreign), Ok(()), "{what}");
     }
+}
+
+#[test]
+fn a_window_is_unbound_by_its_own_function_only() {
+    let s = Scene::new(Way::Roce, 0);
+    let [a, c] = users(&s);
+    let tpt = s.guests[2].adapter.tpt();
+    let window = tpt.insert_window(c.pdn, MwType::Type1).expect("room");
+    let (lkey, access) = (s.foreign.region.into(), Access::empty());
+    let nothing = Binding { lkey, addr: 0, length: 0, access, one_touch: false };
+    assert_eq!(tpt.bind(window, a, &nothing), Err(Denied::Foreign));
+    assert_eq!(tpt.bind(window, c, &nothing), Ok(Bound::Fresh));
 }
 
 /// The traditional checks come first.
