@@ -85,7 +85,7 @@ fn look_up(regions: u32, step: u32, repeats: u32) -> anyhow::Result<f64> {
     let (first, last) = (first.get(), last.get());
     // Keys can then be computed, so finding one costs nothing here.
     ensure!(last - first == (regions - 1) << 8, "the keys of a new table follow each other");
-    let user = User { pdn, qpn: Qpn::new(1) };
+    let user = User { pdn, qpn: Qpn::new(1), ..User::default() };
     let mut best = f64::INFINITY;
     let mut nth = 0;
     for _ in 0..repeats * LOOK_UP_RUNS {
