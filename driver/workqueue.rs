@@ -11,8 +11,7 @@ use kernel::{
     workqueue::{HasDelayedWork, HasWork, Queue, Work},
 };
 
-/// A workqueue that goes on when memory is short: what frees memory may wait for its work items
-/// (`WQ_MEM_RECLAIM`). It must not be dropped by one of its own work items.
+/// A workqueue. It must not be dropped by one of its own work items.
 ///
 /// # Invariants
 ///
@@ -25,19 +24,22 @@ unsafe impl Send for OwnQueue {}
 unsafe impl Sync for OwnQueue {}
 
 impl OwnQueue {
-    /// Creates a queue whose work also runs while the machine is being suspended.
+    /// Creates a queue whose work also runs while the machine is being suspended, and when memory
+    /// is short: what frees memory may wait for it.
     pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
-        Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND)
+        Self::with_flags(name, bindings::wq_flags_WQ_MEM_RECLAIM)
     }
 
-    /// Creates a queue that stands still while the machine is suspended.
+    /// Creates a queue that stands still while the machine is suspended. Its work may wait for that
+    /// of the RDMA core, whose queue has no `WQ_MEM_RECLAIM`.
     pub(crate) fn freezable(name: &'static CStr) -> Result<Arc<Self>> {
-        Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE)
+        Self::with_flags(name, bindings::wq_flags_WQ_FREEZABLE)
     }
 
-    /// Creates a queue that runs one item at a time, in the order in which they came.
+    /// Creates a queue like that of [`Self::new`] that runs one item at a time, in the order in
+    /// which they came.
     pub(crate) fn ordered(name: &'static CStr) -> Result<Arc<Self>> {
-        Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags___WQ_ORDERED)
+        Self::with_flags(name, bindings::wq_flags_WQ_MEM_RECLAIM | bindings::wq_flags___WQ_ORDERED)
     }
 
     /// Waits until all that was enqueued before has run.
@@ -49,7 +51,7 @@ impl OwnQueue {
     fn with_flags(name: &'static CStr, flags: bindings::wq_flags) -> Result<Arc<Self>> {
         // Zero stands for the usual number of work items at a time.
         let max_active = i32::from(flags & bindings::wq_flags___WQ_ORDERED != 0);
-        let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
+        let flags = flags | bindings::wq_flags_WQ_UNBOUND;
         // SAFETY: the format takes one string, which is copied.
         let raw = unsafe {
             bindings::alloc_workqueue_noprof(

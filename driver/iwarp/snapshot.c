@@ -80,18 +80,23 @@ static bool iwarp_is_near(struct net_device *card, const u8 *mac)
 }
 
 /*
- * Returns an error if frames to a MAC leave a bridge by another port than card, or with another
- * VLAN tag than they have in the bridge. A bridge that does not know the MAC may send them by any.
+ * Returns an error if frames with the destination and the VLAN tag of frame leave a bridge by another
+ * port than card, or with another tag. A bridge that does not know the MAC may send them by any.
  */
 static int iwarp_check_bridge(const struct net_device *bridge, const struct net_device *card,
-			      const u8 *mac)
+			      const struct iwarp_snapshot *frame)
 {
 	struct net_device_path_ctx context = { .dev = bridge };
 	struct net_device_path_stack paths;
 	const struct net_device_path *path;
 	int err = 0;
 
-	ether_addr_copy(context.daddr, mac);
+	ether_addr_copy(context.daddr, frame->dmac);
+	if (frame->tagged) {
+		context.vlan[0].id = frame->vlan & VLAN_VID_MASK;
+		context.vlan[0].proto = htons(ETH_P_8021Q);
+		context.num_vlans = 1;
+	}
 	rcu_read_lock();
 	if (dev_fill_forward_path(&context, &paths) >= 0) {
 		for (path = paths.path; path < paths.path + paths.num_paths; path++)
@@ -151,7 +156,7 @@ static int iwarp_station(const struct sock *sk, const struct net_device *netdev,
 	if (err)
 		return err;
 	out->own = iwarp_is_near(card, out->dmac);
-	return netif_is_bridge_master(netdev) ? iwarp_check_bridge(netdev, card, out->dmac) : 0;
+	return netif_is_bridge_master(netdev) ? iwarp_check_bridge(netdev, card, out) : 0;
 }
 
 /* Fills in the state below TCP. */

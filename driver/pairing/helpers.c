@@ -4,8 +4,10 @@
 #include <linux/etherdevice.h>
 #include <linux/pci.h>
 #include <linux/rtnetlink.h>
+#include <linux/string.h>
 #include <net/bonding.h>
 #include <net/net_namespace.h>
+#include <net/rtnetlink.h>
 
 #include "helpers.h"
 
@@ -44,6 +46,32 @@ struct net_device *pairing_find_card(const u8 *mac, const struct net_device *exc
 	return found;
 }
 
+/*
+ * The number of network devices of one namespace that get an RDMA device, if it is not the card's
+ * namespace. The owner of such a namespace, who may be any user, can add devices without end.
+ */
+#define PAIRING_OF_NAMESPACE 8
+
+/* Returns whether a device is a macvlan device, and not a macvtap device, which has no IP. */
+static bool pairing_is_macvlan(const struct net_device *upper)
+{
+	return netif_is_macvlan(upper) && upper->rtnl_link_ops &&
+	       !strcmp(upper->rtnl_link_ops->kind, "macvlan");
+}
+
+/* Returns whether the namespace of a device has room for it beside those that were found before. */
+static bool pairing_has_room(const struct net_device *upper, const struct net_device *card,
+			     struct net_device *const *found, size_t count)
+{
+	size_t others = 0;
+
+	if (net_eq(dev_net(upper), dev_net(card)))
+		return true;
+	while (count--)
+		others += net_eq(dev_net(upper), dev_net(found[count]));
+	return others < PAIRING_OF_NAMESPACE;
+}
+
 static bool pairing_is_station(const struct net_device *upper, const struct net_device *card)
 {
 	const struct bonding *bond = netdev_priv(upper);
@@ -52,7 +80,7 @@ static bool pairing_is_station(const struct net_device *upper, const struct net_
 	if (upper->reg_state != NETREG_REGISTERED)
 		return false;
 	if (!netif_is_bond_master(upper))
-		return netif_is_macvlan(upper) || netif_is_bridge_master(upper);
+		return pairing_is_macvlan(upper) || netif_is_bridge_master(upper);
 	active = bond_option_active_slave_get_rcu(bond);
 	return active ? active == card : bond->slave_cnt == 1;
 }
@@ -67,7 +95,8 @@ size_t pairing_stations(struct net_device *card, struct net_device **out, size_t
 	rtnl_lock();
 	rcu_read_lock();
 	netdev_for_each_upper_dev_rcu(card, upper, iter) {
-		if (count < room && pairing_is_station(upper, card)) {
+		if (count < room && pairing_is_station(upper, card) &&
+		    pairing_has_room(upper, card, out, count)) {
 			dev_hold(upper);
 			out[count++] = upper;
 		}

@@ -282,7 +282,10 @@ impl Notifier {
             | bindings::netdev_cmd_NETDEV_CHANGEMTU
                 if is_paired => {}
             _ => {
-                if paired.as_ref().is_some_and(|card| is_upper(netdev, card)) {
+                // A device that goes is not on top of the card any more, and may still have an RDMA
+                // device.
+                let goes = event == bindings::netdev_cmd_NETDEV_UNREGISTER;
+                if goes || paired.as_ref().is_some_and(|card| is_upper(netdev, card)) {
                     self.tell_follower();
                 }
                 return false;

@@ -3,7 +3,7 @@
 
 use core::{alloc::Layout, cell::UnsafeCell, mem::offset_of, ptr::NonNull};
 
-use kernel::{ffi::c_char, prelude::*, types::Opaque};
+use kernel::{device, ffi::c_char, prelude::*, sync::aref::ARef, types::Opaque};
 
 use super::{bindings, driver::Driver, netdev::NetdevRef};
 
@@ -40,6 +40,15 @@ impl<T: Driver> Device<T> {
     /// Returns the core's struct.
     pub(super) fn as_raw(&self) -> *mut bindings::ib_device {
         self.ib.get()
+    }
+
+    /// Returns a reference with which the device's memory stays, even when it is unregistered.
+    pub(super) fn reference(&self) -> ARef<device::Device> {
+        // SAFETY: the device is alive, as it is borrowed; only the field's address is made.
+        let own = unsafe { &raw mut (*self.as_raw()).__bindgen_anon_1.dev };
+        // SAFETY: the device is alive, so its `struct device`, with which both views of the union
+        // begin, has references. The core releases it on any thread.
+        unsafe { device::Device::get_device(own.cast()) }
     }
 
     /// Calls `f` with the registration's data. The higher-ranked closure keeps the erased

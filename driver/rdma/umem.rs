@@ -4,9 +4,10 @@
 use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use kernel::{
-    current,
+    current, device,
     error::{from_err_ptr, to_result},
     prelude::*,
+    sync::aref::ARef,
 };
 
 use super::{bindings, device::Device, driver::Driver};
@@ -27,7 +28,12 @@ pub(crate) enum Use {
 /// # Invariants
 ///
 /// The pointer refers to a umem of the core, which this type owns.
-pub(crate) struct Umem(NonNull<bindings::ib_umem>);
+pub(crate) struct Umem {
+    raw: NonNull<bindings::ib_umem>,
+    /// The RDMA device, of which the umem's release reads fields. The memory of an object that the
+    /// adapter refused to destroy may be kept until after the device has been unregistered.
+    _device: ARef<device::Device>,
+}
 
 // SAFETY: the core allows any thread to look at a umem and to release it.
 unsafe impl Send for Umem {}
@@ -83,7 +89,7 @@ impl Umem {
             )
         })?;
         // INVARIANT: the core has made it just now, for the caller.
-        Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
+        Ok(Self { raw: NonNull::new(raw).ok_or(ENOMEM)?, _device: device.reference() })
     }
 
     /// Pins `length` bytes at `offset` of the DMA buffer `fd`, for a region with these access
@@ -113,7 +119,7 @@ impl Umem {
         // SAFETY: only the field's address is made. Releasing it releases the whole.
         let umem = unsafe { &raw mut (*raw).umem };
         // INVARIANT: the core has made it just now, for the caller.
-        Ok(Self(NonNull::new(umem).ok_or(ENOMEM)?))
+        Ok(Self { raw: NonNull::new(umem).ok_or(ENOMEM)?, _device: device.reference() })
     }
 
     /// Returns whether a region of this memory may get these rights, or be `replaced` by other
@@ -128,7 +134,7 @@ impl Umem {
         let flags = bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS | moved;
         // SAFETY: the umem is alive by the type's invariants; the function only looks at it.
         to_result(unsafe {
-            bindings::ib_umem_check_rereg(self.0.as_ptr(), flags.try_into()?, access.try_into()?)
+            bindings::ib_umem_check_rereg(self.raw.as_ptr(), flags.try_into()?, access.try_into()?)
         })
     }
 
@@ -142,7 +148,7 @@ impl Umem {
         let sizes = usize::try_from(page_sizes)?;
         // SAFETY: the umem is alive by the type's invariants, and borrowed by this call alone,
         // which sets fields.
-        let size = unsafe { bindings::ib_umem_find_best_pgsz(self.0.as_ptr(), sizes, iova) };
+        let size = unsafe { bindings::ib_umem_find_best_pgsz(self.raw.as_ptr(), sizes, iova) };
         // INVARIANT: the callee has found it to be one.
         if size.is_power_of_two() { Ok(Paged { umem: self, size }) } else { Err(EINVAL) }
     }
@@ -151,7 +157,7 @@ impl Umem {
 impl Drop for Umem {
     fn drop(&mut self) {
         // SAFETY: the type owns the umem by its invariants, and releases it once.
-        unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
+        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
     }
 }
 
@@ -175,13 +181,13 @@ impl Paged<'_> {
     /// Returns the number of blocks.
     pub(crate) fn count(&self) -> usize {
         // SAFETY: the umem is alive, as it is borrowed; `size` is valid by the type's invariants.
-        unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.umem.0.as_ptr(), self.size) }
+        unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.umem.raw.as_ptr(), self.size) }
     }
 
     /// Returns their DMA addresses.
     pub(crate) fn blocks(&self) -> Blocks<'_> {
         let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
-        let umem = self.umem.0.as_ptr();
+        let umem = self.umem.raw.as_ptr();
         // SAFETY: the umem is alive, as it is borrowed; `size` is valid by the type's invariants;
         // the callee initialises the iterator, for which zero is valid.
         unsafe {
