@@ -19,7 +19,7 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
 use crate::datagrams::{QKEY, datagram, path, ready};
-use crate::packets::withheld_write;
+use crate::packets::{withheld, withheld_write};
 use crate::stream_ends::{MS, open, stage};
 use crate::stream_pairs::Daemon;
 use crate::world::{Pair, World};
@@ -210,6 +210,28 @@ fn packets_have_the_macs_of_their_gids() {
     connect(&a, M2, b.qpn);
     connect(&b, M1, a.qpn);
     goes_to_the_second_address(&cable, a, &b);
+}
+
+/// A tag with a priority alone is no VLAN.
+#[test]
+fn a_datagram_with_a_priority_arrives() {
+    let cable = Cable::new(6, Faults::default());
+    let setup = Setup { kind: Type::Ud, ..Setup::default() };
+    let (mut a, mut b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+    name(&cable.gb, M2);
+    ready(&a);
+    ready(&b);
+    let mut to: DatagramSeg = path(&cable.gb, b.qpn, link_local(M2));
+    (to.av.dmac, to.qkey) = (M2, QKEY.into());
+    b.post_recv(7, &[b.sge(0, 64)]);
+    let frames = withheld(&cable);
+    a.post_send(&datagram(&[a.sge(0, 8)], to));
+    cable.run_until(|| !frames.borrow().is_empty());
+    let plain = frames.borrow().first().expect("a frame").clone();
+    let tagged = [&plain[..12], &[0x81, 0, 0xe0, 0], &plain[12..]].concat();
+    let _offered = cable.gb.adapter.offer(Frame::new(tagged));
+    let _polled = cable.gb.adapter.poll(0);
+    assert_eq!(b.recv_cq.poll().expect("received").byte_len.get(), GRH_LEN + 8);
 }
 
 /// Gives two endpoints their ends of a TCP connection between the second addresses of their guests.

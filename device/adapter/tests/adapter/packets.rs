@@ -214,7 +214,7 @@ fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
 }
 
 /// Drops the frames of the first adapter, and returns them.
-fn withheld(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
+pub(crate) fn withheld(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
     let frames = Rc::new(RefCell::new(Vec::new()));
     let kept = Rc::clone(&frames);
     cable.links[0].borrow_mut().rule(move |frame| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vrnic_abi::qp::NO_VLAN;
 use vrnic_abi::sq::{DatagramSeg, Flags};
+use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
 use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
 use vrnic_roce::wire::{self, Frame as RoceFrame, Mtu, Qpn};
@@ -215,7 +216,7 @@ fn bring<H: Host>(
 
 /// Returns the VLAN of a frame, or the number for "no VLAN".
 fn vlan(frame: &RoceFrame<'_>) -> u16 {
-    frame.ethernet.vlan.map_or(NO_VLAN, |tag| tag & 0x0fff)
+    frame.ethernet.vlan.and_then(vlan_of).unwrap_or(NO_VLAN)
 }
 
 /// Returns the GID of an address.
