@@ -149,6 +149,13 @@ impl<H: Host> Adapter<H> {
     /// Sets the ceilings of what its send queues begin. Can be called at any time.
     pub fn limit_pace(&self, ceilings: Ceilings) {
         self.core.pace.set(ceilings);
+        self.objects.all_qps().iter().for_each(|qp| qp.schedule(&self.core));
+        self.wake_all();
+    }
+
+    /// Forgets what its send queues have begun, for a new guest.
+    pub fn restart_pace(&self) {
+        self.core.pace.restart();
     }
 
     /// Sets the VLANs of the port. Must be called before a driver is there.

@@ -122,12 +122,14 @@ pub(crate) fn take<H: Host>(
         let place = batch.put(&requester.raw);
         *entry = Entry { send, place, done: requester.done };
     } else {
-        if let Some(until) = here.core.pace.wait(|| here.now()) {
-            return Taken::Later(until);
-        }
         match take_posted(here, qp, requester, batch, entry) {
-            Ok(Taken::Entry) if entry.send.is_local() => {}
-            Ok(Taken::Entry) => here.core.pace.spend(entry.send.length, || here.now()),
+            Ok(Taken::Entry) if here.core.pace.is_limited() => {
+                if let Some(until) = paced(here, qp, requester, &entry.send) {
+                    batch.clear();
+                    return Taken::Later(until);
+                }
+            }
+            Ok(Taken::Entry) => {}
             Ok(taken) => return taken,
             Err(why) => {
                 fail(here.core, qp, why);
@@ -165,6 +167,23 @@ fn take_posted<H: Host>(
     })
 }
 
+/// Returns the time before which a ceiling does not let an entry begin, if it is not over. The
+/// entry stays the next one then.
+#[cold]
+fn paced<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    send: &SendWqe,
+) -> Option<Nanos> {
+    if send.is_local() {
+        return None;
+    }
+    let until = here.core.pace.wait(&mut requester.reserved, send.length, here.now())?;
+    move_to(qp, requester, send.index);
+    Some(until)
+}
+
 /// Makes the entry at this index the next one.
 #[inline]
 pub(crate) fn move_to<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>, index: u32) {
@@ -193,7 +212,8 @@ pub fn flush<H: Host>(
     let requester = &mut *guard;
     let here = TurnContext::new(core, qp, slice);
     batch.clear();
-    (requester.not_before, requester.open_reads.resume_at) = (None, None);
+    (requester.not_before, requester.reserved) = (None, None);
+    requester.open_reads.resume_at = None;
     let (mut entry, mut flushed) = (Entry::EMPTY, 0);
     while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
         let (id, opcode) = if let Some(entry) = requester.open_reads.pop() {

@@ -1,9 +1,10 @@
 //! The ceilings of a function: how many bytes and messages its send queues begin in a second. A
-//! work request that would be above a ceiling waits in its send queue, and nothing else does: the
-//! messages of peers arrive, and messages that have begun go on.
+//! work request above a ceiling waits in its send queue until the time that it has reserved, and
+//! nothing else does: the messages of peers arrive, and messages that have begun go on. Each queue
+//! reserves for its next work request only, so all queues of a function take turns.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use vrnic_packet::Nanos;
@@ -13,7 +14,7 @@ use vrnic_packet::Nanos;
 /// ceilings.
 const CREDIT: Duration = Duration::from_millis(1);
 /// Binary digits behind the point of a time in nanoseconds, and of the time of one unit.
-const TIME_DIGITS: u32 = 8;
+const TIME_DIGITS: u32 = 6;
 const UNIT_DIGITS: u32 = 20;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -26,11 +27,21 @@ pub struct Ceilings {
     pub messages: Option<NonZeroU64>,
 }
 
-/// The ceilings of an adapter, and how much of them is used. All its workers share it.
+/// The time at which a work request may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    start: Nanos,
+    /// The ceilings for which it was reserved.
+    version: u32,
+}
+
+/// The ceilings of an adapter, and how much of them is reserved. All its workers share it.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// True if there is a ceiling.
     limited: AtomicBool,
+    /// Number of changes. Reservations from before a change are void.
+    version: AtomicU32,
     bytes: Bucket,
     messages: Bucket,
 }
@@ -40,37 +51,49 @@ pub(crate) struct Pace {
 struct Bucket {
     /// The time that one unit takes, in 2^-20 ns; zero without a ceiling.
     unit: AtomicU64,
-    /// The time at which all that has begun would be done at the rate of the ceiling, in 2^-8 ns.
+    /// The time at which all that is reserved will have begun, in 2^-6 ns.
     due: AtomicU64,
 }
 
 impl Pace {
-    /// Sets the ceilings. What has begun before does not count.
+    /// Sets the ceilings. What has begun or was reserved before does not count. QPs that wait must
+    /// be scheduled afterwards.
     pub(crate) fn set(&self, ceilings: Ceilings) {
         self.bytes.set(ceilings.bytes);
         self.messages.set(ceilings.messages);
+        self.version.fetch_add(1, Ordering::Relaxed);
         self.limited.store(ceilings != Ceilings::default(), Ordering::Release);
     }
 
-    /// Returns the time before which no message may begin, if it is not over. `now` is called only
-    /// if there is a ceiling.
-    #[inline]
-    pub(crate) fn wait(&self, now: impl FnOnce() -> Nanos) -> Option<Nanos> {
-        if !self.limited.load(Ordering::Relaxed) {
-            return None;
-        }
-        let due = self.bytes.due().max(self.messages.due());
-        Some(due).filter(|due| *due > now())
+    /// Forgets what has begun or was reserved.
+    pub(crate) fn restart(&self) {
+        self.bytes.due.store(0, Ordering::Relaxed);
+        self.messages.due.store(0, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a message that begins.
+    /// Returns whether there is a ceiling.
     #[inline]
-    pub(crate) fn spend(&self, bytes: u64, now: impl FnOnce() -> Nanos) {
-        if self.limited.load(Ordering::Relaxed) {
-            let now = now();
-            self.bytes.spend(bytes, now);
-            self.messages.spend(1, now);
-        }
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time before which a message must not begin, if it is not over. `reserved` is its
+    /// reservation, which is made if there is none.
+    pub(crate) fn wait(
+        &self,
+        reserved: &mut Option<Reserved>,
+        bytes: u64,
+        now: Nanos,
+    ) -> Option<Nanos> {
+        let version = self.version.load(Ordering::Relaxed);
+        let kept = reserved.filter(|reserved| reserved.version == version);
+        let start = kept.map_or_else(
+            || self.bytes.reserve(bytes, now).max(self.messages.reserve(1, now)),
+            |reserved| reserved.start,
+        );
+        *reserved = (start > now).then_some(Reserved { start, version });
+        reserved.map(|reserved| reserved.start)
     }
 }
 
@@ -81,20 +104,22 @@ impl Bucket {
         self.due.store(0, Ordering::Relaxed);
     }
 
-    fn due(&self) -> Nanos {
-        Nanos(self.due.load(Ordering::Relaxed) >> TIME_DIGITS)
-    }
-
-    fn spend(&self, units: u64, now: Nanos) {
+    /// Reserves units. Returns the time from which on they may be used.
+    fn reserve(&self, units: u64, now: Nanos) -> Nanos {
         let unit = self.unit.load(Ordering::Relaxed);
         if unit == 0 {
-            return;
+            return now;
         }
-        let time = units.saturating_mul(unit) >> (UNIT_DIGITS - TIME_DIGITS);
+        let time = u128::from(units) * u128::from(unit);
+        let digits = UNIT_DIGITS - TIME_DIGITS;
+        let time = u64::try_from((time + (1 << (digits - 1))) >> digits).unwrap_or(u64::MAX);
         // CAST: a millisecond.
         let first = now.0.saturating_sub(CREDIT.as_nanos() as u64) << TIME_DIGITS;
         let next = |due: u64| Some(due.max(first).saturating_add(time));
-        let _before = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        // The function always has a result, so both variants hold the time before.
+        let (Ok(due) | Err(due)) =
+            self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        Nanos(due.max(first) >> TIME_DIGITS)
     }
 }
 
@@ -102,15 +127,16 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// Returns the number of messages of this length that begin within a second, if a worker comes
-    /// every 50 µs and begins all that may begin.
-    fn begun(pace: &Pace, bytes: u64) -> u64 {
-        let mut begun = 0;
+    /// Returns the number of messages of this length that each of several queues begins within a
+    /// second, if a worker comes every 50 µs and begins all that may begin, queue by queue.
+    fn begun<const N: usize>(pace: &Pace, bytes: u64) -> [u64; N] {
+        let (mut begun, mut reserved) = ([0; N], [None; N]);
         for tick in 0..20_000 {
-            let now = || Nanos(5 * NANOS_PER_SECOND + tick * 50_000);
-            while pace.wait(now).is_none() {
-                pace.spend(bytes, now);
-                begun += 1;
+            let now = Nanos(5 * NANOS_PER_SECOND + tick * 50_000);
+            for (begun, reserved) in begun.iter_mut().zip(&mut reserved) {
+                while pace.wait(reserved, bytes, now).is_none() {
+                    *begun += 1;
+                }
             }
         }
         begun
@@ -121,28 +147,46 @@ mod tests {
         let per_second = |number| NonZeroU64::new(number);
         for (ceilings, bytes, expected) in [
             (Ceilings { messages: per_second(1_000_000), bytes: None }, 8, 1_000_000),
-            (Ceilings { bytes: per_second(1_250_000_000), messages: None }, 64, 19_531_250),
+            (Ceilings { bytes: per_second(12_500_000_000), messages: None }, 64, 195_312_500),
             (Ceilings { bytes: per_second(1_250_000_000), messages: None }, 65_536, 19_073),
             (Ceilings { bytes: per_second(1_000_000), messages: per_second(5000) }, 1000, 1000),
         ] {
             let pace = Pace::default();
             pace.set(ceilings);
-            let begun = begun(&pace, bytes);
+            let [begun] = begun(&pace, bytes);
             assert!(begun.abs_diff(expected) * 50 <= expected, "{ceilings:?}: {begun}");
         }
     }
 
     #[test]
+    fn queues_that_always_have_work_take_turns() {
+        for messages in [1000, 20_000] {
+            let pace = Pace::default();
+            pace.set(Ceilings { messages: NonZeroU64::new(messages), bytes: None });
+            let begun: [u64; 8] = begun(&pace, 8);
+            assert!(begun.iter().all(|begun| *begun > messages / 16), "{begun:?}");
+        }
+    }
+
+    #[test]
     fn a_long_message_delays_the_next_one() {
-        let pace = Pace::default();
-        pace.set(Ceilings { bytes: NonZeroU64::new(1 << 20), messages: None });
-        let now = || Nanos(7 * NANOS_PER_SECOND);
-        assert_eq!(pace.wait(now), None);
-        pace.spend(3 << 20, now);
-        let until = pace.wait(now).expect("it waits");
-        assert!(until.0.abs_diff(10 * NANOS_PER_SECOND) < 2 * CREDIT.as_nanos() as u64);
-        // Another ceiling begins anew.
-        pace.set(Ceilings::default());
-        assert_eq!(pace.wait(|| panic!("no clock is read")), None);
+        for (rate, bytes, seconds) in [(1 << 20, 3 << 20, 3), (12_500, 1 << 31, 171_798)] {
+            let pace = Pace::default();
+            pace.set(Ceilings { bytes: NonZeroU64::new(rate), messages: None });
+            let now = Nanos(7 * NANOS_PER_SECOND);
+            let mut reserved = [None; 2];
+            assert_eq!(pace.wait(&mut reserved[0], bytes, now), None);
+            let until = pace.wait(&mut reserved[1], 1, now).expect("it waits");
+            let expected = (7 + seconds) * NANOS_PER_SECOND;
+            assert!(until.0.abs_diff(expected) < NANOS_PER_SECOND, "{until:?}");
+            assert_eq!(pace.wait(&mut reserved[1], 1, now), Some(until), "it keeps its place");
+            assert_eq!(pace.wait(&mut reserved[1], 1, until), None);
+            // Another ceiling begins anew.
+            pace.wait(&mut reserved[0], 1, now).expect("it waits, too");
+            pace.set(Ceilings { bytes: NonZeroU64::new(rate + 1), messages: None });
+            assert_eq!(pace.wait(&mut reserved[0], 1, now), None);
+            pace.set(Ceilings::default());
+            assert!(!pace.is_limited());
+        }
     }
 }

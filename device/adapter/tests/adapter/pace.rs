@@ -106,7 +106,6 @@ fn messages_wait_for_the_ceiling_on_every_path() {
                 }
                 // Without a ceiling the rest is executed when its time has come.
                 daemon.guests[0].adapter.limit_pace(Ceilings::default());
-                a.ring();
                 daemon.pass(5 * MS);
                 let mut ends = [a, b];
                 assert_eq!(first + completed(&mut ends), REQUESTS, "{what}");

@@ -339,6 +339,7 @@ impl AdapterDevice {
 impl Device for AdapterDevice {
     fn connected(&mut self, connection: OwnedFd) -> io::Result<File> {
         let file = self.adapter.host().uar.renew()?;
+        self.adapter.restart_pace();
         let vmm = sys::peer(connection.as_fd()).map_or(0, NonZeroI32::get);
         self.hosted.vmm.store(vmm, Ordering::Relaxed);
         self.adapter.host().dma.connect(connection);

@@ -21,6 +21,7 @@ use super::remote::Receiver;
 use super::route::Route;
 use super::streaming::StreamReceiver;
 use crate::host::Host;
+use crate::objects::pace::Reserved;
 use crate::objects::srq::Srq;
 use crate::requests::wqe::{RecvWqe, SendWqe};
 
@@ -51,6 +52,8 @@ pub struct Requester<H: Host> {
     pub rnr_pause: Duration,
     /// The time of the next try, while waiting for it.
     pub not_before: Option<Nanos>,
+    /// The reservation of the next entry, if it waits for a ceiling of the function.
+    pub reserved: Option<Reserved>,
     /// The attributes that it uses.
     pub config: RequesterConfig,
     /// The path to the peer.
@@ -307,6 +310,7 @@ impl<H: Host> Default for Requester<H> {
             rnr_until: None,
             rnr_pause: Duration::ZERO,
             not_before: None,
+            reserved: None,
             config: RequesterConfig::default(),
             path: Path::Memory,
             peer: None,
