@@ -468,12 +468,15 @@ impl Port {
         vlan::admits(&self.setup.vlans, frame)
     }
 
-    /// Returns whether one guest is behind both ports, and may use the addresses of one of them on
-    /// the other one.
+    /// Returns whether one guest is behind both ports, and may use the addresses of `owner` on this
+    /// one. It gets an address back by a frame of its own network card, so it must have one.
     #[must_use]
-    pub fn shares_guest(&self, other: &Self) -> bool {
+    pub fn shares_guest(&self, owner: &Self) -> bool {
         let vmm = |port: &Self| port.setup.sink.as_ref().and_then(|sink| sink.vmm());
-        self.setup.source != SourceCheck::Own && vmm(self).is_some() && vmm(self) == vmm(other)
+        self.setup.source != SourceCheck::Own
+            && owner.setup.line.is_some()
+            && vmm(self).is_some()
+            && vmm(self) == vmm(owner)
     }
 
     /// Returns whether a frame may go to all ports. Counts and logs it otherwise.

@@ -196,7 +196,9 @@ impl Switch {
         self.tick();
         self.follow_uplinks();
         self.age();
-        if self.ports.values().any(Port::wants_ticks) { TICK } else { AGE_PERIOD }
+        self.keep_lent();
+        let ticks = self.table.lends() || self.ports.values().any(Port::wants_ticks);
+        if ticks { TICK } else { AGE_PERIOD }
     }
 
     /// Forwards frames that adapters have sent and frames that have arrived, without waiting. Does

@@ -117,6 +117,8 @@ pub struct MacTable {
     places: Arc<Places>,
     /// Addresses learnt from each port.
     learnt: HashMap<PortId, usize>,
+    /// The addresses that are lent, and some that were.
+    lent: Vec<MacAddr>,
 }
 
 impl MacTable {
@@ -149,12 +151,42 @@ impl MacTable {
     }
 
     /// Gives the frames to an address that is bound to another port to this port, until a frame
-    /// with this address comes by the line of its owner, or the port loses its link. Both ports are
-    /// of one guest.
+    /// with this address comes by the line of its owner, the port loses its link, or
+    /// [`Self::keep_lent`] ends it. Both ports are of one guest.
     pub fn lend(&mut self, mac: MacAddr, port: PortId) {
         if let Some(owner) = self.owner(mac) {
             self.place(mac, Entry::Bound(Bound { owner, port }));
+            self.lent.push(mac);
         }
+    }
+
+    /// Returns whether the frames to an address go to this port.
+    #[must_use]
+    pub fn is_at(&self, mac: MacAddr, port: PortId) -> bool {
+        self.entries.get(&mac).is_some_and(|entry| entry.port() == port)
+    }
+
+    /// Returns whether any address is lent.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Gives the lent addresses back for which `keep` does not hold, with their owner and the port
+    /// that they are lent to.
+    pub fn keep_lent(&mut self, keep: impl Fn(PortId, PortId) -> bool) {
+        let mut lent = std::mem::take(&mut self.lent);
+        lent.retain(|mac| match self.entries.get(mac) {
+            Some(Entry::Bound(Bound { owner, port })) if owner == port => false,
+            Some(Entry::Bound(Bound { owner, port })) if keep(*owner, *port) => true,
+            Some(Entry::Bound(Bound { owner, .. })) => {
+                let owner = *owner;
+                self.place(*mac, Entry::Bound(Bound { owner, port: owner }));
+                false
+            }
+            _ => false,
+        });
+        self.lent = lent;
     }
 
     /// Records that `mac` has sent a frame.
@@ -163,9 +195,8 @@ impl MacTable {
             return Verdict::Forged;
         }
         match self.entries.get_mut(&mac) {
-            Some(Entry::Bound(bound)) if bound.port == from.port => Verdict::Accept,
             Some(Entry::Bound(bound)) if bound.owner == from.port => {
-                if !from.adapter {
+                if bound.port != from.port && !from.adapter {
                     self.bind(mac, from.port);
                 }
                 Verdict::Accept
@@ -243,15 +274,7 @@ impl MacTable {
     /// Removes the addresses that were learnt from a port that has lost its link, and gives the
     /// addresses of other ports that it has used back to them.
     pub fn flush(&mut self, port: PortId) {
-        for (mac, entry) in &mut self.entries {
-            if let Entry::Bound(bound) = entry
-                && bound.port == port
-                && bound.owner != port
-            {
-                bound.port = bound.owner;
-                self.places.0.write().insert(*mac, bound.owner);
-            }
-        }
+        self.keep_lent(|_, lent_to| lent_to != port);
         self.retain(|from, _| from != port);
     }
 
@@ -335,7 +358,9 @@ mod tests {
         table.bind(A, 0);
         table.lend(A, 1);
         assert_eq!((table.route(A, 2), places.port_of(A)), (Route::Port(1), Some(1)));
-        assert_eq!(table.learn(A, guest(1), now), Verdict::Accept);
+        assert!(table.is_at(A, 1) && table.lends());
+        // The caller decides whether the other port may still use it.
+        assert_eq!(table.learn(A, guest(1), now), Verdict::Forged);
         assert_eq!(table.learn(A, guest(2), now), Verdict::Forged);
         // A late packet of the owner's adapter changes nothing.
         assert_eq!(table.learn(A, Origin { adapter: true, ..guest(0) }, now), Verdict::Accept);
@@ -347,6 +372,12 @@ mod tests {
         table.lend(A, 1);
         table.flush(1);
         assert_eq!((table.route(A, 2), places.port_of(A)), (Route::Port(0), Some(0)));
+        // Or when the ports are not of one guest any more.
+        table.lend(A, 1);
+        table.keep_lent(|owner, port| (owner, port) == (0, 1));
+        assert!(table.is_at(A, 1) && table.lends());
+        table.keep_lent(|_, _| false);
+        assert!(table.is_at(A, 0) && !table.lends());
         // Only an address that is bound can be lent.
         table.lend(B, 1);
         assert_eq!(table.route(B, 2), Route::Flood);

@@ -7,6 +7,8 @@ use vrnic_packet::ethernet::{EtherType, TAG_LEN, vlan_of};
 use super::frame::Frame;
 use super::offload::{ADDRESSES, VlanTag, insert_tag};
 
+/// The types of frames with tags: of customers, and of service providers (802.1ad, and QinQ).
+const TAGS: [u16; 3] = [EtherType::VLAN.0, 0x88a8, 0x9100];
 /// The bits of a tag that are not the VLAN's identifier.
 const PRIORITY: u16 = 0xf000;
 
@@ -17,10 +19,21 @@ fn tag(frame: &Frame) -> Option<u16> {
     is_tag.then_some(u16::from_be_bytes([*high, *low]))
 }
 
+/// Returns whether a frame that is in no VLAN has a tag that a receiver could take for that of one:
+/// a service provider's tag, or a tag behind one with a priority alone, which Linux removes.
+fn hides_tag(frame: &Frame) -> bool {
+    let tagged = tag(frame);
+    let behind = ADDRESSES + if tagged.is_some() { TAG_LEN } else { 0 };
+    let kind = frame.bytes().get(behind..).and_then(|rest| rest.first_chunk::<2>());
+    tagged.and_then(vlan_of).is_none()
+        && kind.is_some_and(|kind| TAGS.contains(&u16::from_be_bytes(*kind)))
+}
+
 /// Returns whether the VLAN of a frame in the network is one of a port.
 #[must_use]
 pub fn admits(vlans: &Vlans, frame: &Frame) -> bool {
-    *vlans == Vlans::All || vlans.admits(tag(frame).and_then(vlan_of))
+    let vlan = || tag(frame).and_then(vlan_of);
+    *vlans == Vlans::All || vlans.admits(vlan()) && !hides_tag(frame)
 }
 
 /// Returns a frame that a guest has sent as it is in the network.
@@ -31,6 +44,9 @@ pub fn enter(vlans: &Vlans, frame: Frame) -> Result<Frame, NotMember> {
     let Vlans::Access(_) = vlans else {
         return if admits(vlans, &frame) { Ok(frame) } else { Err(NotMember) };
     };
+    if hides_tag(&frame) {
+        return Err(NotMember);
+    }
     let tag = tag(&frame);
     let Some(vlan) = vlans.of_guest(tag.and_then(vlan_of))? else { return Ok(frame) };
     let priority = tag.unwrap_or_default() & PRIORITY;
@@ -112,6 +128,25 @@ mod tests {
                 assert_eq!(admits(&vlans, frame), passes);
             }
         }
+    }
+
+    #[test]
+    fn tags_that_are_hidden_are_refused() {
+        for hidden in [
+            &[0x81, 0, 0, 0, 0x81, 0, 0, 9, 8, 0][..],
+            &[0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 9, 8, 0],
+            &[0x88, 0xa8, 0, 9, 8, 0],
+            &[0x91, 0, 0, 9, 8, 0],
+        ] {
+            for vlans in [access(), trunk()] {
+                assert_eq!(enter(&vlans, frame(hidden)), Err(NotMember), "{hidden:x?}");
+                assert_eq!(leave(&vlans, frame(hidden)), Err(NotMember), "{hidden:x?}");
+            }
+            assert_eq!(enter(&Vlans::All, frame(hidden)), Ok(frame(hidden)));
+        }
+        // A guest may use tags of its own inside its VLAN.
+        let inside = frame(&[0x81, 0, 0, 5, 0x81, 0, 0, 9, 8, 0]);
+        assert_eq!(enter(&trunk(), inside.clone()), Ok(inside));
     }
 
     #[test]

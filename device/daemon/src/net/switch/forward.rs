@@ -100,14 +100,16 @@ impl Switch {
         let origin = Origin { port: from.port, uplink: port.is_uplink(), adapter: !by_line };
         let may_send = port.may_send(frame.source(), by_line)
             && self.table.learn(frame.source(), origin, now) == Verdict::Accept;
-        if !(may_send || by_line && self.may_borrow(frame.source(), port)) {
+        let is_lent = !may_send && self.may_borrow(frame.source(), port);
+        let has = self.table.is_at(frame.source(), from.port);
+        if !may_send && !(is_lent && (by_line || has)) {
             return port.forged(&frame);
         }
         if by_line && port.has_taken_over(&frame) {
             return;
         }
         let is_own = port.mac() == Some(frame.destination());
-        if !may_send {
+        if is_lent && !has {
             self.table.lend(frame.source(), from.port);
         }
         match self.table.route(frame.destination(), from.port) {
@@ -144,6 +146,15 @@ impl Switch {
     fn may_borrow(&self, mac: MacAddr, port: &Port) -> bool {
         let owner = self.table.owner(mac).and_then(|owner| self.ports.get(&owner));
         owner.is_some_and(|owner| port.shares_guest(owner))
+    }
+
+    /// Gives addresses back that were lent between ports that are not of one guest any more.
+    pub(super) fn keep_lent(&mut self) {
+        let ports = &self.ports;
+        self.table.keep_lent(|owner, port| {
+            let ports = ports.get(&port).zip(ports.get(&owner));
+            ports.is_some_and(|(port, owner)| port.shares_guest(owner))
+        });
     }
 
     /// Queues a frame at a port, if it may go there.

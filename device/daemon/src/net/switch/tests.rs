@@ -1,8 +1,9 @@
 //! Tests of the turns of a worker that runs the switch.
 
 use std::io;
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -368,4 +369,77 @@ fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
         switch.serve_wires();
     }
     assert_eq!(taker.count(), 2 * FRAMES);
+}
+
+/// An adapter whose VMM changes.
+#[derive(Clone, Default)]
+struct Hosted {
+    taker: Taker,
+    vmm: Arc<AtomicI32>,
+}
+
+impl FrameSink for Hosted {
+    fn offer(&self, frame: ethernet::Frame) -> Offered {
+        self.taker.offer(frame)
+    }
+
+    fn has_address(&self, _mac: MacAddr) -> bool {
+        false
+    }
+
+    fn claims(&self, _mac: MacAddr) -> bool {
+        false
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        NonZeroI32::new(self.vmm.load(Ordering::Relaxed)).map(Vmm)
+    }
+
+    fn has_taken_over(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+/// The first function goes to another guest while the second one uses its address.
+#[test]
+fn an_address_is_not_lent_to_another_guest() {
+    let (mut switch, handle) = switch();
+    let sent = Arc::new(Mutex::new(Vec::<Frame>::new()));
+    let hosted = [Hosted::default(), Hosted::default()];
+    for ((name, mac), hosted) in [("a", A), ("b", B)].into_iter().zip(&hosted) {
+        hosted.vmm.store(7, Ordering::Relaxed);
+        let waiting = Arc::clone(&sent);
+        let line = Scripted::line(move |frames, _| {
+            if name == "b" {
+                frames.append(&mut waiting.lock());
+            }
+        });
+        let sink: Option<Box<dyn FrameSink>> = Some(Box::new(hosted.clone()));
+        let setup = PortSetup { line: Some(line), sink, ..function(name, mac, &Taker::default()) };
+        switch.add(setup).expect("a port");
+    }
+    let forged = || {
+        let ports = handle.ports();
+        let b = ports.iter().find(|port| port.name == "b").expect("a port");
+        b.dropped.get("forged").copied().unwrap_or_default()
+    };
+    let send = |switch: &mut Switch| {
+        sent.lock().push(Frame::new(frame(STATION, A, 0)).expect("a frame"));
+        // Workers serve network cards with pauses.
+        while !sent.lock().is_empty() {
+            switch.serve_wires();
+        }
+        switch.serve(&[]);
+    };
+    send(&mut switch);
+    assert_eq!((forged(), switch.table.is_at(A, 1)), (0, true));
+    hosted[0].vmm.store(8, Ordering::Relaxed);
+    switch.serve(&[]);
+    assert!(switch.table.is_at(A, 0), "its owner has it back");
+    send(&mut switch);
+    assert_eq!((forged(), switch.table.is_at(A, 0)), (1, true));
 }
