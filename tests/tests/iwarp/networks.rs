@@ -27,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("network_other_port_of_a_bridge", other_port),
         Case::new("network_bond", places::bonded),
         Case::new("network_pods", places::pods),
+        Case::new("network_devices_of_one_namespace", crowd),
         Case::new("network_namespace_shared", shared),
         Case::new("network_namespace_exclusive", exclusive),
     ]
@@ -214,4 +215,23 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
     }
     ensure!(pair.a.check("rdma system", SHORT_TIMEOUT)?.contains("shared"), "not shared");
     talk(pair, "0.0.0.0", pair.b.ip())
+}
+
+/// A network namespace with many macvlan devices gets RDMA devices for eight of them, and leaves
+/// room for those of others.
+fn crowd(pair: &mut Pair) -> Result<()> {
+    modules::load(&pair.a, &places::MODULES)?;
+    let devices =
+        |count: u32| settles(&pair.a, &format!("[ $(rdma dev show | wc -l) = {count} ]"), 60);
+    let script = "ip netns add crowd && for n in $(seq 12); do \
+                  ip link add link eth0 name c$n type macvlan mode bridge && \
+                  ip link set c$n netns crowd && ip -n crowd link set c$n up || exit; done";
+    pair.a.check(script, SHORT_TIMEOUT)?;
+    devices(1 + 8)?;
+    let pod = places::pod(&pair.a, 1)?;
+    devices(1 + 8 + 1)?;
+    pair.a.check("ip netns del crowd", SHORT_TIMEOUT)?;
+    devices(1 + 1)?;
+    pod.delete()?;
+    devices(1)
 }
