@@ -353,3 +353,22 @@ fn a_peer_whose_link_is_down_is_waited_for() {
     assert_eq!(a.send_cq.poll().as_ref().map(status), Some(Status::WrFlushErr));
     assert_eq!((stage(&a), ending(&a)), (Stage::Gone, Ending::TimedOut));
 }
+
+/// A work request that is posted before either adapter has looked at the connection is executed.
+#[test]
+fn a_work_request_may_be_posted_at_once() {
+    for packets in [false, true] {
+        let daemon = Daemon::new(packets);
+        let (mut a, b) = daemon.ends(1);
+        stream::connect_pair(&a, &b);
+        a.fill(0, b"at once!");
+        a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+        daemon.pass(100 * MS);
+        let done = a.send_cq.poll().expect("a completion");
+        assert_eq!(
+            (status(&done), b.bytes(0, 8)),
+            (Status::Success, b"at once!".to_vec()),
+            "{packets}"
+        );
+    }
+}
