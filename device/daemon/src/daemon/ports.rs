@@ -67,7 +67,7 @@ pub(super) fn function(
         mac: Some(settings.mac),
         line,
         addresses: settings.addresses.clone(),
-        source: settings.source,
+        source: settings.allowed_sources(),
         storm: settings.storm,
         vlans: settings.vlans.clone().into(),
         transit: false,
