@@ -96,7 +96,8 @@ fn opens(side: &Side, range: u32) -> Result<()> {
     for _ in 0..500 {
         match side.end.agent.query_range(range)? {
             (0, 1, 0, 0) => return Ok(()),
-            (0, 0, 0, 0) => sleep(Duration::from_millis(10)),
+            // The data of a READ has arrived, and its TRANSFER has not been executed yet.
+            (0, 0, 0 | 1, 0) => sleep(Duration::from_millis(10)),
             other => bail!("the range has the state {other:?}"),
         }
     }
