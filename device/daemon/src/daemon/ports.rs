@@ -3,55 +3,21 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use vrnic_adapter::ethernet::{Frame, Offered};
-use vrnic_adapter::vlans::Vlans;
 
 use crate::config::uplink::{TlsWay, Way};
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::hosted::adapter::HostedAdapter;
 use crate::net::line::Line;
-use crate::net::mac::MacAddr;
 use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
-use crate::net::port::{FrameSink, PortSetup, Vmm};
-use crate::net::source::SourceCheck;
+use crate::net::port::PortSetup;
 use crate::net::status::Kind;
-use crate::net::storm::StormLimit;
 use crate::net::tap::Tap;
 use crate::net::tls::key::SharedKey;
 use crate::net::tls::{self, TlsTrunk};
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;
 use crate::socket::access::Access;
-
-/// The adapter of a function's port.
-struct Sink(Arc<HostedAdapter>);
-
-impl FrameSink for Sink {
-    fn offer(&self, frame: Frame) -> Offered {
-        self.0.offer(frame)
-    }
-
-    fn has_address(&self, mac: MacAddr) -> bool {
-        self.0.has_address(mac.0)
-    }
-
-    fn claims(&self, mac: MacAddr) -> bool {
-        self.0.claims(mac.0)
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        self.0.vmm()
-    }
-
-    fn has_taken_over(&self, frame: &[u8]) -> bool {
-        self.0.has_taken_over(frame)
-    }
-
-    fn has_room(&self) -> bool {
-        self.0.has_frame_room()
-    }
-}
 
 /// Returns the port of a function.
 pub(super) fn function(
@@ -62,36 +28,25 @@ pub(super) fn function(
     let line = settings.net.as_ref().map(|path| netdev(path, access)).transpose()?;
     let target = Arc::clone(hosted);
     Ok(PortSetup {
-        name: settings.name.clone(),
-        kind: Kind::Function,
         mac: Some(settings.mac),
         line,
         addresses: settings.addresses.clone(),
         source: settings.allowed_sources(),
         storm: settings.storm,
         vlans: settings.vlans.clone().into(),
-        transit: false,
-        followed: false,
         link: Box::new(move |up| target.set_link(up)),
-        sink: Some(Box::new(Sink(Arc::clone(hosted)))),
+        sink: Some(Box::new(Arc::clone(hosted))),
+        ..PortSetup::new(&settings.name, Kind::Function)
     })
 }
 
 /// Returns a port without a function.
 pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<PortSetup> {
     Ok(PortSetup {
-        name: settings.name.clone(),
-        kind: Kind::Guest,
-        mac: None,
         line: Some(netdev(&settings.net, access)?),
-        addresses: Vec::new(),
-        source: SourceCheck::Nested,
         storm: settings.storm,
         vlans: settings.vlans.clone().into(),
-        transit: false,
-        followed: false,
-        link: Box::new(|_| ()),
-        sink: None,
+        ..PortSetup::new(&settings.name, Kind::Guest)
     })
 }
 
@@ -100,18 +55,10 @@ pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result
     let (kind, line) = line(&settings.way, access)
         .with_context(|| format!("cannot create uplink {}", settings.name))?;
     Ok(PortSetup {
-        name: settings.name.clone(),
-        kind,
-        mac: None,
         line: Some(line),
-        addresses: Vec::new(),
-        source: SourceCheck::Nested,
-        storm: StormLimit(0),
-        vlans: Vlans::All,
         transit: settings.transit,
         followed: settings.follow,
-        link: Box::new(|_| ()),
-        sink: None,
+        ..PortSetup::new(&settings.name, kind)
     })
 }
 

@@ -14,7 +14,6 @@ use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
 
@@ -29,7 +28,6 @@ use crate::memory::rules::MapRules;
 use crate::memory::uar::UarMemory;
 use crate::net::mac::MacAddr;
 use crate::net::path_mtu::PathMtu;
-use crate::net::port::Vmm;
 use crate::os::sys;
 use crate::pci::config::ConfigSpace;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
@@ -52,13 +50,13 @@ pub type Adapter = vrnic_adapter::adapter::Adapter<VfioHost>;
 /// An adapter of this process, shared by its server, the workers and housekeeping.
 #[derive(Debug)]
 pub struct HostedAdapter {
-    adapter: Arc<Adapter>,
-    failure: Arc<Failure>,
+    pub(super) adapter: Arc<Adapter>,
+    pub(super) failure: Arc<Failure>,
     control: ControlHandle,
     /// True if the Ethernet port has a link, as reported by the switch.
     link: AtomicBool,
     /// The process of the VMM that is connected, or 0.
-    vmm: AtomicI32,
+    pub(super) vmm: AtomicI32,
     /// Held by the reset that ends a failure. Without this lock, both the VMM's own reset and the
     /// control thread could reset the adapter, the later one after the guest has enabled it again.
     recovery: Mutex<()>,
@@ -120,44 +118,6 @@ impl HostedAdapter {
     pub fn set_link(&self, up: bool) {
         self.link.store(up, Ordering::Release);
         self.control.ask();
-    }
-
-    /// Takes a frame that is for the adapter; returns any other frame. An adapter that has failed
-    /// discards all frames.
-    pub fn offer(&self, frame: Frame) -> Offered {
-        self.failure.contain(|| self.adapter.offer(frame)).unwrap_or(Offered::Taken)
-    }
-
-    /// Returns whether a MAC belongs to the adapter.
-    #[must_use]
-    pub fn has_address(&self, mac: [u8; 6]) -> bool {
-        self.failure.contain(|| self.adapter.has_address(mac)).unwrap_or(false)
-    }
-
-    /// Returns whether the driver has named a MAC as one of its addresses.
-    #[must_use]
-    pub fn claims(&self, mac: [u8; 6]) -> bool {
-        self.failure.contain(|| self.adapter.claims(mac)).unwrap_or(false)
-    }
-
-    /// Returns the VMM that is connected, if its process is known.
-    #[must_use]
-    pub fn vmm(&self) -> Option<Vmm> {
-        NonZeroI32::new(self.vmm.load(Ordering::Relaxed)).map(Vmm)
-    }
-
-    /// Returns whether a frame that the guest's network card sends is of a TCP connection that the
-    /// adapter has taken over.
-    #[must_use]
-    pub fn has_taken_over(&self, frame: &[u8]) -> bool {
-        self.failure.contain(|| self.adapter.has_taken_over(frame)).unwrap_or(false)
-    }
-
-    /// Returns whether the workers keep up with the frames that arrive, so that more frames can be
-    /// offered. Returns true for an adapter that has failed, because it discards all frames.
-    #[must_use]
-    pub fn has_frame_room(&self) -> bool {
-        self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)
     }
 
     /// Changes the function's own maxima. An adapter that has failed takes them, too.

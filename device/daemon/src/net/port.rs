@@ -30,6 +30,8 @@ use super::turn::Turn;
 use super::vlan;
 use crate::capture::Captures;
 
+#[cfg(test)]
+pub(crate) mod fake_sink;
 mod link;
 #[cfg(test)]
 mod tests;
@@ -100,6 +102,28 @@ pub struct PortSetup {
     pub link: LinkListener,
     /// The adapter behind the port.
     pub sink: Option<Box<dyn FrameSink>>,
+}
+
+impl PortSetup {
+    /// Returns the configuration of a port without an adapter and a line. Its guest may use all
+    /// addresses and VLANs.
+    #[must_use]
+    pub fn new(name: &str, kind: Kind) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            mac: None,
+            addresses: Vec::new(),
+            line: None,
+            source: SourceCheck::Nested,
+            storm: StormLimit(0),
+            vlans: Vlans::All,
+            transit: false,
+            followed: false,
+            link: Box::new(|_| ()),
+            sink: None,
+        }
+    }
 }
 
 /// A port.

@@ -126,16 +126,12 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::time::Instant;
 
-    use vrnic_adapter::vlans::Vlans;
-
     use super::*;
     use crate::net::frame::Frame;
     use crate::net::line::{Change, Line, Log};
     use crate::net::port::PortSetup;
     use crate::net::queue::SendQueue;
-    use crate::net::source::SourceCheck;
     use crate::net::status::Kind;
-    use crate::net::storm::StormLimit;
     use crate::net::turn::Turn;
 
     /// A line that panics when a frame arrives.
@@ -182,20 +178,7 @@ mod tests {
     }
 
     fn port(name: &str, line: Option<Box<dyn Line>>) -> PortSetup {
-        PortSetup {
-            name: name.into(),
-            kind: Kind::Trunk,
-            mac: None,
-            line,
-            addresses: Vec::new(),
-            source: SourceCheck::Nested,
-            storm: StormLimit(0),
-            vlans: Vlans::All,
-            transit: false,
-            followed: false,
-            link: Box::new(|_| ()),
-            sink: None,
-        }
+        PortSetup { line, ..PortSetup::new(name, Kind::Trunk) }
     }
 
     fn is_up(switch: &SwitchThread, name: &str) -> bool {

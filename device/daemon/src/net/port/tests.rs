@@ -3,37 +3,8 @@
 
 use vrnic_adapter::ethernet::Joint;
 
+use super::fake_sink::FakeSink;
 use super::*;
-use crate::net::storm::StormLimit;
-
-/// An adapter that has taken over all connections.
-struct TakesOver;
-
-impl FrameSink for TakesOver {
-    fn offer(&self, frame: ethernet::Frame) -> Offered {
-        Offered::Other(frame)
-    }
-
-    fn has_address(&self, _mac: MacAddr) -> bool {
-        false
-    }
-
-    fn claims(&self, mac: MacAddr) -> bool {
-        self.has_address(mac)
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        None
-    }
-
-    fn has_taken_over(&self, _frame: &[u8]) -> bool {
-        true
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
-}
 
 /// A line that joins nothing.
 struct Plain;
@@ -75,27 +46,20 @@ fn joined() -> Frame {
 }
 
 /// Returns a port that has this adapter.
-fn port(kind: Kind, mac: Option<MacAddr>, sink: impl FrameSink + 'static) -> Port {
+fn port(kind: Kind, mac: Option<MacAddr>, sink: FakeSink) -> Port {
     let setup = PortSetup {
-        name: "p".to_owned(),
-        kind,
         mac,
         line: Some(Box::new(Plain)),
-        addresses: Vec::new(),
-        source: SourceCheck::Nested,
-        storm: StormLimit(0),
-        vlans: Vlans::All,
-        transit: false,
-        followed: false,
-        link: Box::new(|_| {}),
-        sink: Some(Box::new(sink)),
+        sink: sink.behind_port(),
+        ..PortSetup::new("p", kind)
     };
     Port::new(setup, Arc::default())
 }
 
 #[test]
 fn each_segment_of_a_frame_that_is_dropped_is_counted() {
-    let mut port = port(Kind::Trunk, None, TakesOver);
+    let sink = FakeSink { takes_over: true, ..FakeSink::new(Offered::Other) };
+    let mut port = port(Kind::Trunk, None, sink);
     assert!(port.has_taken_over(&joined()));
     port.forged(&joined());
     assert!(!port.send(joined(), None), "there is no link yet");
@@ -107,43 +71,19 @@ fn each_segment_of_a_frame_that_is_dropped_is_counted() {
     }
 }
 
-/// A second MAC of [`Greedy`].
+/// A second MAC of [`greedy`].
 const CLAIMED: MacAddr = MacAddr([2, 0, 0, 0, 0, 11]);
 
-/// An adapter that takes all frames.
-struct Greedy;
-
-impl FrameSink for Greedy {
-    fn offer(&self, _frame: ethernet::Frame) -> Offered {
-        Offered::Taken
-    }
-
-    fn has_address(&self, mac: MacAddr) -> bool {
-        mac == CLAIMED
-    }
-
-    fn claims(&self, mac: MacAddr) -> bool {
-        self.has_address(mac)
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        None
-    }
-
-    fn has_taken_over(&self, _frame: &[u8]) -> bool {
-        false
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
+/// Returns an adapter that takes all frames.
+fn greedy() -> FakeSink {
+    FakeSink { claimed: Some(CLAIMED), ..FakeSink::new(|_| Offered::Taken) }
 }
 
 #[test]
 fn frames_for_other_addresses_go_to_the_network_card() {
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
     const NESTED: [u8; 6] = [2, 0, 0, 0, 0, 10];
-    let mut port = port(Kind::Function, Some(MacAddr(MAC)), Greedy);
+    let mut port = port(Kind::Function, Some(MacAddr(MAC)), greedy());
     port.follow_link();
     let frame = |to: [u8; 6]| Frame::new([&to[..], &[2; 60]].concat()).expect("a frame");
     for (to, goes_to_card) in [(MAC, false), (CLAIMED.0, false), (NESTED, true), ([0xff; 6], true)]
@@ -163,7 +103,7 @@ fn the_check_of_a_port_says_with_which_sources_its_guest_sends() {
         (SourceCheck::Strict, [true, true, true, false], [true; 4]),
         (SourceCheck::Nested, [true; 4], [true; 4]),
     ] {
-        let mut port = port(Kind::Function, Some(OWN), Greedy);
+        let mut port = port(Kind::Function, Some(OWN), greedy());
         (port.setup.source, port.setup.addresses) = (source, vec![LISTED]);
         assert_eq!(all.map(|mac| port.may_send(mac, true)), by_line, "{source}");
         assert_eq!(all.map(|mac| port.may_send(mac, false)), by_adapter, "{source}");

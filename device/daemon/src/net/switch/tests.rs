@@ -1,23 +1,21 @@
 //! Tests of the turns of a worker that runs the switch.
 
 use std::io;
-use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_adapter::ethernet::{Offered, Uplink};
-use vrnic_adapter::vlans::Vlans;
 
 use super::*;
 use crate::net::frame::Frame;
 use crate::net::handle::SwitchHandle;
 use crate::net::line::{Line, Log};
 use crate::net::mac::MacAddr;
-use crate::net::port::{FrameSink, PortSetup, Vmm};
+use crate::net::port::PortSetup;
+use crate::net::port::fake_sink::FakeSink;
 use crate::net::queue::SendQueue;
-use crate::net::source::SourceCheck;
 use crate::net::status::Kind;
 use crate::net::storm::StormLimit;
 use crate::net::turn::FRAMES;
@@ -38,9 +36,7 @@ impl Taker {
     fn count(&self) -> usize {
         self.frames.lock().len()
     }
-}
 
-impl FrameSink for Taker {
     fn offer(&self, frame: ethernet::Frame) -> Offered {
         let start = Instant::now();
         while start.elapsed() < self.pause {
@@ -50,24 +46,10 @@ impl FrameSink for Taker {
         Offered::Taken
     }
 
-    fn has_address(&self, _mac: MacAddr) -> bool {
-        false
-    }
-
-    fn claims(&self, mac: MacAddr) -> bool {
-        self.has_address(mac)
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        None
-    }
-
-    fn has_taken_over(&self, _frame: &[u8]) -> bool {
-        false
-    }
-
-    fn has_room(&self) -> bool {
-        true
+    /// Returns the adapter itself, to put behind a port.
+    fn sink(&self) -> FakeSink {
+        let this = self.clone();
+        FakeSink::new(move |frame| this.offer(frame))
     }
 }
 
@@ -127,20 +109,8 @@ fn switch() -> (Switch, SwitchHandle) {
 }
 
 fn function(name: &str, mac: MacAddr, taker: &Taker) -> PortSetup {
-    PortSetup {
-        name: name.to_owned(),
-        kind: Kind::Function,
-        mac: Some(mac),
-        line: None,
-        addresses: Vec::new(),
-        source: SourceCheck::Nested,
-        storm: StormLimit(0),
-        vlans: Vlans::All,
-        transit: false,
-        followed: false,
-        link: Box::new(|_| ()),
-        sink: Some(Box::new(taker.clone())),
-    }
+    let sink = taker.sink().behind_port();
+    PortSetup { mac: Some(mac), sink, ..PortSetup::new(name, Kind::Function) }
 }
 
 /// Returns a line on which frames to each of these addresses arrive in turn, as many as the switch
@@ -233,7 +203,7 @@ fn what_a_line_has_delivered_is_forwarded_before_more_is_read() {
 }
 
 fn uplink() -> PortSetup {
-    PortSetup { mac: None, sink: None, ..function("up", A, &Taker::default()) }
+    PortSetup::new("up", Kind::Function)
 }
 
 #[test]
@@ -253,48 +223,27 @@ fn network_cards_get_a_quarter_of_a_worker_s_time() {
     assert!(pause * count < elapsed * 3 / 10, "{count} frames in {elapsed:?}");
 }
 
-/// An adapter that has no room most of the time.
-struct Slow {
-    taker: Taker,
-    start: Instant,
-}
-
-impl FrameSink for Slow {
-    fn offer(&self, frame: ethernet::Frame) -> Offered {
-        if self.taker.count() < 3000 { self.taker.offer(frame) } else { Offered::Full }
-    }
-
-    fn has_address(&self, _mac: MacAddr) -> bool {
-        false
-    }
-
-    fn claims(&self, mac: MacAddr) -> bool {
-        self.has_address(mac)
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        None
-    }
-
-    fn has_taken_over(&self, _frame: &[u8]) -> bool {
-        false
-    }
-
-    fn has_room(&self) -> bool {
-        let room = self.start.elapsed().as_millis() % 300 < 1;
+/// Returns an adapter that has no room most of the time.
+fn slow(start: Instant) -> FakeSink {
+    let taker = Taker::default();
+    let full = taker.clone();
+    let has_room = move || {
+        let room = start.elapsed().as_millis() % 300 < 1;
         if room {
-            self.taker.frames.lock().clear();
+            taker.frames.lock().clear();
         }
         room
-    }
+    };
+    let offer = move |frame| if full.count() < 3000 { full.offer(frame) } else { Offered::Full };
+    FakeSink { has_room: Box::new(has_room), ..FakeSink::new(offer) }
 }
 
 #[test]
 fn a_slow_adapter_loses_its_own_frames_and_no_others() {
     let (mut switch, handle) = switch();
     let (taker, start) = (Taker::default(), Instant::now());
-    let slow = Box::new(Slow { taker: Taker::default(), start });
-    switch.add(PortSetup { sink: Some(slow), ..function("a", A, &taker) }).expect("a port");
+    let sink = slow(start).behind_port();
+    switch.add(PortSetup { sink, ..function("a", A, &taker) }).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
     let line = flood(&[&[B][..], &[A; 20]].concat(), STATION);
     switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
@@ -313,44 +262,14 @@ fn a_slow_adapter_loses_its_own_frames_and_no_others() {
     assert!(slow.dropped.get("adapter_full") > Some(&0), "the lost frames are not counted");
 }
 
-/// An adapter that has room when the test says so.
-struct Gated {
-    taker: Taker,
-    room: Arc<AtomicBool>,
-}
-
-impl FrameSink for Gated {
-    fn offer(&self, frame: ethernet::Frame) -> Offered {
-        self.taker.offer(frame)
-    }
-
-    fn has_address(&self, _mac: MacAddr) -> bool {
-        false
-    }
-
-    fn claims(&self, mac: MacAddr) -> bool {
-        self.has_address(mac)
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        None
-    }
-
-    fn has_taken_over(&self, _frame: &[u8]) -> bool {
-        false
-    }
-
-    fn has_room(&self) -> bool {
-        self.room.load(Ordering::Relaxed)
-    }
-}
-
 #[test]
 fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
     let (mut switch, _handle) = switch();
     let (taker, room) = (Taker::default(), Arc::new(AtomicBool::new(true)));
-    let gated = Box::new(Gated { taker: taker.clone(), room: Arc::clone(&room) });
-    switch.add(PortSetup { sink: Some(gated), ..function("b", B, &taker) }).expect("a port");
+    let gate = Arc::clone(&room);
+    let has_room = Box::new(move || gate.load(Ordering::Relaxed));
+    let sink = FakeSink { has_room, ..taker.sink() }.behind_port();
+    switch.add(PortSetup { sink, ..function("b", B, &taker) }).expect("a port");
     let frames = (0..2 * FRAMES).map(|n| Frame::new(frame(B, STATION, n)).expect("a frame"));
     let mut burst: Vec<_> = frames.collect();
     let line = Scripted::line(move |frames, _| frames.append(&mut burst));
@@ -371,54 +290,20 @@ fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
     assert_eq!(taker.count(), 2 * FRAMES);
 }
 
-/// An adapter whose VMM changes.
-#[derive(Clone, Default)]
-struct Hosted {
-    taker: Taker,
-    vmm: Arc<AtomicI32>,
-}
-
-impl FrameSink for Hosted {
-    fn offer(&self, frame: ethernet::Frame) -> Offered {
-        self.taker.offer(frame)
-    }
-
-    fn has_address(&self, _mac: MacAddr) -> bool {
-        false
-    }
-
-    fn claims(&self, _mac: MacAddr) -> bool {
-        false
-    }
-
-    fn vmm(&self) -> Option<Vmm> {
-        NonZeroI32::new(self.vmm.load(Ordering::Relaxed)).map(Vmm)
-    }
-
-    fn has_taken_over(&self, _frame: &[u8]) -> bool {
-        false
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
-}
-
 /// The first function goes to another guest while the second one uses its address.
 #[test]
 fn an_address_is_not_lent_to_another_guest() {
     let (mut switch, handle) = switch();
     let sent = Arc::new(Mutex::new(Vec::<Frame>::new()));
-    let hosted = [Hosted::default(), Hosted::default()];
-    for ((name, mac), hosted) in [("a", A), ("b", B)].into_iter().zip(&hosted) {
-        hosted.vmm.store(7, Ordering::Relaxed);
+    let vmms = [7, 7].map(|process| Arc::new(AtomicI32::new(process)));
+    for ((name, mac), vmm) in [("a", A), ("b", B)].into_iter().zip(&vmms) {
         let waiting = Arc::clone(&sent);
         let line = Scripted::line(move |frames, _| {
             if name == "b" {
                 frames.append(&mut waiting.lock());
             }
         });
-        let sink: Option<Box<dyn FrameSink>> = Some(Box::new(hosted.clone()));
+        let sink = FakeSink { vmm: Arc::clone(vmm), ..Taker::default().sink() }.behind_port();
         let setup = PortSetup { line: Some(line), sink, ..function(name, mac, &Taker::default()) };
         switch.add(setup).expect("a port");
     }
@@ -437,7 +322,7 @@ fn an_address_is_not_lent_to_another_guest() {
     };
     send(&mut switch);
     assert_eq!((forged(), switch.table.is_at(A, 1)), (0, true));
-    hosted[0].vmm.store(8, Ordering::Relaxed);
+    vmms[0].store(8, Ordering::Relaxed);
     switch.serve(&[]);
     assert!(switch.table.is_at(A, 0), "its owner has it back");
     send(&mut switch);

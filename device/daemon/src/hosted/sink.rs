@@ -1,0 +1,39 @@
+//! An adapter of this process behind its port of the switch.
+
+use std::num::NonZeroI32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_adapter::ethernet::{Frame, Offered};
+
+use super::adapter::HostedAdapter;
+use crate::net::mac::MacAddr;
+use crate::net::port::{FrameSink, Vmm};
+
+/// An adapter that has failed discards all frames, so it has room, and has no other MACs and no
+/// connections.
+impl FrameSink for Arc<HostedAdapter> {
+    fn offer(&self, frame: Frame) -> Offered {
+        self.failure.contain(|| self.adapter.offer(frame)).unwrap_or(Offered::Taken)
+    }
+
+    fn has_address(&self, mac: MacAddr) -> bool {
+        self.failure.contain(|| self.adapter.has_address(mac.0)).unwrap_or(false)
+    }
+
+    fn claims(&self, mac: MacAddr) -> bool {
+        self.failure.contain(|| self.adapter.claims(mac.0)).unwrap_or(false)
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        NonZeroI32::new(self.vmm.load(Ordering::Relaxed)).map(Vmm)
+    }
+
+    fn has_taken_over(&self, frame: &[u8]) -> bool {
+        self.failure.contain(|| self.adapter.has_taken_over(frame)).unwrap_or(false)
+    }
+
+    fn has_room(&self) -> bool {
+        self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)
+    }
+}
