@@ -3,6 +3,7 @@
 //! network. So all its paths, also that by copy, reach the same peers as the guest's network card.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::num::NonZeroU16;
 
 /// The number of a VLAN: 1 to 4094.
@@ -12,6 +13,12 @@ pub struct VlanId(NonZeroU16);
 /// A number that no VLAN has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoVlanId;
+
+impl fmt::Display for NoVlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the number of a VLAN is from 1 to 4094")
+    }
+}
 
 impl TryFrom<u16> for VlanId {
     type Error = NoVlanId;

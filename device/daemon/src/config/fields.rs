@@ -1,6 +1,7 @@
 //! Texts of the form `key=value,…`, which describe objects on the command line.
 
 use super::error::ConfigError;
+use super::vlans::VlanSetting;
 use crate::net::storm::StormLimit;
 
 /// The values of such a text.
@@ -39,27 +40,40 @@ impl<'a> Fields<'a> {
         self.values.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
     }
 
+    /// Returns a value as `parse` reads it, or none if it is not given. `form` describes the valid
+    /// values.
+    pub(super) fn read<T, E>(
+        &self,
+        key: &'static str,
+        form: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        let (object, value) = (self.object, || text.to_owned());
+        let wrong = |_| ConfigError::Value { object, key, value: value(), form };
+        parse(text).map(Some).map_err(wrong)
+    }
+
     /// Returns whether the value is yes. The default is no.
     pub(super) fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
-        match self.get(key) {
-            None | Some("no") => Ok(false),
-            Some("yes") => Ok(true),
-            Some(other) => {
-                let (object, value) = (self.object, other.to_owned());
-                Err(ConfigError::Value { object, key, value, form: "yes or no" })
-            }
-        }
+        let flag = self.read(key, "yes or no", |text| match text {
+            "no" => Ok(false),
+            "yes" => Ok(true),
+            _ => Err(()),
+        });
+        flag.map(Option::unwrap_or_default)
     }
 
     /// Returns the limit of frames to groups and unknown addresses, or the default.
     pub(super) fn storm(&self) -> Result<StormLimit, ConfigError> {
-        let Some(text) = self.get("storm") else { return Ok(StormLimit::default()) };
-        text.parse().map_err(|_| ConfigError::Value {
-            object: self.object,
-            key: "storm",
-            value: text.to_owned(),
-            form: "a number of frames per second; 0 is no limit",
-        })
+        let form = "a number of frames per second; 0 is no limit";
+        self.read("storm", form, str::parse).map(Option::unwrap_or_default)
+    }
+
+    /// Returns the VLANs, or the default.
+    pub(super) fn vlans(&self) -> Result<VlanSetting, ConfigError> {
+        let form = "a number from 1 to 4094, or several with + between them";
+        self.read("vlan", form, str::parse).map(Option::unwrap_or_default)
     }
 
     /// Returns a value, or an error if it is not given.

@@ -9,7 +9,7 @@ use vrnic_abi::admin::Transport;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::pace::Ceilings;
 
-use super::amount::{self, Amount, NoAmount};
+use super::amount::{self, Amount};
 use super::error::ConfigError;
 use super::fields::Fields;
 use super::vlans::VlanSetting;
@@ -19,21 +19,8 @@ use crate::net::storm::StormLimit;
 use crate::resources::assignment::Assignment;
 use crate::resources::table::Row;
 
-/// The names of the settings.
-const KEYS: [&str; 12] = [
-    "name",
-    "mac",
-    "socket",
-    "net",
-    "personality",
-    "source",
-    "addresses",
-    "storm",
-    "vlan",
-    "rate",
-    "ops",
-    "resources",
-];
+/// The names of the protocols, for messages.
+const TRANSPORTS: &str = "roce or iwarp";
 
 /// A function's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -73,6 +60,22 @@ pub struct FunctionConfig {
 }
 
 impl FunctionConfig {
+    /// The names of the settings.
+    pub const KEYS: [&str; 12] = [
+        "name",
+        "mac",
+        "socket",
+        "net",
+        "personality",
+        "source",
+        "addresses",
+        "storm",
+        "vlan",
+        "rate",
+        "ops",
+        "resources",
+    ];
+
     /// Returns its ceilings.
     #[must_use]
     pub fn ceilings(&self) -> Ceilings {
@@ -103,53 +106,27 @@ impl FunctionConfig {
     }
 }
 
-/// Returns the protocol with this name.
-fn transport(name: &str) -> Result<Transport, ConfigError> {
-    Transport::from_name(name).ok_or_else(|| ConfigError::Value {
-        object: "function",
-        key: "personality",
-        value: name.to_owned(),
-        form: "roce or iwarp",
-    })
-}
-
-/// Returns the check of source addresses with this name.
-fn source(name: &str) -> Result<SourceCheck, ConfigError> {
-    name.parse().map_err(|()| ConfigError::Value {
-        object: "function",
-        key: "source",
-        value: name.to_owned(),
-        form: "own, strict or nested",
-    })
-}
-
 /// Returns the addresses in a text of the form `MAC+MAC`.
 fn addresses(text: &str) -> Result<Vec<MacAddr>, ConfigError> {
     text.split('+').map(|mac| mac.parse().map_err(ConfigError::Mac)).collect()
-}
-
-/// Returns a ceiling, if there is one.
-fn amount(fields: &Fields<'_>, key: &'static str) -> Result<Option<Amount>, ConfigError> {
-    let Some(text) = fields.get(key) else { return Ok(None) };
-    let wrong = |NoAmount| {
-        let value = text.to_owned();
-        ConfigError::Value { object: "function", key, value, form: amount::FORM }
-    };
-    text.parse().map(Some).map_err(wrong)
 }
 
 /// Serialises a protocol as its name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    use super::{Transport, transport};
+    use super::{ConfigError, TRANSPORTS, Transport};
 
     pub(super) fn serialize<S: Serializer>(value: &Transport, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(value.name())
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Transport, D::Error> {
-        transport(&String::deserialize(from)?).map_err(D::Error::custom)
+        let name = String::deserialize(from)?;
+        let found = Transport::from_name(&name);
+        let (object, key, form) = ("function", "personality", TRANSPORTS);
+        let wrong = ConfigError::Value { object, key, value: name, form };
+        found.ok_or_else(|| D::Error::custom(wrong))
     }
 }
 
@@ -160,19 +137,22 @@ impl FromStr for FunctionConfig {
     /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
     /// resources=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let fields = Fields::parse("function", &KEYS, text)?;
+        let fields = Fields::parse("function", &Self::KEYS, text)?;
+        let personality =
+            fields.read("personality", TRANSPORTS, |name| Transport::from_name(name).ok_or(()));
+        let source = fields.read("source", "own, strict or nested", str::parse);
         Ok(Self {
             name: fields.need("name")?.to_owned(),
             mac: fields.need("mac")?.parse().map_err(ConfigError::Mac)?,
             socket: fields.need("socket")?.into(),
             net: fields.get("net").map(PathBuf::from),
-            personality: fields.get("personality").map_or(Ok(Transport::Roce), transport)?,
-            source: fields.get("source").map_or(Ok(SourceCheck::default()), source)?,
+            personality: personality?.unwrap_or(Transport::Roce),
+            source: source?.unwrap_or_default(),
             addresses: fields.get("addresses").map_or(Ok(Vec::new()), addresses)?,
             storm: fields.storm()?,
-            vlans: VlanSetting::of("function", &fields)?,
-            rate: amount(&fields, "rate")?,
-            ops: amount(&fields, "ops")?,
+            vlans: fields.vlans()?,
+            rate: fields.read("rate", amount::FORM, str::parse)?,
+            ops: fields.read("ops", amount::FORM, str::parse)?,
             resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,
         })
     }

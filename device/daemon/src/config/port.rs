@@ -36,7 +36,7 @@ impl FromStr for PortConfig {
             name: fields.need("name")?.to_owned(),
             net: fields.need("net")?.into(),
             storm: fields.storm()?,
-            vlans: VlanSetting::of("port", &fields)?,
+            vlans: fields.vlans()?,
         })
     }
 }

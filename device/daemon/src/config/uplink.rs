@@ -203,14 +203,6 @@ impl FromStr for UplinkConfig {
     /// Parses `name=up,listen=…` and the like.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let fields = Fields::parse("uplink", &KEYS, text)?;
-        let fd = fields.get("fd").map(|text| {
-            text.parse().map_err(|_| ConfigError::Value {
-                object: "uplink",
-                key: "fd",
-                value: text.to_owned(),
-                form: "the number of a descriptor",
-            })
-        });
         Self::try_from(Given {
             name: fields.need("name")?.to_owned(),
             listen: fields.get("listen").map(PathBuf::from),
@@ -219,7 +211,7 @@ impl FromStr for UplinkConfig {
             tls_connect: fields.get("tls-connect").map(str::to_owned),
             key: fields.get("key").map(PathBuf::from),
             tap: fields.get("tap").map(str::to_owned),
-            fd: fd.transpose()?,
+            fd: fields.read("fd", "the number of a descriptor", str::parse)?,
             packet: fields.get("packet").map(str::to_owned),
             transit: fields.flag("transit")?,
             follow: fields.flag("follow")?,

@@ -1,17 +1,16 @@
 //! The VLANs of a function or a port as its settings name them.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use vrnic_adapter::vlans::{NoVlanId, VlanId, Vlans};
-
-use super::error::ConfigError;
-use super::fields::Fields;
 
 /// The setting `vlan`: a number, or a list of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct VlanSetting(Vlans);
 
-/// What the setting is written as.
+/// The written form of the setting.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 enum Written {
@@ -21,9 +20,9 @@ enum Written {
 }
 
 impl TryFrom<Written> for VlanSetting {
-    type Error = &'static str;
+    type Error = NoVlanId;
 
-    fn try_from(written: Written) -> Result<Self, &'static str> {
+    fn try_from(written: Written) -> Result<Self, NoVlanId> {
         let vlans = match written {
             Written::None(()) => Ok(Vlans::All),
             Written::One(number) => number.try_into().map(Vlans::Access),
@@ -32,7 +31,7 @@ impl TryFrom<Written> for VlanSetting {
                 ids.map(Vlans::Trunk)
             }
         };
-        vlans.map(Self).map_err(|NoVlanId| "the number of a VLAN is from 1 to 4094")
+        vlans.map(Self)
     }
 }
 
@@ -52,24 +51,21 @@ impl From<VlanSetting> for Vlans {
     }
 }
 
-impl VlanSetting {
-    /// Returns the setting in a text with `vlan=N` or `vlan=N+N`, or the default.
-    pub(super) fn of(object: &'static str, fields: &Fields<'_>) -> Result<Self, ConfigError> {
-        let Some(text) = fields.get("vlan") else { return Ok(Self::default()) };
+impl FromStr for VlanSetting {
+    type Err = NoVlanId;
+
+    /// Parses a number, or several with `+` between them.
+    fn from_str(text: &str) -> Result<Self, NoVlanId> {
         let numbers: Result<Vec<u16>, _> = text.split('+').map(str::parse).collect();
-        let written = numbers.map(|numbers| match *numbers {
+        let numbers = numbers.map_err(|_| NoVlanId)?;
+        Self::try_from(match *numbers {
             [number] => Written::One(number),
             _ => Written::Several(numbers),
-        });
-        let setting = written.ok().and_then(|written| Self::try_from(written).ok());
-        setting.ok_or_else(|| ConfigError::Value {
-            object,
-            key: "vlan",
-            value: text.to_owned(),
-            form: "a number from 1 to 4094, or several with + between them",
         })
     }
+}
 
+impl VlanSetting {
     /// Returns how it is written, or `-` for all VLANs.
     #[must_use]
     pub fn text(&self) -> String {

@@ -2,38 +2,34 @@
 
 use vrnic_adapter::ethernet::Joint;
 use vrnic_adapter::vlans::{NotMember, Vlans};
-use vrnic_packet::ethernet::{EtherType, TAG_LEN, vlan_of};
+use vrnic_packet::ethernet::{EtherType, Ethernet, TAG_LEN, vlan_of};
+use vrnic_packet::reader::{Reader, Short};
 
 use super::frame::Frame;
 use super::offload::{ADDRESSES, VlanTag, insert_tag};
 
 /// The types of frames with tags: of customers, and of service providers (802.1ad, and QinQ).
-const TAGS: [u16; 3] = [EtherType::VLAN.0, 0x88a8, 0x9100];
+const TAGS: [EtherType; 3] = [EtherType::VLAN, EtherType(0x88a8), EtherType(0x9100)];
 /// The bits of a tag that are not the VLAN's identifier.
 const PRIORITY: u16 = 0xf000;
 
-/// Returns the tag of a frame, if it has one.
-fn tag(frame: &Frame) -> Option<u16> {
-    let [kind @ .., high, low] = frame.bytes().get(ADDRESSES..)?.first_chunk::<TAG_LEN>()?;
-    let is_tag = *kind == EtherType::VLAN.0.to_be_bytes();
-    is_tag.then_some(u16::from_be_bytes([*high, *low]))
-}
-
-/// Returns whether a frame that is in no VLAN has a tag that a receiver could take for that of one:
-/// a service provider's tag, or a tag behind one with a priority alone, which Linux removes.
-fn hides_tag(frame: &Frame) -> bool {
-    let tagged = tag(frame);
-    let behind = ADDRESSES + if tagged.is_some() { TAG_LEN } else { 0 };
-    let kind = frame.bytes().get(behind..).and_then(|rest| rest.first_chunk::<2>());
-    tagged.and_then(vlan_of).is_none()
-        && kind.is_some_and(|kind| TAGS.contains(&u16::from_be_bytes(*kind)))
+/// Returns the tag of a frame, if it has one. A frame that is in no VLAN must have no tag by which
+/// a receiver could take it for one of a VLAN: a service provider's tag, or a tag behind one with a
+/// priority alone, which Linux removes.
+///
+/// # Errors
+/// [`NotMember`] if it has such a tag, or ends before its type.
+fn tag(frame: &Frame) -> Result<Option<u16>, NotMember> {
+    let parsed = Ethernet::parse(&mut Reader::new(frame.bytes()));
+    let (Ethernet { vlan: tag, .. }, kind) = parsed.map_err(|Short| NotMember)?;
+    let hides = tag.and_then(vlan_of).is_none() && TAGS.contains(&kind);
+    if hides { Err(NotMember) } else { Ok(tag) }
 }
 
 /// Returns whether the VLAN of a frame in the network is one of a port.
 #[must_use]
 pub fn admits(vlans: &Vlans, frame: &Frame) -> bool {
-    let vlan = || tag(frame).and_then(vlan_of);
-    *vlans == Vlans::All || vlans.admits(vlan()) && !hides_tag(frame)
+    *vlans == Vlans::All || tag(frame).is_ok_and(|tag| vlans.admits(tag.and_then(vlan_of)))
 }
 
 /// Returns a frame that a guest has sent as it is in the network.
@@ -44,10 +40,7 @@ pub fn enter(vlans: &Vlans, frame: Frame) -> Result<Frame, NotMember> {
     let Vlans::Access(_) = vlans else {
         return if admits(vlans, &frame) { Ok(frame) } else { Err(NotMember) };
     };
-    if hides_tag(&frame) {
-        return Err(NotMember);
-    }
-    let tag = tag(&frame);
+    let tag = tag(&frame)?;
     let Some(vlan) = vlans.of_guest(tag.and_then(vlan_of))? else { return Ok(frame) };
     let priority = tag.unwrap_or_default() & PRIORITY;
     let plain = if tag.is_some() { without_tag(&frame)? } else { frame };

@@ -162,7 +162,6 @@ fn row(function: FunctionConfig) -> [String; 11] {
         vlans,
         rate,
         ops,
-        // `vrnic resources` shows them.
         resources: _,
     } = function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
@@ -190,19 +189,9 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
         Reply::Done => {}
         Reply::Refused(why) => bail!("the daemon refused this: {why}"),
         Reply::Functions(functions) => {
-            let mut table = table(&[
-                "function",
-                "mac",
-                "socket",
-                "net",
-                "personality",
-                "source",
-                "addresses",
-                "storm",
-                "vlan",
-                "rate",
-                "ops",
-            ]);
+            // `vrnic resources` shows the last one.
+            let [_, settings @ .., _] = FunctionConfig::KEYS;
+            let mut table = table(&[&["function"], &settings[..]].concat());
             for function in functions {
                 table.add_row(row(function));
             }
