@@ -36,7 +36,7 @@ impl OwnQueue {
         Self::with_flags(name, bindings::wq_flags_WQ_FREEZABLE)
     }
 
-    /// Creates a queue like that of [`Self::new`] that runs one item at a time, in the order in
+    /// Creates a queue as [`Self::new`] does, which runs one item at a time, in the order in
     /// which they came.
     pub(crate) fn ordered(name: &'static CStr) -> Result<Arc<Self>> {
         Self::with_flags(name, bindings::wq_flags_WQ_MEM_RECLAIM | bindings::wq_flags___WQ_ORDERED)

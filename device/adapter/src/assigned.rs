@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::limits::Limits;
 use crate::resource::Resource;
 
-/// What happens when a maximum is lowered below the number in use.
+/// The effect of lowering a maximum below the number in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shrink {
     /// The change is refused.

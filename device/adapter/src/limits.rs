@@ -123,7 +123,7 @@ impl Limits {
         }
     }
 
-    /// Returns the limit of a resource; that of device memory in bytes.
+    /// Returns the limit of a resource. The limit of device memory is in bytes.
     #[must_use]
     pub const fn of(mut self, resource: Resource) -> u64 {
         // CAST: widens the number.

@@ -49,7 +49,7 @@ resources! {
     Ranges = "ranges";
     /// Multicast groups with members.
     Mcast = "mcast";
-    /// Doorbell pages (UARs), including that of the kernel.
+    /// Doorbell pages (UARs), including the kernel's page.
     Uar = "uar";
 }
 

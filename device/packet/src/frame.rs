@@ -11,7 +11,7 @@ use crate::pool::Buffer;
 /// them and the turn in which it arrives stays short.
 pub const SEGMENT_MIN: usize = 256;
 
-/// How several frames with segments of TCP were joined to one.
+/// The lengths in a frame to which several frames with segments of TCP were joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joint {
     /// Length of the headers, which each of the frames has.

@@ -59,7 +59,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         Self { core, memory, tpt: &qp.tpt, slice, domain: core.domain(), time, moved, tally }
     }
 
-    /// Checks that the memory is that of the function of `user`.
+    /// Checks that the memory belongs to the function of `user`.
     ///
     /// # Errors
     /// [`Denied::Foreign`] if it is not.

@@ -84,7 +84,7 @@ impl Daemon {
         settle(&self.world, &self.guests);
     }
 
-    /// Moves the clock until no timer is left but those of probes, for a few seconds at most.
+    /// Moves the clock until only timers of probes are left, for a few seconds at most.
     fn rest(&self) {
         for _ in 0..1000 {
             self.settle();

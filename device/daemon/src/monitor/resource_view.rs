@@ -14,7 +14,7 @@ use crate::resources::table::{Numbered, ResourceTable};
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceRow {
-    /// Its number. Row 0 is that of the adapter as a whole.
+    /// Its number. Row 0 is for the adapter as a whole.
     pub row: usize,
     /// The function; none for row 0, as the fields that follow.
     pub function: Option<String>,

@@ -17,7 +17,7 @@ pub enum SourceCheck {
     /// a network card whose address has changed.
     #[default]
     Strict,
-    /// All. The switch learns a limited number of them, such as those of nested guests.
+    /// All. The switch learns a limited number of them, such as the addresses of nested guests.
     Nested,
 }
 

@@ -1,4 +1,4 @@
-//! The table of resources. Row 0 is that of the adapter as a whole, and each function has a row.
+//! The table of resources. Row 0 is for the adapter as a whole, and each function has a row.
 
 use std::collections::BTreeMap;
 

@@ -171,7 +171,7 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
         end
     }
 
-    /// Looks up the destination of the entry `raw`, unless it is that of the last datagram.
+    /// Looks up the destination of the entry `raw`, unless the last datagram had the same one.
     fn route_to(&mut self, raw: &[u8]) {
         let Some(to) = SendWqe::destination(raw) else {
             self.route = None;

@@ -12,7 +12,7 @@ use crate::change;
 use crate::client::Client;
 use crate::show::{finish, table};
 
-/// What is shown.
+/// The rows to show, and their form.
 #[derive(Debug, Args)]
 pub(crate) struct Resources {
     /// Show only the row of this function
@@ -29,7 +29,7 @@ pub(crate) struct Change {
     /// Amounts, such as qp=100; device-memory in MiB. Those of other resources stay
     #[arg(required = true, value_name = "NAME=N")]
     amounts: Vec<Amount>,
-    /// Change the row of this function, not that of all functions together
+    /// Change the row of this function, instead of row 0
     #[arg(short, long)]
     function: Option<String>,
     /// Accept amounts below what is in use. Nothing is taken away, but nothing more is given until

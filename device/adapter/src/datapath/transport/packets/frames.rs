@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    /// Buffers of the pool have bytes of earlier frames, here those of `old`.
+    /// Buffers of the pool have bytes of earlier frames, here the bytes of `old`.
     fn build(old: u8, length: usize) -> Frame {
         let mut earlier = Buffer::of(HEADERS_MAX + length + PADDING + icrc::LEN);
         earlier.bytes_mut().fill(old);
