@@ -105,6 +105,8 @@ texts! {
         ToAlone " / alone",
         ToRoce " / RoCE",
         ToRam " / RAM",
+        RateToHonest ", rate / beside honest ones",
+        P99ToHonest ", p99 / beside honest ones",
     }
 
     /// The subject of a figure: the operation or the object that is measured.
@@ -137,6 +139,7 @@ texts! {
         Armed "CQs armed at random",
 
         Beside(Load) "64 B WRITE beside {0}",
+        BesideMany(usize, Load) "64 B WRITE beside {0} functions, {1}",
 
         LocalRam(Operation) "64 KiB {0}, local end in RAM",
         LocalDevice(Operation) "64 KiB {0}, local end in device memory",
@@ -208,7 +211,7 @@ texts! {
     /// A size of pages.
     Page { Small "4 KiB", Large "2 MiB", }
 
-    /// Actions of a hostile guest.
+    /// Actions of guests beside an honest pair.
     Load {
         Nothing "an idle pair",
         Multicast(u32) "datagrams to {0} members",
@@ -217,6 +220,8 @@ texts! {
         Moderated(u32) "{0} moderated events due at once",
         LongMessages(u32) "{0} MiB in 16 segments a message, to fresh memory",
         Flush(u32) "64 queues of {0} requests flushed",
+        Frames(u32) "{0} datagrams to an unknown station",
+        Writes(u32) "WRITEs of 4 KiB over {0} full queues",
     }
 }
 

@@ -57,7 +57,7 @@ fn beside(load: Load, daemon: &Daemon) -> anyhow::Result<Vec<u64>> {
 }
 
 /// Writes for `span`; the times in ns.
-fn ping(pair: &mut Pair, span: Duration) -> Vec<u64> {
+pub(crate) fn ping(pair: &mut Pair, span: Duration) -> Vec<u64> {
     let wqe = latency::request(pair);
     let start = Instant::now();
     let mut times = Vec::new();

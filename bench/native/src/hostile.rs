@@ -1,4 +1,5 @@
-//! Loads by which a guest tries to keep its worker to itself.
+//! Loads that a guest puts on its worker: those by which it tries to keep the worker to itself, and
+//! an honest one to compare with.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use vrnic_figures::Load;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::CompletionQueue;
 use vrnic_testdriver::memory::Ram;
-use vrnic_testdriver::qp::{ALL, INIT, Setup, attributes};
+use vrnic_testdriver::qp::{ALL, INIT, Setup, TO_RTS, attributes, link_local};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::{Wr, sge};
 use zerocopy::IntoBytes;
@@ -93,9 +94,8 @@ impl Burst {
 impl Villain {
     /// Creates two endpoints, on functions with a GID.
     pub(crate) fn new(near: &Guest, far: &Guest) -> anyhow::Result<Self> {
-        for (guest, last) in [(near, 1), (far, 2)] {
-            let mut gid = [0xfe; 16];
-            gid[15] = last;
+        for guest in [near, far] {
+            let gid = link_local(guest.mac());
             guest.command::<command::SetGid>(&SetGid::set(0, gid, guest.mac(), 0xffff))?;
         }
         let setup = Setup { log_cqes: 2, ..Setup::default() };
@@ -111,23 +111,25 @@ impl Villain {
     pub(crate) fn prepare(&self, load: Load) -> anyhow::Result<Burst> {
         let slots = match load {
             Load::Nothing => Vec::new(),
-            Load::Multicast(_) => self.multicast()?,
-            Load::FailingCq(_) => self.failing_cq()?,
-            Load::Arming(_) => self.arming()?,
-            Load::Moderated(_) => self.moderated()?,
-            Load::LongMessages(_) => self.long_messages()?,
+            Load::Multicast(members) => self.multicast(members)?,
+            Load::FailingCq(feeders) => self.failing_cq(feeders)?,
+            Load::Arming(queues) => self.arming(queues)?,
+            Load::Moderated(queues) => self.moderated(queues)?,
+            Load::LongMessages(mib) => self.long_messages(mib.into())?,
             Load::Flush(_) => self.flush()?,
+            Load::Frames(count) => self.frames(count)?,
+            Load::Writes(qps) => self.writes(qps)?,
         };
         Ok(Burst { guest: self.near.guest.clone(), slots })
     }
 
-    fn multicast(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+    fn multicast(&self, members: u32) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let Self { near, far } = self;
         let receiving = params(far, Type::Ud);
         let receiving = CreateQp { recv_cqn: long_cq(far)?.into(), ..receiving };
         let place = far.sge(0, 4096 + GRH_LEN);
         fill(&far.guest, &receiving, &[RqWqe::new(1, 1).as_bytes(), place.as_bytes()].concat());
-        for member in self.qps(far, &receiving, MEMBERS)? {
+        for member in self.qps(far, &receiving, members)? {
             datagrams(&far.guest, member.id);
             let posted = far.guest.slot32(member.uar, member.slot, RQ_PI);
             posted.store(1 << LOG_WQES, Ordering::Release);
@@ -150,13 +152,13 @@ impl Villain {
         Ok(senders.into_iter().map(|sender| (sender, [64, 0, 0, 0])).collect())
     }
 
-    fn failing_cq(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+    fn failing_cq(&self, feeders: u32) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let Self { near, far } = self;
         let cqn = CompletionQueue::create(&near.guest, near.uar, near.eqn, 1)?.cqn;
         let params = params(near, Type::Rc);
         let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..params };
         let attr = Attr { state: State::Init as u8, ..attributes(far.guest.mac(), far.qpn) };
-        let qps = self.qps(near, &params, FEEDERS)?;
+        let qps = self.qps(near, &params, feeders)?;
         for qp in &qps {
             near.guest.modify_qp(qp.id, INIT, &attr)?;
         }
@@ -166,16 +168,16 @@ impl Villain {
         Ok(vec![(first, [8, 0, 0, 0])])
     }
 
-    fn arming(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
-        let cqs = self.cqs()?;
+    fn arming(&self, queues: u32) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let cqs = self.cqs(queues)?;
         // Arms as if a completion had been overlooked.
         let words = [0, 1 << ARM_COUNT_SHIFT | ARM_NEXT, u32::MAX, 0];
         Ok(cqs.into_iter().map(|cq| (cq, words)).collect())
     }
 
-    fn moderated(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+    fn moderated(&self, queues: u32) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let near = &self.near;
-        let cqs = self.cqs()?;
+        let cqs = self.cqs(queues)?;
         let params = params(near, Type::Rc);
         let attr = attributes(self.far.guest.mac(), self.far.qpn);
         let attr = Attr { state: State::Init as u8, ..attr };
@@ -201,17 +203,17 @@ impl Villain {
         Ok(qps)
     }
 
-    fn long_messages(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+    fn long_messages(&self, messages: u64) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let Self { near, far } = self;
-        let len = u64::from(MESSAGES) * u64::from(MIB);
+        let len = messages * u64::from(MIB);
         let (from, to) = (near.guest.ram().alloc(len), far.guest.ram().alloc(len));
         let mut slots = Vec::new();
         for nth in 0..16u64 {
             let setup = Setup { region: 4096, log_wqes: 6, ..Setup::default() };
             let (mut a, b) = (near.apart(setup), far.apart(setup));
             Endpoint::connect_pair(&a, &b);
-            for message in 0..u64::from(MESSAGES) / 16 {
-                let at = (nth * u64::from(MESSAGES) / 16 + message) * u64::from(MIB);
+            for message in 0..messages / 16 {
+                let at = (nth * messages / 16 + message) * u64::from(MIB);
                 let lkey = near.guest.reg_flat(a.pdn, ALL, from + at, MIB.into())?;
                 let rkey = far.guest.reg_flat(b.pdn, ALL, to + at, MIB.into())?;
                 let sges: Vec<Sge> =
@@ -242,6 +244,42 @@ impl Villain {
         Ok(slots)
     }
 
+    /// Datagrams to a station that does not exist, which the switch sends to all ports.
+    fn frames(&self, count: u32) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let near = &self.near;
+        let av = AddressVector {
+            dgid: [0xfd; 16],
+            dmac: [0x52, 0x54, 0xff, 0xff, 0xff, 0xff],
+            vlan: NO_VLAN.into(),
+            hop_limit: 1,
+            ..AddressVector::default()
+        };
+        let to = DatagramSeg { av, dest_qpn: 100.into(), qkey: QKEY.into() };
+        let wqe = Wr::new(Opcode::Send, &[near.sge(0, 1024)]).flags(Flags::empty());
+        let params = params(near, Type::Ud);
+        fill(&near.guest, &params, &wqe.body(to.as_bytes()).encode());
+        let senders = self.qps(near, &params, count >> LOG_WQES)?;
+        senders.iter().for_each(|sender| datagrams(&near.guest, sender.id));
+        Ok(senders.into_iter().map(|sender| (sender, [1 << LOG_WQES, 0, 0, 0])).collect())
+    }
+
+    /// WRITEs of 4 KiB over connections, each with a full send queue.
+    fn writes(&self, qps: u32) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let Self { near, far } = self;
+        let wr = Wr::new(Opcode::Write, &[near.sge(0, 4096)]).flags(Flags::empty());
+        let [sending, receiving] = [near, far].map(|end| params(end, Type::Rc));
+        fill(&near.guest, &sending, &wr.to(far.buffer, far.key).encode());
+        let senders = self.qps(near, &sending, qps)?;
+        for (sender, receiver) in senders.iter().zip(self.qps(far, &receiving, qps)?) {
+            let connect = |guest: &Guest, qpn, to: &Guest, dest| {
+                guest.take_through(qpn, attributes(to.mac(), dest), &TO_RTS);
+            };
+            connect(&near.guest, sender.id, &far.guest, receiver.id);
+            connect(&far.guest, receiver.id, &near.guest, sender.id);
+        }
+        Ok(senders.into_iter().map(|sender| (sender, [1 << LOG_WQES, 0, 0, 0])).collect())
+    }
+
     /// Makes QPs that share rings, with slots in doorbell pages of their own.
     fn qps(&self, on: &Endpoint, params: &CreateQp, count: u32) -> anyhow::Result<Vec<Slot>> {
         let (mut uar, mut free) = (0, 0);
@@ -258,7 +296,7 @@ impl Villain {
     }
 
     /// Makes CQs of one entry.
-    fn cqs(&self) -> anyhow::Result<Vec<Slot>> {
+    fn cqs(&self, count: u32) -> anyhow::Result<Vec<Slot>> {
         let near = &self.near;
         let ring = near.guest.ram().alloc(4096);
         let (mut uar, mut free) = (0, 0);
@@ -271,7 +309,7 @@ impl Villain {
             let result = near.guest.command::<command::CreateCq>(&params)?;
             Ok(Slot { id: result.cqn.get(), uar, slot: result.slot.get() })
         };
-        (0..QUEUES).map(make).collect()
+        (0..count).map(make).collect()
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`direct`] | device memory, and transfers of a controller beside the adapter |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
+//! | [`fairness`] | an honest pair beside 15 functions that do their worst |
 //! | [`scatter`] | memory whose pages lie in no order |
 //! | [`mesh`] | many functions on four daemons, each connected to every other one |
 //! | [`wire`] | messages that travel as packets, in one daemon and between two |
@@ -21,6 +22,7 @@
 
 mod direct;
 mod events;
+mod fairness;
 mod gap;
 mod hostile;
 mod idle;
@@ -102,6 +104,8 @@ enum Part {
     Direct,
     /// The longest waits beside hostile guests; only if selected
     Gap,
+    /// An honest pair beside 15 functions that do their worst; only if selected
+    Fairness,
     /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
     /// Messages of iWARP: between queue pairs of one daemon, beside RoCE, and of two daemons; only
@@ -151,6 +155,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Gap) {
         gap::measure(&mut report, &daemon, args.repeats, args.pin)?;
+    }
+    if args.wants(Part::Fairness) {
+        fairness::measure(&mut report, &daemon, args.repeats, args.pin)?;
     }
     if args.wants(Part::Direct) {
         direct::measure(&mut report, &daemon, args.pin, runs)?;

@@ -29,7 +29,7 @@ use crate::objects::uar::{Owner, Uar, UarList};
 use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
 use crate::scheduling::worker_state::{DoorbellPlace, Scratch};
-use crate::slice::{Slice, cost};
+use crate::slice::{SLICE, Slice, cost};
 use crate::stats::Counter;
 
 /// Interval at which a QP in the error state is checked for receives to flush, because posting a
@@ -42,8 +42,10 @@ const HELD_POLL: Duration = Duration::from_millis(1);
 const TURNS: usize = 64;
 /// Maximum number of batches of QPs to end, or of waiting events, in one poll.
 const ROUNDS: usize = 4;
-/// Number of groups of doorbells that are checked between two checks of the slice.
+/// Number of groups of doorbells that are checked between two checks of the slice, and of a short
+/// one.
 const GROUPS: usize = 4;
+const SHORT_GROUPS: usize = 1;
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct Polled {
     pub busy: bool,
     /// The time of the next poll even if no doorbell is rung, on the host's clock.
     pub deadline: Option<Nanos>,
+    /// The duration of what was done in nanoseconds, by estimate if it was short.
+    pub spent: u64,
 }
 
 /// The doorbells that a worker polls.
@@ -84,16 +88,22 @@ impl<H: Host> Adapter<H> {
             || self.objects.active_uars.read().iter().any(rung)
     }
 
+    /// Does work of `worker` for a slice of [`SLICE`]; see [`Self::poll_for`].
+    pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
+        self.poll_for(worker, SLICE)
+    }
+
     /// Does work of `worker`, which is the calling thread (see [`Lane`]), for a slice of its time,
     /// but a little of each kind in any case. Only one thread at a time does work for a worker. A
     /// concurrent call by another thread returns at once as busy, because it does not know the
     /// deadline.
-    pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
+    #[inline]
+    pub fn poll_for(self: &Arc<Self>, worker: usize, length: Duration) -> Polled {
         let Some(state) = self.workers.get(worker) else { return Polled::default() };
         let Some(mut scratch) = state.scratch.try_lock() else {
-            return Polled { busy: true, deadline: None };
+            return Polled { busy: true, ..Polled::default() };
         };
-        let slice = Slice::new(self.host(), Lane::worker(worker));
+        let slice = Slice::lasting(self.host(), Lane::worker(worker), length);
         let Scratch { schedule, batch, recent, uars, resume, frames } = &mut *scratch;
         let mut busy = recent.schedule_posted(self.host(), schedule);
         if busy {
@@ -103,7 +113,8 @@ impl<H: Host> Adapter<H> {
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, schedule, recent, &slice);
         busy |= self.fetch_mail(worker, schedule);
-        busy |= self.receive(worker, frames, schedule);
+        let arrivals = Slice::lasting(self.host(), Lane::worker(worker), length);
+        busy |= self.receive(worker, frames, schedule, &arrivals);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
@@ -117,7 +128,7 @@ impl<H: Host> Adapter<H> {
         });
         busy |= released.any | fired | schedule.has_active();
         let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
-        Polled { busy, deadline }
+        Polled { busy, deadline, spent: slice.spent() + arrivals.spent() }
     }
 
     /// Moves the QPs for which other threads have requested a turn to the worker's schedule.
@@ -132,7 +143,7 @@ impl<H: Host> Adapter<H> {
     }
 
     /// Takes frames that have arrived for QPs of the worker, and schedules these QPs. Returns
-    /// whether there were any. This has a separate slice, because the answers to frames would be
+    /// whether there were any. This has a slice of its own, because the answers to frames would be
     /// late if the turns of many QPs used up the slice of the poll.
     #[inline]
     fn receive(
@@ -140,14 +151,14 @@ impl<H: Host> Adapter<H> {
         worker: usize,
         frames: &mut VecDeque<Classified>,
         schedule: &mut Schedule<H>,
+        slice: &Slice<'_, H>,
     ) -> bool {
         self.core().take_frames(worker, frames, MAX_FRAMES);
         if frames.is_empty() {
             return false;
         }
-        let slice = Slice::new(self.host(), Lane::worker(worker));
         while let Some(frame) = frames.pop_front() {
-            if let Some(qp) = wire::arrive(self.network(), &frame, &slice) {
+            if let Some(qp) = wire::arrive(self.network(), &frame, slice) {
                 schedule.activate(&qp);
             }
             if slice.is_over() {
@@ -167,6 +178,7 @@ impl<H: Host> Adapter<H> {
         recent: &mut RecentDoorbells<H>,
         slice: &Slice<'_, H>,
     ) -> bool {
+        let at_once = if slice.is_short() { SHORT_GROUPS } else { GROUPS };
         let start = std::mem::take(resume);
         let start = if start.uar < uars.len() { start } else { DoorbellPlace::default() };
         // Groups before the first one are checked in the next poll.
@@ -185,7 +197,7 @@ impl<H: Host> Adapter<H> {
             let mut mine = rung & mask & here;
             while mine != 0 {
                 busy = true;
-                let groups = lowest(mine);
+                let groups = lowest(mine, at_once);
                 mine &= !groups;
                 let groups = self.host().bar_take64(uar.number.summary(), groups);
                 if self.objects.has_uars(*version) {
@@ -413,9 +425,9 @@ fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool
     any
 }
 
-/// Returns the [`GROUPS`] lowest bits of a word.
+/// Returns the `count` lowest bits of a word.
 #[inline]
-fn lowest(word: u64) -> u64 {
-    let rest = (0..GROUPS).fold(word, |rest, _| rest & rest.wrapping_sub(1));
+fn lowest(word: u64, count: usize) -> u64 {
+    let rest = (0..count).fold(word, |rest, _| rest & rest.wrapping_sub(1));
     word & !rest
 }

@@ -6,13 +6,19 @@
 //! the same factor.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use vrnic_packet::Nanos;
 
 use crate::host::{Clock, Lane};
 
-/// The time in nanoseconds of its worker that an adapter may take in one poll.
+/// The time in nanoseconds of its worker that an adapter may take in one poll while no other waits.
 pub const SLICE_NS: u64 = 50_000;
+/// The same as a duration.
+pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
+/// The time of an adapter beside others that answer their guests' messages one at a time. Less work
+/// than this is not measured.
+pub const SHORT_SLICE: Duration = Duration::from_nanos(CLOCK_INTERVAL_NS);
 /// Charge between two readings of the clock.
 const CLOCK_INTERVAL_NS: u64 = 5_000;
 /// Number of bytes of a message that are moved at once.
@@ -20,6 +26,9 @@ const PIECE: u64 = 128 << 10;
 /// The same if memory is slow, such as memory that has never been used and that the kernel
 /// allocates page by page.
 const SLOW_PIECE: u64 = 16 << 10;
+/// The same two in a short slice.
+const SHORT_PIECE: u64 = 32 << 10;
+const SHORT_SLOW_PIECE: u64 = 4 << 10;
 /// Work is slow if it takes this many times its charge.
 const SLOW: u64 = 4;
 
@@ -66,6 +75,8 @@ pub(crate) mod cost {
 pub struct Slice<'a, H> {
     host: &'a H,
     lane: Lane,
+    /// Its duration in nanoseconds.
+    length: u64,
     /// The charge since the clock was read.
     charged: Cell<u64>,
     /// The time of the last reading of the clock.
@@ -79,13 +90,22 @@ pub struct Slice<'a, H> {
 }
 
 impl<'a, H: Clock> Slice<'a, H> {
-    /// Creates a slice that begins now, of a worker in `lane`.
+    /// Creates a slice of [`SLICE`] that begins now, of a worker in `lane`.
     #[inline]
     #[must_use]
     pub fn new(host: &'a H, lane: Lane) -> Self {
+        Self::lasting(host, lane, SLICE)
+    }
+
+    /// Creates a slice of this length that begins now, of a worker in `lane`.
+    #[inline]
+    #[must_use]
+    pub fn lasting(host: &'a H, lane: Lane, length: Duration) -> Self {
         Self {
             host,
             lane,
+            // CAST: a slice is no longer than `SLICE`.
+            length: length.as_nanos() as u64,
             charged: Cell::new(0),
             last_read: Cell::new(None),
             end: Cell::new(Nanos(0)),
@@ -111,6 +131,25 @@ impl<'a, H: Clock> Slice<'a, H> {
         }
     }
 
+    /// Returns the duration of the slice so far in nanoseconds: measured up to the last reading of
+    /// the clock, and the charge since then.
+    #[inline]
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        let measured = self
+            .last_read
+            .get()
+            .map_or(0, |read| (read.0 + self.length).saturating_sub(self.end.get().0));
+        measured + self.charged.get()
+    }
+
+    /// Returns whether other adapters wait for the end of the slice.
+    #[inline]
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.length < SLICE_NS
+    }
+
     /// Returns how many of the `left` bytes of a message to move before they are charged. A page
     /// that has never been used takes a hundred times as long as others, so a long message begins
     /// with a short piece, whose duration is measured.
@@ -120,7 +159,12 @@ impl<'a, H: Clock> Slice<'a, H> {
         if left > SLOW_PIECE && self.last_read.get().is_none() {
             self.read_clock();
         }
-        left.min(if self.slow.get() { SLOW_PIECE } else { PIECE })
+        left.min(match (self.slow.get(), self.is_short()) {
+            (false, false) => PIECE,
+            (false, true) => SHORT_PIECE,
+            (true, false) => SLOW_PIECE,
+            (true, true) => SHORT_SLOW_PIECE,
+        })
     }
 
     /// Charges a copy of this many bytes. The clock is read each time while memory may be slow.
@@ -128,7 +172,7 @@ impl<'a, H: Clock> Slice<'a, H> {
     pub fn charge_copy(&self, bytes: u64) {
         self.charge(bytes / 16);
         // The charge is zero if the clock has just been read.
-        if self.slow.get() && bytes >= SLOW_PIECE && self.charged.get() > 0 {
+        if self.slow.get() && bytes >= SHORT_SLOW_PIECE && self.charged.get() > 0 {
             self.read_clock();
         }
     }
@@ -146,7 +190,7 @@ impl<'a, H: Clock> Slice<'a, H> {
         let charged = self.charged.take();
         match self.last_read.replace(Some(now)) {
             Some(before) => self.slow.set(now.0.saturating_sub(before.0) > SLOW * charged),
-            None => self.end.set(Nanos(now.0.saturating_sub(charged) + SLICE_NS)),
+            None => self.end.set(Nanos(now.0.saturating_sub(charged) + self.length)),
         }
         self.over.set(now >= self.end.get());
     }

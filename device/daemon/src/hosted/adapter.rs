@@ -31,7 +31,7 @@ use crate::net::path_mtu::PathMtu;
 use crate::os::sys;
 use crate::pci::config::ConfigSpace;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
-use crate::worker::engine::Engine;
+use crate::worker::engine::{Engine, Polled};
 use crate::worker::waker::Waker;
 
 /// Maximum time for which a read of the window waits for its data. The VMM waits during this time.
@@ -228,12 +228,12 @@ impl HostedAdapter {
 }
 
 impl Engine for Part {
-    fn poll(&self) -> bool {
+    fn poll(&self, length: Duration) -> Polled {
         let HostedAdapter { adapter, failure, .. } = &*self.hosted;
-        let polled = failure.contain(|| adapter.poll(self.worker));
+        let polled = failure.contain(|| adapter.poll_for(self.worker, length));
         let polled = polled.unwrap_or_default();
         self.deadline.store(polled.deadline.map_or(u64::MAX, |at| at.0), Ordering::Relaxed);
-        polled.busy
+        Polled { busy: polled.busy, spent: polled.spent }
     }
 
     fn set_asleep(&self, asleep: bool) {

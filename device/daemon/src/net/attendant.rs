@@ -3,17 +3,22 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use vrnic_adapter::slice::SLICE;
 
 use super::handle::Shared;
 use super::switch::Switch;
-use crate::worker::engine::Engine;
+use super::turn::{SHORT_TIME, TIME};
+use crate::worker::engine::{Engine, Polled};
 use crate::worker::pool::now;
 
 /// Time without frames after which a worker leaves the switch to its thread. A peer usually answers
 /// earlier.
 const IDLE_TIMEOUT_NS: u64 = 1_000_000;
+/// The usual duration of a turn with frames, in nanoseconds.
+const FRAMES_CHARGE: u64 = 2_000;
 
 /// Runs the switch while adapters send and receive packets. Only one worker does this at a time.
 pub(super) struct Attendant {
@@ -41,19 +46,20 @@ impl Attendant {
 
 impl Engine for Attendant {
     #[inline]
-    fn poll(&self) -> bool {
+    fn poll(&self, length: Duration) -> Polled {
         if !self.shared.attendance.is_due() {
-            return false;
+            return Polled::default();
         }
         if self.broken.load(Ordering::Relaxed) {
             self.leave_to_thread();
-            return false;
+            return Polled::default();
         }
-        let Some(mut switch) = self.switch.try_lock() else { return false };
+        let Some(mut switch) = self.switch.try_lock() else { return Polled::default() };
         if self.shared.attendance.attend() {
             self.shared.bell.step();
         }
-        let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires()));
+        let time = if length < SLICE { SHORT_TIME } else { TIME };
+        let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires(time)));
         if served.is_err() {
             switch.recover();
         }
@@ -64,7 +70,7 @@ impl Engine for Attendant {
             );
             self.broken.store(true, Ordering::Relaxed);
             self.leave_to_thread();
-            return false;
+            return Polled::default();
         };
         let now = now().0;
         if served.sent {
@@ -78,7 +84,8 @@ impl Engine for Attendant {
         if served.for_thread || !self.shared.attendance.is_attended() {
             self.shared.bell.step();
         }
-        served.any
+        // A turn with frames is measured by the worker.
+        Polled { busy: served.any, spent: if served.any { FRAMES_CHARGE } else { 0 } }
     }
 
     fn set_asleep(&self, asleep: bool) {

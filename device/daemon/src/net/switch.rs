@@ -174,7 +174,7 @@ impl Switch {
     pub(super) fn serve(&mut self, events: &[Event]) -> Duration {
         self.lost = false;
         self.run_commands();
-        self.forward_outbox();
+        self.forward_outbox(Turn::begin());
         let reads = self.may_read_uplinks();
         for id in std::mem::take(&mut self.unfinished) {
             self.serve_wire(id, EventFlags::empty(), reads, &mut Turn::begin());
@@ -202,18 +202,19 @@ impl Switch {
     }
 
     /// Forwards frames that adapters have sent and frames that have arrived, without waiting. Does
-    /// at most three turns of work: for the outbox, for polled lines, and for the other lines.
-    pub(super) fn serve_wires(&mut self) -> Served {
-        let sent = self.forward_outbox();
+    /// at most three turns of work, of `time` nanoseconds each: for the outbox, for polled lines,
+    /// and for the other lines.
+    pub(super) fn serve_wires(&mut self, time: u64) -> Served {
+        let sent = self.forward_outbox(Turn::lasting(time));
         let reads = self.may_read_uplinks();
-        let mut any = sent | self.serve_polled(reads, &mut Turn::begin());
+        let mut any = sent | self.serve_polled(reads, &mut Turn::lasting(time));
         // A look costs as much as several frames.
         if any && !self.polled.is_empty() && self.blind < BLIND_TURNS {
             self.blind += 1;
             return Served { any, sent, for_thread: self.lost };
         }
         self.blind = 0;
-        let mut turn = Turn::begin();
+        let mut turn = Turn::lasting(time);
         for id in std::mem::take(&mut self.unfinished) {
             any |= self.attend_wire(id, EventFlags::empty(), reads, &mut turn);
         }

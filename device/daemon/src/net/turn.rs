@@ -8,6 +8,8 @@ pub const FRAMES: usize = 256;
 /// Maximum duration of a turn in nanoseconds. The last frame may end later. Code without
 /// optimisation gets more time, so that it forwards about as many frames in a turn.
 pub const TIME: u64 = if cfg!(debug_assertions) { 400_000 } else { 20_000 };
+/// The same while other engines of the worker are prompt.
+pub const SHORT_TIME: u64 = TIME / 4;
 /// Number of bytes that count as much as a short frame.
 const PIECE: usize = 4096;
 /// Number of frames after which the clock is read, which costs about as much as half a frame.
@@ -28,7 +30,13 @@ impl Turn {
     /// Begins a turn.
     #[must_use]
     pub fn begin() -> Self {
-        Self { left: FRAMES, unseen: 0, end: now().0.saturating_add(TIME) }
+        Self::lasting(TIME)
+    }
+
+    /// Begins a turn of another maximum duration in nanoseconds.
+    #[must_use]
+    pub fn lasting(time: u64) -> Self {
+        Self { left: FRAMES, unseen: 0, end: now().0.saturating_add(time) }
     }
 
     /// Counts frames that have `bytes` together.

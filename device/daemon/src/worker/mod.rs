@@ -9,6 +9,7 @@
 //! | `sync` | the atomics that the models replace |
 //! | [`attendance`] | the choice of the thread that runs the switch |
 //! | [`pool`] | the worker threads |
+//! | [`turns`] | the shares of engines in a worker's time |
 //! | [`pulse`] | pings of workers and of other threads |
 
 pub mod attendance;
@@ -20,4 +21,5 @@ pub mod pool;
 pub mod pulse;
 pub mod sleep;
 mod sync;
+pub mod turns;
 pub mod waker;

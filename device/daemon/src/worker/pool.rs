@@ -12,6 +12,7 @@ use vrnic_packet::Nanos;
 use super::engines::{Engines, Polled};
 use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
+use super::turns::Turns;
 use super::waker::Waker;
 use crate::memory::stall::Watched;
 use crate::os::sys::{self, LoadMeter};
@@ -52,8 +53,10 @@ impl Pool {
         let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
         for (id, setup) in setups.into_iter().enumerate() {
             let waker = Arc::clone(setup.engines.waker());
+            let polled = setup.engines.polled();
             let worker = Worker {
-                polled: setup.engines.polled(),
+                turns: Turns::new(polled.list()),
+                polled,
                 setup,
                 nap: idle.nap,
                 look: if idle.look.is_zero() { Duration::MAX } else { idle.look },
@@ -100,6 +103,7 @@ fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
 struct Worker {
     setup: WorkerSetup,
     polled: Polled,
+    turns: Turns,
     nap: Duration,
     look: Duration,
     idle: IdlePolicy<LoadMeter>,
@@ -136,6 +140,7 @@ impl Worker {
         while !self.stop.load(Ordering::Relaxed) {
             if self.polled.is_old(&self.setup.engines) {
                 self.polled = self.setup.engines.polled();
+                self.turns = Turns::new(self.polled.list());
             }
             if self.poll() {
                 while self.poll() && !self.is_disturbed() {}
@@ -157,8 +162,8 @@ impl Worker {
     }
 
     #[inline]
-    fn poll(&self) -> bool {
-        sleep::poll(self.polled.list())
+    fn poll(&mut self) -> bool {
+        self.turns.pass(|| now().0)
     }
 
     /// Returns whether the worker has to end, or its list of engines has changed.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vrnic_adapter::slice::SLICE;
+
 use super::engine::Engine;
 use super::sync::{AtomicBool, fence};
 use super::waker::Waker;
@@ -10,7 +12,7 @@ use super::waker::Waker;
 /// Polls each engine. Returns false if none had work.
 #[inline]
 pub fn poll(engines: &[Arc<dyn Engine>]) -> bool {
-    engines.iter().fold(false, |any, engine| engine.poll() | any)
+    engines.iter().fold(false, |any, engine| engine.poll(SLICE).busy | any)
 }
 
 /// Sleeps by `wait`, which parks with `waker`, unless there is work or the worker has to end.

@@ -3,6 +3,8 @@ use vrnic_abi::UarIndex;
 use vrnic_abi::regs::Control;
 use vrnic_adapter::host::DoorbellBar;
 
+use vrnic_adapter::slice::SLICE;
+
 use super::*;
 use crate::host::control::{self, ControlRequests, ControlThread};
 
@@ -115,7 +117,7 @@ impl Rig {
 fn a_fault_anywhere_stops_its_function_until_a_reset() {
     let mut rig = Rig::new();
     let part = rig.hosted.part(0);
-    rig.fails_in("poll", |_| assert!(!part.poll()));
+    rig.fails_in("poll", |_| assert!(!part.poll(SLICE).busy));
     rig.fails_in("a last look", |_| assert!(!part.has_work()));
     rig.fails_in("the heartbeat", |rig| rig.hosted.beat());
     rig.fails_in("falling asleep", |_| part.set_asleep(true));

@@ -29,10 +29,10 @@ struct Entry<'a> {
 }
 
 impl Switch {
-    /// Forwards frames of adapters for one turn. Returns whether any frames waited.
-    pub(super) fn forward_outbox(&mut self) -> bool {
+    /// Forwards frames of adapters until the turn is over. Returns whether any frames waited.
+    pub(super) fn forward_outbox(&mut self, mut turn: Turn) -> bool {
         let shared = Arc::clone(&self.shared);
-        let (mut space, mut turn) = (std::mem::take(&mut self.sent), Turn::begin());
+        let mut space = std::mem::take(&mut self.sent);
         let any = shared.outbox.take(&mut space, |port, account, frames| {
             self.forward_all(Entry { port, account: Some(account) }, frames, &mut turn);
             !turn.is_over()

@@ -18,7 +18,7 @@ use crate::net::port::fake_sink::FakeSink;
 use crate::net::queue::SendQueue;
 use crate::net::status::Kind;
 use crate::net::storm::StormLimit;
-use crate::net::turn::FRAMES;
+use crate::net::turn::{FRAMES, TIME};
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -146,13 +146,13 @@ fn a_full_outbox_is_forwarded_in_short_turns_and_in_order() {
     let count = fill(&handle, A, B);
     let mut before = 0;
     while before < count {
-        let served = switch.serve_wires();
+        let served = switch.serve_wires(TIME);
         let after = taker.count();
         assert!(served.sent, "frames wait, and the switch does not see them");
         assert!((1..=FRAMES).contains(&(after - before)), "{} frames in a turn", after - before);
         before = after;
     }
-    assert!(!switch.serve_wires().any);
+    assert!(!switch.serve_wires(TIME).any);
     for (number, taken) in taker.frames.lock().iter().enumerate() {
         assert_eq!(taken.bytes(), frame(B, A, number), "frame {number}");
     }
@@ -166,7 +166,7 @@ fn messages_of_adapters_to_unknown_stations_are_no_storm() {
     let setup = function("a", A, &Taker::default());
     switch.add(PortSetup { storm: StormLimit(1), ..setup }).expect("a port");
     fill(&handle, A, STATION);
-    while switch.serve_wires().any {}
+    while switch.serve_wires(TIME).any {}
     let dropped = |port: &crate::net::status::PortView| port.dropped.get("storm").copied();
     assert_eq!(handle.ports().iter().filter_map(dropped).sum::<u64>(), 0);
 }
@@ -178,7 +178,7 @@ fn frames_that_take_long_end_a_turn_early() {
     switch.add(function("a", A, &Taker::default())).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
     fill(&handle, A, B);
-    switch.serve_wires();
+    switch.serve_wires(TIME);
     assert!((1..=8).contains(&taker.count()), "{} frames in a turn", taker.count());
 }
 
@@ -192,7 +192,7 @@ fn what_a_line_has_delivered_is_forwarded_before_more_is_read() {
     let mut turns = 0;
     while taker.count() < 10 * FRAMES {
         let before = taker.count();
-        assert!(switch.serve_wires().any);
+        assert!(switch.serve_wires(TIME).any);
         turns += 1;
         assert!(taker.count() - before <= FRAMES);
         let arrived = handle.ports().iter().map(|port| port.received_frames).max();
@@ -217,7 +217,7 @@ fn network_cards_get_a_quarter_of_a_worker_s_time() {
     switch.add(netdev).expect("a port");
     let start = Instant::now();
     while taker.count() < 300 {
-        switch.serve_wires();
+        switch.serve_wires(TIME);
     }
     let (count, elapsed) = (u32::try_from(taker.count()).expect("small"), start.elapsed());
     assert!(pause * count < elapsed * 3 / 10, "{count} frames in {elapsed:?}");
@@ -249,7 +249,7 @@ fn a_slow_adapter_loses_its_own_frames_and_no_others() {
     switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
     let (mut now, mut held) = (start, Duration::ZERO);
     while now < start + Duration::from_millis(1500) {
-        switch.serve_wires();
+        switch.serve_wires(TIME);
         let before = std::mem::replace(&mut now, Instant::now());
         if switch.is_held() {
             // A longer turn is time in which this thread did not run.
@@ -274,18 +274,18 @@ fn frames_that_were_read_before_a_pause_are_forwarded_after_it() {
     let mut burst: Vec<_> = frames.collect();
     let line = Scripted::line(move |frames, _| frames.append(&mut burst));
     switch.add(PortSetup { kind: Kind::Packet, line: Some(line), ..uplink() }).expect("a port");
-    switch.serve_wires();
+    switch.serve_wires(TIME);
     assert!((1..=FRAMES).contains(&taker.count()), "{} frames in a turn", taker.count());
     room.store(false, Ordering::Relaxed);
     let before = taker.count();
     for _ in 0..10 {
-        switch.serve_wires();
+        switch.serve_wires(TIME);
     }
     assert_eq!(taker.count(), before, "frames are forwarded during a pause");
     assert!(!switch.wait(), "the thread would wait for events");
     room.store(true, Ordering::Relaxed);
     for _ in 0..1000 {
-        switch.serve_wires();
+        switch.serve_wires(TIME);
     }
     assert_eq!(taker.count(), 2 * FRAMES);
 }
@@ -316,7 +316,7 @@ fn an_address_is_not_lent_to_another_guest() {
         sent.lock().push(Frame::new(frame(STATION, A, 0)).expect("a frame"));
         // Workers serve network cards with pauses.
         while !sent.lock().is_empty() {
-            switch.serve_wires();
+            switch.serve_wires(TIME);
         }
         switch.serve(&[]);
     };

@@ -19,7 +19,7 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, InProcess};
-use crate::engine::Engine;
+use crate::engine::{Engine, Polled};
 use crate::host::TestHost;
 use crate::sleep;
 use crate::waker::Waker;
@@ -28,8 +28,9 @@ use crate::waker::Waker;
 struct Part(Arc<Adapter<TestHost>>);
 
 impl Engine for Part {
-    fn poll(&self) -> bool {
-        self.0.poll(0).busy
+    fn poll(&self, length: Duration) -> Polled {
+        let polled = self.0.poll_for(0, length);
+        Polled { busy: polled.busy, spent: polled.spent }
     }
 
     fn set_asleep(&self, asleep: bool) {

@@ -1,0 +1,370 @@
+//! Shares the time of a worker among its engines by deficit round robin (Shreedhar and Varghese,
+//! 1995).
+//!
+//! In each pass, each engine is credited with its quantum of time, and polled if it has credit. The
+//! time that it takes is subtracted, so an engine that takes more than its quantum, because a piece
+//! of work cannot be divided, is not polled until later quanta have paid for it. An engine without
+//! work saves nothing.
+//!
+//! A guest that exchanges short messages one at a time needs little time, but soon. Its engine is
+//! called prompt. While there is one, the quanta are short, and prompt engines are polled after each
+//! engine that has taken long. They are spent for that, too, so that this is no way to more time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vrnic_adapter::slice::{SHORT_SLICE, SLICE};
+
+use super::engine::Engine;
+
+/// Maximum number of prompt engines that are polled after another. If there are more, they take
+/// turns.
+const MAX_PROMPT: usize = 16;
+/// The work of a poll from which on it is not prompt, in nanoseconds.
+const PROMPT_WORK: u64 = 1_500;
+/// Number of polls without work after which an engine is no longer prompt.
+const PROMPT_POLLS: u16 = 2_000;
+/// The duration of a poll after which prompt engines are polled, and from which on the duration is
+/// measured, in nanoseconds.
+const LONG: u64 = 2_000;
+/// The longest time that is spent for a poll, in nanoseconds. The thread may have been without a
+/// processor.
+const MAX_CHARGE: u64 = 100_000;
+/// Quanta are multiples of this part of the largest.
+const PARTS: u32 = 1 << 10;
+
+/// The engines of a worker, with what each may still use.
+pub struct Turns {
+    seats: Vec<Seat>,
+    /// The places of prompt engines. Those that no longer are leave it at the end of a pass.
+    prompt: Vec<usize>,
+    /// The one of them that is polled first after another engine.
+    first: usize,
+    watch: Watch,
+}
+
+/// An engine's place in the round.
+struct Seat {
+    engine: Arc<dyn Engine>,
+    /// Its quantum, in [`PARTS`] of the largest.
+    parts: u32,
+    /// The time that it may use before the next pass, in nanoseconds; negative if it owes time.
+    credit: i64,
+    /// True if its last poll took long.
+    long: bool,
+    /// True if work may be left.
+    busy: bool,
+    /// Number of polls without work for which it is still prompt; 0 if it is not prompt.
+    prompt: u16,
+    /// True if it is in the list of prompt engines.
+    listed: bool,
+}
+
+/// Measures polls with few readings of the clock.
+#[derive(Default)]
+struct Watch {
+    /// The time of the last reading in this pass.
+    read: Option<u64>,
+    /// The work that has been done since, by estimate.
+    since: u64,
+}
+
+impl Turns {
+    /// Creates the first pass over these engines.
+    #[must_use]
+    pub fn new(engines: &[Arc<dyn Engine>]) -> Self {
+        let most = engines.iter().filter_map(|engine| engine.share()).max().unwrap_or(1).max(1);
+        let seat = |engine: &Arc<dyn Engine>| {
+            let share = engine.share().unwrap_or(most);
+            let parts = u64::from(share) * u64::from(PARTS) / u64::from(most);
+            Seat {
+                engine: Arc::clone(engine),
+                // CAST: at most `PARTS`.
+                parts: (parts as u32).max(1),
+                credit: 0,
+                long: false,
+                busy: false,
+                prompt: 0,
+                listed: false,
+            }
+        };
+        let seats = engines.iter().map(seat).collect();
+        Self { seats, prompt: Vec::new(), first: 0, watch: Watch::default() }
+    }
+
+    /// Polls the engines that have credit. `now` reads the clock in nanoseconds. Returns whether
+    /// there was work, or may be.
+    #[inline]
+    pub fn pass(&mut self, now: impl Fn() -> u64) -> bool {
+        let length = if self.prompt.is_empty() { SLICE } else { SHORT_SLICE };
+        self.watch = Watch::default();
+        let mut any = false;
+        for place in 0..self.seats.len() {
+            if let Some(seat) = self.seats.get_mut(place) {
+                seat.refill(length);
+            }
+            let took = self.serve(place, length, &now);
+            any |= took.busy;
+            if took.ns >= LONG {
+                self.serve_prompt(place, &now);
+            }
+        }
+        let Self { seats, prompt, .. } = self;
+        prompt.retain(|place| {
+            seats.get_mut(*place).is_some_and(|seat| {
+                seat.listed = seat.prompt > 0;
+                seat.listed
+            })
+        });
+        any
+    }
+
+    /// Polls the prompt engines, except the one that has just been polled.
+    fn serve_prompt(&mut self, but: usize, now: &impl Fn() -> u64) {
+        let count = self.prompt.len();
+        for nth in 0..count.min(MAX_PROMPT) {
+            match self.prompt.get((self.first + nth) % count) {
+                Some(&place) if place != but => _ = self.serve(place, SHORT_SLICE, now),
+                _ => {}
+            }
+        }
+        self.first = (self.first + MAX_PROMPT) % count.max(1);
+    }
+
+    /// Polls an engine if it has credit.
+    #[inline]
+    fn serve(&mut self, place: usize, length: Duration, now: &impl Fn() -> u64) -> Took {
+        let Self { seats, prompt, watch, .. } = self;
+        let Some(seat) = seats.get_mut(place) else { return Took::default() };
+        if seat.credit <= 0 {
+            return Took { busy: seat.busy, ns: 0 };
+        }
+        let start = seat.long.then(|| watch.time(now));
+        let polled = seat.engine.poll(length);
+        let ns = watch.took(start, polled.spent, now).min(MAX_CHARGE);
+        // CAST: at most `MAX_CHARGE`.
+        seat.credit -= ns as i64;
+        (seat.busy, seat.long) = (polled.busy, polled.spent >= LONG);
+        if !polled.busy {
+            seat.prompt = seat.prompt.saturating_sub(1);
+        } else if polled.spent >= PROMPT_WORK {
+            seat.prompt = 0;
+        } else {
+            if !std::mem::replace(&mut seat.listed, true) {
+                prompt.push(place);
+            }
+            seat.prompt = PROMPT_POLLS;
+        }
+        Took { busy: polled.busy, ns }
+    }
+}
+
+/// What a poll has taken.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    busy: bool,
+    ns: u64,
+}
+
+impl Seat {
+    /// Adds the quantum of a pass.
+    #[inline]
+    fn refill(&mut self, length: Duration) {
+        // CAST: a slice is some microseconds.
+        let quantum = (length.as_nanos() as i64 * i64::from(self.parts) / i64::from(PARTS)).max(1);
+        self.credit = (self.credit + quantum).min(quantum);
+    }
+}
+
+impl Watch {
+    /// Returns the time.
+    fn time(&mut self, now: &impl Fn() -> u64) -> u64 {
+        match self.read {
+            Some(read) => read + self.since,
+            None => self.read(now),
+        }
+    }
+
+    fn read(&mut self, now: &impl Fn() -> u64) -> u64 {
+        let time = now();
+        *self = Self { read: Some(time), since: 0 };
+        time
+    }
+
+    /// Returns what a poll has taken that began at `start`, if that is known, and that has spent
+    /// `spent` nanoseconds as far as its engine knows.
+    #[inline]
+    fn took(&mut self, start: Option<u64>, spent: u64, now: &impl Fn() -> u64) -> u64 {
+        if spent < LONG {
+            self.since += spent;
+            return spent;
+        }
+        let end = self.read(now);
+        start.map_or(spent, |start| end.saturating_sub(start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::super::engine::Polled;
+    use super::*;
+
+    /// An engine whose work takes time on a simulated clock.
+    #[derive(Default)]
+    struct Simulated {
+        clock: Arc<AtomicU64>,
+        share: Option<u32>,
+        /// The duration of a piece of work that cannot be divided.
+        piece: u64,
+        /// True if it does one piece in a poll, and never runs out of work.
+        single: bool,
+        idle: AtomicBool,
+        /// The time that it has had, and its last poll.
+        used: AtomicU64,
+        polled: AtomicU64,
+        /// The longest time between two polls.
+        waited: AtomicU64,
+    }
+
+    impl Engine for Simulated {
+        fn poll(&self, length: Duration) -> Polled {
+            let start = self.clock.load(Ordering::Relaxed);
+            let before = self.polled.swap(start, Ordering::Relaxed);
+            self.waited.fetch_max(start - before, Ordering::Relaxed);
+            if self.idle.load(Ordering::Relaxed) {
+                return Polled::default();
+            }
+            let pieces = (length.as_nanos() as u64).div_ceil(self.piece);
+            let spent = self.piece * if self.single { 1 } else { pieces };
+            self.clock.fetch_add(spent, Ordering::Relaxed);
+            self.used.fetch_add(spent, Ordering::Relaxed);
+            Polled { busy: true, spent }
+        }
+
+        fn set_asleep(&self, _asleep: bool) {}
+
+        fn has_work(&self) -> bool {
+            true
+        }
+
+        fn deadline(&self) -> Option<u64> {
+            None
+        }
+
+        fn share(&self) -> Option<u32> {
+            self.share
+        }
+    }
+
+    /// Engines on one clock.
+    struct Rig {
+        clock: Arc<AtomicU64>,
+        engines: Vec<Arc<Simulated>>,
+        turns: Turns,
+    }
+
+    impl Rig {
+        fn new(engines: Vec<Simulated>) -> Self {
+            let clock = Arc::default();
+            let on_clock = |engine| Arc::new(Simulated { clock: Arc::clone(&clock), ..engine });
+            let engines: Vec<_> = engines.into_iter().map(on_clock).collect();
+            let list: Vec<Arc<dyn Engine>> =
+                engines.iter().map(|engine| Arc::clone(engine) as Arc<dyn Engine>).collect();
+            let turns = Turns::new(&list);
+            Self { clock, engines, turns }
+        }
+
+        /// Makes passes for a time in ns. Returns what each engine has had.
+        fn run(&mut self, time: u64) -> Vec<u64> {
+            let Self { clock, engines, turns } = self;
+            let before: Vec<_> = engines.iter().map(|engine| engine.used()).collect();
+            let end = clock.load(Ordering::Relaxed) + time;
+            while clock.load(Ordering::Relaxed) < end {
+                turns.pass(|| clock.load(Ordering::Relaxed));
+                // The pass itself takes time, so that a pass without polls ends, too.
+                clock.fetch_add(1, Ordering::Relaxed);
+            }
+            engines.iter().zip(before).map(|(engine, before)| engine.used() - before).collect()
+        }
+    }
+
+    impl Simulated {
+        fn used(&self) -> u64 {
+            self.used.load(Ordering::Relaxed)
+        }
+    }
+
+    fn busy(piece: u64) -> Simulated {
+        Simulated { piece, ..Simulated::default() }
+    }
+
+    /// An engine with many short pieces of work, one in each poll.
+    fn prompt() -> Simulated {
+        Simulated { piece: 200, single: true, ..Simulated::default() }
+    }
+
+    #[track_caller]
+    fn assert_near(value: u64, expected: u64) {
+        assert!(value.abs_diff(expected) * 50 <= expected, "{value}, expected {expected}");
+    }
+
+    #[test]
+    fn engines_get_their_shares_however_long_their_work_takes() {
+        let with = |share, piece| Simulated { share: Some(share), ..busy(piece) };
+        let mut rig = Rig::new(vec![with(1, 300), with(4, 40_000), with(5, 7_000)]);
+        let used = rig.run(1_000_000_000);
+        for (used, share) in used.iter().zip([1, 4, 5]) {
+            assert_near(*used, share * 100_000_000);
+        }
+    }
+
+    #[test]
+    fn an_engine_without_a_share_has_the_largest() {
+        let with = |share| Simulated { share, ..busy(1000) };
+        let mut rig = Rig::new(vec![with(Some(1)), with(Some(3)), with(None)]);
+        let used = rig.run(700_000_000);
+        for (used, share) in used.iter().zip([1, 3, 3]) {
+            assert_near(*used, share * 100_000_000);
+        }
+    }
+
+    #[test]
+    fn an_engine_without_work_saves_nothing() {
+        let mut rig = Rig::new(vec![busy(5_000), busy(5_000)]);
+        rig.engines[0].idle.store(true, Ordering::Relaxed);
+        rig.run(100_000_000);
+        rig.engines[0].idle.store(false, Ordering::Relaxed);
+        let used = rig.run(1_000_000);
+        assert!(used[0] <= 600_000, "{used:?}");
+    }
+
+    #[test]
+    fn a_prompt_engine_waits_for_one_short_slice() {
+        let mut engines: Vec<_> = (0..15).map(|_| busy(300)).collect();
+        engines.push(prompt());
+        let mut rig = Rig::new(engines);
+        rig.run(1_000_000);
+        rig.engines[15].waited.store(0, Ordering::Relaxed);
+        // Beside it, each poll ends after a short slice and the rest of a piece.
+        rig.engines[15].idle.store(false, Ordering::Relaxed);
+        let used = rig.run(100_000_000);
+        let waited = rig.engines[15].waited.load(Ordering::Relaxed);
+        assert!(waited <= 6_000, "{waited}");
+        assert!(used[15] >= 100_000_000 / 6_000 * 200, "{used:?}");
+    }
+
+    #[test]
+    fn a_prompt_engine_gets_no_more_than_its_share() {
+        let mut engines: Vec<_> = (0..3).map(|_| busy(300)).collect();
+        // Two pieces in turn, so that a poll after each slice is more than a quarter of the time.
+        engines.extend([Simulated { piece: 1_400, ..prompt() }]);
+        engines.extend((0..8).map(|_| Simulated { piece: 1_400, ..prompt() }));
+        let mut rig = Rig::new(engines);
+        let used = rig.run(120_000_000);
+        for used in used {
+            assert!(used <= 11_500_000, "{used}");
+        }
+    }
+}
