@@ -17,7 +17,7 @@ use vrnic_abi::sq::Opcode;
 use vrnic_device::config::amount::Amount;
 use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
@@ -29,9 +29,13 @@ struct Changed {
 
 impl Changed {
     fn start(functions: usize) -> Self {
+        Self::start_with(functions, &[])
+    }
+
+    fn start_with(functions: usize, more: &[(&str, &str)]) -> Self {
         let folder = Folder::new();
-        let daemon =
-            folder.daemon(functions, &[("--control", "@control"), ("--monitor", "@monitor")]);
+        let args = [&[("--control", "@control"), ("--monitor", "@monitor")], more].concat();
+        let daemon = folder.daemon(functions, &args);
         wait::until("control socket", || UnixStream::connect(folder.path("control")).ok());
         Self { folder, daemon }
     }
@@ -184,6 +188,87 @@ fn the_ceilings_of_a_function_change_under_traffic() {
     run(8);
     assert!(changed.refused(&["function", "limit", "f9"]).contains("no function 'f9'"));
     assert!(changed.refused(&["function", "limit", "f0", "--ops=0"]).contains("above 0"));
+    changed.daemon.check();
+}
+
+/// Several full queues of WRITEs of a function.
+struct Busy {
+    ends: Vec<[Endpoint; 2]>,
+}
+
+impl Busy {
+    /// Messages of each queue, and their length.
+    const MESSAGES: u64 = 250;
+    const LEN: u32 = 256 << 10;
+
+    fn new(from: &Guest, to: &Guest) -> Self {
+        let setup =
+            Setup { region: Self::LEN.into(), log_wqes: 8, log_cqes: 8, ..Setup::default() };
+        let pair = |_| {
+            let ends = [Endpoint::new(from, setup), Endpoint::new(to, setup)];
+            Endpoint::connect_pair(&ends[0], &ends[1]);
+            ends
+        };
+        Self { ends: (0..8).map(pair).collect() }
+    }
+
+    fn store(&mut self) {
+        for [a, b] in &mut self.ends {
+            let write = Wr::new(Opcode::Write, &[a.sge(0, Self::LEN)]).to(b.buffer, b.key);
+            (0..Self::MESSAGES).for_each(|_| a.store_send(&write));
+        }
+    }
+
+    /// Returns the times at which the messages complete, in order.
+    fn times(&mut self) -> Vec<u64> {
+        let mut times = Vec::new();
+        for [a, _] in &mut self.ends {
+            times.extend((0..Self::MESSAGES).map(|_| {
+                let entry = a.send_cq.wait();
+                assert_eq!(entry.status, Status::Success as u8);
+                entry.timestamp.get()
+            }));
+        }
+        times.sort_unstable();
+        times
+    }
+
+    /// Returns how many messages of each of two functions complete while both have work.
+    fn race(functions: &mut [Self; 2]) -> [usize; 2] {
+        functions.iter_mut().for_each(Self::store);
+        for ([a, _], [b, _]) in functions[0].ends.iter().zip(&functions[1].ends) {
+            a.ring();
+            b.ring();
+        }
+        let times = functions.each_mut().map(Self::times);
+        let start = times.iter().map(|times| times[0]).max().expect("two");
+        let end = times.iter().map(|times| times[times.len() - 1]).min().expect("two");
+        times.map(|times| times.iter().filter(|time| (start..=end).contains(time)).count())
+    }
+}
+
+/// Two functions always have work for one worker. How much each gets follows from its share, which
+/// changes at run time. The bounds are wide, because a loaded machine stops the worker at times.
+#[test]
+fn functions_share_a_worker_by_their_weights_and_floors() {
+    let mut changed = Changed::start_with(2, &[("--workers", "1")]);
+    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
+    let mut functions = [Busy::new(&guests[0], &guests[1]), Busy::new(&guests[1], &guests[0])];
+    for (share, parts) in
+        [(["", ""], [1, 1]), (["--weight=25", ""], [1, 4]), (["--floor=80%", ""], [9, 1])]
+    {
+        for (name, share) in ["f0", "f1"].iter().zip(share) {
+            let args = ["function", "share", name, share];
+            changed.said(if share.is_empty() { &args[..3] } else { &args });
+        }
+        let done = Busy::race(&mut functions);
+        let [first, second] = [done[0] * parts[1], done[1] * parts[0]];
+        assert!(first.abs_diff(second) * 5 <= first.max(second) * 2, "{share:?}: {done:?}");
+    }
+    assert!(changed.said(&["function", "list"]).contains("80%"));
+    assert!(changed.refused(&["function", "share", "f1", "--floor=21%"]).contains("101 %"));
+    assert!(changed.refused(&["function", "share", "f9"]).contains("no function 'f9'"));
+    assert!(changed.refused(&["function", "share", "f0", "--weight=0"]).contains("1 to 1000"));
     changed.daemon.check();
 }
 

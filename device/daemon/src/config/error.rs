@@ -66,6 +66,9 @@ pub enum ConfigError {
         /// The address.
         mac: MacAddr,
     },
+    /// Floors that cannot all be kept.
+    #[error("the floors of all functions together are {0} %; they must be at most 100 %")]
+    Floors(u64),
     /// A number out of range.
     #[error("{what} is {value}; it must be from {min} to {max}")]
     Range {

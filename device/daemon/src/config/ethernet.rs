@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::error::ConfigError;
 use super::function::FunctionConfig;
 use super::port::PortConfig;
+use super::share::floors;
 use super::uplink::UplinkConfig;
 
 /// The way in which functions of one daemon reach each other.
@@ -84,6 +85,10 @@ impl Ethernet {
             if let Some(net) = &function.net {
                 taken.path(object, net, "Ethernet socket")?;
             }
+        }
+        let percent = floors(self.functions.iter().map(FunctionConfig::claim));
+        if percent > 100 {
+            return Err(ConfigError::Floors(percent));
         }
         for port in &self.ports {
             let object = Object { kind: "port", name: &port.name };

@@ -12,6 +12,7 @@ use vrnic_adapter::objects::pace::Ceilings;
 use super::amount::{self, Amount};
 use super::error::ConfigError;
 use super::fields::Fields;
+use super::share::{Claim, PART_FORM, Part, WEIGHT_FORM, Weight};
 use super::vlans::VlanSetting;
 use crate::net::mac::MacAddr;
 use crate::net::source::SourceCheck;
@@ -54,6 +55,11 @@ pub struct FunctionConfig {
     pub rate: Option<Amount>,
     /// Messages that its send queues begin in a second.
     pub ops: Option<Amount>,
+    /// Its weight in the workers' time.
+    #[serde(default)]
+    pub weight: Weight,
+    /// The part of the workers' time that it has at least whenever it has work.
+    pub floor: Option<Part>,
     /// The amounts of resources that are lower than the limits of the daemon.
     #[serde(default, skip_serializing_if = "Assignment::is_empty")]
     pub resources: Assignment,
@@ -61,7 +67,7 @@ pub struct FunctionConfig {
 
 impl FunctionConfig {
     /// The names of the settings.
-    pub const KEYS: [&str; 12] = [
+    pub const KEYS: [&str; 14] = [
         "name",
         "mac",
         "socket",
@@ -73,6 +79,8 @@ impl FunctionConfig {
         "vlan",
         "rate",
         "ops",
+        "weight",
+        "floor",
         "resources",
     ];
 
@@ -81,6 +89,12 @@ impl FunctionConfig {
     pub fn ceilings(&self) -> Ceilings {
         let bytes = self.rate.map(|rate| rate.0.get().div_ceil(8)).and_then(NonZeroU64::new);
         Ceilings { bytes, messages: self.ops.map(|ops| ops.0) }
+    }
+
+    /// Returns its claim to the workers' time.
+    #[must_use]
+    pub const fn claim(&self) -> Claim {
+        Claim { weight: self.weight, floor: self.floor }
     }
 
     /// Returns the source addresses that the switch allows. The driver of an iWARP adapter names an
@@ -135,7 +149,7 @@ impl FromStr for FunctionConfig {
 
     /// Parses
     /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
-    /// resources=…`.
+    /// weight=…,floor=…,resources=…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let fields = Fields::parse("function", &Self::KEYS, text)?;
         let personality =
@@ -153,6 +167,8 @@ impl FromStr for FunctionConfig {
             vlans: fields.vlans()?,
             rate: fields.read("rate", amount::FORM, str::parse)?,
             ops: fields.read("ops", amount::FORM, str::parse)?,
+            weight: fields.read("weight", WEIGHT_FORM, str::parse)?.unwrap_or_default(),
+            floor: fields.read("floor", PART_FORM, str::parse)?,
             resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,
         })
     }

@@ -7,6 +7,7 @@
 //! | [`ethernet`] | all of these objects, and the check that they share no names |
 //! | [`vlans`] | the VLANs of an object |
 //! | [`amount`] | amounts per second |
+//! | [`share`] | shares of the workers' time |
 //! | `limit` | amounts of resources in the file, and range checks |
 //! | `place` | lines of the file |
 //! | [`fields`] | texts of the form `key=value` |
@@ -21,6 +22,7 @@ mod limit;
 mod place;
 pub mod port;
 pub mod settings;
+pub mod share;
 pub mod uplink;
 pub mod vlans;
 

@@ -73,10 +73,14 @@ fn command_line_overrides_the_file_and_adds_functions() {
 #[test]
 fn faults_name_what_and_where() {
     let a = "name=a,mac=52:54:00:00:00:0a,socket=/a";
+    let floor = |name, percent| {
+        format!("name={name},mac=52:54:00:00:00:0{name},socket=/{name},floor={percent}%")
+    };
     for (args, part) in [
         (vec![], "no function"),
         (vec!["-f", a, "-f", "name=a,mac=52:54:00:00:00:0b,socket=/b"], "name"),
         (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0a,socket=/b"], "MAC"),
+        (vec!["-f", &floor("a", 60), "-f", &floor("b", 60)], "120 %"),
         (
             vec![
                 "-f",
@@ -244,6 +248,8 @@ fn function_is_parsed() {
     let function: FunctionConfig = format!("{base},rate=10G,ops=500k").parse().expect("valid");
     let ceilings = [1_250_000_000, 500_000].map(NonZeroU64::new);
     assert_eq!([function.ceilings().bytes, function.ceilings().messages], ceilings);
+    let function: FunctionConfig = format!("{base},weight=300,floor=20%").parse().expect("valid");
+    assert_eq!((u16::from(function.weight), function.floor), (300, "20%".parse().ok()));
     for (vlan, text) in [("", "-"), (",vlan=5", "5"), (",vlan=7+5", "5+7")] {
         let function: FunctionConfig = format!("{base}{vlan}").parse().expect("valid");
         assert_eq!(function.vlans.text(), text);

@@ -11,6 +11,7 @@ use super::{ports, reload};
 use crate::capture::recorder::Recorder;
 use crate::config::amount::Amount;
 use crate::config::ethernet::Ethernet;
+use crate::config::share::{Claim, shares};
 use crate::config::uplink::Way;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::faults::Faults;
@@ -60,7 +61,9 @@ impl Running {
         }
         let state = State { ethernet: ethernet.clone(), functions };
         let (state, changing) = (Mutex::new(state), Mutex::default());
-        Ok(Self { maker, state, changing, faults, recorder })
+        let this = Self { maker, state, changing, faults, recorder };
+        this.divide();
+        Ok(this)
     }
 
     /// Logs that the functions are ready.
@@ -160,6 +163,7 @@ impl Running {
             Request::Assign(assign) => self.assign(&assign),
             Request::RemoveFunction { name, force } => self.remove_function(&name, force),
             Request::LimitFunction { name, rate, ops } => self.limit(&name, rate, ops),
+            Request::ShareFunction { name, claim } => self.share(&name, claim),
         };
         done.map_or_else(refused, |()| Reply::Done)
     }
@@ -204,6 +208,39 @@ impl Running {
         (settings.rate, settings.ops) = (rate, ops);
         function.limit(settings);
         Ok(())
+    }
+
+    /// Changes the share of a function in the workers' time.
+    fn share(&self, name: &str, claim: Claim) -> anyhow::Result<()> {
+        if !self.state.lock().ethernet.functions.iter().any(|settings| settings.name == name) {
+            bail!("there is no function '{name}'");
+        }
+        let named = |settings: &&mut FunctionConfig| settings.name == name;
+        self.change(
+            |ethernet| {
+                ethernet
+                    .functions
+                    .iter_mut()
+                    .filter(named)
+                    .for_each(|found| (found.weight, found.floor) = (claim.weight, claim.floor));
+            },
+            |_| Ok(()),
+        )?;
+        self.divide();
+        Ok(())
+    }
+
+    /// Divides the time of the workers among the present functions.
+    fn divide(&self) {
+        let State { ethernet, functions } = &*self.state.lock();
+        let claims: Vec<_> = ethernet.functions.iter().map(FunctionConfig::claim).collect();
+        for (settings, share) in ethernet.functions.iter().zip(shares(&claims)) {
+            let named = |function: &&Function| function.name() == settings.name;
+            if let Some(function) = functions.iter().find(named) {
+                function.hosted().set_share(share);
+            }
+        }
+        self.maker.engines.iter().for_each(|engines| engines.renew());
     }
 
     /// Changes the settings, if the changed settings are valid and `make` succeeds.
@@ -253,6 +290,7 @@ impl Running {
         if let Some(function) = made {
             function.announce();
             self.state.lock().functions.push(function);
+            self.divide();
         }
         Ok(())
     }
@@ -267,6 +305,8 @@ impl Running {
         let function = state.functions.remove(at);
         state.ethernet.functions.retain(|settings| settings.name != name);
         self.maker.end(function);
+        drop(state);
+        self.divide();
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -55,6 +55,8 @@ pub struct HostedAdapter {
     control: ControlHandle,
     /// True if the Ethernet port has a link, as reported by the switch.
     link: AtomicBool,
+    /// Its share of the workers' time, in a millionth.
+    share: AtomicU32,
     /// The process of the VMM that is connected, or 0.
     pub(super) vmm: AtomicI32,
     /// Held by the reset that ends a failure. Without this lock, both the VMM's own reset and the
@@ -98,14 +100,20 @@ impl HostedAdapter {
         };
         let adapter = Adapter::new(name, mac.0, host, fabric, wakers.len(), limits);
         let (link, recovery) = (AtomicBool::new(false), Mutex::default());
-        let vmm = AtomicI32::new(0);
-        Ok(Self { adapter, failure, control, link, vmm, recovery })
+        let (share, vmm) = (AtomicU32::new(1), AtomicI32::new(0));
+        Ok(Self { adapter, failure, control, link, share, vmm, recovery })
     }
 
     /// Returns the part of a worker.
     #[must_use]
     pub fn part(self: &Arc<Self>, worker: usize) -> Part {
         Part { hosted: Arc::clone(self), worker, deadline: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Changes its share of the workers' time, a millionth each. Workers follow when they read the
+    /// list of their engines again.
+    pub fn set_share(&self, share: u32) {
+        self.share.store(share, Ordering::Relaxed);
     }
 
     /// Returns the adapter model.
@@ -248,6 +256,10 @@ impl Engine for Part {
 
     fn deadline(&self) -> Option<u64> {
         Some(self.deadline.load(Ordering::Relaxed)).filter(|at| *at != u64::MAX)
+    }
+
+    fn share(&self) -> Option<u32> {
+        Some(self.hosted.share.load(Ordering::Relaxed))
     }
 }
 

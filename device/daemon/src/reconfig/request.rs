@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::amount::Amount;
+use crate::config::share::Claim;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::faults::view::FaultsView;
 use crate::resources::assignment::Assignment;
@@ -43,6 +44,13 @@ pub enum Request {
         rate: Option<Amount>,
         /// Messages per second.
         ops: Option<Amount>,
+    },
+    /// Changes the share of a function in the workers' time.
+    ShareFunction {
+        /// Its name.
+        name: String,
+        /// The share.
+        claim: Claim,
     },
     /// Changes amounts of resources.
     Assign(Assign),

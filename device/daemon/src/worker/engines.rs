@@ -51,6 +51,11 @@ impl Engines {
         self.change(|list| list.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), gone)));
     }
 
+    /// Makes the worker read the shares of its engines again.
+    pub fn renew(&self) {
+        self.change(|_| ());
+    }
+
     fn change(&self, change: impl FnOnce(&mut List)) {
         let mut list = self.list.lock();
         change(&mut list);

@@ -7,8 +7,8 @@
 //! work saves nothing.
 //!
 //! A guest that exchanges short messages one at a time needs little time, but soon. Its engine is
-//! called prompt. While there is one, the quanta are short, and prompt engines are polled after each
-//! engine that has taken long. They are spent for that, too, so that this is no way to more time.
+//! called prompt. While there is one, the quanta are short, and prompt engines are polled after
+//! each engine that has taken long. That time is theirs, too, so this is no way to more of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const PROMPT_POLLS: u16 = 2_000;
 /// The duration of a poll after which prompt engines are polled, and from which on the duration is
 /// measured, in nanoseconds.
 const LONG: u64 = 2_000;
-/// The longest time that is spent for a poll, in nanoseconds. The thread may have been without a
+/// The longest time that an engine pays for a poll, in nanoseconds. The thread may have been without a
 /// processor.
 const MAX_CHARGE: u64 = 100_000;
 /// Quanta are multiples of this part of the largest.

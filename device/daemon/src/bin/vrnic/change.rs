@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use vrnic_device::config::amount::{Amount, NoAmount};
+use vrnic_device::config::share::{Claim, NoShare, Part, Weight};
 use vrnic_device::config::uplink::Way;
 use vrnic_device::config::{FunctionConfig, PortConfig, UplinkConfig};
 use vrnic_device::reconfig::request::{REQUEST_MAX, Reply, Request};
@@ -22,7 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,resources=RESOURCES, as for vrnicd --function
+    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,weight=WEIGHT,floor=FLOOR,resources=RESOURCES, as for
+    /// vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -46,8 +48,29 @@ pub(crate) enum Function {
         #[arg(long, value_parser = amount)]
         ops: Option<Amount>,
     },
+    /// Change a function's share of the workers' time. What is not given returns to its default
+    Share {
+        /// Name of the function
+        name: String,
+        /// Its weight among the weights of all functions: 1 to 1000 [default: 100]
+        #[arg(long, value_parser = weight)]
+        weight: Option<Weight>,
+        /// The part of the time that it has at least whenever it has work, such as 20%
+        #[arg(long, value_parser = part)]
+        floor: Option<Part>,
+    },
     /// List the functions
     List,
+}
+
+/// Reads a weight.
+fn weight(text: &str) -> Result<Weight, String> {
+    text.parse().map_err(|NoShare| "use a number from 1 to 1000".to_owned())
+}
+
+/// Reads a part of the workers' time.
+fn part(text: &str) -> Result<Part, String> {
+    text.parse().map_err(|NoShare| "use a number of percent from 1 to 100, such as 20%".to_owned())
 }
 
 /// Reads an amount per second.
@@ -103,6 +126,10 @@ impl From<Function> for Request {
             }
             Function::Remove { name, force } => Self::RemoveFunction { name, force },
             Function::Limit { name, rate, ops } => Self::LimitFunction { name, rate, ops },
+            Function::Share { name, weight, floor } => {
+                let claim = Claim { weight: weight.unwrap_or_default(), floor };
+                Self::ShareFunction { name, claim }
+            }
             Function::List => Self::ListFunctions,
         }
     }
@@ -149,7 +176,7 @@ fn word(flag: bool) -> String {
 }
 
 /// Returns the settings of a function as a row of a table.
-fn row(function: FunctionConfig) -> [String; 11] {
+fn row(function: FunctionConfig) -> [String; 13] {
     let FunctionConfig {
         name,
         mac,
@@ -162,6 +189,8 @@ fn row(function: FunctionConfig) -> [String; 11] {
         vlans,
         rate,
         ops,
+        weight,
+        floor,
         resources: _,
     } = function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
@@ -180,6 +209,8 @@ fn row(function: FunctionConfig) -> [String; 11] {
         vlans.text(),
         ceiling(rate),
         ceiling(ops),
+        u16::from(weight).to_string(),
+        or_dash(floor.map(|floor| floor.to_string()).unwrap_or_default()),
     ]
 }
 
