@@ -129,6 +129,8 @@ bitflags! {
         const CAP = 1 << 19;
         /// `IB_QP_DEST_QPN`.
         const DEST_QPN = 1 << 20;
+        /// `IB_QP_RATE_LIMIT`.
+        const RATE_LIMIT = 1 << 25;
     }
 }
 
@@ -221,7 +223,9 @@ pub struct Attr {
     /// Path migration state: always [`PATH_MIGRATED`], as there is one path.
     pub path_mig_state: u8,
     /// Zero.
-    pub reserved: [u8; 5],
+    pub reserved: u8,
+    /// Maximum rate at which the send queue begins messages, in kbit/s; 0 is no limit.
+    pub rate_limit: U32,
     /// Path to the peer.
     pub av: AddressVector,
 }

@@ -79,14 +79,16 @@ impl QpAttrMask {
     pub(crate) const AV: Self = Self(bindings::ib_qp_attr_mask_IB_QP_AV);
     /// [`QpValues::port`].
     pub(crate) const PORT: Self = Self(bindings::ib_qp_attr_mask_IB_QP_PORT);
+    /// [`QpValues::rate_limit`].
+    pub(crate) const RATE_LIMIT: Self = Self(bindings::ib_qp_attr_mask_IB_QP_RATE_LIMIT);
     /// The attributes of the specification.
     const STANDARD: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS;
 
-    /// Converts the C mask, if it names only attributes of the specification.
+    /// Converts the C mask, if it names only attributes of the specification and the rate limit.
     pub(super) fn from_raw(raw: i32) -> Result<Self> {
         // CAST: a bit mask.
         let raw = raw as u32;
-        if raw & !Self::STANDARD != 0 {
+        if raw & !(Self::STANDARD | Self::RATE_LIMIT.0) != 0 {
             return Err(EOPNOTSUPP);
         }
         Ok(Self(raw))
@@ -213,6 +215,7 @@ impl<'a> QpAttr<'a> {
             timeout: field!(self, ib_qp_attr_mask_IB_QP_TIMEOUT: timeout),
             retry_cnt: field!(self, ib_qp_attr_mask_IB_QP_RETRY_CNT: retry_cnt),
             rnr_retry: field!(self, ib_qp_attr_mask_IB_QP_RNR_RETRY: rnr_retry),
+            rate_limit: field!(self, ib_qp_attr_mask_IB_QP_RATE_LIMIT: rate_limit),
         }
     }
 }
@@ -254,6 +257,8 @@ pub(crate) struct QpValues {
     pub(crate) retry_cnt: u8,
     /// RNR retries.
     pub(crate) rnr_retry: u8,
+    /// Maximum rate of the send queue in kbit/s; 0 is no limit.
+    pub(crate) rate_limit: u32,
 }
 
 /// Sizes of a queue pair's queues.
@@ -336,6 +341,7 @@ impl QpQuery {
         attr.timeout = values.timeout;
         attr.retry_cnt = values.retry_cnt;
         attr.rnr_retry = values.rnr_retry;
+        attr.rate_limit = values.rate_limit;
         self.av.write_to(&mut attr.ah_attr);
         self.cap.write_to(&mut attr.cap);
         self.cap.write_to(&mut init.cap);

@@ -34,7 +34,9 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr<'_>, mask: QpA
         }
         _ => mask,
     };
-    if !transition_is_ok(from, to, qp.kind(), mask) {
+    // The core's table has rate limits only for queue pairs of raw packets. The adapter checks
+    // where one may be named.
+    if !transition_is_ok(from, to, qp.kind(), mask.without(QpAttrMask::RATE_LIMIT)) {
         return Err(EINVAL);
     }
     let mut encoded = encode(&attr.values(), from, to);
@@ -118,6 +120,7 @@ fn encode(values: &QpValues, from: QpState, to: QpState) -> Attr {
         sq_psn: values.sq_psn.into(),
         dest_qpn: values.dest_qpn.into(),
         en_sqd_async_notify: values.en_sqd_async_notify.into(),
+        rate_limit: values.rate_limit.into(),
         ..Attr::default()
     }
 }
@@ -142,5 +145,6 @@ fn decode(attr: &Attr) -> QpValues {
         timeout: attr.timeout,
         retry_cnt: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
+        rate_limit: attr.rate_limit.get(),
     }
 }

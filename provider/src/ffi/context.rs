@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io::Write;
+use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
@@ -216,6 +217,18 @@ pub(super) unsafe extern "C" fn query_device(
         for (to, from) in to.iter_mut().take(room).zip(text) {
             // CAST: digits, dots and zeroes.
             *to = from as c_char;
+        }
+        let end = offset_of!(c::ibv_device_attr_ex, packet_pacing_caps)
+            + size_of::<c::ibv_packet_pacing_caps>();
+        if attr_size >= end {
+            let types = [c::IBV_QPT_RC, c::IBV_QPT_UC, c::IBV_QPT_UD, c::IBV_QPT_XRC_SEND];
+            let caps = c::ibv_packet_pacing_caps {
+                qp_rate_limit_min: 1,
+                qp_rate_limit_max: u32::MAX,
+                supported_qpts: types.iter().fold(0, |mask, kind| mask | 1 << kind),
+            };
+            // SAFETY: the caller's struct is long enough.
+            unsafe { (*attr).packet_pacing_caps = caps };
         }
     }
     status(result)

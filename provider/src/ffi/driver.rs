@@ -109,6 +109,7 @@ fn context_ops() -> c::verbs_context_ops {
         get_srq_num: Some(srq::number),
         modify_cq: Some(cq::modify),
         modify_qp: Some(qp::modify),
+        modify_qp_rate_limit: Some(qp::modify_rate_limit),
         modify_srq: Some(srq::modify),
         open_qp: Some(xrc::open_target),
         open_xrcd: Some(xrc::open_domain),

@@ -80,6 +80,35 @@ pub(super) unsafe extern "C" fn modify(
     status(result)
 }
 
+/// `modify_qp_rate_limit`. The sizes of bursts and packets are hints of hardware that paces
+/// packets; this adapter paces messages, so they must not be given.
+pub(super) unsafe extern "C" fn modify_rate_limit(
+    qp: *mut c::ibv_qp,
+    limit: *mut c::ibv_qp_rate_limit_attr,
+) -> c_int {
+    // SAFETY: the arguments are libibverbs' own, which lets them live during the call.
+    let limit = unsafe { &*limit };
+    if limit.max_burst_sz != 0 || limit.typical_pkt_sz != 0 || limit.comp_mask != 0 {
+        return libc::EINVAL;
+    }
+    let mut attr = c::ibv_qp_attr { rate_limit: limit.rate_limit, ..c::ibv_qp_attr::default() };
+    let mut command = c::ibv_modify_qp_ex::default();
+    let mut response = c::ib_uverbs_ex_modify_qp_resp::default();
+    let mask = c::IBV_QP_RATE_LIMIT.cast_signed();
+    // SAFETY: the queue pair is libibverbs' own; the structs have the given lengths.
+    unsafe {
+        c::ibv_cmd_modify_qp_ex(
+            qp,
+            &raw mut attr,
+            mask,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut response,
+            size_of_val(&response),
+        )
+    }
+}
+
 /// `query_qp`.
 pub(super) unsafe extern "C" fn query(
     qp: *mut c::ibv_qp,

@@ -8,7 +8,7 @@ use super::context::PORT;
 use super::cq::Cq;
 use super::memory::Pd;
 use super::srq::Srq;
-use super::{check, extended, ffi, object};
+use super::{check, extended, ffi, missing, object};
 use crate::model::{QpAttr, QpCap, qp_type};
 
 /// The attribute bits that verbs had before the extensions. Drivers refuse others.
@@ -165,6 +165,22 @@ impl Qp {
 }
 
 impl Qp {
+    /// Limits the rate at which the send queue begins messages, in kbit/s; 0 is no limit. `burst`
+    /// is the longest burst in bytes, if it is limited.
+    pub fn limit_rate(&self, kilobits: u32, burst: u32) -> io::Result<()> {
+        let mut limit = ffi::ibv_qp_rate_limit_attr {
+            rate_limit: kilobits,
+            max_burst_sz: burst,
+            typical_pkt_sz: 0,
+            comp_mask: 0,
+        };
+        // SAFETY: the handle is live, its context is open, and the struct complete.
+        check(unsafe {
+            let modify = ffi::extended((*self.raw()).context).modify_qp_rate_limit;
+            modify.ok_or_else(missing)?(self.raw(), &raw mut limit)
+        })
+    }
+
     /// Queries the attributes that no device on Ethernet without path migration has: the alternate
     /// path, and the attributes of a path that belong to InfiniBand.
     pub fn query_absent(&self) -> io::Result<Vec<u64>> {

@@ -123,7 +123,7 @@ pub(crate) fn take<H: Host>(
         *entry = Entry { send, place, done: requester.done };
     } else {
         match take_posted(here, qp, requester, batch, entry) {
-            Ok(Taken::Entry) if here.core.pace.is_limited() => {
+            Ok(Taken::Entry) if here.core.pace.is_limited() || requester.rate_limit.is_set() => {
                 if let Some(until) = paced(here, qp, requester, &entry.send) {
                     batch.clear();
                     return Taken::Later(until);
@@ -167,7 +167,7 @@ fn take_posted<H: Host>(
     })
 }
 
-/// Returns the time before which a ceiling does not let an entry begin, if it is not over. The
+/// Returns the time before which a limit does not let an entry begin, if it is not over. The
 /// entry stays the next one then.
 #[cold]
 fn paced<H: Host>(
@@ -179,7 +179,8 @@ fn paced<H: Host>(
     if send.is_local() {
         return None;
     }
-    let until = here.core.pace.wait(&mut requester.reserved, send.length, here.now())?;
+    let Requester { rate_limit, reserved, .. } = requester;
+    let until = here.core.pace.wait(rate_limit, reserved, send.length, here.now())?;
     move_to(qp, requester, send.index);
     Some(until)
 }

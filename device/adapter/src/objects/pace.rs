@@ -1,7 +1,8 @@
-//! The ceilings of a function: how many bytes and messages its send queues begin in a second. A
-//! work request above a ceiling waits in its send queue until the time that it has reserved, and
-//! nothing else does: the messages of peers arrive, and messages that have begun go on. Each queue
-//! reserves for its next work request only, so all queues of a function take turns.
+//! The ceilings of a function: how many bytes and messages its send queues begin in a second; and
+//! the rate limit of one queue. A work request above a ceiling waits in its send queue until the
+//! time that it has reserved, and nothing else does: the messages of peers arrive, and messages
+//! that have begun go on. Each queue reserves for its next work request only, so all queues of a
+//! function take turns.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,6 +18,7 @@ const CREDIT: Duration = Duration::from_millis(1);
 const TIME_DIGITS: u32 = 6;
 const UNIT_DIGITS: u32 = 20;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const BYTES_PER_KILOBIT: u64 = 125;
 
 /// The ceilings of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,13 @@ pub struct Reserved {
     start: Nanos,
     /// The ceilings for which it was reserved.
     version: u32,
+}
+
+/// The rate limit of a send queue. Only its worker begins entries.
+#[derive(Debug, Default)]
+pub struct RateLimit {
+    kilobits: u32,
+    bytes: Bucket,
 }
 
 /// The ceilings of an adapter, and how much of them is reserved. All its workers share it.
@@ -79,9 +88,10 @@ impl Pace {
     }
 
     /// Returns the time before which a message must not begin, if it is not over. `reserved` is its
-    /// reservation, which is made if there is none.
+    /// reservation, which is made if there is none. `own` is the limit of its queue.
     pub(crate) fn wait(
         &self,
+        own: &RateLimit,
         reserved: &mut Option<Reserved>,
         bytes: u64,
         now: Nanos,
@@ -89,11 +99,32 @@ impl Pace {
         let version = self.version.load(Ordering::Relaxed);
         let kept = reserved.filter(|reserved| reserved.version == version);
         let start = kept.map_or_else(
-            || self.bytes.reserve(bytes, now).max(self.messages.reserve(1, now)),
+            || {
+                let function = self.bytes.reserve(bytes, now).max(self.messages.reserve(1, now));
+                function.max(own.bytes.reserve(bytes, now))
+            },
             |reserved| reserved.start,
         );
         *reserved = (start > now).then_some(Reserved { start, version });
         reserved.map(|reserved| reserved.start)
+    }
+}
+
+impl RateLimit {
+    /// Sets the limit in kbit/s; 0 is no limit. Returns whether it is another one.
+    pub(crate) fn set(&mut self, kilobits: u32) -> bool {
+        let changes = self.kilobits != kilobits;
+        if changes {
+            self.kilobits = kilobits;
+            self.bytes.set(NonZeroU64::new(u64::from(kilobits) * BYTES_PER_KILOBIT));
+        }
+        changes
+    }
+
+    /// Returns whether there is a limit.
+    #[inline]
+    pub(crate) const fn is_set(&self) -> bool {
+        self.kilobits != 0
     }
 }
 
@@ -131,10 +162,11 @@ mod tests {
     /// second, if a worker comes every 50 µs and begins all that may begin, queue by queue.
     fn begun<const N: usize>(pace: &Pace, bytes: u64) -> [u64; N] {
         let (mut begun, mut reserved) = ([0; N], [None; N]);
+        let own = RateLimit::default();
         for tick in 0..20_000 {
             let now = Nanos(5 * NANOS_PER_SECOND + tick * 50_000);
             for (begun, reserved) in begun.iter_mut().zip(&mut reserved) {
-                while pace.wait(reserved, bytes, now).is_none() {
+                while pace.wait(&own, reserved, bytes, now).is_none() {
                     *begun += 1;
                 }
             }
@@ -174,17 +206,21 @@ mod tests {
             let pace = Pace::default();
             pace.set(Ceilings { bytes: NonZeroU64::new(rate), messages: None });
             let now = Nanos(7 * NANOS_PER_SECOND);
-            let mut reserved = [None; 2];
-            assert_eq!(pace.wait(&mut reserved[0], bytes, now), None);
-            let until = pace.wait(&mut reserved[1], 1, now).expect("it waits");
+            let (own, mut reserved) = (RateLimit::default(), [None; 2]);
+            assert_eq!(pace.wait(&own, &mut reserved[0], bytes, now), None);
+            let until = pace.wait(&own, &mut reserved[1], 1, now).expect("it waits");
             let expected = (7 + seconds) * NANOS_PER_SECOND;
             assert!(until.0.abs_diff(expected) < NANOS_PER_SECOND, "{until:?}");
-            assert_eq!(pace.wait(&mut reserved[1], 1, now), Some(until), "it keeps its place");
-            assert_eq!(pace.wait(&mut reserved[1], 1, until), None);
+            assert_eq!(
+                pace.wait(&own, &mut reserved[1], 1, now),
+                Some(until),
+                "it keeps its place"
+            );
+            assert_eq!(pace.wait(&own, &mut reserved[1], 1, until), None);
             // Another ceiling begins anew.
-            pace.wait(&mut reserved[0], 1, now).expect("it waits, too");
+            pace.wait(&own, &mut reserved[0], 1, now).expect("it waits, too");
             pace.set(Ceilings { bytes: NonZeroU64::new(rate + 1), messages: None });
-            assert_eq!(pace.wait(&mut reserved[0], 1, now), None);
+            assert_eq!(pace.wait(&own, &mut reserved[0], 1, now), None);
             pace.set(Ceilings::default());
             assert!(!pace.is_limited());
         }

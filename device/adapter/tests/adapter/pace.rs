@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::Type;
+use vrnic_abi::qp::{Attr, AttrMask, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::objects::pace::Ceilings;
 use vrnic_testdriver::qp::Setup;
@@ -69,31 +69,62 @@ fn completed(ends: &mut [Endpoint; 2]) -> u64 {
     count
 }
 
+/// A limit of 1000 messages per second.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    Messages,
+    Bytes,
+    /// That of the queue pair.
+    Queue,
+}
+
+impl Limit {
+    /// Sets or removes it.
+    fn apply(self, daemon: &Daemon, end: &Endpoint, on: bool) {
+        let per_second = |number| NonZeroU64::new(if on { number } else { 0 });
+        let bytes = 1000 * u64::from(LEN);
+        let ceilings = match self {
+            Self::Messages => Ceilings { messages: per_second(1000), bytes: None },
+            Self::Bytes => Ceilings { bytes: per_second(bytes), messages: None },
+            Self::Queue => {
+                let kilobits = if on { 8 * LEN } else { 0 };
+                let attr = Attr { rate_limit: kilobits.into(), ..Attr::default() };
+                end.guest.modify_qp(end.qpn, AttrMask::RATE_LIMIT, &attr).expect("MODIFY_QP");
+                assert_eq!(
+                    end.guest.query_qp(end.qpn).expect("QUERY_QP").rate_limit.get(),
+                    kilobits
+                );
+                return;
+            }
+        };
+        daemon.guests[0].adapter.limit_pace(ceilings);
+    }
+}
+
 #[test]
-fn messages_wait_for_the_ceiling_on_every_path() {
-    let per_second = |number| NonZeroU64::new(number);
-    let by_number = Ceilings { messages: per_second(1000), bytes: None };
-    let by_bytes = Ceilings { bytes: per_second(1000 * u64::from(LEN)), messages: None };
+fn messages_wait_for_the_limit_on_every_path() {
+    use Limit::{Bytes, Messages, Queue};
     let ways: [(&str, Connect, &[Opcode]); 3] = [
         ("RoCE", roce, &[Opcode::Write, Opcode::Read]),
         ("iWARP", iwarp, &[Opcode::Write, Opcode::Read]),
         ("datagrams", unreliable, &[Opcode::Send]),
     ];
     for (name, connect, opcodes) in ways {
-        for (packets, ceilings) in
-            [(false, by_number), (false, by_bytes), (true, by_number), (true, by_bytes)]
+        for (packets, limit) in [false, true]
+            .into_iter()
+            .flat_map(|packets| [Messages, Bytes, Queue].map(|limit| (packets, limit)))
         {
             for opcode in opcodes {
                 let daemon = Daemon::new(packets);
                 let mut ends = connect(&daemon);
                 daemon.pass(5 * MS);
-                daemon.guests[0].adapter.limit_pace(ceilings);
+                limit.apply(&daemon, &ends[0], true);
                 for id in 0..REQUESTS {
                     let wr = message(&ends, *opcode).id(id);
                     ends[0].post_send(&wr);
                 }
                 daemon.pass(20 * MS);
-                let what = format!("{name}, packets {packets}, {ceilings:?}, {opcode:?}");
+                let what = format!("{name}, packets {packets}, {limit:?}, {opcode:?}");
                 let first = completed(&mut ends);
                 assert!((18..=22).contains(&first), "{what}: {first} in 20 ms");
                 // Messages of the peer do not wait.
@@ -104,8 +135,8 @@ fn messages_wait_for_the_ceiling_on_every_path() {
                     daemon.pass(MS);
                     assert!(b.send_cq.poll().is_some(), "{what}: the peer waits, too");
                 }
-                // Without a ceiling the rest is executed when its time has come.
-                daemon.guests[0].adapter.limit_pace(Ceilings::default());
+                // Without a limit the rest is executed when its time has come.
+                limit.apply(&daemon, &a, false);
                 daemon.pass(5 * MS);
                 let mut ends = [a, b];
                 assert_eq!(first + completed(&mut ends), REQUESTS, "{what}");

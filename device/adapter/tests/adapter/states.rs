@@ -48,7 +48,7 @@ fn attributes_out_of_range() {
         (State::Init, |attr| attr.port = 0, std::mem::offset_of!(Attr, port)),
         (State::Init, |attr| attr.pkey_index = 1.into(), std::mem::offset_of!(Attr, pkey_index)),
         (State::Init, |attr| attr.state = 9, std::mem::offset_of!(Attr, state)),
-        (State::Init, |attr| attr.reserved[2] = 1, std::mem::offset_of!(Attr, reserved) + 2),
+        (State::Init, |attr| attr.reserved = 1, std::mem::offset_of!(Attr, reserved)),
         (State::Rtr, |attr| attr.av.reserved[1] = 1, std::mem::offset_of!(Attr, av.reserved) + 1),
         (State::Rtr, |attr| attr.av.reserved2 = 1.into(), std::mem::offset_of!(Attr, av.reserved2)),
         (State::Rtr, |attr| attr.path_mtu = 0, std::mem::offset_of!(Attr, path_mtu)),

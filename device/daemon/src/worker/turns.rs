@@ -27,8 +27,8 @@ const PROMPT_POLLS: u16 = 2_000;
 /// The duration of a poll after which prompt engines are polled, and from which on the duration is
 /// measured, in nanoseconds.
 const LONG: u64 = 2_000;
-/// The longest time that an engine pays for a poll, in nanoseconds. The thread may have been without a
-/// processor.
+/// The longest time that an engine pays for a poll, in nanoseconds. The thread may have been
+/// without a processor.
 const MAX_CHARGE: u64 = 100_000;
 /// Quanta are multiples of this part of the largest.
 const PARTS: u32 = 1 << 10;

@@ -36,6 +36,11 @@ calls! { QueuePairs:
         self.qps.get(qp)?.query()
     }
 
+    /// Limits the rate of a QP in kbit/s; 0 is no limit.
+    fn limit_qp_rate(&mut self, qp: u32, kilobits: u32, burst: u32) -> io::Result<()> {
+        self.qps.get(qp)?.limit_rate(kilobits, burst)
+    }
+
     /// Queries attributes of a QP that the device does not have.
     fn query_qp_absent(&mut self, qp: u32) -> io::Result<Vec<u64>> {
         self.qps.get(qp)?.query_absent()

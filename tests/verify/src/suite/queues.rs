@@ -1,5 +1,8 @@
 //! Queues: chains, unsignaled work, full queues, rings that wrap, many QPs.
 
+#[cfg(feature = "vrnic")]
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
@@ -24,6 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("queues/both_directions_at_once", both_directions),
         Case::new("queues/two_processes_at_once", two_processes),
         Case::new("queues/500_qps", many_qps),
+        #[cfg(feature = "vrnic")]
+        Case::new("queues/rate_limit", rate_limit),
         Case::new("queues/thread_domain", thread_domain),
     ]
 }
@@ -290,4 +295,29 @@ fn many_qps(env: &Env) -> Result<()> {
         link.b.expect_received(i as u64, Status::Success)?;
     }
     far.check(11)
+}
+
+/// Messages of a QP begin no faster than its rate limit, and the limit can be changed. Only a lower
+/// limit of the time is checked, because a loaded machine is slow.
+#[cfg(feature = "vrnic")]
+fn rate_limit(env: &Env) -> Result<()> {
+    const LEN: u64 = 1000;
+    const COUNT: u64 = 12;
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let (near, far) = (a.region(LEN, 0)?, b.region(LEN, 0)?);
+    near.fill(7)?;
+    let write = |i| Side::request(Op::Write, i, &[near.sge()]).at(far.addr, far.rkey);
+    let agent = &a.end.agent;
+    // 1000 messages and 100 messages per second. The first one begins at once, and a millisecond
+    // that was not used may be made up for.
+    for (kilobits, least) in [(8_000, 10), (800, 100), (0, 0)] {
+        agent.limit_qp_rate(a.qp, kilobits, 0)?;
+        let start = Instant::now();
+        a.post(&(0..COUNT).map(write).collect::<Vec<_>>())?;
+        expect_in_order(&a.sent(COUNT as usize)?, 0)?;
+        let took = start.elapsed();
+        ensure!(took >= Duration::from_millis(least), "{kilobits} kbit/s: {took:?}");
+    }
+    far.check(7)?;
+    expect_errno("a burst", agent.limit_qp_rate(a.qp, 8_000, 1500), Errno::INVAL)
 }

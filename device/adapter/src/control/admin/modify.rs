@@ -139,6 +139,7 @@ fn apply<H: Host>(
     if !qp.change_state(change.from, change.to) {
         return Err(Status::BadState.into());
     }
+    // Its next entry may wait for an earlier limit.
     if matches!(change.to, State::Rts | State::Sqd) {
         qp.schedule(adapter.core());
     }
@@ -180,6 +181,7 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
         MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
         DEST_QPN => dest_qpn;
         EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
+        RATE_LIMIT => rate_limit;
     }
     // PSNs have 24 bits; programs may set more.
     if mask.contains(AttrMask::RQ_PSN) {
@@ -210,6 +212,7 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>, route: Option<Route>) {
         qkey: attr.qkey.get(),
         first_psn: Psn::new(attr.sq_psn.get()),
     };
+    requester.limit(attr.rate_limit.get());
     let mut responder = qp.responder.lock();
     responder.access = Rights(Access::from_bits_truncate(attr.access.get()));
     responder.min_rnr_timer = attr.min_rnr_timer;

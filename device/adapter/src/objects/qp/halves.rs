@@ -21,7 +21,7 @@ use super::remote::Receiver;
 use super::route::Route;
 use super::streaming::StreamReceiver;
 use crate::host::Host;
-use crate::objects::pace::Reserved;
+use crate::objects::pace::{RateLimit, Reserved};
 use crate::objects::srq::Srq;
 use crate::requests::wqe::{RecvWqe, SendWqe};
 
@@ -52,7 +52,10 @@ pub struct Requester<H: Host> {
     pub rnr_pause: Duration,
     /// The time of the next try, while waiting for it.
     pub not_before: Option<Nanos>,
-    /// The reservation of the next entry, if it waits for a ceiling of the function.
+    /// Its own rate limit.
+    pub rate_limit: RateLimit,
+    /// The reservation of the next entry, if it waits for this limit or for a ceiling of the
+    /// function.
     pub reserved: Option<Reserved>,
     /// The attributes that it uses.
     pub config: RequesterConfig,
@@ -73,6 +76,14 @@ pub struct Requester<H: Host> {
 }
 
 impl<H: Host> Requester<H> {
+    /// Sets its rate limit in kbit/s; 0 is no limit. If that changes it, the next entry makes
+    /// another reservation.
+    pub fn limit(&mut self, kilobits: u32) {
+        if self.rate_limit.set(kilobits) {
+            self.reserved = None;
+        }
+    }
+
     /// Returns a number that identifies the message of entry `index`. It differs from the numbers
     /// of messages of other QPs that have had the same QP number, and of messages before a reset.
     #[must_use]
@@ -310,6 +321,7 @@ impl<H: Host> Default for Requester<H> {
             rnr_until: None,
             rnr_pause: Duration::ZERO,
             not_before: None,
+            rate_limit: RateLimit::default(),
             reserved: None,
             config: RequesterConfig::default(),
             path: Path::Memory,

@@ -22,6 +22,10 @@ const INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask
 const PATH: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
 const RTS_OPTIONAL: AttrMask =
     PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS).union(AttrMask::MIN_RNR_TIMER);
+/// The changes that may name a rate limit. The specification has none, and the kernel's table only
+/// for QPs of raw packets; these changes are theirs.
+const LIMITABLE: [Change; 2] =
+    [Change { from: State::Rtr, to: State::Rts }, Change { from: State::Rts, to: State::Rts }];
 
 /// Attributes of the half of a reliable connection that sends requests, except its timeout.
 const REQUESTER: AttrMask =
@@ -92,7 +96,7 @@ const GSI: &[Rule] =
     &[rule(State::Reset, State::Init, KEYS, NONE), rule(State::Init, State::Init, NONE, KEYS)];
 
 /// A change of a QP's state, or none if both are the same.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The state before it.
     pub from: State,
@@ -103,7 +107,10 @@ pub struct Change {
 /// Returns whether a QP of this type may make this transition with these attributes.
 #[must_use]
 pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool {
-    let mask = mask.difference(AttrMask::STATE);
+    let mut mask = mask.difference(AttrMask::STATE);
+    if kind != Type::XrcTgt && LIMITABLE.contains(&Change { from, to }) {
+        mask.remove(AttrMask::RATE_LIMIT);
+    }
     if matches!(to, State::Reset | State::Err) {
         // A QP can be moved to Err in every state except Reset, without attributes.
         let fails_in_reset = from == State::Reset && to == State::Err;
