@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use vrnic_abi::admin::{self, SetGid, command};
+use vrnic_abi::admin::{self, SetGid, Transport, command};
 use vrnic_abi::connection::{Connection, Stage};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AttrMask, GRH_LEN, State, Type};
@@ -335,4 +335,43 @@ fn thousands_of_addresses_belong_to_their_adapters() {
         a.send_cq.poll_success();
         assert_eq!(b.bytes(0, 8), [number + 1; 8], "{ends:?}");
     }
+}
+
+/// The driver of an iWARP adapter names MACs by entries of the GID table, too.
+#[test]
+fn an_iwarp_adapter_has_the_macs_that_its_driver_has_named() {
+    let world = World::default();
+    let [ga, gb] = [1, 2].map(|number| world.guest(number));
+    ga.adapter.set_transport(Transport::Iwarp);
+    let set = |params: &SetGid| ga.command::<command::SetGid>(params);
+    let has = |mac| (ga.adapter.claims(mac), ga.adapter.has_address(mac));
+    assert_eq!(has(M1), (false, false));
+    for index in [SECOND, SECOND + 1] {
+        set(&SetGid::of_mac(index, M1)).expect("a free MAC");
+    }
+    assert_eq!(has(M1), (true, true));
+    for index in [SECOND, SECOND + 1] {
+        assert_eq!(has(M1), (true, true), "an entry still has it");
+        set(&SetGid::clear(index)).expect("SET_GID");
+    }
+    assert_eq!(has(M1), (false, false));
+    // It names MACs of others without an effect, and no MACs of groups.
+    name(&gb, M2);
+    for mac in [gb.mac(), M2] {
+        set(&SetGid::of_mac(SECOND, mac)).expect("SET_GID");
+        assert_eq!(has(mac), (true, false));
+    }
+    unname(&gb);
+    assert_eq!(has(M2), (true, true), "it waited for its turn");
+    let refused = Refused(admin::Status::BadParam, offset_of!(SetGid, smac) as u32);
+    assert_eq!(set(&SetGid::of_mac(SECOND, [0xff; 6])), Err(refused));
+    // Their number is bounded, and a reset ends them.
+    let last = [2, 0, 0, 0, 2, 255];
+    for index in 0..=255 {
+        set(&SetGid::of_mac(index.into(), [2, 0, 0, 0, 2, index])).expect("there is room");
+    }
+    assert_eq!(set(&SetGid::of_mac(256, M1)), Err(Refused(admin::Status::BadParam, 0)));
+    assert_eq!((has(last), has(M1)), ((true, true), (false, false)));
+    ga.reset();
+    assert_eq!(has(last), (false, false));
 }

@@ -294,15 +294,11 @@ fn opcode_of(submission: &Submission, transport: Transport) -> Outcome<Opcode> {
     Ok(opcode)
 }
 
-/// Returns whether a command concerns GIDs, XRC or multicast, which iWARP does not have.
+/// Returns whether a command concerns XRC or multicast, which iWARP does not have.
 fn is_of_roce(opcode: Opcode) -> bool {
     matches!(
         opcode,
-        Opcode::SetGid
-            | Opcode::AllocXrcd
-            | Opcode::FreeXrcd
-            | Opcode::AttachMcast
-            | Opcode::DetachMcast
+        Opcode::AllocXrcd | Opcode::FreeXrcd | Opcode::AttachMcast | Opcode::DetachMcast
     )
 }
 
