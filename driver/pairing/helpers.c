@@ -7,7 +7,9 @@
 #include <linux/rtnetlink.h>
 #include <linux/string.h>
 #include <net/bonding.h>
+#include <net/neighbour.h>
 #include <net/net_namespace.h>
+#include <net/netevent.h>
 #include <net/rtnetlink.h>
 
 #include "helpers.h"
@@ -173,4 +175,23 @@ size_t pairing_macs(struct net_device *card, struct pairing_mac *out, size_t roo
 	rcu_read_unlock();
 	rtnl_unlock();
 	return found.count;
+}
+
+bool pairing_is_next_hop(unsigned long event, void *info, struct net_device *card)
+{
+	const struct netevent_redirect *redirect = info;
+	const struct neighbour *neighbour;
+
+	switch (event) {
+	case NETEVENT_NEIGH_UPDATE:
+		neighbour = info;
+		break;
+	case NETEVENT_REDIRECT:
+		neighbour = redirect->neigh;
+		break;
+	default:
+		return false;
+	}
+	return READ_ONCE(neighbour->nud_state) & NUD_VALID &&
+	       (neighbour->dev == card || pairing_is_above(neighbour->dev, card));
 }

@@ -34,4 +34,10 @@ struct pairing_mac {
  */
 size_t pairing_macs(struct net_device *card, struct pairing_mac *out, size_t room);
 
+/*
+ * Returns whether a notification of <net/netevent.h> is about a neighbour with a known address that
+ * is reached through a network card, or through a device on top of it. Does not sleep.
+ */
+bool pairing_is_next_hop(unsigned long event, void *info, struct net_device *card);
+
 #endif

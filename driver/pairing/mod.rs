@@ -8,6 +8,12 @@
 //!
 //! Notifications are delivered under the RTNL, which blocks the whole network configuration of the
 //! machine. So a work item passes them on to the adapter, because it may wait for the adapter.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`port`] | the adapter's port |
+//! | [`macs`] | the MACs of the network card and of what is on top of it, for iWARP |
+//! | [`neighbours`] | changes of the MACs of peers and gateways, for iWARP |
 
 use core::ptr::NonNull;
 
@@ -32,8 +38,10 @@ use crate::{
 };
 
 mod macs;
+mod neighbours;
 mod port;
 
+pub(crate) use neighbours::Neighbours;
 pub(crate) use port::Port;
 
 /// The number of the one port.
@@ -259,11 +267,14 @@ impl Notifier {
         let _ = self.queue.enqueue(Arc::from(self));
     }
 
-    /// Tells the adapter of the present MACs.
+    /// Tells the adapter of the present MACs, and then the follower, whose connections may have
+    /// other MACs, too.
     fn tell_macs(&self) {
         let card = self.paired();
-        if let Err(error) = self.macs.lock().follow(card.as_ref(), &self.port) {
-            self.port.warn(error);
+        let followed = self.macs.lock().follow(card.as_ref(), &self.port);
+        match followed {
+            Ok(()) => self.tell_follower(),
+            Err(error) => self.port.warn(error),
         }
     }
 
