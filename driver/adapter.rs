@@ -197,7 +197,11 @@ impl<'a> Adapter<'a> {
 
     /// Returns the port, for its pairing.
     pub(crate) fn port(&self) -> Port {
-        Port::new(self.liveness.clone(), self.doorbells.clone())
+        let macs = match self.protocol {
+            Protocol::Roce => 0,
+            Protocol::Iwarp => self.caps.max_gid.get().min(1 << 16),
+        };
+        Port::new(self.liveness.clone(), self.doorbells.clone(), self.mac(), macs)
     }
 
     /// Returns the MAC of the port.

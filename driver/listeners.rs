@@ -91,6 +91,10 @@ pub(crate) trait ConnectionEvents: Send + Sync {
     /// Called when the connection of a queue pair has changed, in interrupts and under a lock.
     fn changed(&self, qpn: Qpn);
 
+    /// Called when the MACs of the frames of connections may have changed, in any context and under
+    /// a lock.
+    fn rerouted(self: Arc<Self>);
+
     /// Called when the adapter has died and reports no more changes, in any context and under a
     /// lock.
     fn died(self: Arc<Self>);

@@ -29,7 +29,7 @@ use crate::{
     iwarp::{Connections, Ending},
     listeners::Listeners,
     methods,
-    pairing::{Follow, PORT, Pairing},
+    pairing::{Follow, Neighbours, PORT, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
         attr::Protocol,
@@ -63,6 +63,7 @@ struct Up {
     // The fields are dropped in this order.
     stations: KVec<Station>,
     ending: Option<Ending>,
+    neighbours: Option<Neighbours>,
     pairing: Pairing,
     registration: Option<Registration<'static, Verbs>>,
     /// The RDMA device until it is registered.
@@ -86,7 +87,17 @@ impl Up {
         }
         if self.adapter.protocol() == Protocol::Iwarp {
             self.follow_stations(pdev);
+            self.follow_paths()?;
         }
+        Ok(())
+    }
+
+    /// Makes connections follow changes of the MACs of their network devices and next hops.
+    fn follow_paths(&mut self) -> Result {
+        if let (None, Some(card)) = (&self.neighbours, self.pairing.card()) {
+            self.neighbours = Some(Neighbours::new(card, self.listeners.clone())?);
+        }
+        self.listeners.tell_connections(|connections| connections.clone().rerouted());
         Ok(())
     }
 
@@ -241,6 +252,7 @@ impl Recovery {
         let mut up = Up {
             stations: KVec::new(),
             ending: connections.map(Ending::new),
+            neighbours: None,
             pairing,
             registration: None,
             waiting: Some(device),

@@ -10,6 +10,7 @@
 #include <linux/netdevice.h>
 #include <linux/notifier.h>
 #include <linux/pci.h>
+#include <net/netevent.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>

@@ -3,7 +3,7 @@
 
 use abi::{
     Qpn,
-    admin::{ModifyQp, OpenConnection, QueryConnection, command},
+    admin::{ModifyQp, MoveConnection, OpenConnection, QueryConnection, command},
     connection::{Connection, ConnectionFlags, ConnectionStatus, Role},
     qp::{Attr, AttrMask, State},
 };
@@ -17,7 +17,7 @@ use kernel::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::socket::Snapshot;
+use super::socket::{Macs, Snapshot};
 use crate::{
     quiesce::Liveness,
     rdma::iwcm::{ConnParam, Depths},
@@ -114,6 +114,12 @@ impl Commands {
         self.liveness.execute::<command::QueryConnection>(&params)?;
         let status = (&buffers.status).try_cast::<ConnectionStatus>()?.copy_read();
         Ok(KBox::new(status, GFP_KERNEL)?)
+    }
+
+    /// Changes the MACs of the frames of a connection.
+    pub(super) fn relocate(&self, qpn: Qpn, macs: Macs) -> Result {
+        let params = MoveConnection::new(qpn, macs.own, macs.next_hop);
+        self.liveness.execute::<command::MoveConnection>(&params)
     }
 
     /// Resets a connection.

@@ -253,8 +253,9 @@ impl Endpoint {
             self.greet(connecting)?;
         }
         if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
-            let Connecting { socket, id, wishes, .. } = connecting;
-            *state = State::Taken(Taken::initiated(wishes.qpn, socket, snapshot, id, names));
+            let Connecting { socket, netdev, id, wishes } = connecting;
+            let taken = Taken::initiated(wishes.qpn, netdev, socket, snapshot, id, names);
+            *state = State::Taken(taken);
         }
         Ok(())
     }
@@ -307,6 +308,17 @@ impl Endpoint {
             if let Err(error) = self.ask(taken) {
                 self.abandon_taken(taken, error);
             }
+        }
+    }
+
+    /// Tells the adapter the MACs of the connection's frames, if they have changed.
+    pub(super) fn follow_path(&self) {
+        let mut state = self.state.lock();
+        let State::Taken(taken) = &mut *state else { return };
+        let Some(macs) = taken.other_macs(self.connections.card.as_ref()) else { return };
+        match self.connections.commands.relocate(taken.qpn, macs) {
+            Ok(()) => taken.set_macs(macs),
+            Err(error) => pr_debug!("a connection keeps its MACs: {error:?}\n"),
         }
     }
 

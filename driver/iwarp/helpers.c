@@ -337,6 +337,25 @@ int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 	return err;
 }
 
+int iwarp_socket_macs(struct iwarp_socket *s, const struct net_device *netdev,
+		      struct net_device *card, const struct iwarp_snapshot *taken, u8 *smac,
+		      u8 *dmac)
+{
+	/* ether_addr_copy needs aligned addresses. */
+	u8 from[ETH_ALEN] __aligned(2), to[ETH_ALEN] __aligned(2);
+	int err;
+
+	memcpy(to, dmac, ETH_ALEN);
+	lock_sock(s->sock->sk);
+	err = iwarp_macs(s->sock->sk, netdev, card, taken, from, to);
+	release_sock(s->sock->sk);
+	if (err)
+		return err;
+	memcpy(smac, from, ETH_ALEN);
+	memcpy(dmac, to, ETH_ALEN);
+	return 0;
+}
+
 bool iwarp_socket_is_untouched(struct iwarp_socket *s, const struct iwarp_snapshot *taken)
 {
 	struct sock *sk = s->sock->sk;

@@ -97,6 +97,13 @@ int iwarp_socket_names(struct iwarp_socket *s, struct sockaddr_storage *local,
  */
 int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct net_device *card, struct iwarp_snapshot *out);
+/*
+ * Looks up the MACs of the frames of a connection that was taken out, as they are now. If the next
+ * hop is not known, asks for it, and leaves dmac as it was.
+ */
+int iwarp_socket_macs(struct iwarp_socket *s, const struct net_device *netdev,
+		      struct net_device *card, const struct iwarp_snapshot *taken, u8 *smac,
+		      u8 *dmac);
 /* Returns whether the socket has received nothing since the connection was taken out. */
 bool iwarp_socket_is_untouched(struct iwarp_socket *s, const struct iwarp_snapshot *taken);
 /* Sends bytes in a connection that was taken out, before the adapter sends any. */

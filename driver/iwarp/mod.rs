@@ -34,6 +34,7 @@ use kernel::{
         Arc, Mutex,
         atomic::{Acquire, Atomic, Relaxed, Release},
     },
+    time::{Delta, delay::fsleep},
     workqueue::{Work, WorkItem},
 };
 
@@ -75,18 +76,45 @@ pub(crate) struct Connections {
     over: Atomic<bool>,
     /// Checks all endpoints.
     #[pin]
-    work: Work<Self>,
+    work: Work<Self, CHECK>,
+    /// Compares the MACs of all connections with those that the adapter knows.
+    #[pin]
+    paths: Work<Self, PATHS>,
 }
+
+/// The work items of [`Connections`].
+const CHECK: u64 = 0;
+const PATHS: u64 = 1;
+
+/// The shortest time between two comparisons of the MACs of all connections, whatever neighbours
+/// do. Each takes a few milliseconds for thousands of connections.
+const PATHS_PAUSE: Delta = Delta::from_millis(50);
 
 impl_has_work! {
-    impl HasWork<Self> for Connections { self.work }
+    impl HasWork<Self, CHECK> for Connections { self.work }
+    impl HasWork<Self, PATHS> for Connections { self.paths }
 }
 
-impl WorkItem for Connections {
+impl WorkItem<CHECK> for Connections {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         this.look_at_all();
+    }
+}
+
+impl WorkItem<PATHS> for Connections {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut last = None;
+        while let Some((qpn, endpoint)) = this.endpoints.next(last).filter(|_| !this.is_over()) {
+            endpoint.0.follow_path();
+            last = Some(qpn);
+        }
+        if last.is_some() {
+            fsleep(PATHS_PAUSE);
+        }
     }
 }
 
@@ -114,6 +142,7 @@ impl Connections {
                 listeners <- new_mutex!(KVec::new(), "vrnic::iwarp::Connections"),
                 over: Atomic::new(false),
                 work <- new_work!("vrnic::iwarp::Connections"),
+                paths <- new_work!("vrnic::iwarp::Connections::paths"),
             }),
             GFP_KERNEL,
         )
@@ -381,7 +410,11 @@ impl ConnectionEvents for Connections {
         }
     }
 
+    fn rerouted(self: Arc<Self>) {
+        let _ = self.queue.enqueue::<Arc<Self>, PATHS>(self.clone());
+    }
+
     fn died(self: Arc<Self>) {
-        let _ = self.queue.enqueue(self.clone());
+        let _ = self.queue.enqueue::<Arc<Self>, CHECK>(self.clone());
     }
 }

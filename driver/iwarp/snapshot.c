@@ -109,7 +109,7 @@ static int iwarp_check_bridge(const struct net_device *bridge, const struct net_
 	return err;
 }
 
-/* Fills in the MAC of the next hop. */
+/* Fills in the MAC of the next hop. If it is not known, asks for it. */
 static int iwarp_next_hop(const struct sock *sk, bool ipv6, struct dst_entry *dst,
 			  struct iwarp_snapshot *out)
 {
@@ -120,6 +120,8 @@ static int iwarp_next_hop(const struct sock *sk, bool ipv6, struct dst_entry *ds
 		return -EHOSTUNREACH;
 	if (READ_ONCE(neighbour->nud_state) & NUD_VALID)
 		neigh_ha_snapshot((char *)out->dmac, neighbour, neighbour->dev);
+	else
+		neigh_event_send(neighbour, NULL);
 	neigh_release(neighbour);
 	return is_valid_ether_addr(out->dmac) ? 0 : -EHOSTUNREACH;
 }
@@ -218,10 +220,35 @@ static void iwarp_state(const struct tcp_sock *tp, struct iwarp_snapshot *out)
 	out->recent_timestamp = options->ts_recent;
 }
 
+/* Returns whether the connection uses IPv6, and not IPv4 by a socket of IPv6. */
+static bool iwarp_is_ipv6(const struct sock *sk)
+{
+	return sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr);
+}
+
+int iwarp_macs(struct sock *sk, const struct net_device *netdev, struct net_device *card,
+	       const struct iwarp_snapshot *taken, u8 *smac, u8 *dmac)
+{
+	struct iwarp_snapshot now = {};
+	int err = iwarp_path(sk, netdev, card, iwarp_is_ipv6(sk), &now);
+
+	if (err == -EHOSTUNREACH && is_valid_ether_addr(now.smac))
+		err = 0;
+	if (err)
+		return err;
+	/* The adapter knows the connection by its VLAN, too. */
+	if (now.tagged != taken->tagged || (now.vlan ^ taken->vlan) & VLAN_VID_MASK)
+		return -ECONNREFUSED;
+	ether_addr_copy(smac, now.smac);
+	if (is_valid_ether_addr(now.dmac))
+		ether_addr_copy(dmac, now.dmac);
+	return 0;
+}
+
 int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct net_device *card,
 		   struct iwarp_snapshot *out)
 {
-	bool ipv6 = sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr);
+	bool ipv6 = iwarp_is_ipv6(sk);
 	int err;
 
 	memset(out, 0, sizeof(*out));

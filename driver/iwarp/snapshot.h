@@ -15,5 +15,8 @@ bool iwarp_is_vlan_of(const struct net_device *dev, const struct net_device *net
  */
 int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct net_device *card,
 		   struct iwarp_snapshot *out);
+/* As iwarp_socket_macs, for a locked socket. */
+int iwarp_macs(struct sock *sk, const struct net_device *netdev, struct net_device *card,
+	       const struct iwarp_snapshot *taken, u8 *smac, u8 *dmac);
 
 #endif

@@ -24,6 +24,15 @@ use crate::{
 /// The state of a connection that was taken out of its socket; see the C struct's fields.
 pub(crate) type Snapshot = bindings::iwarp_snapshot;
 
+/// The MACs of the frames of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Macs {
+    /// That of the local interface.
+    pub(crate) own: [u8; 6],
+    /// That of the next hop.
+    pub(crate) next_hop: [u8; 6],
+}
+
 /// The number of the loopback device in each network namespace, LOOPBACK_IFINDEX
 /// (`include/net/flow.h`).
 pub(crate) const LOOPBACK: i32 = 1;
@@ -275,6 +284,30 @@ impl<T: Watch> Socket<T> {
             bindings::iwarp_socket_take(self.as_ptr(), netdev, card, &mut snapshot)
         })?;
         Ok(snapshot)
+    }
+
+    /// Returns the MACs of the frames of a connection that was taken out, as they are now: the own
+    /// one and that of the next hop. If the latter is not known, the kernel asks for it, and this
+    /// returns the one of `taken`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::take`], if the route to the peer is one by which no connection can be taken.
+    pub(crate) fn macs(
+        &self,
+        netdev: &NetdevRef,
+        card: &NetdevRef,
+        taken: &Snapshot,
+    ) -> Result<Macs> {
+        let mut macs = Macs { own: taken.smac, next_hop: taken.dmac };
+        let (netdev, card) = (netdev.as_raw(), card.as_raw());
+        let (own, next_hop) = (macs.own.as_mut_ptr(), macs.next_hop.as_mut_ptr());
+        // SAFETY: the socket is alive until this is dropped; both Ethernet devices are alive, as
+        // they are referred to; a MAC has 6 bytes.
+        to_result(unsafe {
+            bindings::iwarp_socket_macs(self.as_ptr(), netdev, card, taken, own, next_hop)
+        })?;
+        Ok(macs)
     }
 
     /// Returns whether the socket has received nothing since the connection was taken out.

@@ -9,10 +9,13 @@ use abi::{
 use kernel::prelude::*;
 
 use super::{
-    socket::{Snapshot, Socket, Watch},
+    socket::{Macs, Snapshot, Socket, Watch},
     start,
 };
-use crate::rdma::iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths};
+use crate::rdma::{
+    iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths},
+    netdev::NetdevRef,
+};
 
 /// The events that must still be reported to the owner of a connection.
 enum Owes {
@@ -34,6 +37,8 @@ enum Owes {
 pub(super) struct Taken<W: Watch> {
     pub(super) qpn: Qpn,
     socket: Option<Socket<W>>,
+    /// Its network device, until the owner has got the last event.
+    netdev: Option<NetdevRef>,
     snapshot: Snapshot,
     owes: Owes,
 }
@@ -43,23 +48,42 @@ impl<W: Watch> Taken<W> {
     /// owner.
     pub(super) fn initiated(
         qpn: Qpn,
+        netdev: NetdevRef,
         socket: Socket<W>,
         snapshot: Snapshot,
         id: CmId<Connects>,
         names: KBox<(Address, Address)>,
     ) -> Self {
-        Self { qpn, socket: Some(socket), snapshot, owes: Owes::Reply { id, names } }
+        let owes = Owes::Reply { id, names };
+        Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes }
     }
 
     /// Returns a connection that this end has accepted. The event that it is established must still
     /// be reported to its owner.
     pub(super) fn accepted(
         qpn: Qpn,
+        netdev: NetdevRef,
         socket: Socket<W>,
         snapshot: Snapshot,
         id: CmId<Accepts>,
     ) -> Self {
-        Self { qpn, socket: Some(socket), snapshot, owes: Owes::Established { id } }
+        let owes = Owes::Established { id };
+        Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes }
+    }
+
+    /// Returns the MACs of the connection's frames if they are others than those that the adapter
+    /// knows. `card` is the network card, if it is not the network device of the connection.
+    pub(super) fn other_macs(&self, card: Option<&NetdevRef>) -> Option<Macs> {
+        let (socket, netdev) = (self.socket.as_ref()?, self.netdev.as_ref()?);
+        let known = Macs { own: self.snapshot.smac, next_hop: self.snapshot.dmac };
+        // A connection whose route leads elsewhere keeps its MACs.
+        let macs = socket.macs(netdev, card.unwrap_or(netdev), &self.snapshot).ok()?;
+        (macs != known).then_some(macs)
+    }
+
+    /// Records that the adapter knows these MACs.
+    pub(super) fn set_macs(&mut self, macs: Macs) {
+        (self.snapshot.smac, self.snapshot.dmac) = (macs.own, macs.next_hop);
     }
 
     /// Returns whether the owner has got the last event.
@@ -148,6 +172,7 @@ impl<W: Watch> Taken<W> {
     }
 
     fn close(&mut self, ending: Ending, status: &ConnectionStatus) {
+        self.netdev = None;
         match core::mem::replace(&mut self.owes, Owes::Nothing) {
             Owes::Reply { id, names } => {
                 if let Some(socket) = self.socket.take_if(|_| self.snapshot.own) {

@@ -2,11 +2,14 @@
 /* See helpers.h. */
 
 #include <linux/etherdevice.h>
+#include <linux/if_arp.h>
 #include <linux/pci.h>
 #include <linux/rtnetlink.h>
 #include <linux/string.h>
 #include <net/bonding.h>
+#include <net/neighbour.h>
 #include <net/net_namespace.h>
+#include <net/netevent.h>
 #include <net/rtnetlink.h>
 
 #include "helpers.h"
@@ -47,8 +50,8 @@ struct net_device *pairing_find_card(const u8 *mac, const struct net_device *exc
 }
 
 /*
- * The number of network devices of one namespace that get an RDMA device, if it is not the card's
- * namespace. The owner of such a namespace, who may be any user, can add devices without end.
+ * The number of network devices of one namespace that get an RDMA device, and of their MACs that the
+ * adapter knows, if it is not the card's namespace. The owner of such a namespace, who may be any user, can add devices without end.
  */
 #define PAIRING_OF_NAMESPACE 8
 
@@ -117,4 +120,78 @@ bool pairing_is_upper(const struct net_device *netdev, struct net_device *card)
 		found |= upper == netdev;
 	rcu_read_unlock();
 	return found;
+}
+
+bool pairing_is_above(struct net_device *netdev, struct net_device *card)
+{
+	bool found;
+
+	rcu_read_lock();
+	found = netdev_has_upper_dev_all_rcu(card, netdev);
+	rcu_read_unlock();
+	return found;
+}
+
+/* The MACs that were found before. */
+struct pairing_found {
+	const struct net_device *card;
+	struct pairing_mac *macs;
+	size_t count, room;
+};
+
+/* Adds the MAC of a device, unless it was found before or its namespace has enough of them. */
+static int pairing_add_mac(struct net_device *dev, struct netdev_nested_priv *priv)
+{
+	struct pairing_found *found = priv->data;
+	const struct net *net = dev_net(dev);
+	size_t of_namespace = 0, i;
+
+	if (dev->type != ARPHRD_ETHER || !is_valid_ether_addr(dev->dev_addr))
+		return 0;
+	for (i = 0; i < found->count; i++) {
+		if (ether_addr_equal_unaligned(found->macs[i].mac, dev->dev_addr))
+			return 0;
+		of_namespace += net_eq(found->macs[i].net, net);
+	}
+	if (found->count == found->room ||
+	    (!net_eq(net, dev_net(found->card)) && of_namespace >= PAIRING_OF_NAMESPACE))
+		return 0;
+	memcpy(found->macs[found->count].mac, dev->dev_addr, ETH_ALEN);
+	found->macs[found->count].net = net;
+	found->count++;
+	return 0;
+}
+
+size_t pairing_macs(struct net_device *card, struct pairing_mac *out, size_t room)
+{
+	struct pairing_found found = { .card = card, .macs = out, .room = room };
+	struct netdev_nested_priv priv = { .data = &found };
+
+	/* As in pairing_stations. */
+	rtnl_lock();
+	rcu_read_lock();
+	pairing_add_mac(card, &priv);
+	netdev_walk_all_upper_dev_rcu(card, pairing_add_mac, &priv);
+	rcu_read_unlock();
+	rtnl_unlock();
+	return found.count;
+}
+
+bool pairing_is_next_hop(unsigned long event, void *info, struct net_device *card)
+{
+	const struct netevent_redirect *redirect = info;
+	const struct neighbour *neighbour;
+
+	switch (event) {
+	case NETEVENT_NEIGH_UPDATE:
+		neighbour = info;
+		break;
+	case NETEVENT_REDIRECT:
+		neighbour = redirect->neigh;
+		break;
+	default:
+		return false;
+	}
+	return READ_ONCE(neighbour->nud_state) & NUD_VALID &&
+	       (neighbour->dev == card || pairing_is_above(neighbour->dev, card));
 }

@@ -8,31 +8,40 @@
 //!
 //! Notifications are delivered under the RTNL, which blocks the whole network configuration of the
 //! machine. So a work item passes them on to the adapter, because it may wait for the adapter.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`port`] | the adapter's port |
+//! | [`macs`] | the MACs of the network card and of what is on top of it, for iWARP |
+//! | [`neighbours`] | changes of the MACs of peers and gateways, for iWARP |
 
 use core::ptr::NonNull;
 
 use kernel::{
     error::to_result,
     ffi::{c_int, c_ulong, c_void},
-    new_spinlock,
+    new_mutex, new_spinlock,
     prelude::*,
     sync::{
-        Arc, ArcBorrow, SpinLock,
+        Arc, ArcBorrow, Mutex, SpinLock,
         atomic::{Atomic, Relaxed},
     },
     types::Opaque,
     workqueue::{Work, WorkItem, impl_has_work, new_work},
 };
 
-use self::port::Settings;
+use self::{macs::Macs, port::Settings};
 use crate::{
     bindings,
     rdma::{event::DeviceLink, netdev::NetdevRef},
     workqueue::OwnQueue,
 };
 
+mod macs;
+mod neighbours;
 mod port;
 
+pub(crate) use neighbours::Neighbours;
 pub(crate) use port::Port;
 
 /// The number of the one port.
@@ -64,6 +73,8 @@ struct Notifier {
     device: DeviceLink,
     mac: [u8; 6],
     port: Port,
+    #[pin]
+    macs: Mutex<Macs>,
     #[pin]
     news: SpinLock<News>,
     #[pin]
@@ -99,6 +110,8 @@ struct News {
     closed: bool,
     /// True if the Ethernet device may have addresses that the core has not seen.
     addresses: bool,
+    /// True if the MACs of the Ethernet device, or of those on top of it, may have changed.
+    macs: bool,
 }
 
 impl Pairing {
@@ -112,6 +125,7 @@ impl Pairing {
         port: Port,
         follower: Option<Arc<dyn Follow>>,
     ) -> Result<Self> {
+        let macs = Macs::new(port.macs())?;
         let notifier = Arc::pin_init(
             try_pin_init!(Notifier {
                 block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
@@ -127,6 +141,7 @@ impl Pairing {
                 device,
                 mac,
                 port,
+                macs <- new_mutex!(macs, "vrnic::Pairing::macs"),
                 news <- new_spinlock!(News::default(), "vrnic::Pairing"),
                 work <- new_work!("vrnic::Pairing"),
                 queue: OwnQueue::ordered(c"vrnic_pairing")?,
@@ -242,6 +257,7 @@ impl Notifier {
             news.settings = Some(settings);
             news.closed |= addresses || !settings.active;
             news.addresses |= addresses;
+            news.macs = true;
         }
         // Clients are notified that it is open when the adapter has opened it.
         if let Some(netdev) = netdev.filter(|_| !settings.active) {
@@ -249,6 +265,32 @@ impl Notifier {
         }
         // It is enqueued already if the adapter does not know other changes yet.
         let _ = self.queue.enqueue(Arc::from(self));
+    }
+
+    /// Tells the adapter of the present MACs, and then the follower, whose connections may have
+    /// other MACs, too.
+    fn tell_macs(&self) {
+        let card = self.paired();
+        let followed = self.macs.lock().follow(card.as_ref(), &self.port);
+        match followed {
+            Ok(()) => self.tell_follower(),
+            Err(error) => self.port.warn(error),
+        }
+    }
+
+    /// Enqueues the work that tells the adapter of MACs, if a notification about `netdev` may mean
+    /// that there are others.
+    fn note_macs(self: ArcBorrow<'_, Self>, event: u32, netdev: &NetdevRef) {
+        if self.port.macs() == 0 {
+            return;
+        }
+        // A device that goes is not on top of the card any more.
+        let goes = event == bindings::netdev_cmd_NETDEV_UNREGISTER;
+        let carries = |card: &NetdevRef| card == netdev || is_above(netdev, card);
+        if goes || self.paired().is_some_and(|card| carries(&card)) {
+            self.news.lock().macs = true;
+            let _ = self.queue.enqueue(Arc::from(self));
+        }
     }
 
     /// Handles a notification about `netdev`, under the RTNL. Returns whether it concerns the port.
@@ -321,7 +363,9 @@ impl Notifier {
         // SAFETY: the network stack keeps the device alive during the notification.
         let netdev = unsafe { NetdevRef::new(netdev) };
         // CAST: the event is a value of `enum netdev_cmd`.
-        let result = match this.notified(event as u32, &netdev) {
+        let event = event as u32;
+        this.note_macs(event, &netdev);
+        let result = match this.notified(event, &netdev) {
             true => bindings::NOTIFY_OK,
             false => bindings::NOTIFY_DONE,
         };
@@ -335,12 +379,22 @@ fn is_upper(netdev: &NetdevRef, card: &NetdevRef) -> bool {
     unsafe { bindings::pairing_is_upper(netdev.as_raw(), card.as_raw()) }
 }
 
+/// Returns whether a network device is on top of a network card, directly or not. To be called
+/// under the RTNL.
+fn is_above(netdev: &NetdevRef, card: &NetdevRef) -> bool {
+    // SAFETY: both devices are alive, as they are referred to.
+    unsafe { bindings::pairing_is_above(netdev.as_raw(), card.as_raw()) }
+}
+
 impl WorkItem for Notifier {
     type Pointer = Arc<Self>;
 
     /// Tells the adapter, then the clients.
     fn run(this: Arc<Self>) {
         let news = core::mem::take(&mut *this.news.lock());
+        if news.macs {
+            this.tell_macs();
+        }
         let Some(settings) = news.settings else { return };
         if news.closed && settings.active {
             this.port.set(&Settings::CLOSED);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The adapter's port, which follows the state of an Ethernet device.
 
-use abi::admin::{SetPort, command};
+use abi::admin::{SetGid, SetPort, command};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -36,12 +36,56 @@ impl Settings {
 pub(crate) struct Port {
     liveness: Arc<Liveness>,
     doorbells: Arc<Doorbells>,
+    mac: [u8; 6],
+    /// Number of MACs that the driver can tell the adapter itself. With RoCE the core does that, by
+    /// GIDs, so this is zero.
+    macs: u32,
 }
 
 impl Port {
-    /// Returns the port of this adapter.
-    pub(crate) fn new(liveness: Arc<Liveness>, doorbells: Arc<Doorbells>) -> Self {
-        Self { liveness, doorbells }
+    /// Returns the port, with this MAC, of an adapter that the driver can tell of `macs` more.
+    pub(crate) fn new(
+        liveness: Arc<Liveness>,
+        doorbells: Arc<Doorbells>,
+        mac: [u8; 6],
+        macs: u32,
+    ) -> Self {
+        Self { liveness, doorbells, mac, macs }
+    }
+
+    /// Returns its MAC.
+    pub(super) fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Returns the number of other MACs that the driver can tell the adapter.
+    pub(super) fn macs(&self) -> usize {
+        self.macs as usize
+    }
+
+    /// Tells the adapter of another MAC with which the guest sends, or that there is none at this
+    /// index any more. Returns whether the adapter knows it.
+    pub(super) fn set_mac(&self, index: usize, mac: Option<[u8; 6]>) -> bool {
+        // CAST: there are at most 65,536 indices.
+        let index = index as u16;
+        let params = mac.map_or(SetGid::clear(index), |mac| SetGid::of_mac(index, mac));
+        let result = self.liveness.execute::<command::SetGid>(&params);
+        if let Err(error) = &result {
+            if !self.liveness.is_dead() {
+                let device = self.liveness.device();
+                dev_warn!(device, "the adapter refuses the MAC {mac:02x?}: {error:?}\n");
+            }
+        }
+        result.is_ok()
+    }
+
+    /// Reports that there are more MACs than the adapter can know.
+    pub(super) fn warn_of_macs(&self, most: usize) {
+        dev_warn!(
+            self.liveness.device(),
+            "there are network devices with more than {most} MACs on top of the network card; frames \
+             of the others may be dropped\n"
+        );
     }
 
     /// Sends its settings to the adapter. If the adapter stalls, this waits until it continues.

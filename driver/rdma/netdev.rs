@@ -97,6 +97,13 @@ impl NetdevRef {
     }
 }
 
+impl Clone for NetdevRef {
+    fn clone(&self) -> Self {
+        // SAFETY: the device is alive by the type's invariants.
+        unsafe { Self::new(self.0) }
+    }
+}
+
 impl PartialEq for NetdevRef {
     /// Returns whether both refer to the same device.
     fn eq(&self, other: &Self) -> bool {

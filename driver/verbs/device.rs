@@ -2,7 +2,7 @@
 //! The device and its port: limits and GIDs.
 
 use abi::{
-    admin::{SetGid, command},
+    admin::{SetGid, command, iwarp_gid},
     qp::NO_VLAN, //
 };
 use kernel::{fmt, prelude::*, str::CStr};
@@ -134,8 +134,7 @@ impl Operations for Verbs {
         if index != 0 {
             return Err(EINVAL);
         }
-        let [a, b, c, d, e, f] = ctx.mac;
-        Ok([a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        Ok(iwarp_gid(ctx.mac))
     }
 
     fn add_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
@@ -175,8 +174,8 @@ impl Operations for Verbs {
     }
 }
 
-/// Returns the number of entries of the GID table. iWARP has one, of which the adapter knows
-/// nothing.
+/// Returns the number of entries of the GID table that the core has. An RDMA device of iWARP has
+/// one. The driver itself tells the adapter of the MACs of all of them.
 fn gid_table_len(ctx: &Ctx<'_>) -> u32 {
     match ctx.adapter.protocol() {
         Protocol::Roce => ctx.adapter.caps().max_gid.get(),

@@ -191,6 +191,8 @@ commands! {
     EndRange = 40: RangeNumber => ();
     /// Returns the registers of an address range.
     QueryRange = 41: RangeNumber => RangeRegisters;
+    /// Changes the MACs of the frames of a TCP connection.
+    MoveConnection = 42: MoveConnection => ();
 }
 
 wire_enum! {

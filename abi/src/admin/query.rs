@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::GuestAddr;
+use crate::qp::NO_VLAN;
 
 /// Parameters of QUERY_DEVICE and QUERY_STATS.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -140,13 +141,21 @@ bitflags! {
     }
 }
 
-/// Parameters of SET_GID.
+/// Returns the GID of an iWARP port with this MAC: the MAC, followed by zeros.
+#[must_use]
+pub const fn iwarp_gid(mac: [u8; 6]) -> [u8; 16] {
+    let [a, b, c, d, e, f] = mac;
+    [a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+/// Parameters of SET_GID. An entry names a MAC with which the guest sends. With RoCE, QPs send with
+/// the addresses of an entry. With iWARP they have those of their connections.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SetGid {
     /// Index in the table.
     pub index: U16,
-    /// VLAN id, or [`NO_VLAN`](crate::qp::NO_VLAN).
+    /// VLAN id, or [`NO_VLAN`].
     pub vlan: U16,
     /// One to set the entry, zero to clear it.
     pub valid: u8,
@@ -163,6 +172,12 @@ impl SetGid {
     #[must_use]
     pub fn set(index: u16, gid: [u8; 16], smac: [u8; 6], vlan: u16) -> Self {
         Self { index: index.into(), vlan: vlan.into(), valid: 1, gid, smac, ..Self::default() }
+    }
+
+    /// Returns parameters that set entry `index` to the MAC of an Ethernet device, for iWARP.
+    #[must_use]
+    pub fn of_mac(index: u16, mac: [u8; 6]) -> Self {
+        Self::set(index, iwarp_gid(mac), mac, NO_VLAN)
     }
 
     /// Returns parameters that clear entry `index`.

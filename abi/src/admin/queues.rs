@@ -295,6 +295,26 @@ impl OpenConnection {
     }
 }
 
+/// Parameters of MOVE_CONNECTION.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MoveConnection {
+    /// The QP. It must have a connection.
+    pub qpn: Qpn,
+    /// MAC of the local interface.
+    pub smac: [u8; 6],
+    /// MAC of the next hop on the path to the peer.
+    pub dmac: [u8; 6],
+}
+
+impl MoveConnection {
+    /// Returns parameters with these values.
+    #[must_use]
+    pub fn new(qpn: impl Into<Qpn>, smac: [u8; 6], dmac: [u8; 6]) -> Self {
+        Self { qpn: qpn.into(), smac, dmac }
+    }
+}
+
 /// Parameters of QUERY_CONNECTION.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -190,7 +190,7 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_fast_reg_pages: MAX_FAST_REG_PAGES.into(),
         max_srq: limits.srq.into(),
         max_xrcd: roce(MAX_XRCD).into(),
-        max_gid: roce(MAX_GID).into(),
+        max_gid: MAX_GID.into(),
         max_rd_atomic: MAX_RD_ATOMIC.into(),
         max_message: sq::MAX_MESSAGE.into(),
         port_mbps: 100_000.into(),

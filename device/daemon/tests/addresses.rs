@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::cell::RefCell;
+
 use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
 use common::joined::Joined;
-use common::switch::Folder;
+use common::switch::{Folder, wait_for_drops};
 use common::trunk::Peer;
 use common::{Span, write_and_read};
+use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::{Setup, attributes};
@@ -150,5 +153,50 @@ fn an_address_follows_the_network_card_that_sends_with_it_within_a_guest() {
     let last = frame(mac(1), mac(2), 63);
     send(&mut peer, &last);
     assert_eq!(receive(&mut second), last);
+    daemon.check();
+}
+
+/// The driver of an iWARP adapter names the MACs of its guest, whether there are connections or
+/// not.
+#[test]
+fn an_iwarp_guest_sends_only_with_the_macs_that_its_driver_has_named() {
+    let folder = Folder::new();
+    let function = "name=n,mac=52:54:00:00:01:00,socket=@n.sock,net=@n,personality=iwarp";
+    let mut daemon = folder.daemon(1, &[("--function", function), ("--monitor", "@m")]);
+    let (mut peer, netdev) = (daemon.plug(0), folder.plug("n"));
+    daemon.wait_for_log("link up port=\"n\"");
+    let own = [0x52, 0x54, 0, 0, 1, 0];
+    let guest = Guest::connect(&folder.path("n.sock"), own).expect("a VMM");
+    guest.bring_up();
+    let set = |params| guest.command::<command::SetGid>(&params).expect("SET_GID");
+    let netdev = RefCell::new(netdev);
+    let sends = |from: [u8; 6]| {
+        let sent = frame(BROADCAST, from, 60);
+        send(&mut netdev.borrow_mut(), &sent);
+        sent
+    };
+    let mut dropped = 0;
+    let mut is_forged = |from| {
+        let _sent = sends(from);
+        dropped += 1;
+        wait_for_drops(&folder.path("m"), "n", "forged", dropped);
+    };
+    is_forged(M[0]);
+    set(SetGid::of_mac(SECOND, M[0]));
+    // The MAC of another function.
+    set(SetGid::of_mac(SECOND + 1, mac(0)));
+    is_forged(mac(0));
+    for from in [M[0], own] {
+        let sent = sends(from);
+        assert_eq!(receive(&mut peer), sent);
+    }
+    is_forged(M[1]);
+    set(SetGid::clear(SECOND));
+    is_forged(M[0]);
+    set(SetGid::of_mac(SECOND, M[0]));
+    let sent = sends(M[0]);
+    assert_eq!(receive(&mut peer), sent);
+    guest.reset();
+    is_forged(M[0]);
     daemon.check();
 }

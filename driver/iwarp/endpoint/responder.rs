@@ -91,7 +91,7 @@ impl Endpoint {
             Ok(admitted) => admitted,
             Err(error) => return Err(Refused { id, error }),
         };
-        *state = State::Taken(Taken::accepted(qpn, socket, snapshot, id));
+        *state = State::Taken(Taken::accepted(qpn, netdev.clone(), socket, snapshot, id));
         drop(state);
         self.enqueue();
         Ok(())

@@ -141,6 +141,11 @@ impl<H: Host> Addresses<H> {
 }
 
 impl<H: Host> Address<H> {
+    /// Returns the MAC.
+    pub(crate) const fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
     /// Returns whether the MAC belongs to the adapter.
     pub(crate) fn is_own(&self) -> bool {
         let owner = self.addresses.owner(self.mac);

@@ -2,14 +2,14 @@
 
 use std::mem::offset_of;
 
-use vrnic_abi::admin::{self, SetGid, command};
+use vrnic_abi::admin::{self, MoveConnection, SetGid, Transport, command};
 use vrnic_abi::connection::{Connection, Stage};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AttrMask, GRH_LEN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Opcode};
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::stats::Counter;
-use vrnic_simlink::Faults;
+use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{Setup, TO_RTS, attributes, link_local};
@@ -20,7 +20,7 @@ use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
 use crate::datagrams::{QKEY, datagram, path, ready};
 use crate::packets::{withheld, withheld_write};
-use crate::stream_ends::{MS, open, stage};
+use crate::stream_ends::{MS, connected, open, stage};
 use crate::stream_pairs::Daemon;
 use crate::world::{Pair, World};
 
@@ -335,4 +335,140 @@ fn thousands_of_addresses_belong_to_their_adapters() {
         a.send_cq.poll_success();
         assert_eq!(b.bytes(0, 8), [number + 1; 8], "{ends:?}");
     }
+}
+
+/// The driver of an iWARP adapter names MACs by entries of the GID table, too.
+#[test]
+fn an_iwarp_adapter_has_the_macs_that_its_driver_has_named() {
+    let world = World::default();
+    let [ga, gb] = [1, 2].map(|number| world.guest(number));
+    ga.adapter.set_transport(Transport::Iwarp);
+    let set = |params: &SetGid| ga.command::<command::SetGid>(params);
+    let has = |mac| (ga.adapter.claims(mac), ga.adapter.has_address(mac));
+    assert_eq!(has(M1), (false, false));
+    for index in [SECOND, SECOND + 1] {
+        set(&SetGid::of_mac(index, M1)).expect("a free MAC");
+    }
+    assert_eq!(has(M1), (true, true));
+    for index in [SECOND, SECOND + 1] {
+        assert_eq!(has(M1), (true, true), "an entry still has it");
+        set(&SetGid::clear(index)).expect("SET_GID");
+    }
+    assert_eq!(has(M1), (false, false));
+    // It names MACs of others without an effect, and no MACs of groups.
+    name(&gb, M2);
+    for mac in [gb.mac(), M2] {
+        set(&SetGid::of_mac(SECOND, mac)).expect("SET_GID");
+        assert_eq!(has(mac), (true, false));
+    }
+    unname(&gb);
+    assert_eq!(has(M2), (true, true), "it waited for its turn");
+    let refused = Refused(admin::Status::BadParam, offset_of!(SetGid, smac) as u32);
+    assert_eq!(set(&SetGid::of_mac(SECOND, [0xff; 6])), Err(refused));
+    // Their number is bounded, and a reset ends them.
+    let last = [2, 0, 0, 0, 2, 255];
+    for index in 0..=255 {
+        set(&SetGid::of_mac(index.into(), [2, 0, 0, 0, 2, index])).expect("there is room");
+    }
+    assert_eq!(set(&SetGid::of_mac(256, M1)), Err(Refused(admin::Status::BadParam, 0)));
+    assert_eq!((has(last), has(M1)), ((true, true), (false, false)));
+    ga.reset();
+    assert_eq!(has(last), (false, false));
+}
+
+/// Changes the MACs of the connection of an endpoint.
+fn relocate(end: &Endpoint, smac: [u8; 6], dmac: [u8; 6]) -> Result<(), Refused> {
+    let params = MoveConnection::new(end.qpn, smac, dmac);
+    end.guest.command::<command::MoveConnection>(&params)
+}
+
+#[test]
+fn a_connection_goes_on_with_other_macs() {
+    let cable = Cable::new(8, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    relocate(&a, M1, M2).expect("a connection");
+    a.fill(0, b"genuine!");
+    b.fill(0, &[0; 8]);
+    let sent = withheld_write(&cable, &mut a, &b);
+    assert_eq!((&sent[..6], &sent[6..12]), (&M2[..], &M1[..]));
+    let offer = |to: [u8; 6], b: &Endpoint| {
+        let discards = || cable.gb.adapter.stats().get(Counter::RxRoceDiscards);
+        let before = discards();
+        let _offered = cable.gb.adapter.offer(Frame::new([&to, &sent[6..]].concat()));
+        let _polled = cable.gb.adapter.poll(0);
+        (discards() - before, b.bytes(0, 8))
+    };
+    assert_eq!(offer(M2, &b), (1, vec![0; 8]), "the other end is not there yet");
+    relocate(&b, M2, M1).expect("a connection");
+    assert_eq!(offer([2, 0, 0, 0, 1, 3], &b), (1, vec![0; 8]));
+    assert_eq!(offer(cable.gb.mac(), &b), (0, b"genuine!".to_vec()), "its earlier MAC");
+    b.fill(0, &[0; 8]);
+    cable.links[0].borrow_mut().rule(|_| Fate::Pass);
+    cable.settle();
+    a.send_cq.poll_success();
+    a.fill(0, &[7; 60_000]);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 60_000)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    assert_eq!(b.bytes(0, 60_000), [7; 60_000]);
+    let read = Wr::new(Opcode::Read, &[b.sge(0, 8)]).to(a.buffer, a.key);
+    assert_eq!(status(&cable.complete(&mut b, &read)), Status::Success);
+}
+
+#[test]
+fn a_connection_moves_only_to_a_mac_of_its_adapter() {
+    let world = World::copying();
+    let [ga, gb] = [1, 2].map(|number| world.guest(number));
+    let end = Endpoint::new(&ga, Setup::default());
+    let refused = |status| Err(Refused(status, 0));
+    assert_eq!(relocate(&end, M1, M2), refused(admin::Status::BadState));
+    open(&end, 0, gb.mac(), |_| {});
+    name(&gb, M2);
+    for (smac, dmac, detail) in [
+        ([0xff; 6], M2, offset_of!(MoveConnection, smac)),
+        ([0; 6], M2, offset_of!(MoveConnection, smac)),
+        (M1, [0xff; 6], offset_of!(MoveConnection, dmac)),
+        (M1, [0; 6], offset_of!(MoveConnection, dmac)),
+    ] {
+        let bad = Err(Refused(admin::Status::BadParam, detail as u32));
+        assert_eq!(relocate(&end, smac, dmac), bad);
+    }
+    for mac in [gb.mac(), M2] {
+        assert_eq!(relocate(&end, mac, M2), refused(admin::Status::Busy));
+    }
+    let unknown = MoveConnection::new(9999u32, M1, M2);
+    let unknown = ga.command::<command::MoveConnection>(&unknown);
+    assert_eq!(unknown, refused(admin::Status::NotFound));
+    // It keeps the last two MACs.
+    let has = |last: u8| ga.adapter.has_address([2, 0, 0, 0, 3, last]);
+    for last in 1..=3 {
+        assert!(!has(last));
+        relocate(&end, [2, 0, 0, 0, 3, last], M2).expect("a free MAC");
+    }
+    assert_eq!([has(1), has(2), has(3)], [false, true, true]);
+    ga.reset();
+    assert_eq!([has(2), has(3)], [false, false]);
+}
+
+#[test]
+fn messages_are_copied_after_a_connection_has_moved() {
+    let daemon = Daemon::new(false);
+    let (mut a, mut b) = daemon.connected();
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    assert_eq!(daemon.complete(&mut a, &write), Status::Success);
+    let frames = daemon.frames();
+    for last in 1..=3 {
+        let macs = [[2, 0, 0, 0, 3, last], [2, 0, 0, 0, 4, last]];
+        relocate(&a, macs[0], macs[1]).expect("a connection");
+        relocate(&b, macs[1], macs[0]).expect("a connection");
+        a.fill(0, &[last; 8]);
+        assert_eq!(daemon.complete(&mut a, &write), Status::Success);
+        assert_eq!(b.bytes(0, 8), [last; 8]);
+        let read = Wr::new(Opcode::Read, &[b.sge(8, 8)]).to(a.buffer, a.key);
+        assert_eq!(daemon.complete(&mut b, &read), Status::Success);
+    }
+    assert_eq!(daemon.frames(), frames);
+    // Its end is told by frames.
+    a.set_state(State::Err);
+    daemon.pass(2 * MS);
+    assert_eq!(b.state(), State::Err);
 }

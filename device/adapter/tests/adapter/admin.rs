@@ -38,11 +38,12 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 36] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 37] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SetGid, 5..8),
         (Opcode::SetGid, 30..56),
+        (Opcode::MoveConnection, 16..56),
         (Opcode::CreateEq, 19..56),
         (Opcode::DestroyEq, 4..56),
         (Opcode::AllocContext, 0..56),

@@ -97,17 +97,6 @@ impl FunctionConfig {
         Claim { weight: self.weight, floor: self.floor }
     }
 
-    /// Returns the source addresses that the switch allows. The driver of an iWARP adapter names an
-    /// address only when it passes a connection to the adapter, so before that, its network card
-    /// may have any.
-    #[must_use]
-    pub fn allowed_sources(&self) -> SourceCheck {
-        match (self.personality, self.source) {
-            (Transport::Iwarp, SourceCheck::Strict) => SourceCheck::Nested,
-            (_, source) => source,
-        }
-    }
-
     /// Returns its row in the table of resources: the maxima `most`, lowered to its own.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ settings! {
     /// always up. The personality is the protocol of its RDMA device: roce (RoCE version 2, the
     /// default), or iwarp, which needs a network card. Its guest can send frames with this MAC and
     /// with the MACs of addresses (MAC+MAC), which no other guest can use. SOURCE says which other
-    /// source MACs its frames may have: own (none), strict (those of its RDMA device's GIDs, the
+    /// source MACs its frames may have: own (none), strict (those that its driver has named, the
     /// default) or nested (any that no other guest uses). Its guest can send N frames per second to
     /// groups and unknown addresses (default 100000; 0 is no limit). With vlan=N its guest is in
     /// VLAN N, without tags; with vlan=N+N its guest may use these tags; otherwise it may use all.

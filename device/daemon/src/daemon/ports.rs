@@ -31,7 +31,7 @@ pub(super) fn function(
         mac: Some(settings.mac),
         line,
         addresses: settings.addresses.clone(),
-        source: settings.allowed_sources(),
+        source: settings.source,
         storm: settings.storm,
         vlans: settings.vlans.clone().into(),
         link: Box::new(move |up| target.set_link(up)),

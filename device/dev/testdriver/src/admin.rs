@@ -53,14 +53,10 @@ impl<B: Bus> Guest<B> {
         self.command::<command::SetGid>(&SetGid::set(index, link_local(mac), mac, NO_VLAN))
     }
 
-    /// Gives the port its link-local address, which [`crate::qp::attributes`] use. Ports of iWARP
-    /// have no GIDs.
+    /// Gives the port its link-local address, which [`crate::qp::attributes`] use.
     #[track_caller]
     pub(crate) fn give_address(&self) {
-        match self.set_gid(0, self.mac()) {
-            Ok(()) | Err(Refused(Status::Unsupported, _)) => {}
-            Err(refused) => panic!("SET_GID: {refused:?}"),
-        }
+        self.set_gid(0, self.mac()).expect("SET_GID");
     }
 
     #[track_caller]

@@ -1,17 +1,17 @@
-//! OPEN_CONNECTION and QUERY_CONNECTION.
+//! OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use vrnic_abi::admin::{OpenConnection, QueryConnection, Status};
-use vrnic_abi::connection::{Connection, ConnectionFlags, PRIVATE_MAX, Role};
+use vrnic_abi::admin::{MoveConnection, OpenConnection, QueryConnection, Status};
+use vrnic_abi::connection::{Connection, ConnectionFlags, PRIVATE_MAX, Role, Stage};
 use vrnic_abi::qp::{State, Type};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
-use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::ethernet::{is_group, vlan_of};
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
@@ -92,6 +92,30 @@ pub(super) fn query_connection<H: Host>(
     let memory = adapter.host().hold(Lane::SHARED);
     memory.write(params.addr, status.as_bytes()).map_err(|_| Status::BadAddress)?;
     Ok(())
+}
+
+pub(super) fn move_connection<H: Host>(
+    adapter: &Arc<Adapter<H>>,
+    params: &MoveConnection,
+) -> Outcome<()> {
+    let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
+    if is_group(params.dmac) || params.dmac == [0; 6] {
+        return Err(bad(offset_of!(MoveConnection, dmac)));
+    }
+    let address = adapter.fabric().claim(params.smac, &adapter.objects);
+    let address = address.ok_or(bad(offset_of!(MoveConnection, smac)))?;
+    if !address.is_own() {
+        return Err(Status::Busy.into());
+    }
+    let mut requester = qp.requester.lock();
+    let copied_from = requester.config.route.map(|route| route.from);
+    match &mut requester.path {
+        Path::Stream(streaming) if streaming.life.stage() != Stage::Gone => {
+            streaming.relocate(address, params.dmac, copied_from);
+            Ok(())
+        }
+        _ => Err(Status::BadState.into()),
+    }
 }
 
 /// Checks the state of a connection, and takes it over.

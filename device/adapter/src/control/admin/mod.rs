@@ -9,7 +9,7 @@
 //! | `modify` | MODIFY_QP and QUERY_QP |
 //! | `srq` | SRQs and XRC domains |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
-//! | `connection` | OPEN_CONNECTION and QUERY_CONNECTION |
+//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION |
 //! | `direct` | address ranges of direct transfers |
 //! | `inspect` | INSPECT |
 
@@ -279,6 +279,7 @@ fn execute<H: Host>(
         ArmRange => direct::arm_range,
         EndRange => direct::end_range,
         QueryRange => direct::query_range,
+        MoveConnection => connection::move_connection,
     }
 }
 
@@ -294,15 +295,11 @@ fn opcode_of(submission: &Submission, transport: Transport) -> Outcome<Opcode> {
     Ok(opcode)
 }
 
-/// Returns whether a command concerns GIDs, XRC or multicast, which iWARP does not have.
+/// Returns whether a command concerns XRC or multicast, which iWARP does not have.
 fn is_of_roce(opcode: Opcode) -> bool {
     matches!(
         opcode,
-        Opcode::SetGid
-            | Opcode::AllocXrcd
-            | Opcode::FreeXrcd
-            | Opcode::AttachMcast
-            | Opcode::DetachMcast
+        Opcode::AllocXrcd | Opcode::FreeXrcd | Opcode::AttachMcast | Opcode::DetachMcast
     )
 }
 

@@ -137,6 +137,9 @@ pub struct Streaming<H: Host> {
     claim: Option<Claim>,
     /// The claim to the MAC of this end, while TCP exists.
     address: Option<Address<H>>,
+    /// The claim to an earlier MAC of this end, while TCP exists: that with which messages are
+    /// copied, or else the last one. Peers may not know the present one yet.
+    former: Option<Address<H>>,
 }
 
 /// The nudges of a peer.
@@ -247,6 +250,7 @@ impl<H: Host> Streaming<H> {
             id: 0,
             claim: Some(claim),
             address: Some(address),
+            former: None,
         }
     }
 
@@ -401,6 +405,28 @@ impl<H: Host> Streaming<H> {
         self.claim.as_ref().is_some_and(|claim| claim.tuple() == tuple)
     }
 
+    /// Returns whether frames with this destination MAC are accepted.
+    pub(crate) fn is_at(&self, mac: [u8; 6]) -> bool {
+        mac == self.path.from || self.former.as_ref().is_some_and(|former| former.mac() == mac)
+    }
+
+    /// Changes the MACs of the frames that are sent from now on: that of this end, and that of the
+    /// next hop. Messages that are copied keep `copied_from` as their source, if there are any.
+    pub(crate) fn relocate(
+        &mut self,
+        address: Address<H>,
+        to: [u8; 6],
+        copied_from: Option<[u8; 6]>,
+    ) {
+        let from = address.mac();
+        if from != self.path.from {
+            let old = self.address.replace(address);
+            let needed = |former: &Address<H>| copied_from == Some(former.mac());
+            self.former = self.former.take().filter(needed).or(old);
+        }
+        (self.path.from, self.path.to) = (from, to);
+    }
+
     /// Returns the route of the messages that are copied.
     pub(crate) fn route(&self) -> Option<Route> {
         let Path { from, to, vlan, source, destination, .. } = self.path;
@@ -413,7 +439,13 @@ impl<H: Host> Streaming<H> {
     pub fn gone(&mut self) {
         self.life.gone();
         self.claim = None;
-        self.address = None;
+    }
+
+    /// Gives up the MACs of a connection whose TCP has ended, when its last frame has been sent.
+    pub fn leave_addresses(&mut self) {
+        if self.life.stage() == Stage::Gone {
+            (self.address, self.former) = (None, None);
+        }
     }
 
     /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.

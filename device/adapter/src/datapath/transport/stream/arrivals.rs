@@ -36,7 +36,7 @@ pub(crate) fn arrive<H: Host>(
     if !streaming.is_between(&tuple(&parsed.path)) {
         return None;
     }
-    if parsed.path.to != streaming.path.from {
+    if !streaming.is_at(parsed.path.to) {
         network.core().stats().add(Counter::RxRoceDiscards, frame.count() as u64);
         return None;
     }

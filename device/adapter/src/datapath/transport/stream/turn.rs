@@ -58,6 +58,7 @@ pub(crate) fn run<H: Host>(
     let turn = sending.run(batch);
     let core = network.core();
     network.send_off(qp.qpn, &mut streaming.outbox);
+    streaming.leave_addresses();
     let turn = rest(core, &mut streaming, turn);
     streaming.dormant = streaming.pairing.is_paired() && turn == Turn::Idle;
     requester.path = Path::Stream(streaming);
