@@ -10,6 +10,8 @@ use crate::kernel::Module;
 
 /// Folder of the guests for modules.
 const FOLDER: &str = "/vrnic";
+/// The file in the folder of modules that says that some are left out.
+const PARTIAL: &str = "partial";
 /// The name of the adapter's module, which the guests load last.
 const OWN: &str = "vrnic";
 
@@ -59,7 +61,16 @@ impl Stock {
     pub fn add(&self, plan: &mut Plan, text: &str) -> Result<()> {
         let (name, parameters) = text.split_once(' ').unwrap_or((text, ""));
         let entry = self.modules.get(&plain(name));
-        let entry = entry.with_context(|| format!("the stock kernel has no module '{name}'"))?;
+        let entry = entry.with_context(|| {
+            if self.folder.join(PARTIAL).exists() {
+                format!(
+                    "this container image has no module '{name}'; build it with the option \
+                     --modules of scripts/image"
+                )
+            } else {
+                format!("the stock kernel has no module '{name}'")
+            }
+        })?;
         // The table has them in the order of their removal.
         for file in entry.needs.iter().rev() {
             self.file(plan, file, "")?;
@@ -174,6 +185,9 @@ mod tests {
         assert_eq!(lines[1], "[ -d /sys/module/b_b ] || insmod /vrnic/b-b.ko.xz x=1 || exit");
         let error = stock.add(&mut plan, "none").map_err(|error| error.to_string());
         assert_eq!(error, Err("the stock kernel has no module 'none'".into()));
+        fs::write(folder.path().join(PARTIAL), "")?;
+        let error = stock.add(&mut plan, "none").map_err(|error| error.to_string());
+        assert!(error.is_err_and(|it| it.contains("--modules of scripts/image")));
         Ok(())
     }
 

@@ -63,3 +63,12 @@ pub fn archive(folder: &Path, into: &Path, options: &[&str]) -> Result<()> {
     tar.args(options).arg("-cf").arg(into).arg("-C").arg(folder).arg(".");
     succeed(&mut tar).map(drop)
 }
+
+/// Compiles a program, in Rust, that needs no library.
+pub fn static_program(into: &Path, text: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = folder.path().join("program.rs");
+    fs::write(&source, text)?;
+    let flags = ["--edition", "2021", "-C", "target-feature=+crt-static", "-o"];
+    succeed(Command::new("rustc").args(flags).arg(into).arg(&source)).map(drop)
+}

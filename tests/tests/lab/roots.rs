@@ -1,11 +1,9 @@
 //! Commands in the root of a container.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::{archive, base_root, said, succeed, with_figures};
+use vrnic_tests::script::{archive, base_root, said, static_program, with_figures};
 
 use crate::lab;
 
@@ -62,17 +60,14 @@ pub(crate) fn image() -> Result<()> {
 /// A program that is linked statically, in a folder with nothing else, gets its arguments.
 pub(crate) fn folder() -> Result<()> {
     let folder = tempfile::TempDir::new_in("/var/tmp")?;
-    let (root, source) = (folder.path().join("root"), folder.path().join("program.rs"));
+    let root = folder.path().join("root");
     fs::create_dir(&root)?;
     let text = "fn main() { let words: Vec<_> = std::env::args().skip(1).collect(); \
                 println!(\"{words:?} {:?}\", std::env::var(\"VRNIC_DEVICE\")); \
                 std::fs::write(\"/new\", \"\").expect(\"the root is writable\"); \
                 assert!(std::path::Path::new(\"/dev/infiniband/uverbs0\").exists()); \
                 std::process::exit(7); }";
-    fs::write(&source, text)?;
-    let flags = ["--edition", "2021", "-C", "target-feature=+crt-static", "-o"];
-    succeed(Command::new("rustc").args(flags).arg(root.join("program")).arg(&source))?;
-    fs::set_permissions(root.join("program"), fs::Permissions::from_mode(0o755))?;
+    static_program(&root.join("program"), text)?;
     let path = root.to_string_lossy();
     let options = ["--guests", "1", "--memory", "512M", "--root", &path];
     let ran = lab(&[&options[..], &["--", "/program", "a b", "$HOME"]].concat())?;
