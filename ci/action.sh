@@ -76,6 +76,11 @@ container() {
 		[ -d "$COPY" ] || fail "the input 'copy' is $COPY, which is not a folder"
 		lab+=(--volume "$COPY:$COPY:ro")
 	fi
+	if [ -n "$ROOT" ]; then
+		ROOT=$(realpath "$ROOT")
+		[ -e "$ROOT" ] || fail "the input 'root' is $ROOT, which does not exist"
+		lab+=(--volume "$ROOT:$ROOT:ro")
+	fi
 	[ -z "${VRNIC_ACCEL-}" ] || lab+=(--env "VRNIC_ACCEL=$VRNIC_ACCEL")
 	own=("${lab[@]}" --entrypoint chown "$CONTAINER")
 	[ ! -e /dev/kvm ] || lab+=(--device /dev/kvm)
@@ -100,16 +105,29 @@ give_back() {
 	done
 }
 
+# show: puts the summary on the page of the job, if there is one.
+show() {
+	[ -n "${GITHUB_STEP_SUMMARY-}" ] && [ -e "$OUTPUT/summary.md" ] || return 0
+	cat "$OUTPUT/summary.md" >>"$GITHUB_STEP_SUMMARY"
+}
+
 # lab: runs scripts/lab. Its status is that of the job.
 lab() {
 	local name lab=() own=() built=() options=() status=0
 	if [ -n "$CONTAINER" ]; then container; else machine; fi
+	mkdir -p "$OUTPUT"
 	for name in $PACKAGES; do options+=(--package "$name"); done
+	for name in $MODULES; do options+=(--module "$name"); done
 	[ "$TIMING" != true ] || options+=(--timing)
-	"${lab[@]}" --guests "$GUESTS" ${MEMORY:+--memory "$MEMORY"} --image "$IMAGE" \
-		--personality "$PERSONALITY" --timeout "$TIMEOUT" --output "$OUTPUT" "${options[@]}" \
-		${COPY:+--copy "$COPY"} ${PEER:+--peer "$PEER"} -- "$COMMAND" || status=$?
+	[ "$PRELOAD_VERBS" != true ] || options+=(--preload-verbs)
+	[ "$PCAP" != true ] || options+=(--pcap "$OUTPUT/traffic.pcapng")
+	[ "$FAIL_ON_WARNING" != false ] || options+=(--no-fail-on-warning)
+	"${lab[@]}" --guests "$GUESTS" --adapters "$ADAPTERS" --cpus "$CPUS" ${MEMORY:+--memory "$MEMORY"} --image "$IMAGE" \
+		--personality "$PERSONALITY" --timeout "$TIMEOUT" --output "$OUTPUT" --junit "$OUTPUT/junit.xml" "${options[@]}" \
+		${COPY:+--copy "$COPY"} ${ROOT:+--root "$ROOT"} ${PEER:+--peer "$PEER"} ${READY:+--ready "$READY"} -- \
+		"$COMMAND" || status=$?
 	give_back "${built[@]}"
+	show
 	exit "$status"
 }
 

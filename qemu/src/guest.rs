@@ -19,13 +19,16 @@ use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
-use crate::root::Root;
+use crate::root::{BootLine, Root};
 
 /// Maximum number of starts of a guest whose kernel panics while it boots under TCG. On a busy
 /// host, one of several processors may execute the translation of code that another processor has
 /// patched since (a static key of the scheduler), and trap on a breakpoint that does not exist any
 /// more. This was seen once in some hundred starts.
 const STARTS: u32 = 3;
+
+/// The name by which a guest mounts [`Setup::share`].
+pub const SHARE: &str = "share";
 
 /// Parameters of a guest.
 #[derive(Clone, Debug)]
@@ -55,6 +58,10 @@ pub struct Setup {
     pub bad_sector: Option<u32>,
     /// More parameters of its kernel.
     pub kernel: String,
+    /// Its kernel, if it is not that of its image.
+    pub image: Option<PathBuf>,
+    /// A folder of this machine that it can mount, read-only.
+    pub share: Option<PathBuf>,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
     /// The initramfs or the disk that it boots from.
@@ -103,7 +110,7 @@ impl Guest {
         command
             .args(accel.arguments())
             .args(setup.arguments())
-            .args(setup.root.arguments(paths, &setup.name, &setup.kernel_parameters()))
+            .args(setup.root.arguments(paths, &setup.boot_line()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);
@@ -211,6 +218,19 @@ impl Guest {
         }
     }
 
+    /// Returns whether its agent answers.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.agent.run("true", Duration::from_secs(10)).is_ok()
+    }
+
+    /// Returns the end of its console's log: the first fault of the kernel, or the last `lines`.
+    #[must_use]
+    pub fn console_end(&self, lines: usize) -> String {
+        let log = self.setup.console_log();
+        console::panic(&log).unwrap_or_else(|| tail(&log, lines))
+    }
+
     /// Waits until a program listens (state 0A) on a TCP port. Connections of an earlier program
     /// may still exist there.
     ///
@@ -234,7 +254,7 @@ impl Guest {
     /// Returns the lines of the kernel's log that report faults.
     #[must_use]
     pub fn kernel_faults(&self) -> Vec<String> {
-        const FAULTS: [&str; 8] = [
+        const FAULTS: [&str; 10] = [
             "WARNING:",
             "BUG:",
             "Oops",
@@ -243,9 +263,13 @@ impl Guest {
             "general protection",
             "hung task",
             "leaked",
+            "UBSAN",
+            "blocked for more than",
         ];
         let log = self.kernel_log(5000);
+        // Its console has lines of programs, too, such as warnings of modprobe.
         log.lines()
+            .filter(|line| line.starts_with('['))
             .filter(|line| FAULTS.iter().any(|fault| line.contains(fault)))
             .map(str::to_owned)
             .collect()
@@ -343,6 +367,19 @@ impl Setup {
         for adapter in &self.more {
             add(&["-device", &Self::function(adapter, "pcie.0")]);
         }
+        if let Some(share) = &self.share {
+            // In QEMU's options, commas are doubled.
+            let folder = path(share).replace(',', ",,");
+            let export = format!(
+                "local,id=share,path={folder},security_model=none,readonly=on,multidevs=remap"
+            );
+            add(&[
+                "-fsdev",
+                &export,
+                "-device",
+                &format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE}"),
+            ]);
+        }
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
         add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);
@@ -352,9 +389,10 @@ impl Setup {
         arguments
     }
 
-    /// Returns more parameters of its kernel.
-    fn kernel_parameters(&self) -> String {
-        self.kernel.clone() + self.iommu.map_or("", Iommu::kernel)
+    /// Returns what the kernel is started with.
+    fn boot_line(&self) -> BootLine<'_> {
+        let more = self.kernel.clone() + self.iommu.map_or("", Iommu::kernel);
+        BootLine { kernel: self.image.as_deref(), name: &self.name, more }
     }
 
     /// Adds the first adapter, or the slot into which it is plugged later.

@@ -9,6 +9,8 @@
 //! | [`overlay`] | files on top of the guests' base image |
 //! | [`protocol`] | messages between a guest's agent and the harness |
 //! | [`agent`] | the harness's side of the agent: runs commands, copies files |
+//! | [`clock`] | the time that the steps of a start take |
+//! | [`command`] | a command as the user of the lab wrote it |
 //! | [`console`] | the log of a guest's console |
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
 //! | [`root`] | the kernel and the disk from which a guest boots |
@@ -17,7 +19,12 @@
 //! | [`memory`] | memory that is plugged into a running guest, and returned |
 //! | [`guest`] | a QEMU: its arguments, its console, its start and end |
 //! | [`daemon`] | a running `vrnicd` |
+//! | [`fleet`] | a daemon and guests of any number |
 //! | [`pair`] | daemons and guests, ready for RDMA |
+//! | [`kernel`] | releases of kernels, and modules that fit them |
+//! | [`stock`] | all modules of the stock kernel |
+//! | [`container`] | the root of a container, in which commands run |
+//! | [`terminal`] | a person's terminal, connected with a guest |
 //! | [`modules`] | kernel modules that the guests' root does not contain |
 //! | [`perftest`] | the perftest set and its table |
 //! | [`mesh`] | traffic between all pairs of guests |
@@ -33,11 +40,16 @@
 pub mod accel;
 pub mod adapter;
 pub mod agent;
+pub mod clock;
+pub mod command;
 pub mod console;
+pub mod container;
 pub mod daemon;
+pub mod fleet;
 pub mod guest;
 pub mod help;
 pub mod iommu;
+pub mod kernel;
 pub mod lab;
 pub mod memory;
 pub mod mesh;
@@ -53,5 +65,7 @@ pub mod qmp;
 pub mod room;
 pub mod root;
 pub mod rundir;
+pub mod stock;
 pub mod system;
+pub mod terminal;
 pub mod timing;

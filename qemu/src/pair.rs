@@ -4,12 +4,14 @@ use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use parking_lot::Mutex;
 
 use crate::accel::Accel;
 use crate::adapter::{Adapter, Transport, guest_name};
+use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
 use crate::guest::{Guest, Setup};
 use crate::iommu::Iommu;
@@ -31,6 +33,8 @@ pub const GUESTS_MAX: u8 = 16;
 const BOOT_TOGETHER: usize = 4;
 /// Time limit of a command that only configures something. It allows for a loaded machine.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of [`Options::prepare`], which may load many modules.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A host: a network namespace with the network of one guest's daemon.
 #[derive(Clone, Debug)]
@@ -44,7 +48,7 @@ pub struct Host {
 /// Settings of a pair.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Number of guests, 2 to [`GUESTS_MAX`].
+    /// Number of guests, up to [`GUESTS_MAX`]: at least 2 in a pair, and 1 in a fleet.
     pub guests: u8,
     /// Virtual processors of each guest.
     pub cpus: u32,
@@ -84,6 +88,12 @@ pub struct Options {
     pub tree: Option<PathBuf>,
     /// More arguments for the daemon.
     pub daemon: Vec<String>,
+    /// The kernel of the guests, if it is not that of their image.
+    pub image: Option<PathBuf>,
+    /// A folder of this machine that the guests can mount, read-only.
+    pub share: Option<PathBuf>,
+    /// Shell commands that each guest runs before vrnic.ko is loaded.
+    pub prepare: String,
 }
 
 impl Default for Options {
@@ -108,6 +118,9 @@ impl Default for Options {
             files: Vec::new(),
             tree: None,
             daemon: Vec::new(),
+            image: None,
+            share: None,
+            prepare: String::new(),
         }
     }
 }
@@ -138,25 +151,14 @@ impl Pair {
     /// If a part does not come up.
     pub fn boot(options: Options) -> anyhow::Result<Self> {
         ensure!((2..=GUESTS_MAX).contains(&options.guests), "2 to {GUESTS_MAX} guests");
-        let paths = Paths::from_env()?;
-        let accel = Accel::choose(&paths)?;
-        let dir = RunDir::new()?;
-        let root = root(&paths, dir.path(), &options)?;
-        let mut daemons = daemons(&paths, dir.path(), &options)?.into_iter();
+        let booted = boot(&options, RunDir::new()?)?;
+        let mut daemons = booted.daemons.into_iter();
         let daemon = daemons.next().context("no daemon")?;
-        let boot = |guest: u8| {
-            let setup = setup(dir.path().into(), guest, &options, root.clone());
-            let guest = Guest::boot(&paths, accel, setup)?;
-            if options.module {
-                load_module(&guest)?;
-            }
-            anyhow::Ok(guest)
-        };
-        let failure = || format!("the log of vrnicd ends with\n{}", daemon.log(20));
-        let mut guests = boot_all(options.guests, boot).with_context(failure)?.into_iter();
+        let mut guests = booted.guests.into_iter();
         let mut next = || guests.next().context("no guest");
         let (a, b) = (next()?, next()?);
         let (more, others) = (guests.collect(), daemons.collect());
+        let Booted { paths, accel, dir, .. } = booted;
         Ok(Self { a, b, more, daemon, others, paths, accel, options, dir })
     }
 
@@ -239,6 +241,61 @@ impl Pair {
     pub fn accel(&self) -> Accel {
         self.accel
     }
+}
+
+/// The parts of what has booted.
+#[derive(Debug)]
+pub(crate) struct Booted {
+    /// The guests in order.
+    pub(crate) guests: Vec<Guest>,
+    /// The daemon of all guests, or one for each.
+    pub(crate) daemons: Vec<Daemon>,
+    pub(crate) paths: Paths,
+    pub(crate) accel: Accel,
+    pub(crate) dir: RunDir,
+    /// The time that each step took, in order. The guests take their steps at the same time, so
+    /// theirs are those of the slowest guest.
+    pub(crate) steps: Vec<(&'static str, Duration)>,
+}
+
+/// Starts the daemons, and boots the guests at the same time. Uses `dir` for sockets and logs.
+///
+/// # Errors
+/// If a part does not come up.
+pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
+    let paths = Paths::from_env()?;
+    let accel = Accel::choose(&paths)?;
+    let mut clock = Clock::start();
+    let root = root(&paths, dir.path(), options)?;
+    clock.step("the guests' files");
+    let daemons = daemons(&paths, dir.path(), options)?;
+    clock.step("the daemon");
+    let up = Mutex::new(Duration::ZERO);
+    let boot = |guest: u8| {
+        let start = Instant::now();
+        let setup = setup(dir.path().into(), guest, options, root.clone());
+        let guest = Guest::boot(&paths, accel, setup)?;
+        let took = start.elapsed();
+        let mut slowest = up.lock();
+        *slowest = took.max(*slowest);
+        drop(slowest);
+        if !options.prepare.is_empty() {
+            guest.check(&options.prepare, PREPARE_TIMEOUT)?;
+        }
+        if options.module {
+            load_module(&guest)?;
+        }
+        anyhow::Ok(guest)
+    };
+    let failure = || match daemons.first() {
+        Some(daemon) => format!("the log of vrnicd ends with\n{}", daemon.log(20)),
+        None => "there is no daemon".to_owned(),
+    };
+    let guests = boot_all(options.guests, boot).with_context(failure)?;
+    let up = *up.lock();
+    clock.split("the kernels", up, "the modules and devices");
+    let steps = clock.steps;
+    Ok(Booted { guests, daemons, paths, accel, dir, steps })
 }
 
 /// Boots the guests, a few at a time. Returns them in order.
@@ -342,6 +399,8 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
         disk: options.disk,
         bad_sector: options.bad_sector,
         kernel: options.kernel.clone(),
+        image: options.image.clone(),
+        share: options.share.clone(),
         root,
         dir,
     }

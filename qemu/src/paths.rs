@@ -21,6 +21,8 @@ pub struct Paths {
     pub build: PathBuf,
     /// Modules of the guests' kernel that their root does not contain.
     pub modules: PathBuf,
+    /// All modules of the guests' kernel, which only some runs need.
+    pub stock: PathBuf,
     /// Release binaries and libraries made by cargo.
     pub bin: PathBuf,
 }
@@ -43,6 +45,7 @@ impl Paths {
             toolroot: var("VRNIC_TOOLROOT")?,
             guest: var("VRNIC_GUEST")?,
             modules: var("VRNIC_MODULES")?,
+            stock: var("VRNIC_STOCK")?,
             system: var("VRNIC_SYSTEM")?,
             build: var("VRNIC_BUILD")?,
             bin: target.join("release"),

@@ -7,6 +7,8 @@ use anyhow::{Context, ensure};
 
 /// Memory in MiB that guests get in addition to the memory of their image.
 const BESIDE_IMAGE: u64 = 1024;
+/// Memory in MiB without which a guest does not boot, in addition to the memory of its image.
+const BESIDE_LEAST: u64 = 128;
 /// Minimum memory of a guest in MiB.
 const LEAST: u64 = 1536;
 
@@ -22,6 +24,22 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
         needed <= here,
         "{guests} guests with {memory} MiB each need {needed} MiB of memory, and this machine has \
          {here} MiB available; choose fewer guests (--guests) or less memory (--memory)"
+    );
+    Ok(())
+}
+
+/// Checks that a guest with `memory` MiB can hold its image, which is there twice while it boots.
+///
+/// # Errors
+/// If it cannot, or the image is not there.
+pub fn holds(image: &Path, memory: u32) -> anyhow::Result<()> {
+    let failure = || format!("cannot read {}", image.display());
+    let image = fs::metadata(image).with_context(failure)?.len() >> 20;
+    let needed = image.saturating_mul(2).saturating_add(BESIDE_LEAST);
+    ensure!(
+        u64::from(memory) >= needed,
+        "guests with {memory} MiB of memory cannot hold their image, which needs {needed} MiB; \
+         choose more with --memory"
     );
     Ok(())
 }

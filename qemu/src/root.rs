@@ -16,11 +16,22 @@ pub enum Root {
     Disk(System),
 }
 
+/// What a guest's kernel is started with.
+#[derive(Debug)]
+pub(crate) struct BootLine<'a> {
+    /// The kernel, if it is not that of the image.
+    pub(crate) kernel: Option<&'a Path>,
+    /// The guest's hostname.
+    pub(crate) name: &'a str,
+    /// More parameters of the kernel.
+    pub(crate) more: String,
+}
+
 impl Root {
-    /// Returns QEMU's arguments for the root: the kernel and its parameters. The guest's hostname
-    /// is `name`. `more` contains more parameters of the kernel.
-    pub(crate) fn arguments(&self, paths: &Paths, name: &str, more: &str) -> Vec<String> {
+    /// Returns QEMU's arguments for the root: the kernel and its parameters.
+    pub(crate) fn arguments(&self, paths: &Paths, line: &BootLine<'_>) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
+        let BootLine { kernel: image, name, more } = line;
         // On a busy host an emulated timer may come too late for the kernel's test of the timer and
         // of the time stamp counter. Without that counter, programs read the time from a device,
         // and perftest gives no figures if the device answers late. Between two loaded guests, one
@@ -32,7 +43,7 @@ impl Root {
             Self::Memory(initramfs) => [
                 "-no-reboot".to_owned(),
                 "-kernel".to_owned(),
-                text(&paths.kernel()),
+                image.map_or_else(|| text(&paths.kernel()), text),
                 "-initrd".to_owned(),
                 text(initramfs),
                 "-append".to_owned(),

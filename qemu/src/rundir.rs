@@ -24,11 +24,19 @@ impl RunDir {
     /// # Errors
     /// If the system's folder for temporary files cannot be written.
     pub fn new() -> anyhow::Result<Self> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// Creates a new folder in another one.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn within(parent: &Path) -> anyhow::Result<Self> {
         SIGNALS.call_once(end_on_signals);
         let folder = tempfile::Builder::new()
             .prefix("vrnic-")
-            .tempdir()
-            .context("cannot make a temporary folder")?;
+            .tempdir_in(parent)
+            .with_context(|| format!("cannot make a folder in {}", parent.display()))?;
         folders(|folders| folders.insert(folder.path().to_owned()));
         Ok(Self(folder))
     }

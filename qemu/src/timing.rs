@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::fleet::Fleet;
 use crate::guest::Guest;
-use crate::pair::Pair;
 
 /// Prints the bytes that guest a's adapter has sent and received.
 const BYTES: &str = "cat /sys/class/infiniband/*/ports/1/hw_counters/tx_bytes \
@@ -25,8 +25,8 @@ impl Timing {
     ///
     /// # Errors
     /// If the counters of guest a cannot be read.
-    pub fn start(pair: &Pair) -> Result<Self> {
-        let bytes = bytes(&pair.a)?;
+    pub fn start(fleet: &Fleet) -> Result<Self> {
+        let bytes = bytes(fleet.first()?)?;
         Ok(Self { at: Instant::now(), bytes })
     }
 
@@ -34,9 +34,9 @@ impl Timing {
     ///
     /// # Errors
     /// If the counters of guest a cannot be read.
-    pub fn end(&self, pair: &Pair) -> Result<String> {
+    pub fn end(&self, fleet: &Fleet) -> Result<String> {
         let took = self.at.elapsed();
-        Ok(sentence(took, self.bytes, bytes(&pair.a)?))
+        Ok(sentence(took, self.bytes, bytes(fleet.first()?)?))
     }
 }
 

@@ -21,14 +21,15 @@ VRNIC_TOOLROOT=$VRNIC_CACHE/toolroot-$VRNIC_KEY
 [ -z "$VRNIC_PREBUILT" ] || VRNIC_TOOLROOT=/
 VRNIC_GUEST=$VRNIC_CACHE/guest-$VRNIC_KEY
 VRNIC_GUEST_APPS=$VRNIC_CACHE/guest-apps-$VRNIC_KEY
-# These two are made again when their recipes change. Nothing else is made again with them.
+# These three are made again when their recipes change. Nothing else is made again with them.
 VRNIC_MODULES=$VRNIC_GUEST-modules-$(cksum <"$VRNIC_TOP/scripts/lib/modules.sh" | cut -d" " -f1)
+VRNIC_STOCK=$VRNIC_GUEST-stock-$(cksum <"$VRNIC_TOP/scripts/lib/stock.sh" | cut -d" " -f1)
 VRNIC_SYSTEM=$VRNIC_CACHE/system-$VRNIC_KEY-$(cksum <"$VRNIC_TOP/scripts/lib/system.sh" | cut -d" " -f1)
 VRNIC_BUILD=$VRNIC_TOP/build
 VRNIC_RDMA_CORE_SRC=$VRNIC_TOOLROOT/usr/src/rdma-core
 VRNIC_VERBS_INCLUDE=$VRNIC_TOOLROOT/usr/include
 VRNIC_VERBS_LIB=$VRNIC_TOOLROOT/usr/lib/x86_64-linux-gnu
-export VRNIC_TOP VRNIC_CACHE VRNIC_TOOLROOT VRNIC_GUEST VRNIC_MODULES VRNIC_SYSTEM VRNIC_BUILD
+export VRNIC_TOP VRNIC_CACHE VRNIC_TOOLROOT VRNIC_GUEST VRNIC_MODULES VRNIC_STOCK VRNIC_SYSTEM VRNIC_BUILD
 export VRNIC_RDMA_CORE_SRC VRNIC_VERBS_INCLUDE VRNIC_VERBS_LIB
 # Seconds in messages count from the start of the outermost script.
 export VRNIC_STARTED=${VRNIC_STARTED:-$EPOCHSECONDS}

@@ -1,8 +1,31 @@
 # The image for containers in which scripts/lab and scripts/run install and build nothing.
 # shellcheck shell=bash
 
+# image_modules FOLDER NAME…: copies these modules of the guests' kernel and those that they need, or all if none is
+# named, and their table.
+image_modules() {
+	local folder=$1 name file needs
+	shift
+	mkdir -p "$folder"
+	if [ $# -eq 0 ]; then
+		cp -r "$VRNIC_STOCK/." "$folder/"
+		return
+	fi
+	for name in "$@"; do grep -E "(^|/)$name\.ko[.a-z]*:" "$VRNIC_STOCK/modules.dep"; done >"$folder/modules.dep"
+	while read -r file needs; do
+		for file in "${file%:}" $needs; do
+			(cd "$VRNIC_STOCK" && cp --parents "$file" "$folder")
+			grep -F "$file:" "$VRNIC_STOCK/modules.dep" >>"$folder/modules.dep.more"
+		done
+	done <"$folder/modules.dep"
+	touch "$folder/partial"
+	sort -u -o "$folder/modules.dep" "$folder/modules.dep.more"
+	rm -f "$folder/modules.dep.more"
+}
+
 # image_tree TREE FOLDER…: what these two scripts need of the clone, as it is in the image, with these folders of
-# guests' images. The file `prebuilt` tells the scripts that nothing has to be built.
+# guests' images and the modules in the array `modules`. The file `prebuilt` tells the scripts that nothing has to be
+# built.
 image_tree() {
 	local tree=$1 binaries=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release file
 	shift
@@ -19,6 +42,7 @@ image_tree() {
 		mkdir -p "$tree/cache/${file##*/}"
 		cp "$file"/{base.cpio,vmlinuz,complete} "$tree/cache/${file##*/}/"
 	done
+	image_modules "$tree/cache/${VRNIC_STOCK##*/}" "${modules[@]}"
 	printf 'built from commit %s\n' "$(git -C "$VRNIC_TOP" rev-parse HEAD 2>/dev/null || echo unknown)" >"$tree/prebuilt"
 }
 

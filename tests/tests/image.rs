@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Output};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use tempfile::TempDir;
-use vrnic_tests::script::{self, run, said, succeed, top};
+use vrnic_tests::script::{self, run, said, static_program, succeed, top};
 
 fn main() -> ExitCode {
     // Not in /tmp, which may be in memory.
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     script::main(vec![
         case("the_image_is_made", make),
         case("perftest_in_guests_of_the_image", perftest),
+        case("a_root_in_guests_of_the_image", rooted),
         case("what_is_not_in_the_image_is_refused", refused),
     ])
 }
@@ -75,7 +76,19 @@ fn perftest(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Guests with packages that the image does not contain are refused.
+/// The image has the modules that mount a root.
+fn rooted(root: &Path) -> Result<()> {
+    let work = TempDir::new()?;
+    fs::create_dir(work.path().join("mine"))?;
+    let text = "fn main() { println!(\"{:?}\", std::env::var(\"VRNIC_DEVICE\")); }";
+    static_program(&work.path().join("mine/program"), text)?;
+    let options = ["--guests", "1", "--memory", "512M", "--root", "mine", "--", "/program", ""];
+    let ran = lab(root, work.path(), &options)?;
+    ensure!(ran.status.success() && ran.stdout == b"Ok(\"vrnic0\")\n", "{}", said(&ran));
+    Ok(())
+}
+
+/// Guests with packages or modules that the image does not contain are refused.
 fn refused(root: &Path) -> Result<()> {
     let work = TempDir::new()?;
     for options in [&["--image", "apps"][..], &["--package", "qperf"]] {
@@ -83,5 +96,8 @@ fn refused(root: &Path) -> Result<()> {
         let output = said(&ran);
         ensure!(ran.status.code() == Some(1) && output.contains("scripts/image"), "{output}");
     }
+    let ran = lab(root, work.path(), &["--module", "bonding", "--", "true"])?;
+    let output = said(&ran);
+    ensure!(ran.status.code() == Some(125) && output.contains("scripts/image"), "{output}");
     Ok(())
 }

@@ -16,7 +16,7 @@ use vrnic_qemu::overlay::write_initramfs;
 use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::with_sound_clocks;
 use vrnic_qemu::process::Killed;
-use vrnic_tests::script::{self, succeed, top};
+use vrnic_tests::script::{self, archive, base_root, succeed, top};
 
 /// Time limit of a guest that boots.
 const BOOT: Duration = Duration::from_secs(180);
@@ -120,8 +120,14 @@ fn labs() -> Result<()> {
         fs::write(&file, text)?;
         fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
     }
+    // Not in /tmp, which may be in memory.
+    let image = tempfile::TempDir::new_in("/var/tmp")?;
+    base_root(&image.path().join("root"))?;
+    archive(&image.path().join("root"), &image.path().join("mine.tar"), &[])?;
     let script = top()?.join("scripts/lab");
     for block in beginning("scripts/lab")? {
+        let mine = image.path().join("mine.tar");
+        let block = block.replace("mine.tar", &mine.to_string_lossy());
         let command = block.replace("scripts/lab", &script.to_string_lossy());
         let said = with_figures(|| shell(&command, folder.path()))?;
         ensure!(said.contains("BW average") || said.contains("rc_bi_bw"), "{block}:\n{said}");

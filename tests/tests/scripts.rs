@@ -279,11 +279,24 @@ fn action(
     let mut command = Command::new(top()?.join("ci/action.sh"));
     command.arg(step).current_dir(work).env_clear();
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).env("HOME", work);
-    for name in ["CONTAINER", "PEER", "MEMORY", "PACKAGES", "COPY", "TIMING"] {
+    for name in [
+        "CONTAINER",
+        "PEER",
+        "READY",
+        "MEMORY",
+        "PACKAGES",
+        "ROOT",
+        "MODULES",
+        "COPY",
+        "TIMING",
+        "PCAP",
+        "PRELOAD_VERBS",
+        "FAIL_ON_WARNING",
+    ] {
         command.env(name, "");
     }
     command.env("OUTPUT", "out").env("COMMAND", "true");
-    for name in ["GUESTS", "IMAGE", "PERSONALITY", "TIMEOUT"] {
+    for name in ["GUESTS", "ADAPTERS", "CPUS", "IMAGE", "PERSONALITY", "TIMEOUT"] {
         command.env(name, "x");
     }
     let output = run(command.envs(inputs.iter().copied()))?;
@@ -299,7 +312,10 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
     // It prints its arguments, one in each line.
     let podman = ("podman", "printf '<%s>\\n' \"$@\"; exit 43");
     let docker = ("docker", "exit 1");
+    fs::write(work.join("root.tar"), "")?;
+    let more = [("ROOT", "root.tar"), ("MODULES", "siw tls"), ("FAIL_ON_WARNING", "false")];
     let inputs = [("CONTAINER", "image"), ("COPY", "in here"), ("VRNIC_ACCEL", "tcg")];
+    let inputs = [&inputs[..], &more].concat();
     let (status, text) = action(&work, "lab", &[podman, docker], &inputs)?;
     ensure!(status == Some(43), "{status:?}: {text}");
     let top = work.display();
@@ -307,7 +323,9 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
         format!("<--volume>\n<{top}/out:{top}/out>\n"),
         format!("<--volume>\n<{top}/in here:{top}/in here:ro>\n"),
         format!("<--output>\n<{top}/out>\n"),
-        format!("<--copy>\n<{top}/in here>\n<-->\n<true>\n"),
+        format!("<--copy>\n<{top}/in here>\n<--root>\n<{top}/root.tar>\n<-->\n<true>\n"),
+        format!("<--volume>\n<{top}/root.tar:{top}/root.tar:ro>\n"),
+        "<--module>\n<siw>\n<--module>\n<tls>\n<--no-fail-on-warning>\n".to_owned(),
         "<--env>\n<VRNIC_ACCEL=tcg>\n".to_owned(),
     ] {
         ensure!(text.contains(&part), "no {part}:\n{text}");

@@ -3,9 +3,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -13,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, value_parser};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use vrnic_qemu::adapter::{Transport, guest_name, parse_transport};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
@@ -22,6 +18,7 @@ use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
 use vrnic_qemu::perftest::{IWARP_SET, SET, run_set, summary};
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
+use vrnic_qemu::terminal::attach;
 
 /// Boots guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs
 /// perftest between the first two of them.
@@ -143,7 +140,12 @@ fn main() -> Result<ExitCode> {
         pair.guests().try_for_each(modules::load_nvme)?;
     }
     if let Some(name) = args.shell {
-        return shell(guest(&pair, name)?);
+        let guest = guest(&pair, name)?;
+        let about =
+            format!("shell in guest {}; Ctrl-] leaves and ends all guests", guest.setup().name);
+        eprintln!("{about}");
+        attach(&guest.shell_socket(), "")?;
+        return Ok(ExitCode::SUCCESS);
     }
     if !args.exec.is_empty() {
         return exec(&pair, &args.exec);
@@ -207,60 +209,6 @@ fn exec(pair: &Pair, commands: &[String]) -> Result<ExitCode> {
         code = output.code;
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
-}
-
-/// Connects this terminal with the guest's second serial line.
-fn shell(guest: &Guest) -> Result<ExitCode> {
-    const LEAVE: u8 = 0x1d;
-    let mut line = UnixStream::connect(guest.shell_socket())?;
-    eprintln!("shell in guest {}; Ctrl-] leaves and ends all guests", guest.setup().name);
-    let _raw = RawTerminal::new();
-    let mut output = line.try_clone()?;
-    std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(len @ 1..) = output.read(&mut buffer) {
-            let mut stdout = io::stdout();
-            let shown = stdout.write_all(buffer.get(..len).unwrap_or_default());
-            if shown.and_then(|()| stdout.flush()).is_err() {
-                break;
-            }
-        }
-    });
-    line.write_all(b"\r")?;
-    let mut buffer = [0; 256];
-    while let Ok(len @ 1..) = io::stdin().read(&mut buffer) {
-        let typed = buffer.get(..len).unwrap_or_default();
-        if typed.contains(&LEAVE) {
-            break;
-        }
-        line.write_all(typed)?;
-    }
-    // Input that does not come from a terminal may end before its commands do.
-    std::thread::sleep(Duration::from_millis(500));
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The terminal in raw mode. Its former mode is restored on drop.
-struct RawTerminal(Option<Termios>);
-
-impl RawTerminal {
-    fn new() -> Self {
-        let stdin = io::stdin();
-        let Ok(before) = tcgetattr(stdin.as_fd()) else { return Self(None) };
-        let mut raw = before.clone();
-        cfmakeraw(&mut raw);
-        let set = tcsetattr(stdin.as_fd(), SetArg::TCSANOW, &raw);
-        Self(set.ok().map(|()| before))
-    }
-}
-
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            // Nothing can be done if the terminal is closed.
-            let _gone = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, before);
-        }
-    }
 }
 
 #[cfg(test)]

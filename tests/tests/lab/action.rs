@@ -73,6 +73,7 @@ fn act(work: &Path, given: Inputs<'_>) -> Result<Output> {
         for (name, text) in &step.env {
             command.env(name, expand(text, value)?);
         }
+        command.env("GITHUB_STEP_SUMMARY", work.join("page.md"));
         let ran = run(command.current_dir(work))?;
         if !ran.status.success() {
             return Ok(ran);
@@ -95,6 +96,7 @@ fn expand(text: &str, value: impl Fn(&str) -> Result<String>) -> Result<String> 
 }
 
 /// A job copies a script with a space in its name, and keeps the files that the script has written.
+/// Its page has a table of the commands.
 pub(crate) fn perftest() -> Result<()> {
     let work = tempfile::tempdir()?;
     fs::create_dir(work.path().join("mine"))?;
@@ -110,6 +112,10 @@ pub(crate) fn perftest() -> Result<()> {
     ensure!(ran.status.success(), "{}", said(&ran));
     let table = fs::read_to_string(work.path().join("vrnic-output/a/table"))?;
     ensure!(table.contains("BW average") && table.contains(" 65536 "), "no table: {table}");
+    let page = fs::read_to_string(work.path().join("page.md"))?;
+    ensure!(page.contains("| a | `sh 'a test.sh'") && page.contains("| passed |"), "{page}");
+    let junit = fs::read_to_string(work.path().join("vrnic-output/junit.xml"))?;
+    ensure!(junit.contains("failures=\"0\""), "{junit}");
     Ok(())
 }
 

@@ -3,8 +3,16 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`action`] | the same as a step of a job |
+//! | [`people`] | shells, guests that are kept, networks outside |
+//! | [`refused`] | what is refused before a guest boots |
+//! | [`results`] | what a run leaves, and faults of kernels |
+//! | [`roots`] | commands in the root of a container |
 
 mod action;
+mod people;
+mod refused;
+mod results;
+mod roots;
 
 use std::fs;
 use std::process::{Command, ExitCode, Output};
@@ -20,20 +28,31 @@ fn main() -> ExitCode {
         Trial::test("a_guest_that_is_gone_leaves_its_logs", || Ok(gone()?)),
         Trial::test("times_are_refused_without_kvm", || Ok(timing()?)),
         Trial::test("packages_have_names_of_packages", || Ok(names()?)),
+        Trial::test("what_cannot_run_is_refused_before_a_guest_boots", || {
+            Ok(refused::before_boot()?)
+        }),
+        Trial::test("an_expression_that_is_none_is_refused", || Ok(refused::expressions()?)),
+        Trial::test("a_guest_alone_leaves_results", || Ok(results::alone()?)),
+        Trial::test("a_warning_of_a_kernel_fails_the_run", || Ok(results::warning()?)),
+        Trial::test("perftest_in_the_root_of_an_image", || Ok(roots::image()?)),
+        Trial::test("a_static_program_in_an_empty_root", || Ok(roots::folder()?)),
+        Trial::test("a_shell_in_a_terminal", || Ok(people::shell()?)),
+        Trial::test("guests_are_kept_beside_another_lab", || Ok(people::kept()?)),
+        Trial::test("a_network_outside_of_the_lab", || Ok(people::uplink()?)),
         Trial::test("the_action_runs_perftest", || Ok(action::perftest()?)),
         Trial::test("the_action_fails_as_its_command", || Ok(action::failure()?)),
     ])
 }
 
 /// Returns the command with these options.
-fn command(options: &[&str]) -> Result<Command> {
+pub(crate) fn command(options: &[&str]) -> Result<Command> {
     let mut command = Command::new(top()?.join("scripts/lab"));
     command.args(options);
     Ok(command)
 }
 
 /// Runs the script.
-fn lab(options: &[&str]) -> Result<Output> {
+pub(crate) fn lab(options: &[&str]) -> Result<Output> {
     run(&mut command(options)?)
 }
 
@@ -77,11 +96,16 @@ fn gone() -> Result<()> {
     let kept = folder.path().join("kept");
     let options = ["--memory", "512M", "--output", &kept.to_string_lossy()];
     let peer = ["--peer", "echo kept >$VRNIC_OUTPUT/file"];
-    // The guest does not reboot after a crash, but ends.
-    let command = ["--", "echo b >/proc/sysrq-trigger; sleep 600"];
-    let ran = lab(&[&options[..], &peer, &command].concat())?;
+    let junit = folder.path().join("junit.xml").to_string_lossy().into_owned();
+    // The guest does not reboot after a crash, but ends. Its console shows more than it would.
+    let command = ["--", "dmesg -n 8; echo c >/proc/sysrq-trigger; sleep 600"];
+    let files = ["--junit", &junit];
+    let ran = lab(&[&options[..], &files, &peer, &command].concat())?;
     let text = said(&ran);
     ensure!(ran.status.code() == Some(125), "{text}");
+    ensure!(text.contains("guest a has ended") && text.contains("crash"), "no log's end: {text}");
+    let junit = fs::read_to_string(folder.path().join("junit.xml"))?;
+    ensure!(junit.contains("message=\"guest a has ended\""), "no failure: {junit}");
     let report = fs::read_to_string(kept.join("report.txt"))?;
     ensure!(report.contains("--- guest b"), "no logs: {report}");
     ensure!(fs::read(kept.join("b/file"))? == b"kept\n", "no file: {text}");

@@ -1,0 +1,206 @@
+//! The options of `scripts/lab`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum, value_parser};
+use regex::Regex;
+use vrnic_qemu::adapter::{Transport, parse_transport};
+use vrnic_qemu::pair::GUESTS_MAX;
+use vrnic_qemu::stock;
+
+const EXAMPLE: &str = "\
+Example: a server in guest b and its client in guest a
+
+  scripts/lab --peer ib_write_bw -- 'ib_write_bw $VRNIC_PEER'";
+
+/// Boots guests with a vrnic adapter each and runs a command in guest a. Its exit status is that
+/// of the command; 124 means that the command took too long, 125 that a guest or the daemon failed.
+///
+/// Commands run as root in the folder /lab, with these variables: VRNIC_ADDRESS is the IPv4 address
+/// of their guest, VRNIC_PEER that of guest b (in the other guests that of guest a), VRNIC_PEERS
+/// those of all other guests, VRNIC_DEVICE the name of the RDMA device, VRNIC_NAME the guest's
+/// letter, VRNIC_OUTPUT a folder for files that --output keeps, VRNIC_ACCEL is kvm or tcg. With
+/// --adapters, VRNIC_DEVICES, VRNIC_ADDRESSES and VRNIC_PEER_ADDRESSES have those of all adapters.
+#[derive(Debug, Parser)]
+#[command(name = "scripts/lab", bin_name = "scripts/lab", after_long_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// Number of guests, which are named a, b, c and so on. A single guest is its own peer
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = value_parser!(u8).range(1..=i64::from(GUESTS_MAX)))]
+    pub(crate) guests: u8,
+
+    /// Number of virtual processors of each guest
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u32).range(1..=64))]
+    pub(crate) cpus: u32,
+
+    /// Number of adapters of each guest. The first adapters of all guests are in one subnet, the
+    /// second ones in another, and so on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u8).range(1..=4))]
+    pub(crate) adapters: u8,
+
+    /// Memory of each guest, such as 512M or 2G. Without it, 1536M, or what a larger image needs
+    #[arg(long, value_parser = mebibytes)]
+    pub(crate) memory: Option<u32>,
+
+    /// What the guests have beside Debian's minimal base. Minimal: rdma-core, perftest. Apps: also
+    /// libfabric, UCX, Open MPI, NFS
+    #[arg(long, value_enum, default_value_t = Image::Minimal)]
+    pub(crate) image: Image,
+
+    /// Install this Debian package, too, with all that it depends on. Can be given several times.
+    /// The image with these packages is made on first use and kept
+    #[arg(long = "package", value_name = "NAME")]
+    pub(crate) packages: Vec<String>,
+
+    /// Run the commands in this root, instead of that of the image: an archive of docker save,
+    /// podman save or OCI, an archive of files, or a folder. It is not changed
+    #[arg(long, value_name = "IMAGE|FOLDER")]
+    pub(crate) root: Option<PathBuf>,
+
+    /// Make all programs load the system's libibverbs before any other. Programs that bring a
+    /// libibverbs of their own then find the adapter, too
+    #[arg(long)]
+    pub(crate) preload_verbs: bool,
+
+    /// Load this module of the stock kernel, and those that it needs. Parameters may follow, as in
+    /// --module 'bonding mode=1'. Can be given several times
+    #[arg(long = "module", value_name = "NAME", value_parser = stock::check)]
+    pub(crate) modules: Vec<String>,
+
+    /// Load this module, a file of this machine. One with the name vrnic replaces ours. Can be
+    /// given several times
+    #[arg(long = "module-file", value_name = "FILE")]
+    pub(crate) module_files: Vec<PathBuf>,
+
+    /// Boot this kernel (a bzImage) instead of the stock one. vrnic.ko must be built for it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+
+    /// The protocol of the adapters
+    #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = parse_transport)]
+    pub(crate) personality: Transport,
+
+    /// Connect the guests with a network outside, such as tap=NAME or interface=NAME. Can be given
+    /// several times
+    #[arg(long = "uplink", value_name = "SETTINGS")]
+    pub(crate) uplinks: Vec<String>,
+
+    /// Copy the contents of this folder into all guests, to /lab
+    #[arg(long, value_name = "DIR")]
+    pub(crate) copy: Option<PathBuf>,
+
+    /// Run this shell command in all other guests. The command of guest a starts when each of them
+    /// listens on a TCP port or by the RDMA connection manager, has ended, or after 30 s. Its
+    /// status counts if it ends by itself. A single guest runs it itself
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) peer: Option<String>,
+
+    /// Start the command of guest a when the output of each command of --peer has a line that
+    /// matches this regular expression, whatever ports are open
+    #[arg(long, value_name = "REGEX", requires = "peer")]
+    pub(crate) ready: Option<Regex>,
+
+    /// Copy the files in $VRNIC_OUTPUT of each guest into this folder, a report with logs and
+    /// counters, and a summary
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Write the results to this file, as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+
+    /// Write what guest a's adapter sends and receives to this file, for Wireshark. Those of other
+    /// adapters are beside it, with the adapter's name in theirs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Fail with status 125 if the kernel of a guest reports a fault (WARNING, BUG, Oops and the
+    /// like). This is the default
+    #[arg(long, overrides_with = "no_fail_on_warning")]
+    fail_on_warning: bool,
+
+    /// Print faults of the guests' kernels, but do not fail because of them
+    #[arg(long)]
+    pub(crate) no_fail_on_warning: bool,
+
+    /// End the command after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) timeout: u64,
+
+    /// Print how long the command took, and what the adapter of guest a sent and received.
+    /// Refused if the guests are not under KVM, because such figures say nothing about hardware
+    #[arg(long)]
+    pub(crate) timing: bool,
+
+    /// Open a shell in guest a instead of running a command. Ctrl-] leaves it and ends all guests
+    #[arg(long, conflicts_with_all = ["command", "junit", "timing"])]
+    pub(crate) shell: bool,
+
+    /// Leave the guests running when the command has ended, until Ctrl-C or SIGTERM, and print how
+    /// to enter them
+    #[arg(long, conflicts_with = "shell")]
+    pub(crate) keep: bool,
+
+    /// Enter a guest that another scripts/lab keeps. Ctrl-] leaves it
+    #[arg(long, value_name = "SOCKET", exclusive = true)]
+    pub(crate) enter: Option<PathBuf>,
+
+    /// The command of guest a. A single word is text for its shell; several words are a program and
+    /// its arguments
+    #[arg(last = true, required_unless_present_any = ["shell", "enter"], value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// An image of the guests. scripts/lab sets it up and puts its path into the environment.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Image {
+    /// Debian's minimal base, rdma-core and perftest.
+    Minimal,
+    /// Also libraries and programs that use RDMA.
+    Apps,
+}
+
+/// Parses an amount of memory, such as 512M. Returns MiB.
+fn mebibytes(text: &str) -> Result<u32> {
+    let (number, factor) = match (text.strip_suffix('M'), text.strip_suffix('G')) {
+        (Some(number), _) => (number, 1),
+        (None, Some(number)) => (number, 1024),
+        (None, None) => (text, 1),
+    };
+    let number: Option<u32> = number.parse().ok();
+    let amount = number.and_then(|number| number.checked_mul(factor));
+    amount.with_context(|| format!("'{text}' is not an amount of memory, such as 512M or 2G"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn scripts_lab_knows_the_options() {
+        vrnic_qemu::help::check("lab", Args::command());
+    }
+
+    #[test]
+    fn the_last_word_about_warnings_counts() {
+        let parse = |options: &[&str]| {
+            Args::parse_from([&["lab"], options, &["--", "true"]].concat()).no_fail_on_warning
+        };
+        assert!(!parse(&[]));
+        assert!(parse(&["--no-fail-on-warning"]));
+        assert!(!parse(&["--no-fail-on-warning", "--fail-on-warning"]));
+    }
+
+    #[test]
+    fn amounts_of_memory_are_read() {
+        assert_eq!(mebibytes("512M").ok(), Some(512));
+        assert_eq!(mebibytes("2G").ok(), Some(2048));
+        assert_eq!(mebibytes("768").ok(), Some(768));
+        assert!(mebibytes("4194304G").is_err());
+        assert!(mebibytes("much").is_err());
+    }
+}

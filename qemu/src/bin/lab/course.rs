@@ -1,0 +1,159 @@
+//! The course of a run: commands, results, files.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use vrnic_qemu::clock::sentence;
+use vrnic_qemu::fleet::Fleet;
+use vrnic_qemu::lab::captures::Captures;
+use vrnic_qemu::lab::counters::{Counters, table};
+use vrnic_qemu::lab::job::{self, Job};
+use vrnic_qemu::lab::kept::collect;
+use vrnic_qemu::lab::results::{Kernel, Results};
+use vrnic_qemu::lab::script::{SHELL_FILE, shell};
+use vrnic_qemu::lab::{junit, summary};
+use vrnic_qemu::progress::step;
+use vrnic_qemu::terminal::attach;
+use vrnic_qemu::timing::Timing;
+
+use crate::args::Args;
+
+/// Maximum number of lines of a kernel's faults that are printed.
+const FAULTS: usize = 20;
+/// Number of lines of a lost guest's log that are printed.
+const LOG: usize = 25;
+/// Time limit for writing a file into a guest.
+const WRITING: Duration = Duration::from_secs(20);
+
+/// Time between two looks at guests that are kept.
+const WATCHING: Duration = Duration::from_secs(2);
+
+type Steps = Vec<(&'static str, Duration)>;
+
+/// Runs the commands in guests that are up, and writes the files that the options ask for. Returns
+/// the status.
+pub(crate) fn run(args: &Args, fleet: &Fleet, job: &Job, mut steps: Steps) -> Result<i32> {
+    steps.extend_from_slice(fleet.steps());
+    let whole: Duration = steps.iter().map(|(_, took)| *took).sum();
+    step(format!("ready after {:.1} s: {}", whole.as_secs_f64(), sentence(&steps)));
+    let strict = !args.no_fail_on_warning;
+    let mut results = Results { strict, start: steps, ..Results::default() };
+    let captures = args.pcap.as_deref().map(|file| Captures::start(fleet, file)).transpose()?;
+    let before = counters(fleet);
+    let ran = if args.shell {
+        enter(fleet, job, &mut results)
+    } else {
+        timed(fleet, job, args.timing, &mut results)
+    };
+    if let (Some(before), Some(after)) = (before, counters(fleet)) {
+        results.counters = before.changes(&after);
+    }
+    if let Some(captures) = captures {
+        captures.stop();
+    }
+    look(fleet, &mut results);
+    if let Err(error) = &ran {
+        results.broken = Some(format!("{error:#}"));
+    }
+    // If a command has failed, the files and the logs are needed most. Its failure is reported, and
+    // not a failure to copy them.
+    let kept = keep_files(args, fleet, &results);
+    let code = ran?;
+    if args.keep {
+        wait(fleet, job)?;
+    }
+    kept?;
+    Ok(if code == 0 && results.faulty() { i32::from(crate::BROKEN) } else { code })
+}
+
+/// Reads the counters. Says so if that fails.
+fn counters(fleet: &Fleet) -> Option<Counters> {
+    let read = Counters::read(fleet);
+    if let Err(error) = &read {
+        step(format!("the adapters' counters cannot be read: {error:#}"));
+    }
+    read.ok()
+}
+
+/// Runs the commands. Returns the status.
+fn timed(fleet: &Fleet, job: &Job, timing: bool, results: &mut Results) -> Result<i32> {
+    let timing = timing.then(|| Timing::start(fleet)).transpose()?;
+    let code = job::run(fleet, job, results)?;
+    step(format!("the command ended with {code}"));
+    if let Some(timing) = timing {
+        step(timing.end(fleet)?);
+    }
+    Ok(code)
+}
+
+/// Connects the terminal with a shell of guest a, while the commands of the peers run.
+fn enter(fleet: &Fleet, job: &Job, results: &mut Results) -> Result<i32> {
+    job::with_peers(fleet, job, results, |_| {
+        write_shells(fleet, job)?;
+        eprintln!("shell in guest a; Ctrl-] leaves and ends all guests");
+        attach(&fleet.first()?.shell_socket(), &format!(". {SHELL_FILE}"))?;
+        Ok(0)
+    })
+}
+
+/// Writes the file from which a person's shell gets its variables and its root into each guest.
+fn write_shells(fleet: &Fleet, job: &Job) -> Result<()> {
+    for guest in fleet.guests() {
+        let text = shell(fleet, guest, &job.place);
+        let script = format!("cat >{SHELL_FILE} <<'END-OF-SHELL'\n{text}\nEND-OF-SHELL");
+        guest.agent().check(&script, WRITING)?;
+    }
+    Ok(())
+}
+
+/// Leaves the guests running, until this process gets a signal.
+fn wait(fleet: &Fleet, job: &Job) -> Result<()> {
+    write_shells(fleet, job)?;
+    step("the guests keep running until Ctrl-C. Enter them from other terminals:");
+    for guest in fleet.guests() {
+        let (name, socket) = (&guest.setup().name, guest.shell_socket());
+        eprintln!("  scripts/lab --enter {}   # guest {name}", socket.display());
+    }
+    eprintln!("In them, '. {SHELL_FILE}' sets the variables of commands, and enters --root.");
+    // The signal ends the process, with the guests and their folder.
+    loop {
+        std::thread::sleep(WATCHING);
+        if let Some(gone) = fleet.guests().find(|guest| !guest.answers()) {
+            step(format!("guest {} has ended", gone.setup().name));
+            return Ok(());
+        }
+    }
+}
+
+/// Prints the faults of all kernels, and the end of the log of each guest that is gone.
+fn look(fleet: &Fleet, results: &mut Results) {
+    for guest in fleet.guests() {
+        let name = guest.setup().name.clone();
+        let faults = guest.kernel_faults();
+        if !guest.answers() {
+            step(format!("guest {name} has ended. Its console ended with"));
+            eprintln!("{}", guest.console_end(LOG));
+        } else if !faults.is_empty() {
+            step(format!("the kernel of guest {name} reported {} faults:", faults.len()));
+            faults.iter().take(FAULTS).for_each(|line| eprintln!("{name}: {line}"));
+        }
+        results.kernels.push(Kernel { guest: name, faults });
+    }
+}
+
+/// Writes the files that the options ask for.
+fn keep_files(args: &Args, fleet: &Fleet, results: &Results) -> Result<()> {
+    if let Some(file) = &args.junit {
+        write(file, &junit::document(results))?;
+    }
+    let Some(output) = &args.output else { return Ok(()) };
+    let kept = collect(fleet, &table(&results.counters), output);
+    write(&output.join("summary.md"), &summary::document(results))?;
+    kept
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,57 @@
+//! Runs a command in guests that have adapters, for programs that are not ours.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`args`] | the options |
+//! | [`plan`] | what the options ask for, checked before a guest boots |
+//! | [`course`] | the course of a run: commands, results, files |
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod course;
+mod plan;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use vrnic_qemu::fleet::Fleet;
+use vrnic_qemu::progress::step;
+use vrnic_qemu::terminal::attach;
+
+use crate::args::Args;
+use crate::plan::Plan;
+
+/// Exit status when the guests or the daemon fail, and not the command.
+const BROKEN: u8 = 125;
+
+fn main() -> ExitCode {
+    match lab(&Args::parse()) {
+        // CAST: a status of a process has 8 bits.
+        Ok(code) => ExitCode::from((code & 0xff) as u8),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+/// Boots the guests and runs the commands. Returns the status.
+fn lab(args: &Args) -> Result<i32> {
+    if let Some(socket) = &args.enter {
+        attach(socket, "")?;
+        return Ok(0);
+    }
+    ensure!(
+        !args.shell || io::stdin().is_terminal(),
+        "--shell needs a terminal, and standard input is none; give a command instead"
+    );
+    let Plan { options, job, steps, .. } = Plan::new(args)?;
+    let (image, packages) = (args.image, args.packages.join(" "));
+    step(format!("booting {} guests of the {image:?} image {packages}", args.guests));
+    let fleet = Fleet::boot(options, args.pcap.is_some())?;
+    step(format!("all guests are up, under {:?}", fleet.accel()));
+    course::run(args, &fleet, &job, steps)
+}

@@ -1,0 +1,165 @@
+//! What the options ask for, checked before a guest boots.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::accel::Accel;
+use vrnic_qemu::command::Command;
+use vrnic_qemu::container::{self, Container, PLUGIN, check};
+use vrnic_qemu::kernel;
+use vrnic_qemu::lab::bundled;
+use vrnic_qemu::lab::job::Job;
+use vrnic_qemu::lab::script::Place;
+use vrnic_qemu::pair::Options;
+use vrnic_qemu::paths::Paths;
+use vrnic_qemu::progress::step;
+use vrnic_qemu::room;
+use vrnic_qemu::stock::{self, Stock};
+
+use crate::args::Args;
+
+const NO_TIMING: &str = "\
+the guests are not under KVM, so --timing is refused: QEMU would translate their code, and times \
+of translated programs say nothing about hardware. Use a machine with KVM, or leave the option out";
+/// The libibverbs of the guests' image.
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1";
+
+/// What a run needs.
+pub(crate) struct Plan {
+    /// The guests.
+    pub(crate) options: Options,
+    /// The commands.
+    pub(crate) job: Job,
+    /// The time that the preparation took.
+    pub(crate) steps: Vec<(&'static str, Duration)>,
+}
+
+impl Plan {
+    /// Checks the options, and unpacks what they name.
+    ///
+    /// # Errors
+    /// If the guests could not boot or the command could not start. The text is one sentence.
+    pub(crate) fn new(args: &Args) -> Result<Self> {
+        let start = Instant::now();
+        let paths = Paths::from_env()?;
+        let accel = Accel::choose(&paths)?;
+        ensure!(!args.timing || accel == Accel::Kvm, NO_TIMING);
+        let memory = memory(args, &paths)?;
+        let command = Command::new(args.command.clone());
+        let container = container(args, &paths, &command)?;
+        let modules = modules(args, &paths)?;
+        let mut files = modules.files;
+        let mut prepare = modules.script;
+        if let Some(container) = &container {
+            files.extend(plugin(container, &paths)?);
+            prepare += &container.mounting(args.guests);
+        }
+        let uplinks = args.uplinks.iter().enumerate().flat_map(|(number, settings)| {
+            ["--uplink".to_owned(), format!("name=up{number},{settings}")]
+        });
+        let options = Options {
+            guests: args.guests,
+            cpus: args.cpus,
+            memory,
+            adapters: args.adapters,
+            personality: args.personality,
+            tree: args.copy.clone(),
+            daemon: uplinks.collect(),
+            image: args.kernel.clone(),
+            share: container.as_ref().map(|container| container.folder.clone()),
+            files,
+            prepare,
+            ..Options::default()
+        };
+        let job = Job {
+            command,
+            peer: args.peer.clone().map(Command::Text),
+            ready: args.ready.clone(),
+            limit: Duration::from_secs(args.timeout),
+            place: place(args, container)?,
+        };
+        Ok(Self { options, job, steps: vec![("the preparation", start.elapsed())] })
+    }
+}
+
+/// Returns the memory of each guest in MiB, which this machine has.
+fn memory(args: &Args, paths: &Paths) -> Result<u32> {
+    let image = paths.base_image();
+    let memory = args.memory.map_or_else(|| room::for_image(&image), Ok)?;
+    room::holds(&image, memory)?;
+    room::check(args.guests, memory)?;
+    Ok(memory)
+}
+
+/// Opens the root of --root.
+fn container(args: &Args, paths: &Paths, command: &Command) -> Result<Option<Container>> {
+    let Some(path) = &args.root else { return Ok(None) };
+    let container = Container::open(path, &paths.cache)?;
+    if !args.shell {
+        check::command(&container, command)?;
+    }
+    if args.shell || args.peer.is_some() {
+        check::command(&container, &Command::Text(String::new()))?;
+    }
+    Ok(Some(container))
+}
+
+/// Finds the modules that the guests load, and checks that all fit the kernel.
+fn modules(args: &Args, paths: &Paths) -> Result<stock::Plan> {
+    let image = args.kernel.clone().unwrap_or_else(|| paths.kernel());
+    let release = kernel::release(&image)?;
+    let ours = |file: &Path| kernel::Module::read(file).is_ok_and(|it| it.name == "vrnic");
+    if !args.module_files.iter().any(|file| ours(file)) {
+        stock::fits(&paths.module(), &release)?;
+    }
+    let mut plan = stock::Plan::default();
+    let named = !args.modules.is_empty() || args.root.is_some();
+    let wanted = named || (!args.module_files.is_empty() && paths.stock.exists());
+    let stock = if wanted { Some(Stock::open(&paths.stock)?) } else { None };
+    if let Some(stock) = &stock {
+        let root: &[&str] = if args.root.is_some() { &container::MODULES } else { &[] };
+        for name in args.modules.iter().map(String::as_str).chain(root.iter().copied()) {
+            stock.add(&mut plan, name)?;
+        }
+    }
+    for file in &args.module_files {
+        plan.own(stock.as_ref(), file, &release)?;
+    }
+    Ok(plan)
+}
+
+/// Returns the plugin for a root as a file of the guests, or says why it does not fit.
+fn plugin(container: &Container, paths: &Paths) -> Result<Option<(String, Vec<u8>)>> {
+    if let Some(why) = container.verbs.unfit() {
+        step(format!("{why}, so its programs find no RDMA device"));
+        return Ok(None);
+    }
+    let file = paths.provider();
+    let data = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(Some((PLUGIN.to_owned(), data)))
+}
+
+/// Returns where the commands run. Says which libibverbs programs load first, and which they bring.
+fn place(args: &Args, container: Option<Container>) -> Result<Place> {
+    let library = match &container {
+        None => Some(LIBRARY.to_owned()),
+        Some(container) => container.verbs.library(),
+    };
+    if args.preload_verbs {
+        let library =
+            library.context("the root has no libibverbs that --preload-verbs can load")?;
+        step(format!("all programs load {library} first (LD_PRELOAD)"));
+        return Ok(Place { container, preload: Some(library) });
+    }
+    let folders = [args.copy.as_deref(), container.as_ref().map(|it| it.folder.as_path())];
+    if let Some(file) = folders.into_iter().flatten().find_map(bundled::find) {
+        step(format!(
+            "{} is a libibverbs of a program's own, which does not know the adapter; with \
+             --preload-verbs, the program uses the system's",
+            file.display()
+        ));
+    }
+    Ok(Place { container, preload: None })
+}

@@ -1,0 +1,80 @@
+//! What a run has shown.
+
+use std::time::Duration;
+
+/// How a command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this status.
+    Status(i32),
+    /// It took longer than its time limit, and was killed.
+    TimedOut,
+    /// It was a server, and was killed when the command of guest a had ended.
+    Stopped,
+    /// Its guest has ended.
+    Lost,
+}
+
+/// A command that ran.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// The guest's name.
+    pub guest: String,
+    /// The command as the user wrote it.
+    pub command: String,
+    /// How it has ended.
+    pub end: End,
+    /// The time that it took.
+    pub took: Duration,
+    /// The end of its output.
+    pub tail: String,
+}
+
+impl Ran {
+    /// Returns why it has failed, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match self.end {
+            End::Status(0) | End::Stopped => None,
+            End::Status(status) => Some(format!("the command ended with {status}")),
+            End::TimedOut => {
+                Some(format!("the command did not end within {} s", self.took.as_secs()))
+            }
+            End::Lost => Some(format!("guest {} has ended", self.guest)),
+        }
+    }
+}
+
+/// The lines of a guest's kernel that report faults.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The guest's name.
+    pub guest: String,
+    /// These lines.
+    pub faults: Vec<String>,
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// The commands in the order of their ends.
+    pub commands: Vec<Ran>,
+    /// The kernels of all guests.
+    pub kernels: Vec<Kernel>,
+    /// True if faults of a kernel fail the run.
+    pub strict: bool,
+    /// The time from the start to the first command, by steps.
+    pub start: Vec<(&'static str, Duration)>,
+    /// Counters that have changed, as a table for people.
+    pub counters: Vec<crate::lab::counters::Change>,
+    /// A failure of the guests or of the daemon.
+    pub broken: Option<String>,
+}
+
+impl Results {
+    /// Returns whether a kernel has reported a fault that fails the run.
+    #[must_use]
+    pub fn faulty(&self) -> bool {
+        self.strict && self.kernels.iter().any(|kernel| !kernel.faults.is_empty())
+    }
+}

@@ -1,0 +1,97 @@
+//! A command with its environment, as text for a guest's shell.
+
+use crate::command::{Command, quoted};
+use crate::container::Container;
+use crate::fleet::Fleet;
+use crate::guest::Guest;
+use crate::overlay::TREE;
+
+/// Folder of the guests for files that are kept.
+pub const OUTPUT: &str = "/output";
+/// The path in the guests of the file with [`shell`]'s text.
+pub const SHELL_FILE: &str = "/vrnic/shell";
+/// Variables that are set for commands in a container's root, beside those of its image.
+const NAMES: &str = "VRNIC_NAME VRNIC_ADDRESS VRNIC_ADDRESSES VRNIC_PEER VRNIC_PEERS \
+                     VRNIC_PEER_ADDRESSES VRNIC_DEVICE VRNIC_DEVICES VRNIC_OUTPUT VRNIC_ACCEL";
+
+/// What commands need beside the guests.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// The root in which they run, if it is not that of the guests.
+    pub container: Option<Container>,
+    /// A library that all programs load first.
+    pub preload: Option<String>,
+}
+
+/// Returns a command with its environment.
+#[must_use]
+pub fn script(fleet: &Fleet, guest: &Guest, place: &Place, command: &Command) -> String {
+    let prelude = variables(fleet, guest);
+    let start = match &place.container {
+        None => format!("{}cd {TREE} || exit\n{}", preload(place), command.shell()),
+        Some(container) => format!("{}{}", enter(container, place), command.words()),
+    };
+    format!("{prelude}{start}")
+}
+
+/// Returns what a person's shell reads at its start.
+#[must_use]
+pub fn shell(fleet: &Fleet, guest: &Guest, place: &Place) -> String {
+    let prelude = variables(fleet, guest);
+    let start = match &place.container {
+        None => format!("{}cd {TREE}", preload(place)),
+        Some(container) => format!("{}/bin/sh", enter(container, place)),
+    };
+    format!("{prelude}{start}")
+}
+
+fn preload(place: &Place) -> String {
+    place.preload.as_ref().map(|it| format!("export LD_PRELOAD={it}\n")).unwrap_or_default()
+}
+
+/// Returns shell text that sets the variables that all commands have.
+fn variables(fleet: &Fleet, guest: &Guest) -> String {
+    let name = &guest.setup().name;
+    let others: Vec<&Guest> = fleet.guests().filter(|other| other.setup().name != *name).collect();
+    let own = addresses(guest);
+    let address = guest.ip();
+    // The only guest is its own peer, by its last adapter.
+    let (peer, all) = match others.first() {
+        Some(other) => (other.ip().to_owned(), addresses(other)),
+        None => (own.last().cloned().unwrap_or_default(), own.clone()),
+    };
+    let peers: Vec<&str> = others.iter().map(|other| other.ip()).collect();
+    let peers = if peers.is_empty() { peer.clone() } else { peers.join(" ") };
+    let (own, all, accel) = (own.join(" "), all.join(" "), fleet.accel().name());
+    format!(
+        "export VRNIC_NAME={name} VRNIC_ADDRESS={address} VRNIC_PEER={peer} VRNIC_PEERS='{peers}'\n\
+         export VRNIC_ADDRESSES='{own}' VRNIC_PEER_ADDRESSES='{all}'\n\
+         export VRNIC_DEVICES=\"$(ls /sys/class/infiniband | paste -s -d ' ')\"\n\
+         export VRNIC_DEVICE=${{VRNIC_DEVICES%% *}} VRNIC_OUTPUT={OUTPUT}\n\
+         export VRNIC_ACCEL={accel}\n\
+         mkdir -p {OUTPUT} || exit\n"
+    )
+}
+
+/// Returns the IPv4 addresses of a guest's adapters, in order.
+fn addresses(guest: &Guest) -> Vec<String> {
+    guest.setup().adapters().map(|adapter| adapter.ip().to_owned()).collect()
+}
+
+/// Returns the beginning of a command line that runs a program in the root of a container, with
+/// the environment, the user and the working folder of its image.
+fn enter(container: &Container, place: &Place) -> String {
+    let mut variables = container.config.env.clone();
+    variables.extend(place.preload.iter().map(|library| format!("LD_PRELOAD={library}")));
+    let own = NAMES.split_whitespace().map(|name| format!("{name}=\"${name}\""));
+    let own = own.collect::<Vec<_>>().join(" ");
+    let folder = container.config.folder.clone().unwrap_or_else(|| TREE.to_owned());
+    let root = format!("--root={}", crate::container::ROOT);
+    let mut program = vec![root, format!("--wd={folder}")];
+    let user = &container.user;
+    if user.uid != 0 || user.gid != 0 {
+        // The user id last, because it takes the right to change the other.
+        program.extend([format!("--setgid={}", user.gid), format!("--setuid={}", user.uid)]);
+    }
+    format!("exec env -i {} {own} /usr/bin/unshare {} -- ", quoted(&variables), quoted(&program))
+}
