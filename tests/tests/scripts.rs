@@ -98,9 +98,12 @@ fn functions(files: &[&str], text: &str, cache: &Path) -> Result<String> {
 #[test]
 fn only_packages_of_vrnic_are_removed() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for name in
-        ["vrnicd_1_amd64.deb", "vrnic-modules-7.3.4+deb13-amd64_1_amd64.deb", "other_1_all.deb"]
-    {
+    for name in [
+        "vrnicd_1_amd64.deb",
+        "vrnic-modules-7.3.4+deb13-amd64_1_amd64.deb",
+        "vrnic-plugin_1_amd64.tar.xz",
+        "other_1_all.deb",
+    ] {
         fs::write(folder.path().join(name), "")?;
     }
     let text = format!("clear_packages '{0}'; ls '{0}'", folder.path().display());
@@ -376,6 +379,29 @@ fn shellcheck_warns_of_nothing() -> Result<()> {
     }
     let ran = run(Command::new("bash").args(["-euc", files]).current_dir(top()?))?;
     ensure!(ran.status.success(), "{}", said(&ran));
+    Ok(())
+}
+
+/// The plugin is installed in both folders, under the name of each private interface, and packed
+/// without folders.
+#[test]
+fn the_plugin_has_a_name_for_each_private_interface() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("plugin"), "text")?;
+    let text = format!(
+        "cd '{}'; plugin_install plugin root; SOURCE_DATE_EPOCH=1 plugin_archive root a.tar.xz
+         tar -tf a.tar.xz",
+        folder.path().display()
+    );
+    let mut names = vec!["etc/libibverbs.d/vrnic.driver".to_owned()];
+    for folder in ["usr/lib/x86_64-linux-gnu", "usr/lib64"] {
+        names.extend(
+            vrnic_layouts::numbers()
+                .map(|number| format!("{folder}/libibverbs/libvrnic-rdmav{number}.so")),
+        );
+    }
+    let said = functions(&["plugin"], &text, Path::new(NO_CACHE))?;
+    ensure!(said.lines().eq(&names), "{said}, not {names:?}");
     Ok(())
 }
 

@@ -178,6 +178,15 @@ pub const MAX_CONTEXT_SIZE: usize = 696;
 /// The most operations.
 pub const MAX_OPS: usize = 93;
 
+/// Returns the numbers of private interfaces. Each is in the name of a file of the plugin.
+pub fn numbers() -> impl Iterator<Item = u32> {
+    let mut last = 0;
+    LAYOUTS
+        .iter()
+        .map(|layout| layout.number)
+        .filter(move |number| std::mem::replace(&mut last, *number) != *number)
+}
+
 /// What a plugin can find out about the libibverbs that has loaded it.
 #[derive(Debug)]
 pub struct Seen<M> {

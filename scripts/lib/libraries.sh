@@ -1,0 +1,69 @@
+# The libibverbs of other distributions and of a Python wheel, for the tests of the plugin, in the cache.
+# shellcheck shell=bash
+
+# The distributions, as DISTRIBUTION-SUITE: each has another release of rdma-core.
+LIBRARIES=(debian-bookworm debian-trixie debian-sid ubuntu-jammy ubuntu-noble ubuntu-resolute)
+# A wheel that brings a libibverbs under a name of its own.
+LIBRARIES_WHEEL=nixl-cu12
+
+# libraries_make FOLDER: fetches what the folder lacks. Each distribution is a root with the tools of libibverbs in it,
+# without dpkg's data, and the source of rdma-core if the mirror has it. `wheel` has the libraries of the wheel.
+libraries_make() {
+	local name new=$1/new
+	mkdir -p "$1" "$VRNIC_CACHE/log"
+	for name in "${LIBRARIES[@]}"; do
+		[ ! -d "$1/$name" ] || continue
+		step "fetching the libibverbs of $name"
+		rm -rf "$new"
+		libraries_root "$name" "$new"
+		mv "$new" "$1/$name"
+	done
+	[ ! -d "$1/wheel" ] || return 0
+	step "fetching the libibverbs of the wheel $LIBRARIES_WHEEL"
+	rm -rf "$new"
+	mkdir -p "$new/files"
+	quietly "$VRNIC_CACHE/log/wheel" python3 -m pip download --no-deps --only-binary=:all: --python-version 3.11 \
+		--platform manylinux_2_28_x86_64 --dest "$new" "$LIBRARIES_WHEEL"
+	python3 -m zipfile -e "$new"/*.whl "$new/files"
+	mkdir "$new/libs"
+	mv "$new"/files/*.libs/lib{ibverbs,nl}-* "$new/libs"
+	rm -rf "$new/files" "$new"/*.whl
+	mv "$new" "$1/wheel"
+}
+
+# libraries_root NAME INTO: unpacks the packages of a distribution, and the source of its rdma-core.
+libraries_root() {
+	local suite=${1#*-} into=$2 mirror keyring components=main source
+	case $1 in
+	debian-*)
+		mirror=$(awk '$1 == "deb" { print $2; exit }' "$VRNIC_TOOLROOT/etc/apt/sources.list")
+		keyring=$VRNIC_TOOLROOT/usr/share/keyrings/debian-archive-keyring.gpg
+		;;
+	ubuntu-*)
+		# debootstrap knows Ubuntu's mirror, and a package of Debian has its keys.
+		mirror=$(awk '/default_mirror/ && !/old-releases/ { print $2; exit }' /usr/share/debootstrap/scripts/jammy)
+		keyring=$VRNIC_CACHE/keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg
+		components="main universe"
+		[ -e "$keyring" ] || libraries_keyring "$VRNIC_CACHE/keyring"
+		;;
+	esac
+	# shellcheck disable=SC2016 # for the shells of the hooks
+	source='cd "$1/src" && { APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -q source --download-only rdma-core || true; }'
+	# A mirror may lag behind.
+	quietly "$VRNIC_CACHE/log/library-$1" mmdebstrap --variant=extract --skip=check/empty --keyring="$keyring" \
+		--aptopt='Acquire::Check-Valid-Until "false"' \
+		--include=libibverbs1,ibverbs-utils,libgcc-s1 --setup-hook='mkdir "$1/sys" "$1/proc" "$1/src"' \
+		--extract-hook="$source" "$suite" "$into" "deb $mirror $suite $components" "deb-src $mirror $suite main"
+	if compgen -G "$into/src/*.orig.tar.*" >/dev/null; then
+		tar -xf "$into"/src/*.orig.tar.* -C "$into/src" --strip-components=1
+	fi
+}
+
+# libraries_keyring INTO: the keys of Ubuntu's archive.
+libraries_keyring() {
+	local package=ubuntu-keyring
+	rm -rf "$1"
+	mkdir -p "$1"
+	quietly "$VRNIC_CACHE/log/keyring" in_root sh -euc "cd '$1' && apt-get -q download $package"
+	dpkg-deb -x "$1/$package"_*.deb "$1"
+}
