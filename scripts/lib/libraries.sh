@@ -5,6 +5,8 @@
 LIBRARIES=(debian-bookworm debian-trixie debian-sid ubuntu-jammy ubuntu-noble ubuntu-resolute)
 # A wheel that brings a libibverbs under a name of its own.
 LIBRARIES_WHEEL=nixl-cu12
+# Releases of other layouts, which are built if VRNIC_RDMA_CORE_GIT names a clone of rdma-core.
+LIBRARIES_BUILT=(58.0 63.0 64.0)
 
 # libraries_make FOLDER: fetches what the folder lacks. Each distribution is a root with the tools of libibverbs in it,
 # without dpkg's data, and the source of rdma-core if the mirror has it. `wheel` has the libraries of the wheel.
@@ -18,6 +20,15 @@ libraries_make() {
 		libraries_root "$name" "$new"
 		mv "$new" "$1/$name"
 	done
+	if [ -n "${VRNIC_RDMA_CORE_GIT-}" ]; then
+		for name in "${LIBRARIES_BUILT[@]}"; do
+			[ ! -d "$1/built-$name" ] || continue
+			step "building the libibverbs of rdma-core $name"
+			rm -rf "$new"
+			libraries_build "$name" "$1/debian-$VRNIC_SUITE" "$new"
+			mv "$new" "$1/built-$name"
+		done
+	fi
 	[ ! -d "$1/wheel" ] || return 0
 	step "fetching the libibverbs of the wheel $LIBRARIES_WHEEL"
 	rm -rf "$new"
@@ -57,6 +68,24 @@ libraries_root() {
 	if compgen -G "$into/src/*.orig.tar.*" >/dev/null; then
 		tar -xf "$into"/src/*.orig.tar.* -C "$into/src" --strip-components=1
 	fi
+}
+
+# libraries_build RELEASE ROOT INTO: copies the root with the libibverbs of that release, and its programs.
+libraries_build() {
+	local library=$3/usr/lib/x86_64-linux-gnu program
+	cp -a "$2" "$3"
+	rm -rf "$3/src" "$library"/libibverbs.so*
+	mkdir "$3/src"
+	git -C "$VRNIC_RDMA_CORE_GIT" archive "v$1" | tar -x -C "$3/src"
+	quietly "$VRNIC_CACHE/log/library-$1" in_root sh -euc "mkdir '$3/build' && cd '$3/build' && cmake ../src \
+		-DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib/x86_64-linux-gnu \
+		-DCMAKE_INSTALL_SYSCONFDIR=/etc -DNO_PYVERBS=1 -DNO_MAN_PAGES=1 &&
+		make -j'$(nproc)' ibverbs ibv_devices ibv_devinfo ibv_rc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_xsrq_pingpong"
+	cp -a "$3"/build/lib/libibverbs.so* "$library"
+	for program in devices devinfo rc_pingpong ud_pingpong srq_pingpong xsrq_pingpong; do
+		cp "$3/build/bin/ibv_$program" "$3/usr/bin"
+	done
+	rm -rf "$3/build"
 }
 
 # libraries_keyring INTO: the keys of Ubuntu's archive.

@@ -57,7 +57,7 @@ fn cases() -> Result<Vec<Trial>> {
             .file_name()
             .into_string()
             .map_err(|name: OsString| anyhow::anyhow!("{} is not UTF-8", name.display()))?;
-        if name.starts_with("debian-") || name.starts_with("ubuntu-") {
+        if ["debian-", "ubuntu-", "built-"].iter().any(|start| name.starts_with(start)) {
             names.push(name);
         }
     }
