@@ -13,6 +13,7 @@ LIBRARIES_BUILT=(58.0 63.0 64.0)
 libraries_make() {
 	local name new=$1/new
 	mkdir -p "$1" "$VRNIC_CACHE/log"
+	touch "$1"
 	for name in "${LIBRARIES[@]}"; do
 		[ ! -d "$1/$name" ] || continue
 		step "fetching the libibverbs of $name"
