@@ -92,6 +92,24 @@ impl<W: Write> Overlay<W> {
         Ok(())
     }
 
+    /// Adds the plugin in each folder in which a libibverbs looks, under each name.
+    fn plugin(&mut self, from: &Path) -> anyhow::Result<()> {
+        for folder in PLUGIN_FOLDERS {
+            // The second one is not in the base image.
+            self.dir(folder)?;
+            // Each folder has a file of its own, because a file is loaded only once in a process,
+            // which may have a libibverbs of each kind.
+            let mut numbers = vrnic_layouts::numbers();
+            let name = |number: u32| format!("libvrnic-rdmav{number}.so");
+            let Some(first) = numbers.next().map(name) else { continue };
+            self.copy(&format!("{folder}/{first}"), 0o644, from)?;
+            for number in numbers {
+                self.link(&format!("{folder}/{}", name(number)), &first)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the archive.
     ///
     /// # Errors
@@ -121,6 +139,10 @@ impl<W: Write> Overlay<W> {
         Ok(())
     }
 }
+
+/// Folders in which a libibverbs looks for plugins: Debian's and Ubuntu's, and that of Fedora, Red
+/// Hat and Python wheels.
+const PLUGIN_FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs"];
 
 /// Folder of the guests for the files of [`write_initramfs`]'s `tree`.
 pub const TREE: &str = "/lab";
@@ -152,7 +174,7 @@ pub fn write_initramfs(
     }
     if paths.provider().exists() {
         let plugin = "/usr/lib/x86_64-linux-gnu/libibverbs/libvrnic-rdmav34.so";
-        overlay.copy(plugin, 0o644, &paths.provider())?;
+        overlay.plugin(&paths.provider())?;
         overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
         // For programs that use the plugin's direct verbs.
         overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;

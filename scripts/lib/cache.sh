@@ -12,7 +12,7 @@ cache_used() { touch -c -- "$@"; }
 cache_tidy() {
 	local folder
 	find "$VRNIC_CACHE" -mindepth 1 -maxdepth 1 -type d -mtime "+$CACHE_DAYS" \
-		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' \) |
+		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name libraries \) |
 		while read -r folder; do
 			step "removing ${folder##*/} from the cache: it was not in use for $CACHE_DAYS days"
 			rm -rf "$folder"

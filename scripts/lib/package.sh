@@ -29,10 +29,9 @@ modules_postinst() {
 	EOF
 }
 
-# library_depends RELEASE: the libibverbs that the plugin depends on. The plugin uses the private interface of exactly one
-# release of rdma-core and refuses any other, so the package must not be installed beside another. Debian's own
-# revisions of that release are taken.
-library_depends() { printf 'libibverbs1 (>= %s), libibverbs1 (<< %s.~)\n' "$1" "$1"; }
+# library_depends: the libibverbs that the plugin depends on. The plugin knows the private interfaces of these releases of
+# rdma-core (provider/layouts) and refuses any other, so the package must not be installed beside another.
+library_depends() { echo "libibverbs1 (>= 36~), libibverbs1 (<< 66~)"; }
 
 # daemon_postinst: the commands of dpkg after the daemon is installed.
 daemon_postinst() {

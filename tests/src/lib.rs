@@ -56,6 +56,8 @@
 //! | `direct` | transfers between an NVMe controller and the memory of an adapter |
 //! | `faults` | the end of a guest, of the daemon, of a process, in the middle of a transfer |
 //! | `image` | that `scripts/lab` needs nothing but the image of `scripts/image` |
+//! | `layouts` | the plugin with every libibverbs that can be fetched, without guests; by name only |
+//! | `libraries` | programs in guests that bring a libibverbs; by name only (`layouts`) |
 //! | `lab` | that `scripts/lab` runs a command in guests, and returns its status and files |
 //! | `system` | the packages in whole Debian systems |
 //! | `apps` | existing RDMA programs |

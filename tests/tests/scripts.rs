@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use vrnic_layouts::LAYOUTS;
 use vrnic_tests::script::{run, said, top};
 
 /// A folder in which no user can make files, not even root.
@@ -97,9 +98,12 @@ fn functions(files: &[&str], text: &str, cache: &Path) -> Result<String> {
 #[test]
 fn only_packages_of_vrnic_are_removed() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for name in
-        ["vrnicd_1_amd64.deb", "vrnic-modules-7.3.4+deb13-amd64_1_amd64.deb", "other_1_all.deb"]
-    {
+    for name in [
+        "vrnicd_1_amd64.deb",
+        "vrnic-modules-7.3.4+deb13-amd64_1_amd64.deb",
+        "vrnic-plugin_1_amd64.tar.xz",
+        "other_1_all.deb",
+    ] {
         fs::write(folder.path().join(name), "")?;
     }
     let text = format!("clear_packages '{0}'; ls '{0}'", folder.path().display());
@@ -396,17 +400,35 @@ fn shellcheck_warns_of_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The plugin refuses all other releases of rdma-core (`RELEASES` in provider/build.rs), so its
-/// package must not be installed together with them.
+/// The plugin is installed in both folders, under the name of each private interface, and packed
+/// without folders.
 #[test]
-fn the_plugin_depends_on_the_release_that_it_knows() -> Result<()> {
-    let build = fs::read_to_string(top()?.join("provider/build.rs"))?;
-    let text =
-        ". qemu/versions.env; echo \"$VRNIC_RDMA_CORE\"; library_depends \"$VRNIC_RDMA_CORE\"";
-    let said = functions(&["package"], text, Path::new(NO_CACHE))?;
-    let (release, depends) = said.trim().split_once('\n').context("two lines")?;
-    ensure!(build.contains(&format!("RELEASES: [&str; 1] = [\"{release}\"];")), "{release}");
-    let bounds: Vec<_> = depends.split(['(', ')']).filter(|part| part.contains(release)).collect();
+fn the_plugin_has_a_name_for_each_private_interface() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("plugin"), "text")?;
+    let text = format!(
+        "cd '{}'; plugin_install plugin root; SOURCE_DATE_EPOCH=1 plugin_archive root a.tar.xz
+         tar -tf a.tar.xz",
+        folder.path().display()
+    );
+    let mut names = vec!["etc/libibverbs.d/vrnic.driver".to_owned()];
+    for folder in ["usr/lib/x86_64-linux-gnu", "usr/lib64"] {
+        names.extend(
+            vrnic_layouts::numbers()
+                .map(|number| format!("{folder}/libibverbs/libvrnic-rdmav{number}.so")),
+        );
+    }
+    let said = functions(&["plugin"], &text, Path::new(NO_CACHE))?;
+    ensure!(said.lines().eq(&names), "{said}, not {names:?}");
+    Ok(())
+}
+
+/// The plugin refuses releases of rdma-core that it does not know, so its package must not be
+/// installed together with them.
+#[test]
+fn the_plugin_depends_on_the_releases_that_it_knows() -> Result<()> {
+    let depends = functions(&["package"], "library_depends", Path::new(NO_CACHE))?;
+    let bounds: Vec<_> = depends.split(['(', ')']).skip(1).step_by(2).collect();
     ensure!(bounds.len() == 2, "{depends}");
     let takes = |version: &str| {
         bounds.iter().try_fold(true, |all, bound| {
@@ -416,10 +438,15 @@ fn the_plugin_depends_on_the_release_that_it_knows() -> Result<()> {
             anyhow::Ok(all && status.success())
         })
     };
-    for version in [format!("{release}-1"), format!("{release}-1+deb13u2")] {
-        ensure!(takes(&version)?, "{version} is not taken");
+    for layout in &LAYOUTS {
+        for release in [layout.releases.start(), layout.releases.end()] {
+            for version in [format!("{release}.0-1"), format!("{release}.3-1+deb13u2")] {
+                ensure!(takes(&version)?, "{version} is not taken");
+            }
+        }
     }
-    for version in ["56.0-1".into(), format!("{release}.1-1"), "56.2-1".into(), "57.0-1".into()] {
+    let (first, last) = (LAYOUTS[0].releases.start(), LAYOUTS[LAYOUTS.len() - 1].releases.end());
+    for version in [format!("{}.9-1", first - 1), format!("{}.0~rc1-1", last + 1)] {
         ensure!(!takes(&version)?, "{version} is taken");
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
@@ -118,19 +118,32 @@ fn rdma_res(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The plugin does not load into a libibverbs of another release, and prints why. The library here
-/// is the same one under another file name, because a plugin can distinguish releases only by the
-/// file name.
+/// The plugin does not serve a libibverbs of a release that it does not know, and prints why. A
+/// copy with a name as in Python wheels is served. Both are the system's library under another
+/// name.
 fn other_release(pair: &mut Pair) -> Result<()> {
-    let script = "real=$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1) && mkdir -p /tmp/other && \
-                  cp $real /tmp/other/libibverbs.so.1.14.44.0 && \
-                  ln -sf libibverbs.so.1.14.44.0 /tmp/other/libibverbs.so.1 && \
-                  LD_LIBRARY_PATH=/tmp/other ibv_devices 2>&1; rm -r /tmp/other";
-    let text = pair.a.check(script, SHORT_TIMEOUT)?;
-    ensure!(text.contains("libvrnic: ") && text.contains("is rdma-core 44.0"), "{text}");
+    let devices = |name: &str| {
+        let script = format!(
+            "real=$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1) && \
+             mkdir -p /tmp/other && cp $real /tmp/other/{name} && \
+             ln -sf {name} /tmp/other/libibverbs.so.1 && \
+             LD_LIBRARY_PATH=/tmp/other ibv_devices 2>&1; rm -r /tmp/other"
+        );
+        pair.a.check(&script, SHORT_TIMEOUT)
+    };
+    let text = devices("libibverbs.so.1.14.99.0")?;
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("libvrnic: ")).collect();
+    let [warning] = warnings[..] else { bail!("not one warning: {text}") };
+    for part in ["/tmp/other/libibverbs.so.1.14.99.0", "rdma-core 99", "LD_PRELOAD="] {
+        ensure!(warning.contains(part), "no '{part}' in {warning}");
+    }
     ensure!(!text.contains("vrnic0  "), "the device is there all the same: {text}");
-    let own = pair.a.check("ibv_devices 2>&1", SHORT_TIMEOUT)?;
-    ensure!(own.contains("vrnic0") && !own.contains("libvrnic: "), "{own}");
+    for name in
+        ["libibverbs.so.1.14.56.1", "libibverbs-1de1263b.so.1.14.56.1", "libibverbs-copy.so"]
+    {
+        let text = devices(name)?;
+        ensure!(text.contains("vrnic0") && !text.contains("libvrnic: "), "{name}: {text}");
+    }
     Ok(())
 }
 

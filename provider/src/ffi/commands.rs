@@ -15,6 +15,7 @@ use vrnic_abi::uverbs::{
 use vrnic_queues::policy::PayloadPolicy;
 
 use super::bindings as c;
+use super::functions::{self, CreateCq};
 use super::{check, environment};
 
 /// The environment variable that makes payloads as long as another version's payloads.
@@ -71,7 +72,7 @@ fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
 pub(super) unsafe fn get_context(context: *mut c::verbs_context) -> Result<ContextResp, Errno> {
     run((), |command, length, response, room| {
         // SAFETY: `context` is valid; command and response have the given lengths.
-        unsafe { c::ibv_cmd_get_context(context, command, length, response, room) }
+        unsafe { functions::get_context(context, command, length, response, room) }
     })
 }
 
@@ -220,9 +221,10 @@ pub(super) unsafe fn create_cq_ex(
     cq: *mut c::verbs_cq,
     request: CqReq,
 ) -> Result<CqResp, Errno> {
+    let args = CreateCq { context, attr, cq };
     run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response have the given lengths.
-        unsafe { c::ibv_cmd_create_cq_ex(context, attr, cq, command, length, response, room, 0) }
+        unsafe { functions::create_cq_ex(&args, command, length, response, room) }
     })
 }
 

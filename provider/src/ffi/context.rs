@@ -20,6 +20,7 @@ use vrnic_queues::policy::{SqPolicy, VectorPolicy};
 
 use super::bindings as c;
 use super::environment::{policy, warn};
+use super::functions::{AnyContext, AnyOps, layout};
 use super::object::Object;
 use super::{check, pointer, status};
 
@@ -28,7 +29,7 @@ const SQ_VARIABLE: &CStr = c"VRNIC_SQ";
 /// The environment variable that lets the driver choose completion vectors.
 const VECTOR_VARIABLE: &CStr = c"VRNIC_COMP_VECTOR";
 
-type ContextObject = Object<c::verbs_context, Box<Context>>;
+type ContextObject = Object<AnyContext, Box<Context>>;
 
 /// An open device.
 pub(super) struct Context {
@@ -87,7 +88,7 @@ impl Context {
     /// `context` must be a context of this plugin, open as long as the result is used.
     pub(super) unsafe fn of<'a>(context: *mut c::ibv_context) -> Result<&'a Self, Errno> {
         // SAFETY: the caller passes an open context of this plugin.
-        let own = unsafe { ContextObject::own(outer(context)) };
+        let own = unsafe { ContextObject::own(outer(context).cast()) };
         own.map(|own| &**own).ok_or(Errno::INVAL)
     }
 
@@ -118,7 +119,7 @@ fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     if context.is_null() {
         return ptr::null_mut();
     }
-    context.wrapping_byte_sub(std::mem::offset_of!(c::verbs_context, context)).cast()
+    context.wrapping_byte_sub(layout().context_offset()).cast()
 }
 
 /// Opens a device with these operations, for `alloc_context` and `import_context`. `ask` gets the
@@ -130,7 +131,7 @@ fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
 pub(super) unsafe fn open(
     device: *mut c::ibv_device,
     fd: c_int,
-    ops: &c::verbs_context_ops,
+    ops: &AnyOps,
     ask: unsafe fn(*mut c::verbs_context) -> Result<abi::uverbs::ContextResp, Errno>,
 ) -> *mut c::verbs_context {
     // SAFETY: `device` and `fd` are libibverbs' own; the size is the size of our struct, which
@@ -149,12 +150,13 @@ pub(super) unsafe fn open(
         return base;
     }
     // SAFETY: just made.
-    let opened = unsafe { ask(base) }.and_then(|response| boxed(Context::new(fd, &response)?));
+    let opened = unsafe { check_size(base).and_then(|()| ask(base)) }
+        .and_then(|response| boxed(Context::new(fd, &response)?));
     let result = opened.map(|context| {
         // SAFETY: just made, with our part zeroed, which is `None`.
-        unsafe { ContextObject::set_own(base, Some(context)) };
+        unsafe { ContextObject::set_own(base.cast(), Some(context)) };
         // SAFETY: valid, and the table is copied.
-        unsafe { c::verbs_set_ops(base, ops) };
+        unsafe { c::verbs_set_ops(base, ptr::from_ref(ops).cast()) };
         base
     });
     if result.is_err() {
@@ -162,6 +164,21 @@ pub(super) unsafe fn open(
         unsafe { release(base) };
     }
     pointer(result)
+}
+
+/// Checks that the struct of libibverbs has the size that the plugin expects.
+///
+/// # Safety
+/// `base` must come from `_verbs_init_and_alloc_context`.
+unsafe fn check_size(base: *mut c::verbs_context) -> Result<(), Errno> {
+    let at: *const usize = base.wrapping_byte_add(layout().context_sz_offset()).cast();
+    // SAFETY: the caller passes a struct of libibverbs, which is longer in every layout.
+    let size = unsafe { at.read() };
+    if size == layout().context_size {
+        return Ok(());
+    }
+    warn(format_args!("this libibverbs has another private interface than its release has"));
+    Err(Errno::NOSYS)
 }
 
 /// `free_context`.
@@ -178,7 +195,7 @@ unsafe fn release(base: *mut c::verbs_context) {
     // SAFETY: the caller passes a context that no code uses any more. Our part goes first, as it
     // needs the command file.
     unsafe {
-        ContextObject::set_own(base, None);
+        ContextObject::set_own(base.cast(), None);
         c::verbs_uninit_context(base);
         libc::free(base.cast());
     }

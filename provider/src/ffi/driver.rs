@@ -5,11 +5,14 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use vrnic_abi as abi;
+use vrnic_layouts::LAYOUTS;
 
 use super::bindings as c;
+use super::environment::warn;
+use super::library::{Library, SYSTEM};
 use super::object::Object;
 use super::{
-    ah, commands, context, cq, cq_ex, dm, ioctl, library, mr, mw, pd, pointer, poll, post, qp,
+    ah, commands, context, cq, cq_ex, dm, functions, ioctl, mr, mw, pd, pointer, poll, post, qp,
     qp_create, srq, xrc,
 };
 
@@ -68,10 +71,34 @@ static DEVICE_OPS: Table<c::verbs_device_ops> = Table(c::verbs_device_ops {
 static REGISTER: extern "C" fn() = register;
 
 extern "C" fn register() {
-    if library::is_known() {
-        // SAFETY: the table lives as long as the library, which libibverbs never unloads.
-        unsafe { c::verbs_register_driver_34(&raw const DEVICE_OPS.0) };
+    if let Some(library) = bound() {
+        // SAFETY: the table lives as long as the plugin, which libibverbs never unloads, and the
+        // plugin is bound to this library.
+        unsafe { library.register(&raw const DEVICE_OPS.0) };
     }
+}
+
+/// Binds the plugin to the libibverbs that has loaded it. Warns the user if the plugin cannot serve
+/// that.
+fn bound() -> Option<Library> {
+    let Some(library) = Library::of_caller() else {
+        warn(format_args!("the plugin is loaded, but there is no libibverbs that it could serve"));
+        return None;
+    };
+    let Some(layout) = library.layout() else {
+        let (first, last) = (LAYOUTS.first()?.releases.start(), LAYOUTS.last()?.releases.end());
+        warn(format_args!(
+            "no vrnic adapter is found through {library}: this plugin knows rdma-core {first} to \
+             {last}. If the program brings that file, LD_PRELOAD={SYSTEM} makes it use the system's"
+        ));
+        return None;
+    };
+    if let Err(name) = functions::bind(&library, layout) {
+        let name = name.to_bytes().escape_ascii();
+        warn(format_args!("no vrnic adapter is found through {library}, which lacks {name}"));
+        return None;
+    }
+    Some(library)
 }
 
 /// Returns the operations of a context. What is not set answers EOPNOTSUPP.
@@ -152,7 +179,7 @@ unsafe extern "C" fn alloc_context(
     _private_data: *mut c_void,
 ) -> *mut c::verbs_context {
     // SAFETY: libibverbs' arguments.
-    unsafe { context::open(device, fd, &context_ops(), commands::get_context) }
+    unsafe { context::open(device, fd, &functions::arrange(context_ops()), commands::get_context) }
 }
 
 unsafe extern "C" fn import_context(
@@ -160,7 +187,7 @@ unsafe extern "C" fn import_context(
     fd: c_int,
 ) -> *mut c::verbs_context {
     // SAFETY: libibverbs' arguments.
-    unsafe { context::open(device, fd, &context_ops(), ioctl::query_context) }
+    unsafe { context::open(device, fd, &functions::arrange(context_ops()), ioctl::query_context) }
 }
 
 unsafe extern "C" fn alloc_device(_found: *mut c::verbs_sysfs_dev) -> *mut c::verbs_device {

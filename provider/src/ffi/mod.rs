@@ -7,7 +7,8 @@
 //! | [`object`] | C objects followed by the plugin's own data |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
 //! | [`environment`] | settings by variables of the environment, and warnings |
-//! | [`library`] | the check for a known release of libibverbs |
+//! | [`library`] | the libibverbs that has loaded the plugin |
+//! | [`functions`] | its functions and its layout |
 //! | [`driver`] | registration, devices, the table of operations |
 //! | [`context`], [`pd`], [`mr`], [`mw`], [`dm`] | the operations on these objects |
 //! | [`ah`], [`cq`], [`srq`], [`qp`], [`qp_create`] | the operations on these objects |
@@ -37,6 +38,7 @@ mod dv;
 mod dv_await;
 mod dv_range;
 mod environment;
+mod functions;
 mod ioctl;
 mod library;
 mod mr;

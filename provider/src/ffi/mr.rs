@@ -60,6 +60,7 @@ pub(super) unsafe extern "C" fn reg_dmabuf_mr(
     pointer(Mr::begin().and_then(|region| {
         let base = region.base();
         // SAFETY: `pd` is live, `region` is ours; the kernel checks the file and the range.
+        // Releases before 54 do not read the last argument, which is on the stack.
         check(unsafe {
             c::ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, base, ptr::null_mut())
         })?;

@@ -9,6 +9,7 @@ use vrnic_queues::qp::QueuePair;
 use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
+use super::functions::layout;
 use super::object::Object;
 use super::qp::Qp;
 use super::request::{check_flags, inline_pieces, message_header, segments, translate};
@@ -91,7 +92,7 @@ pub(super) unsafe extern "C" fn open_target(
                 context,
                 qp.base(),
                 // CAST: the size of a small struct.
-                size_of::<c::verbs_qp>() as c_int,
+                layout().qp_size as c_int,
                 attr,
                 &raw mut command,
                 size_of_val(&command),

@@ -19,6 +19,7 @@ use vrnic_queues::qp::QueuePair;
 use self::opcode::offered;
 use super::bindings as c;
 use super::builder::State;
+use super::functions::layout;
 use super::{qp, status};
 
 /// Sets up the interface of a queue pair for some operations.
@@ -45,10 +46,11 @@ pub(super) unsafe fn set_up(
         return Err(Errno::OPNOTSUPP);
     }
     let whole: *mut c::verbs_qp = qp.cast();
+    let mask: *mut u32 = qp.wrapping_byte_add(layout().qp_comp_mask_offset()).cast();
     // SAFETY: the caller passes a queue pair that no other code uses. The union's larger member is
     // the extended queue pair.
     let ex = unsafe {
-        (*whole).comp_mask |= c::VERBS_QP_EX;
+        *mask |= c::VERBS_QP_EX;
         &mut (*whole).__bindgen_anon_1.qp_ex
     };
     ex.wr_start = Some(start);
