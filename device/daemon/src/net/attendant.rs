@@ -17,8 +17,6 @@ use crate::worker::pool::now;
 /// Time without frames after which a worker leaves the switch to its thread. A peer usually answers
 /// earlier.
 const IDLE_TIMEOUT_NS: u64 = 1_000_000;
-/// The usual duration of a turn with frames, in nanoseconds.
-const FRAMES_CHARGE: u64 = 2_000;
 
 /// Runs the switch while adapters send and receive packets. Only one worker does this at a time.
 pub(super) struct Attendant {
@@ -59,6 +57,7 @@ impl Engine for Attendant {
             self.shared.bell.step();
         }
         let time = if length < SLICE { SHORT_TIME } else { TIME };
+        let start = now().0;
         let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires(time)));
         if served.is_err() {
             switch.recover();
@@ -84,8 +83,7 @@ impl Engine for Attendant {
         if served.for_thread || !self.shared.attendance.is_attended() {
             self.shared.bell.step();
         }
-        // A turn with frames is measured by the worker.
-        Polled { busy: served.any, spent: if served.any { FRAMES_CHARGE } else { 0 } }
+        Polled { busy: served.any, spent: if served.any { now.saturating_sub(start) } else { 0 } }
     }
 
     fn set_asleep(&self, asleep: bool) {

@@ -7,8 +7,12 @@
 //! work saves nothing.
 //!
 //! A guest that exchanges short messages one at a time needs little time, but soon. Its engine is
-//! called prompt. While there is one, the quanta are short, and prompt engines are polled after
-//! each engine that has taken long. That time is theirs, too, so this is no way to more of it.
+//! called prompt. While there is one beside an engine that takes long, the quanta are short, and
+//! prompt engines are polled after each engine that has taken long. That time is theirs, too, so
+//! this is no way to more of it.
+//!
+//! Engines without a share, such as the switch, work for the others: they are not prompt, and
+//! quanta are not shortened because of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +26,11 @@ use super::engine::Engine;
 const MAX_PROMPT: usize = 16;
 /// The work of a poll from which on it is not prompt, in nanoseconds.
 const PROMPT_WORK: u64 = 1_500;
+/// Number of polls with so little work, one after the other, from which on an engine is prompt. An
+/// engine whose work comes in groups has some of them, too.
+const PROMPT_AFTER: u16 = 16;
+/// Number of passes for which quanta stay short after an engine has taken long.
+const CONTENDED_PASSES: u16 = 1_000;
 /// Number of polls without work after which an engine is no longer prompt.
 const PROMPT_POLLS: u16 = 2_000;
 /// The duration of a poll after which prompt engines are polled, and from which on the duration is
@@ -40,6 +49,8 @@ pub struct Turns {
     prompt: Vec<usize>,
     /// The one of them that is polled first after another engine.
     first: usize,
+    /// Number of passes for which quanta are short if there is a prompt engine.
+    contended: u16,
     watch: Watch,
 }
 
@@ -54,6 +65,10 @@ struct Seat {
     long: bool,
     /// True if work may be left.
     busy: bool,
+    /// True if it has a share.
+    shares: bool,
+    /// Number of polls with little work since one with more.
+    light: u16,
     /// Number of polls without work for which it is still prompt; 0 if it is not prompt.
     prompt: u16,
     /// True if it is in the list of prompt engines.
@@ -78,6 +93,8 @@ impl Turns {
             let share = engine.share().unwrap_or(most);
             let parts = u64::from(share) * u64::from(PARTS) / u64::from(most);
             Seat {
+                shares: engine.share().is_some(),
+                light: 0,
                 engine: Arc::clone(engine),
                 // CAST: at most `PARTS`.
                 parts: (parts as u32).max(1),
@@ -89,14 +106,16 @@ impl Turns {
             }
         };
         let seats = engines.iter().map(seat).collect();
-        Self { seats, prompt: Vec::new(), first: 0, watch: Watch::default() }
+        Self { seats, prompt: Vec::new(), first: 0, contended: 0, watch: Watch::default() }
     }
 
     /// Polls the engines that have credit. `now` reads the clock in nanoseconds. Returns whether
     /// there was work, or may be.
     #[inline]
     pub fn pass(&mut self, now: impl Fn() -> u64) -> bool {
-        let length = if self.prompt.is_empty() { SLICE } else { SHORT_SLICE };
+        let hurried = self.contended > 0 && !self.prompt.is_empty();
+        let length = if hurried { SHORT_SLICE } else { SLICE };
+        self.contended = self.contended.saturating_sub(1);
         self.watch = Watch::default();
         let mut any = false;
         for place in 0..self.seats.len() {
@@ -105,7 +124,10 @@ impl Turns {
             }
             let took = self.serve(place, length, &now);
             any |= took.busy;
-            if took.ns >= LONG {
+            if took.is_contending {
+                self.contended = CONTENDED_PASSES;
+            }
+            if hurried && took.ns >= LONG {
                 self.serve_prompt(place, &now);
             }
         }
@@ -137,7 +159,7 @@ impl Turns {
         let Self { seats, prompt, watch, .. } = self;
         let Some(seat) = seats.get_mut(place) else { return Took::default() };
         if seat.credit <= 0 {
-            return Took { busy: seat.busy, ns: 0 };
+            return Took { busy: seat.busy, ..Took::default() };
         }
         let start = seat.long.then(|| watch.time(now));
         let polled = seat.engine.poll(length);
@@ -148,14 +170,16 @@ impl Turns {
         if !polled.busy {
             seat.prompt = seat.prompt.saturating_sub(1);
         } else if polled.spent >= PROMPT_WORK {
-            seat.prompt = 0;
-        } else {
+            (seat.light, seat.prompt) = (0, 0);
+        } else if seat.light < PROMPT_AFTER {
+            seat.light += 1;
+        } else if seat.shares {
             if !std::mem::replace(&mut seat.listed, true) {
                 prompt.push(place);
             }
             seat.prompt = PROMPT_POLLS;
         }
-        Took { busy: polled.busy, ns }
+        Took { busy: polled.busy, is_contending: seat.shares && ns >= LONG, ns }
     }
 }
 
@@ -163,6 +187,8 @@ impl Turns {
 #[derive(Clone, Copy, Default)]
 struct Took {
     busy: bool,
+    /// True if it was long, by an engine with a share.
+    is_contending: bool,
     ns: u64,
 }
 
@@ -297,12 +323,12 @@ mod tests {
     }
 
     fn busy(piece: u64) -> Simulated {
-        Simulated { piece, ..Simulated::default() }
+        Simulated { piece, share: Some(1), ..Simulated::default() }
     }
 
     /// An engine with many short pieces of work, one in each poll.
     fn prompt() -> Simulated {
-        Simulated { piece: 200, single: true, ..Simulated::default() }
+        Simulated { single: true, ..busy(200) }
     }
 
     #[track_caller]
@@ -345,7 +371,8 @@ mod tests {
         let mut engines: Vec<_> = (0..15).map(|_| busy(300)).collect();
         engines.push(prompt());
         let mut rig = Rig::new(engines);
-        rig.run(1_000_000);
+        // It is known as prompt after some passes.
+        rig.run(20_000_000);
         rig.engines[15].waited.store(0, Ordering::Relaxed);
         // Beside it, each poll ends after a short slice and the rest of a piece.
         rig.engines[15].idle.store(false, Ordering::Relaxed);
