@@ -69,6 +69,8 @@ bitflags! {
         const IMPORT = 1 << 4;
         /// The work request AWAIT, of the device.
         const AWAIT = 1 << 5;
+        /// The attribute `IB_QP_RATE_LIMIT` of queue pairs.
+        const RATE_LIMIT = 1 << 6;
     }
 }
 

@@ -257,7 +257,8 @@ impl Notifier {
             news.settings = Some(settings);
             news.closed |= addresses || !settings.active;
             news.addresses |= addresses;
-            news.macs = true;
+            // An adapter of RoCE has them by its GIDs.
+            news.macs = self.port.macs() != 0;
         }
         // Clients are notified that it is open when the adapter has opened it.
         if let Some(netdev) = netdev.filter(|_| !settings.active) {

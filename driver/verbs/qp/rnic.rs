@@ -27,7 +27,7 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr<'_>, mask: QpA
         }
         Some(QpState::Reset | QpState::SendQueueError) => Err(EINVAL),
         _ if *state == QpState::Error => Err(EINVAL),
-        None if mask.contains(QpAttrMask::RATE_LIMIT) => {
+        None | Some(QpState::ReadyToSend) if mask.contains(QpAttrMask::RATE_LIMIT) => {
             let rate_limit = attr.values().rate_limit.into();
             let attr = Attr { rate_limit, ..Attr::default() };
             modify::change(ctx, qp, &attr, AttrMask::RATE_LIMIT, *state)

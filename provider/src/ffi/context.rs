@@ -114,6 +114,11 @@ fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
     Mapping::device(fd, offset, len as usize)
 }
 
+/// Returns the public part of a context, which is the last one.
+pub(super) fn public(context: *mut c::verbs_context) -> *mut c::ibv_context {
+    context.wrapping_byte_add(layout().context_offset()).cast()
+}
+
 /// Returns the struct that contains a public context as its last part.
 fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     if context.is_null() {
@@ -237,8 +242,13 @@ pub(super) unsafe extern "C" fn query_device(
         }
         let end = offset_of!(c::ibv_device_attr_ex, packet_pacing_caps)
             + size_of::<c::ibv_packet_pacing_caps>();
-        if attr_size >= end {
-            let types = [c::IBV_QPT_RC, c::IBV_QPT_UC, c::IBV_QPT_UD, c::IBV_QPT_XRC_SEND];
+        // SAFETY: the context is libibverbs' own, and live during the call.
+        let own = unsafe { Context::of(context) };
+        if attr_size >= end && own.is_ok_and(|own| own.needs(Features::RATE_LIMIT).is_ok()) {
+            // SAFETY: the context is live, and so is its device.
+            let kind = unsafe { (*(*context).device).transport_type };
+            let roce = [c::IBV_QPT_RC, c::IBV_QPT_UC, c::IBV_QPT_UD, c::IBV_QPT_XRC_SEND];
+            let types = if kind == c::IBV_TRANSPORT_IWARP { &roce[..1] } else { &roce[..] };
             let caps = c::ibv_packet_pacing_caps {
                 qp_rate_limit_min: 1,
                 qp_rate_limit_max: u32::MAX,

@@ -32,6 +32,9 @@ pub(super) fn warn(text: std::fmt::Arguments<'_>) {
     // A long text is cut.
     let _ = writeln!(rest, "libvrnic: {text}");
     let length = WARNING - rest.len();
+    if let Some(last) = line.last_mut().filter(|_| length == WARNING) {
+        *last = b'\n';
+    }
     // A closed stderr is no reason to fail.
     let _ = rustix::io::write(io::stderr(), line.get(..length).unwrap_or_default());
 }

@@ -44,9 +44,14 @@ const _: () = {
     }
 };
 
+/// Bytes of a context that libibverbs may use. It fills them before the plugin can check its
+/// layout, so there are more than any known layout has.
+const CONTEXT_ROOM: usize = 1024;
+const _: () = assert!(CONTEXT_ROOM >= MAX_CONTEXT_SIZE);
+
 /// A `verbs_context` of any layout.
 #[repr(C, align(8))]
-pub(super) struct AnyContext([u8; MAX_CONTEXT_SIZE]);
+pub(super) struct AnyContext([u8; CONTEXT_ROOM]);
 
 /// A `verbs_context_ops` of any layout.
 #[repr(C)]

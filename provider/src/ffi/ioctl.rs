@@ -12,6 +12,7 @@ use vrnic_abi::uverbs::{
 };
 
 use super::bindings as c;
+use super::context;
 
 /// `RDMA_VERBS_IOCTL`, which is made by a macro.
 const RDMA_VERBS_IOCTL: libc::Ioctl = {
@@ -119,7 +120,7 @@ pub(super) unsafe fn query_context(context: *mut c::verbs_context) -> Result<Con
     // SAFETY: the caller passes a valid context, and the rooms for the answer are locals of this
     // function.
     unsafe {
-        let public = &raw mut (*context).context;
+        let public = context::public(context);
         call.run((*public).cmd_fd)?;
         // CAST: a small number.
         (*public).num_comp_vectors = vectors as c_int;

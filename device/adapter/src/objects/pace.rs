@@ -32,9 +32,15 @@ pub struct Ceilings {
 /// The time at which a work request may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    start: Nanos,
+    /// The time by the ceilings of the function.
+    function: Nanos,
     /// The ceilings for which it was reserved.
     version: u32,
+    /// The time by the limit of the queue, unless that has changed.
+    own: Option<Nanos>,
+    /// The length of the message. The work request is read again before it begins, and a guest may
+    /// have changed it.
+    bytes: u64,
 }
 
 /// The rate limit of a send queue. Only its worker begins entries.
@@ -97,16 +103,26 @@ impl Pace {
         now: Nanos,
     ) -> Option<Nanos> {
         let version = self.version.load(Ordering::Relaxed);
-        let kept = reserved.filter(|reserved| reserved.version == version);
-        let start = kept.map_or_else(
-            || {
-                let function = self.bytes.reserve(bytes, now).max(self.messages.reserve(1, now));
-                function.max(own.bytes.reserve(bytes, now))
-            },
-            |reserved| reserved.start,
+        let kept = reserved.filter(|kept| bytes <= kept.bytes);
+        let function = kept.filter(|kept| kept.version == version).map_or_else(
+            || self.bytes.reserve(bytes, now).max(self.messages.reserve(1, now)),
+            |kept| kept.function,
         );
-        *reserved = (start > now).then_some(Reserved { start, version });
-        reserved.map(|reserved| reserved.start)
+        let by_queue = kept.and_then(|kept| kept.own);
+        let by_queue = by_queue.unwrap_or_else(|| own.bytes.reserve(bytes, now));
+        let start = function.max(by_queue);
+        let own = Some(by_queue);
+        let new = Reserved { function, version, own, bytes };
+        *reserved =
+            (start > now).then_some(kept.map_or(new, |kept| Reserved { bytes: kept.bytes, ..new }));
+        reserved.map(|_| start)
+    }
+}
+
+impl Reserved {
+    /// Forgets the time by the limit of the queue, which has changed.
+    pub(crate) fn renew(&mut self) {
+        self.own = None;
     }
 }
 
@@ -224,5 +240,26 @@ mod tests {
             pace.set(Ceilings::default());
             assert!(!pace.is_limited());
         }
+    }
+
+    /// A guest changes a work request that waits, and the limit of its queue.
+    #[test]
+    fn a_reservation_is_for_one_length_and_for_both_limits() {
+        let pace = Pace::default();
+        pace.set(Ceilings { bytes: NonZeroU64::new(1_000_000), messages: None });
+        let (mut own, mut reserved) = (RateLimit::default(), None);
+        let now = Nanos(7 * NANOS_PER_SECOND);
+        assert_eq!(pace.wait(&own, &mut None, 1_000_000, now), None);
+        let first = pace.wait(&own, &mut reserved, 1, now).expect("it waits");
+        let longer = pace.wait(&own, &mut reserved, 1_000_000, first).expect("it waits again");
+        let behind = pace.wait(&own, &mut None, 0, now).expect("it waits");
+        assert!(behind.since(longer) >= Duration::from_millis(990), "{longer:?}, {behind:?}");
+        assert_eq!(pace.wait(&own, &mut reserved, 1, now), Some(longer), "a shorter one keeps it");
+        for kilobits in (1..=1000).map(|nth| 8_000_000 + nth) {
+            assert!(own.set(kilobits));
+            reserved.as_mut().expect("a reservation").renew();
+            assert_eq!(pace.wait(&own, &mut reserved, 1_000_000, now), Some(longer));
+        }
+        assert_eq!(pace.wait(&own, &mut None, 0, now), Some(behind));
     }
 }

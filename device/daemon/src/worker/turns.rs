@@ -11,8 +11,11 @@
 //! prompt engines are polled after each engine that has taken long. That time is theirs, too, so
 //! this is no way to more of it.
 //!
-//! Engines without a share, such as the switch, work for the others: they are not prompt, and
-//! quanta are not shortened because of them.
+//! Engines without a share, such as the switch, work for the others: they have that of an average
+//! engine, they are not prompt, and quanta are not shortened because of them.
+//!
+//! The clock is read for polls that take long, and for some of the others. An engine whose work
+//! takes longer than its estimate is measured more often.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,10 @@ const PROMPT_WORK: u64 = 1_500;
 /// Number of polls with so little work, one after the other, from which on an engine is prompt. An
 /// engine whose work comes in groups has some of them, too.
 const PROMPT_AFTER: u16 = 16;
+/// Number of busy polls of an engine of which one is measured, and number that are measured after
+/// one that took much longer than its estimate.
+const SAMPLE_INTERVAL: u8 = 32;
+const SAMPLES: u8 = 32;
 /// Number of passes for which quanta stay short after an engine has taken long.
 const CONTENDED_PASSES: u16 = 1_000;
 /// Number of polls without work after which an engine is no longer prompt.
@@ -36,6 +43,8 @@ const PROMPT_POLLS: u16 = 2_000;
 /// The duration of a poll after which prompt engines are polled, and from which on the duration is
 /// measured, in nanoseconds.
 const LONG: u64 = 2_000;
+/// Time in nanoseconds by which twice the estimate of a poll may be too short.
+const MAX_ERROR: u64 = 1_000;
 /// The longest time that an engine pays for a poll, in nanoseconds. The thread may have been
 /// without a processor.
 const MAX_CHARGE: u64 = 100_000;
@@ -67,6 +76,9 @@ struct Seat {
     busy: bool,
     /// True if it has a share.
     shares: bool,
+    /// Number of busy polls until the next one that is measured, and number that are measured.
+    unmeasured: u8,
+    measured: u8,
     /// Number of polls with little work since one with more.
     light: u16,
     /// Number of polls without work for which it is still prompt; 0 if it is not prompt.
@@ -78,22 +90,25 @@ struct Seat {
 /// Measures polls with few readings of the clock.
 #[derive(Default)]
 struct Watch {
-    /// The time of the last reading in this pass.
+    /// The time, if it was read at the end of the last poll.
     read: Option<u64>,
-    /// The work that has been done since, by estimate.
-    since: u64,
 }
 
 impl Turns {
     /// Creates the first pass over these engines.
     #[must_use]
     pub fn new(engines: &[Arc<dyn Engine>]) -> Self {
-        let most = engines.iter().filter_map(|engine| engine.share()).max().unwrap_or(1).max(1);
+        let shares: Vec<u64> =
+            engines.iter().filter_map(|engine| engine.share()).map(u64::from).collect();
+        let most = shares.iter().copied().max().unwrap_or(1).max(1);
+        let average = shares.iter().sum::<u64>() / (shares.len() as u64).max(1);
         let seat = |engine: &Arc<dyn Engine>| {
-            let share = engine.share().unwrap_or(most);
-            let parts = u64::from(share) * u64::from(PARTS) / u64::from(most);
+            let share = engine.share().map_or(average, u64::from);
+            let parts = share * u64::from(PARTS) / most;
             Seat {
                 shares: engine.share().is_some(),
+                unmeasured: SAMPLE_INTERVAL,
+                measured: 0,
                 light: 0,
                 engine: Arc::clone(engine),
                 // CAST: at most `PARTS`.
@@ -127,8 +142,8 @@ impl Turns {
             if took.is_contending {
                 self.contended = CONTENDED_PASSES;
             }
-            if hurried && took.ns >= LONG {
-                self.serve_prompt(place, &now);
+            if hurried && took.busy && took.ns >= LONG {
+                any |= self.serve_prompt(place, &now);
             }
         }
         let Self { seats, prompt, .. } = self;
@@ -138,19 +153,26 @@ impl Turns {
                 seat.listed
             })
         });
+        if !any {
+            // No other engine has waited for these.
+            self.seats.iter_mut().for_each(|seat| seat.credit = seat.credit.max(0));
+        }
         any
     }
 
-    /// Polls the prompt engines, except the one that has just been polled.
-    fn serve_prompt(&mut self, but: usize, now: &impl Fn() -> u64) {
+    /// Polls the prompt engines, except the one that has just been polled. Returns whether there
+    /// was work.
+    fn serve_prompt(&mut self, but: usize, now: &impl Fn() -> u64) -> bool {
+        let mut any = false;
         let count = self.prompt.len();
         for nth in 0..count.min(MAX_PROMPT) {
             match self.prompt.get((self.first + nth) % count) {
-                Some(&place) if place != but => _ = self.serve(place, SHORT_SLICE, now),
+                Some(&place) if place != but => any |= self.serve(place, SHORT_SLICE, now).busy,
                 _ => {}
             }
         }
         self.first = (self.first + MAX_PROMPT) % count.max(1);
+        any
     }
 
     /// Polls an engine if it has credit.
@@ -161,15 +183,25 @@ impl Turns {
         if seat.credit <= 0 {
             return Took { busy: seat.busy, ..Took::default() };
         }
-        let start = seat.long.then(|| watch.time(now));
+        let start = (seat.long || seat.unmeasured == 0).then(|| watch.time(now));
         let polled = seat.engine.poll(length);
-        let ns = watch.took(start, polled.spent, now).min(MAX_CHARGE);
+        let ns = match start {
+            Some(start) if polled.busy => watch.read(now).saturating_sub(start).max(polled.spent),
+            _ => {
+                watch.read = None;
+                polled.spent
+            }
+        };
+        if polled.busy {
+            seat.plan_measurement(start.is_some() && ns > 2 * polled.spent + MAX_ERROR);
+        }
+        let ns = ns.min(MAX_CHARGE);
         // CAST: at most `MAX_CHARGE`.
         seat.credit -= ns as i64;
-        (seat.busy, seat.long) = (polled.busy, polled.spent >= LONG);
+        (seat.busy, seat.long) = (polled.busy, ns >= LONG);
         if !polled.busy {
             seat.prompt = seat.prompt.saturating_sub(1);
-        } else if polled.spent >= PROMPT_WORK {
+        } else if ns >= PROMPT_WORK {
             (seat.light, seat.prompt) = (0, 0);
         } else if seat.light < PROMPT_AFTER {
             seat.light += 1;
@@ -179,7 +211,7 @@ impl Turns {
             }
             seat.prompt = PROMPT_POLLS;
         }
-        Took { busy: polled.busy, is_contending: seat.shares && ns >= LONG, ns }
+        Took { busy: polled.busy, is_contending: seat.shares && polled.busy && ns >= LONG, ns }
     }
 }
 
@@ -200,33 +232,31 @@ impl Seat {
         let quantum = (length.as_nanos() as i64 * i64::from(self.parts) / i64::from(PARTS)).max(1);
         self.credit = (self.credit + quantum).min(quantum);
     }
+
+    /// Chooses the next busy poll that is measured. `late` is true if one took much longer than its
+    /// estimate.
+    #[inline]
+    fn plan_measurement(&mut self, late: bool) {
+        if late {
+            self.measured = SAMPLES;
+        }
+        self.unmeasured = match (self.measured, self.unmeasured) {
+            (0, 0) => SAMPLE_INTERVAL,
+            (0, left) => left - 1,
+            _ => 0,
+        };
+        self.measured = self.measured.saturating_sub(1);
+    }
 }
 
 impl Watch {
     /// Returns the time.
     fn time(&mut self, now: &impl Fn() -> u64) -> u64 {
-        match self.read {
-            Some(read) => read + self.since,
-            None => self.read(now),
-        }
+        self.read.unwrap_or_else(|| self.read(now))
     }
 
     fn read(&mut self, now: &impl Fn() -> u64) -> u64 {
-        let time = now();
-        *self = Self { read: Some(time), since: 0 };
-        time
-    }
-
-    /// Returns what a poll has taken that began at `start`, if that is known, and that has spent
-    /// `spent` nanoseconds as far as its engine knows.
-    #[inline]
-    fn took(&mut self, start: Option<u64>, spent: u64, now: &impl Fn() -> u64) -> u64 {
-        if spent < LONG {
-            self.since += spent;
-            return spent;
-        }
-        let end = self.read(now);
-        start.map_or(spent, |start| end.saturating_sub(start))
+        *self.read.insert(now())
     }
 }
 
@@ -246,6 +276,8 @@ mod tests {
         piece: u64,
         /// True if it does one piece in a poll, and never runs out of work.
         single: bool,
+        /// The estimate of its work is the time divided by this, if it is not zero.
+        slower: u64,
         idle: AtomicBool,
         /// The time that it has had, and its last poll.
         used: AtomicU64,
@@ -266,7 +298,7 @@ mod tests {
             let spent = self.piece * if self.single { 1 } else { pieces };
             self.clock.fetch_add(spent, Ordering::Relaxed);
             self.used.fetch_add(spent, Ordering::Relaxed);
-            Polled { busy: true, spent }
+            Polled { busy: true, spent: spent / self.slower.max(1) }
         }
 
         fn set_asleep(&self, _asleep: bool) {}
@@ -347,13 +379,35 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_without_a_share_has_the_largest() {
+    fn an_engine_without_a_share_has_the_average() {
         let with = |share| Simulated { share, ..busy(1000) };
         let mut rig = Rig::new(vec![with(Some(1)), with(Some(3)), with(None)]);
-        let used = rig.run(700_000_000);
-        for (used, share) in used.iter().zip([1, 3, 3]) {
+        let used = rig.run(600_000_000);
+        for (used, share) in used.iter().zip([1, 3, 2]) {
             assert_near(*used, share * 100_000_000);
         }
+    }
+
+    #[test]
+    fn an_engine_pays_for_work_that_is_slower_than_its_estimate() {
+        let slow = Simulated { slower: 50, single: true, ..busy(20_000) };
+        let mut rig = Rig::new(vec![slow, busy(300)]);
+        let used = rig.run(1_000_000_000);
+        assert!(used[0] <= 550_000_000, "{used:?}");
+    }
+
+    #[test]
+    fn a_debt_ends_when_all_engines_are_idle() {
+        let mut rig = Rig::new(vec![busy(90_000), busy(300)]);
+        rig.turns.pass(|| rig.clock.load(Ordering::Relaxed));
+        rig.engines.iter().for_each(|engine| engine.idle.store(true, Ordering::Relaxed));
+        for _ in 0..3 {
+            rig.turns.pass(|| rig.clock.load(Ordering::Relaxed));
+        }
+        rig.engines[0].idle.store(false, Ordering::Relaxed);
+        let used = rig.engines[0].used();
+        rig.turns.pass(|| rig.clock.load(Ordering::Relaxed));
+        assert_eq!(rig.engines[0].used() - used, 90_000);
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn apply<H: Host>(
     }
     merge(&mut qp.attr.lock(), new, mask);
     let addressed = mask.contains(AttrMask::AV).then(|| wire::route(adapter.network(), &new.av));
-    configure(qp, addressed.unwrap_or_else(|| qp.requester.lock().config.route));
+    configure(qp, addressed);
     if change.from != change.to {
         let drain = change.to == State::Sqd;
         qp.attr.lock().sq_draining = u8::from(drain);
@@ -192,12 +192,14 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
     }
 }
 
-/// Copies the attributes to the requester and the responder. `route` is the route to the peer.
-pub(super) fn configure<H: Host>(qp: &Qp<H>, route: Option<Route>) {
+/// Copies the attributes to the requester and the responder. `addressed` is the route to the peer,
+/// or none if it stays.
+pub(super) fn configure<H: Host>(qp: &Qp<H>, addressed: Option<Option<Route>>) {
     // Held until the end, because the other end of a TCP connection also sets attributes of both
     // halves.
     let mut requester = qp.requester.lock();
     let attr = *qp.attr.lock();
+    let route = addressed.unwrap_or(requester.config.route);
     // It is looked up again when the next message is sent.
     requester.peer = None;
     requester.config = RequesterConfig {

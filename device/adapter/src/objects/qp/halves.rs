@@ -79,8 +79,10 @@ impl<H: Host> Requester<H> {
     /// Sets its rate limit in kbit/s; 0 is no limit. If that changes it, the next entry makes
     /// another reservation.
     pub fn limit(&mut self, kilobits: u32) {
-        if self.rate_limit.set(kilobits) {
-            self.reserved = None;
+        if self.rate_limit.set(kilobits)
+            && let Some(reserved) = &mut self.reserved
+        {
+            reserved.renew();
         }
     }
 
