@@ -29,9 +29,11 @@ use super::engine::Engine;
 const MAX_PROMPT: usize = 16;
 /// The work of a poll from which on it is not prompt, in nanoseconds.
 const PROMPT_WORK: u64 = 1_500;
-/// Number of polls with so little work, one after the other, from which on an engine is prompt. An
-/// engine whose work comes in groups has some of them, too.
+/// Number of polls with so little work from which on an engine is prompt, and number that one with
+/// more work takes away. An engine whose work comes in groups has polls with little work, too, and
+/// any poll may be slow once.
 const PROMPT_AFTER: u16 = 16;
+const PROMPT_LOSS: u16 = 4;
 /// Number of busy polls of an engine of which one is measured, and number that are measured after
 /// one that took much longer than its estimate.
 const SAMPLE_INTERVAL: u8 = 32;
@@ -79,7 +81,7 @@ struct Seat {
     /// Number of busy polls until the next one that is measured, and number that are measured.
     unmeasured: u8,
     measured: u8,
-    /// Number of polls with little work since one with more.
+    /// Number of polls with little work that count, at most [`PROMPT_AFTER`].
     light: u16,
     /// Number of polls without work for which it is still prompt; 0 if it is not prompt.
     prompt: u16,
@@ -202,7 +204,8 @@ impl Turns {
         if !polled.busy {
             seat.prompt = seat.prompt.saturating_sub(1);
         } else if ns >= PROMPT_WORK {
-            (seat.light, seat.prompt) = (0, 0);
+            seat.light = seat.light.saturating_sub(PROMPT_LOSS);
+            seat.prompt = if seat.light == 0 { 0 } else { seat.prompt };
         } else if seat.light < PROMPT_AFTER {
             seat.light += 1;
         } else if seat.shares {
