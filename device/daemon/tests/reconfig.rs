@@ -11,15 +11,19 @@ use std::time::{Duration, Instant};
 
 use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
 use common::switch::Folder;
+use common::trunk::Peer;
 use common::{connected, descriptors, start_with, still_works};
+use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
-use vrnic_abi::sq::Opcode;
+use vrnic_abi::qp::{AddressVector, Attr, AttrMask, NO_VLAN, State, Type};
+use vrnic_abi::sq::{DatagramSeg, Flags, Opcode};
 use vrnic_device::config::amount::Amount;
 use vrnic_testdriver::daemon::{Daemon, mac};
-use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::qp::{Setup, link_local};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+use zerocopy::IntoBytes;
 
 /// A daemon with a control socket and a monitor.
 struct Changed {
@@ -269,6 +273,59 @@ fn functions_share_a_worker_by_their_weights_and_floors() {
     assert!(changed.refused(&["function", "share", "f1", "--floor=21%"]).contains("101 %"));
     assert!(changed.refused(&["function", "share", "f9"]).contains("no function 'f9'"));
     assert!(changed.refused(&["function", "share", "f0", "--weight=0"]).contains("1 to 1000"));
+    changed.daemon.check();
+}
+
+/// Posts many datagrams to a station that is behind an uplink. Returns the endpoints.
+fn flood(guest: &Guest) -> Vec<Endpoint> {
+    let gid = link_local(guest.mac());
+    guest.command::<command::SetGid>(&SetGid::set(0, gid, guest.mac(), NO_VLAN)).expect("SET_GID");
+    let av = AddressVector {
+        dgid: link_local(STRANGER),
+        dmac: STRANGER,
+        vlan: NO_VLAN.into(),
+        hop_limit: 1,
+        ..AddressVector::default()
+    };
+    let to = DatagramSeg { av, dest_qpn: 100.into(), qkey: 1.into() };
+    let setup = Setup { kind: Type::Ud, log_wqes: 8, ..Setup::default() };
+    let sender = |_| {
+        let mut end = Endpoint::new(guest, setup);
+        let init = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+        let rts = AttrMask::STATE | AttrMask::SQ_PSN;
+        let steps = [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, rts)];
+        guest.take_through(end.qpn, Attr { port: 1, qkey: 1.into(), ..Attr::default() }, &steps);
+        let send = Wr::new(Opcode::Send, &[end.sge(0, 4096)]).flags(Flags::empty());
+        let send = send.body(to.as_bytes());
+        (0..250).for_each(|_| end.store_send(&send));
+        end.ring();
+        end
+    };
+    (0..8).map(sender).collect()
+}
+
+/// Both functions always have frames for an uplink whose peer reads slowly.
+#[test]
+fn functions_share_a_busy_uplink_by_their_weights() {
+    let mut changed = Changed::start_with(2, &[("--uplink", "name=up,listen=@trunk")]);
+    let mut peer = Peer::greeted(&changed.path("trunk"));
+    changed.daemon.wait_for_log("link up port=\"up\"");
+    changed.said(&["function", "share", "f0", "--weight=50"]);
+    changed.said(&["function", "share", "f1", "--weight=200"]);
+    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
+    let _ends = guests.each_ref().map(flood);
+    let mut frames = [0; 2];
+    for nth in 0..1500 {
+        let frame = peer.receive();
+        // The first ones wait in the ring of the trunk already when both have begun.
+        if let Some(from) = guests.iter().position(|guest| frame[6..12] == guest.mac())
+            && nth >= 500
+        {
+            frames[from] += 1;
+        }
+    }
+    let [few, many] = frames;
+    assert!(many >= 2 * few && many <= 6 * few && few > 0, "{frames:?}");
     changed.daemon.check();
 }
 

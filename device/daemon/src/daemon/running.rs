@@ -230,11 +230,14 @@ impl Running {
         Ok(())
     }
 
-    /// Divides the time of the workers among the present functions.
+    /// Divides the time of the workers, and busy uplinks, among the present functions.
     fn divide(&self) {
         let State { ethernet, functions } = &*self.state.lock();
         let claims: Vec<_> = ethernet.functions.iter().map(FunctionConfig::claim).collect();
-        for (settings, share) in ethernet.functions.iter().zip(shares(&claims)) {
+        let shares = shares(&claims);
+        let most = shares.iter().copied().max().unwrap_or_default();
+        for (settings, share) in ethernet.functions.iter().zip(shares) {
+            self.maker.switch.outbox().share(settings.mac, share, most);
             let named = |function: &&Function| function.name() == settings.name;
             if let Some(function) = functions.iter().find(named) {
                 function.hosted().set_share(share);

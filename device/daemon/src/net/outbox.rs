@@ -93,6 +93,14 @@ impl Outbox {
         self.lanes.write().insert(mac, Arc::new(lane));
     }
 
+    /// Gives the adapter with this address `share` of `most`, the largest share of all adapters, at
+    /// uplinks that are busy.
+    pub fn share(&self, mac: MacAddr, share: u32, most: u32) {
+        if let Some(lane) = self.lanes.read().get(&mac) {
+            lane.account.limit(share, most);
+        }
+    }
+
     /// Sets whether a port passes joined frames on.
     pub fn set_joins(&self, joins: bool) {
         self.joins.store(joins, Ordering::Relaxed);
