@@ -236,6 +236,9 @@ int iwarp_macs(struct sock *sk, const struct net_device *netdev, struct net_devi
 		err = 0;
 	if (err)
 		return err;
+	/* The peer's address has moved to this system, which does not have the connection. */
+	if (now.own && !taken->own && ether_addr_equal(now.smac, now.dmac))
+		return -ECONNREFUSED;
 	/* The adapter knows the connection by its VLAN, too. */
 	if (now.tagged != taken->tagged || (now.vlan ^ taken->vlan) & VLAN_VID_MASK)
 		return -ECONNREFUSED;

@@ -137,24 +137,32 @@ struct pairing_found {
 	const struct net_device *card;
 	struct pairing_mac *macs;
 	size_t count, room;
+	/* Whether those of other namespaces than the card's are added, or those of that one. */
+	bool others;
 };
 
-/* Adds the MAC of a device, unless it was found before or its namespace has enough of them. */
+/*
+ * Adds the MAC of a device, unless it was found before or its namespace has enough of them. The
+ * devices of the card's namespace come first, and all other namespaces together have half of the
+ * room, however many there are.
+ */
 static int pairing_add_mac(struct net_device *dev, struct netdev_nested_priv *priv)
 {
 	struct pairing_found *found = priv->data;
-	const struct net *net = dev_net(dev);
-	size_t of_namespace = 0, i;
+	const struct net *net = dev_net(dev), *own = dev_net(found->card);
+	size_t of_namespace = 0, of_others = 0, i;
 
-	if (dev->type != ARPHRD_ETHER || !is_valid_ether_addr(dev->dev_addr))
+	if (dev->type != ARPHRD_ETHER || !is_valid_ether_addr(dev->dev_addr) ||
+	    net_eq(net, own) == found->others)
 		return 0;
 	for (i = 0; i < found->count; i++) {
 		if (ether_addr_equal_unaligned(found->macs[i].mac, dev->dev_addr))
 			return 0;
 		of_namespace += net_eq(found->macs[i].net, net);
+		of_others += !net_eq(found->macs[i].net, own);
 	}
 	if (found->count == found->room ||
-	    (!net_eq(net, dev_net(found->card)) && of_namespace >= PAIRING_OF_NAMESPACE))
+	    (found->others && (of_namespace >= PAIRING_OF_NAMESPACE || of_others >= found->room / 2)))
 		return 0;
 	memcpy(found->macs[found->count].mac, dev->dev_addr, ETH_ALEN);
 	found->macs[found->count].net = net;
@@ -171,6 +179,8 @@ size_t pairing_macs(struct net_device *card, struct pairing_mac *out, size_t roo
 	rtnl_lock();
 	rcu_read_lock();
 	pairing_add_mac(card, &priv);
+	netdev_walk_all_upper_dev_rcu(card, pairing_add_mac, &priv);
+	found.others = true;
 	netdev_walk_all_upper_dev_rcu(card, pairing_add_mac, &priv);
 	rcu_read_unlock();
 	rtnl_unlock();
