@@ -59,8 +59,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IMAGE|FOLDER")]
     pub(crate) root: Option<PathBuf>,
 
-    /// Make all programs load the system's libibverbs before any other. Programs that bring a
-    /// libibverbs of their own then find the adapter, too
+    /// Make all programs load the system's libibverbs before any other. This is for programs that
+    /// bring a libibverbs of a release that the plugin does not know
     #[arg(long)]
     pub(crate) preload_verbs: bool,
 
