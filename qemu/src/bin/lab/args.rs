@@ -129,7 +129,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) timeout: u64,
 
-    /// Print how long the command took, and what the adapter of guest a sent and received.
+    /// Print how long the command took, and what the adapters of guest a sent and received.
     /// Refused if the guests are not under KVM, because such figures say nothing about hardware
     #[arg(long)]
     pub(crate) timing: bool,
