@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_child_is_seen_before_it_is_reaped() -> io::Result<()> {
-        let mut child = shell("read line; exit 3")?;
+        let mut child = shell("exec sleep 60")?;
         assert!(!child.ended() && child.alive());
         child.signal(Signal::SIGKILL)?;
         let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
