@@ -9,6 +9,8 @@ use vrnic_qemu::adapter::{Transport, parse_transport};
 use vrnic_qemu::pair::GUESTS_MAX;
 use vrnic_qemu::stock;
 
+/// Maximum of --timeout, a year.
+const TIMEOUT_MAX: u64 = 31_536_000;
 const EXAMPLE: &str = "\
 Example: a server in guest b and its client in guest a
 
@@ -127,6 +129,7 @@ pub(crate) struct Args {
 
     /// End the command after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(value_parser = value_parser!(u64).range(1..=TIMEOUT_MAX))]
     pub(crate) timeout: u64,
 
     /// Print how long the command took, and what the adapters of guest a sent and received.
@@ -193,6 +196,18 @@ mod tests {
         assert!(!parse(&[]));
         assert!(parse(&["--no-fail-on-warning"]));
         assert!(!parse(&["--no-fail-on-warning", "--fail-on-warning"]));
+    }
+
+    #[test]
+    fn a_timeout_is_a_time() {
+        let parse = |seconds: &str| {
+            Args::try_parse_from(["lab", "--timeout", seconds, "--", "true"]).map(|it| it.timeout)
+        };
+        assert_eq!(parse("1").ok(), Some(1));
+        assert_eq!(parse("31536000").ok(), Some(31_536_000));
+        for seconds in ["0", "31536001", "18446744073709551615", "-1"] {
+            assert!(parse(seconds).is_err(), "{seconds}");
+        }
     }
 
     #[test]
