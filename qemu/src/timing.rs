@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::fleet::Fleet;
 use crate::guest::Guest;
 
-/// Prints the bytes that each of guest a's adapters has sent, and then those that each has received.
+/// Prints the bytes that each adapter of guest a has sent, and then those that each has received.
 const BYTES: &str = "cat /sys/class/infiniband/*/ports/1/hw_counters/tx_bytes \
                      /sys/class/infiniband/*/ports/1/hw_counters/rx_bytes";
 /// Time limit for reading these counters.
