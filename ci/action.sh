@@ -116,8 +116,13 @@ lab() {
 	local name lab=() own=() built=() options=() status=0
 	if [ -n "$CONTAINER" ]; then container; else machine; fi
 	mkdir -p "$OUTPUT"
+	# Those of an earlier step would look like those of this one.
+	rm -f "$OUTPUT"/{summary.md,junit.xml,report.txt}
+	# The names of packages and modules are words, and not patterns of files.
+	set -f
 	for name in $PACKAGES; do options+=(--package "$name"); done
 	for name in $MODULES; do options+=(--module "$name"); done
+	set +f
 	[ "$TIMING" != true ] || options+=(--timing)
 	[ "$PRELOAD_VERBS" != true ] || options+=(--preload-verbs)
 	[ "$PCAP" != true ] || options+=(--pcap "$OUTPUT/traffic.pcapng")

@@ -113,6 +113,12 @@ impl Daemon {
         self.process.alive()
     }
 
+    /// Returns whether it has ended.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.process.ended()
+    }
+
     /// Returns its process number.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -47,6 +47,16 @@ impl Fleet {
         self.booted.guests.first().context("there is no guest")
     }
 
+    /// Returns what has ended, if a guest or a daemon has. Does not wait for a guest that is slow.
+    #[must_use]
+    pub fn ended(&self) -> Option<String> {
+        if self.booted.daemons.iter().any(Daemon::ended) {
+            return Some("the daemon has ended".to_owned());
+        }
+        let gone = self.guests().find(|guest| guest.ended())?;
+        Some(format!("guest {} has ended", gone.setup().name))
+    }
+
     /// Returns the names of the adapters of all guests.
     #[must_use]
     pub fn functions(&self) -> Vec<String> {

@@ -224,6 +224,12 @@ impl Guest {
         self.agent.run("true", Duration::from_secs(10)).is_ok()
     }
 
+    /// Returns whether its QEMU has ended.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.qemu.ended()
+    }
+
     /// Returns the end of its console's log: the first fault of the kernel, or the last `lines`.
     #[must_use]
     pub fn console_end(&self, lines: usize) -> String {

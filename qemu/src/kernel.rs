@@ -36,14 +36,13 @@ impl Module {
     }
 
     fn parse(data: &[u8]) -> Option<Self> {
-        if !data.starts_with(b"\x7fELF") {
-            return None;
-        }
+        let data = section(data, b".modinfo")?;
         let magic = field(data, "vermagic=")?;
         let release = magic.split(' ').next().unwrap_or_default().to_owned();
         let needs = field(data, "depends=").unwrap_or_default();
         let needs = needs.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
-        Some(Self { name: field(data, "name=")?, release, needs })
+        let name = field(data, "name=").filter(|name| plain(name))?;
+        Some(Self { name, release, needs })
     }
 
     /// Checks that it fits the kernel with this release.
@@ -58,6 +57,40 @@ impl Module {
         );
         Ok(())
     }
+}
+
+/// Returns whether this is the name of a module, which a shell takes as it is.
+fn plain(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    !name.is_empty() && name.bytes().all(good)
+}
+
+/// Returns the contents of a section of an ELF file for x86-64.
+fn section<'a>(data: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    if !data.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let table = number(data, 0x28, 8)?;
+    let [size, count, names] = [0x3a, 0x3c, 0x3e].map(|at| number(data, at, 2));
+    let (size, count) = (size?, count?);
+    let header = |index: usize| data.get(table.checked_add(index.checked_mul(size)?)?..);
+    let contents = |header: &[u8]| {
+        let (at, len) = (number(header, 0x18, 8)?, number(header, 0x20, 8)?);
+        data.get(at..at.checked_add(len)?)
+    };
+    let texts = contents(header(names?)?)?;
+    let named = |header: &[u8]| {
+        let text = number(header, 0, 4).and_then(|at| texts.get(at..)).unwrap_or_default();
+        text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
+    };
+    contents((0..count).filter_map(header).find(|header| named(header))?)
+}
+
+/// Returns a number of so many bytes.
+fn number(data: &[u8], at: usize, len: usize) -> Option<usize> {
+    let bytes = data.get(at..at.checked_add(len)?)?;
+    let number = bytes.iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+    usize::try_from(number).ok()
 }
 
 /// Returns a field of a module. The fields are texts that end with a zero byte, one after another.
@@ -96,20 +129,67 @@ fn release_in(data: &[u8]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Returns an ELF file whose section .modinfo has this content. It is preceded by another
+    /// section with a name.
+    pub(crate) fn module(fields: &[u8]) -> Vec<u8> {
+        const SECTIONS: [&str; 3] = [".strings", ".modinfo", ".shstrtab"];
+        let mut names = SECTIONS.join("\0").into_bytes();
+        names.push(0);
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(0x40, 0);
+        let (mut headers, mut name) = (Vec::new(), 0_u32);
+        for (text, content) in SECTIONS.iter().zip([b"\0name=wrong; x\0", fields, &names]) {
+            let mut header = [0; 0x40];
+            header[..4].copy_from_slice(&name.to_le_bytes());
+            header[0x18..0x20].copy_from_slice(&(file.len() as u64).to_le_bytes());
+            header[0x20..0x28].copy_from_slice(&(content.len() as u64).to_le_bytes());
+            headers.extend(header);
+            file.extend(content);
+            name += u32::try_from(text.len() + 1).expect("a short name");
+        }
+        let table = (file.len() as u64).to_le_bytes();
+        file[0x28..0x30].copy_from_slice(&table);
+        file[0x3a] = 0x40;
+        file[0x3c] = 3;
+        file[0x3e] = 2;
+        file.extend(headers);
+        file
+    }
 
     #[test]
     fn a_module_says_what_it_needs() {
-        let data = b"\x7fELF...\0alias=name=x\0depends=ib_core,tls\0name=mine\0vermagic=7.3.4 SMP mod_unload \0";
-        let module = Module::parse(data).expect("a module");
+        let data = module(
+            b"alias=name=x\0depends=ib_core,tls\0name=mine\0vermagic=7.3.4 SMP mod_unload \0",
+        );
+        for cut in 0..data.len() - 0x40 {
+            assert_eq!(Module::parse(&data[..cut]), None, "{cut} bytes");
+        }
+        let module = Module::parse(&data).expect("a module");
         assert_eq!((module.name.as_str(), module.release.as_str()), ("mine", "7.3.4"));
         assert_eq!(module.needs, ["ib_core", "tls"]);
         assert!(module.fits("7.3.4").is_ok());
         let error = module.fits("6.1.0").map_err(|error| error.to_string());
         assert!(error.is_err_and(|it| it.contains("built for kernel 7.3.4, and")));
         assert_eq!(Module::parse(b"\xfd7zXZ\0"), None);
-        assert_eq!(Module::parse(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn the_name_of_a_module_is_a_word() {
+        let named = |name: &str| {
+            let fields = format!("name={name}\0vermagic=7.3.4 SMP\0");
+            Module::parse(&module(fields.as_bytes())).map(|module| module.name)
+        };
+        assert_eq!(named("my-module_2").as_deref(), Some("my-module_2"));
+        for name in ["", "a b", "x;reboot", "../x", "$(x)"] {
+            assert_eq!(named(name), None, "{name}");
+        }
+        // No section may lead out of the file.
+        let mut data = module(b"name=x\0vermagic=7 \0");
+        data[0x28..0x30].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(Module::parse(&data), None);
     }
 
     #[test]

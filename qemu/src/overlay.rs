@@ -142,7 +142,8 @@ impl<W: Write> Overlay<W> {
 
 /// Folders in which a libibverbs looks for plugins: Debian's and Ubuntu's, and that of Fedora, Red
 /// Hat and Python wheels.
-const PLUGIN_FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs"];
+pub(crate) const PLUGIN_FOLDERS: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs"];
 
 /// Folder of the guests for the files of [`write_initramfs`]'s `tree`.
 pub const TREE: &str = "/lab";

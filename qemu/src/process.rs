@@ -11,6 +11,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 
 type Job = (Command, Sender<io::Result<Child>>);
 
@@ -72,6 +74,15 @@ impl Killed {
         matches!(self.0.try_wait(), Ok(None))
     }
 
+    /// Returns whether it has ended. Does not reap it, so it keeps its number.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        let Ok(pid) = i32::try_from(self.pid()) else { return true };
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        // An error means that it was reaped before.
+        !matches!(waitid(Id::Pid(Pid::from_raw(pid)), flags), Ok(WaitStatus::StillAlive))
+    }
+
     /// Kills it at once and reaps it.
     pub fn kill(&mut self) {
         // Both calls fail only if it has ended already.
@@ -85,7 +96,7 @@ impl Killed {
             && self.alive()
         {
             // It is the leader of its own group since its start.
-            let _ended = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+            let _ended = nix::sys::signal::killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
         self.kill();
     }
@@ -100,7 +111,7 @@ impl Killed {
         if !self.alive() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?)
+        Ok(nix::sys::signal::kill(Pid::from_raw(pid), signal)?)
     }
 
     /// Sends it `signal` so that it ends, waits for at most `seconds`, and then kills it.
@@ -145,6 +156,21 @@ mod tests {
         assert!(child.alive() && std::path::Path::new(&entry).exists());
         drop(child);
         assert!(!std::path::Path::new(&entry).exists());
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_child_is_seen_before_it_is_reaped() -> io::Result<()> {
+        let mut child = shell("exec sleep 60")?;
+        assert!(!child.ended() && child.alive());
+        child.signal(Signal::SIGKILL)?;
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !child.ended() && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
+        assert!(child.ended() && child.ended());
+        assert!(!child.child().wait()?.success());
+        assert!(child.ended(), "also when it is reaped");
         Ok(())
     }
 

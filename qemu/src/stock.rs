@@ -57,7 +57,7 @@ impl Stock {
     /// after it.
     ///
     /// # Errors
-    /// If there is no such module.
+    /// If there is no such module, or its parameters would be lost.
     pub fn add(&self, plan: &mut Plan, text: &str) -> Result<()> {
         let (name, parameters) = text.split_once(' ').unwrap_or((text, ""));
         let entry = self.modules.get(&plain(name));
@@ -83,8 +83,7 @@ impl Stock {
         let path = self.folder.join(file);
         let data = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let name = file.rsplit('/').next().unwrap_or(file);
-        plan.add(name, data, parameters);
-        Ok(())
+        plan.add(name, data, parameters)
     }
 }
 
@@ -93,7 +92,7 @@ impl Plan {
     /// that it needs.
     ///
     /// # Errors
-    /// If it is built for another kernel.
+    /// If it is built for another kernel, or the plan has a module with its name.
     pub fn own(&mut self, stock: Option<&Stock>, path: &Path, release: &str) -> Result<()> {
         let module = Module::read(path)?;
         module.fits(release)?;
@@ -111,21 +110,39 @@ impl Plan {
                 stock.add(self, needed)?;
             }
         }
-        self.add(&format!("{}.ko", module.name), data, "");
-        Ok(())
+        ensure!(
+            !self.names.contains(&plain(&module.name)),
+            "another option loads the module {} already, so {} would not be loaded",
+            module.name,
+            path.display()
+        );
+        self.add(&format!("{}.ko", module.name), data, "")
     }
 
-    /// Adds the file of a module, unless it is there.
-    fn add(&mut self, file: &str, data: Vec<u8>, parameters: &str) {
+    /// Adds the file of a module, unless it is there. A module that is there cannot get parameters.
+    fn add(&mut self, file: &str, data: Vec<u8>, parameters: &str) -> Result<()> {
         let name = plain(file.split('.').next().unwrap_or(file));
         if self.names.contains(&name) {
-            return;
+            ensure!(
+                parameters.is_empty(),
+                "another option loads the module {name} before '{name} {parameters}' does, and \
+                 without these parameters; give the one with parameters first"
+            );
+            return Ok(());
         }
         let path = format!("{FOLDER}/{file}");
-        self.script +=
-            &format!("[ -d /sys/module/{name} ] || insmod {path} {parameters} || exit\n");
+        self.script += &if parameters.is_empty() {
+            format!("[ -d /sys/module/{name} ] || insmod {path} || exit\n")
+        } else {
+            format!(
+                "if [ -d /sys/module/{name} ]; then echo 'the kernel has loaded the module {name} \
+                 before, so it cannot get the parameters {parameters}' >&2; exit 1; fi\n\
+                 insmod {path} {parameters} || exit\n"
+            )
+        };
         self.files.push((path, data));
         self.names.push(name);
+        Ok(())
     }
 }
 
@@ -182,7 +199,13 @@ mod tests {
         let files: Vec<&str> = plan.files.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(files, ["/vrnic/c.ko.xz", "/vrnic/b-b.ko.xz", "/vrnic/a.ko.xz"]);
         let lines: Vec<&str> = plan.script.lines().collect();
-        assert_eq!(lines[1], "[ -d /sys/module/b_b ] || insmod /vrnic/b-b.ko.xz x=1 || exit");
+        assert_eq!(lines[0], "[ -d /sys/module/c ] || insmod /vrnic/c.ko.xz || exit");
+        assert!(lines[1].starts_with("if [ -d /sys/module/b_b ]; then echo") && lines.len() == 4);
+        assert_eq!(lines[2], "insmod /vrnic/b-b.ko.xz x=1 || exit");
+        stock.add(&mut plan, "c")?;
+        let error = stock.add(&mut plan, "c y=2").map_err(|error| error.to_string());
+        assert!(error.is_err_and(|it| it.contains("before 'c y=2' does")));
+        assert_eq!(plan.files.len(), 3);
         let error = stock.add(&mut plan, "none").map_err(|error| error.to_string());
         assert_eq!(error, Err("the stock kernel has no module 'none'".into()));
         fs::write(folder.path().join(PARTIAL), "")?;
@@ -196,8 +219,8 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let file = |name: &str| -> Result<PathBuf> {
             let path = folder.path().join(format!("{name}.ko"));
-            let text = format!("\x7fELF\0depends=\0name={name}\0vermagic=7.3.4 SMP\0");
-            fs::write(&path, text)?;
+            let fields = format!("depends=\0name={name}\0vermagic=7.3.4 SMP\0");
+            fs::write(&path, crate::kernel::tests::module(fields.as_bytes()))?;
             Ok(path)
         };
         let mut plan = Plan::default();
@@ -207,6 +230,8 @@ mod tests {
         assert_eq!(files, ["/vrnic/mine.ko", "/vrnic/vrnic.ko"]);
         assert!(plan.script.contains("insmod /vrnic/mine.ko") && !plan.script.contains("vrnic.ko"));
         assert!(plan.own(None, &file("other")?, "7.3.5").is_err());
+        let again = plan.own(None, &file("mine")?, "7.3.4").map_err(|error| error.to_string());
+        assert!(again.is_err_and(|it| it.contains("loads the module mine already")));
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-# The age of folders in the cache. Those of earlier versions of vrnic, and images with packages that nobody uses any more,
-# go after a while.
+# The age of folders in the cache. Those of earlier versions of vrnic, images with packages that nobody uses any more, and
+# roots that a killed scripts/lab has left, go after a while.
 # shellcheck shell=bash
 
 # Days after its last use that a folder is kept.
@@ -12,7 +12,8 @@ cache_used() { touch -c -- "$@"; }
 cache_tidy() {
 	local folder
 	find "$VRNIC_CACHE" -mindepth 1 -maxdepth 1 -type d -mtime "+$CACHE_DAYS" \
-		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name libraries \) |
+		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name 'vrnic-*' \
+		-o -name libraries \) |
 		while read -r folder; do
 			step "removing ${folder##*/} from the cache: it was not in use for $CACHE_DAYS days"
 			rm -rf "$folder"

@@ -61,7 +61,8 @@ image_make() {
 	rm -rf "$2"
 	# shellcheck disable=SC2016 # mmdebstrap sets $1
 	IMAGE_TREE=$1 IMAGE_QEMU_SUITE=$VRNIC_KERNEL_SUITE quietly "$VRNIC_BUILD/image.log" mmdebstrap \
-		--variant=minbase --skip=check/empty --include=qemu-system-x86 --dpkgopt=force-unsafe-io \
+		--variant=minbase --skip=check/empty --include=qemu-system-x86,xz-utils,zstd \
+		--dpkgopt=force-unsafe-io \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' \
 		--setup-hook='printf "Package: qemu-* seabios\nPin: release n=%s\nPin-Priority: 900\n" \

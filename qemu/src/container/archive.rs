@@ -13,7 +13,7 @@ use nix::sys::statvfs::statvfs;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::container::config::Config;
+use crate::container::config::{Config, PROCESSOR};
 use crate::container::layer;
 use crate::process::Killed;
 
@@ -21,6 +21,10 @@ use crate::process::Killed;
 const JSON_MAX: u64 = 16 << 20;
 /// Maximum number of layers of an image.
 const LAYERS_MAX: usize = 1000;
+/// The note of manifests that are about an image, and no image.
+const ATTESTATION: &str = "vnd.docker.reference.type";
+/// The guests' system, as images call it.
+const SYSTEM: &str = "linux";
 /// How much larger files are than their compressed form, at most in practice.
 const EXPANSION: u64 = 4;
 
@@ -73,6 +77,26 @@ struct Manifest {
 #[derive(Deserialize)]
 struct Descriptor {
     digest: String,
+    #[serde(default)]
+    annotations: Option<HashMap<String, String>>,
+    #[serde(default)]
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    architecture: String,
+    os: String,
+}
+
+impl Descriptor {
+    /// Returns whether it may name an image for the guests. Other manifests are for other
+    /// processors, or say how an image was built.
+    fn fits(&self) -> bool {
+        let kind = self.annotations.as_ref().and_then(|notes| notes.get(ATTESTATION));
+        let platform = self.platform.as_ref();
+        kind.is_none() && platform.is_none_or(|it| it.os == SYSTEM && it.architecture == PROCESSOR)
+    }
 }
 
 /// Unpacks an archive into the folder `root`, which it makes. Returns what the image says about its
@@ -170,8 +194,10 @@ impl Archive {
             }
             let index: Index =
                 serde_json::from_value(value).context("the index has no known form")?;
-            let [only] = index.manifests.as_slice() else {
-                bail!("it contains {} images; save a single one", index.manifests.len())
+            let images: Vec<_> = index.manifests.iter().filter(|it| it.fits()).collect();
+            let [only] = images.as_slice() else {
+                let images = images.len();
+                bail!("it contains {images} images for {PROCESSOR}; save a single one")
             };
             at = blob(only)?;
         }
@@ -376,6 +402,41 @@ mod tests {
         ];
         let (config, [one, two]) = unpacked(&archive(&files))?;
         assert_eq!((config.user.as_str(), one, two.as_deref()), ("5", None, Some(&b"3"[..])));
+        Ok(())
+    }
+
+    #[test]
+    fn the_image_for_the_guests_is_chosen() -> Result<()> {
+        let layer = archive(&[("one", b"1")]);
+        let manifest = br#"{"config": {"digest": "sha256:c"}, "layers": [{"digest": "sha256:l"}]}"#;
+        let platform = |digest: &str, architecture: &str| {
+            format!(
+                r#"{{"digest": "sha256:{digest}",
+                     "platform": {{"os": "linux", "architecture": "{architecture}"}}}}"#
+            )
+        };
+        let (ours, other) = (platform("m", "amd64"), platform("gone", "arm64"));
+        let about = r#"{"digest": "sha256:gone", "annotations":
+            {"vnd.docker.reference.type": "attestation-manifest"}}"#;
+        let unpacked = |images: &[&str]| {
+            let inner = format!(r#"{{"manifests": [{}]}}"#, images.join(","));
+            let files: [(&str, &[u8]); 6] = [
+                ("oci-layout", b"{}"),
+                ("index.json", br#"{"manifests": [{"digest": "sha256:i", "annotations": {}}]}"#),
+                ("blobs/sha256/i", inner.as_bytes()),
+                ("blobs/sha256/m", manifest),
+                ("blobs/sha256/c", CONFIG.as_bytes()),
+                ("blobs/sha256/l", &layer),
+            ];
+            unpacked(&archive(&files))
+        };
+        let (_, [one, _]) = unpacked(&[&other, &ours, about])?;
+        assert_eq!(one.as_deref(), Some(&b"1"[..]));
+        for (images, why) in [(vec![&ours, &ours], "2 images for"), (vec![&other], "0 images for")]
+        {
+            let images: Vec<&str> = images.into_iter().map(String::as_str).collect();
+            assert!(unpacked(&images).is_err_and(|error| format!("{error:#}").contains(why)));
+        }
         Ok(())
     }
 

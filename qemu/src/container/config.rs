@@ -10,7 +10,7 @@ use crate::container::users::User;
 /// The search path of an image that has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The processor of the guests, as images call it.
-const PROCESSOR: &str = "amd64";
+pub(crate) const PROCESSOR: &str = "amd64";
 
 /// What an image says about its programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,8 +50,11 @@ impl Config {
         let document: Document =
             serde_json::from_slice(json).context("the image's configuration has no known form")?;
         let inner = document.config.unwrap_or_default();
+        let mut env = inner.env.unwrap_or_default();
+        // Others would be taken for the program that is started.
+        env.retain(|variable| variable.split_once('=').is_some_and(|(name, _)| !name.is_empty()));
         Ok(Self {
-            env: inner.env.unwrap_or_default(),
+            env,
             user: inner.user.unwrap_or_default(),
             folder: inner.working_dir.filter(|folder| !folder.is_empty()),
             processor: document.architecture,
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn a_configuration_is_read() -> Result<()> {
         let json = br#"{"architecture": "amd64", "os": "linux", "config":
-            {"Env": ["PATH=/x", "A=b c"], "User": "app:1", "WorkingDir": "/app", "Cmd": null}}"#;
+            {"Env": ["PATH=/x", "A=b c", "reboot", "=x", "-u", ""], "User": "app:1", "WorkingDir": "/app", "Cmd": null}}"#;
         let config = Config::parse(json)?;
         assert_eq!(config.env, ["PATH=/x", "A=b c"]);
         assert_eq!((config.user.as_str(), config.folder.as_deref()), ("app:1", Some("/app")));

@@ -11,14 +11,16 @@
 //! | [`config`] | environment, user and working folder of an image |
 //! | [`inside`] | paths in a root, whose symbolic links may not lead out of it |
 //! | [`layer`] | the files of a layer |
+//! | [`libc`] | the C library of a root |
 //! | [`users`] | numbers of users and groups |
-//! | [`verbs`] | the libibverbs of a root, and the plugin that fits |
+//! | [`verbs`] | the libibverbs of a root, and the plugin for it |
 
 pub mod archive;
 pub mod check;
 pub mod config;
 pub mod inside;
 pub mod layer;
+pub mod libc;
 pub mod users;
 pub mod verbs;
 
@@ -39,7 +41,7 @@ use crate::rundir::RunDir;
 pub const ROOT: &str = "/container";
 /// The modules that mount it.
 pub const MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
-/// The path in the guests of a plugin that fits the root's libibverbs.
+/// The path in the guests of the plugin, unless it is known not to fit the root.
 pub const PLUGIN: &str = "/vrnic/plugin.so";
 
 /// A root.
@@ -69,6 +71,7 @@ impl Container {
             (folder, Config::default(), None)
         } else {
             ensure!(path.exists(), "there is no root {}", path.display());
+            RunDir::tidy(cache);
             let dir = RunDir::within(cache)?;
             let folder = dir.path().join("root");
             let config = archive::unpack(path, &folder)
@@ -80,6 +83,12 @@ impl Container {
         let verbs = Verbs::find(&folder);
         let config = config.completed(&user);
         Ok(Self { folder, config, user, verbs, _unpacked: unpacked })
+    }
+
+    /// Returns why programs of the root cannot use the plugin, if that is known.
+    #[must_use]
+    pub fn unfit(&self) -> Option<String> {
+        libc::unfit(&self.folder).or_else(|| self.verbs.unfit())
     }
 
     /// Returns shell commands that mount the root in a guest, with the plugin and with the names of

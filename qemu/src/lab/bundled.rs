@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::container::verbs;
+
 /// Maximum number of files that are looked at.
 const FILES_MAX: usize = 300_000;
 
@@ -33,6 +35,27 @@ pub fn find(folder: &Path) -> Option<PathBuf> {
     None
 }
 
+/// Returns a sentence about a copy, which loads the plugin if that knows its release.
+#[must_use]
+pub fn hint(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let copy = format!("{} is a libibverbs of a program's own", file.display());
+    match vrnic_layouts::release(&name) {
+        Some(release) if verbs::layout(release).is_some() => {
+            format!("{copy}, of rdma-core {release}, which loads the plugin by itself")
+        }
+        Some(release) => format!(
+            "{copy}, of rdma-core {release}, and the plugin fits {}; with --preload-verbs, the \
+             program uses the system's",
+            verbs::releases()
+        ),
+        None => format!(
+            "{copy}, and its name does not tell its release; if the program finds no adapter, let \
+             it use the system's with --preload-verbs"
+        ),
+    }
+}
+
 /// Returns whether this is the name of a copy.
 fn bundled(name: &str) -> bool {
     name.starts_with("libibverbs-") && name.contains(".so")
@@ -53,5 +76,13 @@ mod tests {
         fs::write(&copy, "")?;
         assert_eq!(find(folder.path()), Some(copy));
         Ok(())
+    }
+
+    #[test]
+    fn only_a_copy_of_another_release_needs_the_system_s() {
+        let says = |name: &str| hint(&Path::new("libs").join(name));
+        assert!(!says("libibverbs-1de1263b.so.1.14.48.0").contains("--preload-verbs"));
+        assert!(says("libibverbs-1de1263b.so.1.15.66.0").contains("fits 36 to 65; with --preload"));
+        assert!(says("libibverbs-1de1263b.so.1").contains("--preload-verbs"));
     }
 }

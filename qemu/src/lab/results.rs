@@ -72,9 +72,31 @@ pub struct Results {
 }
 
 impl Results {
+    /// Returns whether the run fails although the command has passed.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.broken.is_some() || self.faulty()
+    }
+
     /// Returns whether a kernel has reported a fault that fails the run.
     #[must_use]
     pub fn faulty(&self) -> bool {
         self.strict && self.kernels.iter().any(|kernel| !kernel.faults.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_guest_and_a_kernel_s_fault_fail_the_run() {
+        let kernels = vec![Kernel { guest: "a".into(), faults: vec!["WARNING: 1".into()] }];
+        let mut results = Results { kernels, ..Results::default() };
+        assert!(!results.failed());
+        results.strict = true;
+        assert!(results.failed());
+        results = Results { broken: Some("the daemon has ended".into()), ..Results::default() };
+        assert!(results.failed());
     }
 }

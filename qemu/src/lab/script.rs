@@ -93,5 +93,26 @@ fn enter(container: &Container, place: &Place) -> String {
         // The user id last, because it takes the right to change the other.
         program.extend([format!("--setgid={}", user.gid), format!("--setuid={}", user.uid)]);
     }
-    format!("exec env -i {} {own} /usr/bin/unshare {} -- ", quoted(&variables), quoted(&program))
+    // After --, a variable whose name begins so is no option.
+    format!("exec env -i -- {} {own} /usr/bin/unshare {} -- ", quoted(&variables), quoted(&program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_of_an_image_is_no_option() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let mut container = Container::open(root.path(), root.path())?;
+        container.config.env = vec!["--split-string=a b".into(), "A=it's".into()];
+        let text = enter(&container, &Place::default());
+        // The shell of this machine runs it, with another program at its end.
+        let (variables, _) = text.split_once(" VRNIC_NAME=").unwrap_or_default();
+        let ran = std::process::Command::new("/bin/sh")
+            .args(["-c", &format!("{variables} /usr/bin/env")])
+            .output()?;
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "--split-string=a b\nA=it's\n");
+        Ok(())
+    }
 }

@@ -51,7 +51,7 @@ pub(crate) fn image() -> Result<()> {
     );
     ensure!(fs::read(at("kept/a/file"))? == b"kept\n", "no file: {text}");
     ensure!(
-        text.contains("1.14.48.0 is a libibverbs of a program's own"),
+        text.contains("1.14.48.0 is a libibverbs of a program's own, of rdma-core 48, which loads"),
         "nothing is said: {text}"
     );
     Ok(())

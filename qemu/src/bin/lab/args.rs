@@ -9,6 +9,8 @@ use vrnic_qemu::adapter::{Transport, parse_transport};
 use vrnic_qemu::pair::GUESTS_MAX;
 use vrnic_qemu::stock;
 
+/// Maximum of --timeout, a year.
+const TIMEOUT_MAX: u64 = 31_536_000;
 const EXAMPLE: &str = "\
 Example: a server in guest b and its client in guest a
 
@@ -59,8 +61,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IMAGE|FOLDER")]
     pub(crate) root: Option<PathBuf>,
 
-    /// Make all programs load the system's libibverbs before any other. Programs that bring a
-    /// libibverbs of their own then find the adapter, too
+    /// Make all programs load the system's libibverbs before any other. This is for programs that
+    /// bring a libibverbs of a release that the plugin does not know
     #[arg(long)]
     pub(crate) preload_verbs: bool,
 
@@ -127,9 +129,10 @@ pub(crate) struct Args {
 
     /// End the command after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(value_parser = value_parser!(u64).range(1..=TIMEOUT_MAX))]
     pub(crate) timeout: u64,
 
-    /// Print how long the command took, and what the adapter of guest a sent and received.
+    /// Print how long the command took, and what the adapters of guest a sent and received.
     /// Refused if the guests are not under KVM, because such figures say nothing about hardware
     #[arg(long)]
     pub(crate) timing: bool,
@@ -193,6 +196,18 @@ mod tests {
         assert!(!parse(&[]));
         assert!(parse(&["--no-fail-on-warning"]));
         assert!(!parse(&["--no-fail-on-warning", "--fail-on-warning"]));
+    }
+
+    #[test]
+    fn a_timeout_is_a_time() {
+        let parse = |seconds: &str| {
+            Args::try_parse_from(["lab", "--timeout", seconds, "--", "true"]).map(|it| it.timeout)
+        };
+        assert_eq!(parse("1").ok(), Some(1));
+        assert_eq!(parse("31536000").ok(), Some(31_536_000));
+        for seconds in ["0", "31536001", "18446744073709551615", "-1"] {
+            assert!(parse(seconds).is_err(), "{seconds}");
+        }
     }
 
     #[test]

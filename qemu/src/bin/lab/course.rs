@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use vrnic_qemu::clock::sentence;
 use vrnic_qemu::fleet::Fleet;
 use vrnic_qemu::lab::captures::Captures;
@@ -30,7 +30,8 @@ const WRITING: Duration = Duration::from_secs(20);
 /// Time between two looks at guests that are kept.
 const WATCHING: Duration = Duration::from_secs(2);
 
-type Steps = Vec<(&'static str, Duration)>;
+/// The steps of the start, and the time that each took.
+pub(crate) type Steps = Vec<(&'static str, Duration)>;
 
 /// Runs the commands in guests that are up, and writes the files that the options ask for. Returns
 /// the status.
@@ -40,7 +41,8 @@ pub(crate) fn run(args: &Args, fleet: &Fleet, job: &Job, mut steps: Steps) -> Re
     step(format!("ready after {:.1} s: {}", whole.as_secs_f64(), sentence(&steps)));
     let strict = !args.no_fail_on_warning;
     let mut results = Results { strict, start: steps, ..Results::default() };
-    let captures = args.pcap.as_deref().map(|file| Captures::start(fleet, file)).transpose()?;
+    let captures = args.pcap.as_deref().map(|file| Captures::start(fleet, file)).transpose();
+    let captures = captures.inspect_err(|error| not_started(args, error))?;
     let before = counters(fleet);
     let ran = if args.shell {
         enter(fleet, job, &mut results)
@@ -50,12 +52,15 @@ pub(crate) fn run(args: &Args, fleet: &Fleet, job: &Job, mut steps: Steps) -> Re
     if let (Some(before), Some(after)) = (before, counters(fleet)) {
         results.counters = before.changes(&after);
     }
-    if let Some(captures) = captures {
-        captures.stop();
-    }
+    let captured = captures.map_or(Ok(()), Captures::stop);
     look(fleet, &mut results);
-    if let Err(error) = &ran {
-        results.broken = Some(format!("{error:#}"));
+    results.broken = match (&ran, &captured) {
+        (Err(error), _) => Some(format!("{error:#}")),
+        (_, Err(error)) => Some(format!("{error:#}")),
+        _ => fleet.ended(),
+    };
+    if let Some(broken) = results.broken.as_ref().filter(|_| ran.is_ok()) {
+        step(broken);
     }
     // If a command has failed, the files and the logs are needed most. Its failure is reported, and
     // not a failure to copy them.
@@ -65,7 +70,8 @@ pub(crate) fn run(args: &Args, fleet: &Fleet, job: &Job, mut steps: Steps) -> Re
         wait(fleet, job)?;
     }
     kept?;
-    Ok(if code == 0 && results.faulty() { i32::from(crate::BROKEN) } else { code })
+    captured?;
+    Ok(if code == 0 && results.failed() { i32::from(crate::BROKEN) } else { code })
 }
 
 /// Reads the counters. Says so if that fails.
@@ -120,20 +126,23 @@ fn wait(fleet: &Fleet, job: &Job) -> Result<()> {
     // The signal ends the process, with the guests and their folder.
     loop {
         std::thread::sleep(WATCHING);
-        if let Some(gone) = fleet.guests().find(|guest| !guest.answers()) {
-            step(format!("guest {} has ended", gone.setup().name));
+        if let Some(gone) = fleet.ended() {
+            step(gone);
             return Ok(());
         }
     }
 }
 
-/// Prints the faults of all kernels, and the end of the log of each guest that is gone.
+/// Prints the faults of all kernels, and the end of the log of each guest that is gone or does not
+/// answer.
 fn look(fleet: &Fleet, results: &mut Results) {
     for guest in fleet.guests() {
         let name = guest.setup().name.clone();
         let faults = guest.kernel_faults();
-        if !guest.answers() {
-            step(format!("guest {name} has ended. Its console ended with"));
+        let ended = guest.ended();
+        if ended || !guest.answers() {
+            let what = if ended { "has ended" } else { "does not answer" };
+            step(format!("guest {name} {what}. Its console ended with"));
             eprintln!("{}", guest.console_end(LOG));
         } else if !faults.is_empty() {
             step(format!("the kernel of guest {name} reported {} faults:", faults.len()));
@@ -145,13 +154,36 @@ fn look(fleet: &Fleet, results: &mut Results) {
 
 /// Writes the files that the options ask for.
 fn keep_files(args: &Args, fleet: &Fleet, results: &Results) -> Result<()> {
-    if let Some(file) = &args.junit {
-        write(file, &junit::document(results))?;
+    let collected = match &args.output {
+        Some(output) => collect(fleet, &table(&results.counters), output),
+        None => Ok(()),
+    };
+    // Writes as many of the files as possible.
+    collected.and(report(args, results))
+}
+
+/// Writes what the commands have shown.
+fn report(args: &Args, results: &Results) -> Result<()> {
+    let junit = match &args.junit {
+        Some(file) => write(file, &junit::document(results)),
+        None => Ok(()),
+    };
+    let summary = match &args.output {
+        Some(output) => write(&output.join("summary.md"), &summary::document(results)),
+        None => Ok(()),
+    };
+    junit.and(summary)
+}
+
+/// Writes these files for a run whose commands have not started.
+pub(crate) fn not_started(args: &Args, why: &Error) {
+    let results = Results { broken: Some(format!("{why:#}")), ..Results::default() };
+    let folder = args.output.as_deref().map_or(Ok(()), |output| {
+        fs::create_dir_all(output).with_context(|| format!("cannot write to {}", output.display()))
+    });
+    if let Err(error) = folder.and_then(|()| report(args, &results)) {
+        step(format!("{error:#}"));
     }
-    let Some(output) = &args.output else { return Ok(()) };
-    let kept = collect(fleet, &table(&results.counters), output);
-    write(&output.join("summary.md"), &summary::document(results))?;
-    kept
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

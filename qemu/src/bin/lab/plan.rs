@@ -130,18 +130,22 @@ fn modules(args: &Args, paths: &Paths) -> Result<stock::Plan> {
     Ok(plan)
 }
 
-/// Returns the plugin for a root as a file of the guests, or says why it does not fit.
+/// Returns the plugin for a root as a file of the guests. Says so if it does not fit, or if that is
+/// not known.
 fn plugin(container: &Container, paths: &Paths) -> Result<Option<(String, Vec<u8>)>> {
-    if let Some(why) = container.verbs.unfit() {
+    if let Some(why) = container.unfit() {
         step(format!("{why}, so its programs find no RDMA device"));
         return Ok(None);
+    }
+    if let Some(doubt) = container.verbs.doubt() {
+        step(doubt);
     }
     let file = paths.provider();
     let data = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(Some((PLUGIN.to_owned(), data)))
 }
 
-/// Returns where the commands run. Says which libibverbs programs load first, and which they bring.
+/// Returns where the commands run. Says which libibverbs programs load first, or which they bring.
 fn place(args: &Args, container: Option<Container>) -> Result<Place> {
     let library = match &container {
         None => Some(LIBRARY.to_owned()),
@@ -155,11 +159,7 @@ fn place(args: &Args, container: Option<Container>) -> Result<Place> {
     }
     let folders = [args.copy.as_deref(), container.as_ref().map(|it| it.folder.as_path())];
     if let Some(file) = folders.into_iter().flatten().find_map(bundled::find) {
-        step(format!(
-            "{} is a libibverbs of a program's own, which does not know the adapter; with \
-             --preload-verbs, the program uses the system's",
-            file.display()
-        ));
+        step(bundled::hint(&file));
     }
     Ok(Place { container, preload: None })
 }
