@@ -68,7 +68,7 @@ pub(super) fn open_connection<H: Host>(
         attr.max_dest_rd_atomic = u8::try_from(connection.ird.get()).unwrap_or(u8::MAX);
     }
     // The connection has the addresses of TCP.
-    configure(&qp, None);
+    configure(&qp, Some(None));
     qp.requester.lock().path = Path::Stream(Box::new(streaming));
     if !qp.change_state(State::Init, State::Rts) {
         return Err(Status::BadState.into());

@@ -193,7 +193,7 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
 }
 
 /// Copies the attributes to the requester and the responder. `addressed` is the route to the peer,
-/// or none if it stays.
+/// which may be none, or none if the route stays.
 pub(super) fn configure<H: Host>(qp: &Qp<H>, addressed: Option<Option<Route>>) {
     // Held until the end, because the other end of a TCP connection also sets attributes of both
     // halves.
