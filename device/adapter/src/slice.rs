@@ -172,7 +172,8 @@ impl<'a, H: Clock> Slice<'a, H> {
     pub fn charge_copy(&self, bytes: u64) {
         self.charge(bytes / 16);
         // The charge is zero if the clock has just been read.
-        if self.slow.get() && bytes >= SHORT_SLOW_PIECE && self.charged.get() > 0 {
+        let long = if self.is_short() { SHORT_SLOW_PIECE } else { SLOW_PIECE };
+        if self.slow.get() && bytes >= long && self.charged.get() > 0 {
             self.read_clock();
         }
     }

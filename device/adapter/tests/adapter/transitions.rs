@@ -33,9 +33,9 @@ const STATES: [(&str, State); 7] = [
     ("Err", State::Err),
 ];
 
-/// A row of the table.
+/// A row of the table, for one type.
 struct Rule {
-    types: Vec<Type>,
+    kind: Type,
     from: State,
     to: State,
     required: AttrMask,
@@ -60,29 +60,32 @@ fn attributes_named(list: &str) -> AttrMask {
         .collect()
 }
 
+/// Returns the table of the specification, with the rate limit, which it does not have.
 fn table() -> Vec<Rule> {
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
-        .map(|line| {
+        .flat_map(|line| {
             let (left, optional) = line.split_once(';').expect("a semicolon");
             let mut words = left.split_whitespace();
             let mut word = || words.next().expect("types and two states");
-            Rule {
-                types: types(word()),
-                from: named(&STATES, word()),
-                to: named(&STATES, word()),
-                required: attributes_named(&words.collect::<Vec<_>>().join(" ")),
-                optional: attributes_named(optional),
-            }
+            let types = types(word());
+            let (from, to) = (named(&STATES, word()), named(&STATES, word()));
+            let required = attributes_named(&words.collect::<Vec<_>>().join(" "));
+            let optional = attributes_named(optional);
+            types.into_iter().map(move |kind| {
+                let limited = kind != Type::XrcTgt
+                    && matches!((from, to), (State::Rtr | State::Rts, State::Rts));
+                let limit = if limited { AttrMask::RATE_LIMIT } else { AttrMask::empty() };
+                Rule { kind, from, to, required, optional: optional | limit }
+            })
         })
         .collect()
 }
 
 /// Returns the table's row for a transition.
 fn rule(table: &[Rule], kind: Type, from: State, to: State) -> Option<&Rule> {
-    let mut fitting = table
-        .iter()
-        .filter(|rule| rule.types.contains(&kind) && (rule.from, rule.to) == (from, to));
+    let mut fitting =
+        table.iter().filter(|rule| (rule.kind, rule.from, rule.to) == (kind, from, to));
     let rule = fitting.next();
     assert!(fitting.next().is_none(), "two rules for {kind:?} from {from:?} to {to:?}");
     rule
