@@ -50,6 +50,26 @@ pub(crate) const PORT: u32 = 1;
 /// The maximum number of network devices of [`Pairing::stations`].
 const STATIONS_MAX: usize = 256;
 
+/// The callback of a notifier.
+type NotifierCall =
+    unsafe extern "C" fn(*mut bindings::notifier_block, c_ulong, *mut c_void) -> c_int;
+
+/// Creates the block of a notifier. Those with a higher priority are called earlier.
+fn notifier_block(
+    call: NotifierCall,
+    priority: c_int,
+) -> impl PinInit<Opaque<bindings::notifier_block>> {
+    Opaque::ffi_init(move |slot: *mut bindings::notifier_block| {
+        let block = bindings::notifier_block {
+            notifier_call: Some(call),
+            next: core::ptr::null_mut(),
+            priority,
+        };
+        // SAFETY: `slot` is the memory of the block.
+        unsafe { slot.write(block) };
+    })
+}
+
 /// Keeps the RDMA device of a port registered only while the port is paired.
 pub(crate) trait Follow: Send + Sync {
     /// Starts to do so, in the background, after [`Pairing::is_paired`], [`Pairing::has_ended`] or
@@ -128,16 +148,8 @@ impl Pairing {
         let macs = Macs::new(port.macs())?;
         let notifier = Arc::pin_init(
             try_pin_init!(Notifier {
-                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
-                    let block = bindings::notifier_block {
-                        notifier_call: Some(Notifier::call),
-                        next: core::ptr::null_mut(),
-                        // It must run before the core's own notifier, which queries the pairing.
-                        priority: 1,
-                    };
-                    // SAFETY: `slot` is the memory of the block.
-                    unsafe { slot.write(block) };
-                }),
+                // It must run before the core's own notifier, which queries the pairing.
+                block <- notifier_block(Notifier::call, 1),
                 device,
                 mac,
                 port,

@@ -42,15 +42,7 @@ impl Neighbours {
     pub(crate) fn new(card: NetdevRef, listeners: Arc<Listeners>) -> Result<Self> {
         let notifier = Arc::pin_init(
             try_pin_init!(Notifier {
-                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
-                    let block = bindings::notifier_block {
-                        notifier_call: Some(Notifier::call),
-                        next: core::ptr::null_mut(),
-                        priority: 0,
-                    };
-                    // SAFETY: `slot` is the memory of the block.
-                    unsafe { slot.write(block) };
-                }),
+                block <- super::notifier_block(Notifier::call, 0),
                 card,
                 listeners,
             }),

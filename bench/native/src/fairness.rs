@@ -8,14 +8,11 @@ use std::time::Duration;
 use vrnic_figures::Quantity::{Median, P99, P99ToHonest, RateToHonest, Thousands};
 use vrnic_figures::{Load, Subject};
 use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
 
-use crate::gap::ping;
+use crate::gap::{self, ping};
 use crate::hostile::Villain;
 use crate::latency::Latencies;
 use crate::report::Report;
-use crate::rig::Pair;
 
 /// Number of functions beside the pair. Each puts the load on the next one, too.
 const OTHERS: usize = 15;
@@ -73,12 +70,9 @@ pub(crate) fn measure(
 
 /// Returns what the honest pair gets beside a load, in the best of several runs.
 fn beside(load: Load, daemon: &Path, repeats: u32, pin: Option<usize>) -> anyhow::Result<Service> {
-    let pin = pin.map(|cpu| cpu.to_string());
-    let mut args = vec!["--workers", "1"];
-    args.extend(pin.iter().flat_map(|cpu| ["--pin", cpu.as_str()]));
     let mut best = Vec::new();
     for _ in 0..repeats {
-        let times = once(load, &Daemon::start(daemon, 2 + OTHERS, &args)?)?;
+        let times = once(load, &gap::start(daemon, 2 + OTHERS, pin)?)?;
         if times.len() > best.len() {
             best = times;
         }
@@ -89,10 +83,7 @@ fn beside(load: Load, daemon: &Path, repeats: u32, pin: Option<usize>) -> anyhow
 
 /// Returns the times of an honest pair's writes beside a load, in ns.
 fn once(load: Load, daemon: &Daemon) -> anyhow::Result<Vec<u64>> {
-    let [first, second] = [daemon.ready_guest(0), daemon.ready_guest(1)];
-    let setup = Setup { log_cqes: 8, log_stride: 7, ..Setup::default() };
-    let mut pair = Pair { a: Endpoint::new(&first, setup), b: Endpoint::new(&second, setup) };
-    Endpoint::connect_pair(&pair.a, &pair.b);
+    let mut pair = gap::honest(daemon);
     let others: Vec<_> = (2..2 + OTHERS).map(|nth| daemon.ready_guest(nth)).collect();
     let mut villains = Vec::new();
     for (nth, near) in others.iter().enumerate() {

@@ -26,13 +26,10 @@ pub(crate) fn measure(
     repeats: u32,
     pin: Option<usize>,
 ) -> anyhow::Result<()> {
-    let pin = pin.map(|cpu| cpu.to_string());
-    let mut args = vec!["--workers", "1"];
-    args.extend(pin.iter().flat_map(|cpu| ["--pin", cpu.as_str()]));
     for load in hostile::LOADS {
         let mut times = Vec::new();
         for _ in 0..repeats {
-            times.extend(beside(load, &Daemon::start(daemon, 4, &args)?)?);
+            times.extend(beside(load, &start(daemon, 4, pin)?)?);
         }
         let times = Latencies::new(times);
         for (quantity, part) in [(Median, 500), (P99, 990), (Longest, 1000)] {
@@ -42,13 +39,27 @@ pub(crate) fn measure(
     Ok(())
 }
 
+/// Starts a daemon with this many functions and one worker, on the CPU `pin` if there is one.
+pub(crate) fn start(daemon: &Path, functions: usize, pin: Option<usize>) -> anyhow::Result<Daemon> {
+    let pin = pin.map(|cpu| cpu.to_string());
+    let mut args = vec!["--workers", "1"];
+    args.extend(pin.iter().flat_map(|cpu| ["--pin", cpu.as_str()]));
+    Daemon::start(daemon, functions, &args)
+}
+
+/// Returns the honest pair, on the first two functions of a daemon.
+pub(crate) fn honest(daemon: &Daemon) -> Pair {
+    let [first, second] = [daemon.ready_guest(0), daemon.ready_guest(1)];
+    let setup = Setup { log_cqes: 8, log_stride: 7, ..Setup::default() };
+    let pair = Pair { a: Endpoint::new(&first, setup), b: Endpoint::new(&second, setup) };
+    Endpoint::connect_pair(&pair.a, &pair.b);
+    pair
+}
+
 /// Returns the times of an honest pair's writes beside a load.
 fn beside(load: Load, daemon: &Daemon) -> anyhow::Result<Vec<u64>> {
-    let [first, second] = [daemon.ready_guest(0), daemon.ready_guest(1)];
+    let mut pair = honest(daemon);
     let [near, far] = [daemon.ready_guest(2), daemon.ready_guest(3)];
-    let setup = Setup { log_cqes: 8, log_stride: 7, ..Setup::default() };
-    let mut pair = Pair { a: Endpoint::new(&first, setup), b: Endpoint::new(&second, setup) };
-    Endpoint::connect_pair(&pair.a, &pair.b);
     let villain = Villain::new(&near, &far)?;
     let burst = villain.prepare(load)?;
     ping(&mut pair, Duration::from_millis(2));
