@@ -54,10 +54,13 @@ fn caller(function: &ForeignItemFn, index: usize) -> Result<TokenStream> {
         arguments.push(&argument.ident);
         types.push(&input.ty);
     }
+    // The function that this writes has the requirements of the library's function.
     Ok(quote! {
         pub unsafe extern "C" fn #name(#inputs) #output {
             type Function = unsafe extern "C" fn(#(#types),*) #output;
             let address = ADDRESSES[#index].load(::std::sync::atomic::Ordering::Relaxed);
+            // SAFETY: the address is that of the function with this name and type in the library,
+            // and the caller keeps its requirements.
             unsafe { ::std::mem::transmute::<_, Function>(address)(#(#arguments),*) }
         }
     })

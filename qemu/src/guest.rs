@@ -58,7 +58,7 @@ pub struct Setup {
     pub bad_sector: Option<u32>,
     /// More parameters of its kernel.
     pub kernel: String,
-    /// Its kernel, if it is not that of its image.
+    /// Another kernel than its image has.
     pub image: Option<PathBuf>,
     /// A folder of this machine that it can mount, read-only.
     pub share: Option<PathBuf>,

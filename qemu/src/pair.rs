@@ -88,7 +88,7 @@ pub struct Options {
     pub tree: Option<PathBuf>,
     /// More arguments for the daemon.
     pub daemon: Vec<String>,
-    /// The kernel of the guests, if it is not that of their image.
+    /// Another kernel than the image of the guests has.
     pub image: Option<PathBuf>,
     /// A folder of this machine that the guests can mount, read-only.
     pub share: Option<PathBuf>,

@@ -19,7 +19,7 @@ pub enum Root {
 /// What a guest's kernel is started with.
 #[derive(Debug)]
 pub(crate) struct BootLine<'a> {
-    /// The kernel, if it is not that of the image.
+    /// Another kernel than the image has.
     pub(crate) kernel: Option<&'a Path>,
     /// The guest's hostname.
     pub(crate) name: &'a str,

@@ -88,8 +88,8 @@ impl Stock {
 }
 
 impl Plan {
-    /// Adds a module of one's own, for the kernel with this release, and those of the stock kernel
-    /// that it needs.
+    /// Adds a module from a file, for the kernel with this release, and the modules of the stock
+    /// kernel that it needs.
     ///
     /// # Errors
     /// If it is built for another kernel, or the plan has a module with its name.

@@ -85,7 +85,7 @@ impl Library {
             Some((number, find(handle, CStr::from_bytes_until_nul(&name).ok()?)?))
         })?;
         let inside = register.as_ptr().cast_const();
-        // What the handle finds may be in a library that the object needs.
+        // The handle also finds functions of libraries that the object needs.
         let own = self::place(inside)?.dli_fbase == place.dli_fbase;
         own.then_some(Self { handle, number, register, inside })
     }

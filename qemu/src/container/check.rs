@@ -1,4 +1,4 @@
-//! What a root needs so that a command can start.
+//! The check that a root has all that a command needs to start.
 
 use std::fs::File;
 use std::io::Read;

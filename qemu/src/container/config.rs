@@ -108,8 +108,8 @@ mod tests {
         assert_eq!(config.env, ["PATH=/x", "A=b c"]);
         assert_eq!((config.user.as_str(), config.folder.as_deref()), ("app:1", Some("/app")));
         config.fits(Path::new("image"))?;
-        let user = User { uid: 1, gid: 1, home: "/home/app".into() };
-        assert_eq!(config.completed(&user).env, ["PATH=/x", "A=b c", "HOME=/home/app"]);
+        let user = User { uid: 1, gid: 1, home: "/srv/app".into() };
+        assert_eq!(config.completed(&user).env, ["PATH=/x", "A=b c", "HOME=/srv/app"]);
         Ok(())
     }
 

@@ -49,7 +49,7 @@ pub const PLUGIN: &str = "/vrnic/plugin.so";
 pub struct Container {
     /// The folder of this machine that has the files.
     pub folder: PathBuf,
-    /// What the image says about its programs.
+    /// The image's settings for its programs.
     pub config: Config,
     /// The user of the programs.
     pub user: User,

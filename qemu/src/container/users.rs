@@ -72,11 +72,11 @@ mod tests {
         assert_eq!(find(root, "7:8")?, user(7, 8, "/"));
         assert!(find(root, "app").is_err());
         fs::create_dir(root.join("etc"))?;
-        fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\napp:x:7:9::/home/app:\n")?;
+        fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\napp:x:7:9::/srv/app:\n")?;
         fs::write(root.join("etc/group"), "wheel:x:10:\n")?;
-        assert_eq!(find(root, "app")?, user(7, 9, "/home/app"));
-        assert_eq!(find(root, "7")?, user(7, 9, "/home/app"));
-        assert_eq!(find(root, "app:wheel")?, user(7, 10, "/home/app"));
+        assert_eq!(find(root, "app")?, user(7, 9, "/srv/app"));
+        assert_eq!(find(root, "7")?, user(7, 9, "/srv/app"));
+        assert_eq!(find(root, "app:wheel")?, user(7, 10, "/srv/app"));
         assert!(find(root, "app:others").is_err());
         Ok(())
     }

@@ -73,7 +73,7 @@ impl Verbs {
         ))
     }
 
-    /// Returns what is to be said if nobody knows whether the plugin fits.
+    /// Returns the note for the user if it is unknown whether the plugin fits.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
         match self {

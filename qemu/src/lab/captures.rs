@@ -27,9 +27,9 @@ pub struct Captures(Vec<Capture>);
 #[derive(Debug)]
 struct Capture {
     process: Killed,
-    /// Where the packets go.
+    /// The file with the packets.
     path: PathBuf,
-    /// What the process says.
+    /// The file with the process's messages.
     log: PathBuf,
 }
 

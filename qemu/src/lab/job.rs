@@ -39,11 +39,11 @@ pub struct Job {
     pub command: Command,
     /// Command of all other guests, or of guest a if there is no other. It is started first.
     pub peer: Option<Command>,
-    /// What each peer's output says when it is ready, if that is not seen by its ports.
+    /// The pattern of the line that each peer prints when it is ready, if its ports do not show it.
     pub ready: Option<Regex>,
     /// Time limit of the command of guest a.
     pub limit: Duration,
-    /// Where the commands run.
+    /// The place in which the commands run.
     pub place: Place,
 }
 

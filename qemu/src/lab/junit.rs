@@ -9,7 +9,7 @@ use crate::lab::results::Results;
 struct Case {
     name: String,
     took: Duration,
-    /// What has failed, and the text about it.
+    /// The failure, and the text about it.
     failure: Option<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! The results of a run.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Ran {
     pub guest: String,
     /// The command as the user wrote it.
     pub command: String,
-    /// How it has ended.
+    /// The way in which it has ended.
     pub end: End,
     /// The time that it took.
     pub took: Duration,
@@ -54,7 +54,7 @@ pub struct Kernel {
     pub faults: Vec<String>,
 }
 
-/// What a run has shown.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The commands in the order of their ends.

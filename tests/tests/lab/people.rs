@@ -125,7 +125,7 @@ fn while_kept(kept: &mut Child) -> Result<String> {
         said_before += &format!("{line}\n");
     };
     ensure!(said_before.contains("the command ended with 3"), "{said_before}");
-    // It would stop if nobody read the rest.
+    // It would stop if the rest were not read.
     thread::spawn(move || lines.for_each(drop));
     let Ok(ran) = second.join() else { bail!("the thread of the second lab panicked") };
     let ran = ran?;

@@ -1,4 +1,4 @@
-//! What is refused before a guest boots, in one sentence and with status 125.
+//! Options that are refused before a guest boots, in one sentence and with status 125.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! What a run leaves for people: a file for JUnit, captures, counters, a summary; and how a fault
-//! of a kernel, or its crash, fails the run.
+//! The results that a run leaves for people: a file for JUnit, captures, counters, a summary; and
+//! how a fault of a kernel, or its crash, fails the run.
 
 use std::fs;
 

@@ -467,7 +467,7 @@ fn messages_are_copied_after_a_connection_has_moved() {
         assert_eq!(daemon.complete(&mut b, &read), Status::Success);
     }
     assert_eq!(daemon.frames(), frames);
-    // Its end is told by frames.
+    // Frames tell the peer that it ends.
     a.set_state(State::Err);
     daemon.pass(2 * MS);
     assert_eq!(b.state(), State::Err);

@@ -44,7 +44,7 @@ const CONTENDED_PASSES: u16 = 1_000;
 const PROMPT_POLLS: u16 = 2_000;
 /// The duration of a poll after which prompt engines are polled, and from which on the duration is
 /// measured, in nanoseconds.
-const LONG: u64 = 2_000;
+const LONG_POLL: u64 = 2_000;
 /// Time in nanoseconds by which twice the estimate of a poll may be too short.
 const MAX_ERROR: u64 = 1_000;
 /// The longest time that an engine pays for a poll, in nanoseconds. The thread may have been
@@ -144,7 +144,7 @@ impl Turns {
             if took.is_contending {
                 self.contended = CONTENDED_PASSES;
             }
-            if hurried && took.busy && took.ns >= LONG {
+            if hurried && took.busy && took.ns >= LONG_POLL {
                 any |= self.serve_prompt(place, &now);
             }
         }
@@ -200,7 +200,7 @@ impl Turns {
         let ns = ns.min(MAX_CHARGE);
         // CAST: at most `MAX_CHARGE`.
         seat.credit -= ns as i64;
-        (seat.busy, seat.long) = (polled.busy, ns >= LONG);
+        (seat.busy, seat.long) = (polled.busy, ns >= LONG_POLL);
         if !polled.busy {
             seat.prompt = seat.prompt.saturating_sub(1);
         } else if ns >= PROMPT_WORK {
@@ -214,7 +214,7 @@ impl Turns {
             }
             seat.prompt = PROMPT_POLLS;
         }
-        Took { busy: polled.busy, is_contending: seat.shares && polled.busy && ns >= LONG, ns }
+        Took { busy: polled.busy, is_contending: seat.shares && polled.busy && ns >= LONG_POLL, ns }
     }
 }
 

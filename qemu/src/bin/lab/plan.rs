@@ -1,4 +1,4 @@
-//! What the options ask for, checked before a guest boots.
+//! The plan of a run: the requests of the options, checked before a guest boots.
 
 use std::fs;
 use std::path::Path;
