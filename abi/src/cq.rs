@@ -36,6 +36,8 @@ wire_enum! {
         SendCmd = 12,
         /// A TRANSFER.
         Transfer = 14,
+        /// A SEGMENT.
+        Segment = 16,
         /// A receive of a SEND. With [`Flags::INVALIDATED`], the SEND invalidated [`Cqe::key`].
         Recv = 0x80,
         /// A receive that an RDMA WRITE with immediate data consumed.
@@ -63,6 +65,7 @@ impl Opcode {
             Self::FetchAdd => 4,
             Self::BindMw => 5,
             Self::LocalInv => 6,
+            Self::Segment => 7,
             Self::RegMr | Self::Transfer => return None,
             Self::Recv => 0x80,
             Self::RecvWriteImm => 0x81,
@@ -114,6 +117,9 @@ bitflags! {
         /// The message has invalidated [`Cqe::key`], because it was a SEND_INV or the response to a
         /// command.
         const INVALIDATED = 1 << 5;
+        /// The checksums of IPv4 and of TCP or UDP in a received raw packet are right
+        /// (`IBV_WC_IP_CSUM_OK`).
+        const IP_CSUM_OK = 1 << 6;
     }
 }
 

@@ -15,6 +15,7 @@
 //! | [`admin`] | admin commands, parameters, results and statuses |
 //! | [`qp`] | QP states, attributes and the address vector |
 //! | [`direct`] | the window of BAR0 for direct transfers, and its address ranges |
+//! | [`flow`] | rules for the frames that QPs of raw packets receive |
 //! | [`connection`] | TCP connections that the adapter takes over |
 //! | [`uverbs`] | private payloads between provider and kernel module |
 //! | `wire` | the macro that declares enums |
@@ -40,6 +41,7 @@ pub mod cq;
 pub mod direct;
 pub mod doorbell;
 pub mod eq;
+pub mod flow;
 mod number;
 pub mod pci;
 pub mod qp;
@@ -50,7 +52,8 @@ pub mod uar;
 pub mod uverbs;
 
 pub use number::{
-    ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex, Xrcdn,
+    ContextId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
+    Xrcdn,
 };
 
 /// Version of the register, queue and command formats (major in the upper half). A driver

@@ -83,6 +83,8 @@ numbers! {
     Xrcdn: U32 as u32, "{}";
     /// The number of an address range of the window ([`crate::direct`]).
     RangeNumber: U32 as u32, "{}";
+    /// The number of a flow rule ([`crate::flow`]).
+    FlowId: U32 as u32, "{}";
     /// A key of memory, local or remote: the index of its entry in bits 8–31, the instance in
     /// bits 0–7.
     Key: U32 as u32, "{:#x}";

@@ -18,6 +18,9 @@ wire_enum! {
         Uc = 3,
         /// Unreliable datagram.
         Ud = 4,
+        /// Raw packets: each send is an Ethernet frame, and flow rules ([`crate::flow`]) select the
+        /// frames that it receives.
+        RawPacket = 8,
         /// XRC initiator: sends to SRQs behind an XRC target, over a reliable connection (IBTA
         /// annex A14).
         XrcIni = 9,

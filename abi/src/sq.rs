@@ -12,11 +12,13 @@
 //! | REG_MR | one [`RegMrSeg`]; `count` is zero |
 //! | BIND_MW | one [`BindMwSeg`]; `count` is zero |
 //! | TRANSFER, AWAIT | none; `count` is zero |
+//! | SEGMENT | one [`SegmentSeg`], the headers, then `count` [`Sge`]s |
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
 //! Datagram QPs ([`crate::qp::Type::is_datagram`]) have SEND only, with one [`DatagramSeg`] between
 //! the header and the rest. XRC initiators have SEND, WRITE, READ and atomics, with one [`XrcSeg`]
-//! in this place.
+//! in this place. QPs of raw packets have SEND, whose data is an Ethernet frame without its check
+//! sequence, and SEGMENT.
 //!
 //! A queue is in guest memory and is posted by a producer index, or it is in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
@@ -122,6 +124,9 @@ bitflags! {
         const FENCE = 1 << 2;
         /// The data is in the WQE itself.
         const INLINE = 1 << 3;
+        /// Computes the checksums of IPv4, TCP and UDP of a raw packet (`IBV_SEND_IP_CSUM`).
+        /// SEGMENT always does so.
+        const IP_CSUM = 1 << 4;
     }
 }
 
@@ -194,6 +199,24 @@ pub struct Sge {
     /// Local key.
     pub lkey: Key,
 }
+
+/// Segmentation of a large TCP segment into frames (`IBV_WR_TSO`). The headers from Ethernet to TCP
+/// follow, in `header_len` bytes padded to a multiple of 16, and then the [`Sge`]s of the payload.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SegmentSeg {
+    /// Maximum number of bytes of payload in a frame, not zero.
+    pub mss: U16,
+    /// Number of bytes of the headers, at most [`MAX_SEGMENT_HEADERS`].
+    pub header_len: U16,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
+/// Maximum number of bytes of the headers of a SEGMENT.
+pub const MAX_SEGMENT_HEADERS: u32 = 192;
+/// Maximum number of bytes of headers and payload of a SEGMENT.
+pub const MAX_SEGMENT: u32 = 1 << 16;
 
 bitflags! {
     /// Bits of [`RegMrSeg::flags`] and [`BindMwSeg::flags`].
@@ -290,6 +313,7 @@ const _: () = assert!(
 const _: () = assert!(matches!(datagram_stride(MAX_SGE, 0), Some(STRIDE_MAX)));
 const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
 const _: () = assert!(size_of::<RegMrSeg>() == 32 && size_of::<BindMwSeg>() == 32);
-const _: () = assert!(size_of::<CommandSeg>() == 16);
+const _: () = assert!(size_of::<CommandSeg>() == 16 && size_of::<SegmentSeg>() == 16);
+const _: () = assert!(HEADER_LEN + 16 + MAX_SEGMENT_HEADERS + 16 * MAX_SGE <= STRIDE_MAX);
 const _: () = assert!(matches!(stride(MAX_SGE, MAX_INLINE), Some(STRIDE_MAX)));
 const _: () = assert!(matches!(stride(1, 0), Some(64)) && matches!(stride(3, 0), Some(128)));

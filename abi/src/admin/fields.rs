@@ -278,6 +278,7 @@ fn type_name(raw: u8) -> &'static CStr {
         Some(Type::Rc) => c"RC",
         Some(Type::Uc) => c"UC",
         Some(Type::Ud) => c"UD",
+        Some(Type::RawPacket) => c"RAW_PACKET",
         Some(Type::XrcIni) => c"XRC_INI",
         Some(Type::XrcTgt) => c"XRC_TGT",
         None => c"?",

@@ -33,7 +33,9 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, RangeNumber, Srqn, UarIndex, Xrcdn};
+use crate::{
+    ContextId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, Srqn, UarIndex, Xrcdn,
+};
 
 mod direct;
 pub mod fields;
@@ -193,6 +195,10 @@ commands! {
     QueryRange = 41: RangeNumber => RangeRegisters;
     /// Changes the MACs of the frames of a TCP connection.
     MoveConnection = 42: MoveConnection => ();
+    /// Adds a flow rule for a QP of raw packets.
+    CreateFlow = 43: CreateFlow => FlowId, where reserved;
+    /// Removes a flow rule.
+    DestroyFlow = 44: FlowId => ();
 }
 
 wire_enum! {

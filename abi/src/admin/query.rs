@@ -118,8 +118,10 @@ pub struct DeviceCaps {
     pub max_ranges: U32,
     /// UARs, including UAR 0.
     pub max_uars: U32,
+    /// Flow rules; zero unless the device has [`DeviceFeatures::RAW_PACKET`].
+    pub max_flows: U32,
     /// Zero.
-    pub reserved: [U32; 2],
+    pub reserved: U32,
 }
 
 impl DeviceCaps {
@@ -138,6 +140,8 @@ bitflags! {
         const AWAIT = 1 << 0;
         /// [`super::ArmRange::at_once`].
         const READS_AT_ONCE = 1 << 1;
+        /// QPs of raw packets, flow rules, checksums, and segmentation.
+        const RAW_PACKET = 1 << 2;
     }
 }
 

@@ -333,6 +333,26 @@ impl QueryConnection {
     }
 }
 
+/// Parameters of CREATE_FLOW.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateFlow {
+    /// Guest address of a [`crate::flow::Rule`], 8-byte aligned.
+    pub addr: GuestAddr,
+    /// The QP, of raw packets. It cannot be destroyed before its rules.
+    pub qpn: Qpn,
+    /// Zero.
+    pub reserved: U32,
+}
+
+impl CreateFlow {
+    /// Returns parameters with these values.
+    #[must_use]
+    pub fn new(qpn: impl Into<Qpn>, addr: impl Into<GuestAddr>) -> Self {
+        Self { addr: addr.into(), qpn: qpn.into(), reserved: U32::ZERO }
+    }
+}
+
 /// Parameters of QUERY_QP.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

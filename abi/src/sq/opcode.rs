@@ -49,6 +49,9 @@ wire_enum! {
         Transfer = 14,
         /// Completes when a mark is in its word of the QP's doorbell; see [`crate::direct::Await`].
         Await = 15,
+        /// Sends a TCP segment that is too large for a frame in several frames; see
+        /// [`super::SegmentSeg`].
+        Segment = 16,
     }
 }
 
@@ -100,7 +103,7 @@ impl OpcodeInfo {
         invalidate: false,
         invalidate_sink: false,
         command: false,
-        types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::XrcIni],
+        types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::RawPacket, Type::XrcIni],
         wr_opcode: Some(2),
         completion: cq::Opcode::Send,
         begun: Counter::TxSendReq,
@@ -198,7 +201,12 @@ impl Opcode {
         use OpcodeInfo as Info;
         match self {
             Self::Send => Info::SEND,
-            Self::SendImm => Info { immediate: true, wr_opcode: Some(3), ..Info::SEND },
+            Self::SendImm => Info {
+                immediate: true,
+                types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::XrcIni],
+                wr_opcode: Some(3),
+                ..Info::SEND
+            },
             Self::Write => Info::WRITE,
             Self::WriteImm => Info { immediate: true, wr_opcode: Some(1), ..Info::WRITE },
             Self::Read => Info::READ,
@@ -248,6 +256,12 @@ impl Opcode {
                 completion: cq::Opcode::Transfer,
                 begun: Counter::TransferWqes,
                 ..Info::LOCAL
+            },
+            Self::Segment => Info {
+                types: &[Type::RawPacket],
+                wr_opcode: Some(10),
+                completion: cq::Opcode::Segment,
+                ..Info::SEND
             },
             Self::Await => Info { wr_opcode: Some(KERNEL_WR_AWAIT), ..Self::Transfer.info() },
         }
