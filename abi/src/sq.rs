@@ -205,7 +205,7 @@ pub struct Sge {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SegmentSeg {
-    /// Maximum number of bytes of payload in a frame, not zero.
+    /// Maximum number of bytes of payload in a frame, at least [`MIN_MSS`].
     pub mss: U16,
     /// Number of bytes of the headers, at most [`MAX_SEGMENT_HEADERS`].
     pub header_len: U16,
@@ -213,6 +213,12 @@ pub struct SegmentSeg {
     pub reserved: [u8; 12],
 }
 
+/// Minimum number of bytes of a raw packet: an Ethernet header.
+pub const MIN_FRAME: u32 = 14;
+/// Maximum number of bytes of a raw packet of a SEND, and of each frame of a SEGMENT.
+pub const MAX_FRAME: u32 = 9216;
+/// Minimum of [`SegmentSeg::mss`].
+pub const MIN_MSS: u16 = 48;
 /// Maximum number of bytes of the headers of a SEGMENT.
 pub const MAX_SEGMENT_HEADERS: u32 = 192;
 /// Maximum number of bytes of headers and payload of a SEGMENT.

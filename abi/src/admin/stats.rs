@@ -98,6 +98,8 @@ stats! {
     tx_roce_discards TxRoceDiscards,
     /// Packets received that were dropped
     rx_roce_discards RxRoceDiscards,
+    /// Frames for raw packet queue pairs that were lost, for example because there was no receive
+    rx_raw_discards RxRawDiscards,
     /// Packets received whose invariant CRC was wrong
     rx_icrc_encapsulated RxIcrcEncapsulated,
     /// Packets received out of order, after a missing one
@@ -158,4 +160,4 @@ stats! {
     cmds_err CmdsErr,
 }
 
-const _: () = assert!(size_of::<Stats>() == 62 * 8);
+const _: () = assert!(size_of::<Stats>() == 63 * 8);
