@@ -15,6 +15,7 @@ use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
+use crate::datapath::transport::raw::{self, Pass};
 use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::limits::{self, Limits};
@@ -239,7 +240,7 @@ impl<H: Host> Adapter<H> {
     /// has checked that its destination is a MAC of this adapter or a group. Can be called from any
     /// thread.
     pub fn offer(&self, frame: Frame) -> Offered {
-        ingress::offer(&self.objects, frame)
+        ingress::offer(&self.objects, frame, Pass::Last)
     }
 
     /// Returns whether a frame that the guest's network card sends belongs to a TCP connection that
@@ -247,6 +248,20 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn has_taken_over(&self, frame: &[u8]) -> bool {
         ingress::has_taken_over(&self.objects, frame)
+    }
+
+    /// Returns whether QPs of raw packets have flow rules.
+    #[inline]
+    #[must_use]
+    pub fn has_flows(&self) -> bool {
+        self.objects.flows.any()
+    }
+
+    /// Gives copies of a frame of the guest's network card, or of one for a station behind the
+    /// card, to the sniffers. The frame is as in the network. Can be called from any thread.
+    #[inline]
+    pub fn sniff(&self, frame: &Frame) {
+        raw::sniff(&self.objects, frame);
     }
 
     /// Returns whether all workers keep up with the frames that arrive, so that more frames can be

@@ -72,6 +72,7 @@ impl<H: Host> Adapter<H> {
             Resource::Ranges => self.core().ranges.used() as u64,
             Resource::Mcast => objects.groups.count() as u64,
             Resource::Uar => objects.uars.len().into(),
+            Resource::Flows => objects.flows.count() as u64,
         })
     }
 

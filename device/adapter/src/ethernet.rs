@@ -65,8 +65,8 @@ pub trait Uplink: fmt::Debug + Send + Sync {
 pub(crate) struct Classified {
     /// The frame.
     pub(crate) frame: Frame,
-    /// Its headers down to IP.
-    pub(crate) headers: Headers,
+    /// Its headers down to IP, which only a raw packet may lack.
+    pub(crate) headers: Option<Headers>,
     /// The kind of its contents.
     pub(crate) class: Class,
 }
@@ -81,6 +81,8 @@ pub(crate) enum Class {
     Segment(Qpn),
     /// A notice that a segment of this QP was too long for its path.
     TooLong(Qpn),
+    /// A frame that a flow rule of this QP takes.
+    Raw(Qpn),
 }
 
 /// Frames that wait for a worker.
@@ -147,7 +149,7 @@ mod tests {
         // The type of the frame and the version of IP are all that its headers need.
         let mut bytes = vec![0; 54 + 350];
         (bytes[12], bytes[14]) = (8, 0x45);
-        let headers = Headers::of(&bytes).expect("IP");
+        let headers = Some(Headers::of(&bytes).expect("IP"));
         let classified = |frame| Classified { frame, headers, class: Class::Roce };
         let joined = Frame::joined(bytes.clone(), Joint { headers: 54, segment: 100 });
         let inbox = Inbox::default();

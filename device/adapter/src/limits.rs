@@ -35,6 +35,11 @@ pub const CONNECTION_MEMORY: usize = 256 << 20;
 pub const MAX_MCAST_GROUPS: u32 = 1024;
 /// QPs in a multicast group.
 pub const MAX_MCAST_QPS: u32 = 256;
+/// Flow rules.
+pub const MAX_FLOWS: u32 = 256;
+/// Flow rules that may give a frame to more QPs than one: sniffers, and those after which the next
+/// rule gets the frame, too. A frame costs its sender a copy for each.
+pub const MAX_COPIES: usize = 16;
 /// Outstanding READs and atomics of a QP.
 pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
@@ -84,6 +89,8 @@ pub struct Limits {
     pub mcast: u32,
     /// UARs, including UAR 0.
     pub uar: u32,
+    /// Flow rules.
+    pub flows: u32,
 }
 
 impl Limits {
@@ -102,6 +109,7 @@ impl Limits {
         ranges: 0,
         mcast: 0,
         uar: 0,
+        flows: 0,
     };
 
     /// Returns the place of the limit of a resource.
@@ -120,6 +128,7 @@ impl Limits {
             Resource::Ranges => &mut self.ranges,
             Resource::Mcast => &mut self.mcast,
             Resource::Uar => &mut self.uar,
+            Resource::Flows => &mut self.flows,
         }
     }
 
@@ -152,6 +161,7 @@ impl Default for Limits {
             ranges: RANGES,
             mcast: MAX_MCAST_GROUPS,
             uar: UAR_COUNT,
+            flows: MAX_FLOWS,
         }
     }
 }
@@ -205,7 +215,8 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_cq_entries: limits.cqe.into(),
         max_ranges: limits.ranges.into(),
         max_uars: limits.uar.into(),
-        features: (DeviceFeatures::AWAIT | DeviceFeatures::READS_AT_ONCE).bits().into(),
+        max_flows: limits.flows.into(),
+        features: DeviceFeatures::all().bits().into(),
         ..DeviceCaps::default()
     }
 }

@@ -51,6 +51,8 @@ resources! {
     Mcast = "mcast";
     /// Doorbell pages (UARs), including the kernel's page.
     Uar = "uar";
+    /// Flow rules.
+    Flows = "flows";
 }
 
 impl Resource {

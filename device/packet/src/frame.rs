@@ -4,12 +4,17 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use crate::ethernet::is_group;
+use crate::ethernet::{EtherType, TAG_LEN, is_group};
 use crate::pool::Buffer;
 
 /// The shortest data of segments that are joined to one frame, so that a frame has at most 256 of
 /// them and the turn in which it arrives stays short.
 pub const SEGMENT_MIN: usize = 256;
+
+/// Length of the two addresses of a frame, after which a VLAN tag has its place.
+const ADDRESSES: usize = 12;
+/// The types of frames with tags: of customers, and of service providers (802.1ad, and QinQ).
+pub const TAGS: [EtherType; 3] = [EtherType::VLAN, EtherType(0x88a8), EtherType(0x9100)];
 
 /// The lengths in a frame to which several frames with segments of TCP were joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct Frame {
     /// `Joint` here.
     headers: u16,
     segment: Option<NonZeroU16>,
+    /// True if a program has composed it with a QP of raw packets.
+    is_composed: bool,
 }
 
 impl Frame {
@@ -89,7 +96,7 @@ impl Frame {
         let headers = joint.map_or(0, |joint| joint.headers);
         let place = u16::try_from(range.start).ok().zip(u32::try_from(range.end).ok());
         let (start, end) = place.unwrap_or_default();
-        Self { buffer, start, end, headers, segment }
+        Self { buffer, start, end, headers, segment, is_composed: false }
     }
 
     /// Returns the frame as one that stands for those that `joint` describes.
@@ -97,6 +104,54 @@ impl Frame {
     pub fn with_joint(self, joint: Option<Joint>) -> Self {
         let range = self.range();
         Self::within(self.buffer, range, joint)
+    }
+
+    /// Records that a program has composed the frame. Its source and its VLAN are then checked as
+    /// those of frames of the guest's network card.
+    pub const fn set_composed(&mut self) {
+        self.is_composed = true;
+    }
+
+    /// Returns whether a program has composed the frame.
+    #[must_use]
+    pub const fn is_composed(&self) -> bool {
+        self.is_composed
+    }
+
+    /// Returns a copy with the tag of a VLAN, or `None` if the frame has a tag, or ends before its
+    /// type.
+    #[must_use]
+    pub fn with_tag(&self, vlan: u16) -> Option<Self> {
+        let (addresses, rest) = self.bytes().split_at_checked(ADDRESSES)?;
+        let kind = EtherType(u16::from_be_bytes(*rest.first_chunk()?));
+        if TAGS.contains(&kind) {
+            return None;
+        }
+        let (tpid, tci) = (EtherType::VLAN.0.to_be_bytes(), vlan.to_be_bytes());
+        let tagged = Self::of_parts(&[addresses, &tpid, &tci, rest]);
+        self.moved(tagged, |headers| headers.checked_add(TAG_LEN as u16))
+    }
+
+    /// Returns a copy without the VLAN tag, or `None` if the frame has none.
+    #[must_use]
+    pub fn without_tag(&self) -> Option<Self> {
+        let (addresses, rest) = self.bytes().split_at_checked(ADDRESSES)?;
+        let (tag, rest) = rest.split_at_checked(TAG_LEN)?;
+        if !tag.starts_with(&EtherType::VLAN.0.to_be_bytes()) {
+            return None;
+        }
+        let plain = Self::of_parts(&[addresses, rest]);
+        self.moved(plain, |headers| headers.checked_sub(TAG_LEN as u16))
+    }
+
+    /// Returns `other` as a frame that stands for as many as this one, with headers of another
+    /// length.
+    fn moved(&self, other: Self, len: impl Fn(u16) -> Option<u16>) -> Option<Self> {
+        let joint = match self.joint() {
+            Some(joint) => Some(Joint { headers: len(joint.headers)?, ..joint }),
+            None => None,
+        };
+        Some(Self { is_composed: self.is_composed, ..other.with_joint(joint) })
     }
 
     fn range(&self) -> Range<usize> {

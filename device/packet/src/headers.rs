@@ -1,5 +1,7 @@
 //! The headers of a frame down to IP, which are parsed and checked once.
 
+use std::ops::Range;
+
 use crate::ethernet::{self, EtherType, Ethernet};
 use crate::ip::{Fault, Header, Packet, Protocol};
 use crate::reader::Reader;
@@ -18,6 +20,8 @@ pub struct Headers {
     pub protocol: Protocol,
     /// True for a fragment of IPv4 behind the first one.
     pub is_later_fragment: bool,
+    /// True for a fragment of IPv4, including the first one.
+    pub is_fragment: bool,
     /// The reason for which a strict receiver drops the packet.
     pub fault: Option<Fault>,
     /// Bytes of the IP header with its options.
@@ -39,6 +43,7 @@ impl Headers {
             is_v6: kind == EtherType::IPV6,
             protocol: packet.protocol,
             is_later_fragment: packet.is_later_fragment,
+            is_fragment: packet.is_fragment,
             fault: packet.fault,
             header_len: u8::try_from(packet.header_bytes.len()).ok()?,
             payload_len: u16::try_from(packet.payload.len()).ok()?,
@@ -48,6 +53,26 @@ impl Headers {
     /// Returns the offset of the IP header.
     const fn network_at(&self) -> usize {
         ethernet::header_len(self.vlan)
+    }
+
+    /// Returns the place of the IP header, with the options of IPv4.
+    #[must_use]
+    pub fn header_range(&self) -> Range<usize> {
+        let start = self.network_at();
+        start..start + usize::from(self.header_len)
+    }
+
+    /// Returns the place of the payload of the IP packet, up to the end that its header states.
+    #[must_use]
+    pub fn payload_range(&self) -> Range<usize> {
+        let start = self.header_range().end;
+        start..start + usize::from(self.payload_len)
+    }
+
+    /// Returns the three flags of an IPv4 header, which are zero for IPv6.
+    #[must_use]
+    pub fn fragment_flags(&self, frame: &[u8]) -> Option<u8> {
+        if self.is_v6 { Some(0) } else { Some(frame.get(self.network_at() + 6)? >> 5) }
     }
 
     /// Returns the bytes of the frame behind the IP header, with the padding of the frame.
@@ -88,9 +113,17 @@ impl Headers {
         let len = usize::from(self.header_len) + usize::from(self.payload_len);
         let (whole, _padding) = frame.get(self.network_at()..)?.split_at_checked(len)?;
         let (header_bytes, payload) = whole.split_at_checked(self.header_len.into())?;
-        let Self { protocol, is_later_fragment, fault, .. } = *self;
+        let Self { protocol, is_later_fragment, is_fragment, fault, .. } = *self;
         let header = self.network(frame)?;
-        let packet = Packet { header, header_bytes, protocol, is_later_fragment, payload, fault };
+        let packet = Packet {
+            header,
+            header_bytes,
+            protocol,
+            is_later_fragment,
+            is_fragment,
+            payload,
+            fault,
+        };
         Some((packet, whole))
     }
 }

@@ -272,6 +272,8 @@ pub struct Packet<'a> {
     /// True for a fragment of IPv4 behind the first one. Its payload does not begin with a header
     /// of the protocol.
     pub is_later_fragment: bool,
+    /// True for a fragment of IPv4, including the first one.
+    pub is_fragment: bool,
     /// All bytes behind the header, up to the end that the header states.
     pub payload: &'a [u8],
     /// The reason for which a strict receiver drops it.
@@ -324,6 +326,7 @@ impl<'a> Packet<'a> {
             header_bytes,
             protocol: Protocol(protocol),
             is_later_fragment: fragment & FRAGMENT_OFFSET != 0,
+            is_fragment: fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0,
             payload: bytes.get(len..total.min(bytes.len())).unwrap_or_default(),
             fault,
         })
@@ -350,6 +353,7 @@ impl<'a> Packet<'a> {
             header_bytes,
             protocol: Protocol(next),
             is_later_fragment: false,
+            is_fragment: false,
             payload: rest.get(..len).unwrap_or(rest),
             fault,
         })

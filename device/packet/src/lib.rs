@@ -12,6 +12,8 @@
 //! | [`ip`] | IPv4 and IPv6 headers |
 //! | [`headers`] | the places of both in a frame, which is parsed once |
 //! | [`frame`] | a frame on its way |
+//! | [`offload`] | the checksums of a frame |
+//! | [`segments`] | frames that are joined to one, and cut again |
 //! | [`pool`] | the memory of frames |
 //! | [`time`] | points in time |
 //!
@@ -28,8 +30,10 @@ pub mod ethernet;
 pub mod frame;
 pub mod headers;
 pub mod ip;
+pub mod offload;
 pub mod pool;
 pub mod reader;
+pub mod segments;
 pub mod time;
 
 pub use ethernet::{EtherType, Ethernet};

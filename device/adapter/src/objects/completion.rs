@@ -32,6 +32,8 @@ pub struct Completion {
     pub src_qpn: Qpn,
     /// The source of a datagram.
     pub origin: Option<Origin>,
+    /// True if the checksums of a raw packet are right.
+    pub checksums: bool,
     /// The SRQ of a receive by an XRC target; otherwise zero.
     pub srqn: Srqn,
     /// The key that the work request or its message concerned.
@@ -101,6 +103,7 @@ impl Completion {
             solicited: false,
             src_qpn: qpn,
             origin: None,
+            checksums: false,
             srqn: Srqn::default(),
             key: None,
         }
@@ -111,6 +114,7 @@ impl Completion {
         let mut flags = Flags::empty();
         flags.set(Flags::IMM, self.imm.is_some());
         flags.set(Flags::SOLICITED, self.solicited);
+        flags.set(Flags::IP_CSUM_OK, self.checksums);
         let (mut smac, mut vlan) = ([0; 6], 0);
         if let Some(origin) = &self.origin {
             flags |= Flags::GRH;

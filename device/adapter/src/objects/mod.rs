@@ -15,6 +15,7 @@
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`mark_wait`] | AWAITs that wait for a mark |
 //! | [`multicast`] | multicast groups and their members |
+//! | [`flows`] | rules for the frames that QPs of raw packets receive |
 //! | [`pace`] | the ceilings of a function |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
@@ -28,6 +29,7 @@ pub mod cq;
 pub mod doorbell;
 pub mod eq;
 pub(crate) mod failing;
+pub mod flows;
 pub mod gids;
 pub mod held_events;
 pub mod id_table;
@@ -59,6 +61,7 @@ use crate::objects::claims::Claims;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
+use crate::objects::flows::Flows;
 use crate::objects::gids::Gids;
 use crate::objects::id_table::IdTable;
 use crate::objects::multicast::Groups;
@@ -150,6 +153,8 @@ pub struct Objects<H: Host> {
     pub groups: Groups<H>,
     /// TCP connections whose frames are for QPs.
     pub claims: Arc<Claims>,
+    /// Flow rules.
+    pub flows: Flows,
 }
 
 impl<H: Host> Objects<H> {
@@ -178,6 +183,7 @@ impl<H: Host> Objects<H> {
             gids: Gids::default(),
             groups: Groups::default(),
             claims: Arc::default(),
+            flows: Flows::default(),
         };
         objects.set_limits(limits);
         objects
@@ -195,6 +201,7 @@ impl<H: Host> Objects<H> {
         self.qps.set_max(limits.qp);
         self.uars.set_max(limits.uar);
         self.groups.set_max(limits.mcast);
+        self.flows.set_max(limits.flows);
         self.core.ranges.set_max(limits.ranges);
     }
 
@@ -226,6 +233,7 @@ impl<H: Host> Objects<H> {
         *self.sq_memory.lock() = SqMemory::default();
         self.gids.clear();
         self.groups.clear();
+        self.flows.clear();
     }
 
     /// Returns the QP with this number.

@@ -6,8 +6,8 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
     AtomicSeg, BindMwSeg, Class, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags,
-    HEADER_LEN, MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe,
-    XRC_LEN, XrcSeg,
+    HEADER_LEN, MAX_DATAGRAM, MAX_FRAME, MAX_MESSAGE, MAX_SEGMENT, MAX_SEGMENT_HEADERS, MAX_SGE,
+    MIN_MSS, MemFlags, Opcode, RegMrSeg, SegmentSeg, Sge, SqWqe, XRC_LEN, XrcSeg,
 };
 use vrnic_abi::{cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -111,6 +111,17 @@ pub struct SendWqe {
     pub length: u64,
 }
 
+/// The parameters of a SEGMENT.
+#[derive(Clone, Copy, Debug)]
+pub struct Segmentation<'a> {
+    /// Maximum number of bytes of payload in a frame.
+    pub mss: u16,
+    /// The headers.
+    pub headers: &'a [u8],
+    /// The offset of the entries of the payload in the WQE.
+    body: usize,
+}
+
 /// The reason for which an entry was refused, with the fields of its completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Malformed {
@@ -187,13 +198,17 @@ impl SendWqe {
         self.segments = SegmentList::default();
         self.length = 0;
         let count = usize::from(header.count.get());
-        if kind != Type::Rc && !opcode.info().is_offered(kind) {
+        if kind != Type::RawPacket && is_of_raw_packets(opcode, flags)
+            || kind != Type::Rc && !opcode.info().is_offered(kind)
+        {
             return Err(bad);
         }
         let (body, longest) = match kind {
             Type::Rc | Type::Uc => (HEADER_LEN, MAX_MESSAGE),
             Type::Ud | Type::Gsi => (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM),
             Type::XrcIni | Type::XrcTgt => (HEADER_LEN + XRC_LEN, MAX_MESSAGE),
+            Type::RawPacket if opcode == Opcode::Segment => (HEADER_LEN, MAX_SEGMENT),
+            Type::RawPacket => (HEADER_LEN, MAX_FRAME),
         };
         if kind != Type::Rc && !destination_is_sound(kind, bytes) {
             return Err(bad);
@@ -207,6 +222,9 @@ impl SendWqe {
 
     fn parse_body(&mut self, raw: &[u8], body: usize, count: usize) -> Option<()> {
         let body = if self.opcode == Opcode::SendCmd { Self::command(raw)?.1.end() } else { body };
+        if self.opcode == Opcode::Segment {
+            return self.parse_segment(raw, count);
+        }
         let info = self.opcode.info();
         if self.flags.contains(Flags::INLINE) {
             if !info.may_be_inline() {
@@ -240,6 +258,25 @@ impl SendWqe {
             }
         }
         Some(())
+    }
+
+    fn parse_segment(&mut self, raw: &[u8], count: usize) -> Option<()> {
+        let Segmentation { headers, body, .. } = Self::segmentation(raw)?;
+        self.segments = SegmentList::parse(raw, body, count)?;
+        self.length = headers.len() as u64 + self.segments.total();
+        (!self.flags.contains(Flags::INLINE)).then_some(())
+    }
+
+    /// Returns the parameters of the SEGMENT in the entry `bytes`.
+    #[must_use]
+    pub fn segmentation(bytes: &[u8]) -> Option<Segmentation<'_>> {
+        let seg: &SegmentSeg = Self::body(bytes)?;
+        let (mss, len) = (seg.mss.get(), usize::from(seg.header_len.get()));
+        let start = HEADER_LEN as usize + size_of::<SegmentSeg>();
+        let headers = bytes.get(start..start + len)?;
+        let sound = mss >= MIN_MSS && len <= MAX_SEGMENT_HEADERS as usize && is_zero(&seg.reserved);
+        let body = start + len.next_multiple_of(size_of::<Sge>());
+        sound.then_some(Segmentation { mss, headers, body })
     }
 
     /// Returns the inline data of the entry `bytes`.
@@ -307,6 +344,12 @@ impl SendWqe {
     }
 }
 
+/// Returns whether only QPs of raw packets have the opcode, or one of the flags.
+#[inline(always)]
+fn is_of_raw_packets(opcode: Opcode, flags: Flags) -> bool {
+    opcode == Opcode::Segment || flags.contains(Flags::IP_CSUM)
+}
+
 fn is_zero(reserved: &[u8]) -> bool {
     reserved.iter().all(|byte| *byte == 0)
 }
@@ -315,7 +358,7 @@ fn is_zero(reserved: &[u8]) -> bool {
 /// this type have such a segment.
 fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
     match kind {
-        Type::Rc | Type::Uc => true,
+        Type::Rc | Type::Uc | Type::RawPacket => true,
         Type::Ud | Type::Gsi => SendWqe::destination(bytes)
             .is_some_and(|DatagramSeg { av, .. }| av.reserved == [0; 3] && av.reserved2.get() == 0),
         Type::XrcIni | Type::XrcTgt => SendWqe::body(bytes)

@@ -296,6 +296,7 @@ fn a_query_answers_the_adapters_own_maximum() {
         ranges: 3,
         mcast: 9,
         uar: 10,
+        flows: 11,
     };
     let world = world::World::copying();
     let guest = world.guest_with(1, 1, limits);
@@ -314,8 +315,9 @@ fn a_query_answers_the_adapters_own_maximum() {
         caps.max_cq_entries,
         caps.max_ranges,
         caps.max_uars,
+        caps.max_flows,
     ];
-    assert_eq!(told.map(|number| number.get()), [3, 4, 5, 64, 6, 7, 32, 8, 2, 9, 100, 3, 10]);
+    assert_eq!(told.map(|number| number.get()), [3, 4, 5, 64, 6, 7, 32, 8, 2, 9, 100, 3, 10, 11]);
     let registers = [regs::DEVICE_MEMORY, regs::UAR_COUNT];
     assert_eq!(registers.map(|offset| guest.adapter.read_register(offset)), [1, 10]);
     // Another adapter of the daemon has its own.

@@ -24,6 +24,7 @@
 //! | `reads` | READs that take longer than a turn |
 //! | `unreliable` | unreliable connections |
 //! | `datagrams` | datagram QPs, and the GSI QP |
+//! | `raw` | QPs of raw packets: sends, receives, flow rules |
 //! | `multicast` | multicast groups |
 //! | `srq` | shared receive queues |
 //! | `xrc` | XRC |
@@ -106,6 +107,7 @@ mod packet_changes;
 mod packet_memory;
 mod packets;
 mod port;
+mod raw;
 mod reads;
 mod regions;
 mod rereg;

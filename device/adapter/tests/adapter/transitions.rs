@@ -14,13 +14,14 @@ use crate::world::World;
 
 const TABLE: &str = include_str!("../../../../tests/verify/transitions.txt");
 
-const TYPES: [(&str, Type); 6] = [
+const TYPES: [(&str, Type); 7] = [
     ("RC", Type::Rc),
     ("UC", Type::Uc),
     ("UD", Type::Ud),
     ("GSI", Type::Gsi),
     ("XRC_INI", Type::XrcIni),
     ("XRC_TGT", Type::XrcTgt),
+    ("RAW_PACKET", Type::RawPacket),
 ];
 
 const STATES: [(&str, State); 7] = [
@@ -177,6 +178,11 @@ fn unreliable_connections() {
 #[test]
 fn datagrams() {
     check_type(Type::Ud);
+}
+
+#[test]
+fn raw_packets() {
+    check_type(Type::RawPacket);
 }
 
 #[test]

@@ -33,6 +33,12 @@ impl FrameSink for Arc<HostedAdapter> {
         self.failure.contain(|| self.adapter.has_taken_over(frame)).unwrap_or(false)
     }
 
+    fn sniff(&self, frame: &Frame) {
+        if self.adapter.has_flows() {
+            let _failed = self.failure.contain(|| self.adapter.sniff(frame));
+        }
+    }
+
     fn has_room(&self) -> bool {
         self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)
     }

@@ -55,6 +55,18 @@ impl Frame {
         ethernet::Frame::copy(bytes).try_into()
     }
 
+    /// Returns it as the adapter sees it.
+    #[must_use]
+    pub const fn as_ethernet(&self) -> &ethernet::Frame {
+        &self.0
+    }
+
+    /// Returns whether a program has composed it with a QP of raw packets.
+    #[must_use]
+    pub const fn is_composed(&self) -> bool {
+        self.0.is_composed()
+    }
+
     /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

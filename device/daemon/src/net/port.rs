@@ -67,6 +67,9 @@ pub trait FrameSink: Send {
     /// has taken over.
     fn has_taken_over(&self, frame: &[u8]) -> bool;
 
+    /// Gives copies of a frame that the adapter is not offered to its sniffers.
+    fn sniff(&self, frame: &ethernet::Frame);
+
     /// Returns whether the adapter has room for the frames of a few messages of a trunk.
     fn has_room(&self) -> bool;
 }
@@ -328,7 +331,9 @@ impl Port {
     /// Reads the frames that have arrived, until a turn is over. `notified` is true if epoll has
     /// reported an event of the line.
     pub fn receive(&mut self, notified: bool, frames: &mut Vec<Frame>) -> Change {
-        let Self { setup: PortSetup { line: Some(line), vlans, .. }, status, limiter, .. } = self
+        let Self {
+            setup: PortSetup { line: Some(line), vlans, sink, .. }, status, limiter, ..
+        } = self
         else {
             return Change::None;
         };
@@ -343,7 +348,12 @@ impl Port {
             record(&self.captures, status.name(), &frame);
             let count = frame.count();
             match vlan::enter(vlans, frame) {
-                Ok(frame) => self.rest.push_back(frame),
+                Ok(frame) => {
+                    if let Some(sink) = sink {
+                        sink.sniff(frame.as_ethernet());
+                    }
+                    self.rest.push_back(frame);
+                }
                 Err(NotMember) => log.dropped(Reason::Vlan, count, |port| {
                     tracing::warn!(port, "a frame was dropped: the port is not in its VLAN");
                 }),
@@ -423,6 +433,7 @@ impl Port {
         let is_group = destination.is_group();
         let is_own = self.setup.mac == Some(destination) || is_group;
         if !is_own && !sink.has_address(destination) {
+            sink.sniff(frame.as_ethernet());
             return Some(frame);
         }
         let also_for_line = is_group.then(|| frame.clone());
@@ -472,15 +483,15 @@ impl Port {
         self.setup.source
     }
 
-    /// Returns whether the port's settings allow this source address. `by_line` is false if the
-    /// adapter has sent the frame. The adapter sends only with addresses that belong to it.
+    /// Returns whether the port's settings allow this source address. `by_guest` is false if the
+    /// adapter has composed the frame. The adapter sends only with addresses that belong to it.
     #[must_use]
-    pub fn may_send(&self, source: MacAddr, by_line: bool) -> bool {
+    pub fn may_send(&self, source: MacAddr, by_guest: bool) -> bool {
         let PortSetup { mac, addresses, sink, .. } = &self.setup;
         *mac == Some(source)
             || match self.setup.source {
                 SourceCheck::Nested => true,
-                SourceCheck::Strict if !by_line => true,
+                SourceCheck::Strict if !by_guest => true,
                 SourceCheck::Strict if sink.as_ref().is_some_and(|it| it.claims(source)) => true,
                 SourceCheck::Own | SourceCheck::Strict => addresses.contains(&source),
             }

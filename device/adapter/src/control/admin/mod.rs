@@ -10,11 +10,13 @@
 //! | `srq` | SRQs and XRC domains |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
 //! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION |
+//! | `flows` | CREATE_FLOW and DESTROY_FLOW |
 //! | `direct` | address ranges of direct transfers |
 //! | `inspect` | INSPECT |
 
 mod connection;
 mod direct;
+mod flows;
 mod inspect;
 mod memory;
 mod modify;
@@ -280,6 +282,8 @@ fn execute<H: Host>(
         EndRange => direct::end_range,
         QueryRange => direct::query_range,
         MoveConnection => connection::move_connection,
+        CreateFlow => flows::create_flow,
+        DestroyFlow => flows::destroy_flow,
     }
 }
 

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status, Transport};
-use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
+use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State, Type};
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -43,7 +43,8 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
         current
     };
     // OPEN_CONNECTION connects QPs of iWARP.
-    if adapter.transport() == Transport::Iwarp && next == State::Rtr {
+    let connects = qp.kind != Type::RawPacket && next == State::Rtr;
+    if adapter.transport() == Transport::Iwarp && connects {
         return Err(Status::Unsupported.into());
     }
     let change = Change { from: current, to: next };

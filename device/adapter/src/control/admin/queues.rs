@@ -165,7 +165,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     }
     let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
-    if adapter.transport() == Transport::Iwarp && kind != Type::Rc {
+    if adapter.transport() == Transport::Iwarp && !matches!(kind, Type::Rc | Type::RawPacket) {
         return Err(Status::Unsupported.into());
     }
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
@@ -366,6 +366,9 @@ fn give_back<H: Host>(adapter: &Adapter<H>, context: ContextId, device_sq: Optio
 
 pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &adapter.objects;
+    if objects.flows.has_rules_of(qpn) {
+        return Err(Status::Busy.into());
+    }
     let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);

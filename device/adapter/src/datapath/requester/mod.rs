@@ -29,7 +29,7 @@ use crate::datapath::constants::MAX_KEY_WAITS;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::{datagram, packets};
+use crate::datapath::transport::{datagram, packets, raw};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -83,6 +83,10 @@ fn by_memory<H: Host>(
         if qp.kind.is_datagram() {
             let here = TurnContext::new(core, qp, slice);
             return datagram::run(network, &here, qp, requester, batch);
+        }
+        if qp.kind == Type::RawPacket {
+            let here = TurnContext::new(core, qp, slice);
+            return raw::run(network, &here, qp, requester, batch);
         }
         let turn = connected(network, qp, requester, batch, allowance, How { wait, rules });
         if !wait_for_readers(core, requester, slice) {

@@ -49,6 +49,7 @@ pub fn received<H: Host>(
         solicited: inbound.solicited,
         src_qpn: inbound.src_qpn,
         origin: None,
+        checksums: false,
         srqn: Srqn::default(),
         key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| CompletionKey::Ended(key)),
     };
@@ -206,6 +207,7 @@ pub fn flushed(qpn: Qpn, recv: &RecvWqe, status: Status) -> Completion {
         solicited: false,
         src_qpn: Qpn::default(),
         origin: None,
+        checksums: false,
         srqn: Srqn::default(),
         key: None,
     }

@@ -67,6 +67,7 @@ pub(crate) fn received<H: Host>(
         solicited: arrived.solicited,
         src_qpn: arrived.src_qpn,
         origin: Some(Origin { vlan, ..arrived.origin }),
+        checksums: false,
         srqn: Srqn::default(),
         key: None,
     };

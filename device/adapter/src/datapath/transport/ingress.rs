@@ -10,6 +10,7 @@ use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::flow::Flow;
+use super::raw::{self, Pass};
 use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
@@ -17,15 +18,34 @@ use crate::objects::claims::Tuple;
 use crate::objects::core::Core;
 use crate::stats::Counter;
 
-/// Queues a RoCE frame for the worker of its destination QP, and returns any other frame. A frame
-/// that no QP of the adapter can receive is dropped and counted. No frame to a group of stations
-/// reaches a connection. Without a driver the adapter takes no frame, because its guest may have a
+/// Queues a frame for the workers of its destination QPs, or returns it. RDMA comes first, and then
+/// the flow rules. Without a driver the adapter takes no frame, because its guest may have a
 /// software device on its network card. Can be called from any thread.
-pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
-    let core = objects.core();
-    if !core.is_enabled() {
+pub(crate) fn offer<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> Offered {
+    if !objects.core().is_enabled() {
         return Offered::Other(frame);
     }
+    if !objects.flows.any() {
+        return offer_rdma(objects, frame);
+    }
+    let copy = frame.clone();
+    match offer_rdma(objects, frame) {
+        Offered::Other(frame) => {
+            drop(copy);
+            raw::take(objects, frame, pass)
+        }
+        offered => {
+            raw::sniff(objects, &copy);
+            offered
+        }
+    }
+}
+
+/// Queues a frame of RoCE or of a connection for the worker of its QP, and returns any other frame.
+/// A RoCE frame that no QP of the adapter can receive is dropped and counted. No frame to a group
+/// of stations reaches a connection.
+fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
+    let core = objects.core();
     let Some(headers) = Headers::of(frame.bytes()) else { return Offered::Other(frame) };
     let may_receive = |kind: Type| kind.is_datagram() || !frame.is_to_group();
     if !is_roce(frame.bytes(), &headers) {
@@ -36,7 +56,7 @@ pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
         Some(qpn) => objects.worker_of(qpn.get().into(), may_receive),
         None => None,
     };
-    put(core, worker, Classified { frame, headers, class: Class::Roce })
+    put(core, worker, Classified { frame, headers: Some(headers), class: Class::Roce })
 }
 
 /// Queues a frame for a worker. Counts a frame that is lost.
@@ -76,7 +96,7 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame, headers: Headers) -> O
     let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
         return Offered::Other(frame);
     };
-    let classified = Classified { frame, headers, class: Class::Segment(qpn) };
+    let classified = Classified { frame, headers: Some(headers), class: Class::Segment(qpn) };
     put(core, objects.worker_of(qpn, |_| true), classified)
 }
 
@@ -88,6 +108,7 @@ fn offer_notice<H: Host>(objects: &Objects<H>, frame: &Frame, headers: Headers) 
     let qp = objects.claims.find(&tuple_of(&notice)).and_then(|qpn| objects.qp(qpn));
     if let Some(qp) = qp.filter(|_| frame.bytes().len() <= FRAME_MAX && core.carries()) {
         let class = Class::TooLong(qp.qpn);
+        let headers = Some(headers);
         let _lost = core.put_frame(qp.worker, Classified { frame: frame.clone(), headers, class });
     }
 }

@@ -14,6 +14,7 @@
 //! | `ended` | completions of work requests, for packets and streams |
 //! | `packet_counters` | counts of the packets that copied messages would have been |
 //! | `wire` | the transports between daemons, and the choice between them |
+//! | [`raw`] | raw packets: frames that programs compose, and flow rules |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 
@@ -28,6 +29,7 @@ pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;
+pub(crate) mod raw;
 pub(crate) mod stream;
 mod taking;
 pub(crate) mod wire;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::datapath::transport::ingress;
+use crate::datapath::transport::raw::{self, Pass};
 use crate::domain::{Domain, Domains};
 use crate::ethernet::{Frame, Uplink};
 use crate::host::Host;
@@ -90,9 +91,39 @@ impl<'a, H: Host> Network<'a, H> {
             core.stats().add(Counter::TxRoceDiscards, frames.len() as u64);
             return frames.clear();
         }
+        frames.iter().for_each(|frame| raw::sniff(self.own, frame));
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
         self.fabric.transmit(&from, frames);
     }
+
+    /// Sends frames that a program has composed, and empties `frames`.
+    pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>, way: Way) {
+        let core = self.core();
+        let from = Sender { function: core.name(), mac: core.mac(), qpn };
+        if way == Way::Direct {
+            return self.fabric.transmit(&from, frames);
+        }
+        if let Some(watcher) = self.fabric.watch.of_frames() {
+            watcher.leaving(&from, frames);
+        }
+        match self.fabric.addresses.uplink() {
+            Some(uplink) => uplink.send(core.mac(), frames),
+            None => {
+                let lost: usize = frames.iter().map(Frame::count).sum();
+                core.stats().add(Counter::TxRoceDiscards, lost as u64);
+            }
+        }
+        frames.clear();
+    }
+}
+
+/// The way of a frame that a program has composed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To an adapter of this daemon if its rules take the frame, and otherwise to the switch.
+    Direct,
+    /// To the switch, which checks the source and the VLAN.
+    Switch,
 }
 
 impl<H: Host> Default for Fabric<H> {
@@ -160,6 +191,14 @@ impl<H: Host> Fabric<H> {
         }
     }
 
+    /// Returns approximately how many frames of the adapter with the MAC `source` have room both at
+    /// the station `to`, if it is in this daemon, and on the way outside.
+    pub(crate) fn room_by_all_ways(&self, source: [u8; 6], to: [u8; 6]) -> usize {
+        let uplink = self.addresses.uplink().map_or(usize::MAX, |uplink| uplink.room(source));
+        let station = self.station(to).map_or(usize::MAX, |it| it.core().frame_room());
+        uplink.min(station)
+    }
+
     /// Returns whether joined frames can be sent. If there is a watcher, each segment is sent as a
     /// frame of its own.
     pub(crate) fn joins(&self) -> bool {
@@ -179,6 +218,7 @@ impl<H: Host> Fabric<H> {
     /// empties `frames`. Can be called from any thread.
     pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
         let watcher = self.watch.of_frames();
+        let pass = if self.has_uplink() { Pass::First } else { Pass::Last };
         // Frames of a turn mostly have the same destination.
         let mut last = None;
         frames.retain_mut(|frame| {
@@ -190,7 +230,7 @@ impl<H: Host> Fabric<H> {
             if let Some(watcher) = watcher.filter(|_| station.core().is_enabled()) {
                 watcher.arriving(station.core().name(), frame);
             }
-            let back = ingress::offer(station, std::mem::take(frame)).other();
+            let back = ingress::offer(station, std::mem::take(frame), pass).other();
             let is_back = back.is_some();
             // The station's adapter has no driver, but its network card may have a software device.
             *frame = back.unwrap_or_default();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::qp::AddressVector;
 
 pub(crate) use super::packets::connect::{Modified, Refused};
-use super::{packets, stream};
+use super::{packets, raw, stream};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame};
 use crate::host::{Clock, Host};
@@ -42,6 +42,10 @@ pub(crate) fn arrive<H: Host>(
         Class::Roce => packets::arrive(network, classified, slice),
         Class::Segment(qpn) => stream::arrive(network, classified, qpn, slice),
         Class::TooLong(qpn) => stream::too_long(network, classified, qpn),
+        Class::Raw(qpn) => {
+            raw::arrive(network, classified, qpn, slice);
+            None
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
 use super::open_reads::{OpenReads, store};
+use super::outbox::Outbox;
 use super::path::Path;
 use super::peer::Peer;
 use super::posted_reads::PostedReads;
@@ -71,6 +72,8 @@ pub struct Requester<H: Host> {
     pub progress: Option<Progress>,
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
+    /// The raw packets of the turn; empty between turns.
+    pub outbox: Outbox,
     /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
@@ -332,6 +335,7 @@ impl<H: Host> Default for Requester<H> {
             keys: None,
             progress: None,
             posted_reads: PostedReads::default(),
+            outbox: Outbox::default(),
             life: LIVES.fetch_add(1, Ordering::Relaxed),
         }
     }

@@ -18,12 +18,14 @@
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
+//! | `outbox` | the frames that a QP of raw packets sends in a turn |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
 mod halves;
 pub mod lifecycle;
 pub mod open_reads;
+mod outbox;
 pub mod outstanding;
 mod path;
 mod peer;
@@ -47,6 +49,7 @@ use vrnic_abi::{Key, Srqn};
 pub use self::halves::{
     Ended, KeyWait, Keys, Place, Progress, Readers, Requester, RequesterConfig, Responder, Rights,
 };
+pub use self::outbox::Outbox;
 pub use self::path::Path;
 pub use self::peer::{Peer, WeakPeer};
 pub use self::route::Route;

@@ -95,6 +95,19 @@ const UD: &[Rule] = &[
 const GSI: &[Rule] =
     &[rule(State::Reset, State::Init, KEYS, NONE), rule(State::Init, State::Init, NONE, KEYS)];
 
+/// Transitions of QPs of raw packets.
+const RAW: &[Rule] = &[
+    rule(State::Reset, State::Init, AttrMask::PORT, NONE),
+    rule(State::Init, State::Init, NONE, NONE),
+    rule(State::Init, State::Rtr, NONE, NONE),
+    rule(State::Rtr, State::Rts, NONE, NONE),
+    rule(State::Rts, State::Rts, NONE, NONE),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Sqd, State::Rts, NONE, NONE),
+    rule(State::Sqd, State::Sqd, NONE, NONE),
+    rule(State::Sqe, State::Rts, NONE, NONE),
+];
+
 /// A change of a QP's state, or none if both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -123,6 +136,7 @@ pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool 
         Type::Uc => (UC, CONNECTED, RELIABLE),
         Type::Ud => (UD, DATAGRAM, NONE),
         Type::Gsi => (GSI, DATAGRAM, NONE),
+        Type::RawPacket => (RAW, NO_RULES, NONE),
     };
     let rule = own.iter().chain(common).find(|rule| rule.from == from && rule.to == to);
     rule.is_some_and(|rule| {

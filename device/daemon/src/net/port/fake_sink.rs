@@ -62,6 +62,8 @@ impl FrameSink for FakeSink {
         self.takes_over
     }
 
+    fn sniff(&self, _frame: &ethernet::Frame) {}
+
     fn has_room(&self) -> bool {
         (self.has_room)()
     }

@@ -2,9 +2,10 @@
 
 use vrnic_adapter::ethernet::{self, Joint, SEGMENT_MIN};
 use vrnic_packet::pool::Buffer;
+use vrnic_packet::segments::cut::cut;
+use vrnic_packet::segments::headers::{Headers, Protocol};
+use vrnic_packet::segments::join::prepare;
 
-use super::cut::cut;
-use super::headers::{Headers, Protocol};
 use crate::net::frame::{Frame, WrongLength};
 use crate::net::line::Log;
 use crate::net::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
@@ -53,12 +54,7 @@ fn join(received: &mut [u8]) -> Option<Joint> {
     }
     let joint = Joint { headers: at.data.try_into().ok()?, segment: segment.try_into().ok()? };
     // Some networks leave another checksum there, which was right before the segments were joined.
-    at.set_len(frame, frame.len())?;
-    if let Some(id) = at.id(frame) {
-        at.set_id(frame, id)?;
-    }
-    let pseudo = at.pseudo(frame, frame.len())?;
-    at.set_checksum(frame, pseudo)?;
+    prepare(at, frame)?;
     Some(joint)
 }
 
@@ -68,7 +64,7 @@ fn finish(
     mut each: impl FnMut(ethernet::Frame),
 ) -> Result<(), Incomplete> {
     if let Some(segment) = offload.segment() {
-        return cut(bytes, segment, each);
+        return Ok(cut(bytes, segment, each)?);
     }
     let mut frame = ethernet::Frame::copy(bytes);
     complete(offload, frame.bytes_mut())?;

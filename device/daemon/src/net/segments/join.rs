@@ -5,9 +5,9 @@ use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
 use vrnic_adapter::ethernet::Joint;
+use vrnic_packet::segments::headers::{ALONE, HEADERS_MAX, Headers, LAST, Protocol, SHORTEST};
 
 use super::cut::each_of;
-use super::headers::{ALONE, HEADERS_MAX, Headers, LAST, Protocol, SHORTEST};
 use crate::net::frame::Frame;
 use crate::net::offload::{HEADER, Kind, Offload};
 use crate::net::queue::SendQueue;

@@ -10,14 +10,12 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`headers`] | finds and changes the headers of a frame |
 //! | [`join`] | joins several frames to one |
 //! | [`cut`] | cuts one frame into several |
 //! | [`arrival`] | converts data from the kernel to frames |
 
 pub mod arrival;
 pub mod cut;
-pub mod headers;
 pub mod join;
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use vrnic_adapter::log_ratelimit::Limiter;
 use vrnic_packet::Ethernet;
 use vrnic_packet::ethernet::HEADER_LEN;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::segments::cut::{NotCut, cut};
+use vrnic_packet::segments::headers::{FIRST, Headers, LAST};
 use vrnic_roce::psn::Psn;
 use vrnic_roce::wire::body::{Body, Part, Request};
 use vrnic_roce::wire::build::{FRAME_MAX, Layout, Path};
@@ -23,13 +25,12 @@ use vrnic_tcp::wire::{Flags, Header, Options, Timestamps};
 use vrnic_packet::pool::Buffer;
 
 use super::arrival::take_joined;
-use super::cut::{cut, each_of};
-use super::headers::{FIRST, Headers, LAST};
+use super::cut::each_of;
 use super::join::{Joined, cut_first};
 use crate::net::account::{Account, LIMIT};
 use crate::net::frame::Frame;
 use crate::net::line::Log;
-use crate::net::offload::{self, HEADER, Incomplete, Offload};
+use crate::net::offload::{self, HEADER, Offload};
 use crate::net::queue::SendQueue;
 use crate::net::status::{Kind, PortStatus};
 
@@ -168,7 +169,7 @@ fn long_frames_that_are_no_datagrams_are_refused() {
     assert!(refused(&frame[..41], 500));
     let mut other = frame.clone();
     other[23] = 132;
-    assert_eq!(cut(&other, 500, |_| ()), Err(Incomplete::Segments));
+    assert_eq!(cut(&other, 500, |_| ()), Err(NotCut::Kind));
     let mut fragment = frame;
     fragment[20] |= 0x20;
     assert!(refused(&fragment, 500));
@@ -286,7 +287,7 @@ fn the_kernel_s_segments_are_cut() {
     })
     .expect("a segment");
     assert_eq!(flags, [(5, 0x90), (305, 0x10), (605, 0x10), (905, 0x19)]);
-    assert_eq!(cut(&whole, 20, |_| ()), Err(Incomplete::Segments), "too many frames");
+    assert_eq!(cut(&whole, 20, |_| ()), Err(NotCut::Kind), "too many frames");
 }
 
 #[test]
@@ -305,7 +306,7 @@ fn no_segment_gets_the_right_checksum_of_ip_instead_of_a_wrong_one() {
             let mut wrong = whole.clone();
             wrong[at] ^= 1;
             assert_eq!(arrive(&[&header(segment)[..], &wrong].concat()), [], "byte {at}");
-            assert_eq!(cut(&wrong, segment.into(), |_| ()), Err(Incomplete::Header));
+            assert_eq!(cut(&wrong, segment.into(), |_| ()), Err(NotCut::Header));
         }
     }
 }

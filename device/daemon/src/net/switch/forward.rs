@@ -98,7 +98,9 @@ impl Switch {
             return port.status().count_dropped(Reason::Vlan, frame.count());
         }
         let origin = Origin { port: from.port, uplink: port.is_uplink(), adapter: !by_line };
-        let may_send = port.may_send(frame.source(), by_line)
+        // What a program sends by its adapter is limited as what it sends by its network card.
+        let by_guest = by_line || frame.is_composed();
+        let may_send = port.may_send(frame.source(), by_guest)
             && self.table.learn(frame.source(), origin, now) == Verdict::Accept;
         let is_lent = !may_send && self.may_borrow(frame.source(), port);
         let has = self.table.is_at(frame.source(), from.port);
@@ -113,8 +115,10 @@ impl Switch {
             self.table.lend(frame.source(), from.port);
         }
         match self.table.route(frame.destination(), from.port) {
-            // A station behind the network card of the adapter's guest.
-            Route::Filter if !by_line && !is_own => self.pass(from, from.port, frame, turn),
+            // A station behind the network card of the adapter's guest, or the card itself.
+            Route::Filter if !by_line && (!is_own || by_guest) => {
+                self.pass(from, from.port, frame, turn)
+            }
             Route::Filter => {}
             Route::Port(to) => {
                 if origin.uplink
@@ -128,8 +132,7 @@ impl Switch {
                 // Messages of an adapter are not limited: an unreliable one to a station that never
                 // answers would be lost, though the adapter waits for room on its way.
                 let port = self.ports.get_mut(&from.port);
-                let by_card = from.account.is_none();
-                if by_card && !port.is_some_and(|port| port.may_flood(&frame, now)) {
+                if by_guest && !port.is_some_and(|port| port.may_flood(&frame, now)) {
                     return;
                 }
                 let others: Vec<PortId> =

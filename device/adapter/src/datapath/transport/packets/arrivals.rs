@@ -35,6 +35,7 @@ fn deliver<H: Host>(
     slice: &Slice<'_, H>,
 ) -> Result<Option<Arc<Qp<H>>>, Discard> {
     let Classified { frame, headers, .. } = classified;
+    let headers = headers.as_ref().ok_or(Discard::Truncated)?;
     let parsed = RoceFrame::of(frame.bytes(), headers)?.ok_or(Discard::Truncated)?;
     let packet = parsed.packet()?;
     let core = network.core();

@@ -120,7 +120,8 @@ impl<H: Host> Half<'_, H> {
             let Some(classified) = receiver.take(slot) else { break };
             let Classified { frame, headers, .. } = &*classified;
             // The frame was checked when it arrived.
-            if let Ok(Some(parsed)) = RoceFrame::of(frame.bytes(), headers)
+            if let Some(headers) = headers
+                && let Ok(Some(parsed)) = RoceFrame::of(frame.bytes(), headers)
                 && let Ok(packet) = parsed.checked_packet()
             {
                 self.packet(receiver, &Received { classified: &classified, parsed, packet })?;

@@ -24,7 +24,7 @@ pub(crate) fn arrive<H: Host>(
     qpn: Qpn,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let joint = frame.joint();
+    let (joint, headers) = (frame.joint(), headers.as_ref()?);
     let parsed = match joint {
         None => TcpFrame::of(frame.bytes(), headers),
         Some(_) => TcpFrame::of_joined(frame.bytes(), headers),
@@ -67,7 +67,7 @@ pub(crate) fn too_long<H: Host>(
     Classified { frame, headers, .. }: &Classified,
     qpn: Qpn,
 ) -> Option<Arc<Qp<H>>> {
-    let notice = TooLong::of(frame.bytes(), headers)?;
+    let notice = TooLong::of(frame.bytes(), headers.as_ref()?)?;
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };

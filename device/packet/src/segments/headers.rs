@@ -3,13 +3,16 @@
 
 use std::ops::Range;
 
-use vrnic_packet::checksum::{fold, of_udp, sum};
-use vrnic_packet::ethernet::{self, TAG_LEN};
-use vrnic_packet::ip::{self, V4_LEN, V6_LEN};
-use vrnic_roce::wire::frame::{UDP_LEN, UDP_PORT};
+use crate::checksum::{fold, of_udp, sum};
+use crate::ethernet::{self, TAG_LEN};
+use crate::ip::{self, V4_LEN, V6_LEN};
 
 /// IPv4: "more fragments", and the offset.
 const FRAGMENT: u16 = 0x3fff;
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+/// The destination port of RoCE v2 (IBTA annex A17.3.2).
+const ROCE_PORT: u16 = 4791;
 /// The longest TCP header.
 const TCP_MAX: usize = 60;
 /// Length of the longest headers that [`Headers::find`] finds, with a VLAN tag.
@@ -111,7 +114,7 @@ impl Headers {
     /// Returns whether the datagram goes to the port of RoCE.
     #[must_use]
     pub fn is_roce(self, frame: &[u8]) -> bool {
-        self.protocol == Protocol::Udp && word(frame, self.transport + 2) == Some(UDP_PORT)
+        self.protocol == Protocol::Udp && word(frame, self.transport + 2) == Some(ROCE_PORT)
     }
 
     /// Returns whether the frame has a VLAN tag.

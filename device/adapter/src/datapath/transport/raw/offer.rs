@@ -1,0 +1,82 @@
+//! Which QPs of raw packets get a frame. Can be called from any thread.
+
+use std::borrow::Cow;
+
+use super::key::key;
+use crate::ethernet::{Class, Classified, Frame, Offered};
+use crate::host::Host;
+use crate::objects::Objects;
+use crate::objects::core::Core;
+use crate::objects::flows::Target;
+use crate::stats::Counter;
+use crate::vlans::Vlans;
+
+/// The way on which a frame has come to an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// The only one, or the last one.
+    Last,
+    /// From another adapter. If this adapter returns the frame, the switch brings it again.
+    First,
+}
+
+/// Gives copies of a frame of the function to its sniffers. The frame is as in the network.
+#[inline]
+pub(crate) fn sniff<H: Host>(objects: &Objects<H>, frame: &Frame) {
+    if objects.flows.any()
+        && let Some(frame) = for_guest(objects.core(), frame)
+    {
+        copy(objects, &frame);
+    }
+}
+
+/// Gives copies of a frame, which is as the guest sees it, to the sniffers.
+#[inline]
+pub(crate) fn copy<H: Host>(objects: &Objects<H>, frame: &Frame) {
+    if objects.flows.any() && objects.core().carries() {
+        for target in objects.flows.sniffers() {
+            put(objects.core(), frame, target);
+        }
+    }
+}
+
+/// Gives a frame to the QPs whose rules select it, and copies to the sniffers. Returns it if it is
+/// also, or only, for the guest's network card.
+pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> Offered {
+    let core = objects.core();
+    // The switch has to look at the VLANs of both ports.
+    let is_free = pass == Pass::Last || *core.port.vlans() == Vlans::All;
+    if !core.carries() || !is_free {
+        return Offered::Other(frame);
+    }
+    let Some(own) = for_guest(core, &frame) else { return Offered::Other(frame) };
+    let selected = objects.flows.select(&key(own.bytes()));
+    if pass == Pass::First && !selected.is_trapped {
+        return Offered::Other(frame);
+    }
+    copy(objects, &own);
+    for target in selected.targets {
+        put(core, &own, target);
+    }
+    if selected.is_trapped {
+        return Offered::Taken;
+    }
+    drop(own);
+    Offered::Other(frame)
+}
+
+/// Returns a frame of the network as the guest sees it, or `None` if the guest may not see it.
+fn for_guest<'f, H: Host>(core: &Core<H>, frame: &'f Frame) -> Option<Cow<'f, Frame>> {
+    match core.port.vlans() {
+        Vlans::All | Vlans::Trunk(_) => Some(Cow::Borrowed(frame)),
+        Vlans::Access(_) => frame.without_tag().map(Cow::Owned),
+    }
+}
+
+/// Queues a copy for the worker of a QP. Counts the frame if it is lost.
+fn put<H: Host>(core: &Core<H>, frame: &Frame, Target { qpn, worker }: Target) {
+    let classified = Classified { frame: frame.clone(), headers: None, class: Class::Raw(qpn) };
+    if !core.put_frame(worker, classified) {
+        core.stats().add(Counter::RxRawDiscards, frame.count() as u64);
+    }
+}

@@ -1,0 +1,239 @@
+//! The flow rules of an adapter ([`vrnic_abi::flow`]): which frames its QPs of raw packets receive.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use arrayvec::ArrayVec;
+use parking_lot::RwLock;
+use vrnic_abi::flow::{Fields, Kind, Network, Upper};
+use vrnic_abi::{FlowId, Qpn};
+use zerocopy::IntoBytes;
+
+use crate::limits::{MAX_COPIES, MAX_FLOWS};
+
+/// The fields of a frame, as words that are compared at once.
+pub type Words = [u64; size_of::<Fields>() / 8];
+
+/// Returns the words of fields.
+#[must_use]
+pub fn words(fields: &Fields) -> Words {
+    let (chunks, _) = fields.as_bytes().as_chunks::<8>();
+    std::array::from_fn(|at| chunks.get(at).map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+}
+
+/// What is compared with rules of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameKey {
+    /// The fields.
+    pub words: Words,
+    /// The network header.
+    pub network: Network,
+    /// The header behind it.
+    pub upper: Upper,
+    /// True if it has a VLAN tag.
+    pub is_tagged: bool,
+    /// True if its destination is a group.
+    pub is_to_group: bool,
+}
+
+/// What a frame must be for a rule of [`Kind::Normal`].
+#[derive(Clone, Copy, Debug)]
+pub struct Condition {
+    /// The network header; any if it is [`Network::Any`].
+    pub network: Network,
+    /// The header behind it; any if it is [`Upper::Any`].
+    pub upper: Upper,
+    /// True if the frame must have a VLAN tag.
+    pub needs_tag: bool,
+    /// The values of the bits in `mask`.
+    pub values: Words,
+    /// The bits that are compared.
+    pub mask: Words,
+}
+
+impl Condition {
+    #[inline]
+    fn is_met_by(&self, key: &FrameKey) -> bool {
+        let fields = key.words.iter().zip(&self.values).zip(&self.mask);
+        fields.into_iter().all(|((frame, value), mask)| (frame ^ value) & mask == 0)
+            && (self.network == Network::Any || self.network == key.network)
+            && (self.upper == Upper::Any || self.upper == key.upper)
+            && (key.is_tagged || !self.needs_tag)
+    }
+}
+
+/// The QP that receives a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its worker.
+    pub worker: usize,
+}
+
+/// A rule that is about to be added.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRule {
+    /// The QP.
+    pub target: Target,
+    /// The kind.
+    pub kind: Kind,
+    /// The priority among rules of this kind.
+    pub priority: u16,
+    /// True if the next rule that matches gets the frame, too.
+    pub copies: bool,
+    /// The condition of a rule of [`Kind::Normal`].
+    pub condition: Condition,
+}
+
+/// A rule.
+#[derive(Clone, Copy, Debug)]
+struct Installed {
+    id: FlowId,
+    rule: NewRule,
+}
+
+impl Installed {
+    /// Returns the place of the rule in the order of comparison. Those with equal places are
+    /// compared in the order of their creation.
+    const fn order(&self) -> (u8, u16) {
+        let kind = match self.rule.kind {
+            Kind::Sniffer => 0,
+            Kind::Normal => 1,
+            Kind::McDefault => 2,
+            Kind::AllDefault => 3,
+        };
+        (kind, self.rule.priority)
+    }
+
+    #[inline]
+    fn matches(&self, key: &FrameKey) -> bool {
+        match self.rule.kind {
+            Kind::Sniffer => false,
+            Kind::Normal => self.rule.condition.is_met_by(key),
+            Kind::McDefault => key.is_to_group,
+            Kind::AllDefault => true,
+        }
+    }
+
+    /// Returns whether a frame may have further receivers.
+    fn copies(&self) -> bool {
+        self.rule.copies || self.rule.kind == Kind::Sniffer
+    }
+}
+
+/// The receivers of a frame.
+#[derive(Clone, Debug, Default)]
+pub struct Selected {
+    /// The QPs, each of them once.
+    pub targets: ArrayVec<Target, { MAX_COPIES + 1 }>,
+    /// True if the frame has no further receivers.
+    pub is_trapped: bool,
+}
+
+/// The rules of an adapter.
+#[derive(Debug)]
+pub struct Flows {
+    /// The rules in the order of comparison.
+    rules: RwLock<Vec<Installed>>,
+    count: AtomicUsize,
+    max: AtomicU32,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        let (rules, count) = (RwLock::default(), AtomicUsize::new(0));
+        Self { rules, count, max: AtomicU32::new(MAX_FLOWS) }
+    }
+}
+
+/// There is no room for a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Flows {
+    /// Returns whether there is any rule. The result may be a little out of date.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.count() > 0
+    }
+
+    /// Returns the number of rules.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Sets the maximum number of rules. Rules above it stay.
+    pub fn set_max(&self, max: u32) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// Adds a rule.
+    ///
+    /// # Errors
+    /// [`Full`] if there are too many, or too many that give a frame to several QPs.
+    pub fn add(&self, rule: NewRule) -> Result<FlowId, Full> {
+        let mut rules = self.rules.write();
+        // The smallest number that is free.
+        let is_used = |id: &u32| rules.iter().any(|installed| installed.id.get() == *id);
+        let id = (1..=MAX_FLOWS).find(|id| !is_used(id)).ok_or(Full)?;
+        let new = Installed { id: FlowId::new(id), rule };
+        let copying = rules.iter().filter(|installed| installed.copies()).count();
+        let is_full = rules.len() >= self.max.load(Ordering::Relaxed) as usize;
+        if is_full || new.copies() && copying >= MAX_COPIES {
+            return Err(Full);
+        }
+        let at = rules.partition_point(|installed| installed.order() <= new.order());
+        rules.insert(at, new);
+        self.count.store(rules.len(), Ordering::Relaxed);
+        Ok(new.id)
+    }
+
+    /// Removes a rule. Returns false if there is none with this number.
+    pub fn remove(&self, id: FlowId) -> bool {
+        let mut rules = self.rules.write();
+        let before = rules.len();
+        rules.retain(|installed| installed.id != id);
+        self.count.store(rules.len(), Ordering::Relaxed);
+        rules.len() < before
+    }
+
+    /// Returns whether a QP has rules.
+    #[must_use]
+    pub fn has_rules_of(&self, qpn: Qpn) -> bool {
+        self.any() && self.rules.read().iter().any(|installed| installed.rule.target.qpn == qpn)
+    }
+
+    /// Removes all rules.
+    pub fn clear(&self) {
+        self.rules.write().clear();
+        self.count.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the QPs that get a copy of every frame.
+    #[must_use]
+    pub fn sniffers(&self) -> ArrayVec<Target, MAX_COPIES> {
+        let rules = self.rules.read();
+        let sniffers = rules.iter().take_while(|it| it.rule.kind == Kind::Sniffer);
+        sniffers.map(|installed| installed.rule.target).take(MAX_COPIES).collect()
+    }
+
+    /// Returns the receivers of a frame, without sniffers.
+    #[must_use]
+    pub fn select(&self, key: &FrameKey) -> Selected {
+        let mut selected = Selected::default();
+        for installed in self.rules.read().iter().filter(|installed| installed.matches(key)) {
+            let NewRule { target, copies, .. } = installed.rule;
+            if !selected.targets.contains(&target) {
+                let _has_room = selected.targets.try_push(target);
+            }
+            if !copies {
+                selected.is_trapped = true;
+                break;
+            }
+        }
+        selected
+    }
+}

@@ -1,0 +1,104 @@
+//! QPs of raw packets.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `frames` | frames of these tests |
+//! | `sends` | what is sent, and what is refused |
+
+mod frames;
+mod sends;
+
+use vrnic_abi::admin::{CreateFlow, Opcode as Admin, command};
+use vrnic_abi::cq::{Cqe, Status};
+use vrnic_abi::flow::{Fields, Kind, Rule};
+use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
+use zerocopy::IntoBytes;
+
+use crate::bus::{Endpoint, Guest};
+use crate::world::{Pair, World};
+
+/// The QPs of these tests.
+fn setup() -> Setup {
+    Setup { kind: Type::RawPacket, ..Setup::default() }
+}
+
+/// Brings a QP of raw packets to Ready to Send.
+fn ready(endpoint: &Endpoint) {
+    let attr = Attr { port: 1, ..Attr::default() };
+    let steps = [
+        (State::Init, AttrMask::STATE | AttrMask::PORT),
+        (State::Rtr, AttrMask::STATE),
+        (State::Rts, AttrMask::STATE),
+    ];
+    endpoint.guest.take_through(endpoint.qpn, attr, &steps);
+}
+
+/// Returns an endpoint that is ready, of this guest.
+fn endpoint(guest: &Guest) -> Endpoint {
+    let endpoint = Endpoint::new(guest, setup());
+    ready(&endpoint);
+    endpoint
+}
+
+/// Creates a flow rule for an endpoint.
+fn add(endpoint: &Endpoint, rule: &Rule) -> Result<u32, Refused> {
+    let guest = &endpoint.guest;
+    let addr = guest.ram().alloc(size_of::<Rule>() as u64);
+    guest.ram().write(addr, rule.as_bytes());
+    let id = guest.command::<command::CreateFlow>(&CreateFlow::new(endpoint.qpn, addr))?;
+    Ok(id.get())
+}
+
+/// Removes a flow rule.
+fn remove(guest: &Guest, id: u32) -> Result<(), Refused> {
+    guest.on_object(Admin::DestroyFlow, id).map(drop)
+}
+
+/// Returns a rule of this kind without conditions.
+fn rule(kind: Kind) -> Rule {
+    Rule { kind: kind as u8, ..Rule::default() }
+}
+
+/// Returns a rule for frames to this MAC.
+fn to_mac(mac: [u8; 6]) -> Rule {
+    Rule {
+        values: Fields { dmac: mac, ..Fields::default() },
+        mask: Fields { dmac: [0xff; 6], ..Fields::default() },
+        ..rule(Kind::Normal)
+    }
+}
+
+impl Pair {
+    /// Returns two QPs of raw packets that are ready.
+    fn raw() -> Self {
+        let p = Self::apart(World::default(), setup());
+        ready(&p.a);
+        ready(&p.b);
+        p
+    }
+
+    /// Sends a frame from A. Returns the status of the completion.
+    fn send_frame(&mut self, frame: &[u8]) -> Status {
+        self.a.fill(0, frame);
+        let wr = Wr::new(Opcode::Send, &[self.a.sge(0, frame.len() as u32)]);
+        status(&self.complete(&wr))
+    }
+}
+
+/// Posts a receive of this length, whose memory begins at this offset.
+fn expect(endpoint: &mut Endpoint, at: u64, len: u32) {
+    let place = endpoint.sge(at, len);
+    endpoint.post_recv(at, &[place]);
+}
+
+/// Returns the next frame that an endpoint has received, and its completion.
+fn received(endpoint: &mut Endpoint) -> Option<(Vec<u8>, Cqe)> {
+    let cqe = endpoint.recv_cq.poll()?;
+    assert_eq!(status(&cqe), Status::Success);
+    Some((endpoint.bytes(cqe.wr_id.get(), cqe.byte_len.get() as usize), cqe))
+}

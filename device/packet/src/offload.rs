@@ -1,0 +1,83 @@
+//! Checksums of whole frames: of the header of IPv4, and of TCP and UDP behind IPv4 or IPv6.
+
+use std::ops::Range;
+
+use crate::Headers;
+use crate::checksum::{Sum, of_udp};
+use crate::ip::{Fault, Protocol};
+
+/// Offset of the checksum in a header of IPv4.
+const IN_IPV4: usize = 10;
+/// Offsets of the checksums in the headers of TCP and UDP.
+const IN_TCP: usize = 16;
+const IN_UDP: usize = 6;
+
+/// Writes the checksums of a frame. A frame without IP, a fragment, and extension headers of IPv6
+/// have no checksum of TCP or UDP that could be computed.
+pub fn complete(frame: &mut [u8]) {
+    let Some(headers) = found(frame) else { return };
+    if !headers.is_v6 {
+        let header = headers.header_range();
+        // Its checksum covers the bytes that the frame has there now.
+        let _fits = put(frame, header.start + IN_IPV4, 0);
+        let checksum = frame.get(header.clone()).map(|it| Sum::default().bytes(it).finish());
+        let _fits = put(frame, header.start + IN_IPV4, checksum.unwrap_or_default());
+    }
+    let Some((protocol, payload, at)) = transport(&headers) else { return };
+    if put(frame, at, 0).is_none() {
+        return;
+    }
+    let (Some(network), Some(bytes)) = (headers.network(frame), frame.get(payload)) else { return };
+    let checksum = network.checksum(protocol, bytes);
+    let checksum = if protocol == Protocol::UDP { of_udp((!checksum).into()) } else { checksum };
+    let _fits = put(frame, at, checksum);
+}
+
+/// Returns whether a frame has a checksum of TCP or UDP, and this and that of IPv4 are right. A UDP
+/// datagram over IPv4 may state that it has none.
+#[must_use]
+pub fn are_right(frame: &[u8]) -> bool {
+    let Some(headers) = found(frame) else { return false };
+    let header = headers.header_range();
+    let is_ip_right = headers.is_v6
+        || frame.get(header).is_some_and(|bytes| Sum::default().bytes(bytes).finish() == 0);
+    let Some((protocol, payload, at)) = transport(&headers).filter(|_| is_ip_right) else {
+        return false;
+    };
+    let (Some(network), Some(bytes)) = (headers.network(frame), frame.get(payload)) else {
+        return false;
+    };
+    let stated = frame.get(at..).and_then(|rest| rest.first_chunk::<2>());
+    if protocol == Protocol::UDP && stated == Some(&[0; 2]) {
+        return !headers.is_v6;
+    }
+    stated.is_some() && network.checksum(protocol, bytes) == 0
+}
+
+/// Returns the headers of a frame whose IP header has the right form.
+fn found(frame: &[u8]) -> Option<Headers> {
+    let headers = Headers::of(frame)?;
+    let fault = matches!(headers.fault, Some(Fault::Version | Fault::HeaderLength));
+    (!fault).then_some(headers)
+}
+
+/// Returns the protocol, the place of the payload of IP, and that of the checksum, of a whole
+/// datagram or segment.
+fn transport(headers: &Headers) -> Option<(Protocol, Range<usize>, usize)> {
+    if headers.fault == Some(Fault::Truncated) || headers.is_fragment {
+        return None;
+    }
+    let payload = headers.payload_range();
+    let (at, len) = match headers.protocol {
+        Protocol::TCP => (IN_TCP, 20),
+        Protocol::UDP => (IN_UDP, 8),
+        _ => return None,
+    };
+    (payload.len() >= len).then(|| (headers.protocol, payload.clone(), payload.start + at))
+}
+
+/// Writes a 16-bit number.
+fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
+    *bytes.get_mut(at..)?.first_chunk_mut()? = value.to_be_bytes();
+    Some(())
+}

@@ -1,0 +1,94 @@
+//! Cuts a long UDP datagram or TCP segment into its frames.
+
+use super::headers::{FIRST, Headers, LAST, Protocol, SHORTEST};
+use crate::frame::Frame;
+
+/// Maximum number of frames that a datagram is cut into; the kernel joins no more
+/// (`UDP_MAX_SEGMENTS`).
+const MOST: usize = 256;
+
+/// The reason for which a frame cannot be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCut {
+    /// It is neither UDP nor TCP, or it would become too many frames or too long ones.
+    Kind,
+    /// The checksum of its IP header is wrong. The frames would have right ones.
+    Header,
+}
+
+/// Cuts a frame: `segment` is the length of the data in each frame except the last. `each` receives
+/// the frames.
+///
+/// # Errors
+/// See [`NotCut`].
+pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Frame)) -> Result<(), NotCut> {
+    let at = Headers::find(frame).ok_or(NotCut::Kind)?;
+    let (headers, data) = frame.split_at_checked(at.data).ok_or(NotCut::Kind)?;
+    let many = match at.protocol {
+        Protocol::Udp => data.len() > segment.saturating_mul(MOST),
+        Protocol::Tcp => segment < SHORTEST,
+    };
+    if many {
+        return Err(NotCut::Kind);
+    }
+    if !at.is_ip_right(headers) {
+        return Err(NotCut::Header);
+    }
+    let pieces = data.chunks(segment.max(1));
+    let last = pieces.len().saturating_sub(1);
+    for (number, data) in pieces.enumerate() {
+        let frame = one(at, headers, data, Place { number, last: number == last, segment });
+        each(frame.ok_or(NotCut::Kind)?);
+    }
+    Ok(())
+}
+
+/// Passes the frames that a frame stands for to `each`.
+///
+/// # Errors
+/// Returns an error if a joined frame cannot be cut.
+pub fn each_of(frame: Frame, mut each: impl FnMut(Frame)) -> Result<(), NotCut> {
+    match frame.joint() {
+        Some(joint) => cut(frame.bytes(), joint.segment.into(), each),
+        None => {
+            each(frame);
+            Ok(())
+        }
+    }
+}
+
+/// The place of a frame among those of a datagram or segment.
+#[derive(Clone, Copy)]
+struct Place {
+    number: usize,
+    last: bool,
+    /// The length of the data in the frames before it.
+    segment: usize,
+}
+
+/// Returns one of the frames.
+fn one(at: Headers, headers: &[u8], data: &[u8], place: Place) -> Option<Frame> {
+    let mut frame = Frame::of_parts(&[headers, data]);
+    write(at, headers, frame.bytes_mut(), place)?;
+    Some(frame)
+}
+
+/// Completes the headers of one of the frames, which are still those of all of them.
+fn write(at: Headers, headers: &[u8], frame: &mut [u8], place: Place) -> Option<()> {
+    at.set_len(frame, frame.len())?;
+    if let Some(id) = at.id(headers) {
+        at.set_id(frame, id.wrapping_add(u16::try_from(place.number).ok()?))?;
+    }
+    if at.is_roce(headers) {
+        // A RoCE packet needs no UDP checksum, because it has the ICRC.
+        return at.set_checksum(frame, 0);
+    }
+    if at.protocol == Protocol::Tcp {
+        let before = u32::try_from(place.number * place.segment).ok()?;
+        at.set_number(frame, at.number(headers)?.wrapping_add(before))?;
+        let not_last = if place.last { 0 } else { LAST };
+        let not_first = if place.number == 0 { 0 } else { FIRST };
+        at.set_flags(frame, at.flags(headers)? & !(not_last | not_first))?;
+    }
+    at.complete(frame)
+}
