@@ -4,9 +4,23 @@
 //! | --- | --- |
 //! | `frames` | frames of these tests |
 //! | `sends` | what is sent, and what is refused |
+//! | `receives` | receives, and frames that find none |
+//! | `rules` | which rule gets a frame |
+//! | `fields` | the fields that rules compare |
+//! | `commands` | CREATE_FLOW and DESTROY_FLOW |
+//! | `sniffers` | copies of all frames, in both directions |
+//! | `checksums` | checksums and segmentation |
+//! | `random` | random work requests, rules and frames |
 
+mod checksums;
+mod commands;
+mod fields;
 mod frames;
+mod random;
+mod receives;
+mod rules;
 mod sends;
+mod sniffers;
 
 use vrnic_abi::admin::{CreateFlow, Opcode as Admin, command};
 use vrnic_abi::cq::{Cqe, Status};

@@ -72,8 +72,8 @@ pub struct Requester<H: Host> {
     pub progress: Option<Progress>,
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
-    /// The raw packets of the turn; empty between turns.
-    pub outbox: Outbox,
+    /// The raw packets of a turn; none before the first one.
+    pub outbox: Option<Box<Outbox>>,
     /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
@@ -335,7 +335,7 @@ impl<H: Host> Default for Requester<H> {
             keys: None,
             progress: None,
             posted_reads: PostedReads::default(),
-            outbox: Outbox::default(),
+            outbox: None,
             life: LIVES.fetch_add(1, Ordering::Relaxed),
         }
     }

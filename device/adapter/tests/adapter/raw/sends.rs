@@ -2,13 +2,16 @@
 
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::flow::Kind;
-use vrnic_abi::sq::{MAX_FRAME, MIN_FRAME, Opcode};
+use vrnic_abi::qp::{Attr, AttrMask, State};
+use vrnic_abi::sq::{Flags, MAX_FRAME, MIN_FRAME, Opcode, SegmentSeg};
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
+use zerocopy::IntoBytes;
 
 use super::frames::{mac, plain};
 use super::{add, expect, ready, received, rule, setup, to_mac};
-use crate::world::Pair;
+use crate::world::{Pair, World};
 
 #[test]
 fn a_gather_list_is_a_frame_and_goes_whole_into_the_next_receive() {
@@ -49,4 +52,146 @@ fn a_sniffer_and_a_default_rule_receive() {
     assert_eq!(p.send_frame(&frame), Status::Success);
     assert_eq!(received(&mut p.b).expect("received").0, frame);
     assert_eq!(received(&mut sniffer).expect("received").0, frame);
+}
+
+#[test]
+fn lengths_are_checked() {
+    for (len, expected) in [
+        (MIN_FRAME - 1, Status::LocLenErr),
+        (MIN_FRAME, Status::Success),
+        (MAX_FRAME, Status::Success),
+        (MAX_FRAME + 1, Status::LocLenErr),
+    ] {
+        let mut p = Pair::raw();
+        let wr = Wr::new(Opcode::Send, &[p.a.sge(0, len)]);
+        assert_eq!(status(&p.complete(&wr)), expected, "{len} bytes");
+        let state = if expected == Status::Success { State::Rts } else { State::Sqe };
+        assert_eq!(p.a.state(), state);
+    }
+}
+
+#[test]
+fn faulty_work_requests_fail_the_send_queue() {
+    let good = |p: &Pair| Wr::new(Opcode::Send, &[p.a.sge(0, 60)]);
+    let cases: [(&str, Status, fn(&mut Wr)); 6] = [
+        ("key", Status::LocProtErr, |wr| wr.sges[0].lkey = 1.into()),
+        ("WRITE", Status::LocQpOpErr, |wr| wr.opcode = Opcode::Write as u8),
+        ("SEND with immediate", Status::LocQpOpErr, |wr| wr.opcode = Opcode::SendImm as u8),
+        ("READ", Status::LocQpOpErr, |wr| wr.opcode = Opcode::Read as u8),
+        ("REG_MR", Status::LocQpOpErr, |wr| wr.opcode = Opcode::RegMr as u8),
+        ("SEGMENT without its segment", Status::LocQpOpErr, |wr| {
+            wr.opcode = Opcode::Segment as u8;
+        }),
+    ];
+    for (name, expected, change) in cases {
+        let mut p = Pair::raw();
+        let mut wr = good(&p);
+        change(&mut wr);
+        assert_eq!(status(&p.complete(&wr)), expected, "{name}");
+        assert_eq!(p.a.state(), State::Sqe, "{name}");
+        let next = good(&p);
+        assert_eq!(status(&p.complete(&next)), Status::WrFlushErr, "{name}");
+    }
+}
+
+/// What only QPs of raw packets have is refused for others.
+#[test]
+fn other_qps_compute_no_checksums_and_cut_nothing() {
+    let segment = SegmentSeg { mss: 100.into(), ..SegmentSeg::default() };
+    for (opcode, flags) in [
+        (Opcode::Send, Flags::SIGNALED | Flags::IP_CSUM),
+        (Opcode::Write, Flags::SIGNALED | Flags::IP_CSUM),
+        (Opcode::Segment, Flags::SIGNALED),
+    ] {
+        let mut p = Pair::new();
+        let wr = Wr::new(opcode, &[p.a.sge(0, 8)]).flags(flags).body(segment.as_bytes());
+        assert_eq!(status(&p.complete(&wr)), Status::LocQpOpErr, "{opcode:?}");
+    }
+}
+
+#[test]
+fn a_frame_by_a_closed_port_is_lost_without_an_error() {
+    let mut p = Pair::raw();
+    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    expect(&mut p.b, 0, 500);
+    p.ga.adapter.set_link(false);
+    assert_eq!(p.send_frame(&plain(mac(2), 60)), Status::Success);
+    assert!(p.received().is_none());
+    assert_eq!((p.ga.stats().tx_roce_discards.get(), p.ga.stats().tx_pkts.get()), (1, 0));
+    p.ga.adapter.set_link(true);
+    assert_eq!(p.send_frame(&plain(mac(2), 60)), Status::Success);
+    assert!(p.received().is_some());
+    assert_eq!((p.ga.stats().tx_pkts.get(), p.ga.stats().tx_bytes.get()), (1, 60));
+    assert_eq!((p.gb.stats().rx_pkts.get(), p.gb.stats().rx_bytes.get()), (1, 60));
+}
+
+/// Unsignaled sends complete without an entry, and an error state flushes what was not sent.
+#[test]
+fn completions_and_the_flush_are_those_of_other_qps() {
+    let mut p = Pair::raw();
+    let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 60)]);
+    p.run(&wr.clone().flags(Flags::empty()));
+    assert!(p.sent().is_none());
+    p.a.set_state(State::Err);
+    for id in 0..3 {
+        p.a.post_send(&wr.clone().id(id));
+    }
+    expect(&mut p.a, 9, 500);
+    p.settle();
+    for id in 0..3 {
+        let flushed = p.sent().expect("flushed");
+        assert_eq!((status(&flushed), flushed.wr_id.get()), (Status::WrFlushErr, id));
+    }
+    let flushed = p.a.recv_cq.poll().expect("flushed");
+    assert_eq!((status(&flushed), flushed.wr_id.get()), (Status::WrFlushErr, 9));
+}
+
+/// A sender waits for a receiver whose worker does not keep up.
+#[test]
+fn no_frame_is_lost_while_the_sender_can_wait() {
+    let mut p = Pair::apart(World::default(), Setup { log_wqes: 10, ..setup() });
+    ready(&p.a);
+    ready(&p.b);
+    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    let frame = plain(mac(2), 60);
+    p.a.fill(0, &frame);
+    let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 60)]);
+    let mut sent = 0;
+    for _ in 0..4000 {
+        p.a.post_send(&wr);
+        p.ga.adapter.poll(0);
+        while p.sent().is_some() {
+            sent += 1;
+        }
+        if sent < p.a.sq_pi {
+            break;
+        }
+    }
+    assert!((1000..4000).contains(&sent), "{sent} frames were sent");
+    assert_eq!(p.gb.stats().rx_raw_discards.get(), 0);
+    p.gb.adapter.poll(0);
+    p.world.advance(1_000_000);
+    p.settle();
+    assert!(p.sent().is_some(), "it goes on");
+}
+
+#[test]
+fn a_rate_limit_holds_frames_back() {
+    let mut p = Pair::raw();
+    let limit = Attr { rate_limit: 8_000.into(), ..Attr::default() };
+    p.ga.modify_qp(p.a.qpn, AttrMask::RATE_LIMIT, &limit).expect("MODIFY_QP");
+    let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 9000)]);
+    let mut sent = 0;
+    for _ in 0..10 {
+        p.a.post_send(&wr);
+    }
+    // 8 Mbit/s are 1,000 bytes per millisecond.
+    for _ in 0..20 {
+        p.settle();
+        while p.sent().is_some() {
+            sent += 1;
+        }
+        p.world.advance(1_000_000);
+    }
+    assert!((2..=5).contains(&sent), "{sent} frames in 20 ms");
 }

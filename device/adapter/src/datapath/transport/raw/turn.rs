@@ -31,7 +31,7 @@ struct RawTurn<'a, 't, H: Host> {
     qp: &'a Arc<Qp<H>>,
     requester: &'a mut Requester<H>,
     /// The frames of the turn.
-    outbox: Outbox,
+    outbox: Box<Outbox>,
     /// The way of those that leave at the end of the turn.
     way: Way,
     room: Room,
@@ -62,12 +62,12 @@ pub(crate) fn run<H: Host>(
     requester: &mut Requester<H>,
     batch: &mut Batch,
 ) -> Turn {
-    let outbox = std::mem::take(&mut requester.outbox);
+    let outbox = requester.outbox.take().unwrap_or_default();
     let (way, room) = (Way::Direct, Room::default());
     let mut turn = RawTurn { network, here, qp, requester, outbox, way, room };
     let end = turn.run(batch);
     turn.send_off();
-    turn.requester.outbox = turn.outbox;
+    turn.requester.outbox = Some(turn.outbox);
     end
 }
 
@@ -168,7 +168,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
             self.send_off();
             self.way = way;
         }
-        let Outbox { fresh, leaving } = &mut self.outbox;
+        let Outbox { fresh, leaving } = &mut *self.outbox;
         for mut frame in fresh.drain(..) {
             frame.set_composed();
             copy(own, &frame);
