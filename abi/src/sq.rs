@@ -94,6 +94,25 @@ pub const fn xrc_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     Some((HEADER_LEN + XRC_LEN + body).next_power_of_two())
 }
 
+/// Returns the stride of the send queue of a QP of raw packets for these capacities, and for
+/// SEGMENTs with `max_headers` bytes of headers; it has no SEGMENTs if that is zero.
+#[must_use]
+pub const fn raw_stride(max_sge: u32, max_inline: u32, max_headers: u32) -> Option<u32> {
+    if max_headers > MAX_SEGMENT_HEADERS {
+        return None;
+    }
+    let segment = match max_headers {
+        0 => 0,
+        _ => size_of::<SegmentSeg>() as u32 + max_headers.next_multiple_of(16),
+    };
+    let (Some(plain), true) = (stride(max_sge, max_inline), max_sge <= MAX_SGE) else {
+        return None;
+    };
+    let need = HEADER_LEN + segment + max_sge * size_of::<Sge>() as u32;
+    let need = need.next_power_of_two();
+    Some(if need > plain { need } else { plain })
+}
+
 /// Returns the maximum number of inline bytes for a stride.
 #[must_use]
 pub const fn inline_capacity(stride: u32) -> u32 {
@@ -321,5 +340,6 @@ const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
 const _: () = assert!(size_of::<RegMrSeg>() == 32 && size_of::<BindMwSeg>() == 32);
 const _: () = assert!(size_of::<CommandSeg>() == 16 && size_of::<SegmentSeg>() == 16);
 const _: () = assert!(HEADER_LEN + 16 + MAX_SEGMENT_HEADERS + 16 * MAX_SGE <= STRIDE_MAX);
+const _: () = assert!(matches!(raw_stride(MAX_SGE, 0, MAX_SEGMENT_HEADERS), Some(STRIDE_MAX)));
 const _: () = assert!(matches!(stride(MAX_SGE, MAX_INLINE), Some(STRIDE_MAX)));
 const _: () = assert!(matches!(stride(1, 0), Some(64)) && matches!(stride(3, 0), Some(128)));

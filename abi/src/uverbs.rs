@@ -71,6 +71,8 @@ bitflags! {
         const AWAIT = 1 << 5;
         /// The attribute `IB_QP_RATE_LIMIT` of queue pairs.
         const RATE_LIMIT = 1 << 6;
+        /// Queue pairs of raw packets and flows, of the device.
+        const RAW_PACKET = 1 << 7;
     }
 }
 

@@ -70,6 +70,9 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_mcast_groups: u32,
     /// Queue pairs in a multicast group.
     pub(crate) max_mcast_qps: u32,
+    /// True if the device has queue pairs of raw packets, computes and checks the checksums of
+    /// their frames, and has flows.
+    pub(crate) raw_packets: bool,
     /// Bytes of device memory that an allocation can have.
     pub(crate) max_dm_size: u64,
     /// Valid bits of completion timestamps.
@@ -124,6 +127,11 @@ impl DeviceAttr {
         }
         if self.max_xrcd != 0 {
             flags |= bindings::ib_device_cap_flags_IB_DEVICE_XRC;
+        }
+        if self.raw_packets {
+            flags |= bindings::ib_device_cap_flags_IB_DEVICE_RAW_IP_CSUM
+                | bindings::ib_device_cap_flags_IB_DEVICE_MANAGED_FLOW_STEERING;
+            out.raw_packet_caps = bindings::ib_raw_packet_caps_IB_RAW_PACKET_CAP_IP_CSUM;
         }
         // CAST: a bit mask.
         out.device_cap_flags = flags as u64;
@@ -191,6 +199,8 @@ impl PortImmutable {
     /// iWARP, with its connection manager (`RDMA_CORE_PORT_IWARP`).
     pub(crate) const IWARP: u32 =
         bindings::RDMA_CORE_CAP_PROT_IWARP | bindings::RDMA_CORE_CAP_IW_CM;
+    /// Queue pairs of raw packets (`RDMA_CORE_PORT_RAW_PACKET`), in addition to a protocol.
+    pub(crate) const RAW_PACKET: u32 = bindings::RDMA_CORE_CAP_PROT_RAW_PACKET;
     /// Bytes of a management datagram of InfiniBand (`IB_MGMT_MAD_SIZE`).
     pub(crate) const MAD_SIZE: u32 = bindings::IB_MGMT_MAD_SIZE;
 

@@ -33,6 +33,8 @@ pub(crate) trait Driver: Sized + 'static {
     type Ah: Send + Sync;
     /// The driver's part of a memory window.
     type Mw: Send + Sync;
+    /// The driver's part of a flow.
+    type Flow: Send + Sync;
 
     /// The work requests of kernel clients that verbs have no numbers for.
     const OWN_WRS: &'static [OwnWr] = &[];

@@ -18,6 +18,7 @@
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`] | queue pairs, their attributes |
+//! | [`flow`] | which frames a queue pair receives |
 //! | [`wr`], [`recv_wr`] | work requests of kernel clients |
 //! | [`own_wr`] | send work requests that a driver has beside those of verbs |
 //! | `lend` | queue pairs that other modules of the kernel name |
@@ -41,6 +42,7 @@ pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod driver;
 pub(crate) mod event;
+pub(crate) mod flow;
 pub(crate) mod gid;
 pub(crate) mod iwcm;
 mod lend;

@@ -7,7 +7,7 @@ use core::{
     ops::Deref,
 };
 
-use kernel::types::Opaque;
+use kernel::{prelude::*, types::Opaque};
 
 use super::revocable::Link;
 
@@ -61,6 +61,32 @@ impl<C, D> Object<C, D> {
         assert!(offset_of!(Self, core) == 0, "the core's struct must come first");
         Layout::new::<Self>().pad_to_align().size()
     };
+
+    /// Allocates an object in place of the core, with a zeroed struct of the core's; `create` makes
+    /// the driver's part. [`Self::free`] frees it.
+    pub(super) fn allocate(create: impl FnOnce() -> Result<D>) -> Result<*mut C>
+    where
+        Opaque<C>: Zeroable,
+    {
+        let memory = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        let driver = MaybeUninit::new(create()?);
+        // INVARIANT: the driver's part is initialised. The core gets to know the object, whose
+        // struct it fills in, by this call's result.
+        let this = KBox::write(memory, Self { core: Opaque::zeroed(), driver });
+        Ok(KBox::into_raw(this).cast())
+    }
+
+    /// Frees an object.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must come from [`Self::allocate`], and not be used again. The driver's part must have
+    /// been dropped.
+    pub(super) unsafe fn free(ptr: *mut C) {
+        // SAFETY: the caller passes what `allocate` has made by `KBox::into_raw`. The box drops
+        // neither of the two parts.
+        drop(unsafe { KBox::from_raw(ptr.cast::<Self>()) });
+    }
 
     /// Stores the driver's part of a new object.
     ///

@@ -10,6 +10,7 @@ use super::{
     device::{Device, DeviceChange},
     dm::DmOperations,
     driver::Driver,
+    flow::FlowOperations,
     gid::{Gid, GidAttr},
     mad::{Mad, MadResult},
     mr::{Mr, MrOperations},
@@ -49,6 +50,7 @@ pub(crate) trait Operations:
     + SrqOperations
     + XrcdOperations
     + QpOperations
+    + FlowOperations
     + ResOperations<Cq<Self>>
     + ResOperations<Srq<Self>>
     + ResOperations<Qp<Self>>

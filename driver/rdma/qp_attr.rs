@@ -25,6 +25,8 @@ impl QpType {
     /// General services: the datagram queue pair of the management agents.
     pub(crate) const GSI: Self = Self(bindings::ib_qp_type_IB_QPT_GSI);
 
+    /// Raw packets: sends are frames, and flows select the frames that it receives.
+    pub(crate) const RAW_PACKET: Self = Self(bindings::ib_qp_type_IB_QPT_RAW_PACKET);
     /// XRC initiator.
     pub(crate) const XRC_INI: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_INI);
     /// XRC target.

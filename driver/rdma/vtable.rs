@@ -18,6 +18,7 @@
 //! | `srq` | shared receive queues |
 //! | `xrcd` | XRC domains |
 //! | `dm` | device memory |
+//! | `flow` | flows |
 //! | `restrack` | what `rdma resource show` asks drivers for |
 //! | `iwcm` | the connection manager of iWARP devices |
 
@@ -56,6 +57,7 @@ macro_rules! optional {
 
 mod address;
 mod dm;
+mod flow;
 mod iwcm;
 mod memory;
 mod port;
@@ -92,13 +94,14 @@ macro_rules! core_objects {
     };
 }
 
-core_objects! { ib_ah ib_cq ib_dm ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
+core_objects! { ib_ah ib_cq ib_dm ib_flow ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
 
 impl<T: Operations> VTable<T> {
     /// The tables of devices of any protocol; the core takes from each what it has.
     pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] = &[
         &Self::DEVICE,
         &Self::DEVICE_MEMORY,
+        &Self::FLOWS,
         &Self::MEMORY,
         &Self::QUEUES,
         &Self::RESTRACK,

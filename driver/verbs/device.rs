@@ -2,7 +2,7 @@
 //! The device and its port: limits and GIDs.
 
 use abi::{
-    admin::{SetGid, command, iwarp_gid},
+    admin::{DeviceFeatures, SetGid, command, iwarp_gid},
     qp::NO_VLAN, //
 };
 use kernel::{fmt, prelude::*, str::CStr};
@@ -67,6 +67,7 @@ impl Operations for Verbs {
             max_pkeys: roce.into(),
             max_mcast_groups: caps.max_mcast_groups.get(),
             max_mcast_qps: caps.max_mcast_qps.get(),
+            raw_packets: caps.has(DeviceFeatures::RAW_PACKET),
             max_dm_size: ctx.max_device_memory(),
             timestamp_mask: u64::MAX,
             core_clock_khz: CLOCK_KHZ,
@@ -103,15 +104,19 @@ impl Operations for Verbs {
 
     fn get_port_immutable(ctx: &Ctx<'_>, _port: u32) -> Result<PortImmutable> {
         let gid_table_len = gid_table_len(ctx);
+        let raw = match ctx.adapter.caps().has(DeviceFeatures::RAW_PACKET) {
+            true => PortImmutable::RAW_PACKET,
+            false => 0,
+        };
         Ok(match ctx.adapter.protocol() {
             Protocol::Roce => PortImmutable {
-                core_cap_flags: PortImmutable::ROCE_V2,
+                core_cap_flags: PortImmutable::ROCE_V2 | raw,
                 gid_table_len,
                 pkey_table_len: 1,
                 max_mad_size: PortImmutable::MAD_SIZE,
             },
             Protocol::Iwarp => PortImmutable {
-                core_cap_flags: PortImmutable::IWARP,
+                core_cap_flags: PortImmutable::IWARP | raw,
                 gid_table_len,
                 pkey_table_len: 0,
                 max_mad_size: 0,

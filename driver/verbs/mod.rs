@@ -15,6 +15,7 @@
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`qp`] | queue pairs, by owner, and their attributes; multicast groups |
+//! | [`flow`] | flow rules of queue pairs of raw packets |
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
 //! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
@@ -32,6 +33,7 @@ mod device;
 pub(crate) mod direct;
 pub(crate) mod direct_user;
 pub(crate) mod dm;
+mod flow;
 mod iwcm;
 mod mr;
 mod mw;
@@ -64,6 +66,7 @@ impl Driver for Verbs {
     type Mr = mr::Mr;
     type Ah = ah::Ah;
     type Mw = mw::Mw;
+    type Flow = flow::Flow;
 
     const OWN_WRS: &'static [OwnWr] = direct_work::REQUESTS;
 }

@@ -15,7 +15,7 @@ use ::kernel::{
 };
 use abi::{
     Qpn,
-    admin::{Mcast, command},
+    admin::{DeviceFeatures, Mcast, command},
 };
 
 pub(super) mod kernel;
@@ -87,6 +87,12 @@ impl Qp {
     }
 }
 
+/// Returns whether queue pairs of this type are connected by the connection manager of iWARP, which
+/// then decides about their states.
+fn is_rnic(ctx: &Ctx<'_>, kind: QpType) -> bool {
+    ctx.adapter.protocol() == Protocol::Iwarp && kind == QpType::RC
+}
+
 #[vtable]
 impl QpOperations for Verbs {
     fn create_qp(
@@ -99,11 +105,18 @@ impl QpOperations for Verbs {
         if init.flags() != 0 {
             return Err(EOPNOTSUPP);
         }
-        let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
-        if iwarp && init.kind() != QpType::RC {
+        let kind = init.kind();
+        let rnic = is_rnic(ctx, kind);
+        let caps = ctx.adapter.caps();
+        let raw = kind == QpType::RAW_PACKET;
+        // The core has checked that a process may have a queue pair of raw packets. Kernel clients
+        // have no use for one.
+        if raw && (user.is_none() || !caps.has(DeviceFeatures::RAW_PACKET)) {
             return Err(EOPNOTSUPP);
         }
-        let caps = ctx.adapter.caps();
+        if ctx.adapter.protocol() == Protocol::Iwarp && !rnic && !raw {
+            return Err(EOPNOTSUPP);
+        }
         let cap = own_cap(init);
         if cap.max_send_wr > caps.max_wr.get()
             || cap.max_recv_wr > caps.max_wr.get()
@@ -113,10 +126,10 @@ impl QpOperations for Verbs {
         {
             return Err(EINVAL);
         }
-        let first = if iwarp { QpState::Init } else { QpState::Reset };
+        let first = if rnic { QpState::Init } else { QpState::Reset };
         let state = KBox::pin_init(new_mutex!(first, "vrnic::Qp"), GFP_KERNEL)?;
         let CreatedQp { qpn, cap, queues } = match (pd, user) {
-            _ if init.kind() == QpType::XRC_TGT => {
+            _ if kind == QpType::XRC_TGT => {
                 let qpn = xrc::create_target(ctx, init)?;
                 CreatedQp { qpn, cap: QpCap::default(), queues: Queues::Target }
             }
@@ -128,7 +141,7 @@ impl QpOperations for Verbs {
         };
         let sq_sig_all = init.sq_sig_all();
         let queues = ctx.complete::<command::DestroyQp, _>(qpn, queues, |queues| {
-            let initialized = if iwarp { modify_command::initialize(ctx, qpn) } else { Ok(()) };
+            let initialized = if rnic { modify_command::initialize(ctx, qpn) } else { Ok(()) };
             let added = initialized.and_then(|()| ctx.adapter.add_qp(qpn, init.link.clone()));
             added.inspect_err(|_| match queues {
                 Queues::Kernel(_) => kernel::forget(init.cqs(), qpn, init.link),
@@ -149,9 +162,9 @@ impl QpOperations for Verbs {
         attr: &QpAttr<'_>,
         mask: QpAttrMask,
     ) -> Result {
-        match ctx.adapter.protocol() {
-            Protocol::Roce => modify::modify(ctx, qp, attr, mask),
-            Protocol::Iwarp => rnic::modify(ctx, qp, attr, mask),
+        match is_rnic(ctx, qp.kind()) {
+            false => modify::modify(ctx, qp, attr, mask),
+            true => rnic::modify(ctx, qp, attr, mask),
         }
     }
 

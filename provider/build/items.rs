@@ -6,7 +6,7 @@ pub(crate) const FUNCTIONS: &str = "_verbs_init_and_alloc_context|\
     verbs_uninit_context|verbs_set_ops|verbs_init_cq|ibv_cmd_(get_context|query_device_any|query_port|\
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|modify_qp_ex|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
-    open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|query_mr|attach_mcast|detach_mcast)";
+    open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|query_mr|attach_mcast|detach_mcast|create_flow|destroy_flow)";
 /// The types that the plugin uses, in addition to the arguments of those functions.
 pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr|dm)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|\

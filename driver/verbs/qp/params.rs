@@ -77,6 +77,7 @@ fn kind(kind: QpType) -> Result<Type> {
         QpType::RC => Type::Rc,
         QpType::UC => Type::Uc,
         QpType::UD => Type::Ud,
+        QpType::RAW_PACKET => Type::RawPacket,
         QpType::GSI => Type::Gsi,
         QpType::XRC_INI => Type::XrcIni,
         _ => return Err(EOPNOTSUPP),

@@ -99,6 +99,8 @@ pub struct Completion {
     pub timestamp: u64,
     /// The VLAN of a datagram.
     pub vlan: Option<u16>,
+    /// The checksums of a received raw packet are right.
+    pub ip_csum_ok: bool,
 }
 
 /// A network header before a datagram.
@@ -142,6 +144,7 @@ impl Completion {
             wqe_index,
             timestamp: 0,
             vlan: None,
+            ip_csum_ok: false,
         }
     }
 
@@ -170,6 +173,7 @@ impl Completion {
             wqe_index: cqe.wqe_index.get(),
             timestamp: cqe.timestamp.get(),
             vlan: flags.contains(Flags::VLAN).then(|| cqe.vlan.get()),
+            ip_csum_ok: flags.contains(Flags::IP_CSUM_OK),
         }
     }
 }
@@ -214,8 +218,11 @@ mod tests {
                 wqe_index: 5,
                 timestamp: 0x1122_3344_5566,
                 vlan: None,
+                ip_csum_ok: false,
             }
         );
+        let checked = Cqe { flags: Flags::IP_CSUM_OK.bits().into(), ..cqe() };
+        assert!(Completion::decode(transmute!(checked)).ip_csum_ok);
         let network = |flags: Flags| {
             Completion::decode(transmute!(Cqe { flags: flags.bits().into(), ..cqe() })).network
         };

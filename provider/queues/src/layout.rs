@@ -51,13 +51,17 @@ pub enum WqeHeader {
     /// The header with a shared receive queue at the other end of the connection
     /// ([`abi::sq::XrcSeg`]).
     Xrc,
+    /// The common header, for a queue pair of raw packets, whose SEGMENTs have the headers of a
+    /// frame behind it ([`abi::sq::SegmentSeg`]).
+    Raw,
 }
 
 impl WqeHeader {
-    /// Returns the stride in bytes for this number of segments and bytes of inline data, or `None`
-    /// if no stride is large enough.
-    fn stride(self, max_sge: u32, max_inline: u32) -> Option<u32> {
+    /// Returns the stride in bytes for this number of segments, of bytes of inline data and of bytes
+    /// of a SEGMENT's headers, or `None` if no stride is large enough.
+    fn stride(self, max_sge: u32, max_inline: u32, max_headers: u32) -> Option<u32> {
         match self {
+            Self::Raw => abi::sq::raw_stride(max_sge, max_inline, max_headers),
             Self::Connected => abi::sq::stride(max_sge, max_inline),
             Self::Datagram => abi::sq::datagram_stride(max_sge, max_inline),
             Self::Xrc => abi::sq::xrc_stride(max_sge, max_inline),
@@ -67,7 +71,7 @@ impl WqeHeader {
     /// Returns the number of inline bytes that fit a stride.
     pub(crate) fn inline_capacity(self, stride: u32) -> u32 {
         match self {
-            Self::Connected => abi::sq::inline_capacity(stride),
+            Self::Connected | Self::Raw => abi::sq::inline_capacity(stride),
             Self::Datagram => abi::sq::datagram_inline_capacity(stride),
             Self::Xrc => abi::sq::xrc_inline_capacity(stride),
         }
@@ -101,6 +105,8 @@ pub struct QpExtras {
     pub commands: Option<CommandTag>,
     /// Number of data segments of a command; zero without commands.
     pub max_command_sge: u32,
+    /// Number of bytes of a SEGMENT's headers; zero without SEGMENTs.
+    pub max_headers: u32,
 }
 
 /// The position of a command's key.
@@ -142,11 +148,12 @@ impl QpLayout {
             || extras.max_command_sge > limits.max_sge
             || extras.commands.is_some() != (extras.max_command_sge > 0)
             || extras.header != WqeHeader::Connected && extras.commands.is_some()
+            || extras.header != WqeHeader::Raw && extras.max_headers > 0
         {
             return Err(Errno::INVAL);
         }
         let body = cap.max_inline.max(command_len(cap, extras.max_command_sge));
-        let send_stride = extras.header.stride(cap.max_send_sge, body);
+        let send_stride = extras.header.stride(cap.max_send_sge, body, extras.max_headers);
         let recv_stride = abi::rq::stride(cap.max_recv_sge);
         let send = ring_of(cap.max_send_wr, send_stride)?;
         let recv = ring_of(cap.max_recv_wr, recv_stride)?;

@@ -202,7 +202,7 @@ mod tests {
 
     fn queue(place: Place) -> SendQueue {
         let ring = Ring::new(Mapping::anonymous(4096).expect("mmap"), SHAPE).expect("fits");
-        let limits = SendLimits { max_sge: 1, max_inline: 32, max_command_sge: 0 };
+        let limits = SendLimits { max_sge: 1, max_inline: 32, max_command_sge: 0, max_headers: 0 };
         SendQueue::new(ring, place, limits).expect("memory")
     }
 

@@ -44,7 +44,16 @@ pub(super) struct State {
     /// The complete requests; `None` for a queue pair without a send queue.
     staged: Option<StagedSends<'static>>,
     current: Option<Request>,
+    /// The headers of the current request, if that is a large TCP segment.
+    headers: Option<Headers>,
     error: Option<Errno>,
+}
+
+/// The headers of a large TCP segment for several frames.
+struct Headers {
+    /// Maximum number of bytes of payload in a frame.
+    mss: u16,
+    bytes: Vec<u8>,
 }
 
 /// A request that is not complete.
@@ -83,13 +92,14 @@ fn payload(to: Option<To>, data: Data<'_>) -> Payload<'_> {
 impl State {
     /// Begins with requests that go into `staged`.
     pub(super) fn new(staged: StagedSends<'static>) -> Self {
-        Self { staged: Some(staged), current: None, error: None }
+        Self { staged: Some(staged), current: None, headers: None, error: None }
     }
 
     /// Records the first error, after which nothing is posted.
     pub(super) fn fail(&mut self, error: Errno) {
         self.error.get_or_insert(error);
         self.current = None;
+        self.headers = None;
     }
 
     /// Adds a complete request.
@@ -108,6 +118,15 @@ impl State {
         self.current = Some(Request { header, operands, to: None, data: None });
     }
 
+    /// Begins a request for a large TCP segment, whose headers it copies.
+    pub(super) fn begin_segment(&mut self, header: SendHeader, mss: u16, headers: &[u8]) {
+        self.begin(header, None);
+        match concatenated(&[headers]) {
+            Ok(bytes) => self.headers = Some(Headers { mss, bytes }),
+            Err(error) => self.fail(error),
+        }
+    }
+
     /// Completes the previous request, if it still waits. A request that never got its data has
     /// none; a request without its destination is an error.
     pub(super) fn finish(&mut self) {
@@ -120,9 +139,14 @@ impl State {
         }
     }
 
+    /// Returns the header of the queue pair's WQEs; `None` without a send queue.
+    pub(super) fn wqe_header(&self) -> Option<WqeHeader> {
+        self.staged.as_ref().map(StagedSends::wqe_header)
+    }
+
     /// Returns whether each request must name a destination.
     fn names_destinations(&self) -> bool {
-        self.staged.as_ref().is_some_and(|staged| staged.wqe_header() != WqeHeader::Connected)
+        matches!(self.wqe_header(), Some(WqeHeader::Datagram | WqeHeader::Xrc))
     }
 
     /// Sets the data of the current request to segments.
@@ -131,6 +155,10 @@ impl State {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
         if request.to.is_none() && self.names_destinations() {
             return self.keep(request, copied(segments).map(Kept::Segments));
+        }
+        if let Some(Headers { mss, bytes }) = self.headers.take() {
+            let payload = Payload::Segment { mss, headers: &bytes, data: segments };
+            return self.push(request.header, payload);
         }
         let data = match request.operands {
             None => Data::Segments(segments),
@@ -142,7 +170,7 @@ impl State {
     /// Sets the data of the current request to a copy of `pieces`.
     pub(super) fn set_inline(&mut self, pieces: &[&[u8]]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
-        if request.operands.is_some() {
+        if request.operands.is_some() || self.headers.is_some() {
             return self.fail(errno(PostError::Inline));
         }
         if request.to.is_none() && self.names_destinations() {

@@ -240,25 +240,50 @@ pub(super) unsafe extern "C" fn query_device(
             // CAST: digits, dots and zeroes.
             *to = from as c_char;
         }
-        let end = offset_of!(c::ibv_device_attr_ex, packet_pacing_caps)
-            + size_of::<c::ibv_packet_pacing_caps>();
         // SAFETY: the context is libibverbs' own, and live during the call.
-        let own = unsafe { Context::of(context) };
-        if attr_size >= end && own.is_ok_and(|own| own.needs(Features::RATE_LIMIT).is_ok()) {
+        if let Ok(own) = unsafe { Context::of(context) } {
             // SAFETY: the context is live, and so is its device.
-            let kind = unsafe { (*(*context).device).transport_type };
-            let roce = [c::IBV_QPT_RC, c::IBV_QPT_UC, c::IBV_QPT_UD, c::IBV_QPT_XRC_SEND];
-            let types = if kind == c::IBV_TRANSPORT_IWARP { &roce[..1] } else { &roce[..] };
-            let caps = c::ibv_packet_pacing_caps {
-                qp_rate_limit_min: 1,
-                qp_rate_limit_max: u32::MAX,
-                supported_qpts: types.iter().fold(0, |mask, kind| mask | 1 << kind),
-            };
-            // SAFETY: the caller's struct is long enough.
-            unsafe { (*attr).packet_pacing_caps = caps };
+            let transport = unsafe { (*(*context).device).transport_type };
+            // SAFETY: the caller's struct has this length.
+            unsafe { add_caps(own, transport, attr, attr_size) };
         }
     }
     status(result)
+}
+
+/// Adds what the plugin itself knows of the device to its attributes.
+///
+/// # Safety
+/// `attr` must be initialised as far as `size` bytes.
+unsafe fn add_caps(
+    own: &Context,
+    transport: c::ibv_transport_type,
+    attr: *mut c::ibv_device_attr_ex,
+    size: usize,
+) {
+    let raw = own.needs(Features::RAW_PACKET).is_ok();
+    let iwarp = transport == c::IBV_TRANSPORT_IWARP;
+    let connected = [c::IBV_QPT_RC, c::IBV_QPT_UC, c::IBV_QPT_UD, c::IBV_QPT_XRC_SEND];
+    let bits = |types: &[u32]| types.iter().fold(0, |mask, kind| mask | 1 << kind);
+    let raw_type = if raw { 1 << c::IBV_QPT_RAW_PACKET } else { 0 };
+    let end = offset_of!(c::ibv_device_attr_ex, tso_caps) + size_of::<c::ibv_tso_caps>();
+    if raw && size >= end {
+        let caps = c::ibv_tso_caps { max_tso: abi::sq::MAX_SEGMENT, supported_qpts: raw_type };
+        // SAFETY: the caller's struct is long enough.
+        unsafe { (*attr).tso_caps = caps };
+    }
+    let end = offset_of!(c::ibv_device_attr_ex, packet_pacing_caps)
+        + size_of::<c::ibv_packet_pacing_caps>();
+    if size >= end && own.needs(Features::RATE_LIMIT).is_ok() {
+        let types = if iwarp { bits(&connected[..1]) } else { bits(&connected) };
+        let caps = c::ibv_packet_pacing_caps {
+            qp_rate_limit_min: 1,
+            qp_rate_limit_max: u32::MAX,
+            supported_qpts: types | raw_type,
+        };
+        // SAFETY: the caller's struct is long enough.
+        unsafe { (*attr).packet_pacing_caps = caps };
+    }
 }
 
 /// `query_rt_values`: the adapter's clock in nanoseconds; other devices return cycles.

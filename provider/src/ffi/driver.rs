@@ -12,8 +12,8 @@ use super::environment::warn;
 use super::library::{Library, SYSTEM};
 use super::object::Object;
 use super::{
-    ah, commands, context, cq, cq_ex, dm, functions, ioctl, mr, mw, pd, pointer, poll, post, qp,
-    qp_create, srq, xrc,
+    ah, commands, context, cq, cq_ex, dm, flow, functions, ioctl, mr, mw, pd, pointer, poll, post,
+    qp, qp_create, srq, xrc,
 };
 
 type Device = Object<c::verbs_device, ()>;
@@ -115,6 +115,7 @@ fn context_ops() -> c::verbs_context_ops {
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
         create_cq_ex: Some(cq_ex::create),
+        create_flow: Some(flow::create),
         create_qp: Some(qp_create::create),
         create_qp_ex: Some(qp_create::create_ex),
         create_srq: Some(srq::create),
@@ -126,6 +127,7 @@ fn context_ops() -> c::verbs_context_ops {
         detach_mcast: Some(c::ibv_cmd_detach_mcast),
         destroy_ah: Some(ah::destroy),
         destroy_cq: Some(cq::destroy),
+        destroy_flow: Some(flow::destroy),
         destroy_qp: Some(qp::destroy),
         destroy_srq: Some(srq::destroy),
         free_context: Some(context::free),

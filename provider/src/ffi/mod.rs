@@ -15,7 +15,8 @@
 //! | [`cq_ex`], [`polling`] | the extended interface of completion queues |
 //! | [`xrc`] | XRC domains, targets and sends |
 //! | [`request`] | the parts of work requests, translated |
-//! | [`post`], [`datagram`], [`poll`] | the data path |
+//! | [`flow`] | flows of queue pairs of raw packets |
+//! | [`post`], [`datagram`], [`raw`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
 //! | [`dv`], [`dv_range`], [`dv_await`] | direct verbs (`vrnicdv.h`) |
 //! | [`ioctl`] | calls into the kernel that libibverbs does not make |
@@ -38,6 +39,7 @@ mod dv;
 mod dv_await;
 mod dv_range;
 mod environment;
+mod flow;
 mod functions;
 mod ioctl;
 mod library;
@@ -50,6 +52,7 @@ mod polling;
 mod post;
 mod qp;
 mod qp_create;
+mod raw;
 mod request;
 mod srq;
 mod wr;

@@ -90,7 +90,9 @@ pub(super) fn extra(completion: &Completion) -> (u32, u32) {
 /// Returns libibverbs' flags.
 #[inline]
 pub(super) fn flags(completion: &Completion) -> u32 {
-    extra(completion).1 | if completion.network == Network::None { 0 } else { c::IBV_WC_GRH }
+    let network = if completion.network == Network::None { 0 } else { c::IBV_WC_GRH };
+    let checksum = if completion.ip_csum_ok { c::IBV_WC_IP_CSUM_OK } else { 0 };
+    extra(completion).1 | network | checksum
 }
 
 /// Returns the service level. Ethernet has none; as with mlx5, the field tells which network header

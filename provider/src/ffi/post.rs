@@ -13,7 +13,7 @@ use super::bindings as c;
 use super::request::{
     MESSAGES, answer, check_flags, inline_pieces, segments, send_flags, translate,
 };
-use super::{datagram, mw, qp, status, xrc};
+use super::{datagram, mw, qp, raw, status, xrc};
 
 /// `post_send`.
 pub(super) unsafe extern "C" fn post_send(
@@ -31,6 +31,8 @@ pub(super) unsafe extern "C" fn post_send(
         WqeHeader::Datagram => unsafe { datagram::send_list(queues, &mut next) },
         // SAFETY: the list is valid by libibverbs' promise.
         WqeHeader::Xrc => unsafe { xrc::send_list(queues, &mut next) },
+        // SAFETY: the list is valid by libibverbs' promise.
+        WqeHeader::Raw => unsafe { raw::send_list(queues, &mut next) },
     };
     // SAFETY: valid by libibverbs' promise.
     unsafe { answer(posted, next, bad) }

@@ -43,13 +43,15 @@ pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
     unsafe { whole(qp) }.map(|own| &own.queues)
 }
 
-/// Returns whether the device of a QP is one of iWARP.
+/// Returns whether the connection manager of iWARP connects a QP, and so decides about its states.
 ///
 /// # Safety
 /// `qp` must be live.
-unsafe fn is_iwarp(qp: *mut c::ibv_qp) -> bool {
+unsafe fn is_rnic(qp: *mut c::ibv_qp) -> bool {
     // SAFETY: the caller passes a live queue pair, whose context and device are live too.
-    unsafe { (*(*(*qp).context).device).transport_type == c::IBV_TRANSPORT_IWARP }
+    let transport = unsafe { (*(*(*qp).context).device).transport_type };
+    // SAFETY: the caller passes a live queue pair, whose type does not change.
+    transport == c::IBV_TRANSPORT_IWARP && unsafe { (*qp).qp_type } == c::IBV_QPT_RC
 }
 
 /// `modify_qp`.
@@ -68,7 +70,7 @@ pub(super) unsafe extern "C" fn modify(
         let (queues, state) = unsafe { (own(qp), (*attr).qp_state) };
         let state = u8::try_from(state).ok().and_then(State::from_raw);
         // SAFETY: the QP is live by libibverbs' promise.
-        let connected_by_kernel = unsafe { is_iwarp(qp) };
+        let connected_by_kernel = unsafe { is_rnic(qp) };
         if let (Some(queues), Some(state)) = (queues, state) {
             queues.entered(match state {
                 // The connection takes it to RTS; the plugin gets no notice.

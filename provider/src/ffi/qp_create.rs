@@ -23,8 +23,10 @@ pub(super) unsafe extern "C" fn create(
 }
 
 /// Attributes that may be given.
-const ATTRIBUTES: u32 =
-    c::IBV_QP_INIT_ATTR_PD | c::IBV_QP_INIT_ATTR_CREATE_FLAGS | c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+const ATTRIBUTES: u32 = c::IBV_QP_INIT_ATTR_PD
+    | c::IBV_QP_INIT_ATTR_CREATE_FLAGS
+    | c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+    | c::IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
 
 /// `create_qp_ex`: also XRC targets, and queue pairs with the newer interface for posting.
 pub(super) unsafe extern "C" fn create_ex(
@@ -54,11 +56,16 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
         return Err(Errno::INVAL);
     }
     let operations = given(c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags);
+    let max_headers = match given(c::IBV_QP_INIT_ATTR_MAX_TSO_HEADER) {
+        true => attr.max_tso_header.into(),
+        false => 0,
+    };
     let (pd, kind) = (attr.pd, attr.qp_type);
     let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
     // SAFETY: the caller passes attributes whose objects are live. The extended struct begins as
     // the plain one does, so libibverbs too passes it on.
-    let qp = unsafe { try_create(pd, &mut *plain, QpExtras::default()) }?;
+    let qp =
+        unsafe { try_create(pd, &mut *plain, QpExtras { max_headers, ..QpExtras::default() }) }?;
     if let Some(operations) = operations
         // SAFETY: just made.
         && let Err(error) = unsafe { wr::set_up(qp, kind, operations) }
@@ -84,11 +91,15 @@ pub(super) unsafe fn try_create(
         c::IBV_QPT_RC | c::IBV_QPT_UC => WqeHeader::Connected,
         c::IBV_QPT_UD => WqeHeader::Datagram,
         c::IBV_QPT_XRC_SEND => WqeHeader::Xrc,
+        c::IBV_QPT_RAW_PACKET => WqeHeader::Raw,
         _ => return Err(Errno::OPNOTSUPP),
     };
     let extras = QpExtras { header, ..extras };
     // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let context = unsafe { Context::of((*pd).context) }?;
+    if header == WqeHeader::Raw {
+        context.needs(Features::RAW_PACKET)?;
+    }
     if extras.commands.is_some() {
         context.needs(Features::COMMANDS)?;
     }

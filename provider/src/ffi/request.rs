@@ -31,6 +31,7 @@ pub(super) fn errno(error: PostError) -> Errno {
         | PostError::State
         | PostError::Segments
         | PostError::Inline
+        | PostError::Headers
         | PostError::Address
         | PostError::Flags
         | PostError::Opcode => Errno::INVAL,
@@ -132,13 +133,21 @@ pub(super) fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHead
     SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
 }
 
-/// Refuses flags that the adapter does not know, such as those for checksums. A program must not
-/// believe that they have an effect.
+/// The flags of requests, of all types of queue pairs.
+const KNOWN_FLAGS: u32 =
+    c::IBV_SEND_SIGNALED | c::IBV_SEND_SOLICITED | c::IBV_SEND_FENCE | c::IBV_SEND_INLINE;
+
+/// Refuses flags that the adapter does not know, and the flag for checksums, which only raw packets
+/// have. A program must not believe that they have an effect.
 #[inline(always)]
 pub(super) fn check_flags(given: u32) -> Result<(), PostError> {
-    const KNOWN: u32 =
-        c::IBV_SEND_SIGNALED | c::IBV_SEND_SOLICITED | c::IBV_SEND_FENCE | c::IBV_SEND_INLINE;
-    if given & !KNOWN == 0 { Ok(()) } else { Err(PostError::Flags) }
+    if given & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(PostError::Flags) }
+}
+
+/// Refuses flags that raw packets do not have.
+#[inline]
+pub(super) fn check_raw_flags(given: u32) -> Result<(), PostError> {
+    check_flags(given & !c::IBV_SEND_IP_CSUM)
 }
 
 /// Translates libibverbs' flags of a request, except the flag for inline data.
@@ -148,6 +157,7 @@ pub(super) fn send_flags(given: u32) -> Flags {
     flags.set(Flags::SIGNALED, given & c::IBV_SEND_SIGNALED != 0);
     flags.set(Flags::SOLICITED, given & c::IBV_SEND_SOLICITED != 0);
     flags.set(Flags::FENCE, given & c::IBV_SEND_FENCE != 0);
+    flags.set(Flags::IP_CSUM, given & c::IBV_SEND_IP_CSUM != 0);
     flags
 }
 

@@ -103,6 +103,25 @@ fn xrc_needs_room_for_the_shared_queue() {
 }
 
 #[test]
+fn segments_need_room_for_their_headers() {
+    let layout = |cap, max_headers| {
+        let extras = QpExtras { header: WqeHeader::Raw, max_headers, ..QpExtras::default() };
+        QpLayout::new(&cap, &LIMITS, SqPolicy::Guest, extras)
+    };
+    let stride =
+        |cap, max_headers| layout(cap, max_headers).expect("valid").send.map(Shape::stride);
+    assert_eq!(stride(CAP, 0), Some(64));
+    // 32 of header, 16, the headers of 54 bytes in 64, a segment of 16.
+    assert_eq!(stride(CAP, 54), Some(128));
+    assert_eq!(stride(QpCap { max_inline: 200, ..CAP }, 54), Some(256), "inline data is longer");
+    assert_eq!(stride(QpCap { max_send_sge: 16, ..CAP }, 192), Some(512));
+    assert_eq!(layout(CAP, 193), Err(Errno::INVAL));
+    let other = QpExtras { max_headers: 54, ..QpExtras::default() };
+    let other = QpLayout::new(&CAP, &LIMITS, SqPolicy::Guest, other);
+    assert_eq!(other, Err(Errno::INVAL), "a connection has no SEGMENTs");
+}
+
+#[test]
 fn the_policy_overrides() {
     let inline = QpCap { max_inline: 1, ..CAP };
     let guest = layout(&inline, SqPolicy::Guest).expect("valid");

@@ -214,7 +214,12 @@ fn queues(
                 // The rest is for the data of a command.
                 _ => cap.max_inline,
             };
-            let limits = SendLimits { max_sge: cap.max_send_sge, max_inline, max_command_sge };
+            let limits = SendLimits {
+                max_sge: cap.max_send_sge,
+                max_inline,
+                max_command_sge,
+                max_headers: extras.max_headers,
+            };
             Some(SendQueue::new(ring(memory, shape)?, place, limits)?)
         }
         None => None,

@@ -85,7 +85,8 @@ fn write_atomic(body: &[AtomicU64], operands: &AtomicSeg, segments: &[Sge]) {
     write_segments(body.get(ATOMIC_WORDS..).unwrap_or_default(), segments);
 }
 
-fn write_inline(body: &[AtomicU64], pieces: &[&[u8]]) {
+/// Writes pieces of bytes without gaps; the last word is filled up with zeros.
+pub(super) fn write_inline(body: &[AtomicU64], pieces: &[&[u8]]) {
     let mut writer = BytesWriter::new(body);
     for piece in pieces {
         writer.write(piece);

@@ -11,10 +11,12 @@ use vrnic_abi as abi;
 use zerocopy::transmute;
 
 use abi::rq::RqWqe;
-use abi::sq::{BindMwSeg, CommandSeg, DatagramSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe, XrcSeg};
+use abi::sq::{
+    BindMwSeg, CommandSeg, DatagramSeg, Flags, HEADER_LEN, Opcode, SegmentSeg, Sge, SqWqe, XrcSeg,
+};
 
 pub use self::data::Data;
-use self::data::{SGE_WORDS, segment_count, write_segments};
+use self::data::{SGE_WORDS, segment_count, write_inline, write_segments};
 use crate::ring;
 
 /// Words of a send queue entry's header.
@@ -24,6 +26,7 @@ const BIND_WORDS: usize = size_of::<BindMwSeg>() / 8;
 const COMMAND_WORDS: usize = size_of::<CommandSeg>() / 8;
 const DATAGRAM_WORDS: usize = size_of::<DatagramSeg>() / 8;
 const XRC_WORDS: usize = size_of::<XrcSeg>() / 8;
+const SEGMENT_WORDS: usize = size_of::<SegmentSeg>() / 8;
 
 /// The reason for which a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +47,9 @@ pub enum PostError {
     /// There is more inline data than the queue was created for, or the operation cannot have any.
     #[error("the inline data is too long or not allowed")]
     Inline,
+    /// The headers of a SEGMENT are missing, or longer than the queue was created for.
+    #[error("the length of the headers is wrong")]
+    Headers,
     /// A datagram has no address handle.
     #[error("the address handle is missing")]
     Address,
@@ -85,6 +91,8 @@ pub struct SendLimits {
     pub max_inline: u32,
     /// Maximum number of data segments of a command; zero if the queue has no commands.
     pub max_command_sge: u32,
+    /// Maximum number of bytes of a SEGMENT's headers; zero if the queue has no SEGMENTs.
+    pub max_headers: u32,
 }
 
 /// The part of a request behind its header.
@@ -98,6 +106,15 @@ pub enum Payload<'a> {
     Xrc(XrcSeg, Data<'a>),
     /// The memory that a window is bound to.
     Bind(BindMwSeg),
+    /// A large TCP segment for several frames.
+    Segment {
+        /// Maximum number of bytes of payload in a frame.
+        mss: u16,
+        /// The headers of each frame.
+        headers: &'a [u8],
+        /// The payload.
+        data: &'a [Sge],
+    },
     /// A command: the peer's rights, the data that it may access, and the message.
     Command(CommandSeg, &'a [Sge], Data<'a>),
 }
@@ -110,6 +127,7 @@ impl Payload<'_> {
             Self::Plain(data) | Self::Xrc(_, data) => data.count(opcode, limits),
             Self::Datagram(_, data) => message_count(data, opcode, limits),
             Self::Bind(_) => Ok(0),
+            Self::Segment { headers, data, .. } => segment_parts(headers, data, limits),
             Self::Command(_, data, message) => command_count(data, message, limits),
         }
     }
@@ -131,6 +149,7 @@ impl Payload<'_> {
                 let words: [u64; BIND_WORDS] = transmute!(*segment);
                 ring::store(body, &words);
             }
+            Self::Segment { mss, headers, data } => write_segment(body, *mss, headers, data),
             Self::Command(segment, data, message) => write_command(body, segment, data, message),
         }
     }
@@ -176,6 +195,30 @@ fn message_count(data: &Data<'_>, opcode: Opcode, limits: SendLimits) -> Result<
         Data::Atomic(..) => Err(PostError::Unsupported),
         data => data.count(opcode, limits),
     }
+}
+
+/// Returns the number of segments of a SEGMENT.
+fn segment_parts(headers: &[u8], data: &[Sge], limits: SendLimits) -> Result<u16, PostError> {
+    if limits.max_headers == 0 {
+        return Err(PostError::Unsupported);
+    }
+    if headers.is_empty() || headers.len() > limits.max_headers as usize {
+        return Err(PostError::Headers);
+    }
+    segment_count(data, limits.max_sge)
+}
+
+/// Writes a SEGMENT, whose headers fill up whole segments.
+fn write_segment(body: &[AtomicU64], mss: u16, headers: &[u8], data: &[Sge]) {
+    // The length was checked.
+    let length = u16::try_from(headers.len()).unwrap_or(u16::MAX);
+    let segment =
+        SegmentSeg { mss: mss.into(), header_len: length.into(), ..SegmentSeg::default() };
+    let words: [u64; SEGMENT_WORDS] = transmute!(segment);
+    let body = behind(body, &words);
+    write_inline(body, &[headers]);
+    let words = headers.len().div_ceil(size_of::<Sge>()) * SGE_WORDS;
+    write_segments(body.get(words..).unwrap_or_default(), data);
 }
 
 fn command_count(data: &[Sge], message: &Data<'_>, limits: SendLimits) -> Result<u16, PostError> {

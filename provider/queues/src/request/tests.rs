@@ -29,7 +29,7 @@ fn operands() -> AtomicSeg {
 }
 
 fn limits(max_sge: u32, max_inline: u32) -> SendLimits {
-    SendLimits { max_sge, max_inline, max_command_sge: 0 }
+    SendLimits { max_sge, max_inline, max_command_sge: 0, max_headers: 0 }
 }
 
 fn sge(addr: u64) -> Sge {
@@ -106,7 +106,7 @@ fn a_command_has_its_data_then_its_message() {
     let data = [sge(1), sge(2)];
     let message = Data::Inline(&[b"0123456789"]);
     let payload = Payload::Command(segment, &data, message);
-    let limits = SendLimits { max_sge: 1, max_inline: 10, max_command_sge: 2 };
+    let limits = SendLimits { max_command_sge: 2, ..limits(1, 10) };
     assert_eq!(payload.count(Opcode::SendCmd, limits), Ok(10));
     let entry = entry(16);
     payload.write(&entry[4..]);
@@ -123,6 +123,31 @@ fn a_command_has_its_data_then_its_message() {
     assert_eq!(payload.count(Opcode::SendCmd, short), Err(PostError::Inline));
     let without = Payload::Command(segment, &[], message);
     assert_eq!(without.count(Opcode::SendCmd, limits), Err(PostError::Segments));
+}
+
+#[test]
+fn a_segment_has_its_headers_then_its_payload() {
+    let headers: Vec<u8> = (1..=54).collect();
+    let data = [sge(1), sge(2)];
+    let payload = Payload::Segment { mss: 1460, headers: &headers, data: &data };
+    let limits = SendLimits { max_headers: 54, ..limits(2, 0) };
+    assert_eq!(payload.count(Opcode::Segment, limits), Ok(2));
+    let entry = entry(20);
+    payload.write(&entry[4..]);
+    let bytes = bytes(&entry[4..]);
+    assert_eq!(bytes[..4], [0xb4, 0x05, 54, 0], "the MSS, and the length of the headers");
+    assert_eq!(bytes[4..16], [0; 12]);
+    assert_eq!(bytes[16..70], headers[..]);
+    assert_eq!((bytes[80], bytes[96]), (1, 2), "segments behind headers of 64 bytes");
+    assert!(bytes[112..].iter().all(|byte| *byte == 0xff));
+    let short = SendLimits { max_headers: 53, ..limits };
+    assert_eq!(payload.count(Opcode::Segment, short), Err(PostError::Headers));
+    let none = SendLimits { max_headers: 0, ..limits };
+    assert_eq!(payload.count(Opcode::Segment, none), Err(PostError::Unsupported));
+    let few = SendLimits { max_sge: 1, ..limits };
+    assert_eq!(payload.count(Opcode::Segment, few), Err(PostError::Segments));
+    let bare = Payload::Segment { mss: 1460, headers: &[], data: &data };
+    assert_eq!(bare.count(Opcode::Segment, limits), Err(PostError::Headers));
 }
 
 #[test]

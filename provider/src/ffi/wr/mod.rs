@@ -39,6 +39,7 @@ pub(super) unsafe fn set_up(
         c::IBV_QPT_UC => offered(Type::Uc),
         c::IBV_QPT_RC => offered(Type::Rc),
         c::IBV_QPT_XRC_SEND => offered(Type::XrcIni),
+        c::IBV_QPT_RAW_PACKET => offered(Type::RawPacket),
         _ => 0,
     };
     let operations = u32::try_from(operations).map_err(|_| Errno::OPNOTSUPP)?;

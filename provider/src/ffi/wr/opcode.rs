@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The operations, and the calls that begin a request, one for each.
 
+use std::ffi::c_void;
+
 use rustix::io::Errno;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{AtomicSeg, BindMwSeg, MemFlags, Opcode};
+use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::request::{Data, Payload, SendHeader};
 
 use super::super::bindings as c;
 use super::super::mw;
-use super::super::request::{check_flags, errno, send_flags};
+use super::super::raw;
+use super::super::request::{check_flags, check_raw_flags, errno, send_flags};
 use super::{State, state};
 
 /// Lists the operations: the opcode, the bit by which programs ask for it, its numbers in work
@@ -36,6 +40,8 @@ macro_rules! operations {
                 IBV_WR_LOCAL_INV, IBV_WC_LOCAL_INV, wr_local_inv = local_inv;
             BindMw: IBV_QP_EX_WITH_BIND_MW,
                 IBV_WR_BIND_MW, IBV_WC_BIND_MW, wr_bind_mw = bind_mw;
+            Segment: IBV_QP_EX_WITH_TSO,
+                IBV_WR_TSO, IBV_WC_TSO, wr_send_tso = send_tso;
         }
     };
 }
@@ -88,7 +94,11 @@ unsafe fn begin<'a>(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> Option<(SendHeader
     let state = unsafe { state(qp) }?;
     // SAFETY: live, and these fields are of the thread that builds.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
-    if let Err(error) = check_flags(flags) {
+    let known = match state.wqe_header() {
+        Some(WqeHeader::Raw) => check_raw_flags(flags),
+        _ => check_flags(flags),
+    };
+    if let Err(error) = known {
         state.fail(errno(error));
     }
     let flags = send_flags(flags);
@@ -155,5 +165,15 @@ unsafe extern "C" fn bind_mw(
     match bound {
         Ok((header, segment)) => state.push(header, Payload::Bind(segment)),
         Err(error) => state.fail(error),
+    }
+}
+
+unsafe extern "C" fn send_tso(qp: *mut c::ibv_qp_ex, headers: *mut c_void, length: u16, mss: u16) {
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
+    if let Some((header, state)) = unsafe { begin(qp, Opcode::Segment) } {
+        // SAFETY: readable memory of the caller, by libibverbs' promise.
+        let headers = unsafe { raw::headers(headers, length) };
+        state.begin_segment(header, mss, headers);
     }
 }
