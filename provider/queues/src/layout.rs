@@ -57,7 +57,7 @@ pub enum WqeHeader {
 }
 
 impl WqeHeader {
-    /// Returns the stride in bytes for this number of segments, of bytes of inline data and of bytes
+    /// Returns the stride in bytes for this number of segments, bytes of inline data and bytes
     /// of a SEGMENT's headers, or `None` if no stride is large enough.
     fn stride(self, max_sge: u32, max_inline: u32, max_headers: u32) -> Option<u32> {
         match self {
