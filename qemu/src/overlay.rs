@@ -15,6 +15,10 @@ use crate::paths::Paths;
 /// line.
 const INIT: &str = include_str!("init.sh");
 
+/// The programs in C that are installed.
+const PROGRAMS: [&str; 5] =
+    ["vrnicdv_command", "vrnic_frames", "vrnic_import", "vrnic_renumber", "vrnic_transfer"];
+
 /// Builds an archive.
 #[derive(Debug)]
 pub struct Overlay<W: Write> {
@@ -179,7 +183,7 @@ pub fn write_initramfs(
         overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
         // For programs that use the plugin's direct verbs.
         overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
-        for program in ["vrnicdv_command", "vrnic_import", "vrnic_renumber", "vrnic_transfer"] {
+        for program in PROGRAMS {
             let file = paths.build.join(program);
             if file.exists() {
                 overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;

@@ -30,6 +30,7 @@
 //! | `cm` | management datagrams and the RDMA connection manager |
 //! | `perftest` | that every perftest tool and variant runs and its figures are plausible |
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
+//! | `raw` | Ethernet frames by verbs: perftest's tools for them, a packet generator, a sniffer; by name only |
 //! | `smp` | the groups of vrnic-verify that test concurrency, in guests with two processors |
 //! | `events` | completion events in guests with four processors: their handlers and processors |
 //! | `module` | loading and unloading the kernel module, idle and in use |

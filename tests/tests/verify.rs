@@ -14,7 +14,7 @@ const GROUPS: &[&str] = &["data", "inline", "order", "stress", "hostile"];
 
 /// Groups for which the place of the send queues makes little difference. They use device memory
 /// only. A case checks that there are no other groups.
-const ANY_PLACE: [&str; 28] = [
+const ANY_PLACE: [&str; 29] = [
     "segments",
     "queues",
     "credits",
@@ -30,6 +30,7 @@ const ANY_PLACE: [&str; 28] = [
     "xrc",
     "remote_errors",
     "datagrams",
+    "raw",
     "regions",
     "device_memory",
     "windows",
@@ -46,8 +47,8 @@ const ANY_PLACE: [&str; 28] = [
 ];
 
 /// Groups that also run over the extended interfaces.
-const EXTENDED: [&str; 8] =
-    ["data", "inline", "queues", "credits", "atomics", "windows", "datagrams", "xrc"];
+const EXTENDED: [&str; 9] =
+    ["data", "inline", "queues", "credits", "atomics", "windows", "datagrams", "raw", "xrc"];
 
 fn main() -> ExitCode {
     let mut cases = vec![Case::new("groups_are_complete", groups_are_complete)];

@@ -5,7 +5,7 @@ use vrnic_tests::conformance::run_managed;
 use vrnic_tests::harness::Case;
 
 /// The groups of these cases.
-const GROUPS: [&str; 21] = [
+const GROUPS: [&str; 22] = [
     "connections",
     "data",
     "segments",
@@ -19,6 +19,7 @@ const GROUPS: [&str; 21] = [
     "extended",
     "local_errors",
     "remote_errors",
+    "raw",
     "regions",
     "windows",
     "attributes",

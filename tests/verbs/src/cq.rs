@@ -139,6 +139,7 @@ fn completion(raw: &ffi::ibv_wc) -> Wc {
         qpn: raw.qp_num,
         src_qpn: if success { raw.src_qp } else { 0 },
         header: success && raw.wc_flags & ffi::IBV_WC_GRH != 0,
+        checksums: success && raw.wc_flags & ffi::IBV_WC_IP_CSUM_OK != 0,
         timestamp: 0,
         wallclock: 0,
     }

@@ -23,6 +23,8 @@ const WRITES: u32 = SENDS
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | ffi::IBV_QP_EX_WITH_LOCAL_INV
     | ffi::IBV_QP_EX_WITH_BIND_MW;
+/// Operations of QPs of raw packets.
+const RAW: u32 = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_TSO;
 /// Operations of XRC initiators.
 const INITIATOR: u32 = SENDS
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE
@@ -131,6 +133,7 @@ unsafe fn completion(cq: *mut ffi::ibv_cq_ex) -> io::Result<Wc> {
             qpn: read!(read_qp_num),
             src_qpn: if success { read!(read_src_qp) } else { 0 },
             header: has(ffi::IBV_WC_GRH),
+            checksums: has(ffi::IBV_WC_IP_CSUM_OK),
             timestamp: read!(read_completion_ts),
             wallclock: read!(read_completion_wallclock_ns),
         })
@@ -145,23 +148,66 @@ pub(crate) unsafe fn create_qp(
     pd: *mut ffi::ibv_pd,
     init: &mut ffi::ibv_qp_init_attr,
 ) -> io::Result<NonNull<ffi::ibv_qp>> {
-    // SAFETY: all-zero is valid for this struct of integers and null pointers.
-    let mut attr: ffi::ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
-    (attr.send_cq, attr.recv_cq, attr.srq) = (init.send_cq, init.recv_cq, init.srq);
-    (attr.qp_type, attr.sq_sig_all, attr.cap) = (init.qp_type, init.sq_sig_all, init.cap);
-    attr.comp_mask = ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    attr.pd = pd;
+    let mut attr = qp_attr(pd, init);
+    attr.comp_mask |= ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let operations = match init.qp_type {
         ffi::IBV_QPT_UD => SENDS,
         ffi::IBV_QPT_UC => WRITES,
+        ffi::IBV_QPT_RAW_PACKET => RAW,
         ffi::IBV_QPT_XRC_SEND => INITIATOR,
         _ => ALL,
     };
     attr.send_ops_flags = operations.into();
     // SAFETY: by the caller's promise.
+    unsafe { create_with(attr, init) }
+}
+
+/// `ibv_create_qp_ex` for a QP of raw packets whose large TCP segments have headers of up to this
+/// number of bytes. Its requests are posted call by call if `by_calls`.
+///
+/// # Safety
+/// PD and CQs must be live.
+pub(crate) unsafe fn create_raw_qp(
+    pd: *mut ffi::ibv_pd,
+    init: &mut ffi::ibv_qp_init_attr,
+    max_headers: u16,
+    by_calls: bool,
+) -> io::Result<NonNull<ffi::ibv_qp>> {
+    let mut attr = qp_attr(pd, init);
+    attr.comp_mask |= ffi::IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    attr.max_tso_header = max_headers;
+    if by_calls {
+        attr.comp_mask |= ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attr.send_ops_flags = RAW.into();
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { create_with(attr, init) }
+}
+
+/// Returns the extended form of the parameters of a QP.
+fn qp_attr(pd: *mut ffi::ibv_pd, init: &ffi::ibv_qp_init_attr) -> ffi::ibv_qp_init_attr_ex {
+    // SAFETY: all-zero is valid for this struct of integers and null pointers.
+    let mut attr: ffi::ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
+    (attr.send_cq, attr.recv_cq, attr.srq) = (init.send_cq, init.recv_cq, init.srq);
+    (attr.qp_type, attr.sq_sig_all, attr.cap) = (init.qp_type, init.sq_sig_all, init.cap);
+    attr.comp_mask = ffi::IBV_QP_INIT_ATTR_PD;
+    attr.pd = pd;
+    attr
+}
+
+/// Creates a QP, and stores the sizes that it gets.
+///
+/// # Safety
+/// The objects that the parameters name must be live.
+unsafe fn create_with(
+    mut attr: ffi::ibv_qp_init_attr_ex,
+    init: &mut ffi::ibv_qp_init_attr,
+) -> io::Result<NonNull<ffi::ibv_qp>> {
+    // SAFETY: by the caller's promise.
     let raw = unsafe {
-        let create = ffi::extended((*pd).context).create_qp_ex.ok_or_else(missing)?;
-        create((*pd).context, &raw mut attr)
+        let context = (*attr.pd).context;
+        let create = ffi::extended(context).create_qp_ex.ok_or_else(missing)?;
+        create(context, &raw mut attr)
     };
     let qp = object(raw)?;
     init.cap = attr.cap;

@@ -21,6 +21,7 @@
 //! | [`device_memory`] | memory of the device |
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
+//! | [`flow`] | QPs of raw packets, flows |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`cm`] | connections by the RDMA connection manager |
 //! | [`wr`] | lists of work requests |
@@ -51,6 +52,7 @@ pub mod direct;
 mod dmabuf;
 mod extended;
 mod ffi;
+pub mod flow;
 mod handles;
 #[cfg(feature = "vrnic")]
 pub mod hostile;

@@ -1,10 +1,12 @@
 //! Plain data that the suite, the agents and the verbs layer use: work requests, completions,
 //! attributes. Their numbers are the numbers of verbs.h.
 
+pub mod flow;
 mod numbers;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::flow::{FlowAttr, RawCaps, Spec};
 pub use self::numbers::{access, change, event, flags, mask, qp_type, wc_opcode};
 use crate::ffi;
 
@@ -55,7 +57,7 @@ pub enum Op {
     LocalInv = ffi::IBV_WR_LOCAL_INV,
     /// Invalidates the peer's key `rkey`.
     SendInv = ffi::IBV_WR_SEND_WITH_INV,
-    /// An operation that RC does not have.
+    /// Sends a large TCP segment in several frames; only QPs of raw packets have it.
     Tso = ffi::IBV_WR_TSO,
 }
 
@@ -126,6 +128,10 @@ pub struct SendWr {
     pub to: Option<Destination>,
     /// The number of the SRQ to which a request of an XRC initiator is sent.
     pub srq: Option<u32>,
+    /// The headers of a large TCP segment.
+    pub headers: Vec<u8>,
+    /// Maximum number of bytes of its payload in a frame.
+    pub mss: u16,
 }
 
 impl SendWr {
@@ -202,6 +208,8 @@ pub struct Wc {
     pub src_qpn: u32,
     /// True if 40 bytes of network header precede the data.
     pub header: bool,
+    /// True if the checksums of a raw packet are right.
+    pub checksums: bool,
     /// From the extended interface: the device's clock, and the time of day, in nanoseconds.
     pub timestamp: u64,
     pub wallclock: u64,

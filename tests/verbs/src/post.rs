@@ -119,7 +119,11 @@ unsafe fn build(qp: *mut ffi::ibv_qp_ex, request: &SendWr, path: Option<&Ah>) ->
                 (*qp).wr_local_inv.ok_or_else(missing)?(qp, rkey);
                 return Ok(());
             }
-            Op::Tso => return Err(missing()),
+            Op::Tso => {
+                let call = (*qp).wr_send_tso.ok_or_else(missing)?;
+                let headers = request.headers.as_ptr().cast_mut().cast();
+                call(qp, headers, request.headers.len() as u16, request.mss);
+            }
         }
         // These two may be in any order. Both orders are used.
         if request.wr_id.is_multiple_of(2) {

@@ -88,6 +88,13 @@ pub(crate) fn send(request: &SendWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_send
         wr.qp_type.xrc.remote_srqn = number;
     }
     match request.op {
+        Op::Tso => {
+            wr.__bindgen_anon_2.tso = ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
+                hdr: request.headers.as_ptr().cast_mut().cast(),
+                hdr_sz: request.headers.len() as u16,
+                mss: request.mss,
+            };
+        }
         Op::SendInv | Op::LocalInv => wr.__bindgen_anon_1.invalidate_rkey = request.rkey,
         Op::CmpSwp | Op::FetchAdd => {
             wr.wr.atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {

@@ -23,6 +23,7 @@ pub mod flags {
     pub const SIGNALED: u32 = ffi::IBV_SEND_SIGNALED;
     pub const SOLICITED: u32 = ffi::IBV_SEND_SOLICITED;
     pub const INLINE: u32 = ffi::IBV_SEND_INLINE;
+    pub const IP_CSUM: u32 = ffi::IBV_SEND_IP_CSUM;
 }
 
 /// Attributes of a modify call (`enum ibv_qp_attr_mask`).
@@ -82,6 +83,7 @@ pub mod wc_opcode {
     pub const FETCH_ADD: u32 = ffi::IBV_WC_FETCH_ADD;
     pub const BIND_MW: u32 = ffi::IBV_WC_BIND_MW;
     pub const LOCAL_INV: u32 = ffi::IBV_WC_LOCAL_INV;
+    pub const TSO: u32 = ffi::IBV_WC_TSO;
     pub const RECV: u32 = ffi::IBV_WC_RECV;
     pub const RECV_RDMA_WITH_IMM: u32 = ffi::IBV_WC_RECV_RDMA_WITH_IMM;
 }

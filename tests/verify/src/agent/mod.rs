@@ -13,6 +13,7 @@
 //! | [`connections`] | connections by the connection manager |
 //! | [`shared_queues`] | shared receive queues; XRC domains and targets |
 //! | [`queue_pairs`] | queue pairs, address handles, multicast groups, posting |
+//! | [`raw`] | flows of QPs of raw packets, sockets |
 //! | [`streams`] | loops that keep the device busy without a round trip for each step |
 //! | [`direct`] | verbs that only vrnic has, and hostile actions |
 
@@ -27,6 +28,7 @@ mod memory;
 mod objects;
 pub(crate) mod process;
 mod queue_pairs;
+mod raw;
 mod shared_queues;
 mod streams;
 
@@ -43,6 +45,7 @@ use direct::Direct;
 use memory::Memory;
 use objects::Objects;
 use queue_pairs::QueuePairs;
+use raw::RawPackets;
 use shared_queues::SharedQueues;
 use streams::Streams;
 
@@ -70,6 +73,7 @@ requests! {
     Direct,
     Memory,
     QueuePairs,
+    RawPackets,
     SharedQueues,
     Streams,
 }

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::UdpSocket;
 use std::rc::Rc;
 
 use vrnic_verbs::address::Ah;
@@ -12,6 +13,7 @@ use vrnic_verbs::cm::{Connection, Listener};
 use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
 use vrnic_verbs::device_memory::DeviceMemory;
+use vrnic_verbs::flow::Flow;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::qp::Qp;
 use vrnic_verbs::srq::Srq;
@@ -111,6 +113,8 @@ pub(super) struct Objects {
     pub(super) srqs: Table<Srq>,
     pub(super) xrcds: Table<Xrcd>,
     pub(super) qps: Table<Qp>,
+    pub(super) flows: Table<Flow>,
+    pub(super) sockets: Table<UdpSocket>,
     #[cfg(feature = "vrnic")]
     pub(super) ranges: Table<Range>,
     pub(super) ahs: Table<Ah>,
@@ -139,6 +143,8 @@ impl Objects {
             srqs: Table::new("SRQ", last),
             xrcds: Table::new("XRCD", last),
             qps: Table::new("QP", last),
+            flows: Table::new("flow", last),
+            sockets: Table::new("socket", last),
             #[cfg(feature = "vrnic")]
             ranges: Table::new("range", last),
             ahs: Table::new("AH", last),
@@ -159,6 +165,8 @@ impl Objects {
         self.extended = self.always_extended;
         #[cfg(feature = "vrnic")]
         self.ranges.clear(Range::destroy)?;
+        let flows = self.flows.clear(Flow::destroy);
+        self.sockets.map.clear();
         let qps = self.qps.clear(Qp::destroy);
         let connections = self.connections.clear(Connection::destroy);
         let srqs = self.srqs.clear(Srq::destroy);
@@ -174,7 +182,9 @@ impl Objects {
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(connections)
+        flows
+            .and(qps)
+            .and(connections)
             .and(srqs)
             .and(xrcds)
             .and(cqs)

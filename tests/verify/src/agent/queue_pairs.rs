@@ -18,7 +18,11 @@ calls! { QueuePairs:
         let (send_cq, recv_cq) = (self.cqs.get(wanted.send_cq)?, self.cqs.get(wanted.recv_cq)?);
         let srq = srq.transpose()?;
         let init = InitAttr { pd, send_cq, recv_cq, srq, qp_type, cap, signal_all };
-        let plain = || if self.extended { Qp::extended(&init) } else { Qp::new(&init) };
+        let plain = || match wanted.max_headers {
+            0 if self.extended => Qp::extended(&init),
+            0 => Qp::new(&init),
+            length => Qp::raw_packets(&init, length, self.extended),
+        };
         #[cfg(feature = "vrnic")]
         let (qp, cap) = wanted.extras.map_or_else(plain, |extras| Qp::direct(&init, &extras))?;
         #[cfg(not(feature = "vrnic"))]

@@ -20,6 +20,8 @@ pub(crate) struct CreateQp {
     #[cfg(feature = "vrnic")]
     pub(crate) extras: Option<QpExtras>,
     pub(crate) srq: Option<u32>,
+    /// Number of bytes of the headers of large TCP segments.
+    pub(crate) max_headers: u16,
 }
 
 impl CreateQp {
@@ -113,6 +115,13 @@ pub(crate) struct QpInfo {
     pub(crate) qpn: u32,
     /// Sizes granted.
     pub(crate) cap: QpCap,
+}
+
+/// A UDP socket.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct UdpInfo {
+    pub(crate) socket: u32,
+    pub(crate) port: u16,
 }
 
 /// A listener of the connection manager.

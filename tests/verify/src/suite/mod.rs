@@ -15,6 +15,7 @@
 //! | [`memlock`] | the limit of locked memory |
 //! | [`async_events`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
+//! | [`raw`], [`raw_flows`] | raw packets: frames, checksums, large segments; which frames a QP gets |
 //! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
 //! | [`counters`] | the events that move each of the port's counters |
@@ -72,6 +73,8 @@ mod memlock;
 mod mistakes;
 mod order;
 mod queues;
+mod raw;
+mod raw_flows;
 mod regions;
 mod remote_errors;
 mod retry;
@@ -144,6 +147,8 @@ pub(crate) fn cases() -> Vec<Case> {
         #[cfg(feature = "vrnic")]
         transfer::cases(),
         datagrams::cases(),
+        raw::cases(),
+        raw_flows::cases(),
         attributes::cases(),
         async_events::cases(),
         limits::cases(),

@@ -1,0 +1,163 @@
+//! Ethernet frames by verbs, between the guests: perftest's tools for raw packets, and a packet
+//! generator and a sniffer of our own (`tests/programs/frames.c`). The conformance program has the
+//! rest (its group `raw`).
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::object_counts::ObjectCounts;
+
+/// Bytes of the header of a pcap file, and of that of a record.
+const FILE_HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+
+fn main() -> ExitCode {
+    let perftest = |name: &'static str, command: &'static str, alone: bool| {
+        let name = format!("perftest, {name}");
+        Case::new(name, move |pair: &mut Pair| {
+            leaves_nothing(pair, |pair| tool(pair, command, alone))
+        })
+    };
+    let cases = vec![
+        perftest("bandwidth", "raw_ethernet_bw -s 1024 -D 3", false),
+        perftest("bandwidth of small frames", "raw_ethernet_bw -s 64 -D 3", false),
+        perftest("latency", "raw_ethernet_lat -s 64 -n 200", false),
+        perftest("bursts", "raw_ethernet_burst_lat -s 64 -n 200 --burst_size 4", false),
+        perftest("rate of flows", "raw_ethernet_fs_rate -n 200", true),
+        Case::new("packet_generator", |pair| leaves_nothing(pair, generator)),
+        Case::new("sniffer", |pair| leaves_nothing(pair, sniffer)),
+        Case::new("killed_sniffer", |pair| leaves_nothing(pair, killed)),
+    ];
+    harness::main(Options::default(), cases)
+}
+
+/// Runs a case, which must leave no objects.
+fn leaves_nothing(pair: &Pair, run: impl FnOnce(&Pair) -> Result<()>) -> Result<()> {
+    let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
+    run(pair)?;
+    for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
+        before.unchanged(pair, guest)?;
+    }
+    Ok(())
+}
+
+/// Waits until a program has a QP of raw packets that can receive.
+fn has_queue_pair(guest: &Guest) -> Result<()> {
+    settles(guest, "rdma res show qp | grep RAW_PACKET | grep -q 'state RT'", 30)
+}
+
+/// Runs a tool of perftest as server in guest b and as client in guest a, or one that needs no
+/// peer.
+fn tool(pair: &Pair, command: &str, alone: bool) -> Result<()> {
+    let (a, b) = (&pair.a, &pair.b);
+    let ports = |own: &Guest, peer: &Guest| {
+        format!(
+            "-F -B {} -E {} -j {} -J {} -k 2000 -K 2001",
+            own.setup().adapter.mac,
+            peer.setup().adapter.mac,
+            own.ip(),
+            peer.ip()
+        )
+    };
+    let serve = format!("exec {command} --server {}", ports(b, a));
+    let call = format!("exec {command} --client {}", ports(a, b));
+    let text = if alone {
+        let output = b.agent().run(&serve, LONG_TIMEOUT)?;
+        ensure!(output.ok(), "'{serve}' ended with {}\n{}", output.code, said(&output));
+        said(&output)
+    } else {
+        let server = b.agent().start(&serve)?;
+        has_queue_pair(b)?;
+        let client = a.agent().run(&call, LONG_TIMEOUT)?;
+        Ends::of(server, client)?.succeed(command)?
+    };
+    // The table has numbers alone.
+    let row = text.lines().filter(|line| !line.contains('[')).find_map(|line| {
+        let numbers: Option<Vec<f64>> = line.split_whitespace().map(|n| n.parse().ok()).collect();
+        numbers.filter(|numbers| numbers.len() >= 4)
+    });
+    let row = row.with_context(|| format!("no figures in\n{text}"))?;
+    ensure!(
+        row.iter().skip(1).any(|figure| *figure > 0.0),
+        "no figure above zero: {row:?}\n{text}"
+    );
+    Ok(())
+}
+
+/// Frames of a generator in guest a reach a receiver in guest b, in good order of magnitude.
+fn generator(pair: &Pair) -> Result<()> {
+    const COUNT: u32 = 2000;
+    for size in [60, 1514] {
+        let receiver = start(&pair.b, &format!("receive {COUNT}"))?;
+        // The receiver may lose some: it has fewer processors than there are frames.
+        let to = &pair.b.setup().adapter.mac;
+        let call = format!("vrnic_frames send {to} {} {size}", 20 * COUNT);
+        let sent = pair.a.check(&call, LONG_TIMEOUT)?;
+        let received = receiver.wait(SHORT_TIMEOUT)?;
+        ensure!(received.ok(), "the receiver: {}", said(&received));
+        let frames = format!("sent {} frames, {} bytes", 20 * COUNT, 20 * COUNT * size);
+        ensure!(sent.starts_with(&frames), "{sent}");
+        let frames = format!("received {COUNT} frames, ");
+        ensure!(received.stdout.starts_with(&frames), "{}", said(&received));
+    }
+    Ok(())
+}
+
+/// Starts `vrnic_frames`, and waits until it can receive.
+fn start(guest: &Guest, command: &str) -> Result<Running> {
+    let program = guest.agent().start(&format!("exec vrnic_frames {command} 2>/tmp/frames"))?;
+    settles(guest, "grep -q ready /tmp/frames", 20)?;
+    guest.check("rm /tmp/frames", SHORT_TIMEOUT)?;
+    Ok(program)
+}
+
+/// A sniffer sees the echo requests and replies of the guest's own network card, which still work.
+fn sniffer(pair: &Pair) -> Result<()> {
+    let program = start(&pair.b, "sniff 40 > /tmp/sniffed.pcap")?;
+    pair.a.check(&format!("ping -c 25 -i 0.05 {}", pair.b.ip()), SHORT_TIMEOUT)?;
+    let output = program.wait(SHORT_TIMEOUT)?;
+    ensure!(output.ok(), "the sniffer: {}", said(&output));
+    let hex =
+        pair.b.check("od -An -v -tx1 /tmp/sniffed.pcap; rm /tmp/sniffed.pcap", SHORT_TIMEOUT)?;
+    let file: Vec<u8> = hex
+        .split_whitespace()
+        .map(|byte| u8::from_str_radix(byte, 16))
+        .collect::<Result<_, _>>()?;
+    let frames = frames(&file)?;
+    ensure!(frames.len() == 40, "{} frames", frames.len());
+    // ICMP over IPv4: 8 is a request, 0 a reply.
+    let echoes = |kind: u8| {
+        let is = |frame: &&&[u8]| frame.get(23) == Some(&1) && frame.get(34) == Some(&kind);
+        frames.iter().filter(is).count()
+    };
+    ensure!(echoes(8) >= 5 && echoes(0) >= 5, "{} requests, {} replies", echoes(8), echoes(0));
+    Ok(())
+}
+
+/// Returns the frames of a pcap file.
+fn frames(file: &[u8]) -> Result<Vec<&[u8]>> {
+    let (header, mut rest) = file.split_at_checked(FILE_HEADER).context("no header")?;
+    ensure!(header[..4] == 0xa1b2_c3d4_u32.to_ne_bytes(), "no pcap file");
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let (record, more) = rest.split_at_checked(RECORD_HEADER).context("a record is cut off")?;
+        let length = u32::from_ne_bytes(*record[8..].first_chunk().context("a length")?);
+        let (frame, more) = more.split_at_checked(length as usize).context("a frame is cut off")?;
+        frames.push(frame);
+        rest = more;
+    }
+    Ok(frames)
+}
+
+/// A sniffer that is killed leaves nothing, and the network goes on.
+fn killed(pair: &Pair) -> Result<()> {
+    let program = start(&pair.b, "sniff 1000000 > /dev/null")?;
+    pair.a.check(&format!("ping -c 5 -i 0.05 {}", pair.b.ip()), SHORT_TIMEOUT)?;
+    stop(program)?;
+    pair.a.check(&format!("ping -c 5 -i 0.05 {}", pair.b.ip()), SHORT_TIMEOUT).map(drop)
+}
