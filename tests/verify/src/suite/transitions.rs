@@ -44,8 +44,16 @@ const ATTRIBUTES: [(&str, u32); 20] = [
     ("DEST_QPN", mask::DEST_QPN),
 ];
 
+/// The types, as the table names them.
+const TYPES: [(&str, u32); 4] = [
+    ("RC", qp_type::RC),
+    ("UC", qp_type::UC),
+    ("UD", qp_type::UD),
+    ("RAW_PACKET", qp_type::RAW_PACKET),
+];
+
 pub(super) fn cases() -> Vec<Case> {
-    [("RC", qp_type::RC), ("UC", qp_type::UC), ("UD", qp_type::UD)]
+    TYPES
         .into_iter()
         .map(|(name, kind)| {
             Case::new(
