@@ -2,6 +2,7 @@
 //! generator and a sniffer of our own (`tests/programs/frames.c`). The conformance program has the
 //! rest (its group `raw`).
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +17,9 @@ use vrnic_tests::object_counts::ObjectCounts;
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 
+/// The folder with test programs of libpcap (`scripts/test raw` builds them).
+const LIBPCAP: &str = "VRNIC_CAPTURE";
+
 fn main() -> ExitCode {
     let perftest = |name: &'static str, command: &'static str, alone: bool| {
         let name = format!("perftest, {name}");
@@ -23,7 +27,7 @@ fn main() -> ExitCode {
             leaves_nothing(pair, |pair| tool(pair, command, alone))
         })
     };
-    let cases = vec![
+    let mut cases = vec![
         perftest("bandwidth", "raw_ethernet_bw -s 1024 -D 3", false),
         perftest("bandwidth of small frames", "raw_ethernet_bw -s 64 -D 3", false),
         perftest("latency", "raw_ethernet_lat -s 64 -n 200", false),
@@ -33,7 +37,11 @@ fn main() -> ExitCode {
         Case::new("sniffer", |pair| leaves_nothing(pair, sniffer)),
         Case::new("killed_sniffer", |pair| leaves_nothing(pair, killed)),
     ];
-    harness::main(Options::default(), cases)
+    let tree = std::env::var_os(LIBPCAP).map(PathBuf::from);
+    if tree.is_some() {
+        cases.push(Case::new("libpcap", |pair| leaves_nothing(pair, libpcap)));
+    }
+    harness::main(Options { tree, ..Options::default() }, cases)
 }
 
 /// Runs a case, which must leave no objects.
@@ -152,6 +160,24 @@ fn frames(file: &[u8]) -> Result<Vec<&[u8]>> {
         rest = more;
     }
     Ok(frames)
+}
+
+/// libpcap, with which tcpdump captures, finds the RDMA device and gets frames of it.
+fn libpcap(pair: &Pair) -> Result<()> {
+    let name = pair.b.check("basename /sys/class/infiniband/*", SHORT_TIMEOUT)?;
+    let name = name.trim();
+    let found = pair.b.check("/lab/findalldevstest 2>&1", SHORT_TIMEOUT)?;
+    ensure!(found.lines().any(|line| line.starts_with(name)), "no {name} in\n{found}");
+    let program = format!("exec /lab/capturetest -i {name} > /tmp/captured 2>&1");
+    let program = pair.b.agent().start(&program)?;
+    has_queue_pair(&pair.b)?;
+    pair.a.check(&format!("ping -c 25 -i 0.05 {}", pair.b.ip()), SHORT_TIMEOUT)?;
+    let captured =
+        "[ $(awk '/packets/ { sum += $1 } END { print sum + 0 }' /tmp/captured) -ge 40 ]";
+    let enough = settles(&pair.b, captured, 10);
+    let said = pair.b.check("cat /tmp/captured; rm /tmp/captured", SHORT_TIMEOUT)?;
+    stop(program)?;
+    enough.context(said)
 }
 
 /// A sniffer that is killed leaves nothing, and the network goes on.
