@@ -152,6 +152,10 @@ texts! {
         Memcpy(u32) "memcpy of {0} KiB",
         MemcpyBeside(u32) "memcpy of {0} KiB beside another",
 
+        RawPackets(u32) "raw packets of {0} B",
+        SummedPackets(u32) "raw packets of {0} B, checksums computed and checked",
+        CutSegments(u32) "SEGMENT of {0} KiB in frames of 9000 B",
+
         FunctionMemory "daemons' memory of a function with a guest",
         FunctionDescriptors "daemons' descriptors of a function with a guest",
         Connections "connections",

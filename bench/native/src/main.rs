@@ -12,6 +12,7 @@
 //! | [`direct`] | device memory, and transfers of a controller beside the adapter |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`fairness`] | an honest pair beside 15 functions that do their worst |
+//! | [`raw`] | raw packets between two functions |
 //! | [`scatter`] | memory whose pages lie in no order |
 //! | [`mesh`] | many functions on four daemons, each connected to every other one |
 //! | [`wire`] | messages that travel as packets, in one daemon and between two |
@@ -30,6 +31,7 @@ mod keys;
 mod latency;
 mod mesh;
 mod rate;
+mod raw;
 mod report;
 mod rig;
 mod scatter;
@@ -113,6 +115,8 @@ enum Part {
     Iwarp,
     /// The part of iwarp with TAP devices; only if selected
     Tap,
+    /// Raw packets between two functions of a daemon; only if selected
+    Raw,
     /// Messages that travel as packets; only if selected
     Wire,
 }
@@ -173,6 +177,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Tap) {
         wire::iwarp::host(&mut report, &daemon, runs)?;
+    }
+    if args.wants(Part::Raw) {
+        raw::measure(&mut report, &daemon, args.pin, runs)?;
     }
     if args.wants(Part::Wire) {
         wire::measure(&mut report, &daemon, runs)?;

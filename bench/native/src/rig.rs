@@ -142,7 +142,7 @@ impl Pair {
     }
 
     /// Creates the endpoints.
-    fn apart(rig: &Rig, setup: Setup) -> Self {
+    pub(crate) fn apart(rig: &Rig, setup: Setup) -> Self {
         let setup = Setup {
             region: 1 << 20,
             log_cqes: LOG_WQES,

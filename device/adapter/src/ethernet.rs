@@ -14,12 +14,24 @@ const INBOX: usize = 4096;
 /// Number of these that are reserved for senders that do not ask for room.
 const RESERVE: usize = INBOX / 2;
 
+/// A frame takes the room of another one for each so many bytes, so that the memory of an inbox is
+/// bounded by that of as many jumbo frames.
+const LONG: usize = 9216;
+
+/// Returns the number of frames whose room a frame takes: a joined one that of all those that it
+/// stands for.
+fn room_of(frame: &Frame) -> usize {
+    frame.count().max(frame.bytes().len().div_ceil(LONG))
+}
+
 /// The result of offering a frame to an adapter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offered {
     /// It was for the adapter, which has queued it, or has discarded it because no object of the
     /// adapter can receive it.
     Taken,
+    /// It was for QPs of raw packets alone, even if its destination is a group.
+    Trapped,
     /// It was for the adapter, and was lost because its workers do not keep up.
     Full,
     /// It is not for the adapter.
@@ -31,7 +43,7 @@ impl Offered {
     #[must_use]
     pub fn other(self) -> Option<Frame> {
         match self {
-            Self::Taken | Self::Full => None,
+            Self::Taken | Self::Trapped | Self::Full => None,
             Self::Other(frame) => Some(frame),
         }
     }
@@ -89,7 +101,7 @@ pub(crate) enum Class {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     frames: Mutex<VecDeque<Classified>>,
-    /// Number of frames, where a joined one counts as all those that it stands for.
+    /// The room that the frames take.
     len: AtomicUsize,
 }
 
@@ -100,7 +112,7 @@ impl Inbox {
         let len = self.len.load(Ordering::Relaxed);
         let room = len < INBOX;
         if room {
-            self.len.store(len + classified.frame.count(), Ordering::Release);
+            self.len.store(len + room_of(&classified.frame), Ordering::Release);
             frames.push_back(classified);
         }
         room
@@ -121,7 +133,7 @@ impl Inbox {
     pub(crate) fn take(&self, to: &mut VecDeque<Classified>, limit: usize) {
         let mut frames = self.frames.lock();
         let count = limit.min(frames.len());
-        let taken: usize = frames.iter().take(count).map(|one| one.frame.count()).sum();
+        let taken: usize = frames.iter().take(count).map(|one| room_of(&one.frame)).sum();
         to.extend(frames.drain(..count));
         // Only with the lock is it written.
         self.len.store(self.len.load(Ordering::Relaxed).saturating_sub(taken), Ordering::Release);
@@ -160,5 +172,7 @@ mod tests {
         assert_eq!((taken.len(), inbox.room()), (1, INBOX - RESERVE - 1));
         inbox.take(&mut taken, 9);
         assert!(!inbox.any() && taken.len() == 2);
+        assert!(inbox.put(classified(Frame::new(vec![0; 65_553]))));
+        assert_eq!(inbox.room(), INBOX - RESERVE - 8, "a long frame takes the room of several");
     }
 }

@@ -22,16 +22,14 @@ mod rules;
 mod sends;
 mod sniffers;
 
-use vrnic_abi::admin::{CreateFlow, Opcode as Admin, command};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::flow::{Fields, Kind, Rule};
-use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
-use zerocopy::IntoBytes;
 
 use crate::bus::{Endpoint, Guest};
 use crate::world::{Pair, World};
@@ -41,41 +39,11 @@ fn setup() -> Setup {
     Setup { kind: Type::RawPacket, ..Setup::default() }
 }
 
-/// Brings a QP of raw packets to Ready to Send.
-fn ready(endpoint: &Endpoint) {
-    let attr = Attr { port: 1, ..Attr::default() };
-    let steps = [
-        (State::Init, AttrMask::STATE | AttrMask::PORT),
-        (State::Rtr, AttrMask::STATE),
-        (State::Rts, AttrMask::STATE),
-    ];
-    endpoint.guest.take_through(endpoint.qpn, attr, &steps);
-}
-
 /// Returns an endpoint that is ready, of this guest.
 fn endpoint(guest: &Guest) -> Endpoint {
     let endpoint = Endpoint::new(guest, setup());
-    ready(&endpoint);
+    endpoint.ready_for_frames();
     endpoint
-}
-
-/// Creates a flow rule for an endpoint.
-fn add(endpoint: &Endpoint, rule: &Rule) -> Result<u32, Refused> {
-    let guest = &endpoint.guest;
-    let addr = guest.ram().alloc(size_of::<Rule>() as u64);
-    guest.ram().write(addr, rule.as_bytes());
-    let id = guest.command::<command::CreateFlow>(&CreateFlow::new(endpoint.qpn, addr))?;
-    Ok(id.get())
-}
-
-/// Removes a flow rule.
-fn remove(guest: &Guest, id: u32) -> Result<(), Refused> {
-    guest.on_object(Admin::DestroyFlow, id).map(drop)
-}
-
-/// Returns a rule of this kind without conditions.
-fn rule(kind: Kind) -> Rule {
-    Rule { kind: kind as u8, ..Rule::default() }
 }
 
 /// Returns a rule for frames to this MAC.
@@ -91,8 +59,8 @@ impl Pair {
     /// Returns two QPs of raw packets that are ready.
     fn raw() -> Self {
         let p = Self::apart(World::default(), setup());
-        ready(&p.a);
-        ready(&p.b);
+        p.a.ready_for_frames();
+        p.b.ready_for_frames();
         p
     }
 

@@ -159,8 +159,8 @@ settings! {
 
     /// Lower the amount of a resource that each function has, unless its own resources are lower.
     /// NAME is contexts, pd, cq, cqe (entries of all CQs together), srq, qp, wr (entries of a work
-    /// queue), mr (regions, windows and commands), mw (windows), ranges, mcast (groups) or uar
-    /// (doorbell pages). Repeat the option for more limits
+    /// queue), mr (regions, windows and commands), mw (windows), ranges, mcast (groups), uar
+    /// (doorbell pages) or flows (rules for raw packets). Repeat the option for more limits
     #[arg(long = "limit", value_name = "NAME=N")]
     #[serde(rename = "limit", deserialize_with = "limits_of_file")]
     limits: Vec<Amount>, at restart { object_limits() };

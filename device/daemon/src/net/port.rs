@@ -438,6 +438,10 @@ impl Port {
         }
         let also_for_line = is_group.then(|| frame.clone());
         match sink.offer(frame.into()) {
+            Offered::Trapped => {
+                self.status.sent.count(count, total);
+                return None;
+            }
             Offered::Taken if !is_group => self.status.sent.count(count, total),
             Offered::Taken => {}
             Offered::Full => self.status.count_dropped(Reason::AdapterFull, count),

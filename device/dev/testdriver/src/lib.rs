@@ -15,6 +15,7 @@
 //! | [`wr`] | send work requests |
 //! | [`qp`] | parameters and attributes of QPs |
 //! | [`endpoint`] | a QP, ready to be connected, with a PD, a region and CQs |
+//! | [`flow`] | QPs of raw packets, and flow rules |
 //! | [`idle_qps`] | many idle QPs with TCP connections |
 //! | [`stream`] | TCP connections for endpoints |
 //! | [`namespace`] | network namespaces of the kernel |
@@ -39,6 +40,7 @@ pub mod cq;
 pub mod daemon;
 pub mod endpoint;
 pub mod eq;
+pub mod flow;
 pub mod guest;
 pub mod idle_qps;
 pub mod memory;

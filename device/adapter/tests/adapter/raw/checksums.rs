@@ -7,12 +7,13 @@ use vrnic_abi::sq::{Flags, MAX_FRAME, MAX_SEGMENT, MIN_MSS, Opcode, SegmentSeg};
 use vrnic_adapter::ethernet::{Frame, Joint, Offered};
 use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
 use super::frames::{Packet, V6, mac, plain};
-use super::{add, expect, ready, received, rule, setup};
+use super::{expect, received, setup};
 use crate::world::{Pair, World};
 
 /// Returns the sum of 16-bit words in the simplest way (RFC 1071).
@@ -49,9 +50,9 @@ impl Pair {
     /// Returns two QPs, of which B receives all frames, in receives for this number of frames.
     fn to_all(count: u8) -> Self {
         let mut p = Self::apart(World::default(), Setup { log_wqes: 8, log_cqes: 9, ..setup() });
-        ready(&p.a);
-        ready(&p.b);
-        add(&p.b, &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+        p.a.ready_for_frames();
+        p.b.ready_for_frames();
+        p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
         for at in 0..u64::from(count) {
             expect(&mut p.b, at * 16_384, 16_384);
         }
@@ -245,7 +246,7 @@ fn joined_frames_are_cut_for_receives() {
     let joint = vrnic_packet::segments::join::join(&mut whole, headers.len(), 400);
     assert_eq!(joint, Some(Some(Joint { headers: headers.len() as u16, segment: 400 })));
     let frame = Frame::copy_joined(&whole, joint.flatten());
-    assert_eq!(p.gb.adapter.offer(frame.clone()), Offered::Taken);
+    assert_eq!(p.gb.adapter.offer(frame.clone()), Offered::Trapped);
     p.settle();
     for len in [400, 400, 200] {
         let (frame, cqe) = received(&mut p.b).expect("a frame");
@@ -254,7 +255,7 @@ fn joined_frames_are_cut_for_receives() {
     }
     // Those without a receive are counted one by one.
     for _ in 0..4 {
-        assert_eq!(p.gb.adapter.offer(frame.clone()), Offered::Taken);
+        assert_eq!(p.gb.adapter.offer(frame.clone()), Offered::Trapped);
         p.settle();
     }
     assert_eq!(p.gb.stats().rx_raw_discards.get(), 5);

@@ -9,9 +9,10 @@ use vrnic_adapter::assigned::Shrink;
 use vrnic_adapter::limits::{Limits, MAX_COPIES, MAX_FLOWS};
 use vrnic_adapter::resource::Resource;
 use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 
-use super::{add, endpoint, remove, rule};
+use super::endpoint;
 use crate::bus::Endpoint;
 use crate::world::World;
 
@@ -52,7 +53,7 @@ fn rules_are_checked() {
         (Rule { mask: inside, ..rule(Kind::AllDefault) }, of_mask + offset_of!(Fields, ttl)),
         (Rule { mask: inside, ..rule(Kind::McDefault) }, of_mask + offset_of!(Fields, ttl)),
     ] {
-        assert_eq!(add(&qp, &bad), refused(Status::BadParam, at), "{bad:?}");
+        assert_eq!(qp.add_flow(&bad), refused(Status::BadParam, at), "{bad:?}");
     }
     assert!(!qp.guest.adapter.has_flows());
     let network = Network::Ipv6 as u8;
@@ -61,7 +62,7 @@ fn rules_are_checked() {
         Rule { network, upper: 6, priority: PRIORITY_MAX.into(), ..good },
         Rule { flags: Flags::DONT_TRAP.bits(), ..rule(Kind::AllDefault) },
     ] {
-        add(&qp, &good).expect("CREATE_FLOW");
+        qp.add_flow(&good).expect("CREATE_FLOW");
     }
 }
 
@@ -83,7 +84,7 @@ fn parameters_are_checked() {
     let reserved = CreateFlow { reserved: 1.into(), ..CreateFlow::new(qp.qpn, addr) };
     let got = guest.command::<command::CreateFlow>(&reserved).map(|id| id.get());
     assert_eq!(got, at(offset_of!(CreateFlow, reserved)));
-    assert_eq!(remove(&guest, 1).map(|()| 0), refused(Status::NotFound, 0));
+    assert_eq!(guest.destroy_flow(1).map(|()| 0), refused(Status::NotFound, 0));
 }
 
 /// Numbers of rules are used again. A QP with rules cannot be destroyed.
@@ -92,14 +93,14 @@ fn a_qp_is_destroyed_after_its_rules() {
     let world = World::default();
     let guest = world.guest(2);
     let qp = endpoint(&guest);
-    let ids: Vec<u32> = (0..2).map(|_| add(&qp, &rule(Kind::Normal)).expect("a rule")).collect();
+    let ids: Vec<u32> = (0..2).map(|_| qp.add_flow(&rule(Kind::Normal)).expect("a rule")).collect();
     assert_ne!(ids[0], ids[1]);
     let destroy = || guest.on_object(Admin::DestroyQp, qp.qpn);
     assert_eq!(destroy(), refused(Status::Busy, 0));
-    remove(&guest, ids[0]).expect("DESTROY_FLOW");
-    assert_eq!(remove(&guest, ids[0]), Err(Refused(Status::NotFound, 0)));
+    guest.destroy_flow(ids[0]).expect("DESTROY_FLOW");
+    assert_eq!(guest.destroy_flow(ids[0]), Err(Refused(Status::NotFound, 0)));
     assert_eq!(destroy(), refused(Status::Busy, 0));
-    remove(&guest, ids[1]).expect("DESTROY_FLOW");
+    guest.destroy_flow(ids[1]).expect("DESTROY_FLOW");
     destroy().expect("DESTROY_QP");
 }
 
@@ -110,17 +111,17 @@ fn the_number_of_rules_is_limited() {
     let qp = endpoint(&guest);
     assert_eq!(guest.caps().max_flows.get(), MAX_FLOWS);
     let copies: Vec<u32> =
-        (0..MAX_COPIES).map(|_| add(&qp, &rule(Kind::Sniffer)).expect("room")).collect();
-    assert_eq!(add(&qp, &rule(Kind::Sniffer)), refused(Status::NoResource, 0));
+        (0..MAX_COPIES).map(|_| qp.add_flow(&rule(Kind::Sniffer)).expect("room")).collect();
+    assert_eq!(qp.add_flow(&rule(Kind::Sniffer)), refused(Status::NoResource, 0));
     let passes = Rule { flags: Flags::DONT_TRAP.bits(), ..rule(Kind::Normal) };
-    assert_eq!(add(&qp, &passes), refused(Status::NoResource, 0));
+    assert_eq!(qp.add_flow(&passes), refused(Status::NoResource, 0));
     for _ in MAX_COPIES..MAX_FLOWS as usize {
-        add(&qp, &rule(Kind::Normal)).expect("room");
+        qp.add_flow(&rule(Kind::Normal)).expect("room");
     }
-    assert_eq!(add(&qp, &rule(Kind::Normal)), refused(Status::NoResource, 0));
+    assert_eq!(qp.add_flow(&rule(Kind::Normal)), refused(Status::NoResource, 0));
     assert_eq!(guest.adapter.actual(Resource::Flows), Some(MAX_FLOWS.into()));
-    remove(&guest, copies[3]).expect("DESTROY_FLOW");
-    add(&qp, &passes).expect("room");
+    guest.destroy_flow(copies[3]).expect("DESTROY_FLOW");
+    qp.add_flow(&passes).expect("room");
     // The reset of the adapter removes them.
     guest.adapter.reset();
     assert!(!guest.adapter.has_flows());
@@ -132,9 +133,9 @@ fn a_function_has_its_own_maximum_of_rules() {
     let limits = Limits { flows: 1, ..Limits::default() };
     let guest = world.guest_with(2, 1, limits);
     let qp = endpoint(&guest);
-    let id = add(&qp, &rule(Kind::AllDefault)).expect("room for one");
-    assert_eq!(add(&qp, &rule(Kind::Normal)), refused(Status::NoResource, 0));
+    let id = qp.add_flow(&rule(Kind::AllDefault)).expect("room for one");
+    assert_eq!(qp.add_flow(&rule(Kind::Normal)), refused(Status::NoResource, 0));
     guest.adapter.set_limits(&Limits { flows: 0, ..limits }, Shrink::Drain).expect("none");
-    remove(&guest, id).expect("DESTROY_FLOW");
-    assert_eq!(add(&qp, &rule(Kind::Normal)), refused(Status::NoResource, 0));
+    guest.destroy_flow(id).expect("DESTROY_FLOW");
+    assert_eq!(qp.add_flow(&rule(Kind::Normal)), refused(Status::NoResource, 0));
 }

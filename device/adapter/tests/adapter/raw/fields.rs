@@ -3,18 +3,19 @@
 use vrnic_abi::flow::{Fields, Kind, Network, Rule, Upper};
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_packet::ip::Protocol;
+use vrnic_testdriver::flow::rule;
 
+use super::endpoint;
 use super::frames::{PLAIN, Packet, V4, V6, mac, plain};
-use super::{add, endpoint, remove, rule};
 use crate::bus::Endpoint;
 use crate::world::World;
 
 /// Returns whether a rule takes a frame.
 fn takes(qp: &Endpoint, rule: &Rule, frame: &[u8]) -> bool {
-    let id = add(qp, rule).expect("CREATE_FLOW");
+    let id = qp.add_flow(rule).expect("CREATE_FLOW");
     let offered = qp.guest.adapter.offer(Frame::copy(frame));
-    remove(&qp.guest, id).expect("DESTROY_FLOW");
-    offered == Offered::Taken
+    qp.guest.destroy_flow(id).expect("DESTROY_FLOW");
+    offered == Offered::Trapped
 }
 
 /// A field: its name, its value in the frame, its place in a rule, and the headers that it needs.

@@ -6,12 +6,13 @@ use vrnic_abi::flow::{Kind, Rule};
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::frames::{Packet, V4, V6};
-use super::{add, expect, received, remove, rule};
+use super::{expect, received};
 use crate::bus::Endpoint;
 use crate::world::Pair;
 
@@ -52,7 +53,7 @@ proptest! {
     #[test]
     fn any_work_requests(sends in prop::collection::vec(wqe(), 1..30)) {
         let mut p = Pair::raw();
-        add(&p.b, &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+        p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
         (0..8).for_each(|at| expect(&mut p.b, at * 16_384, 9000));
         let setup = Setup::default();
         let (mut c, mut d) = (Endpoint::new(&p.ga, setup), Endpoint::new(&p.gb, setup));
@@ -93,7 +94,7 @@ proptest! {
             for (at, byte) in changes {
                 rule.as_mut_bytes()[at] = byte;
             }
-            ids.extend(add(&p.b, &rule));
+            ids.extend(p.b.add_flow(&rule));
         }
         for bytes in frames {
             let _whose = p.gb.adapter.offer(Frame::new(bytes.clone()));
@@ -102,7 +103,7 @@ proptest! {
             while received(&mut p.b).is_some() {}
         }
         for id in ids {
-            prop_assert!(remove(&p.gb, id).is_ok());
+            prop_assert!(p.gb.destroy_flow(id).is_ok());
         }
     }
 }

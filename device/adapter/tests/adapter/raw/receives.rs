@@ -5,16 +5,17 @@ use vrnic_abi::flow::Kind;
 use vrnic_abi::qp::State;
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 
 use super::frames::{mac, plain};
-use super::{add, expect, ready, received, rule, setup, to_mac};
+use super::{expect, received, setup, to_mac};
 use crate::bus::{Endpoint, SharedQueue};
 use crate::world::{Pair, World};
 
 #[test]
 fn a_frame_without_a_receive_or_with_a_short_one_is_lost_and_counted() {
     let mut p = Pair::raw();
-    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     let frame = plain(mac(2), 100);
     let lost = |p: &Pair| p.gb.stats().rx_raw_discards.get();
     assert_eq!(p.send_frame(&frame), Status::Success);
@@ -35,7 +36,7 @@ fn a_frame_without_a_receive_or_with_a_short_one_is_lost_and_counted() {
 #[test]
 fn a_receive_with_bad_memory_fails_its_qp() {
     let mut p = Pair::raw();
-    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     let mut place = p.b.sge(0, 200);
     place.lkey = 0xdead_0000.into();
     p.b.post_recv(5, &[place]);
@@ -53,13 +54,13 @@ fn receives_of_a_shared_queue_are_taken() {
     let base = Endpoint::new(&guest, setup());
     let mut srq = SharedQueue::new(&base);
     let mut qps = [(); 2].map(|()| base.sibling(setup().kind, srq.srqn));
-    qps.iter().for_each(ready);
-    add(&qps[0], &to_mac(mac(2))).expect("CREATE_FLOW");
-    add(&qps[1], &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    qps.iter().for_each(Endpoint::ready_for_frames);
+    qps[0].add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
+    qps[1].add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     for (nth, to) in [(0, mac(2)), (1, mac(7))] {
         srq.post(0, &[base.sge(0, 500)]);
         let frame = plain(to, 300);
-        assert_eq!(guest.adapter.offer(Frame::copy(&frame)), Offered::Taken);
+        assert_eq!(guest.adapter.offer(Frame::copy(&frame)), Offered::Trapped);
         world.settle(&[&guest]);
         assert_eq!(received(&mut qps[nth]).expect("received").0, frame);
     }
@@ -69,7 +70,7 @@ fn receives_of_a_shared_queue_are_taken() {
 #[test]
 fn a_qp_sends_to_a_qp_of_its_own_function() {
     let mut p = Pair::raw();
-    add(&p.a, &to_mac(mac(1))).expect("CREATE_FLOW");
+    p.a.add_flow(&to_mac(mac(1))).expect("CREATE_FLOW");
     expect(&mut p.a, 4096, 500);
     let frame = plain(mac(1), 90);
     assert_eq!(p.send_frame(&frame), Status::Success);

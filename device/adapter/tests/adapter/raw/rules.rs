@@ -2,9 +2,10 @@
 
 use vrnic_abi::flow::{Flags, Kind, Rule};
 use vrnic_adapter::ethernet::{Frame, Offered};
+use vrnic_testdriver::flow::rule;
 
 use super::frames::{mac, plain};
-use super::{add, endpoint, expect, received, remove, rule, to_mac};
+use super::{endpoint, expect, received, to_mac};
 use crate::bus::{Endpoint, Guest};
 use crate::world::World;
 
@@ -21,7 +22,7 @@ impl Rig {
         let guest = world.guest(2);
         let first = endpoint(&guest);
         let rest: Vec<Endpoint> = (1..count).map(|_| first.apart(super::setup())).collect();
-        rest.iter().for_each(super::ready);
+        rest.iter().for_each(Endpoint::ready_for_frames);
         let mut qps: Vec<Endpoint> = [first].into_iter().chain(rest).collect();
         for qp in &mut qps {
             (0..8).for_each(|at| expect(qp, at * 4096, 2048));
@@ -42,7 +43,7 @@ impl Rig {
             }
         }
         let card = matches!(&offered, Offered::Other(back) if back.bytes() == frame);
-        assert_eq!(card, offered != Offered::Taken);
+        assert_eq!(card, offered != Offered::Trapped);
         (who, card)
     }
 }
@@ -54,17 +55,17 @@ fn normal_rules_come_before_those_of_groups_and_those_before_the_default() {
     let mut rig = Rig::new(3);
     let [unicast, group] = [mac(2), BROADCAST].map(|to| plain(to, 60));
     assert_eq!(rig.offer(&unicast), (vec![], true), "without a rule");
-    add(&rig.qps[2], &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    rig.qps[2].add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     assert_eq!(rig.offer(&unicast), (vec![2], false));
     assert_eq!(rig.offer(&group), (vec![2], false));
-    let groups = add(&rig.qps[1], &rule(Kind::McDefault)).expect("CREATE_FLOW");
+    let groups = rig.qps[1].add_flow(&rule(Kind::McDefault)).expect("CREATE_FLOW");
     assert_eq!(rig.offer(&unicast), (vec![2], false));
     assert_eq!(rig.offer(&group), (vec![1], false));
-    let normal = add(&rig.qps[0], &to_mac(BROADCAST)).expect("CREATE_FLOW");
+    let normal = rig.qps[0].add_flow(&to_mac(BROADCAST)).expect("CREATE_FLOW");
     assert_eq!(rig.offer(&group), (vec![0], false));
     assert_eq!(rig.offer(&unicast), (vec![2], false));
     for (id, next) in [(normal, 1), (groups, 2)] {
-        remove(&rig.guest, id).expect("DESTROY_FLOW");
+        rig.guest.destroy_flow(id).expect("DESTROY_FLOW");
         assert_eq!(rig.offer(&group), (vec![next], false));
     }
 }
@@ -76,11 +77,11 @@ fn the_smallest_priority_comes_first_and_then_the_oldest_rule() {
     let priority = |priority: u16| Rule { priority: priority.into(), ..to_mac(mac(2)) };
     let mut ids = Vec::new();
     for (nth, number) in [(0, 7), (1, 3), (2, 3), (3, 0)] {
-        ids.push(add(&rig.qps[nth], &priority(number)).expect("CREATE_FLOW"));
+        ids.push(rig.qps[nth].add_flow(&priority(number)).expect("CREATE_FLOW"));
     }
     for nth in [3, 1, 2, 0] {
         assert_eq!(rig.offer(&frame), (vec![nth], false));
-        remove(&rig.guest, ids[nth]).expect("DESTROY_FLOW");
+        rig.guest.destroy_flow(ids[nth]).expect("DESTROY_FLOW");
     }
     assert_eq!(rig.offer(&frame), (vec![], true));
 }
@@ -90,20 +91,20 @@ fn a_rule_that_does_not_trap_leaves_the_frame_to_the_next_one_too() {
     let mut rig = Rig::new(3);
     let frame = plain(mac(2), 60);
     let passes = Rule { flags: Flags::DONT_TRAP.bits(), ..to_mac(mac(2)) };
-    add(&rig.qps[0], &passes).expect("CREATE_FLOW");
+    rig.qps[0].add_flow(&passes).expect("CREATE_FLOW");
     assert_eq!(rig.offer(&frame), (vec![0], true), "the network card is next");
-    add(&rig.qps[1], &passes).expect("CREATE_FLOW");
+    rig.qps[1].add_flow(&passes).expect("CREATE_FLOW");
     // A QP gets a frame once.
-    add(&rig.qps[1], &passes).expect("CREATE_FLOW");
+    rig.qps[1].add_flow(&passes).expect("CREATE_FLOW");
     assert_eq!(rig.offer(&frame), (vec![0, 1], true));
-    add(&rig.qps[2], &to_mac(mac(2))).expect("CREATE_FLOW");
+    rig.qps[2].add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     assert_eq!(rig.offer(&frame), (vec![0, 1, 2], false));
 }
 
 #[test]
 fn a_closed_port_takes_nothing() {
     let mut rig = Rig::new(1);
-    add(&rig.qps[0], &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    rig.qps[0].add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     let frame = plain(mac(2), 60);
     rig.guest.adapter.set_link(false);
     assert_eq!(rig.offer(&frame), (vec![], true));

@@ -5,18 +5,19 @@ use vrnic_abi::flow::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::sq::{Flags, MAX_FRAME, MIN_FRAME, Opcode, SegmentSeg};
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
 use super::frames::{mac, plain};
-use super::{add, expect, ready, received, rule, setup, to_mac};
+use super::{expect, received, setup, to_mac};
 use crate::world::{Pair, World};
 
 #[test]
 fn a_gather_list_is_a_frame_and_goes_whole_into_the_next_receive() {
     let mut p = Pair::raw();
-    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     for len in [MIN_FRAME as usize, 60, 61, 1514, 9018, MAX_FRAME as usize] {
         let frame = plain(mac(2), len);
         let places = [p.b.sge(0, 13), p.b.sge(100, 20_000)];
@@ -43,9 +44,9 @@ fn a_gather_list_is_a_frame_and_goes_whole_into_the_next_receive() {
 fn a_sniffer_and_a_default_rule_receive() {
     let mut p = Pair::raw();
     let mut sniffer = p.b.beside(|params| params.qp_type = setup().kind as u8);
-    ready(&sniffer);
-    add(&sniffer, &rule(Kind::Sniffer)).expect("CREATE_FLOW");
-    add(&p.b, &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    sniffer.ready_for_frames();
+    sniffer.add_flow(&rule(Kind::Sniffer)).expect("CREATE_FLOW");
+    p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     expect(&mut p.b, 0, 2000);
     expect(&mut sniffer, 4000, 2000);
     let frame = plain(mac(2), 300);
@@ -112,7 +113,7 @@ fn other_qps_compute_no_checksums_and_cut_nothing() {
 #[test]
 fn a_frame_by_a_closed_port_is_lost_without_an_error() {
     let mut p = Pair::raw();
-    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     expect(&mut p.b, 0, 500);
     p.ga.adapter.set_link(false);
     assert_eq!(p.send_frame(&plain(mac(2), 60)), Status::Success);
@@ -150,9 +151,9 @@ fn completions_and_the_flush_are_those_of_other_qps() {
 #[test]
 fn no_frame_is_lost_while_the_sender_can_wait() {
     let mut p = Pair::apart(World::default(), Setup { log_wqes: 10, ..setup() });
-    ready(&p.a);
-    ready(&p.b);
-    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    p.a.ready_for_frames();
+    p.b.ready_for_frames();
+    p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     let frame = plain(mac(2), 60);
     p.a.fill(0, &frame);
     let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 60)]);

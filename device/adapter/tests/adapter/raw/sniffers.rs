@@ -6,11 +6,12 @@ use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use super::frames::{mac, plain};
-use super::{add, endpoint, expect, received, rule, to_mac};
+use super::{endpoint, expect, received, to_mac};
 use crate::bus::Endpoint;
 use crate::cable::Cable;
 use crate::world::Pair;
@@ -18,8 +19,8 @@ use crate::world::Pair;
 /// Returns a QP of this endpoint's guest that gets copies of all frames, with some receives.
 fn sniffer(of: &Endpoint) -> Endpoint {
     let mut sniffer = of.apart(super::setup());
-    super::ready(&sniffer);
-    add(&sniffer, &rule(Kind::Sniffer)).expect("CREATE_FLOW");
+    sniffer.ready_for_frames();
+    sniffer.add_flow(&rule(Kind::Sniffer)).expect("CREATE_FLOW");
     (0..8).for_each(|at| expect(&mut sniffer, at * 8192, 8192));
     sniffer
 }
@@ -28,7 +29,7 @@ fn sniffer(of: &Endpoint) -> Endpoint {
 fn raw_packets_are_copied_where_they_leave_and_where_they_arrive() {
     let mut p = Pair::raw();
     let mut sniffers = [sniffer(&p.a), sniffer(&p.b)];
-    add(&p.b, &to_mac(mac(2))).expect("CREATE_FLOW");
+    p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
     expect(&mut p.b, 0, 2048);
     let frame = plain(mac(2), 100);
     assert_eq!(p.send_frame(&frame), Status::Success);
@@ -98,7 +99,7 @@ fn a_frame_that_comes_by_the_switch_is_copied_once() {
     cable.world.settle(&[&guest]);
     assert_eq!(received(&mut sniffer).expect("a copy").0, frame);
     // A frame that a rule takes comes directly.
-    add(&other, &rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    other.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     assert_eq!(status(&cable.complete(&mut a, &wr)), Status::Success);
     cable.world.settle(&[&guest]);
     assert_eq!(received(&mut sniffer).expect("a copy").0, frame);

@@ -59,7 +59,7 @@ pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> O
         put(core, &own, target);
     }
     if selected.is_trapped {
-        return Offered::Taken;
+        return Offered::Trapped;
     }
     drop(own);
     Offered::Other(frame)
