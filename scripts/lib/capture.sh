@@ -16,7 +16,7 @@ capture_make() {
 		./configure --enable-rdma --disable-dbus --disable-shared --without-libnl
 		make -j'$(nproc)'
 		make testprogs
-		cp testprogs/capturetest testprogs/findalldevstest .."
+		cp testprogs/writecaptest testprogs/findalldevstest .."
 	rm -rf "$new/source" "$new"/libpcap_*
 	mv "$new" "$1"
 }
