@@ -15,7 +15,7 @@ use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
-use crate::datapath::transport::raw::{self, Pass};
+use crate::datapath::transport::rules::{self, Pass};
 use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::limits::{self, Limits};
@@ -261,7 +261,7 @@ impl<H: Host> Adapter<H> {
     /// card, to the sniffers. The frame is as in the network. Can be called from any thread.
     #[inline]
     pub fn sniff(&self, frame: &Frame) {
-        raw::sniff(&self.objects, frame);
+        rules::sniff(&self.objects, frame);
     }
 
     /// Returns whether all workers keep up with the frames that arrive, so that more frames can be

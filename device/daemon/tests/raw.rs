@@ -243,7 +243,7 @@ fn frames_and_segments_pass_a_trunk() {
     let body = [seg.as_bytes(), &head, &[0; 10]].concat();
     let wr = Wr::new(Opcode::Segment, &[a.sge(0, 5000)]).body(&body);
     a.run_expecting(&wr, Status::Success);
-    let mut back = Vec::new();
+    let mut back = Vec::<u8>::new();
     for _ in 0..4 {
         let cqe = b.recv_cq.wait();
         assert_ne!(cqe.flags.get() & CqeFlags::IP_CSUM_OK.bits(), 0);

@@ -10,7 +10,7 @@ use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::flow::Flow;
-use super::raw::{self, Pass};
+use super::rules::{self, Pass};
 use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
@@ -32,10 +32,10 @@ pub(crate) fn offer<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> 
     match offer_rdma(objects, frame) {
         Offered::Other(frame) => {
             drop(copy);
-            raw::take(objects, frame, pass)
+            rules::take(objects, frame, pass)
         }
         offered => {
-            raw::sniff(objects, &copy);
+            rules::sniff(objects, &copy);
             offered
         }
     }

@@ -14,7 +14,8 @@
 //! | `ended` | completions of work requests, for packets and streams |
 //! | `packet_counters` | counts of the packets that copied messages would have been |
 //! | `wire` | the transports between daemons, and the choice between them |
-//! | [`raw`] | raw packets: frames that programs compose, and flow rules |
+//! | `raw` | raw packets: frames that programs compose |
+//! | `rules` | flow rules: which QPs of raw packets get a frame |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 
@@ -30,6 +31,7 @@ pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;
 pub(crate) mod raw;
+pub(crate) mod rules;
 pub(crate) mod stream;
 mod taking;
 pub(crate) mod wire;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::datapath::transport::ingress;
-use crate::datapath::transport::raw::{self, Pass};
+use crate::datapath::transport::rules::{self, Pass};
 use crate::domain::{Domain, Domains};
 use crate::ethernet::{Frame, Uplink};
 use crate::host::Host;
@@ -91,7 +91,7 @@ impl<'a, H: Host> Network<'a, H> {
             core.stats().add(Counter::TxRoceDiscards, frames.len() as u64);
             return frames.clear();
         }
-        frames.iter().for_each(|frame| raw::sniff(self.own, frame));
+        frames.iter().for_each(|frame| rules::sniff(self.own, frame));
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
         self.fabric.transmit(&from, frames);
     }

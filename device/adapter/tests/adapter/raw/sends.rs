@@ -1,5 +1,6 @@
 //! What is sent, and what is refused.
 
+use vrnic_abi::admin::Transport;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::flow::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
@@ -195,4 +196,20 @@ fn a_rate_limit_holds_frames_back() {
         p.world.advance(1_000_000);
     }
     assert!((2..=5).contains(&sent), "{sent} frames in 20 ms");
+}
+
+/// An iWARP adapter has these QPs, too.
+#[test]
+fn an_iwarp_adapter_sends_and_receives_frames() {
+    let world = World::default();
+    let guests = [1, 2].map(|number| world.guest(number));
+    guests.iter().for_each(|guest| guest.adapter.set_transport(Transport::Iwarp));
+    let [mut a, mut b] = guests.each_ref().map(super::endpoint);
+    b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    expect(&mut b, 0, 500);
+    let frame = plain(mac(2), 77);
+    a.post_send(&Wr::new(Opcode::Send, &[]).inline(&frame));
+    world.settle(&[&guests[0], &guests[1]]);
+    assert_eq!(status(&a.send_cq.poll().expect("sent")), Status::Success);
+    assert_eq!(received(&mut b).expect("received").0, frame);
 }

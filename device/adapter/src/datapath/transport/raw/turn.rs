@@ -9,11 +9,11 @@ use std::sync::Arc;
 use vrnic_abi::sq::Opcode;
 
 use super::compose::compose;
-use super::offer::copy;
 use crate::datapath::complete::Completer;
 use crate::datapath::constants::NO_ROOM_PAUSE;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
 use crate::datapath::transport::peers::{Network, Way};
+use crate::datapath::transport::rules;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -171,7 +171,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
         let Outbox { fresh, leaving } = &mut *self.outbox;
         for mut frame in fresh.drain(..) {
             frame.set_composed();
-            copy(own, &frame);
+            rules::copy(own, &frame);
             match vlans {
                 Vlans::All | Vlans::Trunk(_) => leaving.push(frame),
                 // A guest adds no tag itself here.

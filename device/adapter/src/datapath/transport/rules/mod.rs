@@ -1,8 +1,14 @@
 //! Which QPs of raw packets get a frame. Can be called from any thread.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `key` | the fields of a frame that flow rules compare |
+
+mod key;
 
 use std::borrow::Cow;
 
-use super::key::key;
+use self::key::key;
 use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
