@@ -102,7 +102,7 @@ const RAW: &[Rule] = &[
     rule(State::Init, State::Rtr, NONE, NONE),
     rule(State::Rtr, State::Rts, NONE, NONE),
     rule(State::Rts, State::Rts, NONE, NONE),
-    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Rts, State::Sqd, NONE, NONE),
     rule(State::Sqd, State::Rts, NONE, NONE),
     rule(State::Sqd, State::Sqd, NONE, NONE),
     rule(State::Sqe, State::Rts, NONE, NONE),
