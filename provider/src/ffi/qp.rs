@@ -60,10 +60,15 @@ pub(super) unsafe extern "C" fn modify(
     attr: *mut c::ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    let mut command = c::ibv_modify_qp::default();
-    // SAFETY: the arguments are libibverbs' own; the command has the given length.
+    // SAFETY: the arguments are libibverbs' own.
     let result = check(unsafe {
-        c::ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command))
+        match mask.cast_unsigned() & c::IBV_QP_RATE_LIMIT {
+            0 => {
+                let mut command = c::ibv_modify_qp::default();
+                c::ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command))
+            }
+            _ => modify_extended(qp, attr, mask),
+        }
     });
     if result.is_ok() && mask.cast_unsigned() & c::IBV_QP_STATE != 0 {
         // SAFETY: the arguments are libibverbs' own, which lets them live during the call.
@@ -94,14 +99,23 @@ pub(super) unsafe extern "C" fn modify_rate_limit(
         return libc::EINVAL;
     }
     let mut attr = c::ibv_qp_attr { rate_limit: limit.rate_limit, ..c::ibv_qp_attr::default() };
+    // SAFETY: the queue pair is libibverbs' own.
+    unsafe { modify_extended(qp, &raw mut attr, c::IBV_QP_RATE_LIMIT.cast_signed()) }
+}
+
+/// Changes a queue pair by the command that also has rate limits. Returns 0 or an errno.
+///
+/// # Safety
+/// `qp` must be live, and `attr` valid.
+unsafe fn modify_extended(qp: *mut c::ibv_qp, attr: *mut c::ibv_qp_attr, mask: c_int) -> c_int {
     let mut command = c::ibv_modify_qp_ex::default();
     let mut response = c::ib_uverbs_ex_modify_qp_resp::default();
-    let mask = c::IBV_QP_RATE_LIMIT.cast_signed();
-    // SAFETY: the queue pair is libibverbs' own; the structs have the given lengths.
+    // SAFETY: the caller passes a live queue pair and attributes; the structs have the given
+    // lengths.
     unsafe {
         c::ibv_cmd_modify_qp_ex(
             qp,
-            &raw mut attr,
+            attr,
             mask,
             &raw mut command,
             size_of_val(&command),
