@@ -19,10 +19,6 @@ const RECORD_HEADER: usize = 16;
 /// The file of a sniffer in a guest.
 const SNIFFED: &str = "/tmp/sniffed.pcap";
 
-/// perftest has bursts only with the rate limits of a device, in MB/s.
-const BURSTS: &str =
-    "raw_ethernet_burst_lat -s 64 -n 200 --rate_limit=1000 --rate_units=M --rate_limit_type=PP";
-
 /// The folder with test programs of libpcap (`scripts/test raw` builds them).
 const LIBPCAP: &str = "VRNIC_CAPTURE";
 
@@ -37,7 +33,6 @@ fn main() -> ExitCode {
         perftest("bandwidth", "raw_ethernet_bw -s 1024 -D 3", false),
         perftest("bandwidth of small frames", "raw_ethernet_bw -s 64 -D 3", false),
         perftest("latency", "raw_ethernet_lat -s 64 -n 200", false),
-        perftest("bursts", BURSTS, false),
         perftest("rate of flows", "raw_ethernet_fs_rate -n 200", true),
         Case::new("packet_generator", |pair| leaves_nothing(pair, generator)),
         Case::new("sniffer", |pair| leaves_nothing(pair, sniffer)),
