@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
+use vrnic_packet::mac::{MacAddr, ParseMacError};
 
-use crate::net::mac::{MacAddr, ParseMacError};
 use crate::resources::assignment::BadAmount;
 use crate::resources::refusal::Refusal;
 

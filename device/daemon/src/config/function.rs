@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use vrnic_abi::admin::Transport;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::pace::Ceilings;
+use vrnic_packet::MacAddr;
 
 use super::amount::{self, Amount};
 use super::error::ConfigError;
 use super::fields::Fields;
 use super::share::{Claim, PART_FORM, Part, WEIGHT_FORM, Weight};
 use super::vlans::VlanSetting;
-use crate::net::mac::MacAddr;
 use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
 use crate::resources::assignment::Assignment;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
 use vrnic_abi::admin::Transport;
+use vrnic_packet::MacAddr;
 
 use super::vlans::VlanSetting;
 use super::*;
 use crate::cli::Args;
-use crate::net::mac::MacAddr;
 use crate::net::source::SourceCheck;
 use crate::net::storm::StormLimit;
 use crate::socket::access::{SocketGroup, SocketMode};

@@ -16,6 +16,7 @@ use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
+use vrnic_packet::MacAddr;
 
 use crate::host::control::ControlHandle;
 use crate::host::failure::Failure;
@@ -26,7 +27,6 @@ use crate::memory::fault::MapError;
 use crate::memory::range::DmaRange;
 use crate::memory::rules::MapRules;
 use crate::memory::uar::UarMemory;
-use crate::net::mac::MacAddr;
 use crate::net::path_mtu::PathMtu;
 use crate::os::sys;
 use crate::pci::config::ConfigSpace;

@@ -3,7 +3,6 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`mac`] | MAC addresses |
 //! | [`frame`] | a frame |
 //! | [`framing`] | QEMU's stream format: a length, then a frame |
 //! | [`table`] | the addresses behind each port |
@@ -40,7 +39,6 @@ pub mod handle;
 pub mod hold;
 pub mod interface;
 pub mod line;
-pub mod mac;
 pub mod netdev;
 pub mod offload;
 pub mod outbox;

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
+use vrnic_packet::MacAddr;
 use vrnic_roce::wire::build::FRAME_MAX;
 
 use super::account::Account;
-use super::mac::MacAddr;
 use super::queue::OVERHEAD;
 use super::source::SourceCheck;
 use super::status::{PortStatus, Reason};

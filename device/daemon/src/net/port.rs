@@ -14,12 +14,12 @@ use std::time::Instant;
 use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_adapter::log_ratelimit::Limiter;
 use vrnic_adapter::vlans::{NotMember, Vlans};
+use vrnic_packet::MacAddr;
 
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
 use super::hold::Hold;
 use super::line::{Change, Line, Log};
-use super::mac::MacAddr;
 use super::path_mtu::PathMtu;
 use super::queue::{OVERHEAD, SendQueue};
 use super::segments::cut::each_of;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_adapter::ethernet::{Offered, Uplink};
+use vrnic_packet::MacAddr;
 
 use super::*;
 use crate::net::frame::Frame;
 use crate::net::handle::SwitchHandle;
 use crate::net::line::{Line, Log};
-use crate::net::mac::MacAddr;
 use crate::net::port::PortSetup;
 use crate::net::port::fake_sink::FakeSink;
 use crate::net::queue::SendQueue;
