@@ -17,7 +17,7 @@ use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, NO_VLAN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Flags, Opcode};
-use vrnic_device::config::amount::Amount;
+use vrnic_control_api::amount::Amount;
 use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::qp::{Setup, link_local};
 use vrnic_testdriver::vfio::{Endpoint, Guest};

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock};
+use vrnic_control_api::PortView;
 
 use super::outbox::Outbox;
 use super::path_mtu::PathMtu;
 use super::port::PortSetup;
-use super::status::{PortStatus, PortView};
+use super::status::PortStatus;
 use super::table::PortId;
 use crate::capture::Captures;
 use crate::worker::attendance::Attendance;

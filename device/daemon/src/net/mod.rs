@@ -8,7 +8,6 @@
 //! | [`table`] | the addresses behind each port |
 //! | [`status`] | state and counters of a port |
 //! | [`account`] | the bytes of an adapter that wait at uplinks |
-//! | [`source`] | the source addresses that a guest may use |
 //! | [`storm`] | the limit of frames to all ports |
 //! | [`queue`] | frames that wait to leave by a port |
 //! | [`turn`] | the bound of what the switch does at once |
@@ -47,7 +46,6 @@ pub mod path_mtu;
 pub mod port;
 pub mod queue;
 pub mod segments;
-pub mod source;
 pub mod status;
 pub mod storm;
 pub mod switch;

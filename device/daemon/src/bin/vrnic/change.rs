@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use vrnic_device::config::amount::{Amount, NoAmount};
-use vrnic_device::config::share::{Claim, NoShare, Part, Weight};
-use vrnic_device::config::uplink::Way;
-use vrnic_device::config::{FunctionConfig, PortConfig, UplinkConfig};
-use vrnic_device::reconfig::request::{REQUEST_MAX, Reply, Request};
+use vrnic_control_api::amount::{Amount, NoAmount};
+use vrnic_control_api::request::{REQUEST_MAX, Reply, Request};
+use vrnic_control_api::share::{Claim, NoShare, Part, Weight};
+use vrnic_control_api::uplink::Way;
+use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
 
 use crate::show::table;
 

@@ -16,9 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use vrnic_device::monitor::{AdapterView, ResourceRow};
-use vrnic_device::net::status::PortView;
-use vrnic_device::socket::Address;
+use vrnic_control_api::{AdapterView, Address, PortView, ResourceRow};
 
 /// Longest time to wait for the daemon.
 const TIMEOUT: Duration = Duration::from_secs(10);

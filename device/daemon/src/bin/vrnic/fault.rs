@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::bail;
 use clap::Subcommand;
-use vrnic_device::faults::view::{FaultsView, RuleView};
-use vrnic_device::reconfig::request::{Reply, Request};
+use vrnic_control_api::faults::{FaultsView, RuleView};
+use vrnic_control_api::request::{Reply, Request};
 
 use crate::change::ask;
 use crate::show::{finish, table};

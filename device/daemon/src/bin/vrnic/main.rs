@@ -39,7 +39,7 @@ use crate::show::Kind;
 struct Args {
     /// Path or ADDRESS:PORT that was given to vrnicd --monitor
     #[arg(short, long, env = "VRNIC_MONITOR", default_value = "/run/vrnic/monitor.sock")]
-    monitor: vrnic_device::socket::Address,
+    monitor: vrnic_control_api::Address,
     /// Path that was given to vrnicd --control, for the commands that change something
     #[arg(long, env = "VRNIC_CONTROL", default_value = "/run/vrnic/control.sock")]
     control: PathBuf,

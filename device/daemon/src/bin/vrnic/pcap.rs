@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use vrnic_device::reconfig::request::{Place, Reply, Request};
+use vrnic_control_api::request::{Place, Reply, Request};
 
 use crate::change::send;
 use crate::files::{Files, Ring};

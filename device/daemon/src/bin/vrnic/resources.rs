@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::bail;
 use clap::Args;
-use vrnic_device::monitor::ResourceRow;
-use vrnic_device::reconfig::request::{Assign, Request};
-use vrnic_device::resources::assignment::{Amount, Assignment};
+use vrnic_control_api::ResourceRow;
+use vrnic_control_api::assignment::{Amount, Assignment};
+use vrnic_control_api::request::{Assign, Request};
 
 use crate::change;
 use crate::client::Client;

@@ -6,8 +6,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
 use vrnic_abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
-use vrnic_device::monitor::AdapterView;
-use vrnic_device::net::status::PortView;
+use vrnic_control_api::{AdapterView, PortView};
 
 use crate::client::Client;
 use crate::columns::Columns;

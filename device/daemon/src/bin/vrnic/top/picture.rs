@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::Value as Json;
-use vrnic_device::monitor::AdapterView;
+use vrnic_control_api::AdapterView;
 
 use crate::client::Client;
 

@@ -31,7 +31,7 @@ fn render(picture: &Picture) -> String {
 
 #[cfg(test)]
 mod tests {
-    use vrnic_device::monitor::AdapterView;
+    use vrnic_control_api::AdapterView;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
-use vrnic_device::monitor::AdapterView;
+use vrnic_control_api::AdapterView;
 
 /// Columns: what they are called, and the counters that they sum up.
 const RATES: [(&str, &[&str]); 9] = [

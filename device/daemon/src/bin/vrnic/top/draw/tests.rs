@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Modifier;
 use serde_json::{Value as Json, json};
-use vrnic_device::monitor::AdapterView;
+use vrnic_control_api::AdapterView;
 
 use super::*;
 use crate::top::model::Wish;

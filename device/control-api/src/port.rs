@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ConfigError;
-use super::fields::Fields;
-use super::vlans::VlanSetting;
-use crate::net::storm::StormLimit;
+use crate::error::SettingError;
+use crate::fields::Fields;
+use crate::storm::StormLimit;
+use crate::vlans::VlanSetting;
 
 /// A port of the switch for a guest that has an ordinary network card and no adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -27,10 +27,10 @@ pub struct PortConfig {
 }
 
 impl FromStr for PortConfig {
-    type Err = ConfigError;
+    type Err = SettingError;
 
     /// Parses `name=a,net=…,storm=…,vlan=…`.
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let fields = Fields::parse("port", &["name", "net", "storm", "vlan"], text)?;
         Ok(Self {
             name: fields.need("name")?.to_owned(),

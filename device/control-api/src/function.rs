@@ -6,19 +6,17 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use vrnic_abi::admin::Transport;
-use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::pace::Ceilings;
 use vrnic_packet::MacAddr;
 
-use super::amount::{self, Amount};
-use super::error::ConfigError;
-use super::fields::Fields;
-use super::share::{Claim, PART_FORM, Part, WEIGHT_FORM, Weight};
-use super::vlans::VlanSetting;
-use crate::net::source::SourceCheck;
-use crate::net::storm::StormLimit;
-use crate::resources::assignment::Assignment;
-use crate::resources::table::Row;
+use crate::amount::{self, Amount};
+use crate::assignment::Assignment;
+use crate::error::SettingError;
+use crate::fields::Fields;
+use crate::share::{Claim, PART_FORM, Part, WEIGHT_FORM, Weight};
+use crate::source::SourceCheck;
+use crate::storm::StormLimit;
+use crate::vlans::VlanSetting;
 
 /// The names of the protocols, for messages.
 const TRANSPORTS: &str = "roce or iwarp";
@@ -96,57 +94,46 @@ impl FunctionConfig {
     pub const fn claim(&self) -> Claim {
         Claim { weight: self.weight, floor: self.floor }
     }
-
-    /// Returns its row in the table of resources: the maxima `most`, lowered to its own.
-    ///
-    /// # Errors
-    /// [`ConfigError::Function`] if one of its own is not valid.
-    pub fn row(&self, most: &Limits) -> Result<Row, ConfigError> {
-        let name = || self.name.clone();
-        let maximum = self.resources.lower(most);
-        let maximum = maximum.map_err(|error| ConfigError::Function { name: name(), error })?;
-        Ok(Row { name: name(), mac: self.mac, maximum })
-    }
 }
 
 /// Returns the addresses in a text of the form `MAC+MAC`.
-fn addresses(text: &str) -> Result<Vec<MacAddr>, ConfigError> {
-    text.split('+').map(|mac| mac.parse().map_err(ConfigError::Mac)).collect()
+fn addresses(text: &str) -> Result<Vec<MacAddr>, SettingError> {
+    text.split('+').map(|mac| mac.parse().map_err(SettingError::Mac)).collect()
 }
 
 /// Serialises a protocol as its name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    use super::{ConfigError, TRANSPORTS, Transport};
+    use super::{SettingError, TRANSPORTS, Transport};
 
-    pub(super) fn serialize<S: Serializer>(value: &Transport, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Transport, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(value.name())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Transport, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Transport, D::Error> {
         let name = String::deserialize(from)?;
         let found = Transport::from_name(&name);
         let (object, key, form) = ("function", "personality", TRANSPORTS);
-        let wrong = ConfigError::Value { object, key, value: name, form };
+        let wrong = SettingError::Value { object, key, value: name, form };
         found.ok_or_else(|| D::Error::custom(wrong))
     }
 }
 
 impl FromStr for FunctionConfig {
-    type Err = ConfigError;
+    type Err = SettingError;
 
     /// Parses
     /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
     /// weight=…,floor=…,resources=…`.
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let fields = Fields::parse("function", &Self::KEYS, text)?;
         let personality =
             fields.read("personality", TRANSPORTS, |name| Transport::from_name(name).ok_or(()));
         let source = fields.read("source", "own, strict or nested", str::parse);
         Ok(Self {
             name: fields.need("name")?.to_owned(),
-            mac: fields.need("mac")?.parse().map_err(ConfigError::Mac)?,
+            mac: fields.need("mac")?.parse().map_err(SettingError::Mac)?,
             socket: fields.need("socket")?.into(),
             net: fields.get("net").map(PathBuf::from),
             personality: personality?.unwrap_or(Transport::Roce),
@@ -160,5 +147,66 @@ impl FromStr for FunctionConfig {
             floor: fields.read("floor", PART_FORM, str::parse)?,
             resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn function_is_parsed() {
+        let base = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
+        let text = base;
+        let function: FunctionConfig = text.parse().expect("valid");
+        assert_eq!(function.name, "a");
+        assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
+        assert_eq!(function.personality, Transport::Roce);
+        let function: FunctionConfig = format!("{text},personality=iwarp").parse().expect("valid");
+        assert_eq!(function.personality, Transport::Iwarp);
+        assert_eq!(function.storm, StormLimit(100_000));
+        assert_eq!((function.source, function.addresses), (SourceCheck::Strict, Vec::new()));
+        let text =
+            format!("{text},storm=50,source=nested,addresses=52:54:00:00:01:01+52:54:00:00:01:02");
+        let function: FunctionConfig = text.parse().expect("valid");
+        assert_eq!(function.storm, StormLimit(50));
+        assert_eq!(function.source, SourceCheck::Nested);
+        let addresses = [1, 2].map(|last| MacAddr([0x52, 0x54, 0, 0, 1, last]));
+        assert_eq!(function.addresses, addresses);
+        let function: FunctionConfig = format!("{base},rate=10G,ops=500k").parse().expect("valid");
+        let ceilings = [1_250_000_000, 500_000].map(NonZeroU64::new);
+        assert_eq!([function.ceilings().bytes, function.ceilings().messages], ceilings);
+        let function: FunctionConfig =
+            format!("{base},weight=300,floor=20%").parse().expect("valid");
+        assert_eq!((u16::from(function.weight), function.floor), (300, "20%".parse().ok()));
+        for (vlan, text) in [("", "-"), (",vlan=5", "5"), (",vlan=7+5", "5+7")] {
+            let function: FunctionConfig = format!("{base}{vlan}").parse().expect("valid");
+            assert_eq!(function.vlans.text(), text);
+            // The control socket carries it as JSON.
+            let json = serde_json::to_string(&function).expect("JSON");
+            assert_eq!(serde_json::from_str::<FunctionConfig>(&json).expect("valid"), function);
+        }
+    }
+
+    #[test]
+    fn faults_of_a_function_are_named() {
+        for (text, part) in [
+            ("name=a,mac=52:54:00:00:00:0a", "socket"),
+            ("name=a,mac=x,socket=/s", "'x'"),
+            ("name=a,colour=red", "colour"),
+            ("name=a,name=b", "twice"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,personality=ib", "roce or iwarp"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,storm=many", "a number of frames per second"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,source=any", "own, strict or nested"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,addresses=52:54:00:00:01:01+x", "'x'"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=4095", "from 1 to 4094"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=5+", "from 1 to 4094"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,rate=fast", "a number above 0"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,ops=0", "a number above 0"),
+            ("name", "name"),
+        ] {
+            let error = text.parse::<FunctionConfig>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 }

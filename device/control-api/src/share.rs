@@ -10,9 +10,9 @@ const MAX_WEIGHT: u16 = 1000;
 /// The weight of a function without a setting.
 const DEFAULT_WEIGHT: u16 = 100;
 /// The form of a weight, for messages.
-pub(super) const WEIGHT_FORM: &str = "a number from 1 to 1000; the default is 100";
+pub(crate) const WEIGHT_FORM: &str = "a number from 1 to 1000; the default is 100";
 /// The form of a part, for messages.
-pub(super) const PART_FORM: &str = "a number of percent from 1 to 100, such as 20%";
+pub(crate) const PART_FORM: &str = "a number of percent from 1 to 100, such as 20%";
 /// The sum of all shares.
 const WHOLE: u64 = 1_000_000;
 /// The same in percent.
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for Part {
 }
 
 /// Returns the sum of the floors in percent.
-pub(super) fn floors(claims: impl IntoIterator<Item = Claim>) -> u64 {
+pub fn floors(claims: impl IntoIterator<Item = Claim>) -> u64 {
     claims.into_iter().filter_map(|claim| claim.floor).map(|floor| u64::from(floor.0)).sum()
 }
 

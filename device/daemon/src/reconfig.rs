@@ -1,11 +1,5 @@
 //! Changes to a running daemon, by its control socket (docs/uplinks.md). Only the daemon's own user
 //! can connect to it. One client is served at a time, so changes never overlap.
-//!
-//! | module | what it holds |
-//! | --- | --- |
-//! | [`request`] | requests and replies |
-
-pub mod request;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,8 +12,8 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use vrnic_adapter::log_ratelimit::Limiter;
+use vrnic_control_api::request::{REQUEST_MAX, Reply, Request};
 
-use self::request::{REQUEST_MAX, Reply, Request};
 use crate::memory::stall::Watched;
 use crate::socket::access::{Access, Peer, SocketMode};
 use crate::socket::{SocketFile, accept};

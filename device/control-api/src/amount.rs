@@ -18,7 +18,7 @@ pub struct Amount(pub NonZeroU64);
 pub struct NoAmount;
 
 /// The form of an amount, for messages.
-pub(super) const FORM: &str =
+pub(crate) const FORM: &str =
     "a number above 0, with k, M or G behind it for thousands, millions or thousand millions";
 
 impl FromStr for Amount {

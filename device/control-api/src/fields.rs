@@ -1,34 +1,34 @@
 //! Texts of the form `key=value,…`, which describe objects on the command line.
 
-use super::error::ConfigError;
-use super::vlans::VlanSetting;
-use crate::net::storm::StormLimit;
+use crate::error::SettingError;
+use crate::storm::StormLimit;
+use crate::vlans::VlanSetting;
 
 /// The values of such a text.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     object: &'static str,
     values: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Fields<'a> {
     /// Reads the text of an object that has these keys, each at most once.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         object: &'static str,
         known: &[&str],
         text: &'a str,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, SettingError> {
         let mut values = Vec::new();
         for part in text.split(',') {
             let (key, value) =
-                part.split_once('=').ok_or_else(|| ConfigError::NoValue(part.to_owned()))?;
+                part.split_once('=').ok_or_else(|| SettingError::NoValue(part.to_owned()))?;
             let key_text = || key.to_owned();
             if !known.contains(&key) {
                 let known = known.join(", ");
-                return Err(ConfigError::UnknownKey { object, key: key_text(), known });
+                return Err(SettingError::UnknownKey { object, key: key_text(), known });
             }
             if values.iter().any(|(given, _)| *given == key) {
-                return Err(ConfigError::Twice { object, key: key_text() });
+                return Err(SettingError::Twice { object, key: key_text() });
             }
             values.push((key, value));
         }
@@ -36,26 +36,26 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns a value, or none if it is not given.
-    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         self.values.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
     }
 
     /// Returns a value as `parse` reads it, or none if it is not given. `form` describes the valid
     /// values.
-    pub(super) fn read<T, E>(
+    pub(crate) fn read<T, E>(
         &self,
         key: &'static str,
         form: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, ConfigError> {
+    ) -> Result<Option<T>, SettingError> {
         let Some(text) = self.get(key) else { return Ok(None) };
         let (object, value) = (self.object, || text.to_owned());
-        let wrong = |_| ConfigError::Value { object, key, value: value(), form };
+        let wrong = |_| SettingError::Value { object, key, value: value(), form };
         parse(text).map(Some).map_err(wrong)
     }
 
     /// Returns whether the value is yes. The default is no.
-    pub(super) fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
+    pub(crate) fn flag(&self, key: &'static str) -> Result<bool, SettingError> {
         let flag = self.read(key, "yes or no", |text| match text {
             "no" => Ok(false),
             "yes" => Ok(true),
@@ -65,19 +65,19 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the limit of frames to groups and unknown addresses, or the default.
-    pub(super) fn storm(&self) -> Result<StormLimit, ConfigError> {
+    pub(crate) fn storm(&self) -> Result<StormLimit, SettingError> {
         let form = "a number of frames per second; 0 is no limit";
         self.read("storm", form, str::parse).map(Option::unwrap_or_default)
     }
 
     /// Returns the VLANs, or the default.
-    pub(super) fn vlans(&self) -> Result<VlanSetting, ConfigError> {
+    pub(crate) fn vlans(&self) -> Result<VlanSetting, SettingError> {
         let form = "a number from 1 to 4094, or several with + between them";
         self.read("vlan", form, str::parse).map(Option::unwrap_or_default)
     }
 
     /// Returns a value, or an error if it is not given.
-    pub(super) fn need(&self, key: &'static str) -> Result<&'a str, ConfigError> {
-        self.get(key).ok_or(ConfigError::Missing { object: self.object, key })
+    pub(crate) fn need(&self, key: &'static str) -> Result<&'a str, SettingError> {
+        self.get(key).ok_or(SettingError::Missing { object: self.object, key })
     }
 }

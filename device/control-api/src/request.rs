@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::amount::Amount;
-use crate::config::share::Claim;
-use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
-use crate::faults::view::FaultsView;
-use crate::resources::assignment::Assignment;
+use crate::amount::Amount;
+use crate::assignment::Assignment;
+use crate::faults::FaultsView;
+use crate::share::Claim;
+use crate::{FunctionConfig, PortConfig, UplinkConfig};
 
 /// Length of the longest request in bytes.
 pub const REQUEST_MAX: usize = 16 << 10;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ConfigError;
-use super::fields::Fields;
+use crate::error::SettingError;
+use crate::fields::Fields;
 
 /// The settings that determine where an uplink leads.
 const WAYS: &str = "listen, connect, tls-listen, tls-connect, tap, fd and packet";
@@ -72,18 +72,18 @@ pub struct TlsWay {
 }
 
 impl TlsWay {
-    fn new(listens: bool, address: &str, key: Option<&PathBuf>) -> Result<Self, ConfigError> {
+    fn new(listens: bool, address: &str, key: Option<&PathBuf>) -> Result<Self, SettingError> {
         let setting = if listens { "tls-listen" } else { "tls-connect" };
         // An address without a host part means the loopback address, which other hosts cannot
         // reach.
         let port = address.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
-        let found = port.or_else(|_| address.parse()).map_err(|_| ConfigError::Value {
+        let found = port.or_else(|_| address.parse()).map_err(|_| SettingError::Value {
             object: "uplink",
             key: setting,
             value: address.to_owned(),
             form: "ADDRESS:PORT, or the port on this host",
         })?;
-        let key = key.ok_or(ConfigError::Missing { object: "uplink", key: "key" })?;
+        let key = key.ok_or(SettingError::Missing { object: "uplink", key: "key" })?;
         Ok(Self { listens, address: found, key: key.clone() })
     }
 }
@@ -150,9 +150,9 @@ struct Given {
 }
 
 impl TryFrom<Given> for UplinkConfig {
-    type Error = ConfigError;
+    type Error = SettingError;
 
-    fn try_from(given: Given) -> Result<Self, ConfigError> {
+    fn try_from(given: Given) -> Result<Self, SettingError> {
         let Given { name, listen, connect, tls_listen, tls_connect, key, .. } = given;
         let Given { tap, fd, packet, transit, follow, .. } = given;
         let tls = |listens, address: Option<String>| {
@@ -170,7 +170,7 @@ impl TryFrom<Given> for UplinkConfig {
         let mut ways = ways.into_iter().flatten();
         match (ways.next(), ways.next()) {
             (Some(way), None) => Ok(Self { name, way, transit, follow }),
-            _ => Err(ConfigError::Way(WAYS)),
+            _ => Err(SettingError::Way(WAYS)),
         }
     }
 }
@@ -198,10 +198,10 @@ impl From<UplinkConfig> for Given {
 }
 
 impl FromStr for UplinkConfig {
-    type Err = ConfigError;
+    type Err = SettingError;
 
     /// Parses `name=up,listen=…` and the like.
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let fields = Fields::parse("uplink", &KEYS, text)?;
         Self::try_from(Given {
             name: fields.need("name")?.to_owned(),
