@@ -9,10 +9,10 @@ use vrnic_abi::admin::Transport;
 use vrnic_adapter::objects::pace::Ceilings;
 use vrnic_packet::MacAddr;
 
-use crate::amount::{self, Amount};
 use crate::assignment::Assignment;
 use crate::error::SettingError;
 use crate::fields::Fields;
+use crate::per_second::{self, PerSecond};
 use crate::share::{Claim, PART_FORM, Part, WEIGHT_FORM, Weight};
 use crate::source::SourceCheck;
 use crate::storm::StormLimit;
@@ -50,9 +50,9 @@ pub struct FunctionConfig {
     #[serde(default, rename = "vlan")]
     pub vlans: VlanSetting,
     /// Bits of messages that its send queues begin in a second.
-    pub rate: Option<Amount>,
+    pub rate: Option<PerSecond>,
     /// Messages that its send queues begin in a second.
-    pub ops: Option<Amount>,
+    pub ops: Option<PerSecond>,
     /// Its weight in the workers' time.
     #[serde(default)]
     pub weight: Weight,
@@ -141,8 +141,8 @@ impl FromStr for FunctionConfig {
             addresses: fields.get("addresses").map_or(Ok(Vec::new()), addresses)?,
             storm: fields.storm()?,
             vlans: fields.vlans()?,
-            rate: fields.read("rate", amount::FORM, str::parse)?,
-            ops: fields.read("ops", amount::FORM, str::parse)?,
+            rate: fields.read("rate", per_second::FORM, str::parse)?,
+            ops: fields.read("ops", per_second::FORM, str::parse)?,
             weight: fields.read("weight", WEIGHT_FORM, str::parse)?.unwrap_or_default(),
             floor: fields.read("floor", PART_FORM, str::parse)?,
             resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,

@@ -6,7 +6,7 @@
 //! | [`request`] | requests and replies |
 //! | [`function`], [`port`], [`uplink`] | the settings of one object |
 //! | [`source`], [`storm`], [`vlans`] | settings of ports |
-//! | [`amount`] | amounts per second |
+//! | [`per_second`] | amounts per second |
 //! | [`share`] | shares of the workers' time |
 //! | [`assignment`] | amounts of resources |
 //! | `fields` | texts of the form `key=value` |
@@ -17,12 +17,12 @@
 
 pub mod adapter_view;
 pub mod address;
-pub mod amount;
 pub mod assignment;
 pub mod error;
 pub mod faults;
 mod fields;
 pub mod function;
+pub mod per_second;
 pub mod port;
 pub mod port_view;
 pub mod request;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amount;
 use crate::assignment::Assignment;
 use crate::faults::FaultsView;
+use crate::per_second::PerSecond;
 use crate::share::Claim;
 use crate::{FunctionConfig, PortConfig, UplinkConfig};
 
@@ -41,9 +41,9 @@ pub enum Request {
         /// Its name.
         name: String,
         /// Bits of messages per second.
-        rate: Option<Amount>,
+        rate: Option<PerSecond>,
         /// Messages per second.
-        ops: Option<Amount>,
+        ops: Option<PerSecond>,
     },
     /// Changes the share of a function in the workers' time.
     ShareFunction {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use vrnic_control_api::amount::Amount;
+use vrnic_control_api::per_second::PerSecond;
 use vrnic_control_api::request::{Place, Reply, Request};
 use vrnic_control_api::share::{Claim, shares};
 use vrnic_control_api::uplink::Way;
@@ -197,7 +197,12 @@ impl Running {
     }
 
     /// Changes the ceilings of a function.
-    fn limit(&self, name: &str, rate: Option<Amount>, ops: Option<Amount>) -> anyhow::Result<()> {
+    fn limit(
+        &self,
+        name: &str,
+        rate: Option<PerSecond>,
+        ops: Option<PerSecond>,
+    ) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         let State { ethernet, functions } = &mut *state;
         let settings = ethernet.functions.iter_mut().find(|settings| settings.name == name);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use vrnic_control_api::amount::{Amount, NoAmount};
+use vrnic_control_api::per_second::{NoAmount, PerSecond};
 use vrnic_control_api::request::{REQUEST_MAX, Reply, Request};
 use vrnic_control_api::share::{Claim, NoShare, Part, Weight};
 use vrnic_control_api::uplink::Way;
@@ -43,10 +43,10 @@ pub(crate) enum Function {
         name: String,
         /// Bits of messages per second, such as 10G
         #[arg(long, value_parser = amount)]
-        rate: Option<Amount>,
+        rate: Option<PerSecond>,
         /// Messages per second, such as 500k
         #[arg(long, value_parser = amount)]
-        ops: Option<Amount>,
+        ops: Option<PerSecond>,
     },
     /// Change a function's share of the workers' time. What is not given returns to its default
     Share {
@@ -74,7 +74,7 @@ fn part(text: &str) -> Result<Part, String> {
 }
 
 /// Reads an amount per second.
-fn amount(text: &str) -> Result<Amount, String> {
+fn amount(text: &str) -> Result<PerSecond, String> {
     text.parse()
         .map_err(|NoAmount| "use a number above 0, such as 8000, 500k, 20M or 10G".to_owned())
 }
@@ -195,7 +195,7 @@ fn row(function: FunctionConfig) -> [String; 13] {
     } = function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let ceiling =
-        |amount: Option<Amount>| or_dash(amount.map(|it| it.to_string()).unwrap_or_default());
+        |amount: Option<PerSecond>| or_dash(amount.map(|it| it.to_string()).unwrap_or_default());
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     [
         name,

@@ -11,9 +11,9 @@ const UNITS: [(char, u64); 3] = [('G', 1_000_000_000), ('M', 1_000_000), ('k', 1
 
 /// An amount per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amount(pub NonZeroU64);
+pub struct PerSecond(pub NonZeroU64);
 
-/// A text that is not an amount.
+/// A text that is not an amount per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAmount;
 
@@ -21,7 +21,7 @@ pub struct NoAmount;
 pub(crate) const FORM: &str =
     "a number above 0, with k, M or G behind it for thousands, millions or thousand millions";
 
-impl FromStr for Amount {
+impl FromStr for PerSecond {
     type Err = NoAmount;
 
     fn from_str(text: &str) -> Result<Self, NoAmount> {
@@ -33,7 +33,7 @@ impl FromStr for Amount {
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for PerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.0.get();
         match UNITS.iter().find(|(_, factor)| number.is_multiple_of(*factor)) {
@@ -43,13 +43,13 @@ impl fmt::Display for Amount {
     }
 }
 
-impl Serialize for Amount {
+impl Serialize for PerSecond {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Amount {
+impl<'de> Deserialize<'de> for PerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map_err(|NoAmount| serde::de::Error::custom(format!("'{text}' is not {FORM}")))
@@ -63,12 +63,12 @@ mod tests {
     #[test]
     fn amounts_are_read_and_written() {
         for (text, number) in [("8000", 8000), ("500k", 500_000), ("10G", 10_000_000_000)] {
-            let amount: Amount = text.parse().expect("an amount");
+            let amount: PerSecond = text.parse().expect("an amount");
             assert_eq!(amount.0.get(), number);
             assert_eq!(amount.to_string().parse(), Ok(amount));
         }
         for text in ["", "0", "0G", "G", "1GG", "-1", "1.5G", "99999999999G", "1T"] {
-            assert_eq!(text.parse::<Amount>(), Err(NoAmount), "{text}");
+            assert_eq!(text.parse::<PerSecond>(), Err(NoAmount), "{text}");
         }
     }
 }
