@@ -6,18 +6,18 @@ use std::path::Path;
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use vrnic_device::cli;
 
 use crate::Args;
 
 /// The shells with completions.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Writes all files into a folder, which is created if it does not exist.
-pub(crate) fn write(folder: &Path) -> anyhow::Result<()> {
+/// Writes all files into a folder, which is created if it does not exist. `daemon` has the options
+/// of vrnicd.
+pub(crate) fn write(folder: &Path, daemon: Command) -> anyhow::Result<()> {
     let context = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
-    for command in [Args::command(), cli::Args::command()] {
+    for command in [Args::command(), daemon] {
         // With the option --help, the commands `help` are superfluous.
         let without = |command: Command| command.disable_help_subcommand(true);
         let mut command = without(command).mut_subcommands(without);

@@ -1,4 +1,5 @@
-//! `vrnic`: shows the adapters of a running vrnicd, and changes what it serves.
+//! `vrnic`: shows the adapters of a running vrnicd, and changes what it serves. The program itself
+//! is in the daemon's package, whose tests run both programs.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use vrnic_control_api::Address;
 
 use crate::client::Client;
 use crate::show::Kind;
@@ -39,7 +41,7 @@ use crate::show::Kind;
 struct Args {
     /// Path or ADDRESS:PORT that was given to vrnicd --monitor
     #[arg(short, long, env = "VRNIC_MONITOR", default_value = "/run/vrnic/monitor.sock")]
-    monitor: vrnic_control_api::Address,
+    monitor: Address,
     /// Path that was given to vrnicd --control, for the commands that change something
     #[arg(long, env = "VRNIC_CONTROL", default_value = "/run/vrnic/control.sock")]
     control: PathBuf,
@@ -99,8 +101,10 @@ enum Command {
     },
 }
 
-fn main() -> ExitCode {
-    match run(Args::parse()) {
+/// Runs the command. `daemon` returns the options of vrnicd, for its manual page.
+#[must_use]
+pub fn main(daemon: fn() -> clap::Command) -> ExitCode {
+    match run(Args::parse(), daemon) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vrnic: {error:#}");
@@ -109,7 +113,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<()> {
+fn run(args: Args, daemon: fn() -> clap::Command) -> anyhow::Result<()> {
     let client = Client::new(args.monitor)?;
     match args.command {
         Command::Function(change) => change::run(&args.control, change.into()),
@@ -121,7 +125,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Assign(change) => resources::assign(&args.control, change),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
-        Command::Manual { folder } => manual::write(&folder),
+        Command::Manual { folder } => manual::write(&folder, daemon()),
         Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),
     }
 }
