@@ -16,7 +16,7 @@ use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, Nanos};
 
 use crate::host::control::ControlHandle;
 use crate::host::failure::Failure;
@@ -254,8 +254,8 @@ impl Engine for Part {
         failure.contain(|| adapter.has_work(self.worker)).unwrap_or(false)
     }
 
-    fn deadline(&self) -> Option<u64> {
-        Some(self.deadline.load(Ordering::Relaxed)).filter(|at| *at != u64::MAX)
+    fn deadline(&self) -> Option<Nanos> {
+        Some(Nanos(self.deadline.load(Ordering::Relaxed))).filter(|at| at.0 != u64::MAX)
     }
 
     fn share(&self) -> Option<u32> {

@@ -217,7 +217,7 @@ impl Uplink for Outbox {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
         let waiting = lane.waiting.lock().count;
-        lane.account.room(FRAME_MAX + OVERHEAD, now().0).saturating_sub(waiting)
+        lane.account.room(FRAME_MAX + OVERHEAD, now()).saturating_sub(waiting)
     }
 
     fn is_foreign(&self, own: [u8; 6], mac: [u8; 6]) -> bool {

@@ -174,7 +174,7 @@ fn messages_of_adapters_to_unknown_stations_are_no_storm() {
 #[test]
 fn frames_that_take_long_end_a_turn_early() {
     let (mut switch, handle) = switch();
-    let taker = Taker { pause: Duration::from_nanos(TIME / 2), ..Taker::default() };
+    let taker = Taker { pause: TIME / 2, ..Taker::default() };
     switch.add(function("a", A, &Taker::default())).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
     fill(&handle, A, B);
