@@ -10,6 +10,7 @@
 //! | [`checksum`] | the Internet checksum |
 //! | [`ethernet`] | Ethernet headers with a VLAN tag |
 //! | [`mac`] | Ethernet addresses |
+//! | [`mtu`] | path MTUs of RDMA |
 //! | [`ip`] | IPv4 and IPv6 headers |
 //! | [`headers`] | the places of both in a frame, which is parsed once |
 //! | [`frame`] | a frame on its way |
@@ -30,6 +31,7 @@ pub mod frame;
 pub mod headers;
 pub mod ip;
 pub mod mac;
+pub mod mtu;
 pub mod pool;
 pub mod reader;
 pub mod time;
@@ -37,5 +39,6 @@ pub mod time;
 pub use ethernet::{EtherType, Ethernet};
 pub use headers::Headers;
 pub use mac::MacAddr;
+pub use mtu::Mtu;
 pub use reader::{NoRoom, Reader, Short, Writer};
 pub use time::Nanos;

@@ -16,7 +16,7 @@ use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{MacAddr, Mtu, Nanos};
 
 use crate::host::control::ControlHandle;
 use crate::host::failure::Failure;
@@ -27,7 +27,6 @@ use crate::memory::fault::MapError;
 use crate::memory::range::DmaRange;
 use crate::memory::rules::MapRules;
 use crate::memory::uar::UarMemory;
-use crate::net::path_mtu::PathMtu;
 use crate::os::sys;
 use crate::pci::config::ConfigSpace;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
@@ -137,8 +136,8 @@ impl HostedAdapter {
     }
 
     /// Limits the port's MTU to what the uplinks carry.
-    pub fn limit_mtu(&self, mtu: PathMtu) {
-        self.adapter.limit_mtu(mtu.code());
+    pub fn limit_mtu(&self, mtu: Mtu) {
+        self.adapter.limit_mtu(mtu);
     }
 
     /// Steps the heartbeat. If memory of the guest has been lost, the adapter fails instead.

@@ -21,7 +21,6 @@
 //! | [`packet`] | the line to the network of an interface |
 //! | [`offload`] | checksums and VLAN tags that the kernel leaves to network cards |
 //! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
-//! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`hold`] | the pauses of uplinks for slow adapters |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
@@ -42,7 +41,6 @@ pub mod netdev;
 pub mod offload;
 pub mod outbox;
 pub mod packet;
-pub mod path_mtu;
 pub mod port;
 pub mod queue;
 pub mod segments;

@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
-use vrnic_packet::Nanos;
+use vrnic_packet::{Mtu, Nanos};
 
 use self::upkeep::{AGE_PERIOD, TICK};
 use super::frame::Frame;
 use super::handle::Shared;
 use super::line::Change;
-use super::path_mtu::PathMtu;
 use super::port::Port;
 use super::table::{MacTable, PortId};
 use super::turn::{TIME, Turn};
@@ -53,7 +52,7 @@ const BLIND_TURNS: u32 = 7;
 const BELL: u64 = u64::MAX;
 
 /// Is called with the longest path MTU that all uplinks carry.
-pub type MtuListener = Box<dyn Fn(PathMtu) + Send>;
+pub type MtuListener = Box<dyn Fn(Mtu) + Send>;
 
 /// The object of an epoll event.
 #[derive(Clone, Copy)]

@@ -8,9 +8,9 @@ use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::{NO_VLAN, State};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
-use vrnic_packet::Nanos;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
+use vrnic_packet::{Mtu, Nanos};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Budget, Connection, Gone, Share, Source, StreamPos};
@@ -359,16 +359,10 @@ impl<H: Host> Streaming<H> {
         self.tcp.stop_keepalive();
     }
 
-    /// Returns the largest path MTU, as `enum ib_mtu`, for which a segment has room.
+    /// Returns the largest path MTU for which a segment has room.
     #[must_use]
-    pub const fn path_mtu(&self) -> u8 {
-        match self.mss {
-            0..512 => 1,
-            512..1024 => 2,
-            1024..2048 => 3,
-            2048..4096 => 4,
-            _ => 5,
-        }
+    pub fn path_mtu(&self) -> Mtu {
+        Mtu::within(self.mss.into())
     }
 
     /// Handles a peer that accepts no copied message. After some time, TCP sends an empty WRITE to
