@@ -22,9 +22,9 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, SharedQueue};
 use crate::cable::Cable;
-use crate::stream_ends::pass;
-use crate::stream_receives::connect_at;
 use crate::streams;
+use crate::streams::ends::pass;
+use crate::streams::receives::connect_at;
 
 /// Nanoseconds after which all frames that are not lost have arrived.
 const SOON: u64 = 300_000;

@@ -15,7 +15,7 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
-use crate::stream_ends::{self, MS, connected, first_segment, open};
+use crate::streams::ends::{self, MS, connected, first_segment, open};
 
 /// Offset of the numbers of READs in a start frame. The first bit of the first number means the
 /// peer-to-peer model, the first two bits of the second number name the first message.
@@ -59,7 +59,7 @@ fn lose(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
 
 /// Moves the clock. Returns the status of the next completion, if there is one.
 fn pass(cable: &Cable, on: &mut Endpoint, time: u64) -> Option<Status> {
-    stream_ends::pass(cable, time);
+    ends::pass(cable, time);
     on.send_cq.poll().map(|cqe| status(&cqe))
 }
 

@@ -18,7 +18,7 @@ use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::bus::{Endpoint, Guest};
 use crate::keys::{alloc_mr, reg, reg_seg};
-use crate::stream_ends::{MS, ending, open, stage};
+use crate::streams::ends::{MS, ending, open, stage};
 use crate::streams::{expect_immediate, pattern};
 use crate::world::World;
 

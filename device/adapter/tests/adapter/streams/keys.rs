@@ -15,8 +15,8 @@ use crate::bus::Endpoint;
 use crate::cable::Cable;
 use crate::commands::command;
 use crate::keys::{alloc_mr, local_inv, reg, reg_seg};
-use crate::stream_ends::{MS, ending, stage};
-use crate::stream_pairs::Daemon;
+use crate::streams::ends::{MS, ending, stage};
+use crate::streams::pairs::Daemon;
 use crate::streams::{connected, pattern};
 
 /// A READ can invalidate the key of its sink. It must have exactly one sink.

@@ -15,9 +15,9 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
+use crate::direct::marks::within;
 use crate::direct::{MS, PACKETS, armed, packet, pattern, read, state, store, until};
-use crate::direct_marks::within;
-use crate::stream_pairs::Daemon;
+use crate::streams::pairs::Daemon;
 
 /// Two ends of a connection, and the function that lets time pass until they have no more work.
 struct Ends<'a> {

@@ -14,8 +14,8 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
-use crate::stream_ends::{MS, ending, stage};
-use crate::stream_pairs::Daemon;
+use crate::streams::ends::{MS, ending, stage};
+use crate::streams::pairs::Daemon;
 
 /// The effects of the end of a connection on drivers and programs at both ends.
 struct Seen {

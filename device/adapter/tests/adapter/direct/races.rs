@@ -16,10 +16,10 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
+use crate::direct::marks::until_marked;
 use crate::direct::{
     MS, PACKETS, arm, armed, packet, pattern, read, registers, state, store, transfer, until,
 };
-use crate::direct_marks::until_marked;
 use crate::host::{Bar, Step};
 use crate::threads::{wait, with_workers};
 use crate::world::{Pair, World};

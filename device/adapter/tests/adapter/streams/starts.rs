@@ -17,7 +17,7 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::Endpoint;
 use crate::cable::Cable;
 
-use crate::stream_ends::{
+use crate::streams::ends::{
     MS, connected, connection_events, ending, lose, open, other, pass, query, reach, reply, stage,
 };
 
