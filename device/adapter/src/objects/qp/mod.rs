@@ -18,6 +18,7 @@
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
+//! | `waits` | the waits of that connection for its guest |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
@@ -32,6 +33,7 @@ pub mod remote;
 mod route;
 pub mod streaming;
 pub mod transitions;
+pub(crate) mod waits;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
