@@ -1,8 +1,8 @@
-# The RDMA device of the guests that a script of ci/ports uses: their adapters, or with VRNIC_COMPARE=rxe the kernel's rxe
-# on their network cards instead, which shows whether a failure is the adapter's.
+# The RDMA device that a script of ci/ports uses in the guests: their adapters. With VRNIC_COMPARE=rxe it is the kernel's
+# rxe on their network cards instead, which shows whether a failure is the adapter's.
 # shellcheck shell=bash
 
-# device: prints the beginning of a guest's commands. It defines `sent`, which prints the bytes that the device has sent.
+# device: prints the beginning of a guest's commands. It defines `sent`, which prints how much the device has sent.
 device() {
 	case ${VRNIC_COMPARE-} in
 	'')
