@@ -178,7 +178,7 @@ static void tickets(int each)
 static void swap_lock(int each)
 {
 	int64_t *words, none = 0, mine = rank + 1, holder, sum;
-	int owner = ranks - 1;
+	int owner = ranks - 1, waiting;
 	MPI_Win window;
 
 	MPI_Win_allocate(2 * sizeof(*words), sizeof(*words), MPI_INFO_NULL, MPI_COMM_WORLD, &words, &window);
@@ -187,6 +187,8 @@ static void swap_lock(int each)
 	MPI_Win_lock_all(0, window);
 	for (int i = 0; i < each; i++) {
 		do {
+			/* Open MPI answers the requests of other ranks in such calls only, if UCX does atomics by messages. */
+			MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &waiting, MPI_STATUS_IGNORE);
 			MPI_Compare_and_swap(&mine, &none, &holder, MPI_INT64_T, owner, 0, window);
 			MPI_Win_flush(owner, window);
 		} while (holder != 0);
