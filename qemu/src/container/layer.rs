@@ -65,6 +65,12 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
         }
         let failure = || format!("cannot unpack {}", path.display());
         let target = root.join(&path);
+        if kind.is_hard_link() {
+            let first = entry.link_name()?.unwrap_or_default();
+            if hard_link(root, &path, &first)? == Same::File {
+                continue;
+            }
+        }
         make_room(root, &path, kind.is_dir())?;
         let unpacked = entry.unpack_in(root).with_context(failure)?;
         ensure!(unpacked, "the name {} leads out of the root", path.display());
@@ -75,6 +81,31 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether two names of a file are one.
+#[derive(PartialEq, Eq)]
+enum Same {
+    File,
+    Other,
+}
+
+/// Checks that the file is there to which `path` becomes a second name. tar says only that there is
+/// no such file, and not which of the two it means.
+fn hard_link(root: &Path, path: &Path, first: &Path) -> Result<Same> {
+    let link = || format!("the hard link {} to {}", path.display(), first.display());
+    let plain = plain(first).with_context(link)?;
+    if plain == path {
+        return Ok(Same::File);
+    }
+    let parent = existing(root, plain.parent().unwrap_or(Path::new(""))).with_context(link)?;
+    let target = parent.zip(plain.file_name()).map(|(folder, name)| folder.join(name));
+    let found = target.and_then(|file| fs::symlink_metadata(file).ok());
+    let found = found.with_context(|| {
+        format!("{} is damaged: the archive has no such file before it", link())
+    })?;
+    ensure!(!found.is_dir(), "{} is damaged: that is a folder", link());
+    Ok(Same::Other)
 }
 
 /// Removes a file that a layer replaces by one of another kind.
@@ -184,6 +215,32 @@ mod tests {
         assert!(!root.join("d/new").exists());
         assert_eq!(fs::read(root.join("o/above"))?, b"4");
         assert_eq!(fs::read(root.join("r"))?, b"5");
+        Ok(())
+    }
+
+    #[test]
+    fn hard_links_that_lead_nowhere_are_named() -> Result<()> {
+        let root = tempfile::tempdir()?;
+        let root = root.path();
+        let hard = |name, data| File { name, kind: tar::EntryType::Link, data };
+        apply(root, &[folder("d/"), file("d/file", "1"), hard("second", "d/file")])?;
+        assert_eq!(fs::read(root.join("second"))?, b"1");
+        // Another name for itself is nothing new, and the file stays.
+        apply(root, &[hard("second", "./second")])?;
+        assert_eq!(fs::read(root.join("second"))?, b"1");
+        apply(root, &[hard("third", "/d/file")])?;
+        assert_eq!(fs::read(root.join("third"))?, b"1");
+        let error = |name, data| {
+            apply(root, &[hard(name, data)]).map_or_else(|it| format!("{it:#}"), |()| String::new())
+        };
+        let absent = "the hard link x to d/none is damaged: the archive has no such file before it";
+        assert_eq!(error("x", "d/none"), absent);
+        assert!(error("x", "none/file").contains("no such file before it"));
+        assert_eq!(error("x", "d"), "the hard link x to d is damaged: that is a folder");
+        let out = error("x", "../file");
+        assert_eq!(out, "the hard link x to ../file: the name ../file leads out of the root");
+        // What a damaged link would replace is still there.
+        assert!(error("second", "none").contains("no such file") && root.join("second").exists());
         Ok(())
     }
 
