@@ -70,7 +70,11 @@ pub(crate) fn failure() -> Result<()> {
     ensure!(done.steps == ["kvm", "key", "unpack", "lab"], "the steps were {:?}", done.steps);
     let devices = fs::read_to_string(machine.work.join("kept here/a/devices"))?;
     ensure!(devices.trim() == "1", "not one device: {devices}");
-    ensure!(done.page.contains("the command ended with 43"), "the page has no failure: {}", done.page);
+    ensure!(
+        done.page.contains("the command ended with 43"),
+        "the page has no failure: {}",
+        done.page
+    );
     ensure!(packed(store.path())?.is_empty(), "the forge keeps something");
     Ok(())
 }
