@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::adapter::Adapter;
-use crate::disk::Disk;
+use crate::adapter::{Adapter, RAILS};
+use crate::disk::{Disk, Line};
 use crate::paths::Paths;
 use crate::system::System;
 
@@ -23,11 +23,6 @@ pub enum Root {
         disk: Disk,
     },
 }
-
-/// Shell commands for a guest with several adapters. All rails share an Ethernet. So each NIC
-/// answers ARP only for its own addresses. The guest can also reach its own other addresses.
-pub(crate) const RAILS: &str = "cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; \
-                                echo 2 >arp_announce; echo 1 >accept_local";
 
 /// What a guest's kernel is started with.
 #[derive(Debug)]
@@ -78,7 +73,10 @@ impl Root {
             ]
             .into(),
             Self::Disk(system) => system.arguments(&kernel, name),
-            Self::Image { initramfs, disk } => disk.arguments(&line.image(paths), initramfs, line),
+            Self::Image { initramfs, disk } => {
+                let kernel = &line.image(paths);
+                disk.arguments(&Line { kernel, initramfs, parameters: &line.parameters(), name })
+            }
         }
     }
 

@@ -67,9 +67,8 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
         let target = root.join(&path);
         if kind.is_hard_link() {
             let first = entry.link_name()?.unwrap_or_default();
-            if hard_link(root, &path, &first)? == Same::File {
-                continue;
-            }
+            hard_link(root, &path, &first)?;
+            continue;
         }
         make_room(root, &path, kind.is_dir())?;
         let unpacked = entry.unpack_in(root).with_context(failure)?;
@@ -83,29 +82,28 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether two names of a file are one.
-#[derive(PartialEq, Eq)]
-enum Same {
-    File,
-    Other,
-}
-
-/// Checks that the file is there to which `path` becomes a second name. tar says only that there is
-/// no such file, and not which of the two it means.
-fn hard_link(root: &Path, path: &Path, first: &Path) -> Result<Same> {
+/// Makes `path` a second name of a file that is there. The archive may say of both that they begin
+/// at its root.
+fn hard_link(root: &Path, path: &Path, first: &Path) -> Result<()> {
     let link = || format!("the hard link {} to {}", path.display(), first.display());
     let plain = plain(first).with_context(link)?;
     if plain == path {
-        return Ok(Same::File);
+        return Ok(());
     }
-    let parent = existing(root, plain.parent().unwrap_or(Path::new(""))).with_context(link)?;
-    let target = parent.zip(plain.file_name()).map(|(folder, name)| folder.join(name));
-    let found = target.and_then(|file| fs::symlink_metadata(file).ok());
-    let found = found.with_context(|| {
+    let place = |path: &Path| -> Result<Option<PathBuf>> {
+        let folder = existing(root, path.parent().unwrap_or(Path::new(""))).with_context(link)?;
+        Ok(folder.zip(path.file_name()).map(|(folder, name)| folder.join(name)))
+    };
+    let target = place(&plain)?.filter(|file| fs::symlink_metadata(file).is_ok());
+    let target = target.with_context(|| {
         format!("{} is damaged: the archive has no such file before it", link())
     })?;
-    ensure!(!found.is_dir(), "{} is damaged: that is a folder", link());
-    Ok(Same::Other)
+    ensure!(!fs::symlink_metadata(&target)?.is_dir(), "{} is damaged: that is a folder", link());
+    make_room(root, path, false)?;
+    let second = place(path)?.with_context(|| {
+        format!("{} is damaged: the archive has no folder for it before it", link())
+    })?;
+    fs::hard_link(target, second).with_context(link)
 }
 
 /// Removes a file that a layer replaces by one of another kind.
@@ -236,6 +234,7 @@ mod tests {
         let absent = "the hard link x to d/none is damaged: the archive has no such file before it";
         assert_eq!(error("x", "d/none"), absent);
         assert!(error("x", "none/file").contains("no such file before it"));
+        assert!(error("none/x", "d/file").contains("no folder for it before it"));
         assert_eq!(error("x", "d"), "the hard link x to d is damaged: that is a folder");
         let out = error("x", "../file");
         assert_eq!(out, "the hard link x to ../file: the name ../file leads out of the root");

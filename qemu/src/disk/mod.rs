@@ -6,10 +6,12 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`image`] | the format of an image, and its contents |
+//! | [`contents`] | the contents of a disk |
+//! | [`image`] | the format of an image |
 //! | [`nbd`] | the contents of an image that QEMU has opened |
 //! | [`table`] | partitions, and the file systems in them |
 
+pub mod contents;
 pub mod image;
 pub mod nbd;
 pub mod table;
@@ -18,12 +20,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, RAILS};
 use crate::disk::image::Format;
 use crate::disk::table::{FileSystem, Kind, Volume};
 use crate::overlay::PLUGIN_FOLDERS;
 use crate::paths::Paths;
-use crate::root::BootLine;
 
 /// The path in the initramfs of the script that starts the disk's system.
 const SCRIPT: &str = "/vrnic/disk";
@@ -46,10 +47,23 @@ pub struct Disk {
 pub struct Start<'a> {
     /// The release of the guests' kernel.
     pub release: &'a str,
-    /// True if the share of the guests has the modules of this kernel.
-    pub shared: bool,
+    /// The name of the guests' share, if that has the modules of this kernel.
+    pub share: Option<&'a str>,
     /// Shell commands that load the modules that mount the disk.
     pub modules: &'a str,
+}
+
+/// What a guest boots with.
+#[derive(Debug)]
+pub(crate) struct Line<'a> {
+    /// The kernel.
+    pub(crate) kernel: &'a Path,
+    /// The initramfs.
+    pub(crate) initramfs: &'a Path,
+    /// The parameters that every kernel gets.
+    pub(crate) parameters: &'a str,
+    /// The guest's hostname.
+    pub(crate) name: &'a str,
 }
 
 impl Disk {
@@ -100,7 +114,7 @@ impl Disk {
         let volumes = self.volumes.iter().zip(self.file_systems());
         let volumes = volumes.map(|(volume, kind)| format!("{}:{}", volume.device(), kind.name()));
         let numbers: Vec<String> = vrnic_layouts::numbers().map(|it| it.to_string()).collect();
-        let share = if start.shared { crate::guest::SHARE } else { "" };
+        let share = start.share.unwrap_or_default();
         let script = format!(
             "volumes='{}'\nrelease={}\nshare={share}\nfolders='{}'\nnumbers='{}'\nloader={LOADER}\n{START}",
             volumes.collect::<Vec<_>>().join(" "),
@@ -115,12 +129,7 @@ impl Disk {
     }
 
     /// Returns QEMU's arguments.
-    pub(crate) fn arguments(
-        &self,
-        kernel: &Path,
-        initramfs: &Path,
-        line: &BootLine<'_>,
-    ) -> Vec<String> {
+    pub(crate) fn arguments(&self, line: &Line<'_>) -> Vec<String> {
         // In QEMU's options, commas are doubled.
         let text = |path: &Path| path.display().to_string().replace(',', ",,");
         let drive = format!(
@@ -133,12 +142,12 @@ impl Disk {
              systemd.hostname={name} cloud-init=disabled enforcing=0 systemd.firstboot=off \
              systemd.mask=systemd-networkd-wait-online.service \
              systemd.mask=NetworkManager-wait-online.service",
-            line.parameters(),
+            line.parameters,
             name = line.name,
         );
         let words = [
-            ("-kernel", kernel.display().to_string()),
-            ("-initrd", initramfs.display().to_string()),
+            ("-kernel", line.kernel.display().to_string()),
+            ("-initrd", line.initramfs.display().to_string()),
             ("-append", append),
             ("-drive", drive),
             ("-device", "virtio-blk-pci,drive=system".to_owned()),
@@ -152,7 +161,7 @@ impl Disk {
     pub(crate) fn addressing(adapters: &[&Adapter]) -> String {
         let mut script = "set -e".to_owned();
         if adapters.len() > 1 {
-            script += &format!("; {}", crate::root::RAILS);
+            script += &format!("; {}", RAILS);
         }
         for Adapter { mac, address, .. } in adapters {
             script += &format!(
@@ -177,7 +186,8 @@ mod tests {
             volumes: vec![volume(Some(1), FileSystem::Ext), volume(Some(3), FileSystem::Xfs)],
         };
         assert_eq!(disk.modules(), ["virtio_blk", "ext4", "xfs"]);
-        let files = disk.files(&Start { release: "7.3.4", shared: true, modules: "true\n" });
+        let files =
+            disk.files(&Start { release: "7.3.4", share: Some("share"), modules: "true\n" });
         let text = String::from_utf8_lossy(&files[0].1).into_owned();
         assert!(text.starts_with("volumes='vda1:ext4 vda3:xfs'\nrelease=7.3.4\nshare=share\n"));
         assert_eq!(files[1], (LOADER.to_owned(), b"true\n".to_vec()));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::console::tail;
-use crate::disk::image::Contents;
+use crate::disk::contents::Contents;
 use crate::paths::Paths;
 use crate::process::Killed;
 use crate::qmp;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::disk::image::Contents;
+use crate::disk::contents::Contents;
 
 /// Size of a sector.
 const SECTOR: u64 = 512;

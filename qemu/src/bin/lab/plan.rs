@@ -9,6 +9,7 @@ use vrnic_qemu::accel::Accel;
 use vrnic_qemu::command::Command;
 use vrnic_qemu::container::{self, Container, PLUGIN, check};
 use vrnic_qemu::disk::{Disk, Start};
+use vrnic_qemu::guest::SHARE;
 use vrnic_qemu::kernel;
 use vrnic_qemu::lab::bundled;
 use vrnic_qemu::lab::job::Job;
@@ -173,7 +174,7 @@ fn starting(disk: &Disk, paths: &Paths, kernel: &Kernel) -> Result<Vec<(String, 
         }
     }
     let modules = &plan.script;
-    let start = Start { release: &kernel.release, shared: kernel.stock, modules };
+    let start = Start { release: &kernel.release, share: kernel.stock.then_some(SHARE), modules };
     let mut files = disk.files(&start);
     files.append(&mut plan.files);
     Ok(files)
