@@ -21,6 +21,9 @@ use crate::rundir::RunDir;
 const OPENING: Duration = Duration::from_secs(30);
 /// Time limit of an answer.
 const ANSWER: Duration = Duration::from_secs(30);
+/// Time in which a QEMU that has closed its control socket ends, and the time between two looks.
+const ENDING: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
 /// The name of the disk in QEMU, and of its export.
 const NAME: &str = "disk";
 
@@ -69,29 +72,43 @@ impl Nbd {
             .stdout(Stdio::null())
             .stderr(File::create(&log)?);
         let mut qemu = Killed::start(command).context("cannot start QEMU")?;
-        let end = Instant::now() + OPENING;
-        while !control.exists() || UnixStream::connect(&control).is_err() {
-            if !qemu.alive() {
-                bail!("{}", reason(&tail(&log, 1)));
-            }
-            ensure!(Instant::now() < end, "QEMU did not open it within {} s", OPENING.as_secs());
-            std::thread::sleep(Duration::from_millis(10));
+        match hand_out(&mut qemu, &control, &export) {
+            Ok((stream, size)) => Ok(Self { stream, size, _qemu: qemu, _dir: dir }),
+            // It opens its control socket before the image, so it may end at any of the steps.
+            Err(_) if ends(&mut qemu) => bail!("{}", reason(&tail(&log, 1))),
+            Err(error) => Err(error),
         }
-        let address = format!(r#"{{"type": "unix", "data": {{"path": "{}"}}}}"#, export.display());
-        qmp::run(
-            &control,
-            &format!(r#"{{"execute": "nbd-server-start", "arguments": {{"addr": {address}}}}}"#),
-        )?;
-        let arguments = format!(r#"{{"type": "nbd", "id": "{NAME}", "node-name": "{NAME}"}}"#);
-        qmp::run(
-            &control,
-            &format!(r#"{{"execute": "block-export-add", "arguments": {arguments}}}"#),
-        )?;
-        let mut stream = UnixStream::connect(&export).context("QEMU does not hand it out")?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        let size = greet(&mut stream)?;
-        Ok(Self { stream, size, _qemu: qemu, _dir: dir })
     }
+}
+
+/// Lets QEMU hand out the image. Returns the connection and the size of the disk.
+fn hand_out(qemu: &mut Killed, control: &Path, export: &Path) -> Result<(UnixStream, u64)> {
+    let end = Instant::now() + OPENING;
+    while !control.exists() || UnixStream::connect(control).is_err() {
+        ensure!(qemu.alive(), "QEMU has ended");
+        ensure!(Instant::now() < end, "QEMU did not start within {} s", OPENING.as_secs());
+        std::thread::sleep(PAUSE);
+    }
+    let address = format!(r#"{{"type": "unix", "data": {{"path": "{}"}}}}"#, export.display());
+    let command =
+        format!(r#"{{"execute": "nbd-server-start", "arguments": {{"addr": {address}}}}}"#);
+    qmp::run(control, &command)?;
+    let arguments = format!(r#"{{"type": "nbd", "id": "{NAME}", "node-name": "{NAME}"}}"#);
+    let command = format!(r#"{{"execute": "block-export-add", "arguments": {arguments}}}"#);
+    qmp::run(control, &command)?;
+    let mut stream = UnixStream::connect(export).context("QEMU does not hand it out")?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    let size = greet(&mut stream)?;
+    Ok((stream, size))
+}
+
+/// Returns whether QEMU ends soon.
+fn ends(qemu: &mut Killed) -> bool {
+    let end = Instant::now() + ENDING;
+    while qemu.alive() && Instant::now() < end {
+        std::thread::sleep(PAUSE);
+    }
+    !qemu.alive()
 }
 
 /// Returns QEMU's words about an image without the name of the program and of its option.
