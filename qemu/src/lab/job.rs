@@ -290,7 +290,8 @@ fn listeners(guest: &Guest) -> Result<BTreeSet<String>> {
     Ok(output.stdout.lines().map(str::to_owned).collect())
 }
 
-/// Waits until another program of the guest listens, until its command has ended, or for [`LISTENING`].
+/// Waits until another program of the guest listens, until its command has ended, or for
+/// [`LISTENING`].
 fn wait_for_listener(
     guest: &Guest,
     before: &BTreeSet<String>,
