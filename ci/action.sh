@@ -81,6 +81,11 @@ container() {
 		[ -e "$ROOT" ] || fail "the input 'root' is $ROOT, which does not exist"
 		lab+=(--volume "$ROOT:$ROOT:ro")
 	fi
+	if [ -n "$DISK" ]; then
+		DISK=$(realpath "$DISK")
+		[ -f "$DISK" ] || fail "the input 'disk' is $DISK, which is not a file"
+		lab+=(--volume "$DISK:$DISK:ro")
+	fi
 	[ -z "${VRNIC_ACCEL-}" ] || lab+=(--env "VRNIC_ACCEL=$VRNIC_ACCEL")
 	own=("${lab[@]}" --entrypoint chown "$CONTAINER")
 	[ ! -e /dev/kvm ] || lab+=(--device /dev/kvm)
@@ -113,7 +118,7 @@ show() {
 
 # lab: runs scripts/lab. Its status is that of the job.
 lab() {
-	local name lab=() own=() built=() options=() status=0
+	local name lab=() own=() built=() options=() status=0 image=$IMAGE
 	if [ -n "$CONTAINER" ]; then container; else machine; fi
 	mkdir -p "$OUTPUT"
 	# Those of an earlier step would look like those of this one.
@@ -123,13 +128,15 @@ lab() {
 	for name in $PACKAGES; do options+=(--package "$name"); done
 	for name in $MODULES; do options+=(--module "$name"); done
 	set +f
+	# A disk takes the place of the image.
+	[ -z "$DISK" ] || { options+=(--disk "$DISK"); image=; }
 	[ "$TIMING" != true ] || options+=(--timing)
 	[ "$PRELOAD_VERBS" != true ] || options+=(--preload-verbs)
 	[ "$PCAP" != true ] || options+=(--pcap "$OUTPUT/traffic.pcapng")
 	[ "$FAIL_ON_WARNING" != false ] || options+=(--no-fail-on-warning)
-	"${lab[@]}" --guests "$GUESTS" --adapters "$ADAPTERS" --cpus "$CPUS" ${MEMORY:+--memory "$MEMORY"} --image "$IMAGE" \
-		--personality "$PERSONALITY" --timeout "$TIMEOUT" --output "$OUTPUT" --junit "$OUTPUT/junit.xml" "${options[@]}" \
-		${COPY:+--copy "$COPY"} ${ROOT:+--root "$ROOT"} ${PEER:+--peer "$PEER"} ${READY:+--ready "$READY"} -- \
+	"${lab[@]}" --guests "$GUESTS" --adapters "$ADAPTERS" --cpus "$CPUS" ${MEMORY:+--memory "$MEMORY"} \
+		${image:+--image "$image"} --personality "$PERSONALITY" --timeout "$TIMEOUT" --output "$OUTPUT" \
+		--junit "$OUTPUT/junit.xml" "${options[@]}" ${COPY:+--copy "$COPY"} ${ROOT:+--root "$ROOT"} ${PEER:+--peer "$PEER"} ${READY:+--ready "$READY"} -- \
 		"$COMMAND" || status=$?
 	give_back "${built[@]}"
 	show

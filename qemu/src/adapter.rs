@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 pub use vrnic_abi::admin::Transport;
 
+/// Shell commands for a guest with several adapters. All rails share an Ethernet. So each NIC
+/// answers ARP only for its own addresses. The guest can also reach its own other addresses.
+pub(crate) const RAILS: &str = "cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; \
+                                echo 2 >arp_announce; echo 1 >accept_local";
+
 /// Parses the name of a protocol.
 ///
 /// # Errors

@@ -14,6 +14,8 @@ echo 1 >/proc/sys/kernel/sysrq
 # Without its driver, all devices of a guest with a virtio-iommu wait for it.
 [ ! -e /vrnic/virtio-iommu.ko ] || insmod /vrnic/virtio-iommu.ko
 modprobe -a virtio_console virtio_net
+# A guest whose root is on a disk goes on there.
+[ ! -e /vrnic/disk ] || . /vrnic/disk
 until port=$(grep -lx vrnic.agent /sys/class/virtio-ports/*/name 2>/dev/null); do sleep 0.05; done
 mkdir /dev/virtio-ports
 port=${port%/name}

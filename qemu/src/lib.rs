@@ -15,6 +15,7 @@
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
 //! | [`root`] | the kernel and the disk from which a guest boots |
 //! | [`system`] | guests that are ordinary Debian systems |
+//! | [`disk`] | a disk of the user with a whole system, as the root of guests |
 //! | [`iommu`] | the IOMMU of a guest |
 //! | [`memory`] | memory that is plugged into a running guest, and returned |
 //! | [`guest`] | a QEMU: its arguments, its console, its start and end |
@@ -45,6 +46,7 @@ pub mod command;
 pub mod console;
 pub mod container;
 pub mod daemon;
+pub mod disk;
 pub mod fleet;
 pub mod guest;
 pub mod help;

@@ -13,6 +13,7 @@ use crate::accel::Accel;
 use crate::adapter::{Adapter, Transport, guest_name};
 use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
+use crate::disk::Disk;
 use crate::guest::{Guest, Setup};
 use crate::iommu::Iommu;
 use crate::memory::MemoryDevice;
@@ -90,6 +91,8 @@ pub struct Options {
     pub daemon: Vec<String>,
     /// Another kernel than the image of the guests has.
     pub image: Option<PathBuf>,
+    /// A disk of the user with the guests' root.
+    pub root: Option<Disk>,
     /// A folder of this machine that the guests can mount, read-only.
     pub share: Option<PathBuf>,
     /// Shell commands that each guest runs before vrnic.ko is loaded.
@@ -119,6 +122,7 @@ impl Default for Options {
             tree: None,
             daemon: Vec::new(),
             image: None,
+            root: None,
             share: None,
             prepare: String::new(),
         }
@@ -285,6 +289,10 @@ pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
         if options.module {
             load_module(&guest)?;
         }
+        if options.root.is_some() {
+            // Rules of udev may give the devices other names.
+            guest.check("udevadm settle --timeout=60 || true", SHORT_TIMEOUT * 2)?;
+        }
         anyhow::Ok(guest)
     };
     let failure = || match daemons.first() {
@@ -381,7 +389,10 @@ fn root(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Root> {
     }
     let initramfs = dir.join("initramfs");
     write_initramfs(paths, &options.files, tree, &initramfs)?;
-    Ok(Root::Memory(initramfs))
+    Ok(match &options.root {
+        None => Root::Memory(initramfs),
+        Some(disk) => Root::Image { initramfs, disk: disk.clone() },
+    })
 }
 
 fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, RAILS};
+use crate::disk::{Disk, Line};
 use crate::paths::Paths;
 use crate::system::System;
 
@@ -14,6 +15,13 @@ pub enum Root {
     Memory(PathBuf),
     /// The disk of a whole Debian system.
     Disk(System),
+    /// A disk of the user, which this initramfs mounts.
+    Image {
+        /// The initramfs.
+        initramfs: PathBuf,
+        /// The disk.
+        disk: Disk,
+    },
 }
 
 /// What a guest's kernel is started with.
@@ -27,23 +35,35 @@ pub(crate) struct BootLine<'a> {
     pub(crate) more: String,
 }
 
-impl Root {
-    /// Returns QEMU's arguments for the root: the kernel and its parameters.
-    pub(crate) fn arguments(&self, paths: &Paths, line: &BootLine<'_>) -> Vec<String> {
-        let text = |path: &Path| path.display().to_string();
-        let BootLine { kernel: image, name, more } = line;
+impl BootLine<'_> {
+    /// Returns the parameters that every kernel gets.
+    pub(crate) fn parameters(&self) -> String {
         // On a busy host an emulated timer may come too late for the kernel's test of the timer and
         // of the time stamp counter. Without that counter, programs read the time from a device,
         // and perftest gives no figures if the device answers late. Between two loaded guests, one
         // in five runs had no figures; with the counter, none of 72.
-        let kernel = format!("console=ttyS0 quiet no_timer_check tsc=reliable {more}");
+        format!("console=ttyS0 quiet no_timer_check tsc=reliable {}", self.more)
+    }
+
+    /// Returns the kernel.
+    fn image(&self, paths: &Paths) -> PathBuf {
+        self.kernel.map_or_else(|| paths.kernel(), Path::to_owned)
+    }
+}
+
+impl Root {
+    /// Returns QEMU's arguments for the root: the kernel and its parameters.
+    pub(crate) fn arguments(&self, paths: &Paths, line: &BootLine<'_>) -> Vec<String> {
+        let text = |path: &Path| path.display().to_string();
+        let name = line.name;
+        let kernel = line.parameters();
         match self {
             // The root may take all memory, instead of half of the memory that the packed initramfs
             // leaves, so that guests with 512 MiB boot.
             Self::Memory(initramfs) => [
                 "-no-reboot".to_owned(),
                 "-kernel".to_owned(),
-                image.map_or_else(|| text(&paths.kernel()), text),
+                text(&line.image(paths)),
                 "-initrd".to_owned(),
                 text(initramfs),
                 "-append".to_owned(),
@@ -53,6 +73,10 @@ impl Root {
             ]
             .into(),
             Self::Disk(system) => system.arguments(&kernel, name),
+            Self::Image { initramfs, disk } => {
+                let kernel = &line.image(paths);
+                disk.arguments(&Line { kernel, initramfs, parameters: &line.parameters(), name })
+            }
         }
     }
 
@@ -61,7 +85,7 @@ impl Root {
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(match self {
             Self::Memory(_) => 180,
-            Self::Disk(_) => 480,
+            Self::Disk(_) | Self::Image { .. } => 480,
         })
     }
 
@@ -70,6 +94,7 @@ impl Root {
         match self {
             Self::Memory(_) => by_hand(adapters),
             Self::Disk(_) => System::addressing(adapters),
+            Self::Image { .. } => Disk::addressing(adapters),
         }
     }
 }
@@ -78,10 +103,7 @@ impl Root {
 fn by_hand(adapters: &[&Adapter]) -> String {
     let mut script = "set -e".to_owned();
     if adapters.len() > 1 {
-        // All rails share an Ethernet. So each NIC answers ARP only for its own addresses. The
-        // guest can also reach its own other addresses.
-        script += "; cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; \
-                   echo 1 >accept_local";
+        script += &format!("; {RAILS}");
     }
     for (number, Adapter { address, .. }) in adapters.iter().enumerate() {
         script += &format!("; ip link set eth{number} up");

@@ -1,12 +1,15 @@
 //! The terminal of a person, connected with a guest's second serial line.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 /// The key that leaves: Ctrl-].
@@ -16,10 +19,11 @@ const LEAVE: u8 = 0x1d;
 /// ends. Types `first` into the guest's shell before.
 ///
 /// # Errors
-/// If the guest does not listen on the socket, or ends.
+/// If the guest does not listen on the socket, or ends, or another terminal is connected with it.
 pub fn attach(socket: &Path, first: &str) -> Result<()> {
     let failure = || format!("no guest listens on {}", socket.display());
     let mut line = UnixStream::connect(socket).with_context(failure)?;
+    let _alone = alone(socket)?;
     let _raw = RawTerminal::new();
     let mut output = line.try_clone()?;
     std::thread::spawn(move || {
@@ -47,6 +51,21 @@ pub fn attach(socket: &Path, first: &str) -> Result<()> {
     Ok(())
 }
 
+/// Locks the guest's line, which has one reader: QEMU lets a second one wait without a word.
+fn alone(socket: &Path) -> Result<Flock<File>> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let failure = || format!("cannot lock {}", socket.display());
+    let file = File::create(&path).with_context(failure)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((_, Errno::EWOULDBLOCK)) => {
+            bail!("another terminal is in this guest; leave it there with Ctrl-]")
+        }
+        Err((_, error)) => Err(error).with_context(failure),
+    }
+}
+
 /// The terminal in raw mode. Its former mode is restored on drop.
 struct RawTerminal(Option<Termios>);
 
@@ -67,5 +86,25 @@ impl Drop for RawTerminal {
             // Nothing can be done if the terminal is closed.
             let _gone = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_terminal_is_told_of_the_first() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("a.shell");
+        let first = alone(&socket)?;
+        let error = alone(&socket).map(drop).map_err(|error| error.to_string());
+        assert_eq!(
+            error,
+            Err("another terminal is in this guest; leave it there with Ctrl-]".into())
+        );
+        drop(first);
+        assert!(alone(&socket).is_ok());
+        Ok(())
     }
 }

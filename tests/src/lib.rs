@@ -9,6 +9,7 @@
 //! | [`burst`] | many completion events at once |
 //! | [`object_counts`] | counts of objects in use: equal counts before and after show that nothing is left |
 //! | [`harness`] | the pair of guests that all cases use, and the code that runs and reports cases |
+//! | [`forge`] | the runner of a forge, which runs the steps of our action |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a daemon that runs |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`commands`] | commands in guests: a server in one guest and a client in the other, and the results of both |
@@ -69,6 +70,7 @@ pub mod burst;
 pub mod commands;
 pub mod conformance;
 pub mod events;
+pub mod forge;
 pub mod harness;
 pub mod health;
 pub mod kverbs;

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Trial::test("scripts_run", || Ok(scripts_run()?)),
         Trial::test("your_own_vm", || Ok(own_vm()?)),
         Trial::test("scripts_lab", || Ok(labs()?)),
+        Trial::test("ports", || Ok(ports()?)),
     ])
 }
 
@@ -52,12 +53,13 @@ fn beginning(with: &str) -> Result<Vec<String>> {
 
 /// The beginnings of the blocks that the cases run, and of two blocks that they do not run: the
 /// action needs a forge, and the test `image` runs the image without podman.
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     "scripts/package",
     "scripts/run",
     "mkdir -p /run/vrnic",
     "qemu-system-x86_64",
     "scripts/lab",
+    "ci/ports",
     "jobs:",
     "scripts/image",
 ];
@@ -137,6 +139,22 @@ fn labs() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Programs of others move data by RDMA, which is unchanged.
+fn ports() -> Result<()> {
+    let lines: Vec<_> = beginning("ci/ports")?.iter().flat_map(|block| lines(block)).collect();
+    ensure!(lines.len() == 2, "other commands: {lines:?}");
+    for line in lines {
+        let said = shell(&line, &top()?)?;
+        ensure!(said.contains("hashes equal"), "{line}:\n{said}");
+    }
+    Ok(())
+}
+
+/// Returns the lines of a block.
+fn lines(block: &str) -> Vec<String> {
+    block.lines().map(str::to_owned).collect()
 }
 
 /// Runs the daemon and QEMU with the arguments of the README: the guest gets an active RDMA device.

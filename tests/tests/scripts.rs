@@ -290,6 +290,7 @@ fn action(
         "MEMORY",
         "PACKAGES",
         "ROOT",
+        "DISK",
         "MODULES",
         "COPY",
         "TIMING",
@@ -334,6 +335,25 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
     ] {
         ensure!(text.contains(&part), "no {part}:\n{text}");
     }
+    Ok(())
+}
+
+#[test]
+fn the_action_starts_guests_from_a_disk_instead_of_an_image() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let work = folder.path().canonicalize()?;
+    fs::write(work.join("disk"), "")?;
+    let programs = [("podman", "printf '<%s>\\n' \"$@\""), ("docker", "exit 1")];
+    let inputs = [("CONTAINER", "image"), ("DISK", "disk")];
+    let (status, text) = action(&work, "lab", &programs, &inputs)?;
+    let top = work.display();
+    ensure!(status == Some(0), "{status:?}: {text}");
+    ensure!(text.contains(&format!("<--volume>\n<{top}/disk:{top}/disk:ro>\n")), "{text}");
+    ensure!(text.contains(&format!("<--disk>\n<{top}/disk>\n")), "{text}");
+    ensure!(!text.contains("<--image>"), "{text}");
+    let inputs = [("CONTAINER", "image"), ("DISK", "none")];
+    let (status, text) = action(&work, "lab", &programs, &inputs)?;
+    ensure!(status == Some(1) && text.contains("which is not a file"), "{status:?}: {text}");
     Ok(())
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
-use vrnic_abi::Qpn;
 use vrnic_abi::admin::Transport;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Attr;
-use vrnic_abi::{doorbell, pci, regs};
+use vrnic_abi::{Qpn, doorbell, pci, regs};
+use vrnic_packet::Mtu;
 use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
@@ -314,10 +314,10 @@ impl<H: Host> Adapter<H> {
         self.core.port.set_mtu(mtu);
     }
 
-    /// Limits the maximum packet payload of the port to what the network carries, as `enum ib_mtu`,
-    /// whatever the driver sets. QPs that are connected keep their MTU.
-    pub fn limit_mtu(&self, mtu: u8) {
-        self.core.port.limit_mtu(mtu.clamp(1, limits::MAX_MTU));
+    /// Limits the maximum packet payload of the port to what the network carries, whatever the
+    /// driver sets. QPs that are connected keep their MTU.
+    pub fn limit_mtu(&self, mtu: Mtu) {
+        self.core.port.limit_mtu(mtu.code());
     }
 
     /// Steps the heartbeat, and fails direct transfers whose time limit is over. Must be called at

@@ -29,7 +29,7 @@ use crate::objects::uar::{Owner, Uar, UarList};
 use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
 use crate::scheduling::worker_state::{DoorbellPlace, Scratch};
-use crate::slice::{SLICE, Slice, cost};
+use crate::slice::{ClockInterval, SLICE, Slice, cost};
 use crate::stats::Counter;
 
 /// Interval at which a QP in the error state is checked for receives to flush, because posting a
@@ -103,8 +103,8 @@ impl<H: Host> Adapter<H> {
         let Some(mut scratch) = state.scratch.try_lock() else {
             return Polled { busy: true, ..Polled::default() };
         };
-        let slice = Slice::lasting(self.host(), Lane::worker(worker), length);
-        let Scratch { schedule, batch, recent, uars, resume, frames } = &mut *scratch;
+        let Scratch { schedule, batch, recent, uars, resume, frames, interval } = &mut *scratch;
+        let slice = Slice::lasting(self.host(), Lane::worker(worker), length, *interval);
         let mut busy = recent.schedule_posted(self.host(), schedule);
         if busy {
             self.turns(schedule, batch, &slice);
@@ -113,9 +113,11 @@ impl<H: Host> Adapter<H> {
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, schedule, recent, &slice);
         busy |= self.fetch_mail(worker, schedule);
-        let arrivals = Slice::lasting(self.host(), Lane::worker(worker), length);
+        let arrivals = Slice::lasting(self.host(), Lane::worker(worker), length, slice.interval());
         busy |= self.receive(worker, frames, schedule, &arrivals);
-        busy |= schedule.run_timers(|| self.host().now());
+        let expired = schedule.run_timers(|| self.host().now());
+        slice.charge(cost::TIMER * expired as u64);
+        busy |= expired > 0;
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
         let released = self.release_events(&mut resume.eq, &slice);
@@ -127,6 +129,7 @@ impl<H: Host> Adapter<H> {
             fired.any
         });
         busy |= released.any | fired | schedule.has_active();
+        *interval = if busy { slice.interval() } else { ClockInterval::default() };
         let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
         Polled { busy, deadline, spent: slice.spent() + arrivals.spent() }
     }

@@ -104,7 +104,7 @@ impl Port {
         self.mtu.store(mtu, Ordering::Relaxed);
     }
 
-    /// Limits the maximum packet payload. The caller has checked that it is a valid value.
+    /// Limits the maximum packet payload.
     pub(crate) fn limit_mtu(&self, mtu: u8) {
         self.limit.store(mtu, Ordering::Relaxed);
     }

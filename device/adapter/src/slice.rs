@@ -2,8 +2,8 @@
 //!
 //! Work of a poll is charged to its slice by its usual duration. The clock is read only after a
 //! certain charge, so that a poll with little work does not read it. A guest can make work slower
-//! than its charge, for example by memory that is not in the cache. The clock is then read later by
-//! the same factor.
+//! than its charge, for example by memory that is not in the cache. The clock is then read after a
+//! charge that is smaller by the same factor, in the next poll too ([`ClockInterval`]).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,8 +19,13 @@ pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
 /// The time of an adapter beside others that answer their guests' messages one at a time. Less work
 /// than this is not measured.
 pub const SHORT_SLICE: Duration = Duration::from_nanos(CLOCK_INTERVAL_NS);
-/// Charge between two readings of the clock.
+/// Charge between two readings of the clock, if work takes as long as its charge.
 const CLOCK_INTERVAL_NS: u64 = 5_000;
+/// The smallest charge between two readings, however slow the work is.
+const MIN_CLOCK_INTERVAL_NS: u64 = CLOCK_INTERVAL_NS / 32;
+/// Charge before the first reading in a short slice, and between it and the second one, which
+/// together show whether the work is slow.
+const FIRST_CLOCK_INTERVAL_NS: u64 = CLOCK_INTERVAL_NS / 8;
 /// Number of bytes of a message that are moved at once.
 const PIECE: u64 = 128 << 10;
 /// The same if memory is slow, such as memory that has never been used and that the kernel
@@ -52,6 +57,8 @@ pub(crate) mod cost {
     pub(crate) const ADAPTER: u64 = 100;
     /// An event, with its interrupt.
     pub(crate) const EVENT: u64 = 500;
+    /// A timer that has expired.
+    pub(crate) const TIMER: u64 = 100;
     /// A QP that fails because its CQ has.
     pub(crate) const FAILURE: u64 = 500;
     /// The check of the summary of a doorbell page.
@@ -70,6 +77,30 @@ pub(crate) mod cost {
     }
 }
 
+/// The charge in nanoseconds between two readings of the clock: the smaller, the slower the work of
+/// an adapter was when it was measured last.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockInterval(u64);
+
+impl Default for ClockInterval {
+    fn default() -> Self {
+        Self(CLOCK_INTERVAL_NS)
+    }
+}
+
+impl ClockInterval {
+    /// Returns the interval for work that took `took` nanoseconds instead of its charge.
+    fn of(charged: u64, took: u64) -> Self {
+        let interval = CLOCK_INTERVAL_NS.saturating_mul(charged) / took.max(1);
+        Self(interval.clamp(MIN_CLOCK_INTERVAL_NS, CLOCK_INTERVAL_NS))
+    }
+
+    /// Returns the probable duration of work with this charge.
+    fn duration(self, charged: u64) -> u64 {
+        charged * CLOCK_INTERVAL_NS / self.0
+    }
+}
+
 /// The slice of one poll.
 #[derive(Debug)]
 pub struct Slice<'a, H> {
@@ -77,15 +108,17 @@ pub struct Slice<'a, H> {
     lane: Lane,
     /// Its duration in nanoseconds.
     length: u64,
-    /// The charge since the clock was read.
+    /// The charge since the clock was read, and the charge at which it is read next.
     charged: Cell<u64>,
+    read_at: Cell<u64>,
+    interval: Cell<ClockInterval>,
     /// The time of the last reading of the clock.
     last_read: Cell<Option<Nanos>>,
     /// The end of the slice; unknown before the first reading of the clock.
     end: Cell<Nanos>,
     over: Cell<bool>,
-    /// True if work took much longer than its charge at the last reading of the clock, and before
-    /// the first one.
+    /// True if the last long copy took much longer than its charge, or other work did since then,
+    /// and before the first one.
     slow: Cell<bool>,
 }
 
@@ -94,19 +127,29 @@ impl<'a, H: Clock> Slice<'a, H> {
     #[inline]
     #[must_use]
     pub fn new(host: &'a H, lane: Lane) -> Self {
-        Self::lasting(host, lane, SLICE)
+        Self::lasting(host, lane, SLICE, ClockInterval::default())
     }
 
-    /// Creates a slice of this length that begins now, of a worker in `lane`.
+    /// Creates a slice of this length that begins now, of a worker in `lane`. `interval` is that of
+    /// the adapter's last slice, if there was work in it.
     #[inline]
     #[must_use]
-    pub fn lasting(host: &'a H, lane: Lane, length: Duration) -> Self {
+    pub fn lasting(host: &'a H, lane: Lane, length: Duration, interval: ClockInterval) -> Self {
+        // CAST: a slice is no longer than `SLICE`.
+        let length = length.as_nanos() as u64;
+        let first = match interval.0 {
+            // After the first piece of work, so that the next ones are measured.
+            ..CLOCK_INTERVAL_NS => 0,
+            _ if length < SLICE_NS => FIRST_CLOCK_INTERVAL_NS,
+            _ => CLOCK_INTERVAL_NS,
+        };
         Self {
             host,
             lane,
-            // CAST: a slice is no longer than `SLICE`.
-            length: length.as_nanos() as u64,
+            length,
             charged: Cell::new(0),
+            read_at: Cell::new(first),
+            interval: Cell::new(interval),
             last_read: Cell::new(None),
             end: Cell::new(Nanos(0)),
             over: Cell::new(false),
@@ -121,13 +164,19 @@ impl<'a, H: Clock> Slice<'a, H> {
         self.lane
     }
 
+    /// Returns the charge between two readings of the clock in the adapter's next slice.
+    #[inline]
+    #[must_use]
+    pub fn interval(&self) -> ClockInterval {
+        self.interval.get()
+    }
+
     /// Charges work that takes about `ns` nanoseconds.
     #[inline]
     pub fn charge(&self, ns: u64) {
-        let charged = self.charged.get() + ns;
-        self.charged.set(charged);
-        if charged >= CLOCK_INTERVAL_NS {
-            self.read_clock();
+        self.charged.set(self.charged.get() + ns);
+        if self.charged.get() >= self.read_at.get() && self.read_clock() {
+            self.slow.set(true);
         }
     }
 
@@ -157,7 +206,7 @@ impl<'a, H: Clock> Slice<'a, H> {
     #[must_use]
     pub fn piece(&self, left: u64) -> u64 {
         if left > SLOW_PIECE && self.last_read.get().is_none() {
-            self.read_clock();
+            let _first = self.read_clock();
         }
         left.min(match (self.slow.get(), self.is_short()) {
             (false, false) => PIECE,
@@ -167,14 +216,17 @@ impl<'a, H: Clock> Slice<'a, H> {
         })
     }
 
-    /// Charges a copy of this many bytes. The clock is read each time while memory may be slow.
+    /// Charges a copy of this many bytes. The clock is read after each long one while memory may be
+    /// slow.
     #[inline]
     pub fn charge_copy(&self, bytes: u64) {
-        self.charge(bytes / 16);
-        // The charge is zero if the clock has just been read.
         let long = if self.is_short() { SHORT_SLOW_PIECE } else { SLOW_PIECE };
-        if self.slow.get() && bytes >= long && self.charged.get() > 0 {
-            self.read_clock();
+        if bytes < long {
+            return self.charge(bytes / 16);
+        }
+        self.charged.set(self.charged.get() + bytes / 16);
+        if self.slow.get() || self.charged.get() >= self.read_at.get() {
+            self.slow.set(self.read_clock());
         }
     }
 
@@ -185,14 +237,84 @@ impl<'a, H: Clock> Slice<'a, H> {
         self.over.get()
     }
 
+    /// Reads the clock. Returns whether the work since the last reading took much longer than its
+    /// charge, or was the first.
     #[cold]
-    fn read_clock(&self) {
+    fn read_clock(&self) -> bool {
         let now = self.host.now();
         let charged = self.charged.take();
-        match self.last_read.replace(Some(now)) {
-            Some(before) => self.slow.set(now.0.saturating_sub(before.0) > SLOW * charged),
-            None => self.end.set(Nanos(now.0.saturating_sub(charged) + self.length)),
-        }
+        let slow = match self.last_read.replace(Some(now)) {
+            Some(before) => {
+                let took = now.0.saturating_sub(before.0);
+                // Less work is over before the clock shows its duration.
+                if charged >= MIN_CLOCK_INTERVAL_NS {
+                    self.interval.set(ClockInterval::of(charged, took));
+                }
+                self.read_at.set(self.interval.get().0);
+                took > SLOW * charged
+            }
+            None => {
+                let before = self.interval.get().duration(charged);
+                self.end.set(Nanos(now.0.saturating_sub(before) + self.length));
+                if self.read_at.get() == 0 {
+                    self.read_at.set(self.interval.get().0);
+                }
+                true
+            }
+        };
         self.over.set(now >= self.end.get());
+        slow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that the work advances.
+    #[derive(Debug, Default)]
+    struct Simulated {
+        now: Cell<u64>,
+        readings: Cell<u32>,
+    }
+
+    impl Clock for Simulated {
+        fn now(&self) -> Nanos {
+            self.readings.set(self.readings.get() + 1);
+            Nanos(self.now.get())
+        }
+    }
+
+    /// Works for a slice, with work that takes `slower` times its charge. Returns the duration.
+    fn work(slice: &Slice<'_, Simulated>, slower: u64) -> u64 {
+        let start = slice.host.now.get();
+        while !slice.is_over() {
+            slice.host.now.set(slice.host.now.get() + 100 * slower);
+            slice.charge(100);
+        }
+        slice.host.now.get() - start
+    }
+
+    #[test]
+    fn slow_work_ends_a_short_slice_soon() {
+        let clock = Simulated::default();
+        let slice = |interval| Slice::lasting(&clock, Lane::worker(0), SHORT_SLICE, interval);
+        let first = slice(ClockInterval::default());
+        assert!(work(&first, 20) <= 30_000, "until the work is known to be slow");
+        let second = slice(first.interval());
+        assert!(work(&second, 20) <= 10_000, "once this is known");
+        let third = slice(second.interval());
+        assert!(work(&third, 1) <= 6_000, "work that is no longer slow has its time");
+        assert_eq!(third.interval().0, CLOCK_INTERVAL_NS);
+    }
+
+    #[test]
+    fn work_of_the_usual_duration_reads_the_clock_seldom() {
+        let clock = Simulated::default();
+        let short = Slice::lasting(&clock, Lane::worker(0), SHORT_SLICE, ClockInterval::default());
+        assert!((5_000..6_500).contains(&work(&short, 1)));
+        assert_eq!(clock.readings.replace(0), 3);
+        assert!((50_000..55_000).contains(&work(&Slice::new(&clock, Lane::worker(0)), 1)));
+        assert_eq!(clock.readings.get(), 10);
     }
 }

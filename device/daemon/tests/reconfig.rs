@@ -17,7 +17,7 @@ use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, NO_VLAN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Flags, Opcode};
-use vrnic_device::config::amount::Amount;
+use vrnic_control_api::per_second::PerSecond;
 use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::qp::{Setup, link_local};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
@@ -183,7 +183,7 @@ fn the_ceilings_of_a_function_change_under_traffic() {
     for limit in ["--ops=101", "--rate=6400"] {
         changed.said(&["function", "limit", "f0", limit]);
         let (_, value) = limit.split_once('=').expect("a value");
-        let text = value.parse::<Amount>().expect("an amount").to_string();
+        let text = value.parse::<PerSecond>().expect("an amount").to_string();
         assert!(changed.said(&["function", "list"]).contains(&text));
         // The first one begins at once.
         assert!(run(10) >= Duration::from_millis(75), "{limit}");

@@ -9,6 +9,8 @@
 //! | [`reader`] | consecutive fields, read and written |
 //! | [`checksum`] | the Internet checksum |
 //! | [`ethernet`] | Ethernet headers with a VLAN tag |
+//! | [`mac`] | Ethernet addresses |
+//! | [`mtu`] | path MTUs of RDMA |
 //! | [`ip`] | IPv4 and IPv6 headers |
 //! | [`headers`] | the places of both in a frame, which is parsed once |
 //! | [`frame`] | a frame on its way |
@@ -30,6 +32,8 @@ pub mod ethernet;
 pub mod frame;
 pub mod headers;
 pub mod ip;
+pub mod mac;
+pub mod mtu;
 pub mod offload;
 pub mod pool;
 pub mod reader;
@@ -38,5 +42,7 @@ pub mod time;
 
 pub use ethernet::{EtherType, Ethernet};
 pub use headers::Headers;
+pub use mac::MacAddr;
+pub use mtu::Mtu;
 pub use reader::{NoRoom, Reader, Short, Writer};
 pub use time::Nanos;

@@ -65,6 +65,11 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
         }
         let failure = || format!("cannot unpack {}", path.display());
         let target = root.join(&path);
+        if kind.is_hard_link() {
+            let first = entry.link_name()?.unwrap_or_default();
+            hard_link(root, &path, &first)?;
+            continue;
+        }
         make_room(root, &path, kind.is_dir())?;
         let unpacked = entry.unpack_in(root).with_context(failure)?;
         ensure!(unpacked, "the name {} leads out of the root", path.display());
@@ -75,6 +80,30 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes `path` a second name of a file that is there. The archive may say of both that they begin
+/// at its root.
+fn hard_link(root: &Path, path: &Path, first: &Path) -> Result<()> {
+    let link = || format!("the hard link {} to {}", path.display(), first.display());
+    let plain = plain(first).with_context(link)?;
+    if plain == path {
+        return Ok(());
+    }
+    let place = |path: &Path| -> Result<Option<PathBuf>> {
+        let folder = existing(root, path.parent().unwrap_or(Path::new(""))).with_context(link)?;
+        Ok(folder.zip(path.file_name()).map(|(folder, name)| folder.join(name)))
+    };
+    let target = place(&plain)?.filter(|file| fs::symlink_metadata(file).is_ok());
+    let target = target.with_context(|| {
+        format!("{} is damaged: the archive has no such file before it", link())
+    })?;
+    ensure!(!fs::symlink_metadata(&target)?.is_dir(), "{} is damaged: that is a folder", link());
+    make_room(root, path, false)?;
+    let second = place(path)?.with_context(|| {
+        format!("{} is damaged: the archive has no folder for it before it", link())
+    })?;
+    fs::hard_link(target, second).with_context(link)
 }
 
 /// Removes a file that a layer replaces by one of another kind.
@@ -184,6 +213,33 @@ mod tests {
         assert!(!root.join("d/new").exists());
         assert_eq!(fs::read(root.join("o/above"))?, b"4");
         assert_eq!(fs::read(root.join("r"))?, b"5");
+        Ok(())
+    }
+
+    #[test]
+    fn hard_links_that_lead_nowhere_are_named() -> Result<()> {
+        let root = tempfile::tempdir()?;
+        let root = root.path();
+        let hard = |name, data| File { name, kind: tar::EntryType::Link, data };
+        apply(root, &[folder("d/"), file("d/file", "1"), hard("second", "d/file")])?;
+        assert_eq!(fs::read(root.join("second"))?, b"1");
+        // Another name for itself is nothing new, and the file stays.
+        apply(root, &[hard("second", "./second")])?;
+        assert_eq!(fs::read(root.join("second"))?, b"1");
+        apply(root, &[hard("third", "/d/file")])?;
+        assert_eq!(fs::read(root.join("third"))?, b"1");
+        let error = |name, data| {
+            apply(root, &[hard(name, data)]).map_or_else(|it| format!("{it:#}"), |()| String::new())
+        };
+        let absent = "the hard link x to d/none is damaged: the archive has no such file before it";
+        assert_eq!(error("x", "d/none"), absent);
+        assert!(error("x", "none/file").contains("no such file before it"));
+        assert!(error("none/x", "d/file").contains("no folder for it before it"));
+        assert_eq!(error("x", "d"), "the hard link x to d is damaged: that is a folder");
+        let out = error("x", "../file");
+        assert_eq!(out, "the hard link x to ../file: the name ../file leads out of the root");
+        // What a damaged link would replace is still there.
+        assert!(error("second", "none").contains("no such file") && root.join("second").exists());
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The commands of a run: starts them, follows their output, waits for servers.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,10 +28,10 @@ const ENDING: Duration = Duration::from_secs(5);
 /// Time between two checks of a peer's command.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Succeeds if a program listens on a TCP port or with the RDMA connection manager. In guests with
-/// the minimal image no other program does.
-const LISTENS: &str = "grep -qs ' 0A ' /proc/net/tcp /proc/net/tcp6 || \
-                       rdma res show cm_id | grep -q 'state LISTEN'";
+/// Prints the addresses on which programs listen, by TCP or with the RDMA connection manager.
+const LISTENERS: &str = "sed -n 's/^ *[0-9]*: \\([0-9A-F:]*\\) [0-9A-F:]* 0A .*/\\1/p' \
+                         /proc/net/tcp /proc/net/tcp6 2>/dev/null; \
+                         rdma res show cm_id 2>/dev/null | grep 'state LISTEN'; true";
 
 /// The commands of a run.
 #[derive(Clone, Debug)]
@@ -54,6 +55,8 @@ struct Signs {
     ready: AtomicBool,
     /// The command of guest a has ended.
     over: AtomicBool,
+    /// What listened before the peer's command started, such as the services of a whole system.
+    before: BTreeSet<String>,
 }
 
 /// Runs the commands of a job, and prints their output as it arrives. The output of the peers goes
@@ -86,7 +89,12 @@ pub fn with_peers(
     work: impl FnOnce(&mut Results) -> Result<i32>,
 ) -> Result<i32> {
     let signs: Vec<(&Guest, Signs)> = match &job.peer {
-        Some(_) => peers(fleet)?.into_iter().map(|guest| (guest, Signs::default())).collect(),
+        Some(_) => {
+            let signs = |guest| {
+                anyhow::Ok((guest, Signs { before: listeners(guest)?, ..Signs::default() }))
+            };
+            peers(fleet)?.into_iter().map(signs).collect::<Result<_>>()?
+        }
         None => Vec::new(),
     };
     thread::scope(|scope| {
@@ -255,7 +263,7 @@ fn serve(guest: &Guest, running: &Running, job: &Job, signs: &Signs) -> Ran {
 fn wait_for(guest: &Guest, job: &Job, signs: &Signs, ended: impl Fn() -> bool) -> Result<bool> {
     let name = &guest.setup().name;
     let Some(ready) = &job.ready else {
-        wait_for_listener(guest, ended)?;
+        wait_for_listener(guest, &signs.before, ended)?;
         return Ok(true);
     };
     let end = Instant::now() + job.limit;
@@ -276,11 +284,22 @@ fn wait_for(guest: &Guest, job: &Job, signs: &Signs, ended: impl Fn() -> bool) -
     Ok(true)
 }
 
-/// Waits until a program of the guest listens, until its command has ended, or for [`LISTENING`].
-fn wait_for_listener(guest: &Guest, ended: impl Fn() -> bool) -> Result<()> {
+/// Returns the addresses on which programs of the guest listen.
+fn listeners(guest: &Guest) -> Result<BTreeSet<String>> {
+    let output = guest.agent().run(LISTENERS, LISTENING)?;
+    Ok(output.stdout.lines().map(str::to_owned).collect())
+}
+
+/// Waits until another program of the guest listens, until its command has ended, or for
+/// [`LISTENING`].
+fn wait_for_listener(
+    guest: &Guest,
+    before: &BTreeSet<String>,
+    ended: impl Fn() -> bool,
+) -> Result<()> {
     let end = Instant::now() + LISTENING;
     while !ended() && Instant::now() < end {
-        if guest.agent().run(LISTENS, LISTENING)?.ok() {
+        if !listeners(guest)?.is_subset(before) {
             return Ok(());
         }
         thread::sleep(POLL_INTERVAL);

@@ -1,132 +1,80 @@
-//! Runs the steps of `ci/action.yml` as the runner of a forge does: inputs and the folder of the
-//! action are put into the environment, and a separate bash runs each script. Steps that use other
-//! actions are left out.
+//! The steps of `ci/action.yml`, as a job of a forge runs them.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
-use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
-use vrnic_tests::script::{run, said, top, with_figures};
-
-/// A composite action.
-#[derive(Deserialize)]
-struct Action {
-    inputs: BTreeMap<String, Input>,
-    runs: Runs,
-}
-
-/// The inputs of the action that a job can set.
-#[derive(Deserialize)]
-struct Input {
-    default: Option<String>,
-}
-
-/// The steps of the action.
-#[derive(Deserialize)]
-struct Runs {
-    using: String,
-    steps: Vec<Step>,
-}
-
-/// A script, or the use of another action.
-#[derive(Deserialize)]
-struct Step {
-    run: Option<String>,
-    shell: Option<String>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-}
-
-/// The inputs of a job and their names.
-type Inputs<'a> = &'a [(&'a str, &'a str)];
-
-/// Runs the steps of the action in `work`, up to the first step that fails. Returns the output of
-/// the last step.
-fn act(work: &Path, given: Inputs<'_>) -> Result<Output> {
-    let folder = top()?.join("ci");
-    let text = fs::read_to_string(folder.join("action.yml"))?;
-    let action: Action = serde_saphyr::from_str(&text)?;
-    ensure!(action.runs.using == "composite", "the action has another form");
-    for (name, _) in given {
-        ensure!(action.inputs.contains_key(*name), "the action has no input {name}");
-    }
-    let value = |expression: &str| match expression.split_once('.') {
-        Some(("github", "action_path")) => Ok(folder.to_string_lossy().into_owned()),
-        Some(("inputs", name)) => {
-            let input = action.inputs.get(name).with_context(|| format!("no input {name}"))?;
-            let given = given.iter().find(|(key, _)| *key == name);
-            let default = || input.default.clone().with_context(|| format!("{name} is missing"));
-            given.map_or_else(default, |(_, value)| Ok((*value).to_owned()))
-        }
-        _ => bail!("unknown expression {expression}"),
-    };
-    let mut last = None;
-    for step in &action.runs.steps {
-        let Some(script) = &step.run else { continue };
-        ensure!(step.shell.as_deref() == Some("bash"), "a step without bash");
-        ensure!(!script.contains("${{"), "an input becomes part of a script");
-        let mut command = Command::new("bash");
-        command.args(["--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script]);
-        for (name, text) in &step.env {
-            command.env(name, expand(text, value)?);
-        }
-        command.env("GITHUB_STEP_SUMMARY", work.join("page.md"));
-        let ran = run(command.current_dir(work))?;
-        if !ran.status.success() {
-            return Ok(ran);
-        }
-        last = Some(ran);
-    }
-    last.context("the action has no script")
-}
-
-/// Replaces expressions, as in `${{ inputs.command }}`, by their values.
-fn expand(text: &str, value: impl Fn(&str) -> Result<String>) -> Result<String> {
-    let mut parts = text.split("${{");
-    let mut expanded = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (expression, rest) = part.split_once("}}").context("an expression has no end")?;
-        expanded.push_str(&value(expression.trim())?);
-        expanded.push_str(rest);
-    }
-    Ok(expanded)
-}
+use anyhow::{Result, ensure};
+use vrnic_tests::forge::{Machine, packed};
+use vrnic_tests::script::{said, with_figures};
 
 /// A job copies a script with a space in its name, and keeps the files that the script has written.
-/// Its page has a table of the commands.
+/// Its page has a table of the commands. The forge keeps the cache at its end, and a later job on
+/// another machine starts with it.
 pub(crate) fn perftest() -> Result<()> {
-    let work = tempfile::tempdir()?;
-    fs::create_dir(work.path().join("mine"))?;
+    let store = tempfile::tempdir()?;
+    let machine = Machine::new()?.with_cache()?;
+    fs::create_dir(machine.work.join("mine"))?;
     let script = "ib_write_bw -n 100 $VRNIC_PEER | tee $VRNIC_OUTPUT/table\n";
-    fs::write(work.path().join("mine/a test.sh"), script)?;
+    fs::write(machine.work.join("mine/a test.sh"), script)?;
     let given = [
         ("command", "sh 'a test.sh' && test \"$(uname -n)\" = a"),
         ("peer", "ib_write_bw -n 100"),
         ("copy", "mine"),
         ("memory", "512M"),
+        ("pcap", "true"),
     ];
-    let ran = with_figures(|| act(work.path(), &given))?;
+    let seen = RefCell::default();
+    let ran = with_figures(|| {
+        let _of_a_failed_attempt = fs::remove_file(machine.home("page.md"));
+        let done = machine.act(store.path(), &given)?;
+        seen.replace((done.steps, done.page));
+        Ok(done.last)
+    })?;
     ensure!(ran.status.success(), "{}", said(&ran));
-    let table = fs::read_to_string(work.path().join("vrnic-output/a/table"))?;
+    let (steps, page): (Vec<String>, String) = seen.into_inner();
+    ensure!(steps == ["kvm", "key", "unpack", "lab", "pack"], "the steps were {steps:?}");
+    let kept = |file: &str| machine.work.join("vrnic-output").join(file);
+    let table = fs::read_to_string(kept("a/table"))?;
     ensure!(table.contains("BW average") && table.contains(" 65536 "), "no table: {table}");
-    let page = fs::read_to_string(work.path().join("page.md"))?;
     ensure!(page.contains("| a | `sh 'a test.sh'") && page.contains("| passed |"), "{page}");
-    let junit = fs::read_to_string(work.path().join("vrnic-output/junit.xml"))?;
+    let junit = fs::read_to_string(kept("junit.xml"))?;
     ensure!(junit.contains("failures=\"0\""), "{junit}");
+    ensure!(fs::metadata(kept("traffic.pcapng"))?.len() > 10_000, "no traffic was captured");
+    let names = packed(store.path())?;
+    ensure!(names.iter().any(|name| name.contains("toolroot")), "the forge keeps {names:?}");
+    later(store.path())
+}
+
+/// A job whose machine has only what the forge has kept. It does not keep that again.
+fn later(store: &Path) -> Result<()> {
+    let machine = Machine::new()?;
+    let given = [("command", "ibv_devices | grep -c vrnic"), ("guests", "1"), ("memory", "512M")];
+    let done = machine.act(store, &given)?;
+    ensure!(done.last.status.success(), "{}", said(&done.last));
+    ensure!(done.steps == ["kvm", "key", "unpack", "lab"], "the steps were {:?}", done.steps);
+    ensure!(!machine.home(".cache/vrnic-action.tar").exists(), "the archive is still there");
+    ensure!(!said(&done.last).contains("guest 1/3"), "an image was made: {}", said(&done.last));
     Ok(())
 }
 
 /// The job fails with the command's status. Only the guest's shell interprets the text of the
-/// command.
+/// command. The forge keeps nothing of a job that fails.
 pub(crate) fn failure() -> Result<()> {
-    let work = tempfile::tempdir()?;
+    let store = tempfile::tempdir()?;
+    let machine = Machine::new()?.with_cache()?;
     let command = "ibv_devices | grep -c 0 >$VRNIC_OUTPUT/devices; exit $((40 + 3))";
-    let ran = act(work.path(), &[("command", command), ("output", "kept here")])?;
-    ensure!(ran.status.code() == Some(43), "not the command's status: {}", said(&ran));
-    let devices = fs::read_to_string(work.path().join("kept here/a/devices"))?;
+    let done = machine.act(store.path(), &[("command", command), ("output", "kept here")])?;
+    let text = said(&done.last);
+    ensure!(done.last.status.code() == Some(43), "not the command's status: {text}");
+    ensure!(done.steps == ["kvm", "key", "unpack", "lab"], "the steps were {:?}", done.steps);
+    let devices = fs::read_to_string(machine.work.join("kept here/a/devices"))?;
     ensure!(devices.trim() == "1", "not one device: {devices}");
+    ensure!(
+        done.page.contains("the command ended with 43"),
+        "the page has no failure: {}",
+        done.page
+    );
+    ensure!(packed(store.path())?.is_empty(), "the forge keeps something");
     Ok(())
 }

@@ -3,12 +3,14 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`action`] | the same as a step of a job |
+//! | [`disks`] | guests that start from a disk of the user |
 //! | [`people`] | shells, guests that are kept, networks outside |
 //! | [`refused`] | what is refused before a guest boots |
 //! | [`results`] | what a run leaves, and faults of kernels |
 //! | [`roots`] | commands in the root of a container |
 
 mod action;
+mod disks;
 mod people;
 mod refused;
 mod results;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         Trial::test("a_warning_of_a_kernel_fails_the_run", || Ok(results::warning()?)),
         Trial::test("perftest_in_the_root_of_an_image", || Ok(roots::image()?)),
         Trial::test("a_static_program_in_an_empty_root", || Ok(roots::folder()?)),
+        Trial::test("perftest_in_systems_of_a_disk", || Ok(disks::whole()?)),
+        Trial::test("a_disk_without_a_system", || Ok(disks::empty()?)),
         Trial::test("a_shell_in_a_terminal", || Ok(people::shell()?)),
         Trial::test("guests_are_kept_beside_another_lab", || Ok(people::kept()?)),
         Trial::test("a_network_outside_of_the_lab", || Ok(people::uplink()?)),

@@ -134,6 +134,12 @@ fn while_kept(kept: &mut Child) -> Result<String> {
     let mut terminal = Terminal::start(&format!("{} --enter {socket}", script.display()))?;
     terminal.type_in(b". /vrnic/shell; echo =$((6*7))=$VRNIC_NAME=\r")?;
     terminal.wait_for("=42=a=")?;
+    let second = lab(&["--enter", &socket])?;
+    let text = said(&second);
+    ensure!(
+        second.status.code() == Some(125) && text.contains("another terminal is in this guest"),
+        "{text}"
+    );
     let status = terminal.leave()?;
     ensure!(status == Some(0), "the status is {status:?}");
     let folder = socket.rsplit_once('/').map(|(folder, _)| folder.to_owned());

@@ -46,6 +46,24 @@ pub(crate) fn before_boot() -> Result<()> {
     with(&["--kernel", &path("kernel")], "and the guests' kernel is 6.1.0-other")?;
     with(&["--kernel", &path("text")], "is no image of a kernel")?;
     with(&["--module-file", &path("text")], "is no kernel module")?;
+    with(&["--disk", &path("none")], "there is no disk")?;
+    with(&["--disk", &path("text")], "is it an image of a disk?")?;
+    // A disk with LVM, and an image of qcow2 whose other half is missing.
+    let mut disk = vec![0; 0x2000];
+    disk[512..520].copy_from_slice(b"LABELONE");
+    fs::write(path("lvm"), &disk)?;
+    with(&["--disk", &path("lvm")], "it has LVM, from which guests cannot start")?;
+    fs::write(path("cut"), b"QFI\xfb\0\0\0\x03")?;
+    with(&["--disk", &path("cut")], "QEMU says: ")?;
+    fs::write(path("vmdk"), b"KDMV\x01")?;
+    with(&["--disk", &path("vmdk")], "convert it with qemu-img")?;
+    disk[512..520].fill(0);
+    disk[0x438..0x43a].copy_from_slice(b"\x53\xef");
+    fs::write(path("disk"), &disk)?;
+    let other = ["--disk", &path("disk"), "--kernel", &path("kernel")];
+    with(&other, "the guests' kernel is 6.1.0-other")?;
+    let modules = ["--kernel", &path("kernel"), "--module", "nvme"];
+    with(&modules, "--module nvme names a module of the stock kernel")?;
     refuses(&["--shell"], "--shell needs a terminal")
 }
 

@@ -12,7 +12,7 @@ use crate::objects::cq::Cq;
 use vrnic_abi::Qpn;
 
 /// Number of QPs that are ended between two checks of the slice.
-const QPS_PER_CHECK: usize = 16;
+const QPS_PER_CHECK: usize = 4;
 
 /// A failed CQ, and the numbers of some QPs that use it.
 type Feeders = (Arc<Cq>, ArrayVec<Qpn, QPS_PER_CHECK>);

@@ -10,7 +10,7 @@ use vrnic_abi::Qpn;
 use vrnic_packet::Nanos;
 
 /// Maximum number of timers that are handled in one poll.
-const MAX_TIMERS: usize = 64;
+const MAX_TIMERS: usize = 16;
 
 /// A worker's own list of work. Its lock is held during a poll.
 #[derive(Debug)]
@@ -74,13 +74,13 @@ impl<H: Host> Schedule<H> {
         self.timers.remove(&(Nanos(set), qp.qpn));
     }
 
-    /// Schedules some of the QPs whose timers have expired. Returns whether there was one.
-    pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> Nanos) -> bool {
+    /// Schedules some of the QPs whose timers have expired. Returns their number.
+    pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> Nanos) -> usize {
         if self.timers.is_empty() {
-            return false;
+            return 0;
         }
         let now = now();
-        let mut any = false;
+        let mut expired = 0;
         for _ in 0..MAX_TIMERS {
             let Some(entry) = self.timers.first_entry().filter(|entry| entry.key().0 <= now) else {
                 break;
@@ -88,9 +88,9 @@ impl<H: Host> Schedule<H> {
             let qp = entry.remove();
             qp.timer.store(0, Ordering::Relaxed);
             self.activate(&qp);
-            any = true;
+            expired += 1;
         }
-        any
+        expired
     }
 
     /// Returns the time of the first timer.

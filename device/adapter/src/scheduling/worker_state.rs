@@ -11,6 +11,7 @@ use crate::objects::doorbell;
 use crate::objects::uar::UarList;
 use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
+use crate::slice::ClockInterval;
 
 /// The state of a worker.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Scratch<H: Host> {
     pub(crate) uars: UarList<H>,
     /// The position at which the next poll continues.
     pub(crate) resume: Resume,
+    /// That of the last slice.
+    pub(crate) interval: ClockInterval,
     /// Frames that were taken out of the inbox and have not been handled.
     pub(crate) frames: VecDeque<Classified>,
 }
@@ -62,6 +65,7 @@ impl<H: Host> WorkerState<H> {
             recent: RecentDoorbells::default(),
             uars: UarList::default(),
             resume: Resume::default(),
+            interval: ClockInterval::default(),
             frames: VecDeque::new(),
         };
         Self { groups: doorbell::groups_of(worker, workers), scratch: Mutex::new(scratch) }

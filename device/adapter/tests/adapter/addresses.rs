@@ -20,8 +20,8 @@ use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
 use crate::datagrams::{QKEY, datagram, path, ready};
 use crate::packets::{withheld, withheld_write};
-use crate::stream_ends::{MS, connected, open, stage};
-use crate::stream_pairs::Daemon;
+use crate::streams::ends::{MS, connected, open, stage};
+use crate::streams::pairs::Daemon;
 use crate::world::{Pair, World};
 
 /// The index of the second address in each GID table.

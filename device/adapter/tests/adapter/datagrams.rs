@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::admin::QpFlags;
-use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as AdminStatus, command};
+use vrnic_abi::admin::{Opcode as Admin, QpFlags, SetGid, SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::{Flags as CqeFlags, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{
     AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, NO_VLAN, QKEY_OWN, State, Type,
 };
 use vrnic_abi::sq::{DatagramSeg, Flags, MAX_DATAGRAM, Opcode, Sge};
+use vrnic_packet::Mtu;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp;
@@ -429,7 +429,7 @@ fn the_network_limits_the_ports_mtu() {
     let world = World::default();
     let guest = world.guest(1);
     let adapter = Arc::clone(&guest.adapter);
-    adapter.limit_mtu(3);
+    adapter.limit_mtu(Mtu::M1024);
     guest.command::<command::SetPort>(&SetPort::new(5, true)).expect("SET_PORT");
     assert_eq!(adapter.mtu(), 3);
     let endpoint = Endpoint::new(&guest, Setup::default());
@@ -440,8 +440,8 @@ fn the_network_limits_the_ports_mtu() {
     assert!(guest.modify_qp(endpoint.qpn, qp::RTR, &attr).is_err());
     adapter.reset();
     assert_eq!(adapter.mtu(), 3);
-    adapter.limit_mtu(0);
+    adapter.limit_mtu(Mtu::M256);
     assert_eq!(adapter.mtu(), 1);
-    adapter.limit_mtu(u8::MAX);
+    adapter.limit_mtu(Mtu::MAX);
     assert_eq!(adapter.mtu(), 5);
 }

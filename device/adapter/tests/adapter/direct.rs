@@ -1,5 +1,19 @@
 //! Direct transfers: data that a controller stores in the window leaves as a WRITE, and data that a
 //! READ brings is read in the window. D1–D31 are the lines of the checklist in docs/coverage.md.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `ends` | direct transfers that end early |
+//! | `hosts` | direct transfers for several hosts |
+//! | `marks` | direct transfers whose end a controller reports by a mark |
+//! | `races` | direct transfers with threads, and with random operations |
+//! | `streams` | direct transfers over TCP connections |
+
+pub(crate) mod ends;
+pub(crate) mod hosts;
+pub(crate) mod marks;
+pub(crate) mod races;
+pub(crate) mod streams;
 
 use vrnic_abi::RangeNumber;
 use vrnic_abi::admin::{ArmRange, Opcode as Admin, RangeRegisters, Status as AdminStatus, command};

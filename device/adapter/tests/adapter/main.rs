@@ -49,25 +49,9 @@
 //! | `slices` | how long a poll of an adapter takes |
 //! | `threads` | two adapters with a worker thread each |
 //! | `packets` | messages as packets, over cables with faults |
-//! | `packet_memory` | the memory of QPs whose messages travel as packets |
-//! | `packet_changes` | paths of such QPs, and changes in the state SQD |
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
 //! | `streams` | messages in TCP connections, over cables with faults |
-//! | `stream_receives` | receives that are posted late, and receives of SRQs |
-//! | `stream_keys` | keys of messages in TCP connections |
-//! | `stream_gaps` | bytes of a TCP connection that arrive after a gap |
-//! | `stream_paths` | TCP connections over paths with a smaller MTU than the networks at their ends |
-//! | `stream_pairs` | TCP connections between adapters of one daemon |
-//! | `stream_pair_ends` | how such connections end |
-//! | `stream_acks` | completions of messages to peers that hold acknowledgements back |
-//! | `stream_starts` | how TCP connections begin, as their drivers see it |
-//! | `stream_ends` | how TCP connections end |
 //! | `direct` | direct transfers |
-//! | `direct_marks` | direct transfers whose end a controller reports by a mark |
-//! | `direct_ends` | direct transfers that end early |
-//! | `direct_hosts` | direct transfers for several hosts |
-//! | `direct_races` | direct transfers with threads, and with random operations |
-//! | `direct_streams` | direct transfers over TCP connections |
 //! | `domains` | numbers of objects of one function in the work of another |
 #![forbid(unsafe_code)]
 
@@ -83,11 +67,6 @@ mod connections;
 mod counters;
 mod datagrams;
 mod direct;
-mod direct_ends;
-mod direct_hosts;
-mod direct_marks;
-mod direct_races;
-mod direct_streams;
 mod domains;
 mod ends;
 mod errors;
@@ -103,8 +82,6 @@ mod mistakes;
 mod multicast;
 mod one_touch;
 mod pace;
-mod packet_changes;
-mod packet_memory;
 mod packets;
 mod port;
 mod raw;
@@ -116,15 +93,6 @@ mod retries;
 mod slices;
 mod srq;
 mod states;
-mod stream_acks;
-mod stream_ends;
-mod stream_gaps;
-mod stream_keys;
-mod stream_pair_ends;
-mod stream_pairs;
-mod stream_paths;
-mod stream_receives;
-mod stream_starts;
 mod streams;
 mod threads;
 mod tpt;

@@ -12,8 +12,8 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
 use crate::datagrams::{datagram, ipv4, path, ready, set_gids};
-use crate::stream_ends::MS;
-use crate::stream_pairs::Daemon;
+use crate::streams::ends::MS;
+use crate::streams::pairs::Daemon;
 
 /// Number of work requests in a test.
 const REQUESTS: u64 = 50;

@@ -1,5 +1,13 @@
 //! Messages to an adapter of another daemon, as packets, over cables that lose, duplicate, delay
 //! and corrupt packets.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `changes` | paths of such QPs, and changes in the state SQD |
+//! | `memory` | the memory of QPs whose messages travel as packets |
+
+pub(crate) mod changes;
+pub(crate) mod memory;
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,27 @@
 //! Messages in TCP connections (iWARP) between adapters of two daemons, over cables that lose,
 //! duplicate, delay and corrupt frames.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `acks` | completions of messages to peers that hold acknowledgements back |
+//! | `ends` | how TCP connections end |
+//! | `gaps` | bytes of a TCP connection that arrive after a gap |
+//! | `keys` | keys of messages in TCP connections |
+//! | `pair_ends` | how such connections end |
+//! | `pairs` | TCP connections between adapters of one daemon |
+//! | `paths` | TCP connections over paths with a smaller MTU than the networks at their ends |
+//! | `receives` | receives that are posted late, and receives of SRQs |
+//! | `starts` | how TCP connections begin, as their drivers see it |
+
+pub(crate) mod acks;
+pub(crate) mod ends;
+pub(crate) mod gaps;
+pub(crate) mod keys;
+pub(crate) mod pair_ends;
+pub(crate) mod pairs;
+pub(crate) mod paths;
+pub(crate) mod receives;
+pub(crate) mod starts;
 
 use std::cell::RefCell;
 use std::mem::offset_of;

@@ -5,12 +5,10 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Deserialize;
+use vrnic_control_api::share::floors;
+use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
 
 use super::error::ConfigError;
-use super::function::FunctionConfig;
-use super::port::PortConfig;
-use super::share::floors;
-use super::uplink::UplinkConfig;
 
 /// The way in which functions of one daemon reach each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]

@@ -2,10 +2,13 @@
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use vrnic_adapter::limits::Limits;
+use vrnic_control_api::FunctionConfig;
+use vrnic_control_api::assignment::{Amount, Assignment};
 
 use super::error::ConfigError;
 use super::{FUNCTIONS_MAX, most_of_a_function};
-use crate::resources::assignment::{Amount, Assignment};
+use crate::resources::table::Row;
 
 /// Checks that a number is in its range.
 pub(super) fn in_range(
@@ -35,4 +38,15 @@ pub(super) fn physical_of_file<'de, D: Deserializer<'de>>(
     let physical = Assignment::deserialize(file)?;
     physical.physical(FUNCTIONS_MAX, &most_of_a_function()).map_err(D::Error::custom)?;
     Ok(physical.amounts().collect())
+}
+
+/// Returns the row of a function in the table of resources: the maxima `most`, lowered to its own.
+///
+/// # Errors
+/// [`ConfigError::Function`] if one of its own is not valid.
+pub(crate) fn row(settings: &FunctionConfig, most: &Limits) -> Result<Row, ConfigError> {
+    let name = || settings.name.clone();
+    let maximum = settings.resources.lower(most);
+    let maximum = maximum.map_err(|error| ConfigError::Function { name: name(), error })?;
+    Ok(Row { name: name(), mac: settings.mac, maximum })
 }

@@ -3,28 +3,16 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`settings`] | the settings as a user gives them |
-//! | [`function`], [`port`], [`uplink`] | the settings of one object |
-//! | [`ethernet`] | all of these objects, and the check that they share no names |
-//! | [`vlans`] | the VLANs of an object |
-//! | [`amount`] | amounts per second |
-//! | [`share`] | shares of the workers' time |
+//! | [`ethernet`] | functions, ports and uplinks, and the check that they share no names |
 //! | `limit` | amounts of resources in the file, and range checks |
 //! | `place` | lines of the file |
-//! | [`fields`] | texts of the form `key=value` |
 //! | [`error`] | errors |
 
-pub mod amount;
 pub mod error;
 pub mod ethernet;
-mod fields;
-pub mod function;
 mod limit;
 mod place;
-pub mod port;
 pub mod settings;
-pub mod share;
-pub mod uplink;
-pub mod vlans;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,19 +23,17 @@ use vrnic_abi::uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_UNIT};
 use vrnic_adapter::adapter::WORKERS_MAX;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::resource::Resource;
+use vrnic_control_api::Address;
+use vrnic_control_api::assignment::Assignment;
 
 pub use self::error::ConfigError;
 use self::ethernet::{Ethernet, MpaCrc};
-pub use self::function::FunctionConfig;
 use self::limit::in_range;
-pub use self::port::PortConfig;
+pub(crate) use self::limit::row;
 pub use self::settings::Settings;
 pub(crate) use self::settings::changed_at_restart;
-pub use self::uplink::UplinkConfig;
 use crate::memory::rules::MapRules;
-use crate::resources::assignment::Assignment;
 use crate::resources::table::ResourceTable;
-use crate::socket::Address;
 use crate::socket::access::Access;
 use crate::worker::idle::IdleConfig;
 
@@ -176,7 +162,7 @@ impl Config {
     fn admit(&self) -> Result<(), Inadmissible> {
         let mut table = self.resources();
         for (number, settings) in self.ethernet.functions.iter().enumerate() {
-            let admitted = settings.row(&self.limits).and_then(|row| {
+            let admitted = row(settings, &self.limits).and_then(|row| {
                 let refused = |error| ConfigError::Refused { name: settings.name.clone(), error };
                 table.admit(row).map_err(refused)
             });

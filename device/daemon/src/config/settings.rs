@@ -4,16 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use vrnic_control_api::assignment::Amount;
+use vrnic_control_api::{Address, FunctionConfig, PortConfig, UplinkConfig};
 
 use super::Config;
 use super::error::ConfigError;
 use super::ethernet::{Fabric, MpaCrc};
-use super::function::FunctionConfig;
 use super::limit::{limits_of_file, physical_of_file};
-use super::port::PortConfig;
-use super::uplink::UplinkConfig;
-use crate::resources::assignment::Amount;
-use crate::socket::Address;
 use crate::socket::access::{SocketGroup, SocketMode};
 
 /// Declares the settings. The documentation of a row is the help of the option, and the row's name

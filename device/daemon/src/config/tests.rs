@@ -1,17 +1,12 @@
 //! Tests of the settings.
 
-use std::num::NonZeroU64;
-use std::path::PathBuf;
-
 use clap::{CommandFactory, Parser};
-use vrnic_abi::admin::Transport;
+use vrnic_control_api::PortConfig;
+use vrnic_control_api::storm::StormLimit;
+use vrnic_control_api::vlans::VlanSetting;
 
-use super::vlans::VlanSetting;
 use super::*;
 use crate::cli::Args;
-use crate::net::mac::MacAddr;
-use crate::net::source::SourceCheck;
-use crate::net::storm::StormLimit;
 use crate::socket::access::{SocketGroup, SocketMode};
 
 fn config(args: &[&str]) -> Result<Config, ConfigError> {
@@ -219,60 +214,5 @@ fn changes_that_need_a_restart_are_named() {
     ] {
         let new = config(&[&a[..], &args].concat()).expect("valid");
         assert_eq!(changed_at_restart(&start, &new), changed, "{args:?}");
-    }
-}
-
-#[test]
-fn function_is_parsed() {
-    let base = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
-    let text = base;
-    let function: FunctionConfig = text.parse().expect("valid");
-    assert_eq!(function.name, "a");
-    assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
-    assert_eq!(function.personality, Transport::Roce);
-    let function: FunctionConfig = format!("{text},personality=iwarp").parse().expect("valid");
-    assert_eq!(function.personality, Transport::Iwarp);
-    assert_eq!(function.storm, StormLimit(100_000));
-    assert_eq!((function.source, function.addresses), (SourceCheck::Strict, Vec::new()));
-    let text =
-        format!("{text},storm=50,source=nested,addresses=52:54:00:00:01:01+52:54:00:00:01:02");
-    let function: FunctionConfig = text.parse().expect("valid");
-    assert_eq!(function.storm, StormLimit(50));
-    assert_eq!(function.source, SourceCheck::Nested);
-    let addresses = [1, 2].map(|last| MacAddr([0x52, 0x54, 0, 0, 1, last]));
-    assert_eq!(function.addresses, addresses);
-    let function: FunctionConfig = format!("{base},rate=10G,ops=500k").parse().expect("valid");
-    let ceilings = [1_250_000_000, 500_000].map(NonZeroU64::new);
-    assert_eq!([function.ceilings().bytes, function.ceilings().messages], ceilings);
-    let function: FunctionConfig = format!("{base},weight=300,floor=20%").parse().expect("valid");
-    assert_eq!((u16::from(function.weight), function.floor), (300, "20%".parse().ok()));
-    for (vlan, text) in [("", "-"), (",vlan=5", "5"), (",vlan=7+5", "5+7")] {
-        let function: FunctionConfig = format!("{base}{vlan}").parse().expect("valid");
-        assert_eq!(function.vlans.text(), text);
-        // The control socket carries it as JSON.
-        let json = serde_json::to_string(&function).expect("JSON");
-        assert_eq!(serde_json::from_str::<FunctionConfig>(&json).expect("valid"), function);
-    }
-}
-
-#[test]
-fn faults_of_a_function_are_named() {
-    for (text, part) in [
-        ("name=a,mac=52:54:00:00:00:0a", "socket"),
-        ("name=a,mac=x,socket=/s", "'x'"),
-        ("name=a,colour=red", "colour"),
-        ("name=a,name=b", "twice"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,personality=ib", "roce or iwarp"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,storm=many", "a number of frames per second"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,source=any", "own, strict or nested"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,addresses=52:54:00:00:01:01+x", "'x'"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=4095", "from 1 to 4094"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=5+", "from 1 to 4094"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,rate=fast", "a number above 0"),
-        ("name=a,mac=52:54:00:00:00:0a,socket=/s,ops=0", "a number above 0"),
-        ("name", "name"),
-    ] {
-        let error = text.parse::<FunctionConfig>().expect_err(text).to_string();
-        assert!(error.contains(part), "{text}: {error}");
     }
 }

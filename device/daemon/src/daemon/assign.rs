@@ -6,11 +6,12 @@ use anyhow::{Context, bail};
 use vrnic_adapter::assigned::Shrink;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::resource::Resource;
+use vrnic_control_api::FunctionConfig;
+use vrnic_control_api::assignment::Assignment;
+use vrnic_control_api::request::Assign;
 
 use super::running::{Running, State};
-use crate::config::{FUNCTIONS_MAX, FunctionConfig, most_of_a_function};
-use crate::reconfig::request::Assign;
-use crate::resources::assignment::Assignment;
+use crate::config::{FUNCTIONS_MAX, most_of_a_function};
 use crate::resources::refusal::Refusal;
 
 impl Running {

@@ -7,10 +7,11 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
+use vrnic_control_api::FunctionConfig;
 
 use super::ports;
-use crate::config::FunctionConfig;
 use crate::config::ethernet::MpaCrc;
+use crate::config::row;
 use crate::host::control::{self, ControlThread};
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::adapter::{AdapterDevice, HostedAdapter};
@@ -94,7 +95,7 @@ impl Maker {
     /// cannot be used, or if the system lacks a resource.
     pub(super) fn make(&self, settings: &FunctionConfig) -> anyhow::Result<Function> {
         let name = &settings.name;
-        let row = settings.row(&self.limits)?;
+        let row = row(settings, &self.limits)?;
         let maximum = row.maximum;
         let admitted = self.resources.lock().admit(row);
         admitted.with_context(|| format!("cannot add function {name}"))?;

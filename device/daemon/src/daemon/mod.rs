@@ -31,6 +31,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Uplink;
+use vrnic_packet::Mtu;
 
 use self::functions::Maker;
 use self::housekeeping::Housekeeping;
@@ -43,7 +44,6 @@ use crate::faults::Faults;
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::roster::Roster;
 use crate::monitor::{Monitor, Watched};
-use crate::net::path_mtu::PathMtu;
 use crate::net::thread::SwitchThread;
 use crate::reconfig::Reconfig;
 use crate::worker::engines::Engines;
@@ -76,7 +76,7 @@ impl Daemon {
     pub fn start(config: &Config) -> anyhow::Result<Self> {
         let roster: Arc<Roster> = Arc::default();
         let limited = Arc::clone(&roster);
-        let limit = move |mtu: PathMtu| {
+        let limit = move |mtu: Mtu| {
             limited.all().iter().for_each(|hosted| hosted.limit_mtu(mtu));
         };
         let switch = SwitchThread::start(Box::new(limit));

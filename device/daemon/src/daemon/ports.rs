@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use vrnic_control_api::port_view::Kind;
+use vrnic_control_api::uplink::{TlsWay, Way};
+use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
 
-use crate::config::uplink::{TlsWay, Way};
-use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::hosted::adapter::HostedAdapter;
 use crate::net::line::Line;
 use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
 use crate::net::port::PortSetup;
-use crate::net::status::Kind;
 use crate::net::tap::Tap;
 use crate::net::tls::key::SharedKey;
 use crate::net::tls::{self, TlsTrunk};

@@ -1,8 +1,10 @@
 //! Compares a new version of the settings with the running daemon. Functions, ports and uplinks
 //! that are missing are added. The log says what else has changed, and how it takes effect.
 
+use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
+
 use crate::config::ethernet::Ethernet;
-use crate::config::{Config, FunctionConfig, PortConfig, UplinkConfig, changed_at_restart};
+use crate::config::{Config, changed_at_restart};
 
 /// A function, a port or an uplink.
 trait Object: Clone + PartialEq {

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
+use vrnic_control_api::per_second::PerSecond;
+use vrnic_control_api::request::{Place, Reply, Request};
+use vrnic_control_api::share::{Claim, shares};
+use vrnic_control_api::uplink::Way;
+use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
 use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
 use super::{ports, reload};
 use crate::capture::recorder::Recorder;
-use crate::config::amount::Amount;
 use crate::config::ethernet::Ethernet;
-use crate::config::share::{Claim, shares};
-use crate::config::uplink::Way;
-use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::faults::Faults;
 use crate::reconfig::Answer;
-use crate::reconfig::request::{Place, Reply, Request};
 
 fn refused(error: anyhow::Error) -> Reply {
     Reply::Refused(format!("{error:#}"))
@@ -197,7 +197,12 @@ impl Running {
     }
 
     /// Changes the ceilings of a function.
-    fn limit(&self, name: &str, rate: Option<Amount>, ops: Option<Amount>) -> anyhow::Result<()> {
+    fn limit(
+        &self,
+        name: &str,
+        rate: Option<PerSecond>,
+        ops: Option<PerSecond>,
+    ) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         let State { ethernet, functions } = &mut *state;
         let settings = ethernet.functions.iter_mut().find(|settings| settings.name == name);

@@ -8,13 +8,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
+use vrnic_control_api::faults::{FaultsView, RuleView};
 use vrnic_faults::delay::Waits;
 use vrnic_faults::{Delayed, Fate, Faults, Listed, Opcode, Rule, RuleId, Subject, corrupt};
 use vrnic_packet::Nanos;
 use vrnic_roce::wire::{self, Frame as RoceFrame};
 use vrnic_tcp::wire::Frame as TcpFrame;
 
-use super::view::{FaultsView, RuleView};
 use crate::host::vfio_host::VfioHost;
 use crate::worker::pool::now;
 

@@ -1,12 +1,6 @@
 //! Applies rules for deliberate faults to the packets that adapters send (docs/faults.md).
-//!
-//! | module | what it holds |
-//! | --- | --- |
-//! | `gate` | the application of rules to packets |
-//! | [`view`] | rules for the monitor and clients |
 
 mod gate;
-pub mod view;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,10 +10,10 @@ use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
+use vrnic_control_api::faults::FaultsView;
 use vrnic_faults::{Action, Rule, RuleId};
 
 use self::gate::Gate;
-use self::view::FaultsView;
 use crate::host::vfio_host::VfioHost;
 
 /// The rules of the daemon, and the packets that wait because of them.

@@ -16,6 +16,7 @@ use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
+use vrnic_packet::{MacAddr, Mtu, Nanos};
 
 use crate::host::control::ControlHandle;
 use crate::host::failure::Failure;
@@ -26,8 +27,6 @@ use crate::memory::fault::MapError;
 use crate::memory::range::DmaRange;
 use crate::memory::rules::MapRules;
 use crate::memory::uar::UarMemory;
-use crate::net::mac::MacAddr;
-use crate::net::path_mtu::PathMtu;
 use crate::os::sys;
 use crate::pci::config::ConfigSpace;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
@@ -137,8 +136,8 @@ impl HostedAdapter {
     }
 
     /// Limits the port's MTU to what the uplinks carry.
-    pub fn limit_mtu(&self, mtu: PathMtu) {
-        self.adapter.limit_mtu(mtu.code());
+    pub fn limit_mtu(&self, mtu: Mtu) {
+        self.adapter.limit_mtu(mtu);
     }
 
     /// Steps the heartbeat. If memory of the guest has been lost, the adapter fails instead.
@@ -254,8 +253,8 @@ impl Engine for Part {
         failure.contain(|| adapter.has_work(self.worker)).unwrap_or(false)
     }
 
-    fn deadline(&self) -> Option<u64> {
-        Some(self.deadline.load(Ordering::Relaxed)).filter(|at| *at != u64::MAX)
+    fn deadline(&self) -> Option<Nanos> {
+        Some(Nanos(self.deadline.load(Ordering::Relaxed))).filter(|at| at.0 != u64::MAX)
     }
 
     fn share(&self) -> Option<u32> {

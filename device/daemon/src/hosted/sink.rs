@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_adapter::ethernet::{Frame, Offered};
+use vrnic_packet::MacAddr;
 
 use super::adapter::HostedAdapter;
-use crate::net::mac::MacAddr;
 use crate::net::port::{FrameSink, Vmm};
 
 /// An adapter that has failed discards all frames, so it has room, and has no other MACs and no

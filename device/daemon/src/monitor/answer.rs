@@ -8,9 +8,7 @@ use serde::Serialize;
 use vrnic_abi::admin::fields::Record;
 use vrnic_adapter::inspect::Page;
 
-use super::resource_view::ResourceRow;
-use super::view::AdapterView;
-use super::{Watched, json, metrics};
+use super::{Watched, json, metrics, resource_view, view};
 use crate::hosted::adapter::Adapter;
 
 /// Maximum number of objects in an answer.
@@ -30,10 +28,10 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
         ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(watched)),
         ["functions"] => {
             let adapters = watched.adapters.all();
-            let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
+            let views = adapters.iter().map(|hosted| view::of(hosted.adapter()));
             json(&views.collect::<Vec<_>>())
         }
-        ["resources"] => json(&ResourceRow::all(&watched.resources, &watched.adapters)),
+        ["resources"] => json(&resource_view::all(&watched.resources, &watched.adapters)),
         ["ports"] => json(&watched.switch.ports()),
         ["functions", name, kind] => {
             let adapters = watched.adapters.all();

@@ -5,8 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
-
-use crate::faults::view::{FaultsView, RuleView};
+use vrnic_control_api::faults::{FaultsView, RuleView};
 
 /// The rules. Each metric has the labels `rule`, which is the number, and `text`.
 #[derive(Debug)]

@@ -9,23 +9,22 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
+use vrnic_control_api::AdapterView;
 
-use super::Watched;
 use super::fault_metrics::Rules;
 use super::port_metrics::Ports;
 use super::resource_metrics::Rows;
-use super::resource_view::ResourceRow;
-use super::view::AdapterView;
+use super::{Watched, resource_view, view};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns all metrics as text. The metrics of functions have the label `function`.
 pub(super) fn metrics(watched: &Watched) -> String {
     let adapters = watched.adapters.all();
-    let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
+    let views = adapters.iter().map(|hosted| view::of(hosted.adapter())).collect();
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
-    let rows = ResourceRow::all(&watched.resources, &watched.adapters);
+    let rows = resource_view::all(&watched.resources, &watched.adapters);
     registry.register_collector(Box::new(Rows(rows)));
     registry.register_collector(Box::new(Ports(watched.switch.ports())));
     registry.register_collector(Box::new(Rules(watched.faults.view())));

@@ -32,16 +32,15 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use vrnic_control_api::Address;
 
-pub use self::resource_view::{Amounts, ResourceRow};
 use self::serve::Listener;
-pub use self::view::AdapterView;
 use crate::faults::Faults;
 use crate::hosted::roster::Roster;
 use crate::net::handle::SwitchHandle;
 use crate::resources::table::ResourceTable;
+use crate::socket::SocketFile;
 use crate::socket::access::Access;
-use crate::socket::{Address, SocketFile};
 
 /// The data that the monitor shows.
 #[derive(Clone, Debug)]

@@ -6,8 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-
-use crate::net::status::PortView;
+use vrnic_control_api::PortView;
 
 /// The ports of the switch. Each metric has the labels `port` and `kind`.
 #[derive(Debug)]
@@ -88,9 +87,10 @@ impl Ports {
 mod tests {
     use prometheus_client::encoding::text;
     use prometheus_client::registry::Registry;
+    use vrnic_control_api::port_view::Kind;
 
     use super::*;
-    use crate::net::status::{Kind, PortStatus, Reason};
+    use crate::net::status::{PortStatus, Reason};
 
     #[test]
     fn a_port_has_its_state_and_counters() {

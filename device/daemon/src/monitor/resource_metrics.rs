@@ -5,8 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
-
-use super::resource_view::{Amounts, ResourceRow};
+use vrnic_control_api::resource_view::{Amounts, ResourceRow};
 
 /// The rows. Each metric has the label `resource`, and those of functions the label `function`.
 #[derive(Debug)]

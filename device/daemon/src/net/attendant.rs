@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_adapter::slice::SLICE;
+use vrnic_packet::Nanos;
 
 use super::handle::Shared;
 use super::switch::Switch;
@@ -16,7 +17,7 @@ use crate::worker::pool::now;
 
 /// Time without frames after which a worker leaves the switch to its thread. A peer usually answers
 /// earlier.
-const IDLE_TIMEOUT_NS: u64 = 1_000_000;
+const IDLE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Runs the switch while adapters send and receive packets. Only one worker does this at a time.
 pub(super) struct Attendant {
@@ -57,7 +58,7 @@ impl Engine for Attendant {
             self.shared.bell.step();
         }
         let time = if length < SLICE { SHORT_TIME } else { TIME };
-        let start = now().0;
+        let start = now();
         let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires(time)));
         if served.is_err() {
             switch.recover();
@@ -71,11 +72,11 @@ impl Engine for Attendant {
             self.leave_to_thread();
             return Polled::default();
         };
-        let now = now().0;
+        let now = now();
         if served.sent {
-            self.worked.store(now, Ordering::Relaxed);
+            self.worked.store(now.0, Ordering::Relaxed);
         }
-        let idle = now.saturating_sub(self.worked.load(Ordering::Relaxed)) > IDLE_TIMEOUT_NS;
+        let idle = now.since(Nanos(self.worked.load(Ordering::Relaxed))) > IDLE_TIMEOUT;
         if idle || served.for_thread {
             let _woken_anyway = self.shared.attendance.leave();
         }
@@ -83,7 +84,10 @@ impl Engine for Attendant {
         if served.for_thread || !self.shared.attendance.is_attended() {
             self.shared.bell.step();
         }
-        Polled { busy: served.any, spent: if served.any { now.saturating_sub(start) } else { 0 } }
+        Polled {
+            busy: served.any,
+            spent: if served.any { now.0.saturating_sub(start.0) } else { 0 },
+        }
     }
 
     fn set_asleep(&self, asleep: bool) {
@@ -98,7 +102,7 @@ impl Engine for Attendant {
         self.shared.attendance.has_work() && !self.broken.load(Ordering::Relaxed)
     }
 
-    fn deadline(&self) -> Option<u64> {
+    fn deadline(&self) -> Option<Nanos> {
         None
     }
 }

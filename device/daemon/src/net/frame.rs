@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 use vrnic_adapter::ethernet::{self, Joint};
-
-use super::mac::MacAddr;
+use vrnic_packet::MacAddr;
 
 /// Length of the shortest frame: an Ethernet header.
 pub const FRAME_MIN: usize = 14;

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock};
+use vrnic_control_api::PortView;
+use vrnic_packet::Mtu;
 
 use super::outbox::Outbox;
-use super::path_mtu::PathMtu;
 use super::port::PortSetup;
-use super::status::{PortStatus, PortView};
+use super::status::PortStatus;
 use super::table::PortId;
 use crate::capture::Captures;
 use crate::worker::attendance::Attendance;
@@ -56,7 +57,7 @@ impl Shared {
     }
 
     /// Records the longest path MTU that all uplinks carry. Returns whether it differs from before.
-    pub(super) fn set_path_mtu(&self, mtu: PathMtu) -> bool {
+    pub(super) fn set_path_mtu(&self, mtu: Mtu) -> bool {
         self.path_mtu.swap(mtu.code(), Ordering::SeqCst) != mtu.code()
     }
 
@@ -97,7 +98,7 @@ impl SwitchHandle {
             captures: Arc::default(),
             attendance,
             ports: RwLock::default(),
-            path_mtu: AtomicU8::new(PathMtu::MAX.code()),
+            path_mtu: AtomicU8::new(Mtu::MAX.code()),
             commands: Mutex::new(Some(Vec::new())),
             pulse: Pulse::default(),
             stop: AtomicBool::new(false),
@@ -150,8 +151,8 @@ impl SwitchHandle {
 
     /// Returns the longest path MTU of RDMA that all uplinks carry.
     #[must_use]
-    pub fn path_mtu(&self) -> PathMtu {
-        PathMtu::from_code(self.0.path_mtu.load(Ordering::SeqCst))
+    pub fn path_mtu(&self) -> Mtu {
+        Mtu::from_code(self.0.path_mtu.load(Ordering::SeqCst)).unwrap_or(Mtu::MAX)
     }
 
     /// Returns the handle for pings of the switch's thread.

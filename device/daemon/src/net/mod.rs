@@ -3,13 +3,11 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`mac`] | MAC addresses |
 //! | [`frame`] | a frame |
 //! | [`framing`] | QEMU's stream format: a length, then a frame |
 //! | [`table`] | the addresses behind each port |
 //! | [`status`] | state and counters of a port |
 //! | [`account`] | the bytes of an adapter that wait at uplinks |
-//! | [`source`] | the source addresses that a guest may use |
 //! | [`storm`] | the limit of frames to all ports |
 //! | [`queue`] | frames that wait to leave by a port |
 //! | [`turn`] | the bound of what the switch does at once |
@@ -23,7 +21,6 @@
 //! | [`packet`] | the line to the network of an interface |
 //! | [`offload`] | checksums and VLAN tags that the kernel leaves to network cards |
 //! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
-//! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`hold`] | the pauses of uplinks for slow adapters |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
@@ -40,16 +37,13 @@ pub mod handle;
 pub mod hold;
 pub mod interface;
 pub mod line;
-pub mod mac;
 pub mod netdev;
 pub mod offload;
 pub mod outbox;
 pub mod packet;
-pub mod path_mtu;
 pub mod port;
 pub mod queue;
 pub mod segments;
-pub mod source;
 pub mod status;
 pub mod storm;
 pub mod switch;

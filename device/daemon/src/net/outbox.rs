@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
+use vrnic_control_api::source::SourceCheck;
+use vrnic_packet::MacAddr;
 use vrnic_roce::wire::build::FRAME_MAX;
 
 use super::account::Account;
-use super::mac::MacAddr;
 use super::queue::OVERHEAD;
-use super::source::SourceCheck;
 use super::status::{PortStatus, Reason};
 use super::table::{Places, PortId};
 use crate::worker::attendance::Attendance;
@@ -217,7 +217,7 @@ impl Uplink for Outbox {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
         let waiting = lane.waiting.lock().count;
-        lane.account.room(FRAME_MAX + OVERHEAD, now().0).saturating_sub(waiting)
+        lane.account.room(FRAME_MAX + OVERHEAD, now()).saturating_sub(waiting)
     }
 
     fn is_foreign(&self, own: [u8; 6], mac: [u8; 6]) -> bool {
@@ -238,9 +238,10 @@ impl Uplink for Outbox {
 mod tests {
     use std::time::Duration;
 
+    use vrnic_control_api::port_view::Kind;
+
     use super::*;
     use crate::net::account::LIMIT;
-    use crate::net::status::Kind;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 

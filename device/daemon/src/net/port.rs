@@ -14,18 +14,19 @@ use std::time::Instant;
 use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_adapter::log_ratelimit::Limiter;
 use vrnic_adapter::vlans::{NotMember, Vlans};
+use vrnic_control_api::port_view::Kind;
+use vrnic_control_api::source::SourceCheck;
+use vrnic_control_api::storm::StormLimit;
+use vrnic_packet::{MacAddr, Mtu};
 
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
 use super::hold::Hold;
 use super::line::{Change, Line, Log};
-use super::mac::MacAddr;
-use super::path_mtu::PathMtu;
 use super::queue::{OVERHEAD, SendQueue};
 use super::segments::cut::each_of;
-use super::source::SourceCheck;
-use super::status::{Kind, PortStatus, Reason};
-use super::storm::{Storm, StormLimit};
+use super::status::{PortStatus, Reason};
+use super::storm::Storm;
 use super::turn::Turn;
 use super::vlan;
 use crate::capture::Captures;
@@ -220,9 +221,9 @@ impl Port {
 
     /// Returns the longest path MTU of RDMA that can pass, if there is a limit.
     #[must_use]
-    pub fn path_mtu(&self) -> Option<PathMtu> {
+    pub fn path_mtu(&self) -> Option<Mtu> {
         let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
-        mtu.map(PathMtu::of_ip)
+        mtu.map(Mtu::of_ip)
     }
 
     /// Returns whether joined frames can pass by the line.

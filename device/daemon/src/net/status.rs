@@ -2,43 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
-
-/// The connection at the outer end of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A function's network card in QEMU, and its adapter.
-    Function,
-    /// A guest's network card in QEMU, without an adapter.
-    Guest,
-    /// Another daemon.
-    Trunk,
-    /// A TAP device of the host.
-    Tap,
-    /// The network of an interface of the host.
-    Packet,
-}
-
-impl Kind {
-    /// Returns the name in logs and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Function => "function",
-            Self::Guest => "guest",
-            Self::Trunk => "trunk",
-            Self::Tap => "tap",
-            Self::Packet => "packet",
-        }
-    }
-
-    /// Returns whether the port leads out of the daemon.
-    #[must_use]
-    pub const fn is_uplink(self) -> bool {
-        !matches!(self, Self::Function | Self::Guest)
-    }
-}
+use vrnic_control_api::port_view::{Kind, PortView};
 
 /// The reason for which a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,29 +144,6 @@ impl PortStatus {
             dropped: dropped.map(|((_, name), count)| ((*name).to_owned(), load(count))).collect(),
         }
     }
-}
-
-/// A port as watchers see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortView {
-    /// Its name.
-    pub name: String,
-    /// The connection at its outer end.
-    pub kind: Kind,
-    /// True if it has a link.
-    pub up: bool,
-    /// Longest IP packet in bytes; none if nothing limits it.
-    pub mtu: Option<u32>,
-    /// Frames that came into the switch.
-    pub received_frames: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Frames that left the switch.
-    pub sent_frames: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Frames that were dropped, by reason.
-    pub dropped: std::collections::BTreeMap<String, u64>,
 }
 
 #[cfg(test)]

@@ -2,33 +2,13 @@
 //! addresses that the switch does not know. Each of them costs the switch, and all guests, as much
 //! as many others. Frames of adapters are not limited: their workers give each adapter its turns.
 
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use vrnic_control_api::storm::StormLimit;
 
 /// Time for which a guest that has sent no such frame for long may exceed the limit: the frames of
 /// this time may come at once.
 const BURST: Duration = Duration::from_millis(100);
-
-/// Maximum number of such frames per second. Zero is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(transparent)]
-pub struct StormLimit(pub u32);
-
-impl Default for StormLimit {
-    fn default() -> Self {
-        Self(100_000)
-    }
-}
-
-impl FromStr for StormLimit {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
 
 /// The frames of a port, measured against its limit.
 #[derive(Debug)]

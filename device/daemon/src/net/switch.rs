@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
+use vrnic_packet::{Mtu, Nanos};
 
+use self::upkeep::{AGE_PERIOD, TICK};
 use super::frame::Frame;
 use super::handle::Shared;
 use super::line::Change;
-use super::path_mtu::PathMtu;
 use super::port::Port;
 use super::table::{MacTable, PortId};
 use super::turn::{TIME, Turn};
 use crate::worker::pool::now;
-use upkeep::{AGE_PERIOD, TICK};
 
 mod forward;
 mod hold;
@@ -45,14 +45,14 @@ const WORKER_EVENTS: usize = 4;
 /// The pause before a worker serves a guest's network card again, as a multiple of the time that it
 /// has taken. So network cards get at most a quarter of a worker's time. The switch's thread, which
 /// runs the switch while adapters send nothing, makes no such pause.
-const NETDEV_PAUSE: u64 = 3;
+const NETDEV_PAUSE: u32 = 3;
 /// Number of turns of workers in a row without a look at epoll, while frames come without it.
 const BLIND_TURNS: u32 = 7;
 /// Token of the event that wakes the thread.
 const BELL: u64 = u64::MAX;
 
 /// Is called with the longest path MTU that all uplinks carry.
-pub type MtuListener = Box<dyn Fn(PathMtu) + Send>;
+pub type MtuListener = Box<dyn Fn(Mtu) + Send>;
 
 /// The object of an epoll event.
 #[derive(Clone, Copy)]
@@ -106,8 +106,8 @@ pub(super) struct Switch {
     queued: usize,
     /// The ports, except polled ones, with frames that the last turn had no time for.
     unfinished: Vec<PortId>,
-    /// The time in nanoseconds from which on workers serve network cards of guests again.
-    netdevs_from: u64,
+    /// The time from which on workers serve network cards of guests again.
+    netdevs_from: Nanos,
     /// Counts turns of polled lines, so that they take turns in being the first.
     polls: usize,
     /// True if no frames are read from uplinks because an adapter has no room.
@@ -156,7 +156,7 @@ impl Switch {
             sent: VecDeque::new(),
             queued: 0,
             unfinished: Vec::new(),
-            netdevs_from: 0,
+            netdevs_from: Nanos::default(),
             polls: 0,
             held: false,
             serving: None,
@@ -202,9 +202,9 @@ impl Switch {
     }
 
     /// Forwards frames that adapters have sent and frames that have arrived, without waiting. Does
-    /// at most three turns of work, of `time` nanoseconds each: for the outbox, for polled lines,
+    /// at most three turns of work, of this `time` each: for the outbox, for polled lines,
     /// and for the other lines.
-    pub(super) fn serve_wires(&mut self, time: u64) -> Served {
+    pub(super) fn serve_wires(&mut self, time: Duration) -> Served {
         let sent = self.forward_outbox(Turn::lasting(time));
         let reads = self.may_read_uplinks();
         let mut any = sent | self.serve_polled(reads, &mut Turn::lasting(time));
@@ -282,7 +282,7 @@ impl Switch {
         turn: &mut Turn,
     ) -> bool {
         let Some(port) = self.ports.get(&id) else { return false };
-        let (is_netdev, start) = (!port.is_uplink(), now().0);
+        let (is_netdev, start) = (!port.is_uplink(), now());
         let paused = is_netdev && start < self.netdevs_from;
         if paused || turn.is_over() {
             // Epoll reports other lines again.
@@ -291,10 +291,10 @@ impl Switch {
         }
         let any = self.serve_wire(id, flags, reads_uplinks, turn);
         if is_netdev {
-            let end = now().0;
+            let end = now();
             // The worker may have been interrupted.
-            let spent = end.saturating_sub(start).min(2 * TIME);
-            self.netdevs_from = end + NETDEV_PAUSE * spent;
+            let spent = end.since(start).min(2 * TIME);
+            self.netdevs_from = end.plus(NETDEV_PAUSE * spent);
         }
         any
     }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-
-use super::mac::MacAddr;
+use vrnic_packet::MacAddr;
 
 /// Time after which an address that has sent no frame is removed (IEEE 802.1Q, table 8-6).
 pub const AGEING: Duration = Duration::from_secs(300);

@@ -126,12 +126,13 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::time::Instant;
 
+    use vrnic_control_api::port_view::Kind;
+
     use super::*;
     use crate::net::frame::Frame;
     use crate::net::line::{Change, Line, Log};
     use crate::net::port::PortSetup;
     use crate::net::queue::SendQueue;
-    use crate::net::status::Kind;
     use crate::net::turn::Turn;
 
     /// A line that panics when a frame arrives.

@@ -1,15 +1,19 @@
 //! The bound of what the switch does at once, so that a worker that runs it soon polls its adapters
 //! again.
 
+use std::time::Duration;
+
+use vrnic_packet::Nanos;
+
 use crate::worker::pool::now;
 
 /// Number of frames, or of pieces of a frame of [`PIECE`] bytes, in a turn.
 pub const FRAMES: usize = 256;
-/// Maximum duration of a turn in nanoseconds. The last frame may end later. Code without
-/// optimisation gets more time, so that it forwards about as many frames in a turn.
-pub const TIME: u64 = if cfg!(debug_assertions) { 400_000 } else { 20_000 };
+/// Maximum duration of a turn. The last frame may end later. Code without optimisation gets more
+/// time, so that it forwards about as many frames in a turn.
+pub const TIME: Duration = Duration::from_micros(if cfg!(debug_assertions) { 400 } else { 20 });
 /// The same while other engines of the worker are prompt.
-pub const SHORT_TIME: u64 = TIME / 4;
+pub const SHORT_TIME: Duration = Duration::from_micros(TIME.as_micros() as u64 / 4);
 /// Number of bytes that count as much as a short frame.
 const PIECE: usize = 4096;
 /// Number of frames after which the clock is read, which costs about as much as half a frame.
@@ -23,7 +27,7 @@ pub struct Turn {
     /// Number of frames since the clock was last read.
     unseen: usize,
     /// The end of the turn on the clock of [`now`].
-    end: u64,
+    end: Nanos,
 }
 
 impl Turn {
@@ -33,10 +37,10 @@ impl Turn {
         Self::lasting(TIME)
     }
 
-    /// Begins a turn of another maximum duration in nanoseconds.
+    /// Begins a turn of another maximum duration.
     #[must_use]
-    pub fn lasting(time: u64) -> Self {
-        Self { left: FRAMES, unseen: 0, end: now().0.saturating_add(time) }
+    pub fn lasting(time: Duration) -> Self {
+        Self { left: FRAMES, unseen: 0, end: now().plus(time) }
     }
 
     /// Counts frames that have `bytes` together.
@@ -52,7 +56,7 @@ impl Turn {
     /// Reads the clock.
     pub fn read_clock(&mut self) {
         self.unseen = 0;
-        if now().0 >= self.end {
+        if now() >= self.end {
             self.left = 0;
         }
     }
@@ -66,13 +70,11 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn a_turn_ends_after_its_frames_or_its_bytes_or_its_time() {
-        let unhurried = || Turn { left: FRAMES, unseen: 0, end: u64::MAX };
+        let unhurried = || Turn { left: FRAMES, unseen: 0, end: Nanos(u64::MAX) };
         let mut turn = unhurried();
         for _ in 1..FRAMES {
             turn.spend(1, 60);
@@ -86,7 +88,7 @@ mod tests {
         assert!(turn.is_over());
 
         let mut turn = Turn::begin();
-        std::thread::sleep(Duration::from_nanos(TIME));
+        std::thread::sleep(TIME);
         turn.spend(CLOCK_INTERVAL, 60);
         assert!(turn.is_over());
     }

@@ -2,10 +2,8 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`assignment`] | amounts of resources as a user gives them |
 //! | [`table`] | the table, and the admission of functions |
 //! | [`refusal`] | why a function or a change is refused |
 
-pub mod assignment;
 pub mod refusal;
 pub mod table;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use vrnic_adapter::assigned::Shrink;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::resource::Resource;
+use vrnic_packet::MacAddr;
 
 use super::refusal::Refusal;
-use crate::net::mac::MacAddr;
 
 /// The row of a function. The number that it uses of each resource is in its adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]

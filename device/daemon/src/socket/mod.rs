@@ -1,50 +1,18 @@
-//! Listening sockets at file-system paths, and addresses.
+//! Listening sockets at file-system paths.
 
 pub mod access;
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
 use self::access::{Access, Peer};
-
-/// An address to listen at: a socket file, or a TCP port.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "String")]
-pub enum Address {
-    /// A socket file.
-    Path(PathBuf),
-    /// An address and a port.
-    Tcp(SocketAddr),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains('/') {
-            return Ok(Self::Path(text.into()));
-        }
-        let tcp = text.parse().map(Self::Tcp);
-        tcp.map_err(|_| format!("'{text}' is neither a path (with a '/') nor ADDRESS:PORT"))
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
 
 /// Maximum number of clients that wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -313,14 +281,5 @@ mod tests {
         let _second = UnixListener::bind(&path).expect("bind again");
         drop(first);
         assert!(path.exists());
-    }
-
-    #[test]
-    fn addresses_are_parsed() {
-        assert_eq!("/run/m".parse(), Ok(Address::Path("/run/m".into())));
-        assert_eq!("./m".parse(), Ok(Address::Path("./m".into())));
-        assert!(matches!("127.0.0.1:9100".parse(), Ok(Address::Tcp(_))));
-        assert!(matches!("[::1]:9100".parse(), Ok(Address::Tcp(_))));
-        assert!("localhost".parse::<Address>().expect_err("no").contains("localhost"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 /// An object that workers poll, such as a worker's part of an adapter.
 pub trait Engine: Send + Sync {
     /// Does work for about the time `length`, but a little in any case.
@@ -16,9 +18,9 @@ pub trait Engine: Send + Sync {
     /// engine; this does not.
     fn has_work(&self) -> bool;
 
-    /// Returns the time of the next poll even if no doorbell is rung, in nanoseconds of
+    /// Returns the time of the next poll even if no doorbell is rung, on the clock of
     /// [`super::pool::now`].
-    fn deadline(&self) -> Option<u64>;
+    fn deadline(&self) -> Option<Nanos>;
 
     /// Returns its share of the worker's time while all engines have work, in any unit that all
     /// engines use. Without one it has the largest share of all.

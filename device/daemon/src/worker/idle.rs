@@ -8,16 +8,18 @@
 
 use std::time::Duration;
 
+use vrnic_packet::Nanos;
+
 use crate::os::sys::LoadMeter;
 
-/// Nanoseconds between two checks of the load.
-const LOAD_CHECK_PERIOD: u64 = 2_000_000;
+/// Time between two checks of the load.
+const LOAD_CHECK_PERIOD: Duration = Duration::from_millis(2);
 /// Time for which the worker does not spin after a check has found that processors are scarce.
-const SCARCE_HOLD: u64 = 50_000_000;
+const SCARCE_HOLD: Duration = Duration::from_millis(50);
 /// Minimum time between two polls from which follows that another thread had the processor.
-const GAP: u64 = 500_000;
+const GAP: Duration = Duration::from_micros(500);
 /// Time for which the worker does not spin after such a gap.
-const GAP_HOLD: u64 = 200_000_000;
+const GAP_HOLD: Duration = Duration::from_millis(200);
 
 /// Times after which a worker without work spins, naps and sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,47 +70,47 @@ impl Load for LoadMeter {
     }
 }
 
-/// The policy of one worker. All times are in nanoseconds of one monotonic clock.
+/// The policy of one worker. All times are of one monotonic clock.
 #[derive(Debug)]
 pub struct IdlePolicy<L> {
-    spin: u64,
-    sleep: u64,
+    spin: Duration,
+    sleep: Duration,
     cpus: usize,
     load: Option<L>,
     /// The time of the last work.
-    worked: u64,
+    worked: Nanos,
     /// The time of the last call.
-    last: u64,
-    load_checked_at: u64,
-    scarce_until: u64,
+    last: Nanos,
+    load_checked_at: Nanos,
+    scarce_until: Nanos,
 }
 
 impl<L: Load> IdlePolicy<L> {
     /// Creates the policy for a machine of `cpus` processors.
     #[must_use]
-    pub fn new(config: &IdleConfig, cpus: usize, load: Option<L>, now: u64) -> Self {
+    pub fn new(config: &IdleConfig, cpus: usize, load: Option<L>, now: Nanos) -> Self {
         Self {
-            spin: nanos(config.spin),
-            sleep: nanos(config.sleep),
+            spin: config.spin,
+            sleep: config.sleep,
             cpus,
             load,
             worked: now,
             last: now,
             load_checked_at: now,
-            scarce_until: 0,
+            scarce_until: Nanos::default(),
         }
     }
 
     /// Records that a poll found work.
     #[inline]
-    pub fn worked(&mut self, now: u64) {
+    pub fn worked(&mut self, now: Nanos) {
         self.worked = now;
         self.last = now;
     }
 
     /// Returns what to do after a poll that has found no work.
-    pub fn next_step(&mut self, now: u64) -> IdleStep {
-        let idle = now.saturating_sub(self.worked);
+    pub fn next_step(&mut self, now: Nanos) -> IdleStep {
+        let idle = now.since(self.worked);
         if idle >= self.sleep {
             return IdleStep::Sleep;
         }
@@ -116,36 +118,34 @@ impl<L: Load> IdlePolicy<L> {
     }
 
     /// Records that the worker napped or slept until `now`, so that this is not taken for a gap.
-    pub fn rested(&mut self, now: u64) {
+    pub fn rested(&mut self, now: Nanos) {
         self.last = now;
     }
 
     /// Returns whether spinning would take a processor from another thread.
-    fn scarce(&mut self, now: u64) -> bool {
-        if now.saturating_sub(self.last) > GAP {
-            self.scarce_until = self.scarce_until.max(now + GAP_HOLD);
+    fn scarce(&mut self, now: Nanos) -> bool {
+        if now.since(self.last) > GAP {
+            self.scarce_until = self.scarce_until.max(now.plus(GAP_HOLD));
         }
         self.last = now;
-        if now.saturating_sub(self.load_checked_at) > LOAD_CHECK_PERIOD {
+        if now.since(self.load_checked_at) > LOAD_CHECK_PERIOD {
             self.load_checked_at = now;
             let runnable = self.load.as_ref().and_then(Load::runnable);
             if runnable.is_some_and(|runnable| runnable > self.cpus) {
-                self.scarce_until = self.scarce_until.max(now + SCARCE_HOLD);
+                self.scarce_until = self.scarce_until.max(now.plus(SCARCE_HOLD));
             }
         }
         now < self.scarce_until
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const US: u64 = 1000;
+    const fn us(time: u64) -> Nanos {
+        Nanos(time * 1000)
+    }
 
     struct Fixed(usize);
 
@@ -162,37 +162,37 @@ mod tests {
             sleep: Duration::from_micros(2000),
             ..IdleConfig::default()
         };
-        IdlePolicy::new(&config, 2, Some(Fixed(runnable)), 0)
+        IdlePolicy::new(&config, 2, Some(Fixed(runnable)), Nanos(0))
     }
 
     #[test]
     fn free_processors_spin_then_nap_then_sleep() {
         let mut policy = policy_at(2);
-        policy.worked(100 * US);
-        assert_eq!(policy.next_step(110 * US), IdleStep::Spin);
-        assert_eq!(policy.next_step(151 * US), IdleStep::Nap);
-        assert_eq!(policy.next_step(2101 * US), IdleStep::Sleep);
+        policy.worked(us(100));
+        assert_eq!(policy.next_step(us(110)), IdleStep::Spin);
+        assert_eq!(policy.next_step(us(151)), IdleStep::Nap);
+        assert_eq!(policy.next_step(us(2101)), IdleStep::Sleep);
     }
 
     #[test]
     fn scarce_processors_nap_at_once_and_for_a_while() {
         let mut policy = policy_at(3);
-        policy.worked(3000 * US);
-        assert_eq!(policy.next_step(3001 * US), IdleStep::Nap);
-        policy.worked(20_000 * US);
-        assert_eq!(policy.next_step(20_001 * US), IdleStep::Nap);
+        policy.worked(us(3000));
+        assert_eq!(policy.next_step(us(3001)), IdleStep::Nap);
+        policy.worked(us(20_000));
+        assert_eq!(policy.next_step(us(20_001)), IdleStep::Nap);
     }
 
     #[test]
     fn a_gap_between_polls_means_scarce() {
         let mut policy = policy_at(1);
-        policy.worked(0);
-        assert_eq!(policy.next_step(10 * US), IdleStep::Spin);
-        policy.worked(20 * US);
-        policy.next_step(21 * US);
+        policy.worked(us(0));
+        assert_eq!(policy.next_step(us(10)), IdleStep::Spin);
+        policy.worked(us(20));
+        policy.next_step(us(21));
         // Half a millisecond passed unseen within the spin time of later work.
-        policy.worked = 600 * US;
-        assert_eq!(policy.next_step(610 * US), IdleStep::Nap);
-        policy.rested(10_000 * US);
+        policy.worked = us(600);
+        assert_eq!(policy.next_step(us(610)), IdleStep::Nap);
+        policy.rested(us(10_000));
     }
 }

@@ -96,7 +96,7 @@ impl Drop for Pool {
 fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let load = LoadMeter::new().inspect_err(|error| tracing::warn!(%error, "the load of the machine is unknown, so workers may spin when CPUs are scarce"));
-    IdlePolicy::new(config, cpus, load.ok(), now().0)
+    IdlePolicy::new(config, cpus, load.ok(), now())
 }
 
 /// The state of a worker thread.
@@ -144,7 +144,7 @@ impl Worker {
             }
             if self.poll() {
                 while self.poll() && !self.is_disturbed() {}
-                self.idle.worked(now().0);
+                self.idle.worked(now());
                 polls_left = POLLS_PER_CLOCK_READ;
             }
             if polls_left > 0 {
@@ -152,7 +152,7 @@ impl Worker {
                 std::hint::spin_loop();
                 continue;
             }
-            let time = now().0;
+            let time = now();
             match self.idle.next_step(time) {
                 IdleStep::Spin => polls_left = POLLS_PER_CLOCK_READ,
                 IdleStep::Nap => self.nap(time),
@@ -163,7 +163,7 @@ impl Worker {
 
     #[inline]
     fn poll(&mut self) -> bool {
-        self.turns.pass(|| now().0)
+        self.turns.pass(now)
     }
 
     /// Returns whether the worker has to end, or its list of engines has changed.
@@ -173,26 +173,24 @@ impl Worker {
     }
 
     /// Returns the duration of the next nap or sleep: until the earliest deadline, at most `limit`.
-    fn pause(&self, now: u64, limit: Duration) -> Duration {
+    fn pause(&self, now: Nanos, limit: Duration) -> Duration {
         let deadline = self.polled.list().iter().filter_map(|engine| engine.deadline()).min();
-        let until =
-            deadline.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
-        until.min(limit)
+        deadline.map_or(Duration::MAX, |at| at.since(now)).min(limit)
     }
 
-    fn nap(&mut self, start: u64) {
+    fn nap(&mut self, start: Nanos) {
         if let Ok(limit) = self.pause(start, self.nap).try_into() {
             // A signal may shorten the nap, which does no harm.
             let _whole = nanosleep(&limit);
         }
-        self.idle.rested(now().0);
+        self.idle.rested(now());
     }
 
     /// Sleeps until woken.
     fn sleep(&mut self) {
         let engines = &self.setup.engines;
         let waker = engines.waker();
-        let start = now().0;
+        let start = now();
         let work = sleep::sleep(waker, self.polled.list(), &self.stop, || {
             // Each change of the list after this point unparks the worker.
             if !self.polled.is_old(engines) {
@@ -202,7 +200,7 @@ impl Worker {
         if work {
             self.idle.worked(start);
         } else {
-            self.idle.rested(now().0);
+            self.idle.rested(now());
         }
     }
 }

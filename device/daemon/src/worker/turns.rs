@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vrnic_adapter::slice::{SHORT_SLICE, SLICE};
+use vrnic_packet::Nanos;
 
 use super::engine::Engine;
 
@@ -93,7 +94,7 @@ struct Seat {
 #[derive(Default)]
 struct Watch {
     /// The time, if it was read at the end of the last poll.
-    read: Option<u64>,
+    read: Option<Nanos>,
 }
 
 impl Turns {
@@ -126,10 +127,10 @@ impl Turns {
         Self { seats, prompt: Vec::new(), first: 0, contended: 0, watch: Watch::default() }
     }
 
-    /// Polls the engines that have credit. `now` reads the clock in nanoseconds. Returns whether
+    /// Polls the engines that have credit. `now` reads the clock. Returns whether
     /// there was work, or may be.
     #[inline]
-    pub fn pass(&mut self, now: impl Fn() -> u64) -> bool {
+    pub fn pass(&mut self, now: impl Fn() -> Nanos) -> bool {
         let hurried = self.contended > 0 && !self.prompt.is_empty();
         let length = if hurried { SHORT_SLICE } else { SLICE };
         self.contended = self.contended.saturating_sub(1);
@@ -164,7 +165,7 @@ impl Turns {
 
     /// Polls the prompt engines, except the one that has just been polled. Returns whether there
     /// was work.
-    fn serve_prompt(&mut self, but: usize, now: &impl Fn() -> u64) -> bool {
+    fn serve_prompt(&mut self, but: usize, now: &impl Fn() -> Nanos) -> bool {
         let mut any = false;
         let count = self.prompt.len();
         for nth in 0..count.min(MAX_PROMPT) {
@@ -179,7 +180,7 @@ impl Turns {
 
     /// Polls an engine if it has credit.
     #[inline]
-    fn serve(&mut self, place: usize, length: Duration, now: &impl Fn() -> u64) -> Took {
+    fn serve(&mut self, place: usize, length: Duration, now: &impl Fn() -> Nanos) -> Took {
         let Self { seats, prompt, watch, .. } = self;
         let Some(seat) = seats.get_mut(place) else { return Took::default() };
         if seat.credit <= 0 {
@@ -188,7 +189,9 @@ impl Turns {
         let start = (seat.long || seat.unmeasured == 0).then(|| watch.time(now));
         let polled = seat.engine.poll(length);
         let ns = match start {
-            Some(start) if polled.busy => watch.read(now).saturating_sub(start).max(polled.spent),
+            Some(start) if polled.busy => {
+                watch.read(now).0.saturating_sub(start.0).max(polled.spent)
+            }
             _ => {
                 watch.read = None;
                 polled.spent
@@ -254,11 +257,11 @@ impl Seat {
 
 impl Watch {
     /// Returns the time.
-    fn time(&mut self, now: &impl Fn() -> u64) -> u64 {
+    fn time(&mut self, now: &impl Fn() -> Nanos) -> Nanos {
         self.read.unwrap_or_else(|| self.read(now))
     }
 
-    fn read(&mut self, now: &impl Fn() -> u64) -> u64 {
+    fn read(&mut self, now: &impl Fn() -> Nanos) -> Nanos {
         *self.read.insert(now())
     }
 }
@@ -310,7 +313,7 @@ mod tests {
             true
         }
 
-        fn deadline(&self) -> Option<u64> {
+        fn deadline(&self) -> Option<Nanos> {
             None
         }
 
@@ -343,7 +346,7 @@ mod tests {
             let before: Vec<_> = engines.iter().map(|engine| engine.used()).collect();
             let end = clock.load(Ordering::Relaxed) + time;
             while clock.load(Ordering::Relaxed) < end {
-                turns.pass(|| clock.load(Ordering::Relaxed));
+                turns.pass(|| Nanos(clock.load(Ordering::Relaxed)));
                 // The pass itself takes time, so that a pass without polls ends, too.
                 clock.fetch_add(1, Ordering::Relaxed);
             }
@@ -402,14 +405,14 @@ mod tests {
     #[test]
     fn a_debt_ends_when_all_engines_are_idle() {
         let mut rig = Rig::new(vec![busy(90_000), busy(300)]);
-        rig.turns.pass(|| rig.clock.load(Ordering::Relaxed));
+        rig.turns.pass(|| Nanos(rig.clock.load(Ordering::Relaxed)));
         rig.engines.iter().for_each(|engine| engine.idle.store(true, Ordering::Relaxed));
         for _ in 0..3 {
-            rig.turns.pass(|| rig.clock.load(Ordering::Relaxed));
+            rig.turns.pass(|| Nanos(rig.clock.load(Ordering::Relaxed)));
         }
         rig.engines[0].idle.store(false, Ordering::Relaxed);
         let used = rig.engines[0].used();
-        rig.turns.pass(|| rig.clock.load(Ordering::Relaxed));
+        rig.turns.pass(|| Nanos(rig.clock.load(Ordering::Relaxed)));
         assert_eq!(rig.engines[0].used() - used, 90_000);
     }
 

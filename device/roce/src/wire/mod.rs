@@ -24,6 +24,7 @@ pub use body::{Body, Datagram, Part, ReadPart, Request, Response, SendEnd};
 pub use build::{Layout, Path};
 pub use frame::Frame;
 pub use headers::{AtomicEth, Imm, Reth};
-pub use numbers::{Mtu, Qpn, Rkey};
+pub use numbers::{Qpn, Rkey};
 pub use packet::{Head, Packet};
 pub use syndrome::{Aeth, Nak, Syndrome};
+pub use vrnic_packet::Mtu;

@@ -61,6 +61,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IMAGE|FOLDER")]
     pub(crate) root: Option<PathBuf>,
 
+    /// Start the guests from this disk, an image of the format qcow2 or raw, with a whole system
+    /// that systemd starts. It is not changed. The kernel is that of the lab, or of --kernel
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["root", "image", "packages", "preload_verbs"])]
+    pub(crate) disk: Option<PathBuf>,
+
     /// Make all programs load the system's libibverbs before any other. This is for programs that
     /// bring a libibverbs of a release that the plugin does not know
     #[arg(long)]

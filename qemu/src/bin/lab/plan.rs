@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::accel::Accel;
 use vrnic_qemu::command::Command;
 use vrnic_qemu::container::{self, Container, PLUGIN, check};
+use vrnic_qemu::disk::{Disk, Start};
+use vrnic_qemu::guest::SHARE;
 use vrnic_qemu::kernel;
 use vrnic_qemu::lab::bundled;
 use vrnic_qemu::lab::job::Job;
@@ -49,8 +51,15 @@ impl Plan {
         let memory = memory(args, &paths)?;
         let command = Command::new(args.command.clone());
         let container = container(args, &paths, &command)?;
-        let modules = modules(args, &paths)?;
+        let disk = args.disk.as_deref().map(|file| Disk::open(&paths, file)).transpose()?;
+        let kernel = Kernel::new(args, &paths)?;
+        let modules = modules(args, &paths, &kernel)?;
         let mut files = modules.files;
+        let mut share = container.as_ref().map(|container| container.folder.clone());
+        if let Some(disk) = &disk {
+            files.extend(starting(disk, &paths, &kernel)?);
+            share = kernel.stock.then(|| paths.stock.clone());
+        }
         let mut prepare = modules.script;
         if let Some(container) = &container {
             files.extend(plugin(container, &paths)?);
@@ -68,7 +77,8 @@ impl Plan {
             tree: args.copy.clone(),
             daemon: uplinks.collect(),
             image: args.kernel.clone(),
-            share: container.as_ref().map(|container| container.folder.clone()),
+            share,
+            root: disk,
             files,
             prepare,
             ..Options::default()
@@ -106,28 +116,68 @@ fn container(args: &Args, paths: &Paths, command: &Command) -> Result<Option<Con
     Ok(Some(container))
 }
 
-/// Finds the modules that the guests load, and checks that all fit the kernel.
-fn modules(args: &Args, paths: &Paths) -> Result<stock::Plan> {
-    let image = args.kernel.clone().unwrap_or_else(|| paths.kernel());
-    let release = kernel::release(&image)?;
+/// The guests' kernel.
+struct Kernel {
+    release: String,
+    /// True if it has the release of the stock kernel, whose modules it can load.
+    stock: bool,
+}
+
+impl Kernel {
+    fn new(args: &Args, paths: &Paths) -> Result<Self> {
+        let own = kernel::release(&paths.kernel())?;
+        let release = args.kernel.as_deref().map_or_else(|| Ok(own.clone()), kernel::release)?;
+        let named = args.modules.first();
+        ensure!(
+            release == own || named.is_none(),
+            "--module {} names a module of the stock kernel, which has release {own}, and the \
+             kernel of --kernel has {release}; give its own module with --module-file",
+            named.map(String::as_str).unwrap_or_default()
+        );
+        Ok(Self { stock: release == own, release })
+    }
+}
+
+/// Finds the modules that the guests load, and checks that all fit the kernel. Another kernel than
+/// the stock one has built in what mounts a root.
+fn modules(args: &Args, paths: &Paths, kernel: &Kernel) -> Result<stock::Plan> {
+    let release = &kernel.release;
     let ours = |file: &Path| kernel::Module::read(file).is_ok_and(|it| it.name == "vrnic");
     if !args.module_files.iter().any(|file| ours(file)) {
-        stock::fits(&paths.module(), &release)?;
+        stock::fits(&paths.module(), release)?;
     }
     let mut plan = stock::Plan::default();
-    let named = !args.modules.is_empty() || args.root.is_some();
-    let wanted = named || (!args.module_files.is_empty() && paths.stock.exists());
+    let mounted = kernel.stock && args.root.is_some();
+    let named = !args.modules.is_empty() || mounted;
+    let wanted = named || (kernel.stock && !args.module_files.is_empty() && paths.stock.exists());
     let stock = if wanted { Some(Stock::open(&paths.stock)?) } else { None };
     if let Some(stock) = &stock {
-        let root: &[&str] = if args.root.is_some() { &container::MODULES } else { &[] };
+        let root: &[&str] = if mounted { &container::MODULES } else { &[] };
         for name in args.modules.iter().map(String::as_str).chain(root.iter().copied()) {
             stock.add(&mut plan, name)?;
         }
     }
     for file in &args.module_files {
-        plan.own(stock.as_ref(), file, &release)?;
+        plan.own(stock.as_ref(), file, release)?;
     }
     Ok(plan)
+}
+
+/// Returns the files with which the guests start from a disk. Another kernel than the stock one
+/// has built in what mounts it.
+fn starting(disk: &Disk, paths: &Paths, kernel: &Kernel) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut plan = stock::Plan::default();
+    if kernel.stock {
+        let stock = Stock::open(&paths.stock)?;
+        for name in ["9pnet_virtio", "9p"].into_iter().chain(disk.modules()) {
+            stock.add(&mut plan, name)?;
+        }
+    }
+    let modules = &plan.script;
+    let start = Start { release: &kernel.release, share: kernel.stock.then_some(SHARE), modules };
+    let mut files = disk.files(&start);
+    files.append(&mut plan.files);
+    Ok(files)
 }
 
 /// Returns the plugin for a root as a file of the guests. Says so if it does not fit, or if that is

@@ -20,7 +20,7 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::streaming::Pairing;
-use crate::objects::qp::{Path, Qp, Requester, Responder, WeakPeer};
+use crate::objects::qp::{Path, Qp, Requester, Responder, WeakPeer, waits};
 use crate::requests::wqe::SendWqe;
 
 /// Executes work requests of a QP with a TCP connection, through the connection, or by copies to
@@ -114,9 +114,9 @@ pub(super) struct Rules {
 
 impl Rules {
     /// The time limit of a message that waits for a receive of the peer.
-    pub(super) const RECEIVE_TIMEOUT: Duration = stream::RECEIVE_TIMEOUT;
+    pub(super) const RECEIVE_TIMEOUT: Duration = waits::RECEIVE_TIMEOUT;
     /// Maximum time between two checks for the receive.
-    pub(super) const MAX_PAUSE: Duration = stream::MIN_POLL_INTERVAL;
+    pub(super) const MAX_PAUSE: Duration = waits::MIN_POLL_INTERVAL;
 
     /// Ends the connection with a Terminate of the other end. Returns the status of the work
     /// request.

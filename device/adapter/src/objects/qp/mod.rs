@@ -19,6 +19,7 @@
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
 //! | `outbox` | the frames that a QP of raw packets sends in a turn |
+//! | `waits` | the waits of that connection for its guest |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
@@ -34,6 +35,7 @@ pub mod remote;
 mod route;
 pub mod streaming;
 pub mod transitions;
+pub(crate) mod waits;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -8,9 +8,9 @@ use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
 use vrnic_abi::qp::{NO_VLAN, State};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
-use vrnic_packet::Nanos;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
+use vrnic_packet::{Mtu, Nanos};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Budget, Connection, Gone, Share, Source, StreamPos};
@@ -20,6 +20,7 @@ use super::lifecycle::Lifecycle;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
 use super::route::Route;
+use super::waits::Waits;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::addresses::Address;
@@ -111,10 +112,8 @@ pub struct Streaming<H: Host> {
     end_by: Option<Nanos>,
     /// True if no more work requests are taken, because the driver wants to close the connection.
     pub leaves: bool,
-    /// The wait of a SEND of the peer for a receive.
-    pub waits_since: Option<Waits>,
-    /// The wait of received bytes for memory.
-    pub memory_since: Option<Waits>,
+    /// What it waits for.
+    waits: Waits,
     /// The nudges of the peer, if this end is the initiator.
     nudges: Option<Nudges>,
     /// The path of the messages that it sends.
@@ -149,25 +148,6 @@ struct Nudges {
     since: Option<Nanos>,
     /// The number of nudges that were sent.
     count: usize,
-}
-
-/// The wait of a SEND for a receive, or of bytes for memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Waits {
-    /// The time at which it began.
-    pub since: Nanos,
-    /// The number of FPDUs that had been received by then. If more have been received since, this
-    /// wait is over, and another one begins.
-    pub received: u64,
-}
-
-impl Waits {
-    /// Continues the wait in `waits`, or begins one if there is none or another FPDU has been
-    /// received. Returns the time at which it began.
-    pub(crate) fn go_on(waits: &mut Option<Self>, now: Nanos, received: u64) -> Nanos {
-        let present = waits.filter(|waits| waits.received == received);
-        waits.insert(present.unwrap_or(Self { since: now, received })).since
-    }
 }
 
 /// Events of a connection that the adapter counts.
@@ -237,8 +217,7 @@ impl<H: Host> Streaming<H> {
             close_by: None,
             end_by: None,
             leaves: false,
-            waits_since: None,
-            memory_since: None,
+            waits: Waits::default(),
             nudges: matches!(role, Role::Initiator).then(Nudges::default),
             pairing: Pairing::Undecided,
             pair_by: None,
@@ -359,16 +338,16 @@ impl<H: Host> Streaming<H> {
         self.tcp.stop_keepalive();
     }
 
-    /// Returns the largest path MTU, as `enum ib_mtu`, for which a segment has room.
+    /// Returns the largest path MTU for which a segment has room.
     #[must_use]
-    pub const fn path_mtu(&self) -> u8 {
-        match self.mss {
-            0..512 => 1,
-            512..1024 => 2,
-            1024..2048 => 3,
-            2048..4096 => 4,
-            _ => 5,
-        }
+    pub fn path_mtu(&self) -> Mtu {
+        Mtu::within(self.mss.into())
+    }
+
+    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
+    /// the next check, also for bytes that wait for memory.
+    pub fn check_waits(&mut self, now: Nanos) -> Option<Nanos> {
+        self.waits.check(&mut self.stream, now)
     }
 
     /// Handles a peer that accepts no copied message. After some time, TCP sends an empty WRITE to

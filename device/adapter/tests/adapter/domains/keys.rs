@@ -18,7 +18,7 @@ use super::function::Picture;
 use crate::bus::{Endpoint, Guest};
 use crate::commands::command;
 use crate::keys::{BINDABLE, PAGE, REMOTE, alloc_mr, alloc_mw, bind, local_inv, reg, reg_seg};
-use crate::stream_ends::MS;
+use crate::streams::ends::MS;
 use crate::world::{World, told_by_peer};
 
 /// The way of the messages between A and B.

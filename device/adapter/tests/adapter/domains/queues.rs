@@ -22,7 +22,7 @@ use crate::datagrams::{datagram, ipv4, path, ready, set_gids};
 use crate::direct::{armed, store, until};
 use crate::keys::PAGE;
 use crate::multicast::{GROUP, GROUP6, attach, to};
-use crate::stream_ends::{open, stage};
+use crate::streams::ends::{open, stage};
 use crate::world::World;
 use crate::xrc::{Domain, to_srq};
 

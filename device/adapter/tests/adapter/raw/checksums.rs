@@ -215,7 +215,8 @@ fn what_cannot_be_cut_is_refused() {
     let long = MAX_SEGMENT - tcp.len() as u32;
     let longest = MAX_FRAME as u16 - tcp.len() as u16;
     type Change = fn(&mut Wr, Vec<u8>);
-    let cases: [(&str, &[u8], u16, u32, Status, Change); 10] = [
+    type Case<'a> = (&'a str, &'a [u8], u16, u32, Status, Change);
+    let cases: [Case<'_>; 10] = [
         ("the longest", &tcp, 1460, long, Status::Success, |_, _| ()),
         ("one byte more", &tcp, 1460, long + 1, Status::LocLenErr, |_, _| ()),
         ("the longest frames", &tcp, longest, 20_000, Status::Success, |_, _| ()),

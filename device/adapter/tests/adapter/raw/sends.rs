@@ -75,7 +75,8 @@ fn lengths_are_checked() {
 #[test]
 fn faulty_work_requests_fail_the_send_queue() {
     let good = |p: &Pair| Wr::new(Opcode::Send, &[p.a.sge(0, 60)]);
-    let cases: [(&str, Status, fn(&mut Wr)); 6] = [
+    type Case = (&'static str, Status, fn(&mut Wr));
+    let cases: [Case; 6] = [
         ("key", Status::LocProtErr, |wr| wr.sges[0].lkey = 1.into()),
         ("WRITE", Status::LocQpOpErr, |wr| wr.opcode = Opcode::Write as u8),
         ("SEND with immediate", Status::LocQpOpErr, |wr| wr.opcode = Opcode::SendImm as u8),

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use thiserror::Error;
@@ -23,14 +24,14 @@ use self::eventfd::Signaller;
 use super::control::ControlHandle;
 use crate::worker::pool::now;
 
-/// Time in nanoseconds after which a signal counts as slow. It usually takes less than a
-/// microsecond, or a few if the VMM's threads have to be woken.
-const SLOW: u64 = 50_000;
+/// Time after which a signal counts as slow. It usually takes less than a microsecond, or a few if
+/// the VMM's threads have to be woken.
+const SLOW: Duration = Duration::from_micros(50);
 /// Number of slow signals in a row after which the control thread delivers interrupts. A thread may
 /// have been interrupted during one of them.
 const SLOW_MAX: u32 = 3;
-/// Time in nanoseconds for which the control thread delivers them.
-const BY_CONTROL: u64 = 1_000_000_000;
+/// Time for which the control thread delivers them.
+const BY_CONTROL: Duration = Duration::from_secs(1);
 
 /// The reason for which a SET_IRQS was refused.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -203,18 +204,18 @@ impl Interrupts {
         if !vector.pending.load(Ordering::SeqCst) {
             return;
         }
-        let start = now().0;
-        if start < self.by_control.load(Ordering::Relaxed) {
+        let start = now();
+        if start.0 < self.by_control.load(Ordering::Relaxed) {
             return self.control.ask();
         }
         self.signal(vector);
-        let end = now().0;
-        if end.saturating_sub(start) < SLOW {
+        let end = now();
+        if end.since(start) < SLOW {
             self.slow.store(0, Ordering::Relaxed);
         } else if self.slow.fetch_add(1, Ordering::Relaxed) + 1 >= SLOW_MAX {
             // The next slow signal after this time is enough.
             self.slow.store(SLOW_MAX - 1, Ordering::Relaxed);
-            self.by_control.store(end.saturating_add(BY_CONTROL), Ordering::Relaxed);
+            self.by_control.store(end.plus(BY_CONTROL).0, Ordering::Relaxed);
         }
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use vrnic_adapter::ethernet::{self, Offered};
+use vrnic_packet::MacAddr;
 
 use super::{FrameSink, Vmm};
-use crate::net::mac::MacAddr;
 
 /// An adapter whose answers the test chooses.
 pub(crate) struct FakeSink {

@@ -1,7 +1,8 @@
 //! The link of a port. Its changes are reported to the adapter and the line.
 
+use vrnic_packet::Mtu;
+
 use super::Port;
-use crate::net::path_mtu::PathMtu;
 use crate::net::status::Reason;
 
 impl Port {
@@ -35,7 +36,7 @@ impl Port {
         if self.status.set_mtu(mtu)
             && let Some(mtu) = mtu
         {
-            let path_mtu = PathMtu::of_ip(mtu).bytes();
+            let path_mtu = Mtu::of_ip(mtu).bytes();
             self.log().line(|port| {
                 tracing::info!(port, mtu, "longer IP packets cannot pass this uplink; RDMA through it needs a path MTU of at most {path_mtu}, so the guests' network cards need the same MTU");
             });

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vrnic_adapter::ethernet::{self, Joint, SEGMENT_MIN};
 use vrnic_adapter::log_ratelimit::Limiter;
-use vrnic_packet::Ethernet;
+use vrnic_control_api::port_view::Kind;
 use vrnic_packet::ethernet::HEADER_LEN;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::pool::Buffer;
 use vrnic_packet::segments::cut::{NotCut, cut};
 use vrnic_packet::segments::headers::{FIRST, Headers, LAST};
+use vrnic_packet::{Ethernet, Nanos};
 use vrnic_roce::psn::Psn;
 use vrnic_roce::wire::body::{Body, Part, Request};
 use vrnic_roce::wire::build::{FRAME_MAX, Layout, Path};
@@ -22,8 +24,6 @@ use vrnic_tcp::SeqNum;
 use vrnic_tcp::wire::frame::{self, HEADROOM};
 use vrnic_tcp::wire::{Flags, Header, Options, Timestamps};
 
-use vrnic_packet::pool::Buffer;
-
 use super::arrival::take_joined;
 use super::cut::each_of;
 use super::join::{Joined, cut_first};
@@ -32,7 +32,7 @@ use crate::net::frame::Frame;
 use crate::net::line::Log;
 use crate::net::offload::{self, HEADER, Offload};
 use crate::net::queue::SendQueue;
-use crate::net::status::{Kind, PortStatus};
+use crate::net::status::PortStatus;
 
 const V4: Addresses =
     Addresses::V4 { source: Ipv4Addr::new(10, 9, 0, 1), destination: Ipv4Addr::new(10, 9, 0, 2) };
@@ -402,12 +402,12 @@ fn joined_segments_stay_joined_until_a_line_needs_single_ones() {
         assert!(queue.frames().take(15).map(Frame::bytes).eq(singles.iter().map(Vec::as_slice)));
         queue.remove(14);
         assert_eq!(
-            (account.room(1, 5), cut_first(&mut queue, false)),
+            (account.room(1, Nanos(5)), cut_first(&mut queue, false)),
             (0, 0),
             "the last one is left"
         );
         queue.remove(1);
-        assert_eq!(account.room(1, 5), LIMIT);
+        assert_eq!(account.room(1, Nanos(5)), LIMIT);
         assert_eq!(queue.frames().count(), 1);
     }
 }

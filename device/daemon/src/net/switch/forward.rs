@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use rustix::event::epoll::{self, EventFlags};
 use vrnic_adapter::ethernet;
+use vrnic_packet::MacAddr;
 
 use super::{Switch, Token};
 use crate::net::account::Account;
 use crate::net::frame::Frame;
 use crate::net::line::Change;
-use crate::net::mac::MacAddr;
 use crate::net::port::Port;
 use crate::net::status::Reason;
 use crate::net::table::{Origin, PortId, Route, Verdict};

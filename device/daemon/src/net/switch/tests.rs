@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_adapter::ethernet::{Offered, Uplink};
+use vrnic_control_api::port_view::Kind;
+use vrnic_control_api::storm::StormLimit;
+use vrnic_packet::MacAddr;
 
 use super::*;
 use crate::net::frame::Frame;
 use crate::net::handle::SwitchHandle;
 use crate::net::line::{Line, Log};
-use crate::net::mac::MacAddr;
 use crate::net::port::PortSetup;
 use crate::net::port::fake_sink::FakeSink;
 use crate::net::queue::SendQueue;
-use crate::net::status::Kind;
-use crate::net::storm::StormLimit;
 use crate::net::turn::{FRAMES, TIME};
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -131,7 +131,7 @@ fn fill(handle: &SwitchHandle, from: MacAddr, to: MacAddr) -> usize {
     let all = 0..40_000;
     let mut frames = all.map(|n| ethernet::Frame::new(frame(to, from, n))).collect();
     handle.outbox().send(from.0, &mut frames);
-    let dropped = |port: crate::net::status::PortView| port.dropped.get("outbox").copied();
+    let dropped = |port: vrnic_control_api::PortView| port.dropped.get("outbox").copied();
     let lost: u64 = handle.ports().into_iter().filter_map(dropped).sum();
     assert!(lost > 0, "the outbox is not full");
     40_000 - usize::try_from(lost).expect("small")
@@ -167,14 +167,14 @@ fn messages_of_adapters_to_unknown_stations_are_no_storm() {
     switch.add(PortSetup { storm: StormLimit(1), ..setup }).expect("a port");
     fill(&handle, A, STATION);
     while switch.serve_wires(TIME).any {}
-    let dropped = |port: &crate::net::status::PortView| port.dropped.get("storm").copied();
+    let dropped = |port: &vrnic_control_api::PortView| port.dropped.get("storm").copied();
     assert_eq!(handle.ports().iter().filter_map(dropped).sum::<u64>(), 0);
 }
 
 #[test]
 fn frames_that_take_long_end_a_turn_early() {
     let (mut switch, handle) = switch();
-    let taker = Taker { pause: Duration::from_nanos(TIME / 2), ..Taker::default() };
+    let taker = Taker { pause: TIME / 2, ..Taker::default() };
     switch.add(function("a", A, &Taker::default())).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
     fill(&handle, A, B);

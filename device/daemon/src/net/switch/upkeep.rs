@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
+use vrnic_packet::Mtu;
 
 use super::Switch;
-use crate::net::path_mtu::PathMtu;
 use crate::net::port::Port;
 
 /// Time between two removals of aged addresses.
@@ -59,7 +59,7 @@ impl Switch {
     /// Reports the path MTU if it has changed, and whether joined frames are welcome.
     pub(super) fn follow_mtu(&self) {
         self.shared.outbox.set_joins(self.ports.values().any(Port::joins));
-        let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(PathMtu::MAX);
+        let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(Mtu::MAX);
         if self.shared.set_path_mtu(mtu) {
             tracing::info!(
                 path_mtu = mtu.bytes(),

@@ -2,10 +2,11 @@
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use vrnic_adapter::log_ratelimit::Limiter;
+use vrnic_control_api::port_view::Kind;
 
 use super::*;
 use crate::net::frame::FRAME_MIN;
-use crate::net::status::{Kind, PortStatus};
+use crate::net::status::PortStatus;
 use crate::net::turn::FRAMES;
 
 /// Fills the ring of a peer with records of this length. Returns this side of the connection,

@@ -15,6 +15,7 @@ use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::limits::Limits;
 use vrnic_models::model;
+use vrnic_packet::Nanos;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
@@ -41,7 +42,7 @@ impl Engine for Part {
         self.0.has_work(0)
     }
 
-    fn deadline(&self) -> Option<u64> {
+    fn deadline(&self) -> Option<Nanos> {
         None
     }
 }

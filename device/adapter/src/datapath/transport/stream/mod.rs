@@ -23,4 +23,4 @@ mod turn;
 
 pub(crate) use arrivals::{arrive, too_long};
 pub(crate) use pair::{carries, is_dormant, probe, terminate};
-pub(crate) use turn::{MIN_POLL_INTERVAL, RECEIVE_TIMEOUT, run};
+pub(crate) use turn::run;

@@ -203,7 +203,7 @@ impl<H: Host> Sending<'_, H> {
         attr.max_rd_atomic = few(ord);
         // Only TCP detects that the other end is gone.
         attr.timeout = 0;
-        attr.path_mtu = self.streaming.path_mtu();
+        attr.path_mtu = self.streaming.path_mtu().code();
         let config = &mut self.requester.config;
         config.dmac = attr.av.dmac;
         config.dest_qpn = attr.dest_qpn;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -29,17 +28,10 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::streaming::{Counted, Streaming, Waits};
+use crate::objects::qp::streaming::{Counted, Streaming};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
-
-/// Maximum time for which a SEND waits for a receive.
-pub(crate) const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Minimum and maximum time between two checks for a receive. The time is a sixteenth of the
-/// present wait in between, so a long wait costs few checks.
-pub(crate) const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
-const MAX_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Sends and completes work of a QP, up to the limits of `allowance`.
 pub(crate) fn run<H: Host>(
@@ -142,7 +134,7 @@ impl<H: Host> Sending<'_, H> {
     fn work(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();
         let limit = self.limit(now);
-        let look = self.look_for_receive(now);
+        let look = self.streaming.check_waits(now);
         if self.report().is_some() {
             return self.failed();
         }
@@ -197,29 +189,6 @@ impl<H: Host> Sending<'_, H> {
         self.hand_back();
         self.exchange();
         now
-    }
-
-    /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
-    /// the next check, which is necessary because the guest rings no doorbell for receives. The
-    /// same intervals are for bytes that wait for memory.
-    pub(super) fn look_for_receive(&mut self, now: Nanos) -> Option<Nanos> {
-        let Streaming { stream, waits_since, memory_since, .. } = &mut *self.streaming;
-        let received = stream.counters().fpdus_received;
-        if stream.waits_for_memory() {
-            let since = Waits::go_on(memory_since, now, received);
-            return Some(next_look(now, since));
-        }
-        *memory_since = None;
-        if !stream.waits_for_receive() {
-            *waits_since = None;
-            return None;
-        }
-        let since = Waits::go_on(waits_since, now, received);
-        if now.since(since) > RECEIVE_TIMEOUT {
-            stream.receive_timed_out();
-            return None;
-        }
-        Some(next_look(now, since))
     }
 
     /// Completes work requests, and handles the events of the stream. Returns the result of the
@@ -366,11 +335,6 @@ impl<H: Host> Sending<'_, H> {
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         ended::complete(&here, self.qp, &mut self.streaming.outstanding)
     }
-}
-
-/// Returns the time of the next check for something that has been waited for since `since`.
-fn next_look(now: Nanos, since: Nanos) -> Nanos {
-    now.plus((now.since(since) / 16).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL))
 }
 
 fn end_of(outcome: Outcome) -> End {

@@ -1,0 +1,147 @@
+//! Requests and replies on the control socket: one line of JSON each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::assignment::Assignment;
+use crate::faults::FaultsView;
+use crate::per_second::PerSecond;
+use crate::share::Claim;
+use crate::{FunctionConfig, PortConfig, UplinkConfig};
+
+/// Length of the longest request in bytes.
+pub const REQUEST_MAX: usize = 16 << 10;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Adds an uplink.
+    AddUplink(UplinkConfig),
+    /// Removes the uplink of this name.
+    RemoveUplink(String),
+    /// Returns the uplinks.
+    ListUplinks,
+    /// Adds a port without a function.
+    AddPort(PortConfig),
+    /// Removes the port of this name.
+    RemovePort(String),
+    /// Returns the ports without a function.
+    ListPorts,
+    /// Adds a function.
+    AddFunction(FunctionConfig),
+    /// Removes a function.
+    RemoveFunction {
+        /// Its name.
+        name: String,
+        /// True if it is to be removed even if a VMM is connected.
+        force: bool,
+    },
+    /// Changes the ceilings of a function.
+    LimitFunction {
+        /// Its name.
+        name: String,
+        /// Bits of messages per second.
+        rate: Option<PerSecond>,
+        /// Messages per second.
+        ops: Option<PerSecond>,
+    },
+    /// Changes the share of a function in the workers' time.
+    ShareFunction {
+        /// Its name.
+        name: String,
+        /// The share.
+        claim: Claim,
+    },
+    /// Changes amounts of resources.
+    Assign(Assign),
+    /// Returns the functions.
+    ListFunctions,
+    /// Adds a rule for fault injection, as text.
+    AddFault(String),
+    /// Removes the rule with this number, or all.
+    ClearFaults(Option<u32>),
+    /// Returns the rules.
+    ListFaults,
+    /// Starts a capture, whose data follows the reply until the client closes its half of the
+    /// connection.
+    Capture {
+        /// The port of the switch.
+        at: Place,
+        /// Maximum number of bytes of each frame that are sent, or 0 for whole frames.
+        snap_length: u32,
+    },
+}
+
+/// A change of amounts of resources. Those that it does not name stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assign {
+    /// The function; none for the adapter as a whole.
+    pub function: Option<String>,
+    /// The amounts.
+    pub amounts: Assignment,
+    /// True if an amount may be below what is in use. Nothing more can be created then until less
+    /// is in use. Otherwise such a change is refused.
+    pub drain: bool,
+}
+
+/// A port of the switch, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The port of a function, including the packets that its adapter sends and receives.
+    Function(String),
+    /// The port of a guest without an adapter.
+    Port(String),
+    /// The port of an uplink.
+    Uplink(String),
+}
+
+impl Request {
+    /// Returns whether it asks for a change.
+    #[must_use]
+    pub const fn is_change(&self) -> bool {
+        !matches!(
+            self,
+            Self::ListUplinks | Self::ListPorts | Self::ListFunctions | Self::ListFaults
+        )
+    }
+}
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// It has been done.
+    Done,
+    /// The uplinks.
+    Uplinks(Vec<UplinkConfig>),
+    /// The ports.
+    Ports(Vec<PortConfig>),
+    /// The functions.
+    Functions(Vec<FunctionConfig>),
+    /// The number of the rule that was added.
+    FaultAdded(u32),
+    /// The rules for faults.
+    Faults(FaultsView),
+    /// It has not been done, and why.
+    Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_line() {
+        let uplink = "name=u,connect=/t".parse().expect("an uplink");
+        for request in [
+            Request::AddUplink(uplink),
+            Request::RemoveFunction { name: "a\n".to_owned(), force: true },
+            Request::ListPorts,
+        ] {
+            let text = serde_json::to_string(&request).expect("text");
+            assert!(!text.contains('\n'), "{text}");
+            assert_eq!(serde_json::from_str::<Request>(&text).expect("a request"), request);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The vrnic program.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use vrnic_device::cli::Args;
+
+fn main() -> ExitCode {
+    vrnic_cli::main(Args::command)
+}
