@@ -41,8 +41,16 @@ pub struct Frame {
     /// `Joint` here.
     headers: u16,
     segment: Option<NonZeroU16>,
+    marks: Marks,
+}
+
+/// What is known of the origin of a frame, and of those that it is cut into.
+#[derive(Clone, Copy, Default)]
+struct Marks {
     /// True if a program has composed it with a QP of raw packets.
     is_composed: bool,
+    /// True if only the switch may deliver it.
+    is_for_switch: bool,
 }
 
 impl Frame {
@@ -96,26 +104,43 @@ impl Frame {
         let headers = joint.map_or(0, |joint| joint.headers);
         let place = u16::try_from(range.start).ok().zip(u32::try_from(range.end).ok());
         let (start, end) = place.unwrap_or_default();
-        Self { buffer, start, end, headers, segment, is_composed: false }
+        Self { buffer, start, end, headers, segment, marks: Marks::default() }
     }
 
     /// Returns the frame as one that stands for those that `joint` describes.
     #[must_use]
     pub fn with_joint(self, joint: Option<Joint>) -> Self {
-        let range = self.range();
-        Self::within(self.buffer, range, joint)
+        let (range, marks) = (self.range(), self.marks);
+        Self { marks, ..Self::within(self.buffer, range, joint) }
+    }
+
+    /// Returns the frame as one of the same origin as `other`.
+    pub(crate) fn with_origin_of(self, other: &Self) -> Self {
+        Self { marks: other.marks, ..self }
     }
 
     /// Records that a program has composed the frame. Its source and its VLAN are then checked as
     /// those of frames of the guest's network card.
     pub const fn set_composed(&mut self) {
-        self.is_composed = true;
+        self.marks.is_composed = true;
     }
 
     /// Returns whether a program has composed the frame.
     #[must_use]
     pub const fn is_composed(&self) -> bool {
-        self.is_composed
+        self.marks.is_composed
+    }
+
+    /// Records that only the switch may deliver the frame, because it checks the source and the
+    /// VLAN.
+    pub const fn set_for_switch(&mut self) {
+        self.marks.is_for_switch = true;
+    }
+
+    /// Returns whether only the switch may deliver the frame.
+    #[must_use]
+    pub const fn is_for_switch(&self) -> bool {
+        self.marks.is_for_switch
     }
 
     /// Returns a copy with the tag of a VLAN, or `None` if the frame has a tag, or ends before its
@@ -151,7 +176,7 @@ impl Frame {
             Some(joint) => Some(Joint { headers: len(joint.headers)?, ..joint }),
             None => None,
         };
-        Some(Self { is_composed: self.is_composed, ..other.with_joint(joint) })
+        Some(other.with_joint(joint).with_origin_of(self))
     }
 
     fn range(&self) -> Range<usize> {
@@ -178,7 +203,7 @@ impl Frame {
     #[must_use]
     pub fn compact(&self) -> Self {
         let buffer = Buffer::exact(self.bytes());
-        Self::within(buffer, 0..self.bytes().len(), self.joint())
+        Self::within(buffer, 0..self.bytes().len(), self.joint()).with_origin_of(self)
     }
 
     /// Returns the number of bytes of memory that the frame takes.
@@ -261,6 +286,20 @@ mod tests {
         let compact = frame.compact();
         assert_eq!((compact.footprint(), &compact), (404, &frame));
         assert_eq!(Frame::new(vec![0; 60]).count(), 1);
+    }
+
+    #[test]
+    fn every_form_of_a_frame_keeps_its_origin() {
+        let mut frame = Frame::new([&[3; 12][..], &[8, 6], &[0; 50]].concat());
+        frame.set_composed();
+        frame.set_for_switch();
+        let tagged = frame.with_tag(5).expect("a tag");
+        let plain = tagged.without_tag().expect("no tag");
+        let joint = Some(Joint { headers: 14, segment: 20 });
+        for form in [frame.clone().with_joint(joint), frame.compact(), tagged, plain] {
+            assert!(form.is_composed() && form.is_for_switch());
+        }
+        assert!(!Frame::new(vec![0; 60]).is_composed());
     }
 
     #[test]

@@ -49,7 +49,9 @@ pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Frame)) -> Result<
 /// Returns an error if a joined frame cannot be cut.
 pub fn each_of(frame: Frame, mut each: impl FnMut(Frame)) -> Result<(), NotCut> {
     match frame.joint() {
-        Some(joint) => cut(frame.bytes(), joint.segment.into(), each),
+        Some(joint) => {
+            cut(frame.bytes(), joint.segment.into(), |one| each(one.with_origin_of(&frame)))
+        }
         None => {
             each(frame);
             Ok(())
@@ -91,4 +93,27 @@ fn write(at: Headers, headers: &[u8], frame: &mut [u8], place: Place) -> Option<
         at.set_flags(frame, at.flags(headers)? & !(not_last | not_first))?;
     }
     at.complete(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segments::join::join;
+
+    #[test]
+    fn the_frames_have_the_origin_of_the_one_that_is_cut() {
+        // Ethernet, IPv4 and TCP.
+        let ip = [0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let tcp = [0, 7, 0, 8, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 1, 0, 0, 0, 0, 0];
+        let mut bytes = [&[2; 12][..], &[8, 0], &ip, &tcp, &[9; 250]].concat();
+        let joint = join(&mut bytes, 54, 100).expect("TCP");
+        let mut frame = Frame::copy_joined(&bytes, joint);
+        frame.set_composed();
+        let mut count = 0;
+        let cut = each_of(frame, |one| {
+            assert!(one.is_composed() && !one.is_for_switch());
+            count += 1;
+        });
+        assert_eq!((cut, count), (Ok(()), 3));
+    }
 }
