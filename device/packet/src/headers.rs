@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::ethernet::{self, EtherType, Ethernet};
-use crate::ip::{Fault, Header, Packet, Protocol};
+use crate::ip::{Fault, Header, Packet, Protocol, V6_LEN};
 use crate::reader::Reader;
 
 /// The places of the Ethernet and IP headers of a frame, and the fields by which frames are
@@ -67,6 +67,15 @@ impl Headers {
     pub fn payload_range(&self) -> Range<usize> {
         let start = self.header_range().end;
         start..start + usize::from(self.payload_len)
+    }
+
+    /// Returns whether the frame contains the whole IP packet, as its header states the length.
+    #[must_use]
+    pub fn is_whole(&self, frame: &[u8]) -> bool {
+        let (at, before) = if self.is_v6 { (4, V6_LEN) } else { (2, 0) };
+        let field = frame.get(self.network_at() + at..).and_then(|rest| rest.first_chunk());
+        let stated = field.map(|length| before + usize::from(u16::from_be_bytes(*length)));
+        stated == Some(usize::from(self.header_len) + usize::from(self.payload_len))
     }
 
     /// Returns the three flags of an IPv4 header, which are zero for IPv6.

@@ -11,6 +11,8 @@ const IN_IPV4: usize = 10;
 /// Offsets of the checksums in the headers of TCP and UDP.
 const IN_TCP: usize = 16;
 const IN_UDP: usize = 6;
+/// Offset of the length in a header of UDP, behind which a packet may have more bytes.
+const UDP_LENGTH: usize = 4;
 
 /// Writes the checksums of a frame. A frame without IP, a fragment, and extension headers of IPv6
 /// have no checksum of TCP or UDP that could be computed.
@@ -23,7 +25,7 @@ pub fn complete(frame: &mut [u8]) {
         let checksum = frame.get(header.clone()).map(|it| Sum::default().bytes(it).finish());
         let _fits = put(frame, header.start + IN_IPV4, checksum.unwrap_or_default());
     }
-    let Some((protocol, payload, at)) = transport(&headers) else { return };
+    let Some((protocol, payload, at)) = transport(&headers, frame) else { return };
     if put(frame, at, 0).is_none() {
         return;
     }
@@ -41,7 +43,7 @@ pub fn are_right(frame: &[u8]) -> bool {
     let header = headers.header_range();
     let is_ip_right = headers.is_v6
         || frame.get(header).is_some_and(|bytes| Sum::default().bytes(bytes).finish() == 0);
-    let Some((protocol, payload, at)) = transport(&headers).filter(|_| is_ip_right) else {
+    let Some((protocol, payload, at)) = transport(&headers, frame).filter(|_| is_ip_right) else {
         return false;
     };
     let (Some(network), Some(bytes)) = (headers.network(frame), frame.get(payload)) else {
@@ -61,19 +63,24 @@ fn found(frame: &[u8]) -> Option<Headers> {
     (!fault).then_some(headers)
 }
 
-/// Returns the protocol, the place of the payload of IP, and that of the checksum, of a whole
-/// datagram or segment.
-fn transport(headers: &Headers) -> Option<(Protocol, Range<usize>, usize)> {
-    if headers.fault == Some(Fault::Truncated) || headers.is_fragment {
+/// Returns the protocol, the place of a whole datagram or segment, and that of its checksum.
+fn transport(headers: &Headers, frame: &[u8]) -> Option<(Protocol, Range<usize>, usize)> {
+    if headers.is_fragment || !headers.is_whole(frame) {
         return None;
     }
     let payload = headers.payload_range();
-    let (at, len) = match headers.protocol {
-        Protocol::TCP => (IN_TCP, 20),
-        Protocol::UDP => (IN_UDP, 8),
+    let (at, least, len) = match headers.protocol {
+        Protocol::TCP => (IN_TCP, 20, payload.len()),
+        Protocol::UDP => {
+            let length = frame.get(payload.start + UDP_LENGTH..)?.first_chunk()?;
+            (IN_UDP, 8, u16::from_be_bytes(*length).into())
+        }
         _ => return None,
     };
-    (payload.len() >= len).then(|| (headers.protocol, payload.clone(), payload.start + at))
+    let start = payload.start;
+    (least..=payload.len())
+        .contains(&len)
+        .then(|| (headers.protocol, start..start + len, start + at))
 }
 
 /// Writes a 16-bit number.

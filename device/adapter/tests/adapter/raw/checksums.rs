@@ -153,8 +153,72 @@ fn wrong_and_missing_checksums_are_not_reported_as_right() {
     assert!(!report(&cut), "a part of a packet");
 }
 
+/// A packet that ends before its header says so has no checksum, whatever else is wrong with it.
+#[test]
+fn parts_of_packets_get_no_checksum_and_are_not_reported_as_right() {
+    let mut p = Pair::to_all(20);
+    let tcp = Packet { protocol: Protocol::TCP, ..Packet::default() };
+    let whole = tcp.frame(&[7; 100]);
+    let mut options = [&whole[..34], &[1; 4], &whole[34..]].concat();
+    (options[14], options[17]) = (0x46, options[17] + 4);
+    let mut wrong = whole.clone();
+    wrong[24] ^= 1;
+    let v6 = Packet { addresses: V6, ..tcp }.frame(&[7; 100]);
+    for (name, frame, upper) in [
+        ("plain", whole, 34),
+        ("options", options, 38),
+        ("a wrong sum", wrong, 34),
+        ("IPv6", v6, 54),
+    ] {
+        let part = &frame[..frame.len() - 10];
+        let (got, flags) = p.summed(part);
+        assert_eq!((&got[upper..], flags), (&part[upper..], CqeFlags::empty()), "{name}");
+        // The receiver must not be told that the checksum of the part is right.
+        let (mut right, _) = p.summed(&frame);
+        let field = upper + 16;
+        right.truncate(part.len());
+        let pseudo_len = (right.len() - upper) as u16;
+        let ip = &right[14..upper];
+        let addresses = if upper == 54 { &ip[8..40] } else { &ip[12..20] };
+        let pseudo = [addresses, &[0, 6], &pseudo_len.to_be_bytes()].concat();
+        right[field..field + 2].fill(0);
+        let check = !(sum(&[&pseudo[..], &right[upper..]].concat()) as u16);
+        right[field..field + 2].copy_from_slice(&check.to_be_bytes());
+        assert_eq!(p.send_frame(&right), Status::Success);
+        let (_, cqe) = received(&mut p.b).expect("received");
+        assert_eq!(cqe.flags.get() & CqeFlags::IP_CSUM_OK.bits(), 0, "{name}");
+    }
+}
+
+/// A datagram may be shorter than the packet that contains it, and not longer.
+#[test]
+fn the_length_of_a_datagram_is_that_of_its_header() {
+    for addresses in [Packet::default().addresses, V6] {
+        let mut p = Pair::to_all(20);
+        let frame = Packet { addresses, ..Packet::default() }.frame(b"datagram");
+        let udp = frame.len() - 16;
+        for (len, has_sum) in
+            [(16, true), (11, true), (8, true), (7, false), (0, false), (17, false)]
+        {
+            let mut changed = frame.clone();
+            changed[udp + 5] = len;
+            let (got, flags) = p.summed(&changed);
+            let stated = [got[udp + 6], got[udp + 7]];
+            assert_eq!(stated != [0; 2], has_sum, "a length of {len}");
+            assert_eq!(flags.contains(CqeFlags::IP_CSUM_OK), has_sum, "a length of {len}");
+            if has_sum {
+                let ip = &got[14..udp];
+                let parts = if ip[0] >> 4 == 6 { &ip[8..40] } else { &ip[12..20] };
+                let pseudo = [parts, &[0, 17, 0, len]].concat();
+                let datagram = &got[udp..udp + usize::from(len)];
+                assert_eq!(sum(&[&pseudo[..], datagram].concat()), 0xffff);
+            }
+        }
+    }
+}
+
 /// Returns a SEGMENT of these headers, whose payload is the first `len` bytes of A's memory.
-fn segment(p: &Pair, headers: &[u8], mss: u16, len: u32) -> Wr {
+pub(super) fn segment(p: &Pair, headers: &[u8], mss: u16, len: u32) -> Wr {
     let header_len = (headers.len() as u16).into();
     let seg = SegmentSeg { mss: mss.into(), header_len, reserved: [0; 12] };
     let mut body = [seg.as_bytes(), headers].concat();
