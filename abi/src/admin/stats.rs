@@ -98,8 +98,6 @@ stats! {
     tx_roce_discards TxRoceDiscards,
     /// Packets received that were dropped
     rx_roce_discards RxRoceDiscards,
-    /// Frames for raw packet queue pairs that were lost, for example because there was no receive
-    rx_raw_discards RxRawDiscards,
     /// Packets received whose invariant CRC was wrong
     rx_icrc_encapsulated RxIcrcEncapsulated,
     /// Packets received out of order, after a missing one
@@ -158,6 +156,8 @@ stats! {
     completed_cmds CompletedCmds,
     /// Admin commands refused
     cmds_err CmdsErr,
+    /// Frames for raw packet queue pairs that were lost, for example because there was no receive
+    rx_raw_discards RxRawDiscards,
 }
 
 const _: () = assert!(size_of::<Stats>() == 63 * 8);
