@@ -434,7 +434,9 @@ impl Port {
         let is_group = destination.is_group();
         let is_own = self.setup.mac == Some(destination) || is_group;
         if !is_own && !sink.has_address(destination) {
-            sink.sniff(frame.as_ethernet());
+            if self.up && self.setup.line.is_some() {
+                sink.sniff(frame.as_ethernet());
+            }
             return Some(frame);
         }
         let also_for_line = is_group.then(|| frame.clone());

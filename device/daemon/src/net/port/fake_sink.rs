@@ -2,7 +2,7 @@
 
 use std::num::NonZeroI32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_packet::MacAddr;
@@ -21,6 +21,8 @@ pub(crate) struct FakeSink {
     pub(crate) takes_over: bool,
     /// Returns whether there is room for frames.
     pub(crate) has_room: Box<dyn Fn() -> bool + Send>,
+    /// The number of frames that sniffers have got.
+    pub(crate) sniffed: Arc<AtomicUsize>,
 }
 
 impl FakeSink {
@@ -32,6 +34,7 @@ impl FakeSink {
             vmm: Arc::default(),
             takes_over: false,
             has_room: Box::new(|| true),
+            sniffed: Arc::default(),
         }
     }
 
@@ -62,7 +65,9 @@ impl FrameSink for FakeSink {
         self.takes_over
     }
 
-    fn sniff(&self, _frame: &ethernet::Frame) {}
+    fn sniff(&self, _frame: &ethernet::Frame) {
+        self.sniffed.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn has_room(&self) -> bool {
         (self.has_room)()

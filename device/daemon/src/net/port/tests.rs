@@ -1,6 +1,8 @@
 //! Tests that counters of a port count each segment of a joined frame, and that an adapter gets
 //! only frames that are for it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use vrnic_adapter::ethernet::Joint;
 
 use super::fake_sink::FakeSink;
@@ -89,6 +91,25 @@ fn frames_for_other_addresses_go_to_the_network_card() {
     for (to, goes_to_card) in [(MAC, false), (CLAIMED.0, false), (NESTED, true), ([0xff; 6], true)]
     {
         assert_eq!(port.send(frame(to), None), goes_to_card, "{to:?}");
+    }
+}
+
+/// A sniffer sees what the network card gets, so it sees nothing where there is no card.
+#[test]
+fn frames_for_other_addresses_are_copied_only_if_there_is_a_network_card() {
+    let sniffed = Arc::new(AtomicUsize::new(0));
+    let frame = || Frame::new([&[2, 0, 0, 0, 0, 10][..], &[2; 60]].concat()).expect("a frame");
+    for (has_line, has_link, copies) in [(false, true, 0), (true, false, 0), (true, true, 1)] {
+        let sink = FakeSink { sniffed: Arc::clone(&sniffed), ..greedy() };
+        let mut port = port(Kind::Function, Some(MacAddr([2, 0, 0, 0, 0, 9])), sink);
+        if !has_line {
+            port.setup.line = None;
+            port.up = true;
+        } else if has_link {
+            port.follow_link();
+        }
+        assert_eq!(port.send(frame(), None), has_line && has_link);
+        assert_eq!(sniffed.swap(0, Ordering::Relaxed), copies, "{has_line}, {has_link}");
     }
 }
 
