@@ -1,8 +1,9 @@
 //! Receives, and frames that find none.
 
+use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::flow::Kind;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
@@ -10,6 +11,7 @@ use vrnic_testdriver::flow::rule;
 use super::frames::{mac, plain};
 use super::{expect, received, setup, to_mac};
 use crate::bus::{Endpoint, SharedQueue};
+use crate::datagrams::ready;
 use crate::world::{Pair, World};
 
 #[test]
@@ -75,4 +77,29 @@ fn a_qp_sends_to_a_qp_of_its_own_function() {
     let frame = plain(mac(1), 90);
     assert_eq!(p.send_frame(&frame), Status::Success);
     assert_eq!(received(&mut p.a).expect("received").0, frame);
+}
+
+/// The number of a QP may be given to a QP of another type while frames wait for the first one.
+#[test]
+fn frames_of_a_destroyed_qp_do_not_reach_the_next_one_with_its_number() {
+    let p = Pair::raw();
+    let flow = p.b.add_flow(&to_mac(mac(2))).expect("CREATE_FLOW");
+    let frame = plain(mac(2), 100);
+    assert_eq!(p.gb.adapter.offer(Frame::copy(&frame)), Offered::Trapped);
+    let destroy = |qpn| p.gb.on_object(Admin::DestroyQp, qpn).expect("DESTROY_QP");
+    p.gb.destroy_flow(flow).expect("DESTROY_FLOW");
+    destroy(p.b.qpn);
+    let ud = |params: &mut vrnic_abi::admin::CreateQp| params.qp_type = Type::Ud as u8;
+    let mut next = p.b.beside(ud);
+    while next.qpn != p.b.qpn {
+        destroy(next.qpn);
+        let mut params = next.params();
+        ud(&mut params);
+        next.set_qp(&params);
+    }
+    ready(&next);
+    expect(&mut next, 0, 500);
+    p.settle();
+    assert!(next.recv_cq.poll().is_none(), "a frame reached a QP of another type");
+    assert_eq!(p.gb.stats().rx_raw_discards.get(), 1);
 }

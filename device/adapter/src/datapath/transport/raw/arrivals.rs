@@ -1,6 +1,7 @@
 //! The receive of a frame.
 
 use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::qp::Type;
 use vrnic_abi::{Qpn, Srqn};
 use vrnic_packet::offload;
 use vrnic_packet::segments::cut::each_of;
@@ -31,8 +32,8 @@ impl From<Refusal> for NotReceived {
     }
 }
 
-/// Puts a frame, or each of those that were joined to it, into the next receive of a QP. Counts
-/// those that are lost.
+/// Puts a frame, or each frame that was joined to it, into the next receive of a QP. Counts the
+/// frames that are lost.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     Classified { frame, .. }: &Classified,
@@ -40,7 +41,10 @@ pub(crate) fn arrive<H: Host>(
     slice: &Slice<'_, H>,
 ) {
     let (core, mut received) = (network.core(), 0);
-    if let Some(qp) = network.own.qp(qpn).filter(|qp| core.carries() && qp.receives()) {
+    let qp = network.own.qp(qpn);
+    // The number may have been given to a QP of another type since the frame was queued.
+    let qp = qp.filter(|qp| qp.kind == Type::RawPacket && core.carries() && qp.receives());
+    if let Some(qp) = qp {
         let there = There::new(core, &qp, slice);
         let mut responder = qp.responder.lock();
         let _counted = each_of(frame.clone(), |frame| {
