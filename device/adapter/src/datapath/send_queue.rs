@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
 use vrnic_packet::Nanos;
 
 use crate::datapath::turn::TurnContext;
@@ -124,7 +125,9 @@ pub(crate) fn take<H: Host>(
     } else {
         match take_posted(here, qp, requester, batch, entry) {
             Ok(Taken::Entry) if here.core.pace.is_limited() || requester.rate_limit.is_set() => {
-                if let Some(until) = paced(here, qp, requester, &entry.send) {
+                if let Some(until) =
+                    paced(here, qp, requester, &entry.send, batch.entry(&entry.place))
+                {
                     batch.clear();
                     return Taken::Later(until);
                 }
@@ -175,12 +178,15 @@ fn paced<H: Host>(
     qp: &Qp<H>,
     requester: &mut Requester<H>,
     send: &SendWqe,
+    raw: &[u8],
 ) -> Option<Nanos> {
     if send.is_local() {
         return None;
     }
+    // What a SEGMENT becomes counts, because its headers may be longer than its data.
+    let bytes = if send.opcode == Opcode::Segment { send.frames(raw).bytes } else { send.length };
     let Requester { rate_limit, reserved, .. } = requester;
-    let until = here.core.pace.wait(rate_limit, reserved, send.length, here.now())?;
+    let until = here.core.pace.wait(rate_limit, reserved, bytes, here.now())?;
     move_to(qp, requester, send.index);
     Some(until)
 }

@@ -122,6 +122,15 @@ pub struct Segmentation<'a> {
     body: usize,
 }
 
+/// The frames of an entry of a QP of raw packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// Their number.
+    pub count: u64,
+    /// Their bytes, with the headers of each.
+    pub bytes: u64,
+}
+
 /// The reason for which an entry was refused, with the fields of its completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Malformed {
@@ -265,6 +274,18 @@ impl SendWqe {
         self.segments = SegmentList::parse(raw, body, count)?;
         self.length = headers.len() as u64 + self.segments.total();
         (!self.flags.contains(Flags::INLINE)).then_some(())
+    }
+
+    /// Returns what the network gets from the entry `bytes` of a QP of raw packets.
+    #[must_use]
+    pub fn frames(&self, bytes: &[u8]) -> Frames {
+        let parameters = (self.opcode == Opcode::Segment).then(|| Self::segmentation(bytes));
+        let Some(Segmentation { mss, headers, .. }) = parameters.flatten() else {
+            return Frames { count: 1, bytes: self.length };
+        };
+        let headers = headers.len() as u64;
+        let count = self.length.saturating_sub(headers).div_ceil(mss.into()).max(1);
+        Frames { count, bytes: self.length + (count - 1) * headers }
     }
 
     /// Returns the parameters of the SEGMENT in the entry `bytes`.

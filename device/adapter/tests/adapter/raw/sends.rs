@@ -4,15 +4,17 @@ use vrnic_abi::admin::Transport;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::flow::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
-use vrnic_abi::sq::{Flags, MAX_FRAME, MIN_FRAME, Opcode, SegmentSeg};
+use vrnic_abi::sq::{Flags, MAX_FRAME, MIN_FRAME, MIN_MSS, Opcode, SegmentSeg};
+use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
-use super::frames::{mac, plain};
-use super::{expect, received, setup, to_mac};
+use super::checksums::segment;
+use super::frames::{Packet, mac, plain};
+use super::{endpoint, expect, received, setup, to_mac};
 use crate::world::{Pair, World};
 
 #[test]
@@ -199,13 +201,33 @@ fn a_rate_limit_holds_frames_back() {
     assert!((2..=5).contains(&sent), "{sent} frames in 20 ms");
 }
 
+/// The limit counts the headers of each frame that a SEGMENT is cut into.
+#[test]
+fn a_rate_limit_counts_all_bytes_of_segments() {
+    let mut p = Pair::raw();
+    let limit = Attr { rate_limit: 8_000.into(), ..Attr::default() };
+    p.ga.modify_qp(p.a.qpn, AttrMask::RATE_LIMIT, &limit).expect("MODIFY_QP");
+    let headers = Packet { protocol: Protocol::TCP, ..Packet::default() }.frame(b"");
+    let wr = segment(&p, &headers, MIN_MSS, 1000);
+    for _ in 0..15 {
+        p.a.post_send(&wr);
+    }
+    for _ in 0..20 {
+        p.settle();
+        p.world.advance(1_000_000);
+    }
+    // 21 frames with headers of 54 bytes, of which 20 are beyond those of the work request.
+    let bytes = p.ga.stats().tx_bytes.get();
+    assert!((15_000..=25_000).contains(&bytes), "{bytes} bytes in 20 ms");
+}
+
 /// An iWARP adapter has these QPs, too.
 #[test]
 fn an_iwarp_adapter_sends_and_receives_frames() {
     let world = World::default();
     let guests = [1, 2].map(|number| world.guest(number));
     guests.iter().for_each(|guest| guest.adapter.set_transport(Transport::Iwarp));
-    let [mut a, mut b] = guests.each_ref().map(super::endpoint);
+    let [mut a, mut b] = guests.each_ref().map(endpoint);
     b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     expect(&mut b, 0, 500);
     let frame = plain(mac(2), 77);
