@@ -14,14 +14,14 @@ const INBOX: usize = 4096;
 /// Number of these that are reserved for senders that do not ask for room.
 const RESERVE: usize = INBOX / 2;
 
-/// A frame takes the room of another one for each so many bytes, so that the memory of an inbox is
-/// bounded by that of as many jumbo frames.
+/// A frame takes the room of another one for each so many bytes of its memory, so that the memory
+/// of an inbox is bounded by that of as many jumbo frames.
 const LONG: usize = 9216;
 
 /// Returns the number of frames whose room a frame takes: a joined one that of all those that it
 /// stands for.
 fn room_of(frame: &Frame) -> usize {
-    frame.count().max(frame.bytes().len().div_ceil(LONG))
+    frame.count().max(frame.footprint().div_ceil(LONG))
 }
 
 /// The result of offering a frame to an adapter.
@@ -174,5 +174,8 @@ mod tests {
         assert!(!inbox.any() && taken.len() == 2);
         assert!(inbox.put(classified(Frame::new(vec![0; 65_553]))));
         assert_eq!(inbox.room(), INBOX - RESERVE - 8, "a long frame takes the room of several");
+        let part = Frame::within(vec![0; 65_553].into(), 0..60, None);
+        assert!(inbox.put(classified(part)));
+        assert_eq!(inbox.room(), INBOX - RESERVE - 16, "so does a short one in long memory");
     }
 }
