@@ -2,19 +2,24 @@
 
 mod common;
 
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 
 use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
 use common::joined::Joined;
 use common::switch::{Folder, wait_for_drops};
+use common::world::World;
 use vrnic_abi::cq::{Flags as CqeFlags, Status};
 use vrnic_abi::flow::{Fields, Flags, Kind, Rule};
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Opcode, SegmentSeg};
+use vrnic_packet::Writer;
+use vrnic_packet::ip::{Addresses, Header, Protocol};
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
@@ -133,7 +138,7 @@ fn the_switch_checks_the_source_of_what_programs_compose() {
         let setting = format!(",source={source}");
         let (mut daemon, [mut a, mut b]) = start(&folder, [&setting, ""]);
         let monitor = folder.path("m");
-        // The address of another function, of nobody, and of a group.
+        // The address of another function, no address, and that of a group.
         for (count, forged) in [(1, B), (2, [0; 6]), (3, BROADCAST)] {
             put(&mut a.qp, &frame(B, forged, 64));
             wait_for_drops(&monitor, "f0", "forged", count);
@@ -163,7 +168,7 @@ fn a_sniffer_sees_the_frames_of_the_network_card_in_both_directions() {
     let (mut daemon, [mut a, mut b]) = start(&folder, ["", ""]);
     add(&a.qp, &rule(Kind::Sniffer));
     add(&b.qp, &rule(Kind::Sniffer));
-    // To the other card, to a group, and to a station that nobody knows.
+    // To the other card, to a group, and to a station that the switch does not know.
     for to in [B, BROADCAST, STRANGER] {
         let one = frame(to, A, 80);
         send(&mut a.card, &one);
@@ -176,8 +181,42 @@ fn a_sniffer_sees_the_frames_of_the_network_card_in_both_directions() {
     put(&mut a.qp, &one);
     assert_eq!(receive(&mut b.card), one);
     assert_eq!((get(&mut a.qp), get(&mut b.qp)), (one.clone(), one));
+    nothing_comes(&mut b.card);
     assert!(a.qp.recv_cq.poll().is_none() && b.qp.recv_cq.poll().is_none());
     daemon.check();
+}
+
+/// Returns a RoCE packet for a QP that does not exist.
+fn roce(to: [u8; 6], from: [u8; 6]) -> Vec<u8> {
+    let [source, destination] = [1, 2].map(|number| Ipv4Addr::new(10, 9, 0, number));
+    let addresses = Addresses::V4 { source, destination };
+    let network = Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+    let udp = [0xc0, 0, 0x12, 0xb7, 0, 24, 0, 0];
+    // A SEND of a reliable connection, in one packet without data, to the QP 0x1234.
+    let bth = [4, 0, 0xff, 0xff, 0, 0, 0x12, 0x34, 0, 0, 0, 1];
+    let mut head = [0; 20];
+    network.write(Protocol::UDP, 24, 1, &mut Writer::new(&mut head)).expect("room");
+    [&to[..], &from, &[8, 0], &head, &udp, &bth, &[0; 4]].concat()
+}
+
+/// A rule for faults that keeps frames does not take them past the switch.
+#[test]
+fn the_switch_checks_frames_that_a_rule_for_faults_has_kept() {
+    let world = World::one();
+    let [mut a, b] = world.guests.each_ref().map(endpoint);
+    let [own, to] = [a.guest.mac(), b.guest.mac()];
+    let monitor = world.folder.path("monitor");
+    for (rule, count) in [("delay by=20ms function=f0", 1), ("reorder behind=1 function=f0", 2)] {
+        world.rule(rule);
+        put(&mut a, &roce(to, STRANGER));
+        put(&mut a, &roce(to, own));
+        wait_for_drops(&monitor, "f0", "forged", count);
+        assert_eq!(world.first("hit"), 2, "{rule}");
+        wait::until("the proper frame", || {
+            (world.stats()[1].rx_roce_discards.get() == count).then_some(())
+        });
+    }
+    world.check();
 }
 
 #[test]

@@ -96,34 +96,13 @@ impl<'a, H: Host> Network<'a, H> {
         self.fabric.transmit(&from, frames);
     }
 
-    /// Sends frames that a program has composed, and empties `frames`.
-    pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>, way: Way) {
+    /// Sends frames that a program has composed, of which the own sniffers have copies, and empties
+    /// `frames`.
+    pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>) {
         let core = self.core();
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
-        if way == Way::Direct {
-            return self.fabric.transmit(&from, frames);
-        }
-        if let Some(watcher) = self.fabric.watch.of_frames() {
-            watcher.leaving(&from, frames);
-        }
-        match self.fabric.addresses.uplink() {
-            Some(uplink) => uplink.send(core.mac(), frames),
-            None => {
-                let lost: usize = frames.iter().map(Frame::count).sum();
-                core.stats().add(Counter::TxRoceDiscards, lost as u64);
-            }
-        }
-        frames.clear();
+        self.fabric.transmit(&from, frames);
     }
-}
-
-/// The way of a frame that a program has composed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// To an adapter of this daemon if its rules take the frame, and otherwise to the switch.
-    Direct,
-    /// To the switch, which checks the source and the VLAN.
-    Switch,
 }
 
 impl<H: Host> Default for Fabric<H> {
@@ -222,6 +201,9 @@ impl<H: Host> Fabric<H> {
         // Frames of a turn mostly have the same destination.
         let mut last = None;
         frames.retain_mut(|frame| {
+            if frame.is_for_switch() {
+                return true;
+            }
             let to = frame.destination();
             if last.as_ref().is_none_or(|(mac, _)| *mac != to) {
                 last = Some((to, self.station(to)));
@@ -238,9 +220,20 @@ impl<H: Host> Fabric<H> {
         });
         match self.addresses.uplink() {
             Some(uplink) if !frames.is_empty() => uplink.send(source, frames),
-            _ => {}
+            Some(_) => {}
+            None => self.count_lost(source, frames),
         }
         frames.clear();
+    }
+
+    /// Counts the frames of programs that neither an adapter nor an uplink takes.
+    fn count_lost(&self, source: [u8; 6], frames: &[Frame]) {
+        let lost: usize = frames.iter().filter(|it| it.is_composed()).map(Frame::count).sum();
+        if lost > 0
+            && let Some(sender) = self.station(source)
+        {
+            sender.core().stats().add(Counter::TxRoceDiscards, lost as u64);
+        }
     }
 
     /// Returns the objects of the adapter to which this MAC belongs.

@@ -8,6 +8,6 @@ use crate::ethernet::Frame;
 pub struct Outbox {
     /// The frames of the work request in progress.
     pub fresh: Vec<Frame>,
-    /// Those that leave at the end of the turn, all of them on one way.
+    /// The frames that leave at the end of the turn.
     pub leaving: Vec<Frame>,
 }

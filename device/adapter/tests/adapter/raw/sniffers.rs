@@ -38,11 +38,13 @@ fn raw_packets_are_copied_where_they_leave_and_where_they_arrive() {
         assert_eq!(received(sniffer).expect("a copy").0, frame);
         assert!(received(sniffer).is_none());
     }
-    // A frame for nobody is copied where it leaves.
+    // A frame that no adapter takes is copied where it leaves, and counted as lost there.
+    let lost_before = p.ga.stats().tx_roce_discards.get();
     let lost = plain(mac(9), 100);
     assert_eq!(p.send_frame(&lost), Status::Success);
     assert_eq!(received(&mut sniffers[0]).expect("a copy").0, lost);
     assert!(received(&mut sniffers[1]).is_none());
+    assert_eq!(p.ga.stats().tx_roce_discards.get(), lost_before + 1);
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn frames_of_the_network_card_are_copied_and_reach_it() {
     assert!(received(&mut sniffer).is_none());
 }
 
-/// If the switch brings a frame again, the first offer gives it to nobody.
+/// If the switch brings a frame again, the first offer gives it to no QP.
 #[test]
 fn a_frame_that_comes_by_the_switch_is_copied_once() {
     let cable = Cable::new(1, Faults::default());
@@ -103,4 +105,5 @@ fn a_frame_that_comes_by_the_switch_is_copied_once() {
     assert_eq!(status(&cable.complete(&mut a, &wr)), Status::Success);
     cable.world.settle(&[&guest]);
     assert_eq!(received(&mut sniffer).expect("a copy").0, frame);
+    assert!(received(&mut sniffer).is_none());
 }

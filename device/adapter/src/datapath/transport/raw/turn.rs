@@ -12,7 +12,7 @@ use super::compose::compose;
 use crate::datapath::complete::Completer;
 use crate::datapath::constants::NO_ROOM_PAUSE;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
-use crate::datapath::transport::peers::{Network, Way};
+use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::rules;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
@@ -32,8 +32,6 @@ struct RawTurn<'a, 't, H: Host> {
     requester: &'a mut Requester<H>,
     /// The frames of the turn.
     outbox: Box<Outbox>,
-    /// The way of those that leave at the end of the turn.
-    way: Way,
     room: Room,
 }
 
@@ -63,8 +61,8 @@ pub(crate) fn run<H: Host>(
     batch: &mut Batch,
 ) -> Turn {
     let outbox = requester.outbox.take().unwrap_or_default();
-    let (way, room) = (Way::Direct, Room::default());
-    let mut turn = RawTurn { network, here, qp, requester, outbox, way, room };
+    let room = Room::default();
+    let mut turn = RawTurn { network, here, qp, requester, outbox, room };
     let end = turn.run(batch);
     turn.send_off();
     turn.requester.outbox = Some(turn.outbox);
@@ -163,14 +161,13 @@ impl<H: Host> RawTurn<'_, '_, H> {
         let (own, core) = (self.network.own, self.here.core);
         let vlans = core.port.vlans();
         let is_own = source == core.mac() || self.network.has_address(source);
-        let way = if is_own && *vlans == Vlans::All { Way::Direct } else { Way::Switch };
-        if way != self.way {
-            self.send_off();
-            self.way = way;
-        }
+        let is_direct = is_own && *vlans == Vlans::All;
         let Outbox { fresh, leaving } = &mut *self.outbox;
         for mut frame in fresh.drain(..) {
             frame.set_composed();
+            if !is_direct {
+                frame.set_for_switch();
+            }
             rules::copy(own, &frame);
             match vlans {
                 Vlans::All | Vlans::Trunk(_) => leaving.push(frame),
@@ -187,7 +184,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
     fn send_off(&mut self) {
         let leaving = &mut self.outbox.leaving;
         if !leaving.is_empty() {
-            self.network.transmit_composed(self.qp.qpn, leaving, self.way);
+            self.network.transmit_composed(self.qp.qpn, leaving);
         }
     }
 }
