@@ -15,7 +15,7 @@ use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
-use crate::datapath::transport::rules::{self, Pass};
+use crate::datapath::transport::rules;
 use crate::ethernet::{Frame, Offered};
 use crate::host::Host;
 use crate::limits::{self, Limits};
@@ -240,7 +240,7 @@ impl<H: Host> Adapter<H> {
     /// has checked that its destination is a MAC of this adapter or a group. Can be called from any
     /// thread.
     pub fn offer(&self, frame: Frame) -> Offered {
-        ingress::offer(&self.objects, frame, Pass::Last)
+        ingress::offer_last(&self.objects, frame)
     }
 
     /// Returns whether a frame that the guest's network card sends belongs to a TCP connection that

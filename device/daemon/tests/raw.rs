@@ -5,6 +5,7 @@ mod common;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 
+use common::capture::{Capture, Packet};
 use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
 use common::joined::Joined;
 use common::switch::{Folder, wait_for_drops};
@@ -215,6 +216,28 @@ fn the_switch_checks_frames_that_a_rule_for_faults_has_kept() {
         wait::until("the proper frame", || {
             (world.stats()[1].rx_roce_discards.get() == count).then_some(())
         });
+    }
+    world.check();
+}
+
+/// A frame that a network card gets by the switch has arrived once, as one that a rule takes.
+#[test]
+fn a_capture_has_each_frame_once() {
+    let world = World::one();
+    let [mut a, mut b] = world.guests.each_ref().map(endpoint);
+    let mut card = b.guest.cable.lock().take().expect("a netdev");
+    let capture = Capture::start(&world, "--function f1");
+    let by_switch = frame(b.guest.mac(), a.guest.mac(), 70);
+    put(&mut a, &by_switch);
+    assert_eq!(receive(&mut card), by_switch);
+    add(&b, &rule(Kind::AllDefault));
+    let direct = frame(b.guest.mac(), a.guest.mac(), 71);
+    put(&mut a, &direct);
+    assert_eq!(get(&mut b), direct);
+    let packets = capture.end();
+    for frame in [by_switch, direct] {
+        let is = |packet: &&Packet| packet.bytes == frame;
+        assert_eq!(packets.iter().filter(is).count(), 1, "{} bytes", frame.len());
     }
     world.check();
 }

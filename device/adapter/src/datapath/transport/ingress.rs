@@ -9,8 +9,9 @@ use vrnic_roce::wire::frame::{destination, is_roce};
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
+use super::arrival::Arrival;
 use super::flow::Flow;
-use super::rules::{self, Pass};
+use super::rules;
 use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
@@ -21,18 +22,18 @@ use crate::stats::Counter;
 /// Queues a frame for the workers of its destination QPs, or returns it. RDMA comes first, and then
 /// the flow rules. Without a driver the adapter takes no frame, because its guest may have a
 /// software device on its network card. Can be called from any thread.
-pub(crate) fn offer<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> Offered {
+pub(crate) fn offer<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>) -> Offered {
     if !objects.core().is_enabled() {
         return Offered::Other(frame);
     }
     if !objects.flows.any() {
-        return offer_rdma(objects, frame);
+        return offer_rdma(objects, frame, arrival);
     }
     let copy = frame.clone();
-    match offer_rdma(objects, frame) {
+    match offer_rdma(objects, frame, arrival) {
         Offered::Other(frame) => {
             drop(copy);
-            rules::take(objects, frame, pass)
+            rules::take(objects, frame, arrival)
         }
         offered => {
             rules::sniff(objects, &copy);
@@ -41,21 +42,27 @@ pub(crate) fn offer<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> 
     }
 }
 
+/// Does the same as [`offer`] for a frame that the switch brings.
+pub(crate) fn offer_last<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
+    offer(objects, frame, &Arrival::default())
+}
+
 /// Queues a frame of RoCE or of a connection for the worker of its QP, and returns any other frame.
 /// A RoCE frame that no QP of the adapter can receive is dropped and counted. No frame to a group
 /// of stations reaches a connection.
-fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame) -> Offered {
+fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>) -> Offered {
     let core = objects.core();
     let Some(headers) = Headers::of(frame.bytes()) else { return Offered::Other(frame) };
     let may_receive = |kind: Type| kind.is_datagram() || !frame.is_to_group();
     if !is_roce(frame.bytes(), &headers) {
-        return offer_tcp(objects, frame, headers);
+        return offer_tcp(objects, frame, headers, arrival);
     }
     let worker = match destination(frame.bytes(), &headers) {
         Some(Qpn::MULTICAST) => Some(0),
         Some(qpn) => objects.worker_of(qpn.get().into(), may_receive),
         None => None,
     };
+    arrival.record(core.name(), &frame);
     put(core, worker, Classified { frame, headers: Some(headers), class: Class::Roce })
 }
 
@@ -75,7 +82,12 @@ fn put<H: Host>(core: &Core<H>, worker: Option<usize>, classified: Classified) -
 /// Queues a frame of a TCP connection that the adapter has taken over for the worker of its QP, and
 /// returns any other frame. Frames without known ports that may belong to such a connection, such
 /// as fragments, are dropped, because the guest's kernel must not see the bytes.
-fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame, headers: Headers) -> Offered {
+fn offer_tcp<H: Host>(
+    objects: &Objects<H>,
+    frame: Frame,
+    headers: Headers,
+    arrival: &Arrival<'_>,
+) -> Offered {
     // The guest's kernel ignores segments to groups (RFC 1122, 4.2.3.10).
     if !objects.claims.any() || frame.is_to_group() {
         return Offered::Other(frame);
@@ -90,12 +102,14 @@ fn offer_tcp<H: Host>(objects: &Objects<H>, frame: Frame, headers: Headers) -> O
         if !objects.claims.has_between(vlan, local.ip(), remote.ip()) {
             return Offered::Other(frame);
         }
+        arrival.record(core.name(), &frame);
         core.stats().add(Counter::RxRoceDiscards, frame.count() as u64);
         return Offered::Taken;
     }
     let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
         return Offered::Other(frame);
     };
+    arrival.record(core.name(), &frame);
     let classified = Classified { frame, headers: Some(headers), class: Class::Segment(qpn) };
     put(core, objects.worker_of(qpn, |_| true), classified)
 }

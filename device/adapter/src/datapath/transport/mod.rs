@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`peers`] | the adapters of this daemon, by MAC |
+//! | `arrival` | how a frame comes to an adapter |
 //! | [`ingress`] | frames from the Ethernet, and their workers |
 //! | `flow` | the addresses of a frame that carries TCP |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
@@ -19,6 +20,7 @@
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 
+mod arrival;
 pub(crate) mod datagram;
 pub(crate) mod datagram_receive;
 mod ended;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::datapath::transport::ingress;
-use crate::datapath::transport::rules::{self, Pass};
+use crate::datapath::transport::arrival::Arrival;
+use crate::datapath::transport::{ingress, rules};
 use crate::domain::{Domain, Domains};
 use crate::ethernet::{Frame, Uplink};
 use crate::host::Host;
@@ -196,8 +196,7 @@ impl<H: Host> Fabric<H> {
     /// Sends frames of the adapter with the MAC `source` that the watcher has already seen, and
     /// empties `frames`. Can be called from any thread.
     pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
-        let watcher = self.watch.of_frames();
-        let pass = if self.has_uplink() { Pass::First } else { Pass::Last };
+        let arrival = Arrival::direct(self.has_uplink(), self.watch.of_frames());
         // Frames of a turn mostly have the same destination.
         let mut last = None;
         frames.retain_mut(|frame| {
@@ -209,10 +208,7 @@ impl<H: Host> Fabric<H> {
                 last = Some((to, self.station(to)));
             }
             let Some((_, Some(station))) = &last else { return true };
-            if let Some(watcher) = watcher.filter(|_| station.core().is_enabled()) {
-                watcher.arriving(station.core().name(), frame);
-            }
-            let back = ingress::offer(station, std::mem::take(frame), pass).other();
+            let back = ingress::offer(station, std::mem::take(frame), &arrival).other();
             let is_back = back.is_some();
             // The station's adapter has no driver, but its network card may have a software device.
             *frame = back.unwrap_or_default();

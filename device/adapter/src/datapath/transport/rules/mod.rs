@@ -9,6 +9,7 @@ mod key;
 use std::borrow::Cow;
 
 use self::key::key;
+use super::arrival::Arrival;
 use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
@@ -16,15 +17,6 @@ use crate::objects::core::Core;
 use crate::objects::flows::Target;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
-
-/// The way on which a frame has come to an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    /// The only one, or the last one.
-    Last,
-    /// From another adapter. If this adapter returns the frame, the switch brings it again.
-    First,
-}
 
 /// Gives copies of a frame of the function to its sniffers. The frame is as in the network.
 #[inline]
@@ -48,18 +40,19 @@ pub(crate) fn copy<H: Host>(objects: &Objects<H>, frame: &Frame) {
 
 /// Gives a frame to the QPs whose rules select it, and copies to the sniffers. Returns it if it is
 /// also, or only, for the guest's network card.
-pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, pass: Pass) -> Offered {
+pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>) -> Offered {
     let core = objects.core();
     // The switch has to look at the VLANs of both ports.
-    let is_free = pass == Pass::Last || *core.port.vlans() == Vlans::All;
+    let is_free = !arrival.comes_again || *core.port.vlans() == Vlans::All;
     if !core.carries() || !is_free {
         return Offered::Other(frame);
     }
     let Some(own) = for_guest(core, &frame) else { return Offered::Other(frame) };
     let selected = objects.flows.select(&key(own.bytes()));
-    if pass == Pass::First && !selected.is_trapped {
+    if arrival.comes_again && !selected.is_trapped {
         return Offered::Other(frame);
     }
+    arrival.record(core.name(), &frame);
     copy(objects, &own);
     for target in selected.targets {
         put(core, &own, target);
