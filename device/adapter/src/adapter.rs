@@ -257,11 +257,18 @@ impl<H: Host> Adapter<H> {
         self.objects.flows.any()
     }
 
+    /// Returns whether QPs of raw packets get copies of all frames.
+    #[inline]
+    #[must_use]
+    pub fn has_sniffers(&self) -> bool {
+        self.objects.flows.has_sniffers()
+    }
+
     /// Gives copies of a frame of the guest's network card, or of one for a station behind the
     /// card, to the sniffers. The frame is as in the network. Can be called from any thread.
     #[inline]
     pub fn sniff(&self, frame: &Frame) {
-        rules::sniff(&self.objects, frame);
+        let _copies = rules::sniff(&self.objects, frame);
     }
 
     /// Returns whether all workers keep up with the frames that arrive, so that more frames can be

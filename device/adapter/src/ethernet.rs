@@ -14,6 +14,10 @@ const INBOX: usize = 4096;
 /// Number of these that are reserved for senders that do not ask for room.
 const RESERVE: usize = INBOX / 2;
 
+/// Number of frames above which copies for sniffers are lost, so that there is always room for the
+/// frames of senders that ask.
+const COPIES: usize = (INBOX - RESERVE) / 2;
+
 /// A frame takes the room of another one for each so many bytes of its memory, so that the memory
 /// of an inbox is bounded by that of as many jumbo frames.
 const LONG: usize = 9216;
@@ -108,9 +112,18 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// Appends a frame. Returns whether there was room.
     pub(crate) fn put(&self, classified: Classified) -> bool {
+        self.put_below(INBOX, classified)
+    }
+
+    /// Appends a copy for a sniffer. Returns whether there was room.
+    pub(crate) fn put_copy(&self, classified: Classified) -> bool {
+        self.put_below(COPIES, classified)
+    }
+
+    fn put_below(&self, limit: usize, classified: Classified) -> bool {
         let mut frames = self.frames.lock();
         let len = self.len.load(Ordering::Relaxed);
-        let room = len < INBOX;
+        let room = len < limit;
         if room {
             self.len.store(len + room_of(&classified.frame), Ordering::Release);
             frames.push_back(classified);

@@ -77,7 +77,7 @@ impl<H: Host> Adapter<H> {
     pub(crate) fn hang_up(&self, qp: &Qp<H>) {
         let reset = qp.requester.lock().path.hang_up(self.host().now());
         if let Some(frame) = reset.filter(|_| self.core().carries()) {
-            self.network().transmit(qp.qpn, &mut vec![frame]);
+            let _copies = self.network().transmit(qp.qpn, &mut vec![frame]);
         }
     }
 

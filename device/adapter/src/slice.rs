@@ -53,6 +53,8 @@ pub(crate) mod cost {
     pub(crate) const FPDU: u64 = 100;
     /// The delivery of a datagram to one QP, whose data is usually not in the cache.
     pub(crate) const DELIVERY: u64 = 300;
+    /// A copy of a frame for a QP of raw packets, queued for its worker.
+    pub(crate) const COPY: u64 = 150;
     /// The check of an adapter for members of a group.
     pub(crate) const ADAPTER: u64 = 100;
     /// An event, with its interrupt.
@@ -227,6 +229,15 @@ impl<'a, H: Clock> Slice<'a, H> {
         self.charged.set(self.charged.get() + bytes / 16);
         if self.slow.get() || self.charged.get() >= self.read_at.get() {
             self.slow.set(self.read_clock());
+        }
+    }
+
+    /// Charges this number of copies of frames for QPs of raw packets.
+    #[inline]
+    pub fn charge_copies(&self, count: u64) {
+        // There are rarely any, and what takes no time is not measured.
+        if count > 0 {
+            self.charge(cost::COPY * count);
         }
     }
 

@@ -229,6 +229,15 @@ impl<H: Host> Core<H> {
         put
     }
 
+    /// Queues a copy of a frame for a sniffer of a worker, as [`Self::put_frame`] does.
+    pub(crate) fn put_copy(&self, worker: usize, frame: Classified) -> bool {
+        let put = self.inboxes.get(worker).is_some_and(|inbox| inbox.put_copy(frame));
+        if put {
+            self.host.wake(worker);
+        }
+        put
+    }
+
     /// Returns the number of frames for which a sender that asks has room at every worker.
     pub(crate) fn frame_room(&self) -> usize {
         self.inboxes.iter().map(|inbox| inbox.room()).min().unwrap_or(0)

@@ -93,8 +93,8 @@ struct Installed {
 }
 
 impl Installed {
-    /// Returns the place of the rule in the order of comparison. Those with equal places are
-    /// compared in the order of their creation.
+    /// Returns the place of the rule in the order of comparison. Rules with equal places
+    /// are compared in the order of their creation.
     const fn order(&self) -> (u8, u16) {
         let kind = match self.rule.kind {
             Kind::Sniffer => 0,
@@ -136,14 +136,21 @@ pub struct Flows {
     /// The rules in the order of comparison.
     rules: RwLock<Vec<Installed>>,
     count: AtomicUsize,
+    /// The number of sniffers among them.
+    sniffers: AtomicUsize,
     max: AtomicU32,
 }
 
 impl Default for Flows {
     fn default() -> Self {
-        let (rules, count) = (RwLock::default(), AtomicUsize::new(0));
-        Self { rules, count, max: AtomicU32::new(MAX_FLOWS) }
+        let (count, sniffers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { rules: RwLock::default(), count, sniffers, max: AtomicU32::new(MAX_FLOWS) }
     }
+}
+
+/// Returns the rules of sniffers, which are compared first.
+fn sniffers(rules: &[Installed]) -> impl Iterator<Item = &Installed> {
+    rules.iter().take_while(|installed| installed.rule.kind == Kind::Sniffer)
 }
 
 /// There is no room for a rule.
@@ -156,6 +163,13 @@ impl Flows {
     #[must_use]
     pub fn any(&self) -> bool {
         self.count() > 0
+    }
+
+    /// Returns whether a QP gets a copy of every frame. The result may be a little out of date.
+    #[inline]
+    #[must_use]
+    pub fn has_sniffers(&self) -> bool {
+        self.sniffers.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the number of rules.
@@ -187,7 +201,7 @@ impl Flows {
         }
         let at = rules.partition_point(|installed| installed.order() <= new.order());
         rules.insert(at, new);
-        self.count.store(rules.len(), Ordering::Relaxed);
+        self.recount(&rules);
         Ok(new.id)
     }
 
@@ -196,7 +210,7 @@ impl Flows {
         let mut rules = self.rules.write();
         let before = rules.len();
         rules.retain(|installed| installed.id != id);
-        self.count.store(rules.len(), Ordering::Relaxed);
+        self.recount(&rules);
         rules.len() < before
     }
 
@@ -208,16 +222,21 @@ impl Flows {
 
     /// Removes all rules.
     pub fn clear(&self) {
-        self.rules.write().clear();
-        self.count.store(0, Ordering::Relaxed);
+        let mut rules = self.rules.write();
+        rules.clear();
+        self.recount(&rules);
+    }
+
+    fn recount(&self, rules: &[Installed]) {
+        self.count.store(rules.len(), Ordering::Relaxed);
+        self.sniffers.store(sniffers(rules).count(), Ordering::Relaxed);
     }
 
     /// Returns the QPs that get a copy of every frame.
     #[must_use]
     pub fn sniffers(&self) -> ArrayVec<Target, MAX_COPIES> {
         let rules = self.rules.read();
-        let sniffers = rules.iter().take_while(|it| it.rule.kind == Kind::Sniffer);
-        sniffers.map(|installed| installed.rule.target).take(MAX_COPIES).collect()
+        sniffers(&rules).map(|installed| installed.rule.target).take(MAX_COPIES).collect()
     }
 
     /// Returns the receivers of a frame, without sniffers.
@@ -235,5 +254,32 @@ impl Flows {
             }
         }
         selected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(kind: Kind) -> NewRule {
+        let (values, mask) = (words(&Fields::default()), words(&Fields::default()));
+        let (network, upper) = (Network::Any, Upper::Any);
+        let condition = Condition { network, upper, needs_tag: false, values, mask };
+        let target = Target { qpn: Qpn::new(7), worker: 0 };
+        NewRule { target, kind, priority: 0, copies: false, condition }
+    }
+
+    /// Frames are prepared for sniffers only if there are any.
+    #[test]
+    fn only_sniffers_count_as_sniffers() {
+        let flows = Flows::default();
+        flows.add(rule(Kind::AllDefault)).expect("room");
+        assert!(flows.any() && !flows.has_sniffers());
+        let sniffer = flows.add(rule(Kind::Sniffer)).expect("room");
+        assert!(flows.has_sniffers());
+        assert!(flows.remove(sniffer) && !flows.has_sniffers());
+        flows.add(rule(Kind::Sniffer)).expect("room");
+        flows.clear();
+        assert!(!flows.any() && !flows.has_sniffers());
     }
 }

@@ -10,10 +10,12 @@
 //! | `commands` | CREATE_FLOW and DESTROY_FLOW |
 //! | `sniffers` | copies of all frames, in both directions |
 //! | `checksums` | checksums and segmentation |
+//! | `costs` | copies for sniffers |
 //! | `random` | random work requests, rules and frames |
 
 mod checksums;
 mod commands;
+mod costs;
 mod fields;
 mod frames;
 mod random;

@@ -144,7 +144,7 @@ impl Gate {
     fn send(&self, late: Vec<Waiting>) {
         let Some(fabric) = self.fabric.upgrade() else { return };
         for Waiting { stream: (mac, _), frame } in late {
-            fabric.deliver(mac, &mut vec![frame]);
+            let _copies = fabric.deliver(mac, &mut vec![frame]);
         }
     }
 

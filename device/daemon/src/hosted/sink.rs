@@ -34,7 +34,7 @@ impl FrameSink for Arc<HostedAdapter> {
     }
 
     fn sniff(&self, frame: &Frame) {
-        if self.adapter.has_flows() {
+        if self.adapter.has_sniffers() {
             let _failed = self.failure.contain(|| self.adapter.sniff(frame));
         }
     }

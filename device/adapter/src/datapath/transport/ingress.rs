@@ -29,14 +29,16 @@ pub(crate) fn offer<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arriv
     if !objects.flows.any() {
         return offer_rdma(objects, frame, arrival);
     }
-    let copy = frame.clone();
+    let copy = objects.flows.has_sniffers().then(|| frame.clone());
     match offer_rdma(objects, frame, arrival) {
         Offered::Other(frame) => {
             drop(copy);
             rules::take(objects, frame, arrival)
         }
         offered => {
-            rules::sniff(objects, &copy);
+            if let Some(copy) = copy {
+                arrival.add_copies(rules::sniff(objects, &copy));
+            }
             offered
         }
     }

@@ -15,6 +15,7 @@ use crate::objects::Objects;
 use crate::objects::addresses::{Address, Addresses};
 use crate::objects::core::Core;
 use crate::objects::qp::Peer;
+use crate::slice::Slice;
 use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
@@ -59,12 +60,12 @@ impl<'a, H: Host> Network<'a, H> {
 
     /// Sends the frames of a QP's turn, and empties `outbox`. If the port is down, they are lost,
     /// as with an unplugged cable.
-    pub(super) fn send_off(&self, from: Qpn, outbox: &mut Vec<Frame>) {
+    pub(super) fn send_off(&self, from: Qpn, outbox: &mut Vec<Frame>, slice: &Slice<'_, H>) {
         if outbox.is_empty() {
             return;
         }
         if self.core().carries() {
-            self.transmit(from, outbox);
+            slice.charge_copies(self.transmit(from, outbox));
         }
         outbox.clear();
     }
@@ -84,24 +85,26 @@ impl<'a, H: Host> Network<'a, H> {
     }
 
     /// Sends frames of a QP of the adapter, and empties `frames`, which have the same source. They
-    /// are lost if the adapter has lost the MAC of the source.
-    pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) {
+    /// are lost if the adapter has lost the MAC of the source. Returns the number of copies for QPs
+    /// of raw packets.
+    pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) -> u64 {
         let core = self.core();
         if !frames.first().is_none_or(|first| self.has_address(first.source())) {
             core.stats().add(Counter::TxRoceDiscards, frames.len() as u64);
-            return frames.clear();
+            frames.clear();
+            return 0;
         }
-        frames.iter().for_each(|frame| rules::sniff(self.own, frame));
+        let copies: u64 = frames.iter().map(|frame| rules::sniff(self.own, frame)).sum();
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
-        self.fabric.transmit(&from, frames);
+        copies + self.fabric.transmit(&from, frames)
     }
 
     /// Sends frames that a program has composed, of which the own sniffers have copies, and empties
-    /// `frames`.
-    pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>) {
+    /// `frames`. Returns the number of copies for QPs of raw packets.
+    pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>) -> u64 {
         let core = self.core();
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
-        self.fabric.transmit(&from, frames);
+        self.fabric.transmit(&from, frames)
     }
 }
 
@@ -186,16 +189,18 @@ impl<H: Host> Fabric<H> {
     }
 
     /// Sends frames to adapters of this daemon and to the network outside, and empties `frames`.
-    fn transmit(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+    /// Returns the number of copies for QPs of raw packets.
+    fn transmit(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) -> u64 {
         if let Some(watcher) = self.watch.of_frames() {
             watcher.leaving(from, frames);
         }
-        self.deliver(from.mac, frames);
+        self.deliver(from.mac, frames)
     }
 
     /// Sends frames of the adapter with the MAC `source` that the watcher has already seen, and
-    /// empties `frames`. Can be called from any thread.
-    pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
+    /// empties `frames`. Returns the number of copies for QPs of raw packets. Can be called from
+    /// any thread.
+    pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) -> u64 {
         let arrival = Arrival::direct(self.has_uplink(), self.watch.of_frames());
         // Frames of a turn mostly have the same destination.
         let mut last = None;
@@ -220,6 +225,7 @@ impl<H: Host> Fabric<H> {
             None => self.count_lost(source, frames),
         }
         frames.clear();
+        arrival.copies()
     }
 
     /// Counts the frames of programs that neither an adapter nor an uplink takes.

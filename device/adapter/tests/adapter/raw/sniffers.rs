@@ -17,7 +17,7 @@ use crate::cable::Cable;
 use crate::world::Pair;
 
 /// Returns a QP of this endpoint's guest that gets copies of all frames, with some receives.
-fn sniffer(of: &Endpoint) -> Endpoint {
+pub(super) fn sniffer(of: &Endpoint) -> Endpoint {
     let mut sniffer = of.apart(super::setup());
     sniffer.ready_for_frames();
     sniffer.add_flow(&rule(Kind::Sniffer)).expect("CREATE_FLOW");

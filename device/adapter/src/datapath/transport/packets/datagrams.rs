@@ -69,7 +69,7 @@ pub(crate) fn send<H: Host>(
 ) -> Result<(), CopyFault> {
     let mut outbox = Vec::with_capacity(1);
     build(here, path, datagram, &mut outbox)?;
-    network.transmit(datagram.from, &mut outbox);
+    here.slice.charge_copies(network.transmit(datagram.from, &mut outbox));
     Ok(())
 }
 

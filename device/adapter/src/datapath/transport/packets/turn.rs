@@ -82,7 +82,7 @@ pub(crate) fn run<H: Host>(
         let here = TurnContext::new(core, qp, slice);
         let next = Sending { network, here: &here, qp, requester, sender: &mut sender }.run(batch);
         drop(here);
-        network.send_off(qp.qpn, &mut sender.outbox);
+        network.send_off(qp.qpn, &mut sender.outbox, slice);
         let turn = match next {
             Err(turn) => Some(turn),
             Ok(Next::Readers(index)) => {
@@ -262,7 +262,7 @@ fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H
     let responder = &mut *guard;
     let Some(mut receiver) = responder.packets.take() else { return Leaves::None };
     let left = answers(network, qp, responder, &mut receiver, slice);
-    network.send_off(qp.qpn, &mut receiver.outbox);
+    network.send_off(qp.qpn, &mut receiver.outbox, slice);
     responder.packets = Some(receiver);
     left
 }

@@ -162,13 +162,14 @@ impl<H: Host> RawTurn<'_, '_, H> {
         let vlans = core.port.vlans();
         let is_own = source == core.mac() || self.network.has_address(source);
         let is_direct = is_own && *vlans == Vlans::All;
+        let mut copies = 0;
         let Outbox { fresh, leaving } = &mut *self.outbox;
         for mut frame in fresh.drain(..) {
             frame.set_composed();
             if !is_direct {
                 frame.set_for_switch();
             }
-            rules::copy(own, &frame);
+            copies += rules::copy(own, &frame);
             match vlans {
                 Vlans::All | Vlans::Trunk(_) => leaving.push(frame),
                 // A guest adds no tag itself here.
@@ -178,13 +179,15 @@ impl<H: Host> RawTurn<'_, '_, H> {
                 },
             }
         }
+        self.here.slice.charge_copies(copies);
     }
 
     /// Sends the frames of the turn.
     fn send_off(&mut self) {
         let leaving = &mut self.outbox.leaving;
         if !leaving.is_empty() {
-            self.network.transmit_composed(self.qp.qpn, leaving);
+            let copies = self.network.transmit_composed(self.qp.qpn, leaving);
+            self.here.slice.charge_copies(copies);
         }
     }
 }

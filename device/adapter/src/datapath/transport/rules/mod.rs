@@ -18,24 +18,32 @@ use crate::objects::flows::Target;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
 
-/// Gives copies of a frame of the function to its sniffers. The frame is as in the network.
+/// Gives copies of a frame of the function to its sniffers. The frame is as in the network. Returns
+/// the number of copies.
 #[inline]
-pub(crate) fn sniff<H: Host>(objects: &Objects<H>, frame: &Frame) {
-    if objects.flows.any()
+pub(crate) fn sniff<H: Host>(objects: &Objects<H>, frame: &Frame) -> u64 {
+    if objects.flows.has_sniffers()
         && let Some(frame) = for_guest(objects.core(), frame)
     {
-        copy(objects, &frame);
+        return copy(objects, &frame);
     }
+    0
 }
 
-/// Gives copies of a frame, which is as the guest sees it, to the sniffers.
+/// Gives copies of a frame, which is as the guest sees it, to the sniffers. Returns the number of
+/// copies.
 #[inline]
-pub(crate) fn copy<H: Host>(objects: &Objects<H>, frame: &Frame) {
-    if objects.flows.any() && objects.core().carries() {
-        for target in objects.flows.sniffers() {
-            put(objects.core(), frame, target);
-        }
+pub(crate) fn copy<H: Host>(objects: &Objects<H>, frame: &Frame) -> u64 {
+    let core = objects.core();
+    if !objects.flows.has_sniffers() || !core.carries() {
+        return 0;
     }
+    let sniffers = objects.flows.sniffers();
+    for Target { qpn, worker } in &sniffers {
+        let is_queued = core.put_copy(*worker, classified(frame, *qpn));
+        count(core, frame, is_queued);
+    }
+    sniffers.len() as u64
 }
 
 /// Gives a frame to the QPs whose rules select it, and copies to the sniffers. Returns it if it is
@@ -53,9 +61,10 @@ pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arriva
         return Offered::Other(frame);
     }
     arrival.record(core.name(), &frame);
-    copy(objects, &own);
-    for target in selected.targets {
-        put(core, &own, target);
+    arrival.add_copies(copy(objects, &own) + selected.targets.len() as u64);
+    for Target { qpn, worker } in selected.targets {
+        let is_queued = core.put_frame(worker, classified(&own, qpn));
+        count(core, &own, is_queued);
     }
     if selected.is_trapped {
         return Offered::Trapped;
@@ -72,10 +81,14 @@ fn for_guest<'f, H: Host>(core: &Core<H>, frame: &'f Frame) -> Option<Cow<'f, Fr
     }
 }
 
-/// Queues a copy for the worker of a QP. Counts the frame if it is lost.
-fn put<H: Host>(core: &Core<H>, frame: &Frame, Target { qpn, worker }: Target) {
-    let classified = Classified { frame: frame.clone(), headers: None, class: Class::Raw(qpn) };
-    if !core.put_frame(worker, classified) {
+/// Returns a copy for a QP.
+fn classified(frame: &Frame, qpn: vrnic_abi::Qpn) -> Classified {
+    Classified { frame: frame.clone(), headers: None, class: Class::Raw(qpn) }
+}
+
+/// Counts a copy that was lost because there was no room.
+fn count<H: Host>(core: &Core<H>, frame: &Frame, is_queued: bool) {
+    if !is_queued {
         core.stats().add(Counter::RxRawDiscards, frame.count() as u64);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run<H: Host>(
     let mut sending = Sending { network, qp, requester, streaming: &mut streaming, slice };
     let turn = sending.run(batch);
     let core = network.core();
-    network.send_off(qp.qpn, &mut streaming.outbox);
+    network.send_off(qp.qpn, &mut streaming.outbox, slice);
     streaming.leave_addresses();
     let turn = rest(core, &mut streaming, turn);
     streaming.dormant = streaming.pairing.is_paired() && turn == Turn::Idle;
