@@ -15,9 +15,9 @@ use crate::datapath::requester;
 use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
+use crate::datapath::space::Space;
 use crate::datapath::transport::wire;
 use crate::datapath::turn::Allowance;
-use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Classified;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
@@ -103,11 +103,11 @@ impl<H: Host> Adapter<H> {
         let Some(mut scratch) = state.scratch.try_lock() else {
             return Polled { busy: true, ..Polled::default() };
         };
-        let Scratch { schedule, batch, recent, uars, resume, frames, interval } = &mut *scratch;
+        let Scratch { schedule, space, recent, uars, resume, frames, interval } = &mut *scratch;
         let slice = Slice::lasting(self.host(), Lane::worker(worker), length, *interval);
         let mut busy = recent.schedule_posted(self.host(), schedule);
         if busy {
-            self.turns(schedule, batch, &slice);
+            self.turns(schedule, space, &slice);
         }
         self.objects.look_at_uars(uars);
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
@@ -118,7 +118,7 @@ impl<H: Host> Adapter<H> {
         let expired = schedule.run_timers(|| self.host().now());
         slice.charge(cost::TIMER * expired as u64);
         busy |= expired > 0;
-        busy |= self.turns(schedule, batch, &slice);
+        busy |= self.turns(schedule, space, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
         let released = self.release_events(&mut resume.eq, &slice);
         let held = released.held.then(|| self.host().now().plus(HELD_POLL));
@@ -268,7 +268,7 @@ impl<H: Host> Adapter<H> {
     fn turns(
         self: &Arc<Self>,
         schedule: &mut Schedule<H>,
-        batch: &mut Batch,
+        space: &mut Space,
         slice: &Slice<'_, H>,
     ) -> bool {
         let mut any = false;
@@ -277,14 +277,14 @@ impl<H: Host> Adapter<H> {
             any = true;
             slice.charge(cost::TURN);
             let budget = if schedule.has_active() { TURN } else { LONG_TURN };
-            match requester::run(self.network(), &qp, batch, &Allowance { budget, slice }) {
+            match requester::run(self.network(), &qp, space, &Allowance { budget, slice }) {
                 Turn::Idle => {}
                 Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),
-                Turn::Failed => self.flush(schedule, batch, qp, slice),
+                Turn::Failed => self.flush(schedule, space, qp, slice),
                 Turn::FailedUntil(at) => {
                     schedule.set_timer(at, Arc::clone(&qp));
-                    self.flush(schedule, batch, qp, slice);
+                    self.flush(schedule, space, qp, slice);
                 }
             }
             if slice.is_over() {
@@ -298,11 +298,11 @@ impl<H: Host> Adapter<H> {
     fn flush(
         self: &Arc<Self>,
         schedule: &mut Schedule<H>,
-        batch: &mut Batch,
+        space: &mut Space,
         qp: Arc<Qp<H>>,
         slice: &Slice<'_, H>,
     ) {
-        let sends = send_queue::flush(self.core(), &qp, batch, slice);
+        let sends = send_queue::flush(self.core(), &qp, &mut space.batch, slice);
         let receives = responder::outcome::flush(self.core(), &qp, slice);
         if sends >= BATCH || receives >= BATCH || slice.is_over() {
             return schedule.activate(&qp);

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`turn`] | the context of a turn: the guest's memory, the time, counters |
+//! | [`space`], `outbox` | the buffers of a turn |
 //! | [`wqe_fetch`] | copying work requests out of a ring |
 //! | [`send_queue`] | the state of a send queue, its next entry, its flush |
 //! | `constants` | limits of a turn, and times, which several transports have |
@@ -18,11 +19,13 @@ mod complete;
 pub(crate) mod constants;
 pub mod inbound;
 pub(crate) mod local_wr;
+mod outbox;
 pub mod refusal;
 pub mod requester;
 pub mod responder;
 pub mod send_queue;
 pub mod sgl;
+pub mod space;
 pub mod there;
 pub mod transport;
 pub mod turn;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use crate::datapath::wqe_fetch::Batch;
+use crate::datapath::space::Space;
 use crate::ethernet::Classified;
 use crate::host::Host;
 use crate::objects::doorbell;
@@ -26,7 +26,7 @@ pub(crate) struct WorkerState<H: Host> {
 #[derive(Debug)]
 pub(crate) struct Scratch<H: Host> {
     pub(crate) schedule: Schedule<H>,
-    pub(crate) batch: Batch,
+    pub(crate) space: Space,
     pub(crate) recent: RecentDoorbells<H>,
     /// A copy of the list of UARs in use.
     pub(crate) uars: UarList<H>,
@@ -61,7 +61,7 @@ impl<H: Host> WorkerState<H> {
     pub(crate) fn new(worker: usize, workers: usize) -> Self {
         let scratch = Scratch {
             schedule: Schedule::default(),
-            batch: Batch::default(),
+            space: Space::default(),
             recent: RecentDoorbells::default(),
             uars: UarList::default(),
             resume: Resume::default(),

@@ -11,8 +11,8 @@ use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::sgl::{LONG_TURN, TURN};
+use vrnic_adapter::datapath::space::Space;
 use vrnic_adapter::datapath::turn::Allowance;
-use vrnic_adapter::datapath::wqe_fetch::Batch;
 use vrnic_adapter::host::Lane;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::qp::Qp;
@@ -113,12 +113,12 @@ fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
 fn turn(
     adapter: &Arc<Adapter<TestHost>>,
     qp: &Arc<Qp<TestHost>>,
-    batch: &mut Batch,
+    space: &mut Space,
     bytes: u64,
 ) -> Turn {
     let slice = Slice::new(adapter.host(), Lane::SHARED);
     let allowance = Allowance { budget: bytes, slice: &slice };
-    requester::run(adapter.network(), qp, batch, &allowance)
+    requester::run(adapter.network(), qp, space, &allowance)
 }
 
 /// The receiver is reset and connected again in the middle of a message. The rest of the message
@@ -134,7 +134,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         let (ga, gb) = (Arc::clone(&p.ga.adapter), Arc::clone(&p.gb.adapter));
         // A turn moves a part of the message. After that, the receiver is absent for a while.
         let qp = ga.qp(p.a.qpn).expect("QP");
-        assert_eq!(turn(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
+        assert_eq!(turn(&ga, &qp, &mut Space::default(), TURN), Turn::More);
         p.b.set_state(State::Reset);
         p.b.connect(ga.mac(), p.a.qpn, |_| {});
         p.b.post_recv(2, &[p.b.sge(0, len)]);
@@ -213,9 +213,9 @@ fn a_long_send_inv_completes_in_a_short_turn() {
     p.a.ring();
     let adapter = &p.ga.adapter;
     let qp = adapter.qp(p.a.qpn).expect("QP");
-    let mut batch = Batch::default();
-    assert_eq!(turn(adapter, &qp, &mut batch, LONG_TURN), Turn::More);
-    assert_eq!(turn(adapter, &qp, &mut batch, TURN), Turn::Idle);
+    let mut space = Space::default();
+    assert_eq!(turn(adapter, &qp, &mut space, LONG_TURN), Turn::More);
+    assert_eq!(turn(adapter, &qp, &mut space, TURN), Turn::Idle);
     for _ in 0..16 {
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
     }

@@ -10,7 +10,7 @@
 //! | `commands` | CREATE_FLOW and DESTROY_FLOW |
 //! | `sniffers` | copies of all frames, in both directions |
 //! | `checksums` | checksums and segmentation |
-//! | `costs` | copies for sniffers |
+//! | `costs` | the work of sends that have no effect, frames that wait for room, and copies |
 //! | `random` | random work requests, rules and frames |
 
 mod checksums;

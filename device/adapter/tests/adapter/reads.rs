@@ -8,8 +8,8 @@ use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
+use vrnic_adapter::datapath::space::Space;
 use vrnic_adapter::datapath::turn::Allowance;
-use vrnic_adapter::datapath::wqe_fetch::Batch;
 use vrnic_adapter::host::Lane;
 use vrnic_adapter::slice::Slice;
 use vrnic_testdriver::cq::status;
@@ -41,7 +41,7 @@ fn turn(p: &Pair) -> Turn {
     requester::run(
         p.ga.adapter.network(),
         &qp,
-        &mut Batch::default(),
+        &mut Space::default(),
         &Allowance { budget: TURN, slice: &slice },
     )
 }
@@ -258,7 +258,7 @@ fn no_more_is_outstanding_than_the_queue_holds() {
         let turn = requester::run(
             p.ga.adapter.network(),
             &qp,
-            &mut Batch::default(),
+            &mut Space::default(),
             &Allowance { budget: 2, slice: &slice },
         );
         assert_ne!(turn, Turn::Idle);

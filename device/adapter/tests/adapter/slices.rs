@@ -24,11 +24,11 @@ use crate::multicast::{GROUP, attach, detach, to};
 use crate::world::{Pair, World};
 
 /// Maximum time of a poll, in ns.
-const MAX_POLL_NS: u64 = 200_000;
+pub(crate) const MAX_POLL_NS: u64 = 200_000;
 
 /// Polls guests until none of them has work, calls `meanwhile` after each round, and checks that no
 /// poll was too long.
-fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMut()) {
+pub(crate) fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMut()) {
     let mut longest = 0;
     for _ in 0..100_000 {
         let mut busy = false;

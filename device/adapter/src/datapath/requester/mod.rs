@@ -27,6 +27,7 @@ use self::paired::Rules;
 use self::work::Work;
 use crate::datapath::constants::MAX_KEY_WAITS;
 use crate::datapath::send_queue::{Turn, not_now};
+use crate::datapath::space::Space;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::{datagram, packets, raw};
@@ -40,11 +41,11 @@ use crate::objects::qp::{
 use crate::slice::{Slice, cost};
 
 /// Executes entries of the send queue of `qp`, a QP of the adapter in `network`, up to the limits
-/// of `allowance`. The entries are copied to `batch`.
+/// of `allowance`. The entries are copied to `space`.
 pub fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
-    batch: &mut Batch,
+    space: &mut Space,
     allowance: &Allowance<'_, H>,
 ) -> Turn {
     if qp.dead.load(Ordering::Acquire) {
@@ -53,11 +54,32 @@ pub fn run<H: Host>(
     }
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
+    if qp.kind == Type::RawPacket {
+        return raw_packets(network, qp, requester, space, allowance);
+    }
+    let batch = &mut space.batch;
     match requester.path {
         Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
         Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
     }
+}
+
+/// Executes entries of a QP of raw packets.
+fn raw_packets<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    space: &mut Space,
+    allowance: &Allowance<'_, H>,
+) -> Turn {
+    let core = network.core();
+    if let Some(turn) = not_now(core, qp, requester) {
+        return turn;
+    }
+    space.batch.clear();
+    let here = TurnContext::new(core, qp, allowance.slice);
+    raw::run(network, &here, qp, requester, space)
 }
 
 /// Executes entries of a QP on peers in this daemon. If the QP has a TCP connection, `rules` are
@@ -83,10 +105,6 @@ fn by_memory<H: Host>(
         if qp.kind.is_datagram() {
             let here = TurnContext::new(core, qp, slice);
             return datagram::run(network, &here, qp, requester, batch);
-        }
-        if qp.kind == Type::RawPacket {
-            let here = TurnContext::new(core, qp, slice);
-            return raw::run(network, &here, qp, requester, batch);
         }
         let turn = connected(network, qp, requester, batch, allowance, How { wait, rules });
         if !wait_for_readers(core, requester, slice) {

@@ -14,7 +14,6 @@ use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
 use super::open_reads::{OpenReads, store};
-use super::outbox::Outbox;
 use super::path::Path;
 use super::peer::Peer;
 use super::posted_reads::PostedReads;
@@ -72,8 +71,8 @@ pub struct Requester<H: Host> {
     pub progress: Option<Progress>,
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
-    /// The raw packets of a turn; none before the first one.
-    pub outbox: Option<Box<Outbox>>,
+    /// The station at which the raw packet in progress has found no room.
+    pub no_room_to: Option<[u8; 6]>,
     /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
@@ -335,7 +334,7 @@ impl<H: Host> Default for Requester<H> {
             keys: None,
             progress: None,
             posted_reads: PostedReads::default(),
-            outbox: None,
+            no_room_to: None,
             life: LIVES.fetch_add(1, Ordering::Relaxed),
         }
     }

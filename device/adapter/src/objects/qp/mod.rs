@@ -18,7 +18,6 @@
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
-//! | `outbox` | the frames that a QP of raw packets sends in a turn |
 //! | `waits` | the waits of that connection for its guest |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
@@ -26,7 +25,6 @@ mod ahead;
 mod halves;
 pub mod lifecycle;
 pub mod open_reads;
-mod outbox;
 pub mod outstanding;
 mod path;
 mod peer;
@@ -51,7 +49,6 @@ use vrnic_abi::{Key, Srqn};
 pub use self::halves::{
     Ended, KeyWait, Keys, Place, Progress, Readers, Requester, RequesterConfig, Responder, Rights,
 };
-pub use self::outbox::Outbox;
 pub use self::path::Path;
 pub use self::peer::{Peer, WeakPeer};
 pub use self::route::Route;

@@ -1,15 +1,126 @@
-//! Copies for sniffers.
+//! The work of sends that have no effect, frames that wait for room, and copies.
+
+use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::sq::Opcode;
+use vrnic_abi::flow::Kind;
+use vrnic_abi::sq::{MIN_MSS, Opcode};
 use vrnic_adapter::ethernet::Frame;
+use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::cq::status;
+use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::wr::Wr;
 
-use super::frames::{mac, plain};
+use super::checksums::segment;
+use super::frames::{Packet, mac, plain};
 use super::sniffers::sniffer;
-use super::{expect, received, to_mac};
+use super::{expect, received, setup, to_mac};
+use crate::bus::Endpoint;
+use crate::host::Bar;
+use crate::slices::{MAX_POLL_NS, settle};
 use crate::world::Pair;
+
+/// Bytes of the data of a SEGMENT, which are cut into as many frames as possible.
+const LEN: u32 = 30_000;
+const FRAMES: u32 = LEN.div_ceil(MIN_MSS as u32);
+/// The time after which a QP looks for room again.
+const PAUSE: u64 = 10_000;
+
+/// Returns a SEGMENT to B.
+fn long(p: &Pair) -> Wr {
+    let headers = Packet { protocol: Protocol::TCP, ..Packet::default() }.frame(b"");
+    segment(p, &headers, MIN_MSS, LEN)
+}
+
+/// Sends SEGMENTs from A until there is no room at B, whose worker does not run.
+fn fill(p: &mut Pair) {
+    p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    let wr = long(p);
+    for _ in 0..8 {
+        p.a.post_send(&wr);
+    }
+    p.world.settle(&[&p.ga]);
+    let mut sent = 0;
+    while let Some(cqe) = p.sent() {
+        assert_eq!(status(&cqe), Status::Success);
+        sent += 1;
+    }
+    assert!((3..8).contains(&sent), "{sent} SEGMENTs were sent");
+}
+
+/// Returns QPs beside A's.
+fn many(p: &Pair) -> Vec<Endpoint> {
+    let qps = (0..40).map(|_| p.a.beside(|params| params.qp_type = setup().kind as u8));
+    qps.inspect(Endpoint::ready_for_frames).collect()
+}
+
+#[test]
+fn frames_by_a_closed_port_are_not_composed() {
+    let mut p = Pair::raw();
+    let wr = long(&p);
+    p.ga.adapter.set_link(false);
+    p.ga.host.restrict(p.a.buffer, LEN.into(), Bar::Unmapped);
+    assert_eq!(status(&p.complete(&wr)), Status::Success);
+    assert_eq!(p.ga.stats().tx_roce_discards.get(), u64::from(FRAMES));
+}
+
+#[test]
+fn a_frame_that_waits_for_room_is_not_composed_again() {
+    let mut p = Pair::raw();
+    fill(&mut p);
+    p.ga.host.restrict(p.a.buffer, LEN.into(), Bar::Unmapped);
+    for _ in 0..10 {
+        p.world.advance(PAUSE);
+        p.world.settle(&[&p.ga]);
+    }
+    assert!(p.sent().is_none(), "there is no room");
+    p.ga.host.unrestrict();
+    for _ in 0..10 {
+        p.world.advance(PAUSE);
+        p.settle();
+    }
+    let left = std::iter::from_fn(|| p.sent()).map(|cqe| status(&cqe));
+    let left: Vec<_> = left.collect();
+    assert!(!left.is_empty() && left.iter().all(|status| *status == Status::Success), "{left:?}");
+    assert_eq!(p.ga.stats().tx_pkts.get(), 8 * u64::from(FRAMES));
+    assert_eq!(p.gb.stats().rx_raw_discards.get(), 8 * u64::from(FRAMES), "none has a receive");
+}
+
+#[test]
+fn frames_that_find_no_room_are_charged() {
+    let mut p = Pair::raw();
+    fill(&mut p);
+    let mut all = many(&p);
+    let wr = long(&p);
+    all.iter_mut().for_each(|qp| qp.post_send(&wr));
+    p.take_time();
+    p.ga.host.slow_memory();
+    for _ in 0..50 {
+        // The QPs look for room again and again, so that there is always work.
+        let start = p.world.clock.load(Ordering::Acquire);
+        p.ga.adapter.poll(0);
+        let took = p.world.clock.load(Ordering::Acquire) - start;
+        assert!(took <= MAX_POLL_NS, "a poll of {} µs", took / 1000);
+    }
+    assert!(all.iter().all(|qp| qp.send_cq.peek().is_none()));
+}
+
+#[test]
+fn frames_that_cannot_be_read_are_charged() {
+    let p = Pair::raw();
+    let mut all = many(&p);
+    p.ga.host.restrict(p.a.buffer + u64::from(LEN) - 1, 1, Bar::Unmapped);
+    let mut wr = long(&p);
+    wr.sges = vec![p.a.sge(0, LEN - 4096), p.a.sge(u64::from(LEN) - 4096, 4096)];
+    all.iter_mut().for_each(|qp| qp.post_send(&wr));
+    p.take_time();
+    p.ga.host.slow_memory();
+    settle(&p.world, &[&p.ga], "frames in bad memory", || {});
+    for qp in &mut all {
+        let failed = qp.send_cq.poll().expect("a completion");
+        assert_eq!(status(&failed), Status::LocProtErr);
+    }
+}
 
 /// Sniffers may lose their copies, and nothing else may be lost because of them.
 #[test]

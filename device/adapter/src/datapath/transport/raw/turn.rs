@@ -11,15 +11,18 @@ use vrnic_abi::sq::Opcode;
 use super::compose::compose;
 use crate::datapath::complete::Completer;
 use crate::datapath::constants::NO_ROOM_PAUSE;
+use crate::datapath::outbox::Outbox;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
+use crate::datapath::space::Space;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::rules;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
+use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::completion::{Completion, WrError};
-use crate::objects::qp::{Outbox, Qp, Requester};
-use crate::requests::wqe::{Malformed, SendWqe};
+use crate::objects::qp::{Qp, Requester};
+use crate::requests::wqe::{Frames, Malformed, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
@@ -31,12 +34,13 @@ struct RawTurn<'a, 't, H: Host> {
     qp: &'a Arc<Qp<H>>,
     requester: &'a mut Requester<H>,
     /// The frames of the turn.
-    outbox: Box<Outbox>,
-    room: Room,
+    outbox: &'a mut Outbox,
+    /// The room at the station of the last frames.
+    room: Option<Room>,
 }
 
 /// The number of frames for which a station has room.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Room {
     to: [u8; 6],
     frames: usize,
@@ -52,20 +56,18 @@ enum Sent {
     Later,
 }
 
-/// Executes entries of the send queue of `qp`, which are copied to `batch`.
+/// Executes entries of the send queue of `qp`. The entries and their frames are stored in `space`.
 pub(crate) fn run<H: Host>(
     network: Network<'_, H>,
     here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
-    batch: &mut Batch,
+    Space { batch, outbox }: &mut Space,
 ) -> Turn {
-    let outbox = requester.outbox.take().unwrap_or_default();
-    let room = Room::default();
-    let mut turn = RawTurn { network, here, qp, requester, outbox, room };
+    let mut turn = RawTurn { network, here, qp, requester, outbox, room: None };
     let end = turn.run(batch);
     turn.send_off();
-    turn.requester.outbox = Some(turn.outbox);
+    turn.outbox.clear();
     end
 }
 
@@ -113,29 +115,38 @@ impl<H: Host> RawTurn<'_, '_, H> {
         completer.finish(send, send.completed(), None, result)
     }
 
-    /// Composes the frames of an entry.
+    /// Sends the frames of an entry.
     fn send(&mut self, send: &SendWqe, raw: &[u8]) -> Sent {
         let here = self.here;
-        let joins = send.opcode == Opcode::Segment && self.network.fabric.joins();
-        let fresh = &mut self.outbox.fresh;
-        fresh.clear();
-        if let Err(error) = compose(here, self.qp, send, raw, joins, fresh) {
-            return Sent::Failed(error);
-        }
-        let (frames, bytes) = fresh.iter().fold((0, 0), |(frames, bytes), frame| {
-            (frames + frame.count(), bytes + frame.total() as u64)
-        });
+        let Frames { count, .. } = send.frames(raw);
         if !here.core.carries() {
-            here.add(Counter::TxRoceDiscards, frames as u64);
+            here.add(Counter::TxRoceDiscards, count);
             return Sent::Done;
         }
-        let Some(first) = fresh.first() else { return Sent::Done };
-        let (source, to) = (first.source(), first.destination());
-        if !self.has_room(to, frames) {
+        // Frames that have found no room are not composed before there is some.
+        let full = self.requester.no_room_to.take();
+        if full.is_some_and(|to| !self.has_room(to, 0)) {
+            self.requester.no_room_to = full;
             return Sent::Later;
         }
-        here.slice.charge(cost::PACKET * frames as u64);
-        here.slice.charge_copy(bytes);
+        let joins = send.opcode == Opcode::Segment && self.network.fabric.joins();
+        self.outbox.fresh.clear();
+        let composed = compose(here, self.qp, send, raw, joins, &mut self.outbox.fresh);
+        // The time has been spent even if no frame leaves.
+        here.slice.charge(cost::PACKET * count);
+        here.slice.charge_copy(send.length);
+        if let Err(error) = composed {
+            return Sent::Failed(error);
+        }
+        let (frames, bytes) = self.outbox.fresh.iter().fold((0, 0), |(frames, bytes), frame| {
+            (frames + frame.count(), bytes + frame.total() as u64)
+        });
+        let Some(first) = self.outbox.fresh.first() else { return Sent::Done };
+        let (source, to) = (first.source(), first.destination());
+        if !self.has_room(to, frames) {
+            self.requester.no_room_to = Some(to);
+            return Sent::Later;
+        }
         here.moved(bytes);
         here.add(Counter::TxPkts, frames as u64);
         here.add(Counter::TxBytes, bytes);
@@ -143,43 +154,47 @@ impl<H: Host> RawTurn<'_, '_, H> {
         Sent::Done
     }
 
-    /// Returns whether there is room for this number of frames to a station, which is then taken.
+    /// Returns whether there is room for frames to a station. The room of this number of frames is
+    /// then taken.
     fn has_room(&mut self, to: [u8; 6], frames: usize) -> bool {
-        if self.room.to != to || self.room.frames < frames {
-            // Those of this turn take room, too.
-            self.send_off();
-            let own = self.here.core.mac();
-            self.room = Room { to, frames: self.network.fabric.room_by_all_ways(own, to) };
-        }
-        let has = self.room.frames > 0;
-        self.room.frames = self.room.frames.saturating_sub(frames);
-        has
+        let known = self.room.filter(|room| room.to == to && room.frames >= frames.max(1));
+        let room = known.map_or_else(
+            || {
+                // The earlier frames of this turn take room, too.
+                self.send_off();
+                self.network.fabric.room_by_all_ways(self.here.core.mac(), to)
+            },
+            |room| room.frames,
+        );
+        self.room = Some(Room { to, frames: room.saturating_sub(frames) });
+        room > 0
     }
 
     /// Prepares the frames of the entry, which have this source, for the network.
     fn leave(&mut self, source: [u8; 6]) {
         let (own, core) = (self.network.own, self.here.core);
-        let vlans = core.port.vlans();
         let is_own = source == core.mac() || self.network.has_address(source);
+        let vlans = core.port.vlans();
         let is_direct = is_own && *vlans == Vlans::All;
-        let mut copies = 0;
+        let (mut lost, mut copies) = (0, 0);
         let Outbox { fresh, leaving } = &mut *self.outbox;
         for mut frame in fresh.drain(..) {
             frame.set_composed();
             if !is_direct {
                 frame.set_for_switch();
             }
-            copies += rules::copy(own, &frame);
-            match vlans {
-                Vlans::All | Vlans::Trunk(_) => leaving.push(frame),
-                // A guest adds no tag itself here.
-                Vlans::Access(vlan) => match frame.with_tag((*vlan).into()) {
-                    Some(tagged) => leaving.push(tagged),
-                    None => self.here.add(Counter::TxRoceDiscards, frame.count() as u64),
-                },
+            match in_network(vlans, &frame) {
+                Some(sent) => {
+                    copies += rules::copy(own, &frame);
+                    leaving.push(sent);
+                }
+                None => lost += frame.count() as u64,
             }
         }
         self.here.slice.charge_copies(copies);
+        if lost > 0 {
+            self.here.add(Counter::TxRoceDiscards, lost);
+        }
     }
 
     /// Sends the frames of the turn.
@@ -189,5 +204,15 @@ impl<H: Host> RawTurn<'_, '_, H> {
             let copies = self.network.transmit_composed(self.qp.qpn, leaving);
             self.here.slice.charge_copies(copies);
         }
+    }
+}
+
+/// Returns a frame of a guest in these VLANs as it is in the network, or `None` if it may not
+/// leave.
+fn in_network(vlans: &Vlans, frame: &Frame) -> Option<Frame> {
+    match vlans {
+        Vlans::All | Vlans::Trunk(_) => Some(frame.clone()),
+        // A guest adds no tag itself here.
+        Vlans::Access(vlan) => frame.with_tag((*vlan).into()),
     }
 }
