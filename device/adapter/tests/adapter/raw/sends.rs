@@ -6,6 +6,7 @@ use vrnic_abi::flow::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::sq::{Flags, MAX_FRAME, MIN_FRAME, MIN_MSS, Opcode, SegmentSeg};
 use vrnic_packet::ip::Protocol;
+use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
@@ -15,6 +16,9 @@ use zerocopy::IntoBytes;
 use super::checksums::segment;
 use super::frames::{Packet, mac, plain};
 use super::{endpoint, expect, received, setup, to_mac};
+use crate::cable::Cable;
+use crate::streams::connected;
+use crate::streams::ends::first_segment;
 use crate::world::{Pair, World};
 
 #[test]
@@ -219,6 +223,29 @@ fn a_rate_limit_counts_all_bytes_of_segments() {
     // 21 frames with headers of 54 bytes, of which 20 are beyond those of the work request.
     let bytes = p.ga.stats().tx_bytes.get();
     assert!((15_000..=25_000).contains(&bytes), "{bytes} bytes in 20 ms");
+}
+
+/// A program cannot speak in the place of an adapter that has a TCP connection.
+#[test]
+fn frames_of_a_connection_that_the_adapter_has_are_lost() {
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    let mut raw = endpoint(&cable.ga);
+    // No message has these bytes, so a connection that gets them ends.
+    let forged = first_segment(&cable, 0, &[0; 40]);
+    raw.fill(0, &forged);
+    let wr = Wr::new(Opcode::Send, &[raw.sge(0, forged.len() as u32)]);
+    assert_eq!(status(&cable.complete(&mut raw, &wr)), Status::Success);
+    assert_eq!(cable.ga.stats().tx_roce_discards.get(), 1);
+    b.post_recv(1, &[b.sge(0, 100)]);
+    let send = Wr::new(Opcode::Send, &[a.sge(0, 10)]);
+    assert_eq!(status(&cable.complete(&mut a, &send)), Status::Success);
+    // With another port it is a frame as any other.
+    let mut other = forged;
+    other[35] ^= 1;
+    raw.fill(0, &other);
+    assert_eq!(status(&cable.complete(&mut raw, &wr)), Status::Success);
+    assert_eq!(cable.ga.stats().tx_roce_discards.get(), 1);
 }
 
 /// An iWARP adapter has these QPs, too.

@@ -107,7 +107,7 @@ impl Switch {
         if !may_send && !(is_lent && (by_line || has)) {
             return port.forged(&frame);
         }
-        if by_line && port.has_taken_over(&frame) {
+        if by_guest && port.has_taken_over(&frame) {
             return;
         }
         let is_own = port.mac() == Some(frame.destination());

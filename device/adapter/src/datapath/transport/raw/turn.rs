@@ -15,7 +15,7 @@ use crate::datapath::outbox::Outbox;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
 use crate::datapath::space::Space;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::rules;
+use crate::datapath::transport::{ingress, rules};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::ethernet::Frame;
@@ -184,11 +184,12 @@ impl<H: Host> RawTurn<'_, '_, H> {
                 frame.set_for_switch();
             }
             match in_network(vlans, &frame) {
-                Some(sent) => {
+                // The peer of a TCP connection must not get the bytes of a program.
+                Some(sent) if !ingress::has_taken_over(own, sent.bytes()) => {
                     copies += rules::copy(own, &frame);
                     leaving.push(sent);
                 }
-                None => lost += frame.count() as u64,
+                _ => lost += frame.count() as u64,
             }
         }
         self.here.slice.charge_copies(copies);
