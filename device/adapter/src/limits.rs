@@ -37,8 +37,8 @@ pub const MAX_MCAST_GROUPS: u32 = 1024;
 pub const MAX_MCAST_QPS: u32 = 256;
 /// Flow rules.
 pub const MAX_FLOWS: u32 = 256;
-/// Flow rules that may give a frame to more QPs than one: sniffers, and those after which the next
-/// rule gets the frame, too. A frame costs its sender a copy for each.
+/// Flow rules that may give a frame to more QPs than one: sniffers, and rules after which the next
+/// one gets the frame, too. A frame costs its sender a copy for each.
 pub const MAX_COPIES: usize = 16;
 /// Outstanding READs and atomics of a QP.
 pub const MAX_RD_ATOMIC: u32 = 128;
