@@ -5,6 +5,11 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm /run/lock /tmp
+# Links that udev makes elsewhere. Substitutions of processes in bash use the first one.
+ln -s /proc/self/fd /dev/fd
+ln -s fd/0 /dev/stdin
+ln -s fd/1 /dev/stdout
+ln -s fd/2 /dev/stderr
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t debugfs debug /sys/kernel/debug

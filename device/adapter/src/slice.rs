@@ -2,8 +2,9 @@
 //!
 //! Work of a poll is charged to its slice by its usual duration. The clock is read only after a
 //! certain charge, so that a poll with little work does not read it. A guest can make work slower
-//! than its charge, for example by memory that is not in the cache. The clock is then read after a
-//! charge that is smaller by the same factor, in the next poll too ([`ClockInterval`]).
+//! than its charge, for example by memory that is not in the cache. The clock is then read later by
+//! the same factor. Not so in short slices: there, the charge between two readings is made smaller
+//! by that factor, in the next poll too ([`ClockInterval`]).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -79,8 +80,8 @@ pub(crate) mod cost {
     }
 }
 
-/// The charge in nanoseconds between two readings of the clock: the smaller, the slower the work of
-/// an adapter was when it was measured last.
+/// The charge in nanoseconds between two readings of the clock in short slices: the smaller, the
+/// slower the work of an adapter was when it was measured last.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockInterval(u64);
 
@@ -139,10 +140,12 @@ impl<'a, H: Clock> Slice<'a, H> {
     pub fn lasting(host: &'a H, lane: Lane, length: Duration, interval: ClockInterval) -> Self {
         // CAST: a slice is no longer than `SLICE`.
         let length = length.as_nanos() as u64;
+        let is_short = length < SLICE_NS;
+        let interval = if is_short { interval } else { ClockInterval::default() };
         let first = match interval.0 {
             // After the first piece of work, so that the next ones are measured.
             ..CLOCK_INTERVAL_NS => 0,
-            _ if length < SLICE_NS => FIRST_CLOCK_INTERVAL_NS,
+            _ if is_short => FIRST_CLOCK_INTERVAL_NS,
             _ => CLOCK_INTERVAL_NS,
         };
         Self {
@@ -258,7 +261,7 @@ impl<'a, H: Clock> Slice<'a, H> {
             Some(before) => {
                 let took = now.0.saturating_sub(before.0);
                 // Less work is over before the clock shows its duration.
-                if charged >= MIN_CLOCK_INTERVAL_NS {
+                if self.is_short() && charged >= MIN_CLOCK_INTERVAL_NS {
                     self.interval.set(ClockInterval::of(charged, took));
                 }
                 self.read_at.set(self.interval.get().0);

@@ -18,12 +18,12 @@ use crate::qmp;
 use crate::rundir::RunDir;
 
 /// Time limit for QEMU to open an image. It allows for a loaded machine.
-const OPENING: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of an answer.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time in which a QEMU that has closed its control socket ends, and the time between two looks.
-const ENDING: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(10);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The name of the disk in QEMU, and of its export.
 const NAME: &str = "disk";
 
@@ -83,11 +83,11 @@ impl Nbd {
 
 /// Lets QEMU hand out the image. Returns the connection and the size of the disk.
 fn hand_out(qemu: &mut Killed, control: &Path, export: &Path) -> Result<(UnixStream, u64)> {
-    let end = Instant::now() + OPENING;
+    let end = Instant::now() + OPEN_TIMEOUT;
     while !control.exists() || UnixStream::connect(control).is_err() {
         ensure!(qemu.alive(), "QEMU has ended");
-        ensure!(Instant::now() < end, "QEMU did not start within {} s", OPENING.as_secs());
-        std::thread::sleep(PAUSE);
+        ensure!(Instant::now() < end, "QEMU did not start within {} s", OPEN_TIMEOUT.as_secs());
+        std::thread::sleep(POLL_INTERVAL);
     }
     let address = format!(r#"{{"type": "unix", "data": {{"path": "{}"}}}}"#, export.display());
     let command =
@@ -97,16 +97,16 @@ fn hand_out(qemu: &mut Killed, control: &Path, export: &Path) -> Result<(UnixStr
     let command = format!(r#"{{"execute": "block-export-add", "arguments": {arguments}}}"#);
     qmp::run(control, &command)?;
     let mut stream = UnixStream::connect(export).context("QEMU does not hand it out")?;
-    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let size = greet(&mut stream)?;
     Ok((stream, size))
 }
 
 /// Returns whether QEMU ends soon.
 fn ends(qemu: &mut Killed) -> bool {
-    let end = Instant::now() + ENDING;
+    let end = Instant::now() + END_TIMEOUT;
     while qemu.alive() && Instant::now() < end {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     !qemu.alive()
 }

@@ -74,7 +74,8 @@ impl Host {
         let params = Params {
             congestion: Algorithm::Cubic,
             min_rto: Duration::from_millis(10),
-            time_wait: Duration::from_millis(50),
+            // Long enough for several retransmissions of the last FIN, which a lossy link needs.
+            time_wait: Duration::from_secs(2),
             ..Params::default()
         };
         let address = |number: u8| SocketAddr::from(([10, 9, 0, number + 1], 4000));
