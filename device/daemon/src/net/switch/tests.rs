@@ -158,6 +158,25 @@ fn a_full_outbox_is_forwarded_in_short_turns_and_in_order() {
     }
 }
 
+/// The adapter sends the frames of its TCP connections itself, and a program must not.
+#[test]
+fn frames_of_programs_for_connections_of_their_adapter_are_dropped() {
+    let (mut switch, handle) = switch();
+    let taker = Taker::default();
+    let sink = FakeSink { takes_over: true, ..Taker::default().sink() }.behind_port();
+    switch.add(PortSetup { sink, ..function("a", A, &taker) }).expect("a port");
+    switch.add(function("b", B, &taker)).expect("a port");
+    let by_adapter = ethernet::Frame::new(frame(B, A, 0));
+    let mut composed = by_adapter.clone();
+    composed.set_composed();
+    handle.outbox().send(A.0, &mut vec![composed, by_adapter]);
+    switch.serve_wires(TIME);
+    assert_eq!(taker.count(), 1, "the frame of the adapter");
+    let ports = handle.ports();
+    let a = ports.iter().find(|port| port.name == "a").expect("a port");
+    assert_eq!(a.dropped.get("taken_over"), Some(&1));
+}
+
 /// A station that never answers, such as the peer of an unreliable connection, is unknown to the
 /// switch.
 #[test]
