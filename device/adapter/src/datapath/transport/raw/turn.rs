@@ -2,7 +2,7 @@
 //!
 //! Each entry is complete when its frame has left. A frame whose source is an address of the
 //! adapter goes directly to an adapter of this daemon whose rules take it. Every other frame goes
-//! through the switch, which checks its source and VLAN as those of the guest's network card.
+//! through the switch, which checks its source and VLAN as it does for the guest's network card.
 
 use std::sync::Arc;
 
@@ -18,7 +18,6 @@ use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::{ingress, rules};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
-use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::completion::{Completion, WrError};
 use crate::objects::qp::{Qp, Requester};
@@ -183,14 +182,24 @@ impl<H: Host> RawTurn<'_, '_, H> {
             if !is_direct {
                 frame.set_for_switch();
             }
-            match in_network(vlans, &frame) {
-                // The peer of a TCP connection must not get the bytes of a program.
-                Some(sent) if !ingress::has_taken_over(own, sent.bytes()) => {
-                    copies += rules::copy(own, &frame);
-                    leaving.push(sent);
-                }
-                _ => lost += frame.count() as u64,
+            let tagged = match vlans {
+                Vlans::All | Vlans::Trunk(_) => None,
+                // A guest adds no tag itself here.
+                Vlans::Access(vlan) => match frame.with_tag((*vlan).into()) {
+                    Some(tagged) => Some(tagged),
+                    None => {
+                        lost += frame.count() as u64;
+                        continue;
+                    }
+                },
+            };
+            // The peer of a TCP connection must not get the bytes of a program.
+            if ingress::has_taken_over(own, tagged.as_ref().unwrap_or(&frame).bytes()) {
+                lost += frame.count() as u64;
+                continue;
             }
+            copies += rules::copy(own, &frame);
+            leaving.push(tagged.unwrap_or(frame));
         }
         self.here.slice.charge_copies(copies);
         if lost > 0 {
@@ -205,15 +214,5 @@ impl<H: Host> RawTurn<'_, '_, H> {
             let copies = self.network.transmit_composed(self.qp.qpn, leaving);
             self.here.slice.charge_copies(copies);
         }
-    }
-}
-
-/// Returns a frame of a guest in these VLANs as it is in the network, or `None` if it may not
-/// leave.
-fn in_network(vlans: &Vlans, frame: &Frame) -> Option<Frame> {
-    match vlans {
-        Vlans::All | Vlans::Trunk(_) => Some(frame.clone()),
-        // A guest adds no tag itself here.
-        Vlans::Access(vlan) => frame.with_tag((*vlan).into()),
     }
 }
