@@ -318,7 +318,7 @@ fn joined_frames_are_cut_for_receives() {
         assert_eq!(frame.len(), headers.len() + len);
         assert!(are_right(&frame, 0) && cqe.flags.get() == CqeFlags::IP_CSUM_OK.bits());
     }
-    // Those without a receive are counted one by one.
+    // Frames without a receive are counted one by one.
     for _ in 0..4 {
         assert_eq!(p.gb.adapter.offer(frame.clone()), Offered::Trapped);
         p.settle();

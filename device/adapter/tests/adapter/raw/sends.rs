@@ -220,7 +220,7 @@ fn a_rate_limit_counts_all_bytes_of_segments() {
         p.settle();
         p.world.advance(1_000_000);
     }
-    // 21 frames with headers of 54 bytes, of which 20 are beyond those of the work request.
+    // 21 frames with headers of 54 bytes, of which the work request has one.
     let bytes = p.ga.stats().tx_bytes.get();
     assert!((15_000..=25_000).contains(&bytes), "{bytes} bytes in 20 ms");
 }

@@ -6,7 +6,7 @@ use vrnic_packet::{Ethernet, Headers, Reader, ethernet};
 
 use crate::objects::flows::{FrameKey, words};
 
-/// Reads the fields of a frame. Those of headers that it does not have are zero.
+/// Reads the fields of a frame. The fields of headers that it does not have are zero.
 pub(super) fn key(frame: &[u8]) -> FrameKey {
     let mut fields = Fields::default();
     let mut is_tagged = false;
