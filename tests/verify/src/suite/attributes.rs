@@ -5,8 +5,7 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side, expect_errno, one_of};
-use crate::rpc::values::CreateQp;
-use vrnic_verbs::model::{access, qp_type};
+use vrnic_verbs::model::access;
 
 /// Registration of memory that need not be present (`IBV_ACCESS_ON_DEMAND`).
 const ON_DEMAND: u32 = 1 << 6;
@@ -121,10 +120,6 @@ fn pkeys(env: &Env) -> Result<()> {
 fn unsupported(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.alloc_pd()?;
-    let cq = agent.create_cq(16, None, 0)?.cq;
-    let raw = CreateQp::new(pd, cq, qp_type::RAW_PACKET, Options::default().cap);
-    // Unprivileged programs get EPERM.
-    one_of("a raw packet QP", agent.create_qp(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;
     let buffer = agent.alloc_buffer(4096, 0)?;
     let rights = access::ALL | ON_DEMAND;
     let on_demand = agent.reg_mr(pd, buffer.addr, 4096, rights);
