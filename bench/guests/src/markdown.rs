@@ -103,7 +103,8 @@ fn reached(goals: &[Goal]) -> String {
         .collect();
     text += &table(&columns, &rows);
     if !goals.iter().all(Goal::reached) {
-        text += "\n[profile.md](profile.md) explains the goals that are hard to reach.\n";
+        text += "\n[profile.md](profile.md) explains the goals that are hard to reach. \
+                 [raw.md](raw.md) has the rates of raw packets.\n";
     }
     text
 }
