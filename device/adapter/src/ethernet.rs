@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::Qpn;
+use vrnic_abi::sq::MAX_FRAME;
 use vrnic_packet::Headers;
 pub use vrnic_packet::frame::{Frame, Joint, SEGMENT_MIN};
 
@@ -16,16 +17,16 @@ const RESERVE: usize = INBOX / 2;
 
 /// Number of frames above which copies for sniffers are lost, so that there is always room for the
 /// frames of senders that ask.
-const COPIES: usize = (INBOX - RESERVE) / 2;
+const MAX_COPIES: usize = (INBOX - RESERVE) / 2;
 
 /// A frame takes the room of another one for each so many bytes of its memory, so that the memory
 /// of an inbox is bounded by that of as many jumbo frames.
-const LONG: usize = 9216;
+const FRAME_MEMORY: usize = MAX_FRAME as usize;
 
-/// Returns the number of frames whose room a frame takes: a joined one that of all those that it
-/// stands for.
+/// Returns the number of frames whose room a frame takes. A joined frame takes the room of all its
+/// segments.
 fn room_of(frame: &Frame) -> usize {
-    frame.count().max(frame.footprint().div_ceil(LONG))
+    frame.count().max(frame.footprint().div_ceil(FRAME_MEMORY))
 }
 
 /// The result of offering a frame to an adapter.
@@ -117,7 +118,7 @@ impl Inbox {
 
     /// Appends a copy for a sniffer. Returns whether there was room.
     pub(crate) fn put_copy(&self, classified: Classified) -> bool {
-        self.put_below(COPIES, classified)
+        self.put_below(MAX_COPIES, classified)
     }
 
     fn put_below(&self, limit: usize, classified: Classified) -> bool {

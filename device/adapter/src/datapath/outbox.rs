@@ -4,7 +4,7 @@
 use crate::ethernet::Frame;
 
 /// Maximum number of frames for which a list keeps its memory.
-const KEPT: usize = 1024;
+const MAX_KEPT: usize = 1024;
 
 /// The frames of a turn.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         for list in [&mut self.fresh, &mut self.leaving] {
             list.clear();
-            list.shrink_to(KEPT);
+            list.shrink_to(MAX_KEPT);
         }
     }
 }
@@ -32,15 +32,15 @@ mod tests {
     #[test]
     fn it_keeps_no_frames_and_little_memory() {
         let mut outbox = Outbox::default();
-        for count in [KEPT / 2, 10 * KEPT] {
+        for count in [MAX_KEPT / 2, 10 * MAX_KEPT] {
             let frames = std::iter::repeat_n(Frame::new(vec![0; 60]), count);
             outbox.fresh.extend(frames.clone());
             outbox.leaving.extend(frames);
             outbox.clear();
             assert!(outbox.fresh.is_empty() && outbox.leaving.is_empty());
             let [fresh, leaving] = [&outbox.fresh, &outbox.leaving].map(Vec::capacity);
-            assert!((KEPT / 2..=KEPT).contains(&fresh), "{fresh}");
-            assert!((KEPT / 2..=KEPT).contains(&leaving), "{leaving}");
+            assert!((MAX_KEPT / 2..=MAX_KEPT).contains(&fresh), "{fresh}");
+            assert!((MAX_KEPT / 2..=MAX_KEPT).contains(&leaving), "{leaving}");
         }
     }
 }

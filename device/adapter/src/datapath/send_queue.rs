@@ -1,9 +1,10 @@
 //! The send queue of a QP of any type: its state, its next entry, its flush.
 //!
 //! Three loops take entries: `transport/taking.rs` for every protocol on a network, where they stay
-//! outstanding; `transport/datagram.rs`, where they are complete when they have been sent; and
-//! `requester/work.rs` for messages that are copied, where a later request may be executed before a
-//! READ has ended. All of them call [`take`]; the last two also call [`not_now`].
+//! outstanding; `transport/executing.rs` for datagrams and raw packets, which are complete when
+//! they have been sent; and `requester/work.rs` for messages that are copied, where a later request
+//! may be executed before a READ has ended. All of them call [`take`]; the last two also call
+//! [`not_now`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -183,7 +184,7 @@ fn paced<H: Host>(
     if send.is_local() {
         return None;
     }
-    // What a SEGMENT becomes counts, because its headers may be longer than its data.
+    // All frames of a SEGMENT count, because their headers may be longer than the data.
     let bytes = if send.opcode == Opcode::Segment { send.frames(raw).bytes } else { send.length };
     let Requester { rate_limit, reserved, .. } = requester;
     let until = here.core.pace.wait(rate_limit, reserved, bytes, here.now())?;

@@ -5,7 +5,7 @@ use vrnic_abi::{Key, Qpn, Srqn};
 use vrnic_packet::Nanos;
 
 use crate::memory::tpt::Denied;
-use crate::requests::wqe::WqeId;
+use crate::requests::wqe::{RecvWqe, WqeId};
 
 /// The contents of a completion. The queue adds the other fields.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,13 @@ impl Completion {
             srqn: Srqn::default(),
             key: None,
         }
+    }
+
+    /// Returns a completion of a receive, without what its message adds.
+    #[must_use]
+    pub fn of_receive(qpn: Qpn, recv: &RecvWqe, status: Status) -> Self {
+        let id = WqeId { wr_id: recv.wr_id, index: recv.index };
+        Self { src_qpn: Qpn::default(), ..Self::of_send(qpn, id, Opcode::Recv, status) }
     }
 
     /// Returns the entry at `index`, written at the time `now`.

@@ -222,16 +222,16 @@ impl<H: Host> Core<H> {
     /// Queues a frame for a worker, and wakes the worker. Returns whether there was room. Can be
     /// called from any thread.
     pub(crate) fn put_frame(&self, worker: usize, frame: Classified) -> bool {
-        let put = self.inboxes.get(worker).is_some_and(|inbox| inbox.put(frame));
-        if put {
-            self.host.wake(worker);
-        }
-        put
+        self.put(worker, |inbox| inbox.put(frame))
     }
 
     /// Queues a copy of a frame for a sniffer of a worker, as [`Self::put_frame`] does.
     pub(crate) fn put_copy(&self, worker: usize, frame: Classified) -> bool {
-        let put = self.inboxes.get(worker).is_some_and(|inbox| inbox.put_copy(frame));
+        self.put(worker, |inbox| inbox.put_copy(frame))
+    }
+
+    fn put(&self, worker: usize, put: impl FnOnce(&Inbox) -> bool) -> bool {
+        let put = self.inboxes.get(worker).is_some_and(|inbox| put(inbox));
         if put {
             self.host.wake(worker);
         }

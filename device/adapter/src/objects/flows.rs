@@ -20,7 +20,7 @@ pub fn words(fields: &Fields) -> Words {
     std::array::from_fn(|at| chunks.get(at).map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
 }
 
-/// What is compared with rules of a frame.
+/// The parts of a frame that rules compare.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameKey {
     /// The fields.
@@ -35,7 +35,7 @@ pub struct FrameKey {
     pub is_to_group: bool,
 }
 
-/// What a frame must be for a rule of [`Kind::Normal`].
+/// The frames that a rule of [`Kind::Normal`] selects.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition {
     /// The network header; any if it is [`Network::Any`].

@@ -5,7 +5,7 @@ use crate::frame::Frame;
 
 /// Maximum number of frames that a datagram is cut into; the kernel joins no more
 /// (`UDP_MAX_SEGMENTS`).
-const MOST: usize = 256;
+const MAX_FRAMES: usize = 256;
 
 /// The reason for which a frame cannot be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Frame)) -> Result<
     let at = Headers::find(frame).ok_or(NotCut::Kind)?;
     let (headers, data) = frame.split_at_checked(at.data).ok_or(NotCut::Kind)?;
     let many = match at.protocol {
-        Protocol::Udp => data.len() > segment.saturating_mul(MOST),
+        Protocol::Udp => data.len() > segment.saturating_mul(MAX_FRAMES),
         Protocol::Tcp => segment < SHORTEST,
     };
     if many {

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::Qpn;
-use vrnic_abi::Srqn;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
@@ -20,7 +18,6 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, CompletionKey};
 use crate::objects::core::Core;
 use crate::objects::qp::{Ended, Qp, Responder};
-use crate::requests::wqe::RecvWqe;
 use crate::slice::Slice;
 use crate::stats::Counter;
 
@@ -38,20 +35,13 @@ pub fn received<H: Host>(
     let Some(recv) = responder.current.take() else { return Ok(()) };
     let write = matches!(inbound.operation, Operation::Write(_));
     let completion = Completion {
-        wr_id: recv.wr_id,
-        wqe_index: recv.index,
-        qpn: there.qp.qpn,
         opcode: if write { Opcode::RecvWriteImm } else { Opcode::Recv },
-        status: Status::Success,
-        vendor_err: 0,
         byte_len: u32::try_from(inbound.length).unwrap_or(u32::MAX),
         imm: inbound.imm,
         solicited: inbound.solicited,
         src_qpn: inbound.src_qpn,
-        origin: None,
-        checksums: false,
-        srqn: Srqn::default(),
         key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| CompletionKey::Ended(key)),
+        ..Completion::of_receive(there.qp.qpn, &recv, Status::Success)
     };
     complete(there, responder, &completion)
 }
@@ -128,7 +118,8 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
     let failed = there.qp.fail();
     if let Some(recv) = responder.current.take() {
         // The CQ has already raised its own event for the overflow.
-        let _overflow = complete_failed(there, responder, &flushed(there.qp.qpn, &recv, status));
+        let _overflow =
+            complete_failed(there, responder, &Completion::of_receive(there.qp.qpn, &recv, status));
     }
     if failed && !own {
         there.turn.core.report(kind, there.qp.qpn);
@@ -167,7 +158,7 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
                 Ok(None) | Err(_) => break,
             },
         };
-        let completion = flushed(qp.qpn, &recv, Status::WrFlushErr);
+        let completion = Completion::of_receive(qp.qpn, &recv, Status::WrFlushErr);
         if complete_failed(&there, &responder, &completion).is_err() {
             break;
         }
@@ -189,26 +180,5 @@ fn report_last_wqe<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responde
     if shares && ended && !responder.last_wqe_reported {
         responder.last_wqe_reported = true;
         core.report(Kind::QpLastWqe, qp.qpn);
-    }
-}
-
-/// Returns the completion of a receive that got no message.
-#[must_use]
-pub fn flushed(qpn: Qpn, recv: &RecvWqe, status: Status) -> Completion {
-    Completion {
-        wr_id: recv.wr_id,
-        wqe_index: recv.index,
-        qpn,
-        opcode: Opcode::Recv,
-        status,
-        vendor_err: 0,
-        byte_len: 0,
-        imm: None,
-        solicited: false,
-        src_qpn: Qpn::default(),
-        origin: None,
-        checksums: false,
-        srqn: Srqn::default(),
-        key: None,
     }
 }

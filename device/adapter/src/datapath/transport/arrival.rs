@@ -1,4 +1,4 @@
-//! How a frame comes to an adapter.
+//! The way on which a frame comes to an adapter.
 
 use std::cell::Cell;
 

@@ -16,12 +16,12 @@ use vrnic_roce::wire;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::complete::Completer;
-use crate::datapath::constants::NO_ROOM_PAUSE;
 use crate::datapath::responder::outcome;
-use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
+use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced, place, received};
+use crate::datapath::transport::executing::{Executor, execute_all, wait_for_room};
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::packets::datagrams::{self, Leaving};
@@ -32,11 +32,11 @@ use crate::host::{CopyFault, Host};
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
 use crate::network_header::{self, NetworkHeader};
-use crate::objects::completion::{Completion, Origin, WrError};
+use crate::objects::completion::{Origin, WrError};
 use crate::objects::gids::GidEntry;
 use crate::objects::multicast::is_group;
 use crate::objects::qp::{Peer, Progress, Qp, Requester};
-use crate::requests::wqe::{Malformed, SendWqe};
+use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -100,33 +100,14 @@ pub(crate) fn run<H: Host>(
     batch: &mut Batch,
 ) -> Turn {
     let mut turn = DatagramTurn { network, here, qp, requester, route: None };
-    let mut entry = Entry::EMPTY;
-    for _ in 0..BATCH {
-        match take(here, qp, turn.requester, batch, &mut entry) {
-            Taken::Entry => {}
-            Taken::Empty => return Turn::Idle,
-            Taken::Later(until) => return Turn::Wait(until),
-            Taken::Malformed(Malformed { id, opcode, status }) => {
-                let completion = Completion::of_send(qp.qpn, id, opcode, status);
-                let end = Completer { here, qp }.end(&completion, true);
-                return end.unwrap_or(Turn::Failed);
-            }
-            Taken::Failed => return Turn::Failed,
-        }
-        let done = turn.execute(&entry.send, batch.entry(&entry.place));
-        if let Some(end) = done.or_else(|| not_now(here.core, qp, turn.requester)) {
-            return end;
-        }
-        if here.slice.is_over() {
-            break;
-        }
-    }
-    Turn::More
+    execute_all(here, qp, &mut turn, batch)
 }
 
-impl<H: Host> DatagramTurn<'_, '_, H> {
-    /// Executes an entry and writes its completion. Returns `None` if the next entry can be
-    /// executed.
+impl<H: Host> Executor<H> for DatagramTurn<'_, '_, H> {
+    fn requester(&mut self) -> &mut Requester<H> {
+        self.requester
+    }
+
     fn execute(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Turn> {
         let (here, qp) = (self.here, self.qp);
         let mut source = SgList::default();
@@ -146,10 +127,7 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
             return Some(Turn::More);
         }
         if matches!(sent, Sent::Later) {
-            self.requester.keep(send, raw, 0);
-            let until = here.host().now().plus(NO_ROOM_PAUSE);
-            self.requester.not_before = Some(until);
-            return Some(Turn::Wait(until));
+            return Some(wait_for_room(here, self.requester, send, raw));
         }
         let completer = Completer { here, qp };
         let finish = |result| completer.finish(send, send.completed(), None, result);
@@ -170,7 +148,9 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
         }
         end
     }
+}
 
+impl<H: Host> DatagramTurn<'_, '_, H> {
     /// Looks up the destination of the entry `raw`, unless the last datagram had the same one.
     fn route_to(&mut self, raw: &[u8]) {
         let Some(to) = SendWqe::destination(raw) else {

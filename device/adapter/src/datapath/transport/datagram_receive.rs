@@ -1,8 +1,8 @@
 //! Receives of datagrams: places a datagram behind its network header, and completes the receive.
 
-use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::Qpn;
+use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, GRH_LEN};
-use vrnic_abi::{Qpn, Srqn};
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, receives};
@@ -55,21 +55,13 @@ pub(crate) fn received<H: Host>(
     let vlans = there.turn.core.port.vlans();
     let vlan = vlans.of_network(arrived.origin.vlan).unwrap_or_default();
     let completion = Completion {
-        wr_id: recv.wr_id,
-        wqe_index: recv.index,
-        qpn: there.qp.qpn,
-        opcode: Opcode::Recv,
-        status: Status::Success,
-        vendor_err: 0,
         // CAST: a datagram is short.
         byte_len: u32::try_from(arrived.length).unwrap_or(u32::MAX).saturating_add(GRH_LEN),
         imm: arrived.imm,
         solicited: arrived.solicited,
         src_qpn: arrived.src_qpn,
         origin: Some(Origin { vlan, ..arrived.origin }),
-        checksums: false,
-        srqn: Srqn::default(),
-        key: None,
+        ..Completion::of_receive(there.qp.qpn, &recv, Status::Success)
     };
     there.act(|| outcome::complete(there, responder, &completion))
 }

@@ -12,6 +12,7 @@
 //! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | the delivery of a datagram to the members of a group |
 //! | `taking` | taking work requests off a send queue, for packets and streams |
+//! | `executing` | turns of work requests that are complete when they have been sent |
 //! | `ended` | completions of work requests, for packets and streams |
 //! | `packet_counters` | counts of the packets that copied messages would have been |
 //! | `wire` | the transports between daemons, and the choice between them |
@@ -24,6 +25,7 @@ mod arrival;
 pub(crate) mod datagram;
 pub(crate) mod datagram_receive;
 mod ended;
+mod executing;
 pub(crate) mod fanout;
 mod flow;
 pub mod ingress;

@@ -112,7 +112,7 @@ pub struct Streaming<H: Host> {
     end_by: Option<Nanos>,
     /// True if no more work requests are taken, because the driver wants to close the connection.
     pub leaves: bool,
-    /// What it waits for.
+    /// The waits for its guest.
     waits: Waits,
     /// The nudges of the peer, if this end is the initiator.
     nudges: Option<Nudges>,

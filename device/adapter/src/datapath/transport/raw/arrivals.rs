@@ -1,8 +1,8 @@
 //! The receive of a frame.
 
-use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::Qpn;
+use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
-use vrnic_abi::{Qpn, Srqn};
 use vrnic_packet::offload;
 use vrnic_packet::segments::cut::each_of;
 
@@ -117,21 +117,10 @@ fn complete<H: Host>(
 ) -> Result<(), Refusal> {
     let recv = responder.current.take().ok_or(Refusal::NotReady)?;
     let completion = Completion {
-        wr_id: recv.wr_id,
-        wqe_index: recv.index,
-        qpn: there.qp.qpn,
-        opcode: Opcode::Recv,
-        status: Status::Success,
-        vendor_err: 0,
         // CAST: a frame is short.
         byte_len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        imm: None,
-        solicited: false,
-        src_qpn: Qpn::default(),
-        origin: None,
         checksums: offload::are_right(bytes),
-        srqn: Srqn::default(),
-        key: None,
+        ..Completion::of_receive(there.qp.qpn, &recv, Status::Success)
     };
     outcome::complete(there, responder, &completion)
 }

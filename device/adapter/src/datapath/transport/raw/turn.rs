@@ -10,18 +10,17 @@ use vrnic_abi::sq::Opcode;
 
 use super::compose::compose;
 use crate::datapath::complete::Completer;
-use crate::datapath::constants::NO_ROOM_PAUSE;
 use crate::datapath::outbox::Outbox;
-use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
+use crate::datapath::send_queue::Turn;
 use crate::datapath::space::Space;
+use crate::datapath::transport::executing::{Executor, execute_all, wait_for_room};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::{ingress, rules};
 use crate::datapath::turn::TurnContext;
-use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
-use crate::objects::completion::{Completion, WrError};
+use crate::objects::completion::WrError;
 use crate::objects::qp::{Qp, Requester};
-use crate::requests::wqe::{Frames, Malformed, SendWqe};
+use crate::requests::wqe::{Frames, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
@@ -64,56 +63,29 @@ pub(crate) fn run<H: Host>(
     Space { batch, outbox }: &mut Space,
 ) -> Turn {
     let mut turn = RawTurn { network, here, qp, requester, outbox, room: None };
-    let end = turn.run(batch);
+    let end = execute_all(here, qp, &mut turn, batch);
     turn.send_off();
     turn.outbox.clear();
     end
 }
 
-impl<H: Host> RawTurn<'_, '_, H> {
-    fn run(&mut self, batch: &mut Batch) -> Turn {
-        let (here, qp) = (self.here, self.qp);
-        let mut entry = Entry::EMPTY;
-        for _ in 0..BATCH {
-            match take(here, qp, self.requester, batch, &mut entry) {
-                Taken::Entry => {}
-                Taken::Empty => return Turn::Idle,
-                Taken::Later(until) => return Turn::Wait(until),
-                Taken::Malformed(Malformed { id, opcode, status }) => {
-                    let completion = Completion::of_send(qp.qpn, id, opcode, status);
-                    let end = Completer { here, qp }.end(&completion, true);
-                    return end.unwrap_or(Turn::Failed);
-                }
-                Taken::Failed => return Turn::Failed,
-            }
-            let done = self.execute(&entry.send, batch.entry(&entry.place));
-            if let Some(end) = done.or_else(|| not_now(here.core, qp, self.requester)) {
-                return end;
-            }
-            if here.slice.is_over() {
-                break;
-            }
-        }
-        Turn::More
+impl<H: Host> Executor<H> for RawTurn<'_, '_, H> {
+    fn requester(&mut self) -> &mut Requester<H> {
+        self.requester
     }
 
-    /// Executes an entry and writes its completion. Returns `None` if the next entry can be
-    /// executed.
     fn execute(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Turn> {
-        let completer = Completer { here: self.here, qp: self.qp };
         let result = match self.send(send, raw) {
             Sent::Done => Ok(()),
             Sent::Failed(error) => Err(error),
-            Sent::Later => {
-                self.requester.keep(send, raw, 0);
-                let until = self.here.host().now().plus(NO_ROOM_PAUSE);
-                self.requester.not_before = Some(until);
-                return Some(Turn::Wait(until));
-            }
+            Sent::Later => return Some(wait_for_room(self.here, self.requester, send, raw)),
         };
+        let completer = Completer { here: self.here, qp: self.qp };
         completer.finish(send, send.completed(), None, result)
     }
+}
 
+impl<H: Host> RawTurn<'_, '_, H> {
     /// Sends the frames of an entry.
     fn send(&mut self, send: &SendWqe, raw: &[u8]) -> Sent {
         let here = self.here;
