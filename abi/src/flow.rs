@@ -43,7 +43,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The header behind that of the network.
+    /// The header behind the network header.
     pub enum Upper: u8 {
         /// Any or none: the ports are not compared.
         Any = 0,

@@ -76,7 +76,7 @@ impl FlowAttr<'_> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the size is less than that of the attributes themselves.
+    /// `EINVAL` if the size is too small for the attributes themselves.
     ///
     /// # Safety
     ///

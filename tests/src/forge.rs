@@ -163,7 +163,7 @@ impl Machine {
         for (name, text) in &step.env {
             command.env(name, job.expand(text)?);
         }
-        // Cargo and rustup are not those of this user.
+        // Cargo and rustup of this user are not used.
         for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
             let own = std::env::var_os(name).map(PathBuf::from);
             let usual = || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(folder);

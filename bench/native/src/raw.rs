@@ -161,7 +161,7 @@ fn headers(pair: &Pair, protocol: Protocol, len: usize) -> anyhow::Result<Vec<u8
 
 /// Returns a SEND of a UDP datagram, whose checksums the adapters compute and check.
 fn summed(pair: &Pair, len: u32) -> anyhow::Result<Load> {
-    // CAST: the lengths are those of frames.
+    // CAST: frames are short.
     let udp = (len - 34) as u16;
     let mut frame = headers(pair, Protocol::UDP, udp.into())?;
     frame.extend([0, 7, 0, 7]);

@@ -133,8 +133,8 @@ impl<'a, H: Clock> Slice<'a, H> {
         Self::lasting(host, lane, SLICE, ClockInterval::default())
     }
 
-    /// Creates a slice of this length that begins now, of a worker in `lane`. `interval` is that of
-    /// the adapter's last slice, if there was work in it.
+    /// Creates a slice of this length that begins now, of a worker in `lane`. `interval` comes
+    /// from the adapter's last slice, if there was work in it.
     #[inline]
     #[must_use]
     pub fn lasting(host: &'a H, lane: Lane, length: Duration, interval: ClockInterval) -> Self {

@@ -1,4 +1,4 @@
-//! What vrnicd and its clients, such as the command `vrnic`, send each other: requests and replies
+//! The messages between vrnicd and its clients, such as the command `vrnic`: requests and replies
 //! of the control socket, the settings of objects in them, and the views of the monitor.
 //!
 //! | module | contents |

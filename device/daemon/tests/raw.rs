@@ -139,7 +139,7 @@ fn the_switch_checks_the_source_of_what_programs_compose() {
         let setting = format!(",source={source}");
         let (mut daemon, [mut a, mut b]) = start(&folder, [&setting, ""]);
         let monitor = folder.path("m");
-        // The address of another function, no address, and that of a group.
+        // The address of another function, no address, and the address of a group.
         for (count, forged) in [(1, B), (2, [0; 6]), (3, BROADCAST)] {
             put(&mut a.qp, &frame(B, forged, 64));
             wait_for_drops(&monitor, "f0", "forged", count);

@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(error("x", "d"), "the hard link x to d is damaged: that is a folder");
         let out = error("x", "../file");
         assert_eq!(out, "the hard link x to ../file: the name ../file leads out of the root");
-        // What a damaged link would replace is still there.
+        // The file that a damaged link would replace is still there.
         assert!(error("second", "none").contains("no such file") && root.join("second").exists());
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::paths::Paths;
 /// begin, and their names.
 const OTHERS: [(&[u8], &str); 3] =
     [(b"KDMV", "VMDK"), (b"vhdxfile", "VHDX"), (b"<<< Oracle VM VirtualBox", "VDI")];
-/// How an image of the format qcow2 begins.
+/// The first bytes of an image of the format qcow2.
 const QCOW2: &[u8] = b"QFI\xfb";
 /// Number of bytes of a file that are looked at.
 const HEAD: u64 = 64;

@@ -38,7 +38,7 @@ const START: &str = include_str!("start.sh");
 pub struct Disk {
     file: PathBuf,
     format: Format,
-    /// Where its root may be, as a kernel names these devices.
+    /// The volumes that may be its root.
     volumes: Vec<Volume>,
 }
 

@@ -34,7 +34,7 @@ const OPTION: &[u8; 8] = b"IHAVEOPT";
 const FLAGS: u32 = 3;
 /// The option that chooses an export.
 const EXPORT: u32 = 1;
-/// How a request and its answer begin.
+/// The first bytes of a request and of its answer.
 const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
 /// The request to read, without flags.

@@ -57,7 +57,7 @@ pub enum Kind {
 pub struct Volume {
     /// The number of the partition.
     pub partition: Option<u32>,
-    /// What it has.
+    /// Its contents.
     pub kind: Kind,
 }
 

@@ -55,7 +55,7 @@ struct Signs {
     ready: AtomicBool,
     /// The command of guest a has ended.
     over: AtomicBool,
-    /// What listened before the peer's command started, such as the services of a whole system.
+    /// The sockets that listened before the peer's command, such as those of a whole system.
     before: BTreeSet<String>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Args {
     pub(crate) root: Option<PathBuf>,
 
     /// Start the guests from this disk, an image of the format qcow2 or raw, with a whole system
-    /// that systemd starts. It is not changed. The kernel is that of the lab, or of --kernel
+    /// that systemd starts. It is not changed. The kernel is the one of the lab or of --kernel
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["root", "image", "packages", "preload_verbs"])]
     pub(crate) disk: Option<PathBuf>,
 

@@ -111,7 +111,7 @@ impl Ports {
 
 /// Bytes of a spec before its values: the type and the size.
 const HEADER: usize = 6;
-/// The same, if the values contain words.
+/// The same number of bytes for a spec whose values contain words, which are aligned.
 const ALIGNED_HEADER: usize = 8;
 
 impl Spec {

@@ -289,7 +289,7 @@ fn states(env: &Env) -> Result<()> {
     side.expect_state(State::Rts)?;
     let queried = side.query()?;
     ensure!(queried.port == 1 && queried.cap == side.cap, "{queried:?}, not {:?}", side.cap);
-    // What is in the queues is flushed.
+    // Work requests in the queues are flushed.
     let target = side.region(2000, 0)?;
     side.post_recv(8, &[target.sge()])?;
     to(State::Err, 0)?;

@@ -1,4 +1,4 @@
-//! What is sent, and what is refused.
+//! Raw packets that are sent, and work requests that are refused.
 
 use vrnic_abi::admin::Transport;
 use vrnic_abi::cq::{self, Status};
@@ -240,7 +240,7 @@ fn frames_of_a_connection_that_the_adapter_has_are_lost() {
     b.post_recv(1, &[b.sge(0, 100)]);
     let send = Wr::new(Opcode::Send, &[a.sge(0, 10)]);
     assert_eq!(status(&cable.complete(&mut a, &send)), Status::Success);
-    // With another port it is a frame as any other.
+    // A frame with another port is sent.
     let mut other = forged;
     other[35] ^= 1;
     raw.fill(0, &other);

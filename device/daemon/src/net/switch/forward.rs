@@ -98,7 +98,7 @@ impl Switch {
             return port.status().count_dropped(Reason::Vlan, frame.count());
         }
         let origin = Origin { port: from.port, uplink: port.is_uplink(), adapter: !by_line };
-        // What a program sends by its adapter is limited as what it sends by its network card.
+        // The same limits hold for frames of a program by its adapter and by its network card.
         let by_guest = by_line || frame.is_composed();
         let may_send = port.may_send(frame.source(), by_guest)
             && self.table.learn(frame.source(), origin, now) == Verdict::Accept;

@@ -35,7 +35,7 @@ pub(super) fn compose<H: Host>(
     if send.length < u64::from(MIN_FRAME) {
         return Err(Status::LocLenErr.into());
     }
-    // CAST: the length is at most that of the longest frame.
+    // CAST: no frame is longer than `MAX_FRAME`.
     let length = send.length as usize;
     let mut buffer = Buffer::of(length);
     let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
@@ -61,7 +61,7 @@ fn segment<H: Host>(
     if parameters.headers.len() + mss > MAX_FRAME as usize {
         return Err(Status::LocLenErr.into());
     }
-    // CAST: the length is at most that of the longest SEGMENT.
+    // CAST: no SEGMENT is longer than `MAX_SEGMENT`.
     let length = send.length as usize;
     let mut buffer = Buffer::of(length);
     let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
