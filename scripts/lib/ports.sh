@@ -1,4 +1,5 @@
-# What the scripts of ci/ports fetch: wheels of Python, and packages and sources of the guests' Debian.
+# What the scripts of ci/ports share: fetching wheels of Python, and packages and sources of the guests' Debian; and
+# commands of the guests.
 # shellcheck shell=bash
 
 # wheel_fetch NAME VERSION INTO: unpacks a wheel for the guests' Python into the folder, unless that is there.
@@ -47,4 +48,39 @@ source_fetch() {
 		tar -C "$2/files" --strip-components=1 -xf "$2/archive"' source_fetch "$1" "$new"
 	mv "$new/files" "$2"
 	rm -rf "$new"
+}
+
+# counting: prints the beginning of a guest's commands. `moved BYTES` at their end prints how much the adapter has sent
+# and received in between, and fails if that is less.
+counting() {
+	cat <<-'END'
+		set -e
+		counters=/sys/class/infiniband/$VRNIC_DEVICE/ports/1/hw_counters
+		bytes() { echo $(($(cat $counters/tx_bytes) + $(cat $counters/rx_bytes))); }
+		before=$(bytes)
+		moved() {
+			moved=$(($(bytes) - before))
+			echo "moved by RDMA: $moved bytes"
+			[ $moved -ge $1 ]
+		}
+	END
+}
+
+# ssh_files FOLDER: stores a key for ssh in the folder, and its settings. All guests get the same key by --copy.
+ssh_files() {
+	ssh-keygen -q -t ed25519 -N '' -C lab -f "$1/key"
+	printf 'StrictHostKeyChecking no\n' >"$1/config"
+}
+
+# ssh_login: prints the guests' commands that take the key, so that they can log in to each other.
+ssh_login() {
+	cat <<-'END'
+		set -e
+		mkdir -p -m 700 ~root/.ssh /run/sshd
+		cp key ~root/.ssh/id_ed25519
+		cp key.pub ~root/.ssh/authorized_keys
+		cp config ~root/.ssh/config
+		chmod 600 ~root/.ssh/*
+		chown -R root: /root /lab
+	END
 }
