@@ -21,6 +21,7 @@ use crate::datapath::turn::Allowance;
 use crate::ethernet::Classified;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
+use crate::objects::failing::MAX_FEEDERS;
 use crate::objects::held_events::Subject;
 use crate::objects::moderation::Fired;
 use crate::objects::qp::Qp;
@@ -42,6 +43,8 @@ const HELD_POLL: Duration = Duration::from_millis(1);
 const TURNS: usize = 64;
 /// Maximum number of batches of QPs to end, or of waiting events, in one poll.
 const ROUNDS: usize = 4;
+/// Number of QPs of a failed CQ that are ended between two checks of a short slice.
+const SHORT_FEEDERS: usize = 1;
 /// Number of groups of doorbells that are checked between two checks of the slice, and of a short
 /// one.
 const GROUPS: usize = 4;
@@ -112,12 +115,10 @@ impl<H: Host> Adapter<H> {
         self.objects.look_at_uars(uars);
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, schedule, recent, &slice);
-        busy |= self.fetch_mail(worker, schedule);
+        busy |= self.fetch_mail(worker, schedule, &slice);
         let arrivals = Slice::lasting(self.host(), Lane::worker(worker), length, slice.interval());
         busy |= self.receive(worker, frames, schedule, &arrivals);
-        let expired = schedule.run_timers(|| self.host().now());
-        slice.charge(cost::TIMER * expired as u64);
-        busy |= expired > 0;
+        busy |= schedule.run_timers(&slice);
         busy |= self.turns(schedule, space, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
         let released = self.release_events(&mut resume.eq, &slice);
@@ -134,11 +135,11 @@ impl<H: Host> Adapter<H> {
         Polled { busy, deadline, spent: slice.spent() + arrivals.spent() }
     }
 
-    /// Moves the QPs for which other threads have requested a turn to the worker's schedule.
-    /// Returns whether there were any.
+    /// Moves QPs for which other threads have requested a turn to the worker's schedule. Returns
+    /// whether there were any.
     #[inline]
-    fn fetch_mail(&self, worker: usize, schedule: &mut Schedule<H>) -> bool {
-        self.core().fetch_mail(worker, |qpn| {
+    fn fetch_mail(&self, worker: usize, schedule: &mut Schedule<H>, slice: &Slice<'_, H>) -> bool {
+        self.core().fetch_mail(worker, slice, |qpn| {
             if let Some(qp) = self.qp(qpn) {
                 schedule.adopt(qp);
             }
@@ -369,7 +370,8 @@ impl<H: Host> Adapter<H> {
         if !self.core().failing.any() {
             return false;
         }
-        let Some((cq, qpns)) = self.core().failing.take() else { return true };
+        let count = if slice.is_short() { SHORT_FEEDERS } else { MAX_FEEDERS };
+        let Some((cq, qpns)) = self.core().failing.take(count) else { return true };
         let feeds =
             |qp: &Arc<Qp<H>>| [&qp.send_cq, &qp.recv_cq].iter().any(|own| Arc::ptr_eq(own, &cq));
         for qp in qpns.into_iter().filter_map(|qpn| self.qp(qpn)).filter(feeds) {

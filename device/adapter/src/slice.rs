@@ -62,6 +62,8 @@ pub(crate) mod cost {
     pub(crate) const EVENT: u64 = 500;
     /// A timer that has expired.
     pub(crate) const TIMER: u64 = 100;
+    /// A turn that another thread has requested: its QP looked up.
+    pub(crate) const MAIL: u64 = 50;
     /// A QP that fails because its CQ has.
     pub(crate) const FAILURE: u64 = 500;
     /// The check of the summary of a doorbell page.
@@ -167,6 +169,13 @@ impl<'a, H: Clock> Slice<'a, H> {
     #[must_use]
     pub fn lane(&self) -> Lane {
         self.lane
+    }
+
+    /// Returns the time. This reading of the clock does not end the slice.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.host.now()
     }
 
     /// Returns the charge between two readings of the clock in the adapter's next slice.

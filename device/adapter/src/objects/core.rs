@@ -58,7 +58,7 @@ pub struct Core<H: Host> {
 /// Numbers of QPs for which other threads have requested a turn.
 #[derive(Debug, Default)]
 struct Mail {
-    qpns: Mutex<Vec<Qpn>>,
+    qpns: Mutex<VecDeque<Qpn>>,
     any: AtomicBool,
 }
 
@@ -207,7 +207,7 @@ impl<H: Host> Core<H> {
     /// thread.
     pub(crate) fn post(&self, worker: usize, qpn: Qpn) {
         if let Some(mail) = self.mail.get(worker) {
-            mail.qpns.lock().push(qpn);
+            mail.qpns.lock().push_back(qpn);
             mail.any.store(true, Ordering::Release);
             self.host.wake(worker);
         }
@@ -251,14 +251,28 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Takes the turns that were requested from a worker. Returns whether there were any.
+    /// Takes turns that were requested from a worker, at least one. Returns whether there were any.
     #[inline]
-    pub(crate) fn fetch_mail(&self, worker: usize, each: impl FnMut(Qpn)) -> bool {
+    pub(crate) fn fetch_mail(
+        &self,
+        worker: usize,
+        slice: &Slice<'_, H>,
+        mut each: impl FnMut(Qpn),
+    ) -> bool {
         let Some(mail) = self.mail.get(worker) else { return false };
-        if !mail.any.load(Ordering::Relaxed) || !mail.any.swap(false, Ordering::AcqRel) {
+        if !mail.any.load(Ordering::Acquire) {
             return false;
         }
-        mail.qpns.lock().drain(..).for_each(each);
+        let mut qpns = mail.qpns.lock();
+        while let Some(qpn) = qpns.pop_front() {
+            each(qpn);
+            slice.charge(cost::MAIL);
+            if slice.is_over() {
+                break;
+            }
+        }
+        // Under the lock, so that a turn that is requested from now on is not overlooked.
+        mail.any.store(!qpns.is_empty(), Ordering::Release);
         true
     }
 

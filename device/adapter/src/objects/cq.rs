@@ -155,9 +155,10 @@ impl Cq {
         self.feeders.lock().remove(&qpn);
     }
 
-    /// Returns the numbers of QPs that complete here, from `first` on, in ascending order.
-    pub fn feeders<const MAX: usize>(&self, first: Qpn) -> ArrayVec<Qpn, MAX> {
-        self.feeders.lock().range(first..).take(MAX).copied().collect()
+    /// Returns the numbers of QPs that complete here, from `first` on, in ascending order, at most
+    /// `count` of them.
+    pub fn feeders<const MAX: usize>(&self, first: Qpn, count: usize) -> ArrayVec<Qpn, MAX> {
+        self.feeders.lock().range(first..).take(count.min(MAX)).copied().collect()
     }
 
     /// Writes an entry. Returns whether an event is due.

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use crate::objects::cq::Cq;
 use vrnic_abi::Qpn;
 
-/// Number of QPs that are ended between two checks of the slice.
-const QPS_PER_CHECK: usize = 4;
+/// Maximum number of QPs that are ended between two checks of the slice.
+pub(crate) const MAX_FEEDERS: usize = 4;
 
 /// A failed CQ, and the numbers of some QPs that use it.
-type Feeders = (Arc<Cq>, ArrayVec<Qpn, QPS_PER_CHECK>);
+type Feeders = (Arc<Cq>, ArrayVec<Qpn, MAX_FEEDERS>);
 
 /// The CQs of an adapter that have failed, each with the number of the next QP to end.
 #[derive(Debug, Default)]
@@ -37,14 +37,14 @@ impl Failing {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Returns the next QPs to end.
-    pub(crate) fn take(&self) -> Option<Feeders> {
+    /// Returns the next QPs to end, at most `count`.
+    pub(crate) fn take(&self, count: usize) -> Option<Feeders> {
         let mut queue = self.queue.lock();
         let (cq, next) = queue.front_mut()?;
-        let qpns: ArrayVec<Qpn, QPS_PER_CHECK> = cq.feeders(*next);
+        let qpns: ArrayVec<Qpn, MAX_FEEDERS> = cq.feeders(*next, count);
         let cq = Arc::clone(cq);
         match qpns.last() {
-            Some(last) if qpns.is_full() => *next = Qpn::new(last.get() + 1),
+            Some(last) if qpns.len() == count => *next = Qpn::new(last.get() + 1),
             _ => drop(queue.pop_front()),
         }
         self.any.store(!queue.is_empty(), Ordering::Release);

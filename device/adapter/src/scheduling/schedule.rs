@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::host::Host;
 use crate::objects::qp::Qp;
+use crate::slice::{Slice, cost};
 use vrnic_abi::Qpn;
 use vrnic_packet::Nanos;
 
@@ -74,13 +75,14 @@ impl<H: Host> Schedule<H> {
         self.timers.remove(&(Nanos(set), qp.qpn));
     }
 
-    /// Schedules some of the QPs whose timers have expired. Returns their number.
-    pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> Nanos) -> usize {
+    /// Schedules some of the QPs whose timers have expired, at least one. Returns whether there
+    /// were any.
+    pub(crate) fn run_timers(&mut self, slice: &Slice<'_, H>) -> bool {
         if self.timers.is_empty() {
-            return 0;
+            return false;
         }
-        let now = now();
-        let mut expired = 0;
+        let now = slice.now();
+        let mut expired = false;
         for _ in 0..MAX_TIMERS {
             let Some(entry) = self.timers.first_entry().filter(|entry| entry.key().0 <= now) else {
                 break;
@@ -88,7 +90,11 @@ impl<H: Host> Schedule<H> {
             let qp = entry.remove();
             qp.timer.store(0, Ordering::Relaxed);
             self.activate(&qp);
-            expired += 1;
+            expired = true;
+            slice.charge(cost::TIMER);
+            if slice.is_over() {
+                break;
+            }
         }
         expired
     }
