@@ -11,7 +11,7 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, Opcode, SegmentSeg};
 use vrnic_figures::{Quantity, Subject};
 use vrnic_packet::ip::{Addresses, Header, Protocol};
-use vrnic_packet::{EtherType, Ethernet, Writer};
+use vrnic_packet::{EtherType, Ethernet, MacAddr, Writer};
 use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
@@ -135,13 +135,13 @@ fn arrived(pair: &mut Pair) -> anyhow::Result<()> {
 /// Returns the MACs of a frame from A to B.
 fn ethernet(pair: &Pair) -> Ethernet {
     let Pair { a, b } = pair;
-    Ethernet { destination: b.guest.mac(), source: a.guest.mac(), vlan: None }
+    Ethernet { destination: MacAddr(b.guest.mac()), source: MacAddr(a.guest.mac()), vlan: None }
 }
 
 /// Returns a SEND of a frame without IP.
 fn plain(pair: &Pair, len: u32) -> Load {
     let Ethernet { destination, source, .. } = ethernet(pair);
-    pair.a.fill(0, &[&destination[..], &source, &[0x88, 0xb5]].concat());
+    pair.a.fill(0, &[&destination.0[..], &source.0, &[0x88, 0xb5]].concat());
     let wr = Wr::new(Opcode::Send, &[pair.a.sge(0, len)]).flags(Flags::empty());
     Load { wr, bytes: len, frames: 1 }
 }

@@ -10,7 +10,7 @@ use vrnic_abi::admin::Transport;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Attr;
 use vrnic_abi::{Qpn, doorbell, pci, regs};
-use vrnic_packet::Mtu;
+use vrnic_packet::{MacAddr, Mtu};
 use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
@@ -62,7 +62,7 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn new(
         name: &str,
-        mac: [u8; 6],
+        mac: MacAddr,
         host: H,
         fabric: &Arc<Fabric<H>>,
         workers: usize,
@@ -106,7 +106,7 @@ impl<H: Host> Adapter<H> {
 
     /// Returns the MAC of its port.
     #[must_use]
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> MacAddr {
         self.core.mac()
     }
 
@@ -225,14 +225,14 @@ impl<H: Host> Adapter<H> {
 
     /// Returns whether a MAC belongs to this adapter. Can be called from any thread.
     #[must_use]
-    pub fn has_address(&self, mac: [u8; 6]) -> bool {
+    pub fn has_address(&self, mac: MacAddr) -> bool {
         self.network().has_address(mac)
     }
 
     /// Returns whether the driver has named a MAC as one of its addresses, even if the MAC belongs
     /// to another adapter. Can be called from any thread.
     #[must_use]
-    pub fn claims(&self, mac: [u8; 6]) -> bool {
+    pub fn claims(&self, mac: MacAddr) -> bool {
         self.network().claims(mac)
     }
 
@@ -343,7 +343,7 @@ impl<H: Host> Adapter<H> {
     /// Reads a register of BAR0.
     #[must_use]
     pub fn read_register(&self, offset: u32) -> u32 {
-        let [a, b, c, d, e, f] = self.mac();
+        let MacAddr([a, b, c, d, e, f]) = self.mac();
         match offset {
             regs::MAGIC => regs::MAGIC_VALUE,
             regs::VERSION => vrnic_abi::ABI_VERSION,

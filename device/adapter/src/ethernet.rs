@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use vrnic_abi::Qpn;
 use vrnic_abi::sq::MAX_FRAME;
-use vrnic_packet::Headers;
 pub use vrnic_packet::frame::{Frame, Joint, SEGMENT_MIN};
+use vrnic_packet::{Headers, MacAddr};
 
 /// Maximum number of frames that wait for a worker. Further frames are lost.
 const INBOX: usize = 4096;
@@ -58,15 +58,15 @@ impl Offered {
 /// waits: a frame for which there is no room is lost, as on any Ethernet.
 pub trait Uplink: fmt::Debug + Send + Sync {
     /// Takes frames that the adapter with the MAC `source` sends, in order.
-    fn send(&self, source: [u8; 6], frames: &mut Vec<Frame>);
+    fn send(&self, source: MacAddr, frames: &mut Vec<Frame>);
 
     /// Returns approximately how many frames the adapter with the MAC `source` can send before some
     /// are dropped.
-    fn room(&self, source: [u8; 6]) -> usize;
+    fn room(&self, source: MacAddr) -> usize;
 
     /// Returns whether a MAC belongs to another station than the adapter with the MAC `own`, or may
     /// not be used by that adapter.
-    fn is_foreign(&self, _own: [u8; 6], _mac: [u8; 6]) -> bool {
+    fn is_foreign(&self, _own: MacAddr, _mac: MacAddr) -> bool {
         false
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vrnic_abi::Qpn;
+use vrnic_packet::MacAddr;
 use vrnic_roce::requester::WorkRequest;
 use vrnic_roce::responder::Verdict;
 use vrnic_roce::wire::opcode::Transport;
@@ -20,7 +21,7 @@ pub struct Sender<'a> {
     /// The name of its adapter.
     pub function: &'a str,
     /// The MAC of its adapter.
-    pub mac: [u8; 6],
+    pub mac: MacAddr,
     /// The QP.
     pub qpn: Qpn,
 }

@@ -11,9 +11,9 @@ use vrnic_faults::{
     Action, Chance, Crc, Delayed, Fate, Faults, Filter, Opcode, Rule, RuleId, Subject, corrupt,
 };
 use vrnic_iwarp::wire::rdmap;
-use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::opcode::{Opcode as RoceOpcode, Transport};
 use vrnic_roce::wire::{Body, Frame, Head, Layout, Part, Path, Qpn, Request, SendEnd};
@@ -222,7 +222,8 @@ fn frame(v6: bool, payload: usize) -> Vec<u8> {
         Addresses::V4 { source: Ipv4Addr::LOCALHOST, destination: Ipv4Addr::BROADCAST }
     };
     let network = ip::Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
-    let ethernet = Ethernet { destination: [2; 6], source: [4; 6], vlan: v6.then_some(5) };
+    let ethernet =
+        Ethernet { destination: MacAddr([2; 6]), source: MacAddr([4; 6]), vlan: v6.then_some(5) };
     let path = Path { ethernet, network, source_port: 0xc000 };
     let head = Head::new(Transport::Rc, Qpn::new(17), Psn::new(5));
     let body = Body::Request(Request::Send(Part::Only((), SendEnd::Plain)));

@@ -6,6 +6,7 @@ use vrnic_iwarp::crc;
 use vrnic_iwarp::wire::ddp::{Header as Ddp, Model, Msn, Queue, Stag, Tagged};
 use vrnic_iwarp::wire::fpdu;
 use vrnic_iwarp::wire::rdmap;
+use vrnic_packet::MacAddr;
 use vrnic_tcp::discard::Discard;
 use vrnic_tcp::seq::SeqNum;
 use vrnic_tcp::wire::frame::build;
@@ -30,8 +31,8 @@ fn frame(v6: bool, data: &[u8]) -> Vec<u8> {
     let (source, destination) =
         if v6 { ("[fd00::1]:4000", "[fd00::2]:5000") } else { ("10.9.0.1:4000", "10.9.0.2:5000") };
     let path = Path {
-        to: [2; 6],
-        from: [4; 6],
+        to: MacAddr([2; 6]),
+        from: MacAddr([4; 6]),
         vlan: v6.then_some(5),
         source: source.parse().expect("an address"),
         destination: destination.parse().expect("an address"),

@@ -17,7 +17,7 @@ use vrnic_iwarp::stream::{Config, Stream};
 use vrnic_iwarp::tcp::{Budget, Gone, Source, StreamPos};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
-use vrnic_packet::Nanos;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_tcp::connection::Connection;
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
 use vrnic_tcp::{Context, Params, SeqNum};
@@ -181,8 +181,8 @@ impl Host {
         let params = Params { min_rto: Duration::from_millis(5), ..Params::default() };
         let address = |number: u8| SocketAddr::from(([10, 9, 0, number + 1], 4000));
         let path = Path {
-            to: [2, 0, 0, 0, 0, 1 - number],
-            from: [2, 0, 0, 0, 0, number],
+            to: MacAddr([2, 0, 0, 0, 0, 1 - number]),
+            from: MacAddr([2, 0, 0, 0, 0, number]),
             vlan: None,
             source: address(number),
             destination: address(1 - number),

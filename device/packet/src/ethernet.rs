@@ -1,14 +1,12 @@
 //! Ethernet headers with at most one VLAN tag (IEEE 802.3, 802.1Q).
 
+use crate::mac::MacAddr;
 use crate::reader::{NoRoom, Reader, Short, Writer};
 
 /// Bytes of a header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
 /// Bytes of a VLAN tag.
 pub const TAG_LEN: usize = 4;
-
-/// An Ethernet address.
-pub type Mac = [u8; 6];
 
 /// The type of a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +25,9 @@ impl EtherType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ethernet {
     /// The receiving station, or a group.
-    pub destination: Mac,
+    pub destination: MacAddr,
     /// The sending station.
-    pub source: Mac,
+    pub source: MacAddr,
     /// Priority and identifier of the VLAN, if the frame is tagged.
     pub vlan: Option<u16>,
 }
@@ -46,7 +44,8 @@ impl Ethernet {
     /// # Errors
     /// [`Short`] if the frame ends before the header does.
     pub fn parse(from: &mut Reader<'_>) -> Result<(Self, EtherType), Short> {
-        let (destination, source) = (from.take()?, from.take()?);
+        let destination = MacAddr(from.take()?);
+        let source = MacAddr(from.take()?);
         let mut kind = EtherType(from.u16()?);
         let mut vlan = None;
         if kind == EtherType::VLAN {
@@ -61,8 +60,8 @@ impl Ethernet {
     /// # Errors
     /// [`NoRoom`] if it does not fit.
     pub fn write(&self, kind: EtherType, to: &mut Writer<'_>) -> Result<(), NoRoom> {
-        to.put(&self.destination)?;
-        to.put(&self.source)?;
+        to.put(&self.destination.0)?;
+        to.put(&self.source.0)?;
         if let Some(vlan) = self.vlan {
             to.u16(EtherType::VLAN.0)?;
             to.u16(vlan)?;
@@ -83,13 +82,6 @@ pub fn vlan_of(tag: u16) -> Option<u16> {
     Some(tag & 0x0fff).filter(|number| *number != 0)
 }
 
-/// Returns whether a MAC is that of a group of stations, such as all of them (IEEE 802.3, I/G bit).
-#[must_use]
-pub const fn is_group(mac: [u8; 6]) -> bool {
-    let [first, ..] = mac;
-    first & 1 == 1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +89,7 @@ mod tests {
     #[test]
     fn headers_are_read_as_they_are_written() {
         for vlan in [None, Some(0xe007)] {
-            let header = Ethernet { destination: [2; 6], source: [4; 6], vlan };
+            let header = Ethernet { destination: MacAddr([2; 6]), source: MacAddr([4; 6]), vlan };
             let mut bytes = [0; HEADER_LEN + TAG_LEN];
             let mut to = Writer::new(&mut bytes);
             assert_eq!(header.write(EtherType::IPV6, &mut to), Ok(()));

@@ -4,7 +4,8 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use crate::ethernet::{EtherType, TAG_LEN, is_group};
+use crate::ethernet::{EtherType, TAG_LEN};
+use crate::mac::MacAddr;
 use crate::pool::Buffer;
 
 /// The shortest data of segments that are joined to one frame, so that a frame has at most 256 of
@@ -243,19 +244,20 @@ impl Frame {
     /// Returns whether the destination is a group, such as all stations (IEEE 802.3, I/G bit).
     #[must_use]
     pub fn is_to_group(&self) -> bool {
-        is_group(self.destination())
+        self.destination().is_group()
     }
 
     /// Returns the source MAC, or zero if the frame has none.
     #[must_use]
-    pub fn source(&self) -> [u8; 6] {
-        self.bytes().get(6..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default()
+    pub fn source(&self) -> MacAddr {
+        let bytes = self.bytes().get(6..).and_then(|rest| rest.first_chunk());
+        MacAddr(bytes.copied().unwrap_or_default())
     }
 
     /// Returns the destination MAC, or zero if the frame has none.
     #[must_use]
-    pub fn destination(&self) -> [u8; 6] {
-        self.bytes().first_chunk().copied().unwrap_or_default()
+    pub fn destination(&self) -> MacAddr {
+        MacAddr(self.bytes().first_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -314,7 +316,10 @@ mod tests {
     fn a_range_outside_of_the_buffer_makes_an_empty_frame() {
         for range in [5..61, 61..70, 70_000..70_001] {
             let frame = Frame::within(vec![1; 60].into(), range.clone(), None);
-            assert!(frame.bytes().is_empty() && frame.destination() == [0; 6], "{range:?}");
+            assert!(
+                frame.bytes().is_empty() && frame.destination() == MacAddr([0; 6]),
+                "{range:?}"
+            );
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::ethernet::{self, EtherType, Ethernet};
 use crate::ip::{Fault, Header, Packet, Protocol, V6_LEN};
+use crate::mac::MacAddr;
 use crate::reader::Reader;
 
 /// The places of the Ethernet and IP headers of a frame, and the fields by which frames are
@@ -103,7 +104,8 @@ impl Headers {
     #[must_use]
     pub fn ethernet(&self, frame: &[u8]) -> Option<Ethernet> {
         let mut reader = Reader::new(frame);
-        let (destination, source) = (reader.take().ok()?, reader.take().ok()?);
+        let destination = MacAddr(reader.take().ok()?);
+        let source = MacAddr(reader.take().ok()?);
         Some(Ethernet { destination, source, vlan: self.vlan })
     }
 
@@ -152,7 +154,7 @@ mod tests {
 
     /// Returns a frame with five bytes of UDP, and three bytes of padding.
     fn frame(addresses: Addresses, vlan: Option<u16>) -> (Vec<u8>, Ethernet, Header) {
-        let ethernet = Ethernet { destination: [2; 6], source: [4; 6], vlan };
+        let ethernet = Ethernet { destination: MacAddr([2; 6]), source: MacAddr([4; 6]), vlan };
         let network = Header { addresses, traffic_class: 2, hop_limit: 7, flow_label: 0 };
         let mut bytes = vec![0; ethernet.header_len() + network.header_len()];
         let mut to = Writer::new(&mut bytes);

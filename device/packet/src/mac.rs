@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// A 48-bit Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct MacAddr(pub [u8; 6]);

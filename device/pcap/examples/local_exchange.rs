@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
-use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_pcap::block::section_header;
 use vrnic_pcap::synthesis::COMMENT;
 use vrnic_pcap::{Captured, Conversation, Interface, Message, Parties};
@@ -21,8 +21,11 @@ fn path(from: u8, to: u8) -> Path {
     let [source, destination] = [from, to].map(|last| Ipv4Addr::new(10, 9, 0, last));
     let addresses = Addresses::V4 { source, destination };
     let network = ip::Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
-    let ethernet =
-        Ethernet { destination: [2, 0, 0, 0, 0, to], source: [2, 0, 0, 0, 0, from], vlan: None };
+    let ethernet = Ethernet {
+        destination: MacAddr([2, 0, 0, 0, 0, to]),
+        source: MacAddr([2, 0, 0, 0, 0, from]),
+        vlan: None,
+    };
     Path { ethernet, network, source_port: 0xc000 }
 }
 

@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_pcap::block::{section_header, statistics};
 use vrnic_pcap::synthesis::COMMENT;
 use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Parties};
@@ -107,7 +107,11 @@ fn path(v6: bool, from: u8, to: u8) -> Path {
         Addresses::V4 { source, destination }
     };
     let network = ip::Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
-    let ethernet = Ethernet { destination: [to; 6], source: [from; 6], vlan: v6.then_some(5) };
+    let ethernet = Ethernet {
+        destination: MacAddr([to; 6]),
+        source: MacAddr([from; 6]),
+        vlan: v6.then_some(5),
+    };
     Path { ethernet, network, source_port: 0xc000 }
 }
 

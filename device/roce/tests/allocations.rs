@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::datagram::{self, Outgoing, Sender};
@@ -48,7 +48,8 @@ const fn addresses() -> Addresses {
 fn path() -> Path {
     let network =
         ip::Header { addresses: addresses(), traffic_class: 2, hop_limit: 64, flow_label: 0 };
-    let ethernet = Ethernet { destination: [2; 6], source: [4; 6], vlan: Some(7) };
+    let ethernet =
+        Ethernet { destination: MacAddr([2; 6]), source: MacAddr([4; 6]), vlan: Some(7) };
     Path { ethernet, network, source_port: 0xc000 }
 }
 

@@ -137,7 +137,7 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     if let Path::Stream(streaming) = &requester.path {
         record.connection = streaming.life.stage() as u8;
-        (record.dest_qpn, record.dmac) = (NONE.into(), streaming.path.to);
+        (record.dest_qpn, record.dmac) = (NONE.into(), streaming.path.to.0);
     }
     let current = requester.current.as_ref().map(|send| (send, requester.done));
     let read = requester.open_reads.oldest_read().map(|read| (&read.send, read.done));

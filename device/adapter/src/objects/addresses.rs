@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
-use vrnic_packet::ethernet::is_group;
+use vrnic_packet::MacAddr;
 
 use crate::ethernet::Uplink;
 use crate::host::Host;
@@ -30,9 +30,9 @@ pub(crate) struct Addresses<H: Host> {
 #[derive(Debug)]
 struct Tables<H: Host> {
     /// The adapters by their own MAC.
-    own: BTreeMap<[u8; 6], Weak<Objects<H>>>,
+    own: BTreeMap<MacAddr, Weak<Objects<H>>>,
     /// The adapters that have claimed a MAC, in the order of their claims. No list is empty.
-    claimed: HashMap<[u8; 6], Vec<Claimant<H>>>,
+    claimed: HashMap<MacAddr, Vec<Claimant<H>>>,
 }
 
 /// An adapter that has claimed a MAC.
@@ -46,7 +46,7 @@ struct Claimant<H: Host> {
 /// The claim of an adapter to a MAC, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Address<H: Host> {
-    mac: [u8; 6],
+    mac: MacAddr,
     adapter: Weak<Objects<H>>,
     addresses: Arc<Addresses<H>>,
 }
@@ -78,7 +78,7 @@ impl<H: Host> Addresses<H> {
     }
 
     /// Returns the adapter to which a MAC belongs.
-    pub(crate) fn owner(&self, mac: [u8; 6]) -> Option<Arc<Objects<H>>> {
+    pub(crate) fn owner(&self, mac: MacAddr) -> Option<Arc<Objects<H>>> {
         let tables = self.tables.read();
         let owner = tables.own.get(&mac).and_then(Weak::upgrade);
         let is_claimed = tables.claimed.contains_key(&mac);
@@ -99,7 +99,7 @@ impl<H: Host> Addresses<H> {
 
     /// Returns the adapters that have claimed a MAC. None of them is dropped under the lock,
     /// because the claims of an adapter end when it is dropped.
-    fn claimants(&self, mac: [u8; 6]) -> impl Iterator<Item = Arc<Objects<H>>> {
+    fn claimants(&self, mac: MacAddr) -> impl Iterator<Item = Arc<Objects<H>>> {
         let nth = move |nth: usize| {
             let tables = self.tables.read();
             tables.claimed.get(&mac)?.get(nth).map(|claimant| claimant.adapter.upgrade())
@@ -108,14 +108,14 @@ impl<H: Host> Addresses<H> {
     }
 
     /// Returns whether an adapter has claimed a MAC, even if the MAC does not belong to it.
-    pub(crate) fn is_claimed_by(&self, adapter: &Objects<H>, mac: [u8; 6]) -> bool {
+    pub(crate) fn is_claimed_by(&self, adapter: &Objects<H>, mac: MacAddr) -> bool {
         let tables = self.tables.read();
         let mut claimants = tables.claimed.get(&mac).into_iter().flatten();
         claimants.any(|claimant| std::ptr::eq(claimant.adapter.as_ptr(), adapter))
     }
 
     /// Returns the first adapter whose own MAC is within this lower bound.
-    pub(crate) fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Objects<H>>> {
+    pub(crate) fn next(&self, from: Bound<MacAddr>) -> Option<Arc<Objects<H>>> {
         let tables = self.tables.read();
         tables.own.range((from, Bound::Unbounded)).find_map(|(_, adapter)| adapter.upgrade())
     }
@@ -123,10 +123,10 @@ impl<H: Host> Addresses<H> {
     /// Claims a MAC for an adapter. Returns `None` if no station can have this MAC.
     pub(crate) fn claim(
         self: &Arc<Self>,
-        mac: [u8; 6],
+        mac: MacAddr,
         adapter: &Arc<Objects<H>>,
     ) -> Option<Address<H>> {
-        if is_group(mac) || mac == [0; 6] {
+        if mac.is_group() || mac.is_zero() {
             return None;
         }
         let adapter = Arc::downgrade(adapter);
@@ -142,7 +142,7 @@ impl<H: Host> Addresses<H> {
 
 impl<H: Host> Address<H> {
     /// Returns the MAC.
-    pub(crate) const fn mac(&self) -> [u8; 6] {
+    pub(crate) const fn mac(&self) -> MacAddr {
         self.mac
     }
 

@@ -2,7 +2,7 @@
 
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
 use vrnic_abi::{Key, Qpn, Srqn};
-use vrnic_packet::Nanos;
+use vrnic_packet::{MacAddr, Nanos};
 
 use crate::memory::tpt::Denied;
 use crate::requests::wqe::{RecvWqe, WqeId};
@@ -77,7 +77,7 @@ pub struct Origin {
     /// True if its network header is IPv4.
     pub ipv4: bool,
     /// MAC of the sender's port.
-    pub smac: [u8; 6],
+    pub smac: MacAddr,
     /// VLAN id.
     pub vlan: Option<u16>,
 }
@@ -127,7 +127,7 @@ impl Completion {
             flags |= Flags::GRH;
             flags.set(Flags::IPV4, origin.ipv4);
             flags.set(Flags::VLAN, origin.vlan.is_some());
-            (smac, vlan) = (origin.smac, origin.vlan.unwrap_or(0));
+            (smac, vlan) = (origin.smac.0, origin.vlan.unwrap_or(0));
         }
         let key = self.key.map_or(Key::default(), |key| match key {
             CompletionKey::Ended(key) => {

@@ -10,6 +10,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
+use vrnic_packet::MacAddr;
 
 use crate::domain::Domain;
 use crate::ethernet::{Classified, Inbox};
@@ -30,7 +31,7 @@ use crate::stats::Counters;
 #[derive(Debug)]
 pub struct Core<H: Host> {
     name: String,
-    mac: [u8; 6],
+    mac: MacAddr,
     domain: Domain,
     host: H,
     stats: Counters,
@@ -64,7 +65,7 @@ struct Mail {
 
 impl<H: Host> Core<H> {
     /// Creates the core of an adapter with this many workers, in its state after power-on.
-    pub(crate) fn new(name: &str, mac: [u8; 6], domain: Domain, host: H, workers: usize) -> Self {
+    pub(crate) fn new(name: &str, mac: MacAddr, domain: Domain, host: H, workers: usize) -> Self {
         let stats = Counters::new(Lane::count(workers));
         Self {
             name: name.to_owned(),
@@ -93,7 +94,7 @@ impl<H: Host> Core<H> {
 
     /// Returns the MAC of the port.
     #[must_use]
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> MacAddr {
         self.mac
     }
 

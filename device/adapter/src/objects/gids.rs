@@ -1,6 +1,7 @@
 //! The GID table.
 
 use parking_lot::RwLock;
+use vrnic_packet::MacAddr;
 
 use super::addresses::Address;
 use crate::host::Host;
@@ -13,7 +14,7 @@ pub struct GidEntry {
     /// The VLAN, or the number for "no VLAN".
     pub vlan: u16,
     /// The MAC of its interface.
-    pub mac: [u8; 6],
+    pub mac: MacAddr,
 }
 
 /// The GID table of an adapter.

@@ -9,6 +9,7 @@ use vrnic_abi::qp::{AttrMask, GRH_LEN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Opcode};
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::stats::Counter;
+use vrnic_packet::MacAddr;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
@@ -284,9 +285,9 @@ fn a_stream_has_only_an_address_of_its_adapter() {
     // It keeps its address until it ends.
     let connection = stream::connection(0, [M2, ga.mac()], stream::MSS);
     end.guest.open_connection(end.qpn, &connection).expect("a free address");
-    assert!(gb.adapter.has_address(M2));
+    assert!(gb.adapter.has_address(MacAddr(M2)));
     gb.reset();
-    assert!(!gb.adapter.has_address(M2));
+    assert!(!gb.adapter.has_address(MacAddr(M2)));
 }
 
 #[test]
@@ -344,7 +345,7 @@ fn an_iwarp_adapter_has_the_macs_that_its_driver_has_named() {
     let [ga, gb] = [1, 2].map(|number| world.guest(number));
     ga.adapter.set_transport(Transport::Iwarp);
     let set = |params: &SetGid| ga.command::<command::SetGid>(params);
-    let has = |mac| (ga.adapter.claims(mac), ga.adapter.has_address(mac));
+    let has = |mac| (ga.adapter.claims(MacAddr(mac)), ga.adapter.has_address(MacAddr(mac)));
     assert_eq!(has(M1), (false, false));
     for index in [SECOND, SECOND + 1] {
         set(&SetGid::of_mac(index, M1)).expect("a free MAC");
@@ -439,7 +440,7 @@ fn a_connection_moves_only_to_a_mac_of_its_adapter() {
     let unknown = ga.command::<command::MoveConnection>(&unknown);
     assert_eq!(unknown, refused(admin::Status::NotFound));
     // It keeps the last two MACs.
-    let has = |last: u8| ga.adapter.has_address([2, 0, 0, 0, 3, last]);
+    let has = |last: u8| ga.adapter.has_address(MacAddr([2, 0, 0, 0, 3, last]));
     for last in 1..=3 {
         assert!(!has(last));
         relocate(&end, [2, 0, 0, 0, 3, last], M2).expect("a free MAC");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
+use vrnic_packet::MacAddr;
 use vrnic_testdriver::bus::Bus;
 use vrnic_testdriver::memory::{Memory, Ram};
 use vrnic_testdriver::{cq, endpoint, guest, srq};
@@ -37,7 +38,7 @@ impl InProcess {
         limits: Limits,
     ) -> Guest {
         let (name, mac) = (format!("f{number}"), [2, 0, 0, 0, 0, number]);
-        let adapter = Adapter::new(&name, mac, host.clone(), fabric, workers, limits);
+        let adapter = Adapter::new(&name, MacAddr(mac), host.clone(), fabric, workers, limits);
         adapter.set_link(true);
         let guest = Guest::new(Self { adapter, host });
         guest.bring_up();
@@ -55,7 +56,7 @@ impl Bus for InProcess {
     }
 
     fn mac(&self) -> [u8; 6] {
-        self.adapter.mac()
+        self.adapter.mac().0
     }
 
     fn read_register(&self, offset: u32) -> u32 {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use vrnic_abi::cq::Cqe;
 use vrnic_abi::qp::Attr;
 use vrnic_adapter::ethernet::{Frame, Uplink};
+use vrnic_packet::MacAddr;
 use vrnic_simlink::{Faults, Link};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
@@ -30,11 +31,11 @@ pub(crate) struct Plug {
 }
 
 impl Uplink for Plug {
-    fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {
+    fn send(&self, _source: MacAddr, frames: &mut Vec<Frame>) {
         self.waiting.lock().append(frames);
     }
 
-    fn room(&self, _source: [u8; 6]) -> usize {
+    fn room(&self, _source: MacAddr) -> usize {
         if self.full.load(Ordering::Acquire) { 0 } else { usize::MAX }
     }
 }

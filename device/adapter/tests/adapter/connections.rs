@@ -136,7 +136,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         let qp = ga.qp(p.a.qpn).expect("QP");
         assert_eq!(turn(&ga, &qp, &mut Space::default(), TURN), Turn::More);
         p.b.set_state(State::Reset);
-        p.b.connect(ga.mac(), p.a.qpn, |_| {});
+        p.b.connect(ga.mac().0, p.a.qpn, |_| {});
         p.b.post_recv(2, &[p.b.sge(0, len)]);
         gb.qp(p.b.qpn).expect("QP").schedule(gb.core());
         wear_out(&p);

@@ -39,7 +39,7 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let settle = || while (0..3).fold(false, |busy, worker| adapter.poll(worker).busy | busy) {};
     let setup = Setup { kernel: true, ..Setup::default() };
     let [_, mut e] = [(); 2].map(|()| Endpoint::new(&guest, setup));
-    e.connect(adapter.mac(), e.qpn, |_| {});
+    e.connect(adapter.mac().0, e.qpn, |_| {});
     // Worker 1 has the QP in its list, and handles the doorbells of the QP and the CQ.
     assert_eq!([e.slot, e.send_cq.slot].map(|slot| SlotIndex::new(slot).group() % 3), [1; 2]);
     e.post_send(&Wr::new(Opcode::Write, &[]));

@@ -28,8 +28,8 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
-use vrnic_packet::Nanos;
 use vrnic_packet::pool::{Buffer, LEN_MAX};
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::idle_qps::IdleQps;
 use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
@@ -203,11 +203,11 @@ fn buffers_are_given_back(mut daemon: Daemon) {
 struct Joins;
 
 impl Uplink for Joins {
-    fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {
+    fn send(&self, _source: MacAddr, frames: &mut Vec<Frame>) {
         frames.clear();
     }
 
-    fn room(&self, _source: [u8; 6]) -> usize {
+    fn room(&self, _source: MacAddr) -> usize {
         usize::MAX
     }
 

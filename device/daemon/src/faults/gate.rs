@@ -11,7 +11,7 @@ use vrnic_adapter::watch::Sender;
 use vrnic_control_api::faults::{FaultsView, RuleView};
 use vrnic_faults::delay::Waits;
 use vrnic_faults::{Delayed, Fate, Faults, Listed, Opcode, Rule, RuleId, Subject, corrupt};
-use vrnic_packet::Nanos;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::wire::{self, Frame as RoceFrame};
 use vrnic_tcp::wire::Frame as TcpFrame;
 
@@ -48,7 +48,7 @@ struct Waiting {
 }
 
 /// The MAC of an adapter, and the number of its QP.
-type Stream = ([u8; 6], vrnic_abi::Qpn);
+type Stream = (MacAddr, vrnic_abi::Qpn);
 
 impl Waits for Waiting {
     type Stream = Stream;

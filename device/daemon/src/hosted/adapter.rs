@@ -97,7 +97,7 @@ impl HostedAdapter {
             #[cfg(test)]
             trap: AtomicBool::new(false),
         };
-        let adapter = Adapter::new(name, mac.0, host, fabric, wakers.len(), limits);
+        let adapter = Adapter::new(name, mac, host, fabric, wakers.len(), limits);
         let (link, recovery) = (AtomicBool::new(false), Mutex::default());
         let (share, vmm) = (AtomicU32::new(1), AtomicI32::new(0));
         Ok(Self { adapter, failure, control, link, share, vmm, recovery })

@@ -18,11 +18,11 @@ impl FrameSink for Arc<HostedAdapter> {
     }
 
     fn has_address(&self, mac: MacAddr) -> bool {
-        self.failure.contain(|| self.adapter.has_address(mac.0)).unwrap_or(false)
+        self.failure.contain(|| self.adapter.has_address(mac)).unwrap_or(false)
     }
 
     fn claims(&self, mac: MacAddr) -> bool {
-        self.failure.contain(|| self.adapter.claims(mac.0)).unwrap_or(false)
+        self.failure.contain(|| self.adapter.claims(mac)).unwrap_or(false)
     }
 
     fn vmm(&self) -> Option<Vmm> {

@@ -4,6 +4,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use vrnic_abi::admin::fields::{Field, Record, Show, Value};
+use vrnic_packet::MacAddr;
 
 /// A page of objects.
 #[derive(Serialize)]
@@ -51,7 +52,7 @@ impl<M: SerializeMap> Show for Map<M> {
                 map.serialize_entry(key, &word.to_string_lossy().to_ascii_lowercase())
             }
             Value::Peer(peer) => {
-                map.serialize_entry(key, &peer.map(|(qpn, mac)| (mac_text(mac), qpn)))
+                map.serialize_entry(key, &peer.map(|(qpn, mac)| (MacAddr(mac).to_string(), qpn)))
             }
             Value::Work { ring, in_device, .. } => {
                 let [size, posted, next] = [ring.size, ring.posted, ring.next].map(|n| n.get());
@@ -67,9 +68,4 @@ impl<M: SerializeMap> Show for Map<M> {
             }
         }
     }
-}
-
-/// Returns a MAC address as text.
-pub(super) fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

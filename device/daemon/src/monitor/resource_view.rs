@@ -7,7 +7,6 @@ use vrnic_abi::regs::{self, Status};
 use vrnic_adapter::resource::Resource;
 use vrnic_control_api::resource_view::{Amounts, ResourceRow};
 
-use super::json::mac_text;
 use crate::hosted::roster::Roster;
 use crate::resources::table::{Numbered, ResourceTable};
 
@@ -42,7 +41,7 @@ fn of(row: Numbered<'_>, roster: &Roster) -> Option<ResourceRow> {
     Some(ResourceRow {
         row: number,
         function: Some(row.name.clone()),
-        mac: Some(mac_text(row.mac.0)),
+        mac: Some(row.mac.to_string()),
         port: Some(row.name.clone()),
         opened: Some(status.contains(Status::ENABLED)),
         resources,

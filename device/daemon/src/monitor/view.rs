@@ -4,7 +4,6 @@ use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::regs::{self, Status};
 use vrnic_control_api::AdapterView;
 
-use super::json::mac_text;
 use crate::hosted::adapter::Adapter;
 
 /// Returns the state of an adapter.
@@ -13,7 +12,7 @@ pub(super) fn of(adapter: &Adapter) -> AdapterView {
     let counters = STAT_NAMES.iter().zip(adapter.stats().values());
     AdapterView {
         name: adapter.name().to_owned(),
-        mac: mac_text(adapter.mac()),
+        mac: adapter.mac().to_string(),
         enabled: status.contains(Status::ENABLED),
         fatal: adapter.read_register(regs::FATAL_CODE),
         link: adapter.core().carries(),

@@ -199,8 +199,8 @@ impl Lane {
 }
 
 impl Uplink for Outbox {
-    fn send(&self, source: [u8; 6], frames: &mut Vec<ethernet::Frame>) {
-        let lane = self.lanes.read().get(&MacAddr(source)).map(Arc::clone);
+    fn send(&self, source: MacAddr, frames: &mut Vec<ethernet::Frame>) {
+        let lane = self.lanes.read().get(&source).map(Arc::clone);
         let Some(lane) = lane else { return frames.clear() };
         if lane.put(frames) {
             let mut ready = self.ready.lock();
@@ -213,18 +213,18 @@ impl Uplink for Outbox {
         }
     }
 
-    fn room(&self, source: [u8; 6]) -> usize {
+    fn room(&self, source: MacAddr) -> usize {
         let lanes = self.lanes.read();
-        let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
+        let Some(lane) = lanes.get(&source) else { return usize::MAX };
         let waiting = lane.waiting.lock().count;
         lane.account.room(FRAME_MAX + OVERHEAD, now()).saturating_sub(waiting)
     }
 
-    fn is_foreign(&self, own: [u8; 6], mac: [u8; 6]) -> bool {
+    fn is_foreign(&self, own: MacAddr, mac: MacAddr) -> bool {
         let lanes = self.lanes.read();
-        lanes.get(&MacAddr(own)).is_none_or(|lane| {
+        lanes.get(&own).is_none_or(|lane| {
             let Sender { port, source, .. } = lane.sender;
-            let place = self.places.port_of(MacAddr(mac));
+            let place = self.places.port_of(mac);
             place.map_or(source == SourceCheck::Own, |place| place != port)
         })
     }
@@ -243,14 +243,14 @@ mod tests {
     use super::*;
     use crate::net::account::LIMIT;
 
-    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
     fn outbox() -> (Outbox, Arc<Event>, Arc<PortStatus>) {
         let bell = Arc::new(Event::new().expect("an event"));
         let outbox = Outbox::new(Arc::clone(&bell), Arc::default());
         let status = Arc::new(PortStatus::new("a", Kind::Function));
         let sender = Sender { port: 7, status: Arc::clone(&status), source: SourceCheck::Strict };
-        outbox.add(MacAddr(MAC), sender);
+        outbox.add(MAC, sender);
         (outbox, bell, status)
     }
 
@@ -288,8 +288,8 @@ mod tests {
     #[test]
     fn an_adapter_with_much_at_uplinks_waits_and_others_do_not() {
         let (outbox, bell, status) = outbox();
-        const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
-        outbox.add(MacAddr(OTHER), Sender { port: 8, status, source: SourceCheck::Strict });
+        const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+        outbox.add(OTHER, Sender { port: 8, status, source: SourceCheck::Strict });
         outbox.send(MAC, &mut frames(1, 60));
         let mut charge = None;
         assert!(outbox.take(&mut VecDeque::new(), |_, account, frames| {
@@ -314,7 +314,7 @@ mod tests {
         const EACH: usize = 5 * BATCH;
         let mut numbers = (0..).map(|n: u64| ethernet::Frame::new(n.to_be_bytes().to_vec()));
         for mac in macs {
-            outbox.send(mac, &mut numbers.by_ref().take(EACH).collect());
+            outbox.send(MacAddr(mac), &mut numbers.by_ref().take(EACH).collect());
         }
         let (mut taken, mut ports) = (Vec::new(), Vec::new());
         while taken.len() < 2 * EACH {
@@ -364,7 +364,7 @@ mod tests {
         outbox.send(MAC, &mut frames(count + 3, 4096));
         assert_eq!(take(&outbox, 2 * count).len(), count);
         assert_eq!(status.view().dropped.get("outbox"), Some(&3));
-        outbox.send([2; 6], &mut frames(1, 60));
+        outbox.send(MacAddr([2; 6]), &mut frames(1, 60));
         assert!(take(&outbox, 99).is_empty(), "no station has this address");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_iwarp::stream::{Config, Event, Stream};
 use vrnic_iwarp::tcp::{Source, StreamPos};
-use vrnic_packet::Nanos;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_simlink::{Fate, Link};
 use vrnic_tcp::connection::{Connection, End as Ended, Event as TcpEvent};
 use vrnic_tcp::context::Algorithm;
@@ -81,8 +81,8 @@ impl Host {
         let address = |number: u8| SocketAddr::from(([10, 9, 0, number + 1], 4000));
         let mac = |number| [2, 0, 0, 0, 0, number];
         let path = Path {
-            to: mac(1 - number),
-            from: mac(number),
+            to: MacAddr(mac(1 - number)),
+            from: MacAddr(mac(number)),
             vlan: None,
             source: address(number),
             destination: address(1 - number),

@@ -5,9 +5,9 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
-use vrnic_packet::Ethernet;
 use vrnic_packet::Nanos;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Transmit, Work, WorkRequest};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{Responder, Slot, Step};
@@ -97,7 +97,11 @@ static PATTERN: LazyLock<Vec<u8>> =
 fn path(from: u8, to: u8) -> Path {
     let mac = |last| [0x52, 0x54, 0, 0, 0, last];
     Path {
-        ethernet: Ethernet { destination: mac(to), source: mac(from), vlan: None },
+        ethernet: Ethernet {
+            destination: MacAddr(mac(to)),
+            source: MacAddr(mac(from)),
+            vlan: None,
+        },
         network: ip::Header {
             addresses: Addresses::V4 {
                 source: Ipv4Addr::new(10, 9, 0, from),

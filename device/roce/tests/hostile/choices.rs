@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use vrnic_packet::Ethernet;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::wire::headers::{AtomicEth, Deth, Feth, Reth};
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::{
@@ -174,7 +174,7 @@ impl Choices<'_> {
             flow_label,
         };
         let vlan = (byte & 2 != 0).then_some(u16::from(byte));
-        let ethernet = Ethernet { destination: [byte; 6], source: [2; 6], vlan };
+        let ethernet = Ethernet { destination: MacAddr([byte; 6]), source: MacAddr([2; 6]), vlan };
         Path { ethernet, network, source_port: 0xc000 | u16::from(byte) }
     }
 }

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use vrnic_packet::Ethernet;
 use vrnic_packet::ip::{self, Addresses};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::headers::{AtomicEth, Deth, Feth, Imm, Reth};
 use vrnic_roce::wire::numbers::Srqn;
@@ -128,7 +128,11 @@ fn path() -> impl Strategy<Value = Path> {
             let v6 = matches!(addresses, Addresses::V6 { .. });
             let flow_label = if v6 { flow & 0x000f_ffff } else { 0 };
             Path {
-                ethernet: Ethernet { destination, source, vlan },
+                ethernet: Ethernet {
+                    destination: MacAddr(destination),
+                    source: MacAddr(source),
+                    vlan,
+                },
                 network: ip::Header { addresses, traffic_class, hop_limit, flow_label },
                 source_port,
             }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vrnic_packet::ethernet::{self, TAG_LEN};
 use vrnic_packet::ip::{self, Addresses, Protocol};
-use vrnic_packet::{Ethernet, Headers, NoRoom, Reader, Writer};
+use vrnic_packet::{Ethernet, Headers, MacAddr, NoRoom, Reader, Writer};
 
 use super::options;
 use super::segment::{Flags, Header, Segment};
@@ -23,9 +23,9 @@ pub(super) const TCP_LEN: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The Ethernet address of the receiving station.
-    pub to: [u8; 6],
+    pub to: MacAddr,
     /// The Ethernet address of the sending station.
-    pub from: [u8; 6],
+    pub from: MacAddr,
     /// Priority and identifier of the VLAN, if frames are tagged (IEEE 802.1Q).
     pub vlan: Option<u16>,
     /// Address and port of the sender.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use vrnic_device::net::interface::attach_tap;
+use vrnic_packet::MacAddr;
 use vrnic_tcp::wire::Path;
 use vrnic_testdriver::namespace::Namespace;
 
@@ -125,8 +126,8 @@ impl Network {
     /// Returns the path of frames to the kernel's listening socket.
     pub(crate) fn path(&self) -> Path {
         Path {
-            to: KERNEL_MAC,
-            from: OWN_MAC,
+            to: MacAddr(KERNEL_MAC),
+            from: MacAddr(OWN_MAC),
             vlan: None,
             source: self.own(),
             destination: self.kernel(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use vrnic_packet::Nanos;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_tcp::connection::{Connection, Event};
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
 use vrnic_tcp::wire::{Header, SackBlock, Segment};
@@ -176,8 +176,8 @@ impl Host {
             sink: taker,
             events: Vec::new(),
             path: Path {
-                to: mac(peer),
-                from: mac(number),
+                to: MacAddr(mac(peer)),
+                from: MacAddr(mac(number)),
                 vlan: None,
                 source: address(number),
                 destination: address(peer),

@@ -11,7 +11,8 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
-use vrnic_packet::ethernet::{is_group, vlan_of};
+use vrnic_packet::MacAddr;
+use vrnic_packet::ethernet::vlan_of;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
@@ -99,10 +100,11 @@ pub(super) fn move_connection<H: Host>(
     params: &MoveConnection,
 ) -> Outcome<()> {
     let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
-    if is_group(params.dmac) || params.dmac == [0; 6] {
+    let dmac = MacAddr(params.dmac);
+    if dmac.is_group() || dmac.is_zero() {
         return Err(bad(offset_of!(MoveConnection, dmac)));
     }
-    let address = adapter.fabric().claim(params.smac, &adapter.objects);
+    let address = adapter.fabric().claim(MacAddr(params.smac), &adapter.objects);
     let address = address.ok_or(bad(offset_of!(MoveConnection, smac)))?;
     if !address.is_own() {
         return Err(Status::Busy.into());
@@ -111,7 +113,7 @@ pub(super) fn move_connection<H: Host>(
     let copied_from = requester.config.route.map(|route| route.from);
     match &mut requester.path {
         Path::Stream(streaming) if streaming.life.stage() != Stage::Gone => {
-            streaming.relocate(address, params.dmac, copied_from);
+            streaming.relocate(address, dmac, copied_from);
             Ok(())
         }
         _ => Err(Status::BadState.into()),
@@ -213,8 +215,8 @@ fn path(
     let vlan = vlan.map_err(|NotMember| bad(offset_of!(Connection, vlan)))?;
     let priority = tag.map(|tag| tag & !VID);
     Ok(frame::Path {
-        to: connection.dmac,
-        from: connection.smac,
+        to: MacAddr(connection.dmac),
+        from: MacAddr(connection.smac),
         vlan: vlan.map(|vlan| vlan | priority.unwrap_or_default()).or(priority),
         source: address(connection.local, connection.local_port.get()),
         destination: address(connection.remote, connection.remote_port.get()),

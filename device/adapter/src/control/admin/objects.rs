@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::{QueryParams, SetGid, SetPort, Status};
 use vrnic_abi::qp::NO_VLAN;
 use vrnic_abi::{ContextId, Pdn, UarIndex};
+use vrnic_packet::MacAddr;
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad};
@@ -48,7 +49,7 @@ pub(super) fn set_gid<H: Host>(adapter: &Adapter<H>, params: &SetGid) -> Outcome
             let vlan = adapter.core().port.vlans().of_guest(vlan);
             let vlan = vlan.map_err(|NotMember| bad(offset_of!(SetGid, vlan)))?;
             let vlan = vlan.unwrap_or(NO_VLAN);
-            let source = GidEntry { gid: params.gid, vlan, mac: params.smac };
+            let source = GidEntry { gid: params.gid, vlan, mac: MacAddr(params.smac) };
             let address = adapter.fabric().claim(source.mac, &adapter.objects);
             gids.set(index, source, address.ok_or(bad(offset_of!(SetGid, smac)))?);
         }

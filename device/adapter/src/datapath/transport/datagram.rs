@@ -11,7 +11,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{MULTICAST_QPN, NO_VLAN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
-use vrnic_packet::ethernet;
+use vrnic_packet::MacAddr;
 use vrnic_roce::wire;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -206,14 +206,14 @@ fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
 /// Looks a destination up. Its station must have the address on the VLAN of the source address.
 fn find<H: Host>(network: Network<'_, H>, from: Qpn, to: &DatagramSeg) -> Option<Route<H>> {
     let source = network.own.gids.get(to.av.sgid_index.get())?;
-    let target = if ethernet::is_group(to.av.dmac) {
+    let target = if MacAddr(to.av.dmac).is_group() {
         if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
             return None;
         }
         let outside =
             network.fabric.has_uplink().then(|| datagrams::way(network, from, to)).flatten();
         Target::Group(None, outside)
-    } else if network.fabric.needs_packets(to.av.dmac) {
+    } else if network.fabric.needs_packets(MacAddr(to.av.dmac)) {
         // A packet has room for 24 bits, and the largest number stands for a group.
         if to.dest_qpn.get() >= MULTICAST_QPN {
             return None;
@@ -228,8 +228,8 @@ fn find<H: Host>(network: Network<'_, H>, from: Qpn, to: &DatagramSeg) -> Option
 
 /// Returns the QP behind a station.
 fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
-    let peer = network.fabric.station(to.av.dmac)?;
-    if !peer.gids.has(&GidEntry { gid: to.av.dgid, vlan, mac: to.av.dmac }) {
+    let peer = network.fabric.station(MacAddr(to.av.dmac))?;
+    if !peer.gids.has(&GidEntry { gid: to.av.dgid, vlan, mac: MacAddr(to.av.dmac) }) {
         return None;
     }
     let qp = peer.qp(to.dest_qpn)?;

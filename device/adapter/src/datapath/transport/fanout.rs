@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use vrnic_packet::MacAddr;
 
 use crate::datapath::constants::MEMBERS_AT_ONCE;
 use crate::datapath::transport::peers::Fabric;
@@ -16,7 +17,7 @@ use crate::slice::{Slice, cost};
 
 /// Starts the delivery of a datagram to a group.
 pub(crate) fn begin<H: Host>(fabric: &Fabric<H>) -> Progress {
-    let next = Some(Place { mac: [0; 6], joined: 0 });
+    let next = Some(Place { mac: MacAddr([0; 6]), joined: 0 });
     Progress { next, end: fabric.joined(), delivered: false }
 }
 

@@ -19,6 +19,7 @@ use crate::slice::Slice;
 use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
+use vrnic_packet::MacAddr;
 
 /// The network of a daemon for its adapters: the other adapters, and the uplink to stations
 /// outside.
@@ -73,14 +74,14 @@ impl<'a, H: Host> Network<'a, H> {
     /// Returns whether a MAC belongs to the adapter. A QP may have been connected with one that the
     /// adapter has lost since.
     #[inline]
-    pub(crate) fn has_address(&self, mac: [u8; 6]) -> bool {
+    pub(crate) fn has_address(&self, mac: MacAddr) -> bool {
         let core = self.core();
         let claims = || self.fabric.station(mac).is_some_and(|it| Arc::ptr_eq(it.core(), core));
         mac == core.mac() || claims()
     }
 
     /// Returns whether the adapter has named a MAC as one of its addresses.
-    pub(crate) fn claims(&self, mac: [u8; 6]) -> bool {
+    pub(crate) fn claims(&self, mac: MacAddr) -> bool {
         self.fabric.addresses.is_claimed_by(self.own, mac)
     }
 
@@ -153,19 +154,19 @@ impl<H: Host> Fabric<H> {
     /// because it is outside, or because its adapter has no driver, so that the station may have a
     /// software device.
     #[must_use]
-    pub fn needs_packets(&self, mac: [u8; 6]) -> bool {
+    pub fn needs_packets(&self, mac: MacAddr) -> bool {
         self.packets_only.load(Ordering::Relaxed)
             || (self.addresses.uplink().is_some() && !self.has_driver(mac))
     }
 
     /// Returns whether the station with this MAC is an adapter of this daemon that a driver uses.
-    pub(crate) fn has_driver(&self, mac: [u8; 6]) -> bool {
+    pub(crate) fn has_driver(&self, mac: MacAddr) -> bool {
         self.station(mac).is_some_and(|station| station.core().is_enabled())
     }
 
     /// Returns approximately how many frames the adapter with the MAC `source` can send to the
     /// station `to` before some are dropped.
-    pub(crate) fn room(&self, source: [u8; 6], to: [u8; 6]) -> usize {
+    pub(crate) fn room(&self, source: MacAddr, to: MacAddr) -> usize {
         match (self.station(to), self.addresses.uplink()) {
             (Some(station), _) => station.core().frame_room(),
             (None, Some(uplink)) => uplink.room(source),
@@ -175,7 +176,7 @@ impl<H: Host> Fabric<H> {
 
     /// Returns approximately how many frames of the adapter with the MAC `source` have room both at
     /// the station `to`, if it is in this daemon, and on the way outside.
-    pub(crate) fn room_by_all_ways(&self, source: [u8; 6], to: [u8; 6]) -> usize {
+    pub(crate) fn room_by_all_ways(&self, source: MacAddr, to: MacAddr) -> usize {
         let uplink = self.addresses.uplink().map_or(usize::MAX, |uplink| uplink.room(source));
         let station = self.station(to).map_or(usize::MAX, |it| it.core().frame_room());
         uplink.min(station)
@@ -200,7 +201,7 @@ impl<H: Host> Fabric<H> {
     /// Sends frames of the adapter with the MAC `source` that the watcher has already seen, and
     /// empties `frames`. Returns the number of copies for QPs of raw packets. Can be called from
     /// any thread.
-    pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) -> u64 {
+    pub fn deliver(&self, source: MacAddr, frames: &mut Vec<Frame>) -> u64 {
         let arrival = Arrival::direct(self.has_uplink(), self.watch.of_frames());
         // Frames of a turn mostly have the same destination.
         let mut last = None;
@@ -229,7 +230,7 @@ impl<H: Host> Fabric<H> {
     }
 
     /// Counts the frames of programs that neither an adapter nor an uplink takes.
-    fn count_lost(&self, source: [u8; 6], frames: &[Frame]) {
+    fn count_lost(&self, source: MacAddr, frames: &[Frame]) {
         let lost: usize = frames.iter().filter(|it| it.is_composed()).map(Frame::count).sum();
         if lost > 0
             && let Some(sender) = self.station(source)
@@ -240,18 +241,18 @@ impl<H: Host> Fabric<H> {
 
     /// Returns the objects of the adapter to which this MAC belongs.
     #[must_use]
-    pub fn station(&self, mac: [u8; 6]) -> Option<Arc<Objects<H>>> {
+    pub fn station(&self, mac: MacAddr) -> Option<Arc<Objects<H>>> {
         self.addresses.owner(mac)
     }
 
     /// Returns the objects of the first adapter whose own MAC is within this lower bound.
     #[must_use]
-    pub fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Objects<H>>> {
+    pub fn next(&self, from: Bound<MacAddr>) -> Option<Arc<Objects<H>>> {
         self.addresses.next(from)
     }
 
     /// Claims a MAC for an adapter. Returns `None` if no station can have this MAC.
-    pub(crate) fn claim(&self, mac: [u8; 6], station: &Arc<Objects<H>>) -> Option<Address<H>> {
+    pub(crate) fn claim(&self, mac: MacAddr, station: &Arc<Objects<H>>) -> Option<Address<H>> {
         self.addresses.claim(mac, station)
     }
 
@@ -267,7 +268,7 @@ impl<H: Host> Fabric<H> {
 
     /// Returns the QP `qpn` of the adapter to which this MAC belongs.
     #[must_use]
-    pub fn find(&self, mac: [u8; 6], qpn: Qpn) -> Option<Peer<H>> {
+    pub fn find(&self, mac: MacAddr, qpn: Qpn) -> Option<Peer<H>> {
         let station = self.station(mac)?;
         let qp = station.qp(qpn)?;
         Some(Peer { core: Arc::clone(station.core()), qp })

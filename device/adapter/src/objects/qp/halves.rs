@@ -9,7 +9,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
-use vrnic_packet::Nanos;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
@@ -72,7 +72,7 @@ pub struct Requester<H: Host> {
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
     /// The station at which the raw packet in progress has found no room.
-    pub no_room_to: Option<[u8; 6]>,
+    pub no_room_to: Option<MacAddr>,
     /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
@@ -153,7 +153,7 @@ pub enum Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The MAC.
-    pub mac: [u8; 6],
+    pub mac: MacAddr,
     /// The position in the order of joining.
     pub joined: u64,
 }
@@ -183,7 +183,7 @@ pub enum Readers {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequesterConfig {
     /// MAC of the peer's port.
-    pub dmac: [u8; 6],
+    pub dmac: MacAddr,
     /// The peer's QP.
     pub dest_qpn: Qpn,
     /// The route to the peer, if the addresses are usable.

@@ -1,5 +1,6 @@
 //! The addresses of the packets of a connection.
 
+use vrnic_packet::MacAddr;
 use vrnic_packet::ip::Addresses;
 
 /// The addresses of the packets of one direction of a connection. Messages that are copied have
@@ -8,9 +9,9 @@ use vrnic_packet::ip::Addresses;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The MAC of the sender, or of the gateway from it.
-    pub from: [u8; 6],
+    pub from: MacAddr,
     /// The MAC of the receiver, or of the gateway to it.
-    pub to: [u8; 6],
+    pub to: MacAddr,
     /// The IP addresses.
     pub addresses: Addresses,
     /// The VLAN, or the number for "no VLAN".

@@ -10,7 +10,7 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
-use vrnic_packet::{Mtu, Nanos};
+use vrnic_packet::{MacAddr, Mtu, Nanos};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Budget, Connection, Gone, Share, Source, StreamPos};
@@ -385,7 +385,7 @@ impl<H: Host> Streaming<H> {
     }
 
     /// Returns whether frames with this destination MAC are accepted.
-    pub(crate) fn is_at(&self, mac: [u8; 6]) -> bool {
+    pub(crate) fn is_at(&self, mac: MacAddr) -> bool {
         mac == self.path.from || self.former.as_ref().is_some_and(|former| former.mac() == mac)
     }
 
@@ -394,8 +394,8 @@ impl<H: Host> Streaming<H> {
     pub(crate) fn relocate(
         &mut self,
         address: Address<H>,
-        to: [u8; 6],
-        copied_from: Option<[u8; 6]>,
+        to: MacAddr,
+        copied_from: Option<MacAddr>,
     ) {
         let from = address.mac();
         if from != self.path.from {

@@ -15,6 +15,7 @@ use vrnic_adapter::memory::tpt::{
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_adapter::slice::Slice;
+use vrnic_packet::MacAddr;
 use vrnic_testdriver::qp::ALL;
 
 use super::keys::{Keys, Scene, Way};
@@ -148,7 +149,8 @@ fn a_domain_is_not_used_again() {
     for _ in 0..3 {
         let host = TestHost::new(&world.clock);
         let mac = [2, 0, 0, 0, 0, 1];
-        let new = || Adapter::new("f", mac, host.clone(), &world.fabric, 1, Limits::default());
+        let new =
+            || Adapter::new("f", MacAddr(mac), host.clone(), &world.fabric, 1, Limits::default());
         let adapters = [new(), new()];
         domains.extend(adapters.iter().map(|adapter| adapter.core().domain()));
         assert_eq!(Arc::strong_count(&adapters[0]), 1);

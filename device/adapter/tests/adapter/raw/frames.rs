@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vrnic_packet::ip::{Addresses, Header, Protocol};
-use vrnic_packet::{EtherType, Ethernet, Writer};
+use vrnic_packet::{EtherType, Ethernet, MacAddr, Writer};
 
 /// The MAC of a guest.
 pub(super) const fn mac(number: u8) -> [u8; 6] {
@@ -59,7 +59,7 @@ impl Packet {
     pub(super) fn frame(&self, data: &[u8]) -> Vec<u8> {
         let Self { to, vlan, addresses: [source, destination], protocol, ports, .. } = *self;
         let addresses = Addresses::new(source, destination).expect("one family");
-        let ethernet = Ethernet { destination: to, source: mac(1), vlan };
+        let ethernet = Ethernet { destination: MacAddr(to), source: MacAddr(mac(1)), vlan };
         let header = Header {
             addresses,
             traffic_class: self.traffic_class,

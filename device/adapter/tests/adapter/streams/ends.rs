@@ -9,6 +9,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
+use vrnic_packet::MacAddr;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_tcp::SeqNum;
 use vrnic_tcp::wire::frame::{self, Frame as TcpFrame, HEADROOM};
@@ -97,8 +98,8 @@ pub(crate) fn first_segment(cable: &Cable, number: usize, payload: &[u8]) -> Vec
         ([a, b, c, d], port).into()
     };
     let path = frame::Path {
-        to: macs[1 - number],
-        from: macs[number],
+        to: MacAddr(macs[1 - number]),
+        from: MacAddr(macs[number]),
         vlan: None,
         source: address(sender.local, sender.local_port.get()),
         destination: address(receiver.local, receiver.local_port.get()),

@@ -12,7 +12,7 @@ use vrnic_packet::ip::{self, Addresses};
 use vrnic_packet::pool::Buffer;
 use vrnic_packet::segments::cut::{NotCut, cut};
 use vrnic_packet::segments::headers::{FIRST, Headers, LAST};
-use vrnic_packet::{Ethernet, Nanos};
+use vrnic_packet::{Ethernet, MacAddr, Nanos};
 use vrnic_roce::psn::Psn;
 use vrnic_roce::wire::body::{Body, Part, Request};
 use vrnic_roce::wire::build::{FRAME_MAX, Layout, Path};
@@ -65,7 +65,8 @@ impl Message {
         part: Part<Reth, Option<vrnic_roce::wire::headers::Imm>>,
         len: usize,
     ) -> Frame {
-        let ethernet = Ethernet { destination: [2; 6], source: [4; 6], vlan: self.vlan };
+        let ethernet =
+            Ethernet { destination: MacAddr([2; 6]), source: MacAddr([4; 6]), vlan: self.vlan };
         let network = ip::Header {
             addresses: self.addresses,
             traffic_class: 2,
@@ -200,8 +201,8 @@ fn stream(v6: bool, number: u32, lens: &[usize]) -> Vec<Frame> {
         true => SocketAddr::new(Ipv6Addr::from_bits(last.into()).into(), port),
     };
     let path = frame::Path {
-        to: [2; 6],
-        from: [4; 6],
+        to: MacAddr([2; 6]),
+        from: MacAddr([4; 6]),
         vlan: None,
         source: address(1, 4000),
         destination: address(2, 5000),

@@ -130,7 +130,7 @@ fn flood(to: &[MacAddr], from: MacAddr) -> Box<Scripted> {
 fn fill(handle: &SwitchHandle, from: MacAddr, to: MacAddr) -> usize {
     let all = 0..40_000;
     let mut frames = all.map(|n| ethernet::Frame::new(frame(to, from, n))).collect();
-    handle.outbox().send(from.0, &mut frames);
+    handle.outbox().send(from, &mut frames);
     let dropped = |port: vrnic_control_api::PortView| port.dropped.get("outbox").copied();
     let lost: u64 = handle.ports().into_iter().filter_map(dropped).sum();
     assert!(lost > 0, "the outbox is not full");
@@ -169,7 +169,7 @@ fn frames_of_programs_for_connections_of_their_adapter_are_dropped() {
     let by_adapter = ethernet::Frame::new(frame(B, A, 0));
     let mut composed = by_adapter.clone();
     composed.set_composed();
-    handle.outbox().send(A.0, &mut vec![composed, by_adapter]);
+    handle.outbox().send(A, &mut vec![composed, by_adapter]);
     switch.serve_wires(TIME);
     assert_eq!(taker.count(), 1, "the frame of the adapter");
     let ports = handle.ports();

@@ -1,8 +1,8 @@
 //! Creates and changes the engines of a QP whose peer is reached by packets.
 
 use vrnic_abi::qp::{Attr, AttrMask, NO_VLAN, State, Type};
-use vrnic_packet::Ethernet;
 use vrnic_packet::ip::{Addresses, Header as IpHeader};
+use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::requester::{self, Limits, Recovery, Requester};
@@ -82,12 +82,12 @@ pub(crate) fn connect<H: Host>(
     });
     let by_packets = matches!(qp.requester.lock().path, Path::Packets(_));
     match (change.from, change.to) {
-        (State::Init, State::Rtr) if network.fabric.needs_packets(attr.av.dmac) => {
+        (State::Init, State::Rtr) if network.fabric.needs_packets(MacAddr(attr.av.dmac)) => {
             begin(network, qp, modified, way)
         }
         (State::Rtr | State::Sqe, State::Rts) if by_packets => begin(network, qp, modified, way),
         (State::Sqd, _) => {
-            if new_path && network.fabric.needs_packets(attr.av.dmac) != by_packets {
+            if new_path && network.fabric.needs_packets(MacAddr(attr.av.dmac)) != by_packets {
                 return Err(Refused::Path);
             }
             change_in_sqd(qp, attr, way.filter(|_| new_path))
@@ -174,7 +174,7 @@ pub(crate) struct Ends {
 pub(crate) fn route<H: Host>(objects: &Objects<H>, av: &AddressVector) -> Option<Route> {
     let GidEntry { gid, vlan, mac } = objects.gids.get(av.sgid_index.get())?;
     let addresses = Addresses::from_gids(gid, av.dgid)?;
-    Some(Route { from: mac, to: av.dmac, addresses, vlan })
+    Some(Route { from: mac, to: MacAddr(av.dmac), addresses, vlan })
 }
 
 /// Returns the headers of packets between two QPs for an address vector, or `None` if its addresses

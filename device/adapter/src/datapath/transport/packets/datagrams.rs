@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vrnic_abi::qp::NO_VLAN;
 use vrnic_abi::sq::{DatagramSeg, Flags};
+use vrnic_packet::MacAddr;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
 use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
@@ -87,7 +88,7 @@ pub(crate) fn show<H: Host>(
     if build(here, &path, datagram, &mut outbox).is_err() {
         return;
     }
-    let station = network.fabric.station(to.av.dmac);
+    let station = network.fabric.station(MacAddr(to.av.dmac));
     let receiver = station.as_ref().map(|station| station.core().name());
     for frame in outbox {
         watcher.datagram(network.core().name(), receiver, frame);

@@ -59,8 +59,8 @@ fn within<E>(
 mod tests {
     use std::convert::Infallible;
 
-    use vrnic_packet::Ethernet;
     use vrnic_packet::ip::{Addresses, Header};
+    use vrnic_packet::{Ethernet, MacAddr};
     use vrnic_roce::Psn;
     use vrnic_roce::wire::opcode::Transport;
     use vrnic_roce::wire::{Part, Qpn, Request, SendEnd};
@@ -71,7 +71,11 @@ mod tests {
         let [source, destination] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
         let addresses = Addresses::V4 { source, destination };
         Path {
-            ethernet: Ethernet { destination: [2; 6], source: [4; 6], vlan: None },
+            ethernet: Ethernet {
+                destination: MacAddr([2; 6]),
+                source: MacAddr([4; 6]),
+                vlan: None,
+            },
             network: Header { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 },
             source_port: 0xc000,
         }

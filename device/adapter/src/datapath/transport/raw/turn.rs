@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use vrnic_abi::sq::Opcode;
+use vrnic_packet::MacAddr;
 
 use super::compose::compose;
 use crate::datapath::complete::Completer;
@@ -40,7 +41,7 @@ struct RawTurn<'a, 't, H: Host> {
 /// The number of frames for which a station has room.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    to: [u8; 6],
+    to: MacAddr,
     frames: usize,
 }
 
@@ -127,7 +128,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
 
     /// Returns whether there is room for frames to a station. The room of this number of frames is
     /// then taken.
-    fn has_room(&mut self, to: [u8; 6], frames: usize) -> bool {
+    fn has_room(&mut self, to: MacAddr, frames: usize) -> bool {
         let known = self.room.filter(|room| room.to == to && room.frames >= frames.max(1));
         let room = known.map_or_else(
             || {
@@ -142,7 +143,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
     }
 
     /// Prepares the frames of the entry, which have this source, for the network.
-    fn leave(&mut self, source: [u8; 6]) {
+    fn leave(&mut self, source: MacAddr) {
         let (own, core) = (self.network.own, self.here.core);
         let is_own = source == core.mac() || self.network.has_address(source);
         let vlans = core.port.vlans();

@@ -2,7 +2,7 @@
 
 use vrnic_abi::flow::{Fields, Network, Upper};
 use vrnic_packet::ip::{Fault, Protocol};
-use vrnic_packet::{Ethernet, Headers, Reader, ethernet};
+use vrnic_packet::{Ethernet, Headers, MacAddr, Reader};
 
 use crate::objects::flows::{FrameKey, words};
 
@@ -11,13 +11,13 @@ pub(super) fn key(frame: &[u8]) -> FrameKey {
     let mut fields = Fields::default();
     let mut is_tagged = false;
     if let Ok((header, kind)) = Ethernet::parse(&mut Reader::new(frame)) {
-        (fields.dmac, fields.smac) = (header.destination, header.source);
+        (fields.dmac, fields.smac) = (header.destination.0, header.source.0);
         fields.ether_type = kind.0.to_be_bytes();
         is_tagged = header.vlan.is_some();
         fields.vlan = header.vlan.unwrap_or_default().to_be_bytes();
     }
     let (network, upper) = add_network(frame, &mut fields).unwrap_or((Network::Any, Upper::Any));
-    let is_to_group = ethernet::is_group(fields.dmac);
+    let is_to_group = MacAddr(fields.dmac).is_group();
     FrameKey { words: words(&fields), network, upper, is_tagged, is_to_group }
 }
 

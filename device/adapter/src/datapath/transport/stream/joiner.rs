@@ -121,7 +121,7 @@ impl Joiner {
 mod tests {
     use std::net::SocketAddr;
 
-    use vrnic_packet::Headers;
+    use vrnic_packet::{Headers, MacAddr};
     use vrnic_tcp::SeqNum;
     use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
@@ -132,7 +132,7 @@ mod tests {
     fn frames(joins: bool, segments: &[(usize, Flags)]) -> Vec<usize> {
         let source: SocketAddr = "10.0.0.1:4000".parse().expect("an address");
         let destination: SocketAddr = "10.0.0.2:5000".parse().expect("an address");
-        let (to, from) = ([2; 6], [4; 6]);
+        let (to, from) = (MacAddr([2; 6]), MacAddr([4; 6]));
         let ends =
             Path { to, from, vlan: None, source, destination, traffic_class: 0, hop_limit: 9 };
         let (mut joiner, mut id, mut done) = (Joiner::new(joins), 6, Vec::new());

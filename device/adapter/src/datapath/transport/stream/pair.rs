@@ -17,8 +17,8 @@ use vrnic_iwarp::stream::close::State as StreamState;
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 use vrnic_iwarp::wire::terminate::Cause;
-use vrnic_packet::Nanos;
 use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::Psn;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path as TcpPath;
@@ -184,7 +184,7 @@ impl<H: Host> Sending<'_, H> {
         {
             let mut attr = peer.qp.attr.lock();
             attr.dest_qpn = self.qp.qpn;
-            attr.av.dmac = path.from;
+            attr.av.dmac = path.from.0;
             attr.rq_psn = psn.get().into();
             attr.max_dest_rd_atomic = reads;
         }
@@ -198,14 +198,14 @@ impl<H: Host> Sending<'_, H> {
         let ord = self.streaming.stream.agreement().map_or(0, |agreed| agreed.ord);
         let mut attr = self.qp.attr.lock();
         attr.dest_qpn = peer.qp.qpn;
-        attr.av.dmac = path.to;
+        attr.av.dmac = path.to.0;
         attr.sq_psn = psn.get().into();
         attr.max_rd_atomic = few(ord);
         // Only TCP detects that the other end is gone.
         attr.timeout = 0;
         attr.path_mtu = self.streaming.path_mtu().code();
         let config = &mut self.requester.config;
-        config.dmac = attr.av.dmac;
+        config.dmac = MacAddr(attr.av.dmac);
         config.dest_qpn = attr.dest_qpn;
         config.route = route;
         config.mtu = attr.path_mtu;
