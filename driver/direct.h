@@ -12,6 +12,29 @@
 
 #include <rdma/ib_verbs.h>
 
+/*
+ * A flag in struct ib_cq_init_attr for ib_create_cq(): a holding completion queue. When it is full, its
+ * completions and the queue pairs that need room wait until the client has polled (docs/adapter.md,
+ * section 7). The client gets IB_EVENT_CQ_ERR, once until rdma_set_cq_moderation() is called, and
+ * vrnic_cq_state() says whether the queue is full or has failed.
+ */
+#define VRNIC_CQ_HOLDING (1U << 31)
+
+enum vrnic_cq_state {
+	/* There is room. */
+	VRNIC_CQ_ROOM = 0,
+	/* Completions wait for room. */
+	VRNIC_CQ_FULL = 2,
+	/* It has failed, and gets no more completions. */
+	VRNIC_CQ_FAILED = 3,
+};
+
+/*
+ * Returns the state of a kernel client's completion queue of a vrnic adapter, -EINVAL for any other, or
+ * -EIO if the adapter has died. Can be called in any context.
+ */
+int vrnic_cq_state(struct ib_cq *cq);
+
 /* The longest transfer of a range in bytes. */
 #define VRNIC_RANGE_LEN 4096
 

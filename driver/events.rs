@@ -76,7 +76,8 @@ impl irq::Handler for AsyncHandler {
 impl AsyncHandler {
     fn deliver(&self, kind: Option<Kind>, id: u32) {
         match kind {
-            Some(Kind::CqError) => {
+            // The owner tells them apart by the state of the queue.
+            Some(Kind::CqError | Kind::CqFull | Kind::CqFew) => {
                 if let Some(link) = self.listeners.find_cq(id.into()) {
                     link.report_error();
                 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The functions of `direct.h`, for other modules of the kernel; `symbols.c` exports them.
 
-use abi::direct::{Await, MARK_FAILED, MARKS};
+use abi::{
+    direct::{Await, MARK_FAILED, MARKS},
+    uar::CqState,
+};
 use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
     bindings,
-    rdma::qp::Qp,
+    rdma::{cq::Cq, lend, qp::Qp},
     verbs::{
-        Ctx, Verbs,
+        Ctx, Verbs, cq,
         direct::{self, Transfer},
     },
 };
@@ -32,6 +35,27 @@ unsafe fn call(
 ) -> c_int {
     // SAFETY: the caller passes a live queue pair.
     from_result(|| unsafe { Qp::<Verbs>::lend(qp, |ctx, qp| run(ctx, qp)) })
+}
+
+const _: () = {
+    assert!(CqState::Room as u32 == bindings::vrnic_cq_state_VRNIC_CQ_ROOM);
+    assert!(CqState::Full as u32 == bindings::vrnic_cq_state_VRNIC_CQ_FULL);
+    assert!(CqState::Failed as u32 == bindings::vrnic_cq_state_VRNIC_CQ_FAILED);
+};
+
+/// Returns the state of a completion queue of a kernel client, or a negative error number. Can be
+/// called in any context.
+///
+/// # Safety
+///
+/// `cq` must be a completion queue that the core has created, and that is not destroyed during the
+/// call.
+#[no_mangle]
+unsafe extern "C" fn vrnic_cq_state(cq: *mut bindings::ib_cq) -> c_int {
+    // CAST: the enum's number.
+    let query = |ctx: &Ctx<'_>, cq: &Cq<Verbs>| Ok((cq::state(ctx, cq)? as u32).try_into()?);
+    // SAFETY: the caller passes a live completion queue.
+    from_result(|| unsafe { lend::cq::<Verbs, c_int>(cq, query) })
 }
 
 /// Gives a free range to a queue pair. Returns its number, or a negative error number.

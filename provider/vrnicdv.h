@@ -59,6 +59,11 @@ enum vrnicdv_cq_flags {
 	 * name vector 0.
 	 */
 	VRNICDV_CQ_ANY_VECTOR = 1 << 0,
+	/*
+	 * When the queue is full, its completions and the queue pairs that need room wait, and nothing
+	 * fails. Without this flag a full queue fails.
+	 */
+	VRNICDV_CQ_HOLDING = 1 << 1,
 };
 
 /* Attributes that ibv_create_cq_ex() lacks. Zeroed: a plain completion queue. */
@@ -67,11 +72,33 @@ struct vrnicdv_cq_attr {
 	uint32_t flags;
 	/* On return: the completion vector that the queue is bound to. */
 	uint32_t comp_vector;
+	/*
+	 * With VRNICDV_CQ_HOLDING: the number of free entries, fewer than the queue has, at which the
+	 * program gets an event that few are left; zero for no event.
+	 */
+	uint32_t few;
 };
 
 /* Creates a completion queue. Returns NULL with errno set on failure. */
 struct ibv_cq_ex *vrnicdv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *init_attr,
 				    struct vrnicdv_cq_attr *attr);
+
+enum vrnicdv_cq_state {
+	/* There is room. */
+	VRNICDV_CQ_ROOM = 0,
+	/* Few entries were free when the adapter last looked. */
+	VRNICDV_CQ_FEW = 1,
+	/* Completions wait for room. */
+	VRNICDV_CQ_FULL = 2,
+	/* The queue has failed, and gets no more completions. */
+	VRNICDV_CQ_FAILED = 3,
+};
+
+/*
+ * Stores the enum vrnicdv_cq_state of a completion queue. IBV_EVENT_CQ_ERR of a holding queue comes for
+ * each of the last three states. Returns 0 or an errno.
+ */
+int vrnicdv_query_cq(struct ibv_cq *cq, uint32_t *state);
 
 enum vrnicdv_mem_flags {
 	/* The key is valid for one message of the peer. */

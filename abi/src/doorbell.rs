@@ -18,6 +18,8 @@ pub const SRQ_FREED: u32 = offset_of!(SrqSlot, freed) as u32;
 const EQ_CI: u32 = offset_of!(EqSlot, ci) as u32;
 /// Offset in a slot of [`CqSlot::seen`].
 pub const CQ_SEEN: u32 = offset_of!(CqSlot, seen) as u32;
+/// Offset in a slot of [`CqSlot::state`].
+pub const CQ_STATE: u32 = offset_of!(CqSlot, state) as u32;
 
 /// Returns the offset in a QP's slot of one of its words for marks.
 #[must_use]
@@ -228,6 +230,13 @@ impl Doorbell {
     #[must_use]
     pub const fn cq_seen(self) -> BarWord32 {
         self.word32(CQ_SEEN)
+    }
+
+    /// Returns the address of [`CqSlot::state`].
+    #[inline]
+    #[must_use]
+    pub const fn cq_state(self) -> BarWord32 {
+        self.word32(CQ_STATE)
     }
 
     /// Returns the address of [`EqSlot::ci`].

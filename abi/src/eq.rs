@@ -48,6 +48,11 @@ wire_enum! {
         QpLastWqe = 13,
         /// The TCP connection of the QP `id` has changed ([`crate::connection::Stage`]).
         ConnectionChanged = 14,
+        /// The holding CQ `id` is full, and the QPs that need an entry wait. Raised once until
+        /// MODIFY_CQ or RESIZE_CQ.
+        CqFull = 17,
+        /// Few entries of the holding CQ `id` are free. Raised once until MODIFY_CQ or RESIZE_CQ.
+        CqFew = 18,
     }
 }
 

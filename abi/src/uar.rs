@@ -138,8 +138,23 @@ pub struct CqSlot {
     /// Completions before it, polled or not, raise no event (IBTA volume 1, 11.4.2.2: "the next
     /// completion").
     pub seen: U32,
-    /// Zero.
-    pub pad: U32,
+    /// Written by the device: a [`CqState`]. While it is [`CqState::Full`], the consumer rings the
+    /// doorbell when it has stored `ci`, with a full barrier in between.
+    pub state: U32,
+}
+
+wire_enum! {
+    /// The state of a CQ, in [`CqSlot::state`].
+    pub enum CqState: u32 {
+        /// It has room, as far as the device knows.
+        Room = 0,
+        /// It is a holding CQ, and few entries were free when the device last looked.
+        Few = 1,
+        /// It is a holding CQ, and entries wait for room.
+        Full = 2,
+        /// It has failed.
+        Failed = 3,
+    }
 }
 
 /// The slot of an EQ.

@@ -73,6 +73,8 @@ bitflags! {
         const RATE_LIMIT = 1 << 6;
         /// Queue pairs of raw packets and flows, of the device.
         const RAW_PACKET = 1 << 7;
+        /// [`CQ_HOLDING`], of the device.
+        const HOLDING_CQ = 1 << 12;
     }
 }
 
@@ -164,6 +166,8 @@ pub struct MrReq {
 /// In [`CqReq::flags`]: whatever completion vector the core's command names, the driver chooses
 /// one.
 pub const CQ_ANY_VECTOR: u8 = 1 << 0;
+/// In [`CqReq::flags`], for CREATE_CQ: [`crate::admin::CqFlags::HOLDING`].
+pub const CQ_HOLDING: u8 = 1 << 1;
 
 /// Request to CREATE_CQ and to RESIZE_CQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -174,10 +178,12 @@ pub struct CqReq {
     pub buf: U64,
     /// log2 of its entries; the core's `cqe` is not larger.
     pub log_size: u8,
-    /// [`CQ_ANY_VECTOR`], or zero.
+    /// [`CQ_ANY_VECTOR`] and [`CQ_HOLDING`].
     pub flags: u8,
     /// Zero.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 2],
+    /// With [`CQ_HOLDING`], [`crate::admin::CreateCq::few`].
+    pub few: U32,
 }
 
 /// Response to CREATE_CQ.

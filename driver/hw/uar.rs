@@ -4,10 +4,12 @@
 
 use abi::{
     SlotIndex, UarIndex,
-    doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset},
+    doorbell::{CQ_SEEN, CQ_STATE, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset},
     pci::BAR_UAR,
     regs::KICK,
-    uar::{ARMED_OFFSET, HEARTBEAT_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN},
+    uar::{
+        ARMED_OFFSET, CqState, HEARTBEAT_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN,
+    },
 };
 use kernel::{
     device::Bound,
@@ -112,6 +114,26 @@ impl Doorbells {
     /// Entries of a completion queue are free again.
     pub(crate) fn set_cq_ci(&self, slot: SlotIndex, ci: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
+    }
+
+    /// Entries of a holding completion queue are free again. If the adapter holds entries back, the
+    /// doorbell is rung.
+    pub(crate) fn free_held_cq(&self, slot: SlotIndex, ci: u32) {
+        self.with_slot(slot, |bar, offset| {
+            bar.try_write32(ci, offset)?;
+            // The index is visible before the state is read.
+            smp_mb(FullBarrier);
+            if bar.try_read32(offset + CQ_STATE as usize)? == CqState::Full as u32 {
+                self.ring(bar, slot)?;
+            }
+            Ok(())
+        });
+    }
+
+    /// Returns the state of a completion queue as the adapter has stored it.
+    pub(crate) fn cq_state(&self, slot: SlotIndex) -> Option<CqState> {
+        let offset = slot.exists().then_some((slot.offset() + CQ_STATE) as usize)?;
+        CqState::from_raw(self.bar.try_access()?.try_read32(offset).ok()?)
     }
 
     /// Arms a completion queue.

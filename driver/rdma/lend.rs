@@ -1,9 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs that other modules of the kernel name, or that the driver's own methods receive.
+//! Objects that other modules of the kernel name, or that the driver's own methods receive.
 
 use kernel::{module::this_module, prelude::*};
 
-use super::{bindings, device::Device, ops::Operations, qp::Qp, ucontext::User};
+use super::{
+    bindings, cq::Cq, device::Device, object::Wrapper, ops::Operations, qp::Qp, ucontext::User,
+};
+
+/// Returns the device of an object of any driver.
+///
+/// # Errors
+///
+/// `EINVAL` if it is not one of this driver.
+///
+/// # Safety
+///
+/// `raw` must be a registered device.
+unsafe fn own<'a, T: Operations>(raw: *mut bindings::ib_device) -> Result<&'a Device<T>> {
+    // SAFETY: the caller passes a registered device, whose operations do not change.
+    if unsafe { (*raw).ops.owner } != this_module::<<T as Operations>::OwnerModule>().as_ptr() {
+        return Err(EINVAL);
+    }
+    // SAFETY: the device is one of this module, whose devices are all `Device<T>`.
+    Ok(unsafe { Device::<T>::from_raw(raw) })
+}
+
+/// Runs `run` with a completion queue that another module of the kernel names.
+///
+/// # Errors
+///
+/// `EINVAL` if it is not one of this driver.
+///
+/// # Safety
+///
+/// `raw` must be a completion queue that the core has created, of any driver, and that is not
+/// destroyed during the call.
+pub(crate) unsafe fn cq<T: Operations, R>(
+    raw: *mut bindings::ib_cq,
+    run: impl FnOnce(&T::Data<'_>, &Cq<T>) -> Result<R>,
+) -> Result<R> {
+    // SAFETY: the caller passes a live queue, whose device is registered.
+    let device = unsafe { own::<T>((*raw).device) }?;
+    // SAFETY: the caller passes a live queue, whose device is one of this driver.
+    let cq = unsafe { <Cq<T> as Wrapper>::from_raw(raw) };
+    // SAFETY: a device with a completion queue is registered.
+    unsafe { device.with_data(|_, data| run(data, cq)) }
+}
 
 impl<T: Operations> Qp<T> {
     /// Runs `run` with a queue pair that another module of the kernel names.
@@ -21,15 +63,7 @@ impl<T: Operations> Qp<T> {
         run: impl FnOnce(&T::Data<'_>, &Self) -> Result<R>,
     ) -> Result<R> {
         // SAFETY: the caller passes a live queue pair, whose device is registered.
-        let device = unsafe { (*raw).device };
-        // SAFETY: the device is registered, and its operations do not change.
-        if unsafe { (*device).ops.owner }
-            != this_module::<<T as Operations>::OwnerModule>().as_ptr()
-        {
-            return Err(EINVAL);
-        }
-        // SAFETY: the device is one of this module, whose devices are all `Device<T>`.
-        let device = unsafe { Device::<T>::from_raw(device) };
+        let device = unsafe { own::<T>((*raw).device) }?;
         // SAFETY: the caller passes a live queue pair, whose device is one of this driver.
         let qp = unsafe { Self::from_handle(raw) }?;
         // SAFETY: a device with a queue pair is registered.

@@ -45,7 +45,7 @@ pub(crate) mod event;
 pub(crate) mod flow;
 pub(crate) mod gid;
 pub(crate) mod iwcm;
-mod lend;
+pub(crate) mod lend;
 pub(crate) mod mad;
 pub(crate) mod mmap;
 pub(crate) mod mr;

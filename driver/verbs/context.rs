@@ -88,6 +88,7 @@ fn answer(
     let caps = ctx.adapter.caps();
     let mut features = Features::all();
     features.set(Features::AWAIT, caps.has(DeviceFeatures::AWAIT));
+    features.set(Features::HOLDING_CQ, caps.has(DeviceFeatures::HOLDING_CQ));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),

@@ -3,9 +3,10 @@
 
 use abi::{
     Cqn,
-    admin::{CreateCq, ModifyCq, ResizeCq, command},
+    admin::{CreateCq, DeviceFeatures, ModifyCq, ResizeCq, command},
     cq::CQE_LEN,
-    uverbs::{CQ_ANY_VECTOR, CqReq, CqResp, Payload, ResizeCqResp},
+    uar::CqState,
+    uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp, Payload, ResizeCqResp},
 };
 use kernel::{
     new_mutex,
@@ -17,6 +18,7 @@ use kernel::{
 };
 
 use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::TakenSlot};
+use crate::bindings;
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
@@ -64,6 +66,9 @@ impl Cq {
     }
 }
 
+/// The creation flags of kernel clients.
+const KERNEL_FLAGS: u32 = rdma::cq::TIMESTAMPS | bindings::VRNIC_CQ_HOLDING;
+
 #[vtable]
 impl CqOperations for Verbs {
     fn create_cq(
@@ -73,7 +78,8 @@ impl CqOperations for Verbs {
         user: Option<&User<'_, Self>>,
     ) -> Result<Cq> {
         // Completions have timestamps, asked for or not.
-        if init.flags & !rdma::cq::TIMESTAMPS != 0 {
+        let known = if user.is_some() { rdma::cq::TIMESTAMPS } else { KERNEL_FLAGS };
+        if init.flags & !known != 0 {
             return Err(EOPNOTSUPP);
         }
         if init.entries == 0 || init.entries > ctx.adapter.caps().max_cqe.get() {
@@ -117,7 +123,11 @@ impl CqOperations for Verbs {
         user: &User<'_, Self>,
     ) -> Result<u32> {
         let Memory::User { ring: current, .. } = &cq.memory else { return Err(EINVAL) };
-        let UserRing { umem, table, log_size, .. } = UserRing::pin(ctx, device, entries, user)?;
+        let UserRing { umem, table, log_size, holding, .. } =
+            UserRing::pin(ctx, device, entries, user)?;
+        if holding.is_some() {
+            return Err(EINVAL);
+        }
         let mut current = current.lock();
         // An answer that cannot be written fails here, where nothing has changed.
         user.data.clear()?;
@@ -133,6 +143,15 @@ impl CqOperations for Verbs {
     }
 }
 
+/// Returns the state of a kernel client's queue, as the adapter has stored it.
+///
+/// # Errors
+///
+/// `EINVAL` for a queue that belongs to a process, `EIO` if the adapter has died.
+pub(crate) fn state(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result<CqState> {
+    cq.kernel()?.condition(ctx)
+}
+
 fn create_user(
     ctx: &Ctx<'_>,
     device: &Device<Verbs>,
@@ -145,6 +164,7 @@ fn create_user(
     let handler = if ring.any_vector { ctx.adapter.handlers().any() } else { init.comp_vector };
     let eqn = ctx.adapter.handlers().get(handler)?.eqn;
     let params = CreateCq::new(uar.index, eqn, ring.log_size, ring.table.pages());
+    let params = with_holding(ctx, params, ring.holding)?;
     init.granted = 1 << ring.log_size;
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let memory = Memory::User { ring: memory, _slot: slot };
@@ -164,6 +184,16 @@ fn create_user(
     Ok(Cq::new(cqn, handler, memory))
 }
 
+/// Returns the parameters of a queue that is a holding one, if `holding` is set: the number of free
+/// entries at which few are left.
+fn with_holding(ctx: &Ctx<'_>, params: CreateCq, holding: Option<u32>) -> Result<CreateCq> {
+    match holding {
+        None => Ok(params),
+        Some(_) if !ctx.adapter.caps().has(DeviceFeatures::HOLDING_CQ) => Err(EOPNOTSUPP),
+        Some(few) => Ok(params.holding(few)),
+    }
+}
+
 /// A ring in a process, described to the adapter.
 struct UserRing {
     umem: Umem,
@@ -171,6 +201,8 @@ struct UserRing {
     log_size: u8,
     /// True if the driver must choose the completion vector.
     any_vector: bool,
+    /// For a holding CQ, the number of free entries at which few are left.
+    holding: Option<u32>,
 }
 
 impl UserRing {
@@ -183,9 +215,11 @@ impl UserRing {
     ) -> Result<Self> {
         let request: CqReq = user.data.request(CqReq::REQUIRED)?;
         let CqReq { log_size, flags, .. } = request;
-        if request.reserved != [0; 6]
-            || flags & !CQ_ANY_VECTOR != 0
+        let (holds, few) = (flags & CQ_HOLDING != 0, request.few.get());
+        if request.reserved != [0; 2]
+            || flags & !(CQ_ANY_VECTOR | CQ_HOLDING) != 0
             || u32::from(log_size) > abi::cq::LOG_CQES_MAX
+            || !holds && few != 0
         {
             return Err(EINVAL);
         }
@@ -198,7 +232,8 @@ impl UserRing {
         let mut umem = Umem::pin(device, buffer, length, Use::Write)?;
         let table =
             PageTable::of_ring(ctx.dma(), &mut umem, ctx.adapter.caps().page_sizes.get(), buffer)?;
-        Ok(Self { umem, table, log_size, any_vector: flags & CQ_ANY_VECTOR != 0 })
+        let (any_vector, holding) = (flags & CQ_ANY_VECTOR != 0, holds.then_some(few));
+        Ok(Self { umem, table, log_size, any_vector, holding })
     }
 }
 
@@ -207,9 +242,11 @@ fn create_kernel(ctx: &Ctx<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     let ring = Ring::in_pieces(ctx.dma(), shape)?;
     let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
     init.granted = ring.size();
-    let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
+    let holding = init.flags & bindings::VRNIC_CQ_HOLDING != 0;
+    let queue = KBox::pin_init(KernelCq::new(ring, holding), GFP_KERNEL)?;
     let eqn = ctx.adapter.handlers().get(init.comp_vector)?.eqn;
     let params = CreateCq::new(KERNEL_UAR, eqn, shape.log_size, table.pages());
+    let params = with_holding(ctx, params, holding.then_some(0))?;
     let result = ctx.execute::<command::CreateCq>(&params)?;
     queue.set_doorbell(result.slot);
     let cqn = result.cqn;

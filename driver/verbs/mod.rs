@@ -25,7 +25,7 @@ mod ah;
 mod consumer;
 mod context;
 mod counters;
-mod cq;
+pub(crate) mod cq;
 mod creator;
 mod ctx;
 mod describe;

@@ -7,7 +7,7 @@ use abi::{
     Qpn, SlotIndex,
     cq::{Cqe, Flags, Opcode, STAMP_OFFSET, Status},
     doorbell::arm_request,
-    uar::{ARM_NEXT, ARM_SOLICITED},
+    uar::{ARM_NEXT, ARM_SOLICITED, CqState},
 };
 use kernel::{
     new_spinlock_irq,
@@ -37,6 +37,8 @@ use crate::rdma::{
 #[pin_data]
 pub(super) struct KernelCq {
     ring: Ring,
+    /// True if the adapter may hold entries back.
+    holding: bool,
     #[pin]
     state: SpinLockIrq<State>,
 }
@@ -53,10 +55,10 @@ struct State {
 
 impl KernelCq {
     /// Creates a queue in `ring`.
-    pub(super) fn new(ring: Ring) -> impl PinInit<Self> {
+    pub(super) fn new(ring: Ring, holding: bool) -> impl PinInit<Self> {
         let (consumer, feeders) = (Consumer::new(), RBTree::new());
         let state = State { doorbell: SlotIndex::default(), consumer, arms: 0, feeders };
-        pin_init!(Self { ring, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
+        pin_init!(Self { ring, holding, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
     }
 
     /// Sets its doorbell slot, which the adapter has chosen.
@@ -105,12 +107,27 @@ impl KernelCq {
         let first = state.consumer.index;
         let result = self.take(&mut state, out);
         if state.consumer.index != first && !is_quiet {
-            ctx.adapter.doorbells().set_cq_ci(state.doorbell, state.consumer.index);
+            let (doorbells, index) = (ctx.adapter.doorbells(), state.consumer.index);
+            if self.holding {
+                doorbells.free_held_cq(state.doorbell, index);
+            } else {
+                doorbells.set_cq_ci(state.doorbell, index);
+            }
         }
         if is_quiet {
             state.feeders.values().for_each(|feeder| feeder.flush(out));
         }
         result
+    }
+
+    /// Returns its state, as the adapter has stored it.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the adapter has died.
+    pub(super) fn condition(&self, ctx: &Ctx<'_>) -> Result<CqState> {
+        let doorbell = self.state.lock().doorbell;
+        ctx.adapter.doorbells().cq_state(doorbell).filter(|_| !ctx.adapter.is_dead()).ok_or(EIO)
     }
 
     /// Takes completions from the ring.

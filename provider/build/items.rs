@@ -15,6 +15,6 @@ pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device
     ibv_wc_(status|flags)|ibv_qp_(type|attr_mask|state)|ibv_access_flags|ibv_mw_(bind|type)|\
     ibv_(values_ex|values_mask|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_(ex|mask))|\
     ibv_(qp_create_send_ops_flags|data_buf)|\
-    ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|tag_form|mem_flags)|\
+    ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|cq_state|tag_form|mem_flags)|\
     vrnicdv_(range|range_state|transfer|transfer_flags|await)|\
     ib_uverbs_(ioctl_hdr|attr)|uverbs_(default_objects|methods_device|attrs_query_context_attr_ids)";

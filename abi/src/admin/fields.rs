@@ -197,6 +197,7 @@ impl Record for CqRecord {
         to.field(f("slot"), number(self.slot))?;
         to.field(f("ring").column(), Value::Out { ring, attrs: Some(OUT) })?;
         to.field(f("armed").attr(c"armed"), Value::Code(self.armed.get(), armed))?;
+        to.field(f("held").attr(c"held"), number(self.held))?;
         to.field(f("failed").attr(c"failed").column(), Value::Flag(self.failed.get() != 0))
     }
 }

@@ -170,8 +170,8 @@ pub struct CqRecord {
     pub armed: U32,
     /// One if it has failed.
     pub failed: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// Number of entries that are held back, because it is a holding CQ and full.
+    pub held: U32,
 }
 
 /// An event queue.

@@ -140,7 +140,7 @@ commands! {
     /// Removes a region. For a region of ALLOC_MR, it uses only the index of the key.
     DeregMr = 13: Key => ();
     /// Creates a CQ.
-    CreateCq = 14: CreateCq => CqResult;
+    CreateCq = 14: CreateCq => CqResult, where reserved;
     /// Destroys a CQ.
     DestroyCq = 15: Cqn => ();
     /// Creates a QP.

@@ -59,13 +59,37 @@ pub struct CreateCq {
     pub eqn: Eqn,
     /// log2 of the entries, 0 to [`crate::cq::LOG_CQES_MAX`].
     pub log_size: u8,
+    /// Bits of [`CqFlags`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// With [`CqFlags::HOLDING`], [`crate::eq::Kind::CqFew`] is raised when at most this many
+    /// entries are free, fewer than the CQ has; zero for no event.
+    pub few: U32,
 }
 
 impl CreateCq {
-    /// Returns parameters with these values.
+    /// Returns parameters with these values, for a CQ that fails when it is full.
     #[must_use]
     pub fn new(uar: impl Into<UarIndex>, eqn: impl Into<Eqn>, log_size: u8, pages: Pages) -> Self {
-        Self { pages, uar: uar.into(), eqn: eqn.into(), log_size }
+        Self { pages, uar: uar.into(), eqn: eqn.into(), log_size, ..Self::default() }
+    }
+
+    /// Returns the same parameters for a holding CQ that reports when at most `few` entries are
+    /// free.
+    #[must_use]
+    pub fn holding(self, few: u32) -> Self {
+        Self { flags: CqFlags::HOLDING.bits(), few: few.into(), ..self }
+    }
+}
+
+bitflags! {
+    /// Bits of [`CreateCq::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct CqFlags: u8 {
+        /// When the CQ is full, the device holds its entries back until there is room, and the QPs
+        /// that need one wait (docs/adapter.md, section 7). Otherwise the CQ fails.
+        const HOLDING = 1 << 0;
     }
 }
 

@@ -17,7 +17,7 @@ use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::space::Space;
 use crate::datapath::transport::wire;
-use crate::datapath::turn::Allowance;
+use crate::datapath::turn::{Allowance, TurnContext};
 use crate::ethernet::Classified;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
@@ -34,9 +34,9 @@ use crate::slice::{ClockInterval, SLICE, Slice, cost};
 use crate::stats::Counter;
 
 /// Interval at which a QP in the error state is checked for receives to flush, because posting a
-/// receive rings no doorbell: at first, and at most.
-const FLUSH_POLL: Duration = Duration::from_millis(1);
-const FLUSH_POLL_MAX: Duration = Duration::from_millis(128);
+/// receive rings no doorbell: at first, and at most, in milliseconds.
+const FLUSH_POLL: u8 = 1;
+const FLUSH_POLL_MAX: u8 = 128;
 /// Interval at which held events are tried again.
 const HELD_POLL: Duration = Duration::from_millis(1);
 /// Maximum number of turns of QPs in one poll.
@@ -88,6 +88,7 @@ impl<H: Host> Adapter<H> {
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(uar.number.summary()) != 0;
         self.core().has_mail(worker)
             || self.core().failing.any()
+            || self.core().resuming.any()
             || self.objects.active_uars.read().iter().any(rung)
     }
 
@@ -121,6 +122,7 @@ impl<H: Host> Adapter<H> {
         busy |= schedule.run_timers(&slice);
         busy |= self.turns(schedule, space, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
+        busy |= rounds(&slice, || self.resume_cqs(&slice));
         let released = self.release_events(&mut resume.eq, &slice);
         let held = released.held.then(|| self.host().now().plus(HELD_POLL));
         let mut moderated = None;
@@ -257,6 +259,9 @@ impl<H: Host> Adapter<H> {
                     if cq.check_arm(&self.core().caller(slice.lane())) {
                         slice.charge(cost::EVENT);
                     }
+                    if cq.holds() {
+                        self.core().resuming.add(cq);
+                    }
                 }
                 Owner::Quiet => {}
             });
@@ -314,10 +319,11 @@ impl<H: Host> Adapter<H> {
         }
         let mut responder = qp.responder.lock();
         responder.flush_pause = match receives {
-            0 => (responder.flush_pause * 2).clamp(FLUSH_POLL, FLUSH_POLL_MAX),
+            0 => responder.flush_pause.saturating_mul(2).clamp(FLUSH_POLL, FLUSH_POLL_MAX),
             _ => FLUSH_POLL,
         };
-        let at = self.host().now().plus(responder.flush_pause);
+        let pause = Duration::from_millis(responder.flush_pause.into());
+        let at = self.host().now().plus(pause);
         drop(responder);
         schedule.set_timer(at, qp);
     }
@@ -342,6 +348,7 @@ impl<H: Host> Adapter<H> {
     /// Drops the events of a CQ that is destroyed.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
         self.core().moderation.forget(cq);
+        self.core().resuming.forget(cq);
         cq.eq.forget(Subject::Completions(cq.cqn));
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
             eq.forget(Subject::Cq(cq.cqn));
@@ -377,6 +384,26 @@ impl<H: Host> Adapter<H> {
         for qp in qpns.into_iter().filter_map(|qpn| self.qp(qpn)).filter(feeds) {
             slice.charge(cost::FAILURE);
             qp.failed(self.core(), Kind::QpFatal);
+        }
+        true
+    }
+
+    /// Writes some of the entries that a holding CQ holds back, or schedules some of the QPs that
+    /// have waited for room in it. Returns whether there was such a CQ.
+    fn resume_cqs(&self, slice: &Slice<'_, H>) -> bool {
+        if !self.core().resuming.any() {
+            return false;
+        }
+        let Some(cq) = self.core().resuming.take() else { return true };
+        let tpt = self.tpt();
+        let resumed = TurnContext::of_adapter(self.core(), &tpt, slice).resume(&cq);
+        slice.charge(cost::REQUEST * resumed.due.len() as u64);
+        for qp in resumed.qpns.into_iter().filter_map(|qpn| self.qp(qpn)) {
+            slice.charge(cost::TURN);
+            qp.schedule(self.core());
+        }
+        if resumed.more {
+            self.core().resuming.add(&cq);
         }
         true
     }

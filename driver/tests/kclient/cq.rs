@@ -26,7 +26,13 @@ pub enum Poll {
 ///
 /// The pointer refers to a queue of the device, which this type owns. Queue pairs that complete to
 /// it keep this.
-struct Raw(NonNull<bindings::ib_cq>, #[allow(dead_code, reason = "kept")] Arc<dyn Device>);
+struct Raw {
+    cq: NonNull<bindings::ib_cq>,
+    /// True if the core has allocated what polls it too.
+    pooled: bool,
+    #[allow(dead_code, reason = "kept")]
+    device: Arc<dyn Device>,
+}
 
 // SAFETY: the core allows a completion queue to be used and freed by any thread.
 unsafe impl Send for Raw {}
@@ -36,9 +42,16 @@ unsafe impl Sync for Raw {}
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: by the type's invariants the queue is this type's own, and no queue pair uses it.
-        // On return no completion is being handled.
-        unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
+        let cq = self.cq.as_ptr();
+        if self.pooled {
+            // SAFETY: by the type's invariants the queue is this type's own, and no queue pair uses
+            // it. On return no completion is being handled.
+            unsafe { bindings::ib_free_cq(cq) };
+        } else {
+            // SAFETY: by the type's invariants the queue is this type's own, and no queue pair uses
+            // it. Nothing handles completions of such a queue but `Cq::take`.
+            let _ = unsafe { bindings::ib_destroy_cq_user(cq, core::ptr::null_mut()) };
+        }
     }
 }
 
@@ -75,8 +88,31 @@ impl Cq {
         let name = device.owner().as_char_ptr();
         // SAFETY: the device is registered, as `device` is alive; the name is static.
         let raw = unsafe { bindings::__ib_alloc_cq(raw, null, entries, 0, context, name) };
+        let cq = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: the queue was allocated just now, for this caller.
-        let raw = Raw(NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?, device);
+        Self::of(Raw { cq, pooled: true, device }, poll, silent)
+    }
+
+    /// Creates a holding queue of a vrnic adapter for this many completions, which are taken by
+    /// [`Self::take`].
+    pub fn holding(device: Arc<dyn Device>, entries: u32) -> Result<Arc<Self>> {
+        let silent = Request::new()?;
+        let attr = bindings::ib_cq_init_attr {
+            cqe: entries,
+            comp_vector: 0,
+            flags: bindings::VRNIC_CQ_HOLDING,
+        };
+        let (raw, name) = (device.as_raw().as_ptr(), device.owner().as_char_ptr());
+        let null = core::ptr::null_mut();
+        // SAFETY: the device is registered, as `device` is alive; the core copies the attributes,
+        // and the name is static. There are no handlers.
+        let raw = unsafe { bindings::__ib_create_cq(raw, None, None, null, &attr, name) };
+        let cq = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        // INVARIANT: the queue was created just now, for this caller.
+        Self::of(Raw { cq, pooled: false, device }, Poll::Direct, silent)
+    }
+
+    fn of(raw: Raw, poll: Poll, silent: Arc<Request>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 raw,
@@ -120,6 +156,6 @@ impl Cq {
 
     /// Returns the core's struct, valid as long as this.
     pub fn as_raw(&self) -> *mut bindings::ib_cq {
-        self.raw.0.as_ptr()
+        self.raw.cq.as_ptr()
     }
 }

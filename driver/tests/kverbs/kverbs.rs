@@ -14,6 +14,7 @@
 //! | [`registration`] | test: fast registration and invalidation |
 //! | [`process`] | test: kernel threads cannot register memory of a process |
 //! | [`handlers`] | test: handlers of a completion queue run one at a time, outside of methods |
+//! | [`holding`] | test: a completion queue that is full holds completions back |
 //! | [`death`] | test: requests outstanding when the adapter dies, and those posted later |
 //! | [`sides`] | two queue pairs of a device, connected to each other |
 //! | [`check`] | waiting for the outcome of requests, and logging failures |
@@ -24,7 +25,8 @@
 //! | [`watch`] | counts forbidden calls of completion handlers |
 //!
 //! `unsafe` is confined to [`attached`], [`client`], [`path`], [`states`] and [`watch`], to
-//! `handlers`' call of `watch`, and to `data` and `sides`, which get keys of all memory.
+//! `handlers`' call of `watch`, to `holding`'s call of the driver, and to `data` and `sides`, which
+//! get keys of all memory.
 
 use kclient::{self, bindings};
 use kernel::{prelude::*, str::CStr};
@@ -36,6 +38,7 @@ mod client;
 mod data;
 mod death;
 mod handlers;
+mod holding;
 mod path;
 mod process;
 mod registration;

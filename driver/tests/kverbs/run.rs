@@ -10,8 +10,8 @@ use kernel::{
 };
 
 use crate::{
-    address, attached::Attached, data, death::Doomed, handlers::Handlers, module_parameters,
-    process, registration, sides::Test,
+    address, attached::Attached, data, death::Doomed, handlers::Handlers, holding,
+    module_parameters, process, registration, sides::Test,
 };
 
 /// Devices that were tested.
@@ -56,6 +56,7 @@ fn test(device: &Arc<Attached>) -> Result<Option<Doomed>> {
     named(data::run(&test), "data")?;
     named(registration::run(&test, device), "fast registration")?;
     named(process::run(&test.pd), "memory of a process")?;
+    named(holding::run(&test, device), "a full completion queue")?;
     let handlers = named(Handlers::new(device), "completion handlers")?;
     named(handlers.check_alive(), "completion handlers")?;
     // A device that comes back after its adapter's death is not to die again.

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 
 use bitflags::bitflags;
 use vrnic_abi as abi;
+pub use vrnic_abi::uar::CqState;
 
 /// The name under which the plugin is found once it is loaded.
 const PLUGIN: &CStr = c"libvrnic.so.1";
@@ -80,6 +81,9 @@ bitflags! {
         /// The driver chooses a completion vector with few recent events. The verbs' attributes
         /// must name vector 0.
         const ANY_VECTOR = abi::uverbs::CQ_ANY_VECTOR as u32;
+        /// When the queue is full, its completions and the queue pairs that need room wait, and
+        /// nothing fails.
+        const HOLDING = abi::uverbs::CQ_HOLDING as u32;
     }
 }
 
@@ -91,6 +95,9 @@ pub struct CqAttr {
     pub flags: CqFlags,
     /// On return: the completion vector that the queue is bound to.
     pub comp_vector: u32,
+    /// With [`CqFlags::HOLDING`]: the number of free entries, fewer than the queue has, at which
+    /// the program gets an event that few are left; zero for no event.
+    pub few: u32,
 }
 
 /// A command: a SEND that lets the peer reach data until it responds.
@@ -120,6 +127,7 @@ pub struct Command {
 type IsSupported = unsafe extern "C" fn(*mut c_void) -> bool;
 type CreateQp = unsafe extern "C" fn(*mut c_void, *mut c_void, *const QpAttr) -> *mut c_void;
 type CreateCq = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut CqAttr) -> *mut c_void;
+type QueryCq = unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int;
 type RegMr = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, MemFlags) -> *mut c_void;
 type BindMw = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, MemFlags) -> c_int;
 type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
@@ -130,6 +138,7 @@ pub struct Vrnicdv {
     is_supported: IsSupported,
     create_qp: CreateQp,
     create_cq: CreateCq,
+    query_cq: QueryCq,
     reg_mr: RegMr,
     bind_mw: BindMw,
     post_command: PostCommand,
@@ -163,6 +172,7 @@ impl Vrnicdv {
         let is_supported = symbol(c"vrnicdv_is_supported")?;
         let create_qp = symbol(c"vrnicdv_create_qp")?;
         let create_cq = symbol(c"vrnicdv_create_cq")?;
+        let query_cq = symbol(c"vrnicdv_query_cq")?;
         let reg_mr = symbol(c"vrnicdv_reg_mr")?;
         let bind_mw = symbol(c"vrnicdv_bind_mw")?;
         let post_command = symbol(c"vrnicdv_post_command")?;
@@ -172,6 +182,7 @@ impl Vrnicdv {
                 is_supported: transmute::<*mut c_void, IsSupported>(is_supported),
                 create_qp: transmute::<*mut c_void, CreateQp>(create_qp),
                 create_cq: transmute::<*mut c_void, CreateCq>(create_cq),
+                query_cq: transmute::<*mut c_void, QueryCq>(query_cq),
                 reg_mr: transmute::<*mut c_void, RegMr>(reg_mr),
                 bind_mw: transmute::<*mut c_void, BindMw>(bind_mw),
                 post_command: transmute::<*mut c_void, PostCommand>(post_command),
@@ -220,6 +231,22 @@ impl Vrnicdv {
         // SAFETY: the caller passes an open context and valid attributes. The plugin's function
         // checks that it is its own.
         unsafe { (self.create_cq)(context, init_attr, attr) }
+    }
+
+    /// Returns the state of a completion queue.
+    ///
+    /// # Errors
+    /// An errno: `EOPNOTSUPP` for a queue of another adapter, `EIO` if the adapter has died.
+    ///
+    /// # Safety
+    /// `cq` must be a live `struct ibv_cq`.
+    pub unsafe fn query_cq(&self, cq: *mut c_void) -> Result<CqState, c_int> {
+        let mut state = 0;
+        // SAFETY: the caller passes a live queue. The plugin's function checks that it is its own.
+        match unsafe { (self.query_cq)(cq, &raw mut state) } {
+            0 => CqState::from_raw(state).ok_or(libc::EIO),
+            error => Err(error),
+        }
     }
 
     /// Registers `len` bytes at `addr` with the rights `access` (`enum ibv_access_flags`). Returns

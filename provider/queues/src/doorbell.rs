@@ -2,15 +2,15 @@
 //! Doorbells, which tell the adapter of posted requests. [`abi::uar`] defines the protocol.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::direct::MARKS;
-use abi::doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset};
-use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
+use abi::doorbell::{CQ_SEEN, CQ_STATE, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset};
+use abi::uar::{ARMED_OFFSET, CqState, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use abi::{SlotIndex, UarIndex};
 
 use crate::heap::Shared;
@@ -277,6 +277,10 @@ pub struct CqDoorbell {
     bell: Bell,
     request: Word64,
     seen: Word32,
+    /// The state that the adapter stores.
+    state: Word32,
+    /// True if the adapter may hold entries back.
+    holding: bool,
     /// The word that shows whether the adapter is dead.
     pub(crate) life: Life,
 }
@@ -289,15 +293,40 @@ impl CqDoorbell {
     pub fn new(uar: Shared<Uar>, slot: SlotIndex) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
-        let seen = Word32::new(&bell.uar.memory, at + CQ_SEEN).ok_or(Errno::IO)?;
+        let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
+        let (seen, state) = (word(CQ_SEEN)?, word(CQ_STATE)?);
         let life = bell.uar.life.clone();
-        Ok(Self { bell, request, seen, life })
+        Ok(Self { bell, request, seen, state, holding: false, life })
     }
 
-    /// Frees all entries below `consumer`, with the arm request as it was.
+    /// Returns the doorbell of a CQ whose entries the adapter may hold back.
+    #[must_use]
+    pub fn holding(self, holding: bool) -> Self {
+        Self { holding, ..self }
+    }
+
+    /// Frees all entries below `consumer`, with the arm request as it was. If the adapter holds
+    /// entries back, rings the bell.
     #[inline]
     pub(crate) fn free(&self, consumer: u32, arm: u32) {
         self.request.store(ci_and_arm(consumer, arm), Ordering::Release);
+        if self.holding {
+            self.let_held_entries_go_on();
+        }
+    }
+
+    #[cold]
+    fn let_held_entries_go_on(&self) {
+        // The index is visible before the state is read.
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) == CqState::Full as u32 {
+            self.bell.ring();
+        }
+    }
+
+    /// Returns the state that the adapter has stored, or `None` for one that is not known.
+    pub(crate) fn state(&self) -> Option<CqState> {
+        CqState::from_raw(self.state.load(Ordering::Acquire))
     }
 
     /// Frees all entries below `consumer` and asks for an event of entries at or behind `seen`.
@@ -397,6 +426,24 @@ pub(crate) mod tests {
         QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(1);
         CqDoorbell::new(uar.clone(), 17.into()).expect("valid").free(4, 0);
         assert_eq!(take_summary(&uar), 0);
+    }
+
+    #[test]
+    fn freeing_entries_rings_while_the_adapter_holds_others_back() {
+        let uar = uar(1);
+        let door = |holding| {
+            let door = CqDoorbell::new(uar.clone(), 17.into()).expect("valid");
+            door.holding(holding)
+        };
+        let state = Word32::new(&uar.memory, SlotIndex::new(17).offset() + CQ_STATE);
+        let state = state.expect("inside");
+        for (word, rings) in [(CqState::Room, 0), (CqState::Few, 0), (CqState::Full, 1 << 1)] {
+            state.store(word as u32, Ordering::Release);
+            door(false).free(4, 0);
+            assert_eq!(take_summary(&uar), 0, "{word:?}");
+            door(true).free(5, 0);
+            assert_eq!((take_summary(&uar), slot_words(&uar, 17)), (rings, (5, 0)), "{word:?}");
+        }
     }
 
     #[test]

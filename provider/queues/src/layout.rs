@@ -10,7 +10,7 @@ use vrnic_abi as abi;
 use abi::admin::{NO_QUEUE, TagForm};
 use abi::cq::{CQE_LEN, LOG_CQES_MAX};
 use abi::sq::{CommandSeg, LOG_WQES_MAX, Sge};
-use abi::uverbs::{CQ_ANY_VECTOR, ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
+use abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
 
 use crate::mapping::Mapping;
 use crate::policy::{SqPolicy, VectorPolicy};
@@ -276,6 +276,8 @@ impl SrqRing {
 pub struct CqRing {
     pub(crate) shape: Shape,
     pub(crate) memory: Mapping,
+    /// For a holding CQ, the number of free entries at which few are left.
+    pub(crate) holding: Option<u32>,
 }
 
 impl CqRing {
@@ -288,17 +290,27 @@ impl CqRing {
             return Err(Errno::INVAL);
         }
         let shape = Shape::holding(entries, CQE_LEN, LOG_CQES_MAX).ok_or(Errno::INVAL)?;
-        Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())? })
+        Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())?, holding: None })
+    }
+
+    /// Returns the memory of a holding CQ, if `holding` is set: the number of free entries at which
+    /// few are left.
+    #[must_use]
+    pub fn holding(self, holding: Option<u32>) -> Self {
+        Self { holding, ..self }
     }
 
     /// Returns the request to the kernel for a queue on completion vector `vector`.
     #[must_use]
     pub fn request(&self, vector: u32, policy: VectorPolicy) -> CqReq {
         let any = policy == VectorPolicy::Any && vector == 0;
+        let vector = if any { CQ_ANY_VECTOR } else { 0 };
+        let holding = if self.holding.is_some() { CQ_HOLDING } else { 0 };
         CqReq {
             buf: self.memory.address().into(),
             log_size: self.shape.log_size,
-            flags: if any { CQ_ANY_VECTOR } else { 0 },
+            flags: vector | holding,
+            few: self.holding.unwrap_or_default().into(),
             ..CqReq::default()
         }
     }

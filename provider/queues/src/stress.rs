@@ -142,7 +142,7 @@ impl Adapter {
 fn bench(in_device: bool) -> (QueuePair, Shared<CompletionQueue>, Adapter) {
     let (send, completions) = (Memory::new(SQ), Memory::new(CQ));
     let uar = uar(1);
-    let ring = CqRing { shape: CQ, memory: completions.map() };
+    let ring = CqRing { shape: CQ, memory: completions.map(), holding: None };
     let response = CqResp { slot: CQ_SLOT.into(), ..CqResp::default() };
     let cq = CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid");
     let cq = Shared::new(cq).expect("memory");
@@ -248,7 +248,7 @@ fn keep_resizing(cq: &CompletionQueue, completions: &Mutex<Completions>, stop: &
         }
         let shape = Shape { log_size: (step * 5 % 7) as u8, log_stride: 6 };
         let shared = Memory::new(shape);
-        let resized = cq.resize(CqRing { shape, memory: shared.map() }, |request| {
+        let resized = cq.resize(CqRing { shape, memory: shared.map(), holding: None }, |request| {
             assert_eq!(request.log_size, shape.log_size);
             let ring = Ring::new(shared.map(), shape).expect("fits");
             // The stamps are blank in the adapter's mapping too: it is the same memory.

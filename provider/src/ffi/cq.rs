@@ -66,6 +66,8 @@ pub(super) struct CqExtras {
     pub(super) sharing: Sharing,
     /// Lets the driver choose the completion vector, whatever the context's policy is.
     pub(super) any_vector: bool,
+    /// For a holding CQ, the number of free entries at which few are left.
+    pub(super) holding: Option<u32>,
 }
 
 /// `create_cq`.
@@ -76,7 +78,7 @@ pub(super) unsafe extern "C" fn create(
     vector: c_int,
 ) -> *mut c::ibv_cq {
     let init = CqInit::Plain { entries, channel, vector };
-    let extras = CqExtras { sharing: Sharing::ANY, any_vector: false };
+    let extras = CqExtras { sharing: Sharing::ANY, any_vector: false, holding: None };
     // SAFETY: the arguments are libibverbs' own.
     pointer(unsafe { create_from(context, &init, extras) })
 }
@@ -96,13 +98,16 @@ pub(super) unsafe fn create_from(
         CqInit::Plain { entries, .. } => u32::try_from(*entries).map_err(|_| Errno::INVAL)?,
         CqInit::Extended(attr) => attr.cqe,
     };
-    let ring = CqRing::allocate(entries, &context.limits)?;
+    let ring = CqRing::allocate(entries, &context.limits)?.holding(extras.holding);
     let vector = match *init {
         CqInit::Plain { vector, .. } => u32::try_from(vector).map_err(|_| Errno::INVAL)?,
         CqInit::Extended(attr) => attr.comp_vector,
     };
     if extras.any_vector {
         context.needs(Features::ANY_VECTOR)?;
+    }
+    if extras.holding.is_some() {
+        context.needs(Features::HOLDING_CQ)?;
     }
     let policy = if extras.any_vector { VectorPolicy::Any } else { context.vector_policy };
     let request = ring.request(vector, policy);

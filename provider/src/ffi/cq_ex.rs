@@ -34,17 +34,26 @@ pub(super) unsafe extern "C" fn create(
     attr: *mut c::ibv_cq_init_attr_ex,
 ) -> *mut c::ibv_cq_ex {
     // SAFETY: the arguments are libibverbs' own.
-    pointer(unsafe { try_create(context, &mut *attr, false) })
+    pointer(unsafe { try_create(context, &mut *attr, CqSettings::default()) })
 }
 
-/// Creates a completion queue; with `any_vector` the driver chooses its completion vector.
+/// Settings that verbs do not have.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CqSettings {
+    /// Lets the driver choose the completion vector.
+    pub(super) any_vector: bool,
+    /// For a holding CQ, the number of free entries at which few are left.
+    pub(super) holding: Option<u32>,
+}
+
+/// Creates a completion queue.
 ///
 /// # Safety
 /// The objects named must be live.
 pub(super) unsafe fn try_create(
     context: *mut c::ibv_context,
     attr: &mut c::ibv_cq_init_attr_ex,
-    any_vector: bool,
+    CqSettings { any_vector, holding }: CqSettings,
 ) -> Result<*mut c::ibv_cq_ex, Errno> {
     let fields = u32::try_from(attr.wc_flags).map_err(|_| Errno::OPNOTSUPP)?;
     let flags = match attr.comp_mask & c::IBV_CQ_INIT_ATTR_MASK_FLAGS {
@@ -64,7 +73,7 @@ pub(super) unsafe fn try_create(
     } else {
         Sharing::ANY
     };
-    let extras = CqExtras { sharing, any_vector };
+    let extras = CqExtras { sharing, any_vector, holding };
     // SAFETY: the caller passes a live context and attributes whose objects are live.
     let cq = unsafe { cq::create_from(context, &CqInit::Extended(attr), extras) }?;
     let cq: *mut c::ibv_cq_ex = cq.cast();

@@ -8,10 +8,11 @@ use vrnic_abi::admin::MrFlags;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
 use vrnic_queues::layout::{CommandTag, QpExtras};
 use vrnic_queues::request::{Data, Payload, SendHeader};
-use vrnicdv::{Command, CqAttr, CqFlags, QpAttr, QpFlags, TagForm};
+use vrnicdv::{Command, CqAttr, CqFlags, CqState, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
 use super::commands::NewRegion;
+use super::cq_ex::CqSettings;
 use super::{cq, cq_ex, driver, mr, mw, pointer, qp, qp_create, request, status};
 
 /// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
@@ -31,7 +32,13 @@ const _: () = {
     assert!(offset_of!(Command, message) == offset_of!(c::vrnicdv_command, message));
     assert!(offset_of!(Command, num_message) == offset_of!(c::vrnicdv_command, num_message));
     assert!(QpFlags::REACTIVE.bits() == c::VRNICDV_QP_REACTIVE);
+    assert!(offset_of!(CqAttr, few) == offset_of!(c::vrnicdv_cq_attr, few));
     assert!(CqFlags::ANY_VECTOR.bits() == c::VRNICDV_CQ_ANY_VECTOR);
+    assert!(CqFlags::HOLDING.bits() == c::VRNICDV_CQ_HOLDING);
+    assert!(CqState::Room as u32 == c::VRNICDV_CQ_ROOM);
+    assert!(CqState::Few as u32 == c::VRNICDV_CQ_FEW);
+    assert!(CqState::Full as u32 == c::VRNICDV_CQ_FULL);
+    assert!(CqState::Failed as u32 == c::VRNICDV_CQ_FAILED);
     assert!(vrnicdv::MemFlags::ONE_TOUCH.bits() == c::VRNICDV_MEM_ONE_TOUCH);
     assert!(TagForm::None as u32 == c::VRNICDV_TAG_NONE);
     assert!(TagForm::General as u32 == c::VRNICDV_TAG_GENERAL);
@@ -106,7 +113,7 @@ pub(super) unsafe extern "C" fn vrnicdv_create_cq(
 ) -> *mut c::ibv_cq_ex {
     // SAFETY: the caller passes a live context and valid attributes, which no other code uses
     // meanwhile.
-    pointer(unsafe { create_cq(context, &mut *init_attr, &mut *attr) })
+    pointer(unsafe { create_cq(context, &mut *init_attr, attr) })
 }
 
 /// # Safety
@@ -114,22 +121,55 @@ pub(super) unsafe extern "C" fn vrnicdv_create_cq(
 unsafe fn create_cq(
     context: *mut c::ibv_context,
     init_attr: &mut c::ibv_cq_init_attr_ex,
-    attr: &mut c::vrnicdv_cq_attr,
+    attr: *mut c::vrnicdv_cq_attr,
 ) -> Result<*mut c::ibv_cq_ex, Errno> {
     // SAFETY: the caller passes a live context.
     unsafe { check_context(context) }?;
-    let any_vector = attr.flags & c::VRNICDV_CQ_ANY_VECTOR != 0;
-    if attr.flags & !c::VRNICDV_CQ_ANY_VECTOR != 0 || any_vector && init_attr.comp_vector != 0 {
+    // SAFETY: the caller passes attributes with this field.
+    let flags = unsafe { (&raw const (*attr).flags).read() };
+    let any_vector = flags & c::VRNICDV_CQ_ANY_VECTOR != 0;
+    let known = c::VRNICDV_CQ_ANY_VECTOR | c::VRNICDV_CQ_HOLDING;
+    if flags & !known != 0 || any_vector && init_attr.comp_vector != 0 {
         return Err(Errno::INVAL);
     }
+    // Attributes of programs that do not know the flag end before the field.
+    let holding = (flags & c::VRNICDV_CQ_HOLDING != 0)
+        // SAFETY: the caller passes attributes that have this field, as the flag says.
+        .then(|| unsafe { (&raw const (*attr).few).read() });
+    let settings = CqSettings { any_vector, holding };
     // SAFETY: the caller passes a live context and attributes whose objects are live. The rest of
     // what ibv_create_cq_ex does is in `verbs_init_cq`.
     unsafe {
-        let cq = cq_ex::try_create(context, init_attr, any_vector)?;
+        let cq = cq_ex::try_create(context, init_attr, settings)?;
         c::verbs_init_cq(cq.cast(), context, init_attr.channel, init_attr.cq_context);
-        attr.comp_vector = cq::whole(cq.cast()).ok_or(Errno::IO)?.vector;
+        let vector = cq::whole(cq.cast()).ok_or(Errno::IO)?.vector;
+        (&raw mut (*attr).comp_vector).write(vector);
         Ok(cq)
     }
+}
+
+/// `vrnicdv_query_cq`.
+///
+/// # Safety
+/// `cq` must be a live completion queue, and `state` valid.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_query_cq(cq: *mut c::ibv_cq, state: *mut u32) -> c_int {
+    // SAFETY: the caller passes a live completion queue.
+    let found = unsafe { query_cq(cq) };
+    status(found.map(|found| {
+        // SAFETY: the caller passes a valid place.
+        unsafe { state.write(found as u32) };
+    }))
+}
+
+/// # Safety
+/// `cq` must be a live completion queue.
+unsafe fn query_cq(cq: *mut c::ibv_cq) -> Result<CqState, Errno> {
+    // SAFETY: the caller passes a live completion queue, whose context is live too.
+    unsafe { check_context((*cq).context) }?;
+    // SAFETY: the caller passes a live completion queue, which is one of this plugin.
+    let queue = unsafe { cq::own(cq) }.ok_or(Errno::INVAL)?;
+    queue.state().ok_or(Errno::IO)
 }
 
 /// `vrnicdv_reg_mr`.

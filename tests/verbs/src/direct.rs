@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr;
 
-use vrnicdv::{Command, CqAttr, CqFlags, MemFlags, QpAttr, QpFlags, TagForm, Vrnicdv};
+use vrnicdv::{Command, CqAttr, CqFlags, CqState, MemFlags, QpAttr, QpFlags, TagForm, Vrnicdv};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,24 @@ impl Cq {
         // SAFETY: the context is open and the channel live or null.
         let cq = unsafe { functions()?.create_cq(context, init, &mut attr) };
         Ok((Self { raw: object(cq.cast())?, extended: true }, attr.comp_vector))
+    }
+
+    /// Creates a holding CQ with `vrnicdv_create_cq`, which reports when at most `few` entries are
+    /// free.
+    pub fn holding(context: &Context, cqe: i32, few: u32) -> io::Result<Self> {
+        let mut init = extended::cq_attr(cqe, ptr::null_mut(), 0)?;
+        let (context, init) = (context.raw().cast(), (&raw mut init).cast());
+        let mut attr = CqAttr { flags: CqFlags::HOLDING, few, ..CqAttr::default() };
+        // SAFETY: the context is open, and there is no channel.
+        let cq = unsafe { functions()?.create_cq(context, init, &mut attr) };
+        Ok(Self { raw: object(cq.cast())?, extended: true })
+    }
+
+    /// Returns the state that `vrnicdv_query_cq` tells.
+    pub fn state(&self) -> io::Result<CqState> {
+        // SAFETY: the queue is live.
+        let state = unsafe { functions()?.query_cq(self.raw().cast()) };
+        state.map_err(io::Error::from_raw_os_error)
     }
 }
 

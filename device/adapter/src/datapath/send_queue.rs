@@ -61,7 +61,7 @@ impl Entry {
 pub(crate) enum Taken {
     /// There is one.
     Entry,
-    /// None is posted.
+    /// None is posted, or the CQ has no room for its entry. The QP is scheduled when there is one.
     Empty,
     /// The next one may begin at this time, because of a ceiling of the function.
     Later(Nanos),
@@ -123,6 +123,8 @@ pub(crate) fn take<H: Host>(
     if let Some(send) = requester.current.take() {
         let place = batch.put(&requester.raw);
         *entry = Entry { send, place, done: requester.done };
+    } else if qp.waits_for(&qp.send_cq) {
+        return Taken::Empty;
     } else {
         match take_posted(here, qp, requester, batch, entry) {
             Ok(Taken::Entry) if here.core.pace.is_limited() || requester.rate_limit.is_set() => {
@@ -224,6 +226,9 @@ pub fn flush<H: Host>(
     requester.open_reads.resume_at = None;
     let (mut entry, mut flushed) = (Entry::EMPTY, 0);
     while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
+        if qp.waits_for(&qp.send_cq) {
+            break;
+        }
         let (id, opcode) = if let Some(entry) = requester.open_reads.pop() {
             let Completion { wr_id, wqe_index: index, opcode, .. } = entry.completion;
             (WqeId { wr_id, index }, opcode)

@@ -14,7 +14,7 @@ use crate::memory::tpt::{Denied, Tpt, User};
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
 use crate::objects::core::Core;
-use crate::objects::cq::{Cq, Due, Overflow};
+use crate::objects::cq::{Cq, Due, Overflow, Resumed};
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
 use crate::stats::{Count, Counter, Counters};
@@ -54,9 +54,15 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Holds the guest's memory for `qp`, a QP of this adapter.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
+        Self::of_adapter(core, &qp.tpt, slice)
+    }
+
+    /// Holds the guest's memory for an adapter with these regions.
+    #[inline]
+    pub fn of_adapter(core: &'a Arc<Core<H>>, tpt: &'a Tpt, slice: &'a Slice<'a, H>) -> Self {
         let memory = core.host().hold(slice.lane());
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { core, memory, tpt: &qp.tpt, slice, domain: core.domain(), time, moved, tally }
+        Self { core, memory, tpt, slice, domain: core.domain(), time, moved, tally }
     }
 
     /// Checks that the memory belongs to the function of `user`.
@@ -131,6 +137,23 @@ impl<'a, H: Host> TurnContext<'a, H> {
                 Err(overflow)
             }
         }
+    }
+
+    /// Writes some of the entries that a holding CQ holds back, and reports their event if one is
+    /// due. Returns what is left to do.
+    pub fn resume(&self, cq: &Arc<Cq>) -> Resumed {
+        let Ok(resumed) = cq.resume(self) else {
+            self.core.cq_failed(cq);
+            return Resumed::default();
+        };
+        for due in &resumed.due {
+            match *due {
+                Due::No => {}
+                Due::Now => self.fire(cq),
+                Due::Later { due, listed } => self.core.moderation.add(cq, due, listed),
+            }
+        }
+        resumed
     }
 
     /// Counts a failed completion by its status.

@@ -5,11 +5,13 @@
 
 use vrnic_abi::Srqn;
 use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Type;
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::there::There;
 use crate::host::Host;
 use crate::objects::completion::Completion;
+use crate::objects::cq::Cq;
 use crate::objects::qp::Responder;
 
 /// Selects the SRQ with this number for the message in progress.
@@ -35,6 +37,14 @@ pub(crate) fn choose<H: Host>(
     });
     responder.xrc = in_domain;
     responder.xrc.as_ref().map(|_| ()).ok_or(Refusal::Invalid)
+}
+
+/// Returns the CQ of the receives of a QP: for a target that of the SRQ of the message in progress.
+#[inline]
+pub(crate) fn receive_cq<'r, H: Host>(there: &'r There<'_, H>, responder: &'r Responder) -> &'r Cq {
+    let shared = responder.xrc.as_ref().filter(|_| there.qp.kind == Type::XrcTgt);
+    let xrc = shared.and_then(|srq| srq.xrc.as_ref());
+    xrc.map_or(&*there.qp.recv_cq, |xrc| &*xrc.cq)
 }
 
 /// Writes the completion of a receive to the CQ of its SRQ, and reports its event. If the SRQ is

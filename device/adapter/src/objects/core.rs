@@ -23,6 +23,7 @@ use crate::objects::mark_wait::MarkWaits;
 use crate::objects::moderation::Moderation;
 use crate::objects::pace::Pace;
 use crate::objects::ranges::Ranges;
+use crate::objects::resuming::Resuming;
 use crate::port::Port;
 use crate::slice::{Slice, cost};
 use crate::stats::Counters;
@@ -44,6 +45,8 @@ pub struct Core<H: Host> {
     pub(crate) moderation: Moderation,
     /// CQs that have failed and whose QPs must be ended.
     pub(crate) failing: Failing,
+    /// Holding CQs that may have room again.
+    pub(crate) resuming: Resuming,
     /// Address ranges of direct transfers.
     pub(crate) ranges: Ranges,
     /// QPs whose AWAITs wait for a mark.
@@ -78,6 +81,7 @@ impl<H: Host> Core<H> {
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
             failing: Failing::default(),
+            resuming: Resuming::default(),
             ranges: Ranges::default(),
             mark_waits: MarkWaits::default(),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -184,6 +188,14 @@ impl<H: Host> Core<H> {
         self.host.wake(0);
     }
 
+    /// Lets a worker write the entries that a CQ holds back, if there is room for them. Can be
+    /// called from any thread.
+    #[cold]
+    pub(crate) fn resume_cq(&self, cq: &Arc<Cq>) {
+        self.resuming.add(cq);
+        self.host.wake(0);
+    }
+
     /// Runs work for this adapter in another adapter's turn. A panic in it counts as a failure of
     /// this adapter.
     pub(crate) fn contain(&self, work: impl FnOnce()) {
@@ -281,6 +293,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn clear_work(&self) {
         self.moderation.clear();
         self.failing.clear();
+        self.resuming.clear();
         self.ranges.clear();
         self.mark_waits.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());

@@ -1,20 +1,24 @@
 //! Completion queues.
 
+mod hold;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use vrnic_abi::admin::CqRecord;
-use vrnic_abi::cq::Status;
+use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::doorbell::{Doorbell, arm_of};
-use vrnic_abi::uar;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::uar::{self, CqState};
 use vrnic_abi::{ContextId, Cqn, Qpn};
 use vrnic_packet::Nanos;
 use zerocopy::IntoBytes;
 
+use self::hold::{Hold, QPS_PER_CHECK, is_solicited};
 use crate::domain::Domain;
 use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
@@ -26,6 +30,8 @@ use crate::stats::Counter;
 /// Distance in entries of the entry that is prefetched when one is written. The user reads the next
 /// entry again and again while it waits for it.
 const FETCHED_AHEAD: u32 = 4;
+/// Number of entries that were held back and are written between two checks of the slice.
+const ENTRIES_PER_CHECK: usize = 16;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -42,6 +48,10 @@ pub struct Cq {
     pub users: AtomicU32,
     /// The event queue for its events.
     pub eq: Arc<EventQueue>,
+    /// True while entries are held back. Only changed under the lock of `inner`.
+    holds: AtomicBool,
+    /// True while it is in the adapter's list of CQs that may have room again.
+    pub(crate) resuming: AtomicBool,
     inner: Mutex<Inner>,
     /// Numbers of the QPs that complete here.
     feeders: Mutex<BTreeSet<Qpn>>,
@@ -54,6 +64,9 @@ struct Inner {
     /// The user's consumer index as last read. It must be between its previous value and
     /// [`Self::pi`]; any other value is an error.
     ci: u32,
+    /// Number of unread entries, by that index, from which on the index is read again before an
+    /// entry is written.
+    limit: u32,
     armed: u32,
     arm_seen: u32,
     /// The index after the last solicited entry.
@@ -62,6 +75,8 @@ struct Inner {
     failed: bool,
     /// True if it has been destroyed. Neither entries nor events are written any more.
     ended: bool,
+    /// The entries without room, if it is a holding CQ.
+    hold: Option<Box<Hold>>,
     moderation: Moderation,
     held: Option<HeldEvent>,
     /// The time under which the adapter's list of waiting events contains this CQ, if it does.
@@ -122,25 +137,59 @@ pub enum Overflow {
     Earlier,
 }
 
+/// Says whether an entry can be written.
+enum Room {
+    /// Yes.
+    Free,
+    /// No. It is held back.
+    Full,
+    /// No, and the queue fails: it is full, or its consumer index is bad.
+    Lost,
+}
+
+/// What is due after entries that were held back have been written.
+#[derive(Debug, Default)]
+pub struct Resumed {
+    /// The events of the entries.
+    pub due: ArrayVec<Due, ENTRIES_PER_CHECK>,
+    /// QPs that have waited and must be scheduled.
+    pub qpns: ArrayVec<Qpn, QPS_PER_CHECK>,
+    /// True if there is more to do.
+    pub more: bool,
+}
+
+/// Parameters of a queue.
+#[derive(Debug)]
+pub struct Parts {
+    /// The function to which it belongs.
+    pub domain: Domain,
+    /// Its context.
+    pub context: ContextId,
+    /// The address of its doorbell.
+    pub doorbell: Doorbell,
+    /// The event queue for its events.
+    pub eq: Arc<EventQueue>,
+    /// Its entries.
+    pub ring: Ring,
+    /// For a holding CQ, the number of free entries at which the guest is told that few are left,
+    /// or zero; otherwise `None`.
+    pub holding: Option<u32>,
+}
+
 impl Cq {
     /// Creates an empty queue.
     #[must_use]
-    pub fn new(
-        cqn: Cqn,
-        domain: Domain,
-        context: ContextId,
-        doorbell: Doorbell,
-        eq: Arc<EventQueue>,
-        ring: Ring,
-    ) -> Self {
+    pub fn new(cqn: Cqn, parts: Parts) -> Self {
         Self {
             cqn,
-            domain,
-            context,
-            doorbell,
+            domain: parts.domain,
+            context: parts.context,
+            doorbell: parts.doorbell,
             users: AtomicU32::new(0),
-            eq,
-            inner: Mutex::new(Inner::new(ring)),
+            eq: parts.eq,
+            holds: AtomicBool::new(false),
+            resuming: AtomicBool::new(false),
+            inner: Mutex::new(Inner::new(parts.ring, parts.holding)),
             feeders: Mutex::default(),
         }
     }
@@ -153,6 +202,9 @@ impl Cq {
     /// Records that a QP does not complete here any more.
     pub fn detach(&self, qpn: Qpn) {
         self.feeders.lock().remove(&qpn);
+        if let Some(hold) = &mut self.inner.lock().hold {
+            hold.leave(qpn);
+        }
     }
 
     /// Returns the numbers of QPs that complete here, from `first` on, in ascending order, at most
@@ -161,7 +213,8 @@ impl Cq {
         self.feeders.lock().range(first..).take(count.min(MAX)).copied().collect()
     }
 
-    /// Writes an entry. Returns whether an event is due.
+    /// Writes an entry. Returns whether an event is due. A holding CQ that is full holds the entry
+    /// back.
     ///
     /// # Errors
     /// Returns an error if the queue is full, has been full, or its memory is not accessible.
@@ -175,51 +228,197 @@ impl Cq {
         if inner.failed {
             return Err(Overflow::Earlier);
         }
-        let mut room = inner.used() < inner.ring.size();
-        if !room {
-            // The user's index is read only when necessary, because its cache line moves between
-            // two processors.
-            let ci = turn.host().bar_load32(self.doorbell.cq_ci());
-            room = inner.consumed(ci) && inner.used() < inner.ring.size();
+        if inner.used() >= inner.limit {
+            match self.room(turn, &mut inner) {
+                Room::Free => {}
+                Room::Full => {
+                    inner.keep(completion.entry(0, turn.now()));
+                    return Ok(Due::No);
+                }
+                Room::Lost => return Err(self.fail(turn, &mut inner)),
+            }
         }
         let entry = completion.entry(inner.pi, turn.now());
-        let addr = inner.ring.addr(inner.pi).filter(|_| room);
-        let written = addr.is_some_and(|addr| turn.memory().write(addr, entry.as_bytes()).is_ok());
-        if !written {
-            inner.failed = true;
-            turn.step(Counter::CqOverflows);
-            let (pi, ci, size) = (inner.pi, inner.ci, inner.ring.size());
-            turn.warn(|name| {
-                tracing::warn!(
-                    function = name,
-                    cqn = %self.cqn,
-                    pi,
-                    ci,
-                    size,
-                    "the completion queue has failed: it is full, or its consumer index or its memory is bad"
-                );
-            });
-            return Err(Overflow::Now);
-        }
-        inner.pi = inner.pi.wrapping_add(1);
-        // The user has read the next entries, so their lines are in another processor's cache.
-        if let Some(addr) = inner.ring.addr(inner.pi.wrapping_add(FETCHED_AHEAD)) {
-            turn.memory().fetch_for_write(addr);
-        }
-        turn.step(Counter::Cqes);
         let solicited = completion.solicited || completion.status != Status::Success;
-        if solicited {
-            inner.solicited = Some(inner.pi);
+        inner.write(turn, &entry, solicited).ok_or_else(|| self.fail(turn, &mut inner))
+    }
+
+    /// Returns whether there is room for an entry by the user's index, which is read only when
+    /// necessary, because its cache line moves between two processors.
+    #[inline(never)]
+    fn room<'a, H: Host + 'a>(&self, turn: &impl QueueContext<'a, H>, inner: &mut Inner) -> Room {
+        if inner.hold.as_ref().is_some_and(|hold| hold.any()) {
+            return Room::Full;
         }
-        let due = match inner.armed {
-            uar::ARM_NEXT => true,
-            uar::ARM_SOLICITED => solicited,
-            _ => false,
-        };
-        if due {
-            inner.armed = 0;
+        let (host, size) = (turn.host(), inner.ring.size());
+        if !inner.consumed(host.bar_load32(self.doorbell.cq_ci())) {
+            return Room::Lost;
         }
-        Ok(inner.moderate(due, || turn.now()))
+        if inner.used() < size {
+            let unread = inner.used();
+            if let Some(hold) = inner.hold.as_mut().filter(|hold| hold.is_few(unread, size)) {
+                hold.told_few = true;
+                inner.set_limit();
+                host.bar_store32(self.doorbell.cq_state(), CqState::Few as u32);
+                turn.report(Kind::CqFew, self.cqn);
+            }
+            return Room::Free;
+        }
+        if inner.hold.is_none() {
+            return Room::Lost;
+        }
+        // From now on the user rings the doorbell when it has stored its index. It may have stored
+        // one just before.
+        host.bar_store32(self.doorbell.cq_state(), CqState::Full as u32);
+        fence(Ordering::SeqCst);
+        if !inner.consumed(host.bar_load32(self.doorbell.cq_ci())) {
+            return Room::Lost;
+        }
+        if inner.used() < size {
+            host.bar_store32(self.doorbell.cq_state(), CqState::Room as u32);
+            return Room::Free;
+        }
+        self.holds.store(true, Ordering::Release);
+        self.tell_full(turn, inner);
+        Room::Full
+    }
+
+    /// Tells the guest that a holding CQ is full, unless it has been told.
+    fn tell_full<'a, H: Host + 'a>(&self, turn: &impl QueueContext<'a, H>, inner: &mut Inner) {
+        if let Some(hold) = inner.hold.as_mut().filter(|hold| !hold.told_full) {
+            hold.told_full = true;
+            turn.report(Kind::CqFull, self.cqn);
+        }
+    }
+
+    /// Records that the queue has failed.
+    #[cold]
+    fn fail<'a, H: Host + 'a>(
+        &self,
+        turn: &impl QueueContext<'a, H>,
+        inner: &mut Inner,
+    ) -> Overflow {
+        inner.failed = true;
+        self.drop_held(inner);
+        turn.host().bar_store32(self.doorbell.cq_state(), CqState::Failed as u32);
+        turn.step(Counter::CqOverflows);
+        let (pi, ci, size) = (inner.pi, inner.ci, inner.ring.size());
+        turn.warn(|name| {
+            tracing::warn!(
+                function = name,
+                cqn = %self.cqn,
+                pi,
+                ci,
+                size,
+                "the completion queue has failed: it is full, or its consumer index or its memory is bad"
+            );
+        });
+        Overflow::Now
+    }
+
+    /// Drops the entries that are held back.
+    fn drop_held(&self, inner: &mut Inner) {
+        if let Some(hold) = &mut inner.hold {
+            hold.clear();
+        }
+        self.holds.store(false, Ordering::Release);
+    }
+
+    /// Returns whether it is a holding CQ.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.inner.lock().hold.is_some()
+    }
+
+    /// Returns whether entries are held back.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.holds.load(Ordering::Acquire)
+    }
+
+    /// Lets a QP wait for room, if entries are held back. It is scheduled when there is room.
+    /// Returns false if there is room.
+    #[must_use]
+    pub fn wait(&self, qpn: Qpn) -> bool {
+        if !self.holds() {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        let Some(hold) = inner.hold.as_mut().filter(|hold| hold.any()) else { return false };
+        hold.wait(qpn);
+        true
+    }
+
+    /// Drops the entries of a QP that has ended, if they are held back. Returns whether there may
+    /// be room for others.
+    #[must_use]
+    pub fn forget(&self, qpn: Qpn) -> bool {
+        if !self.holds() {
+            return false;
+        }
+        if let Some(hold) = &mut self.inner.lock().hold {
+            hold.forget(qpn);
+        }
+        true
+    }
+
+    /// Writes some of the entries that are held back, if there is room for them. When none is left,
+    /// returns QPs that have waited.
+    ///
+    /// # Errors
+    /// Returns an error if the consumer index is bad or the memory is not accessible.
+    pub fn resume<'a, H: Host + 'a>(
+        &self,
+        turn: &impl QueueContext<'a, H>,
+    ) -> Result<Resumed, Overflow> {
+        let mut guard = self.inner.lock();
+        let (inner, mut resumed) = (&mut *guard, Resumed::default());
+        if inner.failed || inner.hold.is_none() {
+            return Ok(resumed);
+        }
+        if self.holds() {
+            if !inner.consumed(turn.host().bar_load32(self.doorbell.cq_ci())) {
+                return Err(self.fail(turn, inner));
+            }
+            while !resumed.due.is_full()
+                && inner.used() < inner.ring.size()
+                && let Some(entry) = inner.hold.as_ref().and_then(|hold| hold.front(inner.pi))
+            {
+                let Some(due) = inner.write(turn, &entry, is_solicited(&entry)) else {
+                    return Err(self.fail(turn, inner));
+                };
+                resumed.due.push(due);
+                inner.hold.as_mut().into_iter().for_each(|hold| hold.pop());
+            }
+            if inner.hold.as_ref().is_some_and(|hold| hold.any()) {
+                resumed.more = inner.used() < inner.ring.size();
+                if !resumed.more {
+                    self.tell_full(turn, inner);
+                }
+                return Ok(resumed);
+            }
+            self.holds.store(false, Ordering::Release);
+            turn.host().bar_store32(self.doorbell.cq_state(), CqState::Room as u32);
+            inner.set_limit();
+        }
+        if let Some(hold) = &mut inner.hold {
+            resumed.qpns = hold.take_waiting();
+            resumed.more = hold.has_waiting();
+        }
+        Ok(resumed)
+    }
+
+    /// Tells the guest again when few entries are left or the queue is full.
+    pub fn rearm(&self, host: &impl DoorbellBar) {
+        let mut inner = self.inner.lock();
+        let Some(hold) = &mut inner.hold else { return };
+        (hold.told_few, hold.told_full) = (false, false);
+        let any = hold.any();
+        inner.set_limit();
+        if !any && !inner.failed {
+            host.bar_store32(self.doorbell.cq_state(), CqState::Room as u32);
+        }
     }
 
     /// Returns a snapshot for inspection.
@@ -238,7 +437,8 @@ impl Cq {
             consumed: host.bar_load32(self.doorbell.cq_ci()).into(),
             armed: inner.armed.into(),
             failed: u32::from(inner.failed).into(),
-            ..CqRecord::default()
+            // CAST: each belongs to a work request that has been taken off its queue.
+            held: inner.hold.as_ref().map_or(0, |hold| hold.len() as u32).into(),
         }
     }
 
@@ -258,6 +458,7 @@ impl Cq {
             return None;
         }
         let old = std::mem::replace(&mut inner.ring, ring);
+        inner.set_limit();
         let first = inner.pi;
         drop(inner);
         // Dropped without the lock, because the page table of the old ring may be long.
@@ -323,6 +524,7 @@ impl Cq {
     pub fn end(&self) {
         let mut inner = self.inner.lock();
         (inner.ended, inner.failed, inner.held) = (true, true, None);
+        self.drop_held(&mut inner);
     }
 
     /// Reports an event that is due.
@@ -337,21 +539,70 @@ impl Cq {
 }
 
 impl Inner {
-    fn new(ring: Ring) -> Self {
+    fn new(ring: Ring, holding: Option<u32>) -> Self {
+        let hold = holding.map(|few| Box::new(Hold::new(few)));
+        let limit = hold.as_ref().map_or(ring.size(), |hold| hold.limit(ring.size()));
         Self {
             ring,
             pi: 0,
             ci: 0,
+            limit,
             armed: 0,
             arm_seen: 0,
             solicited: None,
             event: None,
             failed: false,
             ended: false,
+            hold,
             moderation: Moderation::default(),
             held: None,
             listed: None,
         }
+    }
+
+    /// Writes an entry, for which there is room. Returns whether an event is due, or `None` if the
+    /// memory is not accessible.
+    #[inline]
+    fn write<'a, H: Host + 'a>(
+        &mut self,
+        turn: &impl QueueContext<'a, H>,
+        entry: &Cqe,
+        solicited: bool,
+    ) -> Option<Due> {
+        turn.memory().write(self.ring.addr(self.pi)?, entry.as_bytes()).ok()?;
+        self.pi = self.pi.wrapping_add(1);
+        // The user has read the next entries, so their lines are in another processor's cache.
+        if let Some(addr) = self.ring.addr(self.pi.wrapping_add(FETCHED_AHEAD)) {
+            turn.memory().fetch_for_write(addr);
+        }
+        turn.step(Counter::Cqes);
+        if solicited {
+            self.solicited = Some(self.pi);
+        }
+        let due = match self.armed {
+            uar::ARM_NEXT => true,
+            uar::ARM_SOLICITED => solicited,
+            _ => false,
+        };
+        if due {
+            self.armed = 0;
+        }
+        Some(self.moderate(due, || turn.now()))
+    }
+
+    /// Holds an entry back.
+    #[cold]
+    fn keep(&mut self, entry: Cqe) {
+        if let Some(hold) = &mut self.hold {
+            hold.push(entry);
+        }
+        self.limit = 0;
+    }
+
+    /// Sets the limit by the size of the ring and by what is held back.
+    fn set_limit(&mut self) {
+        let size = self.ring.size();
+        self.limit = self.hold.as_ref().map_or(size, |hold| hold.limit(size));
     }
 
     /// Returns the number of entries that the user has not consumed, by its last known index.

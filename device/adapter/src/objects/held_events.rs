@@ -31,7 +31,7 @@ impl Subject {
     fn of(kind: Kind, id: u32) -> Option<Self> {
         match kind {
             Kind::Completion => Some(Self::Completions(id.into())),
-            Kind::CqError => Some(Self::Cq(id.into())),
+            Kind::CqError | Kind::CqFull | Kind::CqFew => Some(Self::Cq(id.into())),
             Kind::QpFatal
             | Kind::QpRequestError
             | Kind::QpAccessError

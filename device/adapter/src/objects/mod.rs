@@ -11,6 +11,7 @@
 //! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
+//! | `resuming` | holding CQs that may have room again |
 //! | `addresses`, [`gids`] | the MACs of all adapters; the GID table |
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`mark_wait`] | AWAITs that wait for a mark |
@@ -40,6 +41,7 @@ pub mod pace;
 pub mod qp;
 pub mod range;
 pub mod ranges;
+pub(crate) mod resuming;
 pub mod srq;
 pub mod uar;
 

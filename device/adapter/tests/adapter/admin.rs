@@ -38,7 +38,7 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 37] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 38] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SetGid, 5..8),
@@ -54,7 +54,8 @@ fn reserved_bytes() {
         (Opcode::FreePd, 4..56),
         (Opcode::RegMr, 44..56),
         (Opcode::DeregMr, 4..56),
-        (Opcode::CreateCq, 25..56),
+        (Opcode::CreateCq, 26..28),
+        (Opcode::CreateCq, 32..56),
         (Opcode::DestroyCq, 4..56),
         (Opcode::CreateQp, 43..44),
         (Opcode::CreateQp, 52..56),

@@ -31,6 +31,7 @@
 //! | `retries` | requests that are tried again |
 //! | `errors` | errors, and how they are reported to each side |
 //! | `completions` | the credits of completion queues, and RESIZE_CQ |
+//! | `holding` | CQs that hold entries back while they are full |
 //! | `events` | arming, event queues, interrupts |
 //! | `indices` | invalid ring indices, and programs that never poll their queues |
 //! | `counters` | the events that move each counter |
@@ -72,6 +73,7 @@ mod ends;
 mod errors;
 mod events;
 mod faults;
+mod holding;
 mod host;
 mod hostile;
 mod indices;

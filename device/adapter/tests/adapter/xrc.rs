@@ -295,6 +295,31 @@ fn parameters_are_checked() {
     assert_eq!(gb.create_qp(&rc).err(), bad(48));
 }
 
+/// While the CQ of an SRQ holds entries back, messages to this SRQ wait.
+#[test]
+fn a_full_holding_cq_of_an_srq_makes_messages_wait() {
+    let mut d = Domain::in_world(World::copying());
+    let Endpoint { uar, eqn, .. } = d.processes[0].base;
+    let mut small =
+        CompletionQueue::create_with(&d.gb, uar, eqn, 0, |cq| cq.holding(0)).expect("CQ");
+    d.processes[0].srq = SharedQueue::with(&d.processes[0].base, |params| {
+        params.srq_type = SrqType::Xrc as u8;
+        params.xrcdn = d.xrcdn.into();
+        params.cqn = small.cqn.into();
+    });
+    (0..4).for_each(|wr_id| d.processes[0].srq.post(wr_id, &[] as &[Sge]));
+    assert_eq!(d.send_text(0, b""), Some(OK));
+    assert_eq!(d.send_text(0, b""), Some(OK), "held back");
+    assert_eq!(d.send_text(0, b""), None, "waits");
+    assert_eq!(d.gb.drain_events(), [(Kind::CqFull, small.cqn)]);
+    for wr_id in 0..3 {
+        assert_eq!(small.poll().expect("a receive").wr_id.get(), wr_id);
+        d.world.settle(&[&d.ga, &d.gb]);
+    }
+    assert_eq!(d.initiator.send_cq.poll().map(|cqe| status(&cqe)), Some(OK));
+    assert_eq!(d.gb.drain_events(), []);
+}
+
 /// If the CQ of an SRQ overflows, the target fails.
 #[test]
 fn a_full_cq_of_an_srq_fails_the_target() {

@@ -1,11 +1,12 @@
 //! A completion queue, as a program sees it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use vrnic_abi::admin::{CreateCq, ResizeCq, command};
+use vrnic_abi::admin::{CqFlags, CreateCq, ResizeCq, command};
 use vrnic_abi::cq::{CQE_LEN, Cqe, STAMP_OFFSET, Status};
-use vrnic_abi::doorbell::{CQ_SEEN, arm_request, ci_and_arm};
+use vrnic_abi::doorbell::{CQ_SEEN, CQ_STATE, arm_request, ci_and_arm};
 use vrnic_abi::stamp;
+use vrnic_abi::uar::CqState;
 use vrnic_queues::ring::Ring;
 
 use crate::admin::Refused;
@@ -33,17 +34,31 @@ pub struct CompletionQueue<B> {
     pub ci: u32,
     /// Arm requests so far.
     pub arms: u32,
+    /// True if the device may hold entries back.
+    holding: bool,
 }
 
 impl<B: Bus> CompletionQueue<B> {
     /// Creates a CQ of `1 << log` entries.
     pub fn create(guest: &Guest<B>, uar: u32, eqn: u32, log: u8) -> Result<Self, Refused> {
+        Self::create_with(guest, uar, eqn, log, |params| params)
+    }
+
+    /// Creates a CQ of `1 << log` entries with parameters that `tune` changes.
+    pub fn create_with(
+        guest: &Guest<B>,
+        uar: u32,
+        eqn: u32,
+        log: u8,
+        tune: impl FnOnce(CreateCq) -> CreateCq,
+    ) -> Result<Self, Refused> {
         let addr = guest.ram().alloc(u64::from(CQE_LEN) << log);
         let ring = guest.ram().ring(addr, log, LOG_CQE).expect("guest memory");
-        let params = CreateCq::new(uar, eqn, log, Ram::pages(addr));
+        let params = tune(CreateCq::new(uar, eqn, log, Ram::pages(addr)));
         let result = guest.command::<command::CreateCq>(&params)?;
         let (cqn, slot) = (result.cqn.get(), result.slot.get());
-        Ok(Self { guest: guest.clone(), cqn, uar, slot, addr, ring, ci: 0, arms: 0 })
+        let holding = params.flags & CqFlags::HOLDING.bits() != 0;
+        Ok(Self { guest: guest.clone(), cqn, uar, slot, addr, ring, ci: 0, arms: 0, holding })
     }
 
     /// Continues with `1 << log` entries at `addr`, as a driver does. Copies the entries that are
@@ -94,7 +109,20 @@ impl<B: Bus> CompletionQueue<B> {
         let entry = self.peek()?;
         self.ci = self.ci.wrapping_add(1);
         self.guest.slot32(self.uar, self.slot, 0).store(self.ci, Ordering::Release);
+        if self.holding {
+            fence(Ordering::SeqCst);
+            if self.state() == Some(CqState::Full) {
+                self.guest.ring(self.uar, self.slot);
+            }
+        }
         Some(entry)
+    }
+
+    /// Returns the state that the device has stored, if it is a valid one.
+    #[must_use]
+    pub fn state(&self) -> Option<CqState> {
+        let word = self.guest.slot32(self.uar, self.slot, CQ_STATE);
+        CqState::from_raw(word.load(Ordering::Acquire))
     }
 
     /// Takes the next entry, which must exist and be a success.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use vrnic_abi::admin::{CreateQp, NO_QUEUE, Opcode as Admin};
+use vrnic_abi::admin::{CreateCq, CreateQp, NO_QUEUE, Opcode as Admin};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::doorbell::{Doorbell, RQ_PI};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
@@ -130,7 +130,7 @@ impl<B: Bus> Endpoint<B> {
         let params = setup.qp(guest);
         let guest = guest.clone();
         let base = Base { guest, context, uar, pdn, buffer, key, eqn, events };
-        Self::create(base, setup.log_cqes, params, |_| {})
+        Self::create(base, &setup, params, |_| {})
     }
 
     /// Creates another QP in the same context and PD, with separate CQs.
@@ -142,7 +142,7 @@ impl<B: Bus> Endpoint<B> {
         let &Self { context, uar, pdn, buffer, key, eqn, .. } = self;
         let (guest, events) = (self.guest.clone(), self.events.clone());
         let base = Base { guest, context, uar, pdn, buffer, key, eqn, events };
-        Self::create(base, setup.log_cqes, params, tune)
+        Self::create(base, &setup, params, tune)
     }
 
     /// Returns parameters of another QP in the same PD and UAR, with the same CQs and separate
@@ -173,12 +173,19 @@ impl<B: Bus> Endpoint<B> {
     #[track_caller]
     fn create(
         base: Base<B>,
-        log_cqes: u8,
+        setup: &Setup,
         params: CreateQp,
         tune: impl FnOnce(&mut CreateQp),
     ) -> Self {
         let Base { guest, context, uar, pdn, buffer, key, eqn, events } = base;
-        let cq = || CompletionQueue::create(&guest, uar, eqn, log_cqes).expect("CREATE_CQ");
+        let tune_cq = |params: CreateCq| match setup.holding {
+            Some(few) => params.holding(few),
+            None => params,
+        };
+        let cq = || {
+            CompletionQueue::create_with(&guest, uar, eqn, setup.log_cqes, tune_cq)
+                .expect("CREATE_CQ")
+        };
         let (send_cq, recv_cq) = (cq(), cq());
         let mut params = CreateQp {
             pdn: pdn.into(),

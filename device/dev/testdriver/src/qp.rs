@@ -61,6 +61,8 @@ pub struct Setup {
     pub region: u64,
     /// log2 of the entries of both CQs.
     pub log_cqes: u8,
+    /// For holding CQs, the number of free entries at which they report that few are left.
+    pub holding: Option<u32>,
     /// log2 of the entries of both queues.
     pub log_wqes: u8,
     /// log2 of the send stride.
@@ -84,6 +86,7 @@ impl Default for Setup {
         Self {
             region: REGION,
             log_cqes: 6,
+            holding: None,
             log_wqes: LOG_WQES,
             log_stride: 9,
             in_device: false,

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::doorbell::arm_request;
-use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED};
+use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED, CqState};
 use abi::uverbs::CqResp;
 use abi::{Qpn, Srqn};
 
@@ -63,8 +63,8 @@ impl CompletionQueue {
         uar: Shared<Uar>,
         sharing: Sharing,
     ) -> Result<Self, Errno> {
+        let door = CqDoorbell::new(uar, response.slot)?.holding(ring.holding.is_some());
         let ring = Ring::new(ring.memory, ring.shape)?;
-        let door = CqDoorbell::new(uar, response.slot)?;
         let consumer = SpinLock::shared_by(sharing, Consumer::new(ring, door));
         Ok(Self { consumer, resizing: Mutex::new(()) })
     }
@@ -85,6 +85,13 @@ impl CompletionQueue {
             consumer.door.free(consumer.next, consumer.arm);
         }
         taken
+    }
+
+    /// Returns the state of the queue as the adapter has stored it, or `None` if the adapter is
+    /// dead.
+    pub fn state(&self) -> Option<CqState> {
+        let consumer = self.consumer.lock();
+        consumer.door.state().filter(|_| !consumer.door.life.has_ended())
     }
 
     /// Returns whether there is nothing to take: the adapter has written no entry, and is alive.

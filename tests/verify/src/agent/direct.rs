@@ -35,6 +35,17 @@ calls! { Direct:
         Ok((self.keep_cq(cq), vector))
     }
 
+    /// Creates a holding CQ, which reports when at most `few` entries are free.
+    fn create_holding_cq(&mut self, cqe: i32, few: u32) -> io::Result<CqInfo> {
+        let cq = Cq::holding(self.context()?, cqe, few)?;
+        Ok(self.keep_cq(cq))
+    }
+
+    /// Returns the state of a CQ, by the numbers of `enum vrnicdv_cq_state`.
+    fn cq_state(&mut self, cq: u32) -> io::Result<u32> {
+        Ok(self.cqs.get(cq)?.state()? as u32)
+    }
+
     /// Registers a range of the agent's addresses with a one-touch key.
     fn reg_one_touch(
         &mut self,

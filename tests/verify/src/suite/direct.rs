@@ -8,9 +8,13 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
-use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_error};
+use super::fixture::{
+    End, Env, Link, Options, Region, Side, expect_errno, expect_error, expect_in_order,
+};
 use vrnic_verbs::direct::{CommandWr, QpExtras};
-use vrnic_verbs::model::{Bind, Change, Op, SendWr, State, Status, Wc, access, change, flags};
+use vrnic_verbs::model::{
+    Bind, Change, Op, SendWr, State, Status, Wc, access, change, event, flags,
+};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -34,6 +38,11 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("direct/reactive/after_local_inv", reactive_local_inv),
         Case::new("direct/anticipatory", anticipatory),
         Case::new("direct/cq/any_vector", any_vector),
+        Case::new("direct/cq/full/receives_wait", receives_wait),
+        Case::new("direct/cq/full/sends_wait", sends_wait),
+        Case::new("direct/cq/full/resized", resized_while_full),
+        Case::new("direct/cq/full/destroyed", destroyed_while_full),
+        Case::new("direct/cq/full/few_left", few_left),
         Case::new("direct/command/general", |env| command(env, &GENERAL)),
         Case::new("direct/command/iscsi", |env| command(env, &ISCSI)),
         Case::new("direct/command/inline", command_inline),
@@ -100,6 +109,115 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     window.rkey = b.end.agent.bind_one_touch(b.qp, window.mw, region.mr, bind)?;
     b.expect_sent(bind.wr_id, Status::Success)?;
     access_once(&a, op, &a.region(len, 0)?, &region, window.rkey)
+}
+
+/// `enum vrnicdv_cq_state`.
+const ROOM: u32 = 0;
+const FEW: u32 = 1;
+const FULL: u32 = 2;
+
+/// Entries of the holding CQs below.
+const ENTRIES: u64 = 4;
+
+/// Returns a link whose B has a holding CQ for its receives, or A for its sends.
+fn holding(env: &Env, receives: bool, few: u32) -> Result<Link> {
+    let options = Options::default();
+    let side = |end: &End, first: bool| {
+        let agent = &end.agent;
+        let (large, small) =
+            (agent.create_cq(64, None, 0)?, agent.create_holding_cq(ENTRIES as i32, few)?);
+        ensure!(u64::from(small.capacity) == ENTRIES, "{} entries", small.capacity);
+        let cqs = if first { [small.cq, large.cq] } else { [large.cq, small.cq] };
+        Side::with_cqs(end, agent.alloc_pd()?, cqs, &options)
+    };
+    if receives {
+        Link::of(Side::new(&env.a, &options)?, side(&env.b, false)?)
+    } else {
+        Link::of(side(&env.a, true)?, Side::new(&env.b, &options)?)
+    }
+}
+
+/// Posts receives and SENDs with these numbers.
+fn send_all(link: &Link, ids: std::ops::Range<u64>) -> Result<()> {
+    let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
+    for id in ids.clone() {
+        link.b.post_recv(id, &[far.sge()])?;
+    }
+    let sends: Vec<_> = ids.map(|id| Side::request(Op::Send, id, &[near.sge()])).collect();
+    link.a.post(&sends)
+}
+
+/// Waits for the event of a CQ, whose state is then this one.
+fn expect_cq_event(side: &Side, cq: u32, state: u32) -> Result<()> {
+    let seen = side.event()?;
+    ensure!(seen.kind == event::CQ_ERR && seen.cq == Some(cq), "event {seen:?}");
+    let found = side.end.agent.cq_state(cq)?;
+    ensure!(found == state, "state {found}, not {state}");
+    Ok(())
+}
+
+/// A holding CQ of receives is full: its program gets an event, messages wait, other QPs go on, and
+/// all completions follow when the program polls.
+fn receives_wait(env: &Env) -> Result<()> {
+    let link = holding(env, true, 0)?;
+    send_all(&link, 0..12)?;
+    expect_cq_event(&link.b, link.b.recv_cq, FULL)?;
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    Link::new(env, &Options::default())?.prove()?;
+    expect_in_order(&link.b.received(12)?, 0)?;
+    expect_in_order(&link.a.sent(12)?, 0)?;
+    ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == ROOM, "the CQ is still full");
+    link.prove()
+}
+
+/// The same for a CQ of sends.
+fn sends_wait(env: &Env) -> Result<()> {
+    let link = holding(env, false, 0)?;
+    send_all(&link, 0..12)?;
+    expect_cq_event(&link.a, link.a.send_cq, FULL)?;
+    Link::new(env, &Options::default())?.prove()?;
+    expect_in_order(&link.a.sent(12)?, 0)?;
+    expect_in_order(&link.b.received(12)?, 0)?;
+    link.prove()
+}
+
+/// `ibv_resize_cq` makes room for the completions that wait.
+fn resized_while_full(env: &Env) -> Result<()> {
+    let link = holding(env, true, 0)?;
+    send_all(&link, 0..12)?;
+    expect_cq_event(&link.b, link.b.recv_cq, FULL)?;
+    link.b.end.agent.resize_cq(link.b.recv_cq, 16)?;
+    expect_in_order(&link.a.sent(12)?, 0)?;
+    ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == ROOM, "the CQ is still full");
+    expect_in_order(&link.b.received(12)?, 0)?;
+    link.prove()
+}
+
+/// A QP and its full CQ can be destroyed, and the peer's messages end with an error.
+fn destroyed_while_full(env: &Env) -> Result<()> {
+    let link = holding(env, true, 0)?;
+    send_all(&link, 0..12)?;
+    expect_cq_event(&link.b, link.b.recv_cq, FULL)?;
+    let agent = &link.b.end.agent;
+    agent.destroy_qp(link.b.qp)?;
+    agent.destroy_cq(link.b.recv_cq)?;
+    let ends = link.a.sent(12)?;
+    ensure!(ends.last().is_some_and(|wc| wc.status != 0), "the last message has arrived: {ends:?}");
+    Link::new(env, &Options::default())?.prove()
+}
+
+/// The event of few free entries, again after `ibv_modify_cq`.
+fn few_left(env: &Env) -> Result<()> {
+    let link = holding(env, true, 1)?;
+    for first in [0, ENTRIES - 1] {
+        send_all(&link, first..first + ENTRIES - 1)?;
+        expect_cq_event(&link.b, link.b.recv_cq, FEW)?;
+        expect_in_order(&link.b.received(ENTRIES as usize - 1)?, first)?;
+        link.b.end.agent.moderate(link.b.recv_cq, 0, 0)?;
+        ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == ROOM, "few are still left");
+    }
+    let bad = link.b.end.agent.create_holding_cq(ENTRIES as i32, ENTRIES as u32);
+    expect_errno("an event for as many entries as there are", bad, Errno::INVAL)
 }
 
 /// CQs whose creator leaves the choice are spread over all vectors, report their vector, and raise

@@ -9,7 +9,7 @@ use vrnic_packet::MacAddr;
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Failure, Outcome, bad, zero};
+use super::{Failure, Outcome, bad, queues, zero};
 use crate::adapter::Adapter;
 use crate::datapath::transport::wire::{self, Modified, Refused};
 use crate::host::{HeldMemory, Host, Lane};
@@ -155,6 +155,7 @@ fn reset<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>) {
     *qp.attr.lock() = Attr::default();
     qp.clear(adapter.host());
     adapter.core().ranges.end_all_of(qp.qpn);
+    queues::forget_held(adapter, qp);
     if let Some(srq) = &qp.srq {
         srq.publish(adapter.host());
     }

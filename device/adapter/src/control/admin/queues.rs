@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::ContextId;
 use vrnic_abi::admin::{
-    CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
-    ResizeCq, ResizeCqResult, Status, TagForm, Transport,
+    CqFlags, CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags,
+    QpResult, ResizeCq, ResizeCqResult, Status, TagForm, Transport,
 };
+use vrnic_abi::cq::LOG_CQES_MAX;
 use vrnic_abi::doorbell::{BarRange, Doorbell};
 use vrnic_abi::qp::{State, Type};
-use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
+use vrnic_abi::{Cqn, Eqn, Qpn, eq, pci, rq, sq};
 use vrnic_abi::{Pdn, UarIndex, Xrcdn};
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
@@ -20,7 +21,7 @@ use crate::domain::Domain;
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
-use crate::objects::cq::Cq;
+use crate::objects::cq::{self, Cq};
 use crate::objects::eq::EventQueue;
 use crate::objects::qp::{Parts, Qp, SendRing};
 use crate::objects::srq::Srq;
@@ -73,9 +74,10 @@ fn refresh_eqs<H: Host>(adapter: &Adapter<H>) {
 }
 
 pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Outcome<CqResult> {
-    if u32::from(params.log_size) > cq::LOG_CQES_MAX {
+    if u32::from(params.log_size) > LOG_CQES_MAX {
         return Err(bad(offset_of!(CreateCq, log_size)));
     }
+    let holding = holding(params)?;
     let objects = &adapter.objects;
     let uar = objects.uars.get(params.uar).ok_or(Status::NotFound)?;
     let eq = objects.eqs.get(params.eqn).ok_or(Status::NotFound)?;
@@ -83,10 +85,15 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
     let entries = objects.cq_entries.take(ring.size()).ok_or(Status::NoResource)?;
     let doorbell = take_slot(adapter, &uar, None)?;
-    let make = |cqn| {
-        let eq = Arc::clone(&eq);
-        Ok::<_, Failure>(Cq::new(cqn, uar.domain, uar.context, doorbell, eq, ring))
+    let parts = cq::Parts {
+        domain: uar.domain,
+        context: uar.context,
+        doorbell,
+        eq: Arc::clone(&eq),
+        ring,
+        holding,
     };
+    let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, parts));
     let Some(cq) = objects.cqs.insert(make)? else {
         uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
@@ -95,6 +102,18 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     hold(&eq.users);
     uar.assign(doorbell.slot(), Owner::Cq(Arc::clone(&cq)));
     Ok(CqResult::new(cq.cqn, doorbell.slot()))
+}
+
+/// Returns the number of free entries at which a holding CQ reports that few are left, or `None` if
+/// the CQ is not a holding one.
+fn holding(params: &CreateCq) -> Result<Option<u32>, Failure> {
+    let flags = CqFlags::from_bits(params.flags).ok_or_else(|| bad(offset_of!(CreateCq, flags)))?;
+    let (holding, few) = (flags.contains(CqFlags::HOLDING), params.few.get());
+    let limit = if holding { 1 << params.log_size } else { 1 };
+    if few >= limit {
+        return Err(bad(offset_of!(CreateCq, few)));
+    }
+    Ok(holding.then_some(few))
 }
 
 /// Allocates a doorbell slot and zeroes its words. If worker numbers are given, spreads slots over
@@ -112,14 +131,24 @@ pub(super) fn take_slot<H: Host>(
 pub(super) fn modify_cq<H: Host>(adapter: &Adapter<H>, params: &ModifyCq) -> Outcome<()> {
     let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
     cq.set_moderation(params.count.get(), params.period.get());
+    rearm(adapter, &cq);
     Ok(())
+}
+
+/// Lets a holding CQ report again that it is full, or that few entries are left, and lets it go on
+/// if it has room.
+fn rearm<H: Host>(adapter: &Adapter<H>, cq: &Arc<Cq>) {
+    cq.rearm(adapter.host());
+    if cq.holds() {
+        adapter.core().resume_cq(cq);
+    }
 }
 
 pub(super) fn resize_cq<H: Host>(
     adapter: &Adapter<H>,
     params: &ResizeCq,
 ) -> Outcome<ResizeCqResult> {
-    if u32::from(params.log_size) > cq::LOG_CQES_MAX {
+    if u32::from(params.log_size) > LOG_CQES_MAX {
         return Err(bad(offset_of!(ResizeCq, log_size)));
     }
     let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
@@ -131,6 +160,7 @@ pub(super) fn resize_cq<H: Host>(
     let first = cq.resize(adapter.host(), ring).ok_or(Status::BadState)?;
     added.keep();
     entries.give(old.saturating_sub(new));
+    rearm(adapter, &cq);
     // Threads that wrote to the old ring held the CQ's lock, so the old memory can be freed.
     Ok(ResizeCqResult::new(first))
 }
@@ -364,6 +394,15 @@ fn give_back<H: Host>(adapter: &Adapter<H>, context: ContextId, device_sq: Optio
     }
 }
 
+/// Drops the entries of a QP that has ended or was reset from CQs that hold them back.
+pub(super) fn forget_held<H: Host>(adapter: &Adapter<H>, qp: &Qp<H>) {
+    for cq in [&qp.send_cq, &qp.recv_cq] {
+        if cq.forget(qp.qpn) {
+            adapter.core().resume_cq(cq);
+        }
+    }
+}
+
 pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &adapter.objects;
     if objects.flows.has_rules_of(qpn) {
@@ -388,6 +427,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     if let Some(pd) = objects.pds.get(qp.pdn) {
         release(&pd.users);
     }
+    forget_held(adapter, &qp);
     for cq in [&qp.send_cq, &qp.recv_cq] {
         cq.detach(qp.qpn);
         release(&cq.users);

@@ -52,6 +52,9 @@ pub fn run<H: Host>(
         // A thread that destroys the QP may hold the lock for long, because it zeroes memory.
         return Turn::Idle;
     }
+    if qp.holding {
+        qp.let_sender_go_on();
+    }
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     if qp.kind == Type::RawPacket {

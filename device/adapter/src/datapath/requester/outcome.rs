@@ -1,5 +1,6 @@
 //! The consequences of an entry's result: completions, retries, failures.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vrnic_abi::Key;
@@ -17,10 +18,11 @@ use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::{Entry, Turn};
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::packet_counters;
+use crate::datapath::xrc;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
-use crate::objects::qp::{KeyWait, Keys};
+use crate::objects::qp::{KeyWait, Keys, Peer};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
@@ -62,9 +64,10 @@ impl<'t, H: Host> Work<'t, H> {
             Step::Retry if self.qp.kind == Type::Uc => self.lost(entry),
             Step::Lost => self.lost(entry),
             Step::Retry => self.retry(entry),
-            Step::NotReady(delay) => match self.rules {
-                Some(rules) => self.no_receive(entry, rules),
-                None => self.not_ready(entry, delay),
+            Step::NotReady(delay) => match (self.no_entry(entry), self.rules) {
+                (Some(turn), _) => Some(turn),
+                (None, Some(rules)) => self.no_receive(entry, rules),
+                (None, None) => self.not_ready(entry, delay),
             },
             Step::Refused(denied) => self.refused(&entry.send, denied),
             Step::Readers(readers, ended) => {
@@ -155,6 +158,20 @@ impl<'t, H: Host> Work<'t, H> {
         let until = requester.rnr_until.unwrap_or(now);
         let pause = requester.rnr_pause;
         self.wait(entry, until.min(now.plus(pause)))
+    }
+
+    /// Handles a peer whose CQ holds entries back: the message waits, without a time limit, until
+    /// the peer schedules this QP. Returns `None` if the peer has no receive instead.
+    fn no_entry(&mut self, entry: &Entry) -> Option<Turn> {
+        let (there, responder) = self.there.as_ref()?;
+        let cq = xrc::receive_cq(there, responder);
+        if !there.qp.holding || !cq.holds() {
+            return None;
+        }
+        let sender = Peer { core: Arc::clone(self.here.core), qp: Arc::clone(self.qp) };
+        let waits = there.qp.hold_off(cq, &sender);
+        self.keep(entry);
+        Some(if waits { Turn::Idle } else { Turn::More })
     }
 
     /// Handles a peer without a receive by a protocol that has no RNR NAK.

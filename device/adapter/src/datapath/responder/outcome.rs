@@ -150,6 +150,9 @@ pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>
     let mut responder = qp.responder.lock();
     let mut count = 0;
     while count < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
+        if qp.waits_for(xrc::receive_cq(&there, &responder)) {
+            return count;
+        }
         let recv = match responder.current.take() {
             Some(recv) => recv,
             None if qp.rq.is_none() && !responder.has_ahead() => break,

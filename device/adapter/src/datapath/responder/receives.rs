@@ -8,6 +8,7 @@ use crate::datapath::inbound::Inbound;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
+use crate::datapath::xrc;
 use crate::host::{HeldMemory, Host};
 use crate::objects::qp::Responder;
 use crate::objects::srq::Srq;
@@ -47,7 +48,8 @@ pub fn take<H: Host>(
     Ok(())
 }
 
-/// Takes the next posted receive, of the QP's own queue or of its SRQ.
+/// Takes the next posted receive, of the QP's own queue or of its SRQ. Takes none while its CQ
+/// holds entries back.
 ///
 /// # Errors
 /// [`Refusal::Operational`] if the queue's index or memory is faulty.
@@ -55,6 +57,9 @@ pub fn next<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
 ) -> Result<Option<RecvWqe>, Refusal> {
+    if there.qp.waits_for(xrc::receive_cq(there, responder)) {
+        return Ok(None);
+    }
     let Responder { ahead, ci, seen, xrc, raw, .. } = responder;
     if let Some(taken) = ahead.as_mut().and_then(|ahead| ahead.pop()) {
         *raw = taken.raw;

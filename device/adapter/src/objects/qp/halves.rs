@@ -252,8 +252,8 @@ pub struct Responder {
     pub stream: StreamReceiver,
     /// True if the guest has been notified that the QP takes no more receives from its SRQ.
     pub last_wqe_reported: bool,
-    /// The time until the next check for receives to flush, in the error state.
-    pub flush_pause: Duration,
+    /// Milliseconds until the next check for receives to flush, in the error state.
+    pub flush_pause: u8,
 }
 
 impl Responder {
@@ -307,7 +307,7 @@ impl Default for Responder {
             stream: StreamReceiver::default(),
             life: LIVES.fetch_add(1, Ordering::Relaxed),
             last_wqe_reported: false,
-            flush_pause: Duration::ZERO,
+            flush_pause: 0,
         }
     }
 }

@@ -135,6 +135,8 @@ pub struct Qp<H: Host> {
     pub send_cq: Arc<Cq>,
     /// CQ of the receive queue.
     pub recv_cq: Arc<Cq>,
+    /// True if one of its CQs may hold entries back.
+    pub holding: bool,
     /// True if every send is signaled.
     pub signal_all: bool,
     /// True if a refused request that concerns a key fails only the send queue.
@@ -163,8 +165,11 @@ pub struct Qp<H: Host> {
     pub timer: AtomicU64,
     /// Index of the next send entry, for reads without a lock.
     pub next_send: AtomicU32,
-    /// True while a TRANSFER or AWAIT waits for what then schedules the QP.
+    /// True while a TRANSFER or AWAIT, or a message for whose completion the peer has no room,
+    /// waits for what then schedules the QP.
     pub held: AtomicBool,
+    /// The QP at the other end whose message waits until this QP's CQ has room.
+    sender: Mutex<Option<Box<WeakPeer<H>>>>,
     /// Its AWAIT that waits for a mark.
     pub mark_wait: MarkWait,
     /// All attributes, as QUERY_QP returns them.
@@ -228,6 +233,10 @@ impl<H: Host> Qp<H> {
             tpt: parts.tpt,
             worker: crate::objects::doorbell::worker_of(parts.doorbell.slot(), workers),
             doorbell: parts.doorbell,
+            // The CQ of a target is that of the SRQ that a message names.
+            holding: parts.kind == Type::XrcTgt
+                || parts.send_cq.is_holding()
+                || parts.recv_cq.is_holding(),
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
             signal_all: parts.signal_all,
@@ -245,6 +254,7 @@ impl<H: Host> Qp<H> {
             timer: AtomicU64::new(0),
             next_send: AtomicU32::new(0),
             held: AtomicBool::new(false),
+            sender: Mutex::default(),
             mark_wait: MarkWait::default(),
             attr: Mutex::default(),
             requester: Mutex::default(),
@@ -391,6 +401,39 @@ impl<H: Host> Qp<H> {
         self.state() == State::Rts
             && self.timer.load(Ordering::Relaxed) == 0
             && !self.held.load(Ordering::Relaxed)
+            && !(self.holding && self.send_cq.holds())
+    }
+
+    /// Lets the message in progress of `sender`, the QP at the other end, wait until there is room
+    /// in `cq`, a CQ of this QP. Returns false if there is room, or the QP has failed. The caller
+    /// has this QP's responder locked.
+    #[cold]
+    pub(crate) fn hold_off(&self, cq: &Cq, sender: &Peer<H>) -> bool {
+        // Before the sender can be scheduled, which resets it.
+        sender.qp.held.store(true, Ordering::Relaxed);
+        *self.sender.lock() = Some(Box::new(sender.downgrade()));
+        let waits = self.waits_for(cq) && self.receives();
+        if !waits {
+            sender.qp.held.store(false, Ordering::Relaxed);
+        }
+        waits
+    }
+
+    /// Schedules the QP at the other end if its message has waited for room in a CQ of this one.
+    pub(crate) fn let_sender_go_on(&self) {
+        let sender = self.sender.lock().take();
+        if let Some(Peer { core, qp }) = sender.and_then(|sender| sender.upgrade()) {
+            qp.held.store(false, Ordering::Relaxed);
+            qp.schedule(&core);
+        }
+    }
+
+    /// Returns whether work that needs an entry of `cq` must wait, because the CQ holds entries
+    /// back. The QP is scheduled when there is room.
+    #[inline]
+    #[must_use]
+    pub fn waits_for(&self, cq: &Cq) -> bool {
+        self.holding && cq.wait(self.qpn)
     }
 
     /// Returns whether it can receive from peers.
@@ -417,6 +460,7 @@ impl<H: Host> Qp<H> {
         self.gave_up.store(false, Ordering::Relaxed);
         self.mark_wait.clear();
         *self.responder.lock() = Responder::default();
+        self.let_sender_go_on();
         host.bar_zero(self.doorbell.words());
         if let Some(ring) = self.sq.device() {
             host.bar_zero(ring.range());

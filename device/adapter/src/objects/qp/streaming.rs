@@ -345,9 +345,14 @@ impl<H: Host> Streaming<H> {
     }
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
-    /// the next check, also for bytes that wait for memory.
-    pub fn check_waits(&mut self, now: Nanos) -> Option<Nanos> {
-        self.waits.check(&mut self.stream, now)
+    /// the next check, also for bytes that wait for memory. `is_scheduled` says that the SEND waits
+    /// for room in a CQ instead, and that the QP is scheduled when there is some.
+    pub fn check_waits(
+        &mut self,
+        now: Nanos,
+        is_scheduled: impl FnOnce() -> bool,
+    ) -> Option<Nanos> {
+        self.waits.check(&mut self.stream, now, is_scheduled)
     }
 
     /// Handles a peer that accepts no copied message. After some time, TCP sends an empty WRITE to

@@ -34,14 +34,21 @@ struct Wait {
 
 impl Waits {
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
-    /// the next check. The same intervals are for bytes that wait for memory.
-    pub(super) fn check(&mut self, stream: &mut Stream, now: Nanos) -> Option<Nanos> {
+    /// the next check. The same intervals are for bytes that wait for memory. `is_scheduled` says
+    /// that the QP is scheduled when the wait for the receive is over, because it waits for room in
+    /// its CQ; there is no time limit then.
+    pub(super) fn check(
+        &mut self,
+        stream: &mut Stream,
+        now: Nanos,
+        is_scheduled: impl FnOnce() -> bool,
+    ) -> Option<Nanos> {
         let received = stream.counters().fpdus_received;
         if stream.waits_for_memory() {
             return Some(next_check(now, Wait::go_on(&mut self.memory, now, received)));
         }
         self.memory = None;
-        if !stream.waits_for_receive() {
+        if !stream.waits_for_receive() || is_scheduled() {
             self.receive = None;
             return None;
         }

@@ -20,7 +20,10 @@ impl<H: Host> Sending<'_, H> {
     /// all those have completed.
     pub(super) fn stopped(&mut self) -> Turn {
         let now = self.begin();
-        let (limit, look) = (self.limit(now), self.streaming.check_waits(now));
+        let (limit, look) = (
+            self.limit(now),
+            self.streaming.check_waits(now, || self.qp.waits_for(&self.qp.recv_cq)),
+        );
         let sent = self.transmit(now);
         self.exchange();
         // Each pass completes one request that has failed.

@@ -134,7 +134,7 @@ impl<H: Host> Sending<'_, H> {
     fn work(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();
         let limit = self.limit(now);
-        let look = self.streaming.check_waits(now);
+        let look = self.streaming.check_waits(now, || self.qp.waits_for(&self.qp.recv_cq));
         if self.report().is_some() {
             return self.failed();
         }

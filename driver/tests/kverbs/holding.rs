@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A holding completion queue that is full: its completions and the messages behind them wait, and
+//! follow in order when they are taken.
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{Delta, delay::fsleep},
+};
+
+use crate::{
+    attached::Attached,
+    bindings,
+    check::{ends, expect, has_ended},
+    kclient::{
+        cq::{Cq, Poll},
+        pd::Device,
+        request::{Request, Status},
+        work::Op,
+    },
+    sides::{DEPTH, Test},
+};
+
+/// Entries of the queue.
+const ENTRIES: u32 = 4;
+/// Messages, more than that.
+const MESSAGES: usize = 12;
+/// Milliseconds for what has to happen.
+const LIMIT: u32 = 5000;
+
+/// Runs the test, on a connection of its own.
+pub(crate) fn run(test: &Test, device: &Arc<Attached>) -> Result {
+    let device: Arc<dyn Device> = device.clone();
+    let large = Cq::new(device.clone(), 4 * DEPTH, Poll::Workqueue)?;
+    let small = Cq::holding(device, ENTRIES)?;
+    let sides = Test::on(&test.pd, &large, &small)?;
+    sides.connect()?;
+    let mut received = KVec::new();
+    for _ in 0..MESSAGES {
+        let request = Request::new()?;
+        sides.b.receive_as(&request)?;
+        received.push(request, GFP_KERNEL)?;
+    }
+    let mut sent = KVec::new();
+    for _ in 0..MESSAGES {
+        let request = Request::new()?;
+        sides.a.qp.post_inline(&request, &Op::Send, &[7; 8])?;
+        sent.push(request, GFP_KERNEL)?;
+    }
+    within_limit("the queue is full", || {
+        state(&small) == Some(bindings::vrnic_cq_state_VRNIC_CQ_FULL)
+    })?;
+    // The last message cannot arrive before room has been made.
+    expect(sent.last().is_some_and(|last| last.outcome().is_none()), "the last message waits")?;
+    for request in &received {
+        let mut outcome = None;
+        within_limit("a message has arrived", || {
+            small.take();
+            outcome = request.outcome();
+            outcome.is_some()
+        })?;
+        has_ended(outcome, Status::SUCCESS, "a receive of a full queue")?;
+    }
+    for request in &sent {
+        ends(request, Status::SUCCESS, "a message to a full queue")?;
+    }
+    expect(state(&small) == Some(bindings::vrnic_cq_state_VRNIC_CQ_ROOM), "there is room again")
+}
+
+/// Returns the state of a queue.
+fn state(cq: &Cq) -> Option<bindings::vrnic_cq_state> {
+    // SAFETY: the queue is alive.
+    u32::try_from(unsafe { bindings::vrnic_cq_state(cq.as_raw()) }).ok()
+}
+
+/// Waits until something is true.
+fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) -> Result {
+    for _ in 0..LIMIT {
+        if is_so() {
+            return Ok(());
+        }
+        fsleep(Delta::from_millis(1));
+    }
+    expect(false, what)
+}
