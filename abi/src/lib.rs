@@ -16,6 +16,7 @@
 //! | [`qp`] | QP states, attributes and the address vector |
 //! | [`direct`] | the window of BAR0 for direct transfers, and its address ranges |
 //! | [`flow`] | rules for the frames that QPs of raw packets receive |
+//! | [`rss`] | how a QP of raw packets spreads them over others |
 //! | [`connection`] | TCP connections that the adapter takes over |
 //! | [`uverbs`] | private payloads between provider and kernel module |
 //! | `wire` | the macro that declares enums |
@@ -47,6 +48,7 @@ pub mod pci;
 pub mod qp;
 pub mod regs;
 pub mod rq;
+pub mod rss;
 pub mod sq;
 pub mod uar;
 pub mod uverbs;

@@ -48,6 +48,7 @@ payloads! {
     AhResp: size_of::<AhResp>();
     QpReq: offset_of!(QpReq, tag_form);
     QpResp: size_of::<QpResp>();
+    SpreadReq: size_of::<SpreadReq>();
     RangeReq: size_of::<RangeReq>();
     RangeResp: size_of::<RangeResp>();
     DmResp: offset_of!(DmResp, mmap);
@@ -73,6 +74,8 @@ bitflags! {
         const RATE_LIMIT = 1 << 6;
         /// Queue pairs of raw packets and flows, of the device.
         const RAW_PACKET = 1 << 7;
+        /// Work queues, and queue pairs that spread frames over them, of the device.
+        const SPREADS = 1 << 8;
         /// [`CQ_HOLDING`], of the device.
         const HOLDING_CQ = 1 << 12;
     }
@@ -261,7 +264,18 @@ bitflags! {
     }
 }
 
-/// Request to CREATE_QP. A log size of [`crate::admin::NO_QUEUE`] says: no such queue.
+/// Request to CREATE_QP for a queue pair with an indirection table: how it spreads frames over the
+/// work queues of the table. The response is a [`QpResp`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SpreadReq {
+    /// [`crate::rss::Fields`].
+    pub fields: U64,
+    /// The key of the Toeplitz hash.
+    pub key: [u8; crate::rss::KEY_LEN],
+}
+
+/// Request to CREATE_QP, and to CREATE_WQ, which has no send queue. A log size of [`crate::admin::NO_QUEUE`] says: no such queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpReq {
@@ -287,7 +301,7 @@ pub struct QpReq {
     pub tag_offset: U32,
 }
 
-/// Response to CREATE_QP.
+/// Response to CREATE_QP and to CREATE_WQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpResp {
@@ -385,4 +399,5 @@ const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
 const _: () = assert!(size_of::<SrqReq>() == 16 && size_of::<SrqResp>() == 24);
 const _: () = assert!(size_of::<ResizeCqResp>() == 8);
+const _: () = assert!(size_of::<SpreadReq>() == 48);
 const _: () = assert!(size_of::<QpReq>() == 32 && size_of::<QpResp>() == 32);

@@ -73,6 +73,9 @@ pub(crate) struct DeviceAttr {
     /// True if the device has queue pairs of raw packets, computes and checks the checksums of
     /// their frames, and has flows.
     pub(crate) raw_packets: bool,
+    /// Entries of a table of work queues, over which queue pairs of raw packets spread frames; none:
+    /// the device has no work queues.
+    pub(crate) max_wq_table: u32,
     /// Bytes of device memory that an allocation can have.
     pub(crate) max_dm_size: u64,
     /// Valid bits of completion timestamps.
@@ -132,6 +135,14 @@ impl DeviceAttr {
             flags |= bindings::ib_device_cap_flags_IB_DEVICE_RAW_IP_CSUM
                 | bindings::ib_device_cap_flags_IB_DEVICE_MANAGED_FLOW_STEERING;
             out.raw_packet_caps = bindings::ib_raw_packet_caps_IB_RAW_PACKET_CAP_IP_CSUM;
+        }
+        if self.max_wq_table != 0 {
+            out.max_wq_type_rq = self.max_qp;
+            out.rss_caps = bindings::ib_rss_caps {
+                supported_qpts: 1 << bindings::ib_qp_type_IB_QPT_RAW_PACKET,
+                max_rwq_indirection_tables: self.max_qp,
+                max_rwq_indirection_table_size: self.max_wq_table,
+            };
         }
         // CAST: a bit mask.
         out.device_cap_flags = flags as u64;

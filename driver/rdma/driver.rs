@@ -35,6 +35,8 @@ pub(crate) trait Driver: Sized + 'static {
     type Mw: Send + Sync;
     /// The driver's part of a flow.
     type Flow: Send + Sync;
+    /// The driver's part of a work queue.
+    type Wq: Send + Sync;
 
     /// The work requests of kernel clients that verbs have no numbers for.
     const OWN_WRS: &'static [OwnWr] = &[];

@@ -19,6 +19,7 @@
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`] | queue pairs, their attributes |
 //! | [`flow`] | which frames a queue pair receives |
+//! | [`wq`] | work queues, over which a queue pair spreads frames |
 //! | [`wr`], [`recv_wr`] | work requests of kernel clients |
 //! | [`own_wr`] | send work requests that a driver has beside those of verbs |
 //! | `lend` | queue pairs that other modules of the kernel name |
@@ -70,6 +71,7 @@ pub(crate) mod udata;
 pub(crate) mod umem;
 mod vtable;
 pub(crate) mod wc;
+pub(crate) mod wq;
 pub(crate) mod wr;
 pub(crate) mod xrcd;
 

@@ -21,6 +21,7 @@ use super::{
     srq::{Srq, SrqOperations},
     stats::StatDesc,
     ucontext::UcontextOperations,
+    wq::WqOperations,
     xrcd::XrcdOperations,
 };
 
@@ -51,6 +52,7 @@ pub(crate) trait Operations:
     + XrcdOperations
     + QpOperations
     + FlowOperations
+    + WqOperations
     + ResOperations<Cq<Self>>
     + ResOperations<Srq<Self>>
     + ResOperations<Qp<Self>>

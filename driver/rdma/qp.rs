@@ -19,6 +19,7 @@ use super::{
     references::References,
     srq::Srq,
     ucontext::User,
+    wq::WqTable,
     wr::SendWrs,
     xrcd::Xrcd,
 };
@@ -239,8 +240,8 @@ pub(crate) struct NewQp<D> {
 ///
 /// # Invariants
 ///
-/// The completion queues, the shared receive queue and the XRC domain in `raw` are null or live
-/// ones of driver `T`, for `'a`.
+/// The completion queues, the shared receive queue, the table of work queues and the XRC domain in
+/// `raw` are null or live ones of driver `T`, for `'a`.
 pub(crate) struct QpInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_qp_init_attr,
     /// To be kept by the handler of the device's events.
@@ -251,8 +252,8 @@ pub(crate) struct QpInit<'a, T: Driver> {
 impl<'a, T: Driver> QpInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queues, the shared receive queue and the XRC domain in `raw` must be null or
-    /// live ones of driver `T`, for `'a`.
+    /// The completion queues, the shared receive queue, the table of work queues and the XRC domain
+    /// in `raw` must be null or live ones of driver `T`, for `'a`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_qp_init_attr, link: &'a QpLink) -> Self {
         // INVARIANT: the caller passes attributes whose objects are null or live ones of driver
         // `T`.
@@ -275,6 +276,15 @@ impl<'a, T: Driver> QpInit<'a, T> {
         let raw = self.raw.srq;
         // SAFETY: by the type's invariants the queue is a live one of driver `T`.
         (!raw.is_null()).then(|| unsafe { Srq::<T>::from_raw(raw) })
+    }
+
+    /// Returns the table of work queues over which it spreads frames, if it has no receive queue.
+    pub(crate) fn wq_table(&self) -> Option<WqTable<'a, T>> {
+        // SAFETY: by the type's invariants the table is null or a live one.
+        let raw = unsafe { self.raw.rwq_ind_tbl.as_ref() }?;
+        // SAFETY: by the type's invariants the table is a live one, whose work queues are driver
+        // `T`'s. The core fills a table in before others can name it, and keeps the work queues.
+        Some(unsafe { WqTable::new(raw) })
     }
 
     /// Returns the XRC domain of a target.

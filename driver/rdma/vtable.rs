@@ -19,6 +19,7 @@
 //! | `xrcd` | XRC domains |
 //! | `dm` | device memory |
 //! | `flow` | flows |
+//! | `wq` | work queues and tables of them |
 //! | `restrack` | what `rdma resource show` asks drivers for |
 //! | `iwcm` | the connection manager of iWARP devices |
 
@@ -64,6 +65,7 @@ mod port;
 mod queues;
 mod restrack;
 mod srq;
+mod wq;
 mod xrcd;
 
 /// A table without operations.
@@ -94,7 +96,10 @@ macro_rules! core_objects {
     };
 }
 
-core_objects! { ib_ah ib_cq ib_dm ib_flow ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
+core_objects! {
+    ib_ah ib_cq ib_dm ib_flow ib_mr ib_mw ib_pd ib_qp ib_rwq_ind_table ib_srq ib_ucontext ib_wq
+    ib_xrcd
+}
 
 impl<T: Operations> VTable<T> {
     /// The tables of devices of any protocol; the core takes from each what it has.
@@ -106,6 +111,7 @@ impl<T: Operations> VTable<T> {
         &Self::QUEUES,
         &Self::RESTRACK,
         &Self::SRQ,
+        &Self::WORK_QUEUES,
     ];
 
     /// Returns the further tables of devices of this protocol, which an iWARP device's connection

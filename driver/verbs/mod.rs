@@ -16,6 +16,7 @@
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`qp`] | queue pairs, by owner, and their attributes; multicast groups |
 //! | [`flow`] | flow rules of queue pairs of raw packets |
+//! | [`wq`] | work queues, over which queue pairs of raw packets spread frames |
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
 //! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
@@ -45,6 +46,7 @@ mod qp;
 mod range_end;
 mod srq;
 mod uar;
+mod wq;
 mod xrc;
 
 pub(crate) use ctx::{Ctx, Verbs};
@@ -67,6 +69,7 @@ impl Driver for Verbs {
     type Ah = ah::Ah;
     type Mw = mw::Mw;
     type Flow = flow::Flow;
+    type Wq = wq::Wq;
 
     const OWN_WRS: &'static [OwnWr] = direct_work::REQUESTS;
 }

@@ -20,10 +20,10 @@ use abi::{
 
 pub(super) mod kernel;
 mod modify;
-mod modify_command;
-mod params;
+pub(super) mod modify_command;
+pub(super) mod params;
 mod rnic;
-mod user;
+pub(super) mod user;
 
 use self::{
     kernel::KernelQp,
@@ -134,7 +134,11 @@ impl QpOperations for Verbs {
                 CreatedQp { qpn, cap: QpCap::default(), queues: Queues::Target }
             }
             (Some(pd), Some(user)) => {
-                user::create(ctx, device, pd, init, user)?.map(|memory| Queues::User { memory })
+                let created = match init.wq_table() {
+                    Some(table) => user::create_spreading(ctx, pd, init, &table, user)?,
+                    None => user::create(ctx, device, pd, init, user)?,
+                };
+                created.map(|memory| Queues::User { memory })
             }
             (Some(pd), None) => kernel::create(ctx, pd, init)?.map(Queues::Kernel),
             (None, _) => return Err(EINVAL),

@@ -6,7 +6,8 @@ pub(crate) const FUNCTIONS: &str = "_verbs_init_and_alloc_context|\
     verbs_uninit_context|verbs_set_ops|verbs_init_cq|ibv_cmd_(get_context|query_device_any|query_port|\
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|modify_qp_ex|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
-    open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|query_mr|attach_mcast|detach_mcast|create_flow|destroy_flow)";
+    open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|query_mr|attach_mcast|detach_mcast|create_flow|destroy_flow|\
+    create_wq|modify_wq|destroy_wq|create_rwq_ind_table|destroy_rwq_ind_table|create_qp_ex2)";
 /// The types that the plugin uses, in addition to the arguments of those functions.
 pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr|dm)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|\
@@ -15,6 +16,7 @@ pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device
     ibv_wc_(status|flags)|ibv_qp_(type|attr_mask|state)|ibv_access_flags|ibv_mw_(bind|type)|\
     ibv_(values_ex|values_mask|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_(ex|mask))|\
     ibv_(qp_create_send_ops_flags|data_buf)|\
+    ibv_(wq_(type|init_attr_mask|attr_mask|state)|rx_hash_function_flags)|\
     ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|cq_state|tag_form|mem_flags)|\
     vrnicdv_(range|range_state|transfer|transfer_flags|await)|\
     ib_uverbs_(ioctl_hdr|attr)|uverbs_(default_objects|methods_device|attrs_query_context_attr_ids)";

@@ -142,6 +142,8 @@ bitflags! {
         const READS_AT_ONCE = 1 << 1;
         /// QPs of raw packets, flow rules, checksums, and segmentation.
         const RAW_PACKET = 1 << 2;
+        /// [`super::QpFlags::SPREADS`].
+        const SPREADS = 1 << 3;
         /// [`super::CqFlags::HOLDING`].
         const HOLDING_CQ = 1 << 4;
     }

@@ -185,6 +185,10 @@ bitflags! {
         /// peer's requests continue. MODIFY_QP moves it back to RTS. Without this flag, the QP and
         /// its peer move to the error state.
         const REACTIVE = 1 << 2;
+        /// The QP, of raw packets, has no queues, and spreads the frames of its flow rules over other
+        /// QPs. `rq_table` is the guest address of a [`crate::rss::Spread`], 8-byte aligned; the page
+        /// shift and the levels are zero. Its CQs get no entries, and its state has no effect.
+        const SPREADS = 1 << 3;
     }
 }
 
@@ -211,7 +215,7 @@ wire_enum! {
 pub struct CreateQp {
     /// Page table of the send queue, as [`Pages::table`].
     pub sq_table: GuestAddr,
-    /// Page table of the receive queue.
+    /// Page table of the receive queue; see also [`QpFlags::SPREADS`].
     pub rq_table: GuestAddr,
     /// Page size and levels of both, as in [`Pages`].
     pub sq_page_shift: u8,

@@ -17,6 +17,7 @@
 //! | [`offload`] | the checksums of a frame |
 //! | [`segments`] | frames that are joined to one, and cut again |
 //! | [`pool`] | the memory of frames |
+//! | [`toeplitz`] | the hash by which frames are spread over receive queues |
 //! | [`time`] | points in time |
 //!
 //! ```
@@ -39,6 +40,7 @@ pub mod pool;
 pub mod reader;
 pub mod segments;
 pub mod time;
+pub mod toeplitz;
 
 pub use ethernet::{EtherType, Ethernet};
 pub use headers::Headers;

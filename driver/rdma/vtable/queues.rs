@@ -176,7 +176,7 @@ impl<T: Operations> VTable<T> {
             let link = unsafe { QpLink::new(raw) }?;
             // SAFETY: the core passes attributes of its own.
             let attr = unsafe { &mut *attr };
-            // SAFETY: the queues and the XRC domain in the attributes are this device's.
+            // SAFETY: the queues, the table and the XRC domain in the attributes are this device's.
             let mut init = unsafe { QpInit::new(attr, &link) };
             // SAFETY: the core has set the queue pair's domain.
             let pd = unsafe { (*qp).pd };

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs of kernel clients: the rings are the driver's.
 
-use abi::{Qpn, SlotIndex, admin::command, rq};
+use abi::{
+    Qpn,
+    SlotIndex,
+    admin::{CreateQp, command},
+    rq, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -174,7 +179,7 @@ pub(super) fn create(
         max_recv_wr: rq.as_ref().map_or(0, Ring::size),
         ..cap
     };
-    let mut params = params::params(pd, init, KERNEL_UAR)?;
+    let mut params = CreateQp { uar: KERNEL_UAR, ..params::params(pd, init)? };
     // The adapter reads the tables while it executes the command.
     let describe = |ring| PageTable::of_kernel_ring(ctx.dma(), ring);
     let sq_table = sq.as_ref().map(describe).transpose()?;

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 use crate::verbs::Ctx;
 
 /// Has the adapter change attributes of a queue pair.
-pub(super) fn execute(ctx: &Ctx<'_>, qpn: Qpn, attr: &Attr, mask: AttrMask) -> Result {
+pub(in crate::verbs) fn execute(ctx: &Ctx<'_>, qpn: Qpn, attr: &Attr, mask: AttrMask) -> Result {
     let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<Attr>(), GFP_KERNEL)?;
     (&buffer).copy_from_slice(attr.as_bytes());
     ctx.execute::<command::ModifyQp>(&ModifyQp::new(qpn, mask.bits(), buffer.dma_address()))?;

@@ -2,7 +2,7 @@
 //! The parameters of queue pairs and queues that do not depend on whose they are.
 
 use abi::{
-    Qpn, Srqn, UarIndex,
+    Cqn, Qpn, Srqn,
     admin::{CreateQp, NO_QUEUE, Pages, QpFlags},
     qp::Type,
     sq,
@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// A queue pair that the adapter has created.
-pub(super) struct CreatedQp<Q> {
+pub(in crate::verbs) struct CreatedQp<Q> {
     /// Its number.
-    pub(super) qpn: Qpn,
+    pub(in crate::verbs) qpn: Qpn,
     /// The sizes that it got.
-    pub(super) cap: QpCap,
+    pub(in crate::verbs) cap: QpCap,
     /// Its queues.
-    pub(super) queues: Q,
+    pub(in crate::verbs) queues: Q,
 }
 
 impl<Q> CreatedQp<Q> {
@@ -102,21 +102,28 @@ pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
 }
 
 /// Returns the parameters that do not depend on where the queues are.
-pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: UarIndex) -> Result<CreateQp> {
+pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>) -> Result<CreateQp> {
     let mut flags = QpFlags::empty();
     flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());
     let send_cq = init.send_cq()?;
     // An initiator has no other.
     let recv_cq = if init.kind() == QpType::XRC_INI { send_cq } else { init.recv_cq()? };
     Ok(CreateQp {
-        pdn: pd.pdn,
-        send_cqn: send_cq.cqn,
         recv_cqn: recv_cq.cqn,
-        uar,
         srqn: init.srq().map_or(Srqn::default(), |srq| srq.srqn),
-        // CAST: the enum's number.
-        qp_type: kind(init.kind())? as u8,
         flags: flags.bits(),
+        ..without_queues(pd, init.kind(), send_cq.cqn)?
+    })
+}
+
+/// Returns the parameters of a queue pair of this type without queues.
+pub(in crate::verbs) fn without_queues(pd: &Pd, qp_type: QpType, cqn: Cqn) -> Result<CreateQp> {
+    Ok(CreateQp {
+        pdn: pd.pdn,
+        send_cqn: cqn,
+        recv_cqn: cqn,
+        // CAST: the enum's number.
+        qp_type: kind(qp_type)? as u8,
         sq_log_size: NO_QUEUE,
         rq_log_size: NO_QUEUE,
         ..CreateQp::default()

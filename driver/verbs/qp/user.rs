@@ -3,12 +3,13 @@
 //! describes them.
 
 use abi::{
-    admin::{Pages, QpFlags, QpResult, command},
-    sq,
+    admin::{CreateQp, Pages, QpFlags, QpResult, command},
+    rss, sq,
     uar::SQ_MEMORY_UNIT,
-    uverbs::{Payload, QpReq, QpReqFlags, QpResp},
+    uverbs::{Payload, QpReq, QpReqFlags, QpResp, SpreadReq},
 };
-use kernel::prelude::*;
+use kernel::{dma::Coherent, io::Io, prelude::*};
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::params::{self, CreatedQp, asked_shape, own_cap, set_rq, set_sq};
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
         qp_attr::{QpCap, QpType},
         ucontext::User,
         umem::{Umem, Use},
+        wq::WqTable,
     },
     verbs::{Ctx, Verbs, context::Pd, pages::PageTable, uar::TakenSlot},
 };
@@ -140,8 +142,37 @@ pub(super) fn create(
     if init.srq().is_some() && plan.rq.is_some() {
         return Err(EINVAL);
     }
+    let created = create_by(ctx, device, &plan, params::params(pd, init)?, user)?;
+    Ok(CreatedQp { cap: plan.cap(init.kind(), &cap), ..created })
+}
+
+/// Creates a work queue, which has no send queue.
+pub(in crate::verbs) fn create_wq(
+    ctx: &Ctx<'_>,
+    device: &Device<Verbs>,
+    params: CreateQp,
+    cap: &QpCap,
+    user: &User<'_, Verbs>,
+) -> Result<CreatedQp<UserQp>> {
+    let request: QpReq = user.data.request(QpReq::REQUIRED)?;
+    let plan = Plan::new(&request, cap)?;
+    if plan.sq.is_some() || plan.rq.is_none() || !plan.flags.is_empty() {
+        return Err(EINVAL);
+    }
+    let created = create_by(ctx, device, &plan, params, user)?;
+    Ok(CreatedQp { cap: QpCap { max_recv_wr: entries(plan.rq), ..*cap }, ..created })
+}
+
+/// Creates a queue pair with the rings of a plan.
+fn create_by(
+    ctx: &Ctx<'_>,
+    device: &Device<Verbs>,
+    plan: &Plan,
+    mut params: CreateQp,
+    user: &User<'_, Verbs>,
+) -> Result<CreatedQp<UserQp>> {
     let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
-    let mut params = params::params(pd, init, slot.uar.index)?;
+    params.uar = slot.uar.index;
     params.flags |= plan.flags.bits();
     params.tag_form = plan.tag_form;
     params.tag_offset = plan.tag_offset.into();
@@ -159,17 +190,66 @@ pub(super) fn create(
     let (sq, _sq_table) = sq.map(|sq| (sq.memory, sq.table)).unzip();
     let (rq, _rq_table) = rq.map(|rq| (rq.memory, rq.table)).unzip();
     let memory = UserQp { _sq: sq, _rq: rq, slot, sq_mmap: None };
-    let result = ctx.execute::<command::CreateQp>(&params)?;
+    execute(ctx, &params, plan.sq.filter(|_| plan.sq_in_device()), memory, user)
+}
+
+/// Creates a queue pair without queues, which spreads frames over the work queues of a table.
+pub(super) fn create_spreading(
+    ctx: &Ctx<'_>,
+    pd: &Pd,
+    init: &QpInit<'_, Verbs>,
+    table: &WqTable<'_, Verbs>,
+    user: &User<'_, Verbs>,
+) -> Result<CreatedQp<UserQp>> {
+    let cap = own_cap(init);
+    if init.kind() != QpType::RAW_PACKET || cap.max_send_wr != 0 || init.srq().is_some() {
+        return Err(EOPNOTSUPP);
+    }
+    let request: SpreadReq = user.data.request(SpreadReq::REQUIRED)?;
+    let fields = u32::try_from(request.fields.get()).map_err(|_| EOPNOTSUPP)?;
+    rss::Fields::from_bits(fields).ok_or(EOPNOTSUPP)?;
+    let mut spread = KBox::new(rss::Spread::new_zeroed(), GFP_KERNEL)?;
+    spread.fields = fields.into();
+    spread.log_entries = u8::try_from(table.log_entries())?;
+    spread.key = request.key;
+    for (entry, (wq, _)) in spread.entries.iter_mut().zip(table.entries()) {
+        *entry = wq.qpn;
+    }
+    // The completion queue is only a formality.
+    let (_, cq) = table.entries().next().ok_or(EINVAL)?;
+    let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<rss::Spread>(), GFP_KERNEL)?;
+    (&buffer).copy_from_slice(spread.as_bytes());
+    let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
+    let params = CreateQp {
+        uar: slot.uar.index,
+        rq_table: buffer.dma_address().into(),
+        flags: QpFlags::SPREADS.bits(),
+        ..params::without_queues(pd, QpType::RAW_PACKET, cq.cqn)?
+    };
+    let memory = UserQp { _sq: None, _rq: None, slot, sq_mmap: None };
+    execute(ctx, &params, None, memory, user)
+}
+
+/// Has the adapter create a queue pair, and tells the process of it. `device_sq` is the send queue
+/// if it is in device memory.
+fn execute(
+    ctx: &Ctx<'_>,
+    params: &CreateQp,
+    device_sq: Option<RingShape>,
+    memory: UserQp,
+    user: &User<'_, Verbs>,
+) -> Result<CreatedQp<UserQp>> {
+    let result = ctx.execute::<command::CreateQp>(params)?;
     let queues = ctx.complete::<command::DestroyQp, _>(result.qpn, memory, |memory| {
-        answer(ctx, &plan, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
+        answer(ctx, device_sq, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
     })?;
-    Ok(CreatedQp { qpn: result.qpn, cap: plan.cap(init.kind(), &cap), queues })
+    Ok(CreatedQp { qpn: result.qpn, cap: QpCap::default(), queues })
 }
 
 /// Tells the process of a new queue pair, after making mappable what it has in the device.
 fn answer(
     ctx: &Ctx<'_>,
-    plan: &Plan,
+    device_sq: Option<RingShape>,
     result: &QpResult,
     memory: &mut UserQp,
     user: &User<'_, Verbs>,
@@ -181,7 +261,7 @@ fn answer(
         uar_mmap: memory.slot.uar.mmap.into(),
         ..QpResp::default()
     };
-    if let Some(shape) = plan.sq.filter(|_| plan.sq_in_device()) {
+    if let Some(shape) = device_sq {
         let length = shape.length().next_multiple_of(SQ_MEMORY_UNIT.into());
         let area = ctx.adapter.sq_area(result.sq_offset.get(), length)?;
         response.sq_mmap_len = u32::try_from(length)?.into();

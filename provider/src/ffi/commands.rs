@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::uverbs::{
     AhResp, ContextResp, CqReq, CqResp, MrReq, Payload, PdResp, QpReq, QpResp, ResizeCqResp,
-    SrqReq, SrqResp,
+    SpreadReq, SrqReq, SrqResp,
 };
 use vrnic_queues::policy::PayloadPolicy;
 
@@ -289,5 +289,37 @@ pub(super) unsafe fn create_qp(
     run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response have the given lengths.
         unsafe { c::ibv_cmd_create_qp(pd, qp, attr, command, length, response, room) }
+    })
+}
+
+/// Creates a work queue; `attr` gets the sizes granted.
+///
+/// # Safety
+/// The context and the objects in `attr` must be live, `wq` memory for the result.
+pub(super) unsafe fn create_wq(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_wq_init_attr,
+    wq: *mut c::ibv_wq,
+    request: QpReq,
+) -> Result<QpResp, Errno> {
+    run(request, |command, length, response, room| {
+        // SAFETY: the objects are valid; command and response have the given lengths.
+        unsafe { c::ibv_cmd_create_wq(context, attr, wq, command, length, response, room) }
+    })
+}
+
+/// Creates a queue pair that spreads frames over work queues.
+///
+/// # Safety
+/// The context and the objects in `attr` must be live, `qp` memory for the result.
+pub(super) unsafe fn create_spreading_qp(
+    context: *mut c::ibv_context,
+    qp: *mut c::verbs_qp,
+    attr: *mut c::ibv_qp_init_attr_ex,
+    request: SpreadReq,
+) -> Result<QpResp, Errno> {
+    run(request, |command, length, response, room| {
+        // SAFETY: the objects are valid; command and response have the given lengths.
+        unsafe { c::ibv_cmd_create_qp_ex2(context, qp, attr, command, length, response, room) }
     })
 }

@@ -274,6 +274,14 @@ unsafe fn add_caps(
         // SAFETY: the caller's struct is long enough.
         unsafe { (*attr).tso_caps = caps };
     }
+    let end = offset_of!(c::ibv_device_attr_ex, rss_caps) + size_of::<c::ibv_rss_caps>();
+    if size >= end && own.needs(Features::SPREADS).is_ok() {
+        // SAFETY: the caller's struct is long enough. The kernel has filled in the rest.
+        let caps = unsafe { &mut (*attr).rss_caps };
+        caps.rx_hash_fields_mask = abi::rss::Fields::all().bits().into();
+        // CAST: a small enum, which C stores in a byte.
+        caps.rx_hash_function = c::IBV_RX_HASH_FUNC_TOEPLITZ as u8;
+    }
     let end = offset_of!(c::ibv_device_attr_ex, packet_pacing_caps)
         + size_of::<c::ibv_packet_pacing_caps>();
     if size >= end && own.needs(Features::RATE_LIMIT).is_ok() {

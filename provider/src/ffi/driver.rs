@@ -13,7 +13,7 @@ use super::library::{Library, SYSTEM};
 use super::object::Object;
 use super::{
     ah, commands, context, cq, cq_ex, dm, flow, functions, ioctl, mr, mw, pd, pointer, poll, post,
-    qp, qp_create, srq, xrc,
+    qp, qp_create, srq, wq, xrc,
 };
 
 type Device = Object<c::verbs_device, ()>;
@@ -118,8 +118,10 @@ fn context_ops() -> c::verbs_context_ops {
         create_flow: Some(flow::create),
         create_qp: Some(qp_create::create),
         create_qp_ex: Some(qp_create::create_ex),
+        create_rwq_ind_table: Some(wq::create_table),
         create_srq: Some(srq::create),
         create_srq_ex: Some(srq::create_ex),
+        create_wq: Some(wq::create),
         dealloc_mw: Some(mw::dealloc),
         dealloc_pd: Some(pd::dealloc),
         dealloc_td: Some(pd::dealloc_thread),
@@ -129,7 +131,9 @@ fn context_ops() -> c::verbs_context_ops {
         destroy_cq: Some(cq::destroy),
         destroy_flow: Some(flow::destroy),
         destroy_qp: Some(qp::destroy),
+        destroy_rwq_ind_table: Some(wq::destroy_table),
         destroy_srq: Some(srq::destroy),
+        destroy_wq: Some(wq::destroy),
         free_context: Some(context::free),
         free_dm: Some(dm::free),
         import_dm: Some(dm::import),
@@ -140,6 +144,7 @@ fn context_ops() -> c::verbs_context_ops {
         modify_qp: Some(qp::modify),
         modify_qp_rate_limit: Some(qp::modify_rate_limit),
         modify_srq: Some(srq::modify),
+        modify_wq: Some(wq::modify),
         open_qp: Some(xrc::open_target),
         open_xrcd: Some(xrc::open_domain),
         poll_cq: Some(poll::poll_cq),

@@ -15,7 +15,7 @@
 //! | [`cq_ex`], [`polling`] | the extended interface of completion queues |
 //! | [`xrc`] | XRC domains, targets and sends |
 //! | [`request`] | the parts of work requests, translated |
-//! | [`flow`] | flows of queue pairs of raw packets |
+//! | [`flow`], [`wq`] | flows of queue pairs of raw packets; work queues, over which they spread frames |
 //! | [`post`], [`datagram`], [`raw`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
 //! | [`dv`], [`dv_range`], [`dv_await`] | direct verbs (`vrnicdv.h`) |
@@ -55,6 +55,7 @@ mod qp_create;
 mod raw;
 mod request;
 mod srq;
+mod wq;
 mod wr;
 mod xrc;
 

@@ -137,7 +137,10 @@ pub(super) unsafe extern "C" fn post_recv(
 ///
 /// # Safety
 /// `next` must be null or start a valid list.
-unsafe fn recv_list(queues: &QueuePair, next: &mut *mut c::ibv_recv_wr) -> Result<(), PostError> {
+pub(super) unsafe fn recv_list(
+    queues: &QueuePair,
+    next: &mut *mut c::ibv_recv_wr,
+) -> Result<(), PostError> {
     let mut batch = queues.recvs()?;
     // SAFETY: the caller passes null or a valid list, of which this is the rest.
     while let Some(request) = unsafe { next.as_ref() } {

@@ -11,7 +11,7 @@ use super::bindings as c;
 use super::builder::Builder;
 use super::context::Context;
 use super::qp::{self, Own, Qp};
-use super::{commands, cq, pd, pointer, srq, wr, xrc};
+use super::{commands, cq, pd, pointer, srq, wq, wr, xrc};
 
 /// `create_qp`.
 pub(super) unsafe extern "C" fn create(
@@ -28,7 +28,8 @@ const ATTRIBUTES: u32 = c::IBV_QP_INIT_ATTR_PD
     | c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
     | c::IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
 
-/// `create_qp_ex`: also XRC targets, and queue pairs with the newer interface for posting.
+/// `create_qp_ex`: also XRC targets, queue pairs that spread frames over work queues, and queue
+/// pairs with the newer interface for posting.
 pub(super) unsafe extern "C" fn create_ex(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_qp_init_attr_ex,
@@ -38,6 +39,10 @@ pub(super) unsafe extern "C" fn create_ex(
     if extended.qp_type == c::IBV_QPT_XRC_RECV {
         // SAFETY: the arguments are libibverbs' own.
         return pointer(unsafe { xrc::create_target(context, extended) });
+    }
+    if extended.comp_mask & c::IBV_QP_INIT_ATTR_IND_TABLE != 0 {
+        // SAFETY: the arguments are libibverbs' own.
+        return pointer(unsafe { wq::create_spreading(context, extended) });
     }
     // SAFETY: the arguments are libibverbs' own.
     pointer(unsafe { try_create_ex(extended) })

@@ -132,3 +132,29 @@ pub unsafe fn free_dm(memory: *mut ibv_dm) -> c_int {
         None => NO_OPERATION,
     }
 }
+
+/// `ibv_destroy_wq`.
+///
+/// # Safety
+/// `wq` is live, and not used any more afterwards.
+pub unsafe fn destroy_wq(wq: *mut ibv_wq) -> c_int {
+    // SAFETY: a live work queue has a live context.
+    match unsafe { extended((*wq).context) }.destroy_wq {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(wq) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_destroy_rwq_ind_table`.
+///
+/// # Safety
+/// `table` is live, and not used any more afterwards.
+pub unsafe fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
+    // SAFETY: a live table has a live context.
+    match unsafe { extended((*table).context) }.destroy_rwq_ind_table {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(table) },
+        None => NO_OPERATION,
+    }
+}

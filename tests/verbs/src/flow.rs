@@ -75,6 +75,11 @@ impl Context {
             flows: flags & ffi::IBV_DEVICE_MANAGED_FLOW_STEERING != 0,
             max_tso: attr.tso_caps.max_tso,
             tso_types: attr.tso_caps.supported_qpts,
+            rss_types: attr.rss_caps.supported_qpts,
+            rss_entries: attr.rss_caps.max_rwq_indirection_table_size,
+            rss_functions: attr.rss_caps.rx_hash_function,
+            rss_fields: attr.rss_caps.rx_hash_fields_mask,
+            max_wq: attr.max_wq_type_rq,
         })
     }
 }

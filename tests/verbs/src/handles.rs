@@ -11,6 +11,7 @@ use super::cq::{Channel, Cq};
 use super::device_memory::DeviceMemory;
 use super::memory::{Mr, Pd, Td};
 use super::qp::Qp;
+use super::rss::{Wq, WqTable};
 use super::srq::Srq;
 use super::window::Mw;
 use super::{check, ffi};
@@ -45,6 +46,8 @@ handles! {
     Qp: ibv_qp, ibv_destroy_qp;
     Srq: ibv_srq, ibv_destroy_srq;
     Td: ibv_td, dealloc_td;
+    Wq: ibv_wq, destroy_wq;
+    WqTable: ibv_rwq_ind_table, destroy_rwq_ind_table;
 }
 
 /// Lets threads share handles, and move them to other threads.

@@ -22,6 +22,7 @@
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
 //! | [`flow`] | QPs of raw packets, flows |
+//! | [`rss`] | work queues, and QPs that spread frames over them |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`cm`] | connections by the RDMA connection manager |
 //! | [`wr`] | lists of work requests |
@@ -61,6 +62,7 @@ pub mod model;
 mod post;
 pub mod prng;
 pub mod qp;
+pub mod rss;
 pub mod srq;
 #[cfg(feature = "vrnic")]
 pub mod transfer;

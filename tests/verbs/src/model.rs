@@ -3,11 +3,13 @@
 
 pub mod flow;
 mod numbers;
+pub mod rss;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::flow::{FlowAttr, RawCaps, Spec};
 pub use self::numbers::{access, change, event, flags, mask, qp_type, wc_opcode};
+pub use self::rss::{Hash, WqAttr, WqChange};
 use crate::ffi;
 
 /// QP states (`enum ibv_qp_state`).

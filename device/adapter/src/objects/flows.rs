@@ -1,39 +1,16 @@
 //! The flow rules of an adapter ([`vrnic_abi::flow`]): which frames its QPs of raw packets receive.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::RwLock;
-use vrnic_abi::flow::{Fields, Kind, Network, Upper};
+use vrnic_abi::flow::{Kind, Network, Upper};
 use vrnic_abi::{FlowId, Qpn};
-use zerocopy::IntoBytes;
 
+use super::frame_key::{FrameKey, Target, Words};
+use super::spread::Spread;
 use crate::limits::{MAX_COPIES, MAX_FLOWS};
-
-/// The fields of a frame, as words that are compared at once.
-pub type Words = [u64; size_of::<Fields>() / 8];
-
-/// Returns the words of fields.
-#[must_use]
-pub fn words(fields: &Fields) -> Words {
-    let (chunks, _) = fields.as_bytes().as_chunks::<8>();
-    std::array::from_fn(|at| chunks.get(at).map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
-}
-
-/// The parts of a frame that rules compare.
-#[derive(Clone, Copy, Debug)]
-pub struct FrameKey {
-    /// The fields.
-    pub words: Words,
-    /// The network header.
-    pub network: Network,
-    /// The header behind it.
-    pub upper: Upper,
-    /// True if it has a VLAN tag.
-    pub is_tagged: bool,
-    /// True if its destination is a group.
-    pub is_to_group: bool,
-}
 
 /// The frames that a rule of [`Kind::Normal`] selects.
 #[derive(Clone, Copy, Debug)]
@@ -61,20 +38,32 @@ impl Condition {
     }
 }
 
-/// The QP that receives a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Its number.
-    pub qpn: Qpn,
-    /// Its worker.
-    pub worker: usize,
+/// The receiver of the frames of a rule.
+#[derive(Clone, Debug)]
+pub enum Receiver {
+    /// The QP of the rule.
+    Own(Target),
+    /// One of these QPs, which depends on the frame.
+    Spread(Arc<Spread>),
+}
+
+impl Receiver {
+    /// Returns the QP that receives a frame.
+    fn of(&self, key: impl FnOnce() -> FrameKey) -> Option<Target> {
+        match self {
+            Self::Own(target) => Some(*target),
+            Self::Spread(spread) => spread.target(&key()),
+        }
+    }
 }
 
 /// A rule that is about to be added.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewRule {
-    /// The QP.
-    pub target: Target,
+    /// The QP to which it belongs.
+    pub qpn: Qpn,
+    /// The receiver.
+    pub receiver: Receiver,
     /// The kind.
     pub kind: Kind,
     /// The priority among rules of this kind.
@@ -86,7 +75,7 @@ pub struct NewRule {
 }
 
 /// A rule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Installed {
     id: FlowId,
     rule: NewRule,
@@ -193,7 +182,8 @@ impl Flows {
         // The smallest number that is free.
         let is_used = |id: &u32| rules.iter().any(|installed| installed.id.get() == *id);
         let id = (1..=MAX_FLOWS).find(|id| !is_used(id)).ok_or(Full)?;
-        let new = Installed { id: FlowId::new(id), rule };
+        let id = FlowId::new(id);
+        let new = Installed { id, rule };
         let copying = rules.iter().filter(|installed| installed.copies()).count();
         let is_full = rules.len() >= self.max.load(Ordering::Relaxed) as usize;
         if is_full || new.copies() && copying >= MAX_COPIES {
@@ -202,7 +192,7 @@ impl Flows {
         let at = rules.partition_point(|installed| installed.order() <= new.order());
         rules.insert(at, new);
         self.recount(&rules);
-        Ok(new.id)
+        Ok(id)
     }
 
     /// Removes a rule. Returns false if there is none with this number.
@@ -217,7 +207,7 @@ impl Flows {
     /// Returns whether a QP has rules.
     #[must_use]
     pub fn has_rules_of(&self, qpn: Qpn) -> bool {
-        self.any() && self.rules.read().iter().any(|installed| installed.rule.target.qpn == qpn)
+        self.any() && self.rules.read().iter().any(|installed| installed.rule.qpn == qpn)
     }
 
     /// Removes all rules.
@@ -232,11 +222,12 @@ impl Flows {
         self.sniffers.store(sniffers(rules).count(), Ordering::Relaxed);
     }
 
-    /// Returns the QPs that get a copy of every frame.
+    /// Returns the QPs that get a copy of a frame, as of every frame.
     #[must_use]
-    pub fn sniffers(&self) -> ArrayVec<Target, MAX_COPIES> {
+    pub fn sniffers(&self, key: impl Fn() -> FrameKey) -> ArrayVec<Target, MAX_COPIES> {
         let rules = self.rules.read();
-        sniffers(&rules).map(|installed| installed.rule.target).take(MAX_COPIES).collect()
+        let targets = sniffers(&rules).filter_map(|installed| installed.rule.receiver.of(&key));
+        targets.take(MAX_COPIES).collect()
     }
 
     /// Returns the receivers of a frame, without sniffers.
@@ -244,11 +235,11 @@ impl Flows {
     pub fn select(&self, key: &FrameKey) -> Selected {
         let mut selected = Selected::default();
         for installed in self.rules.read().iter().filter(|installed| installed.matches(key)) {
-            let NewRule { target, copies, .. } = installed.rule;
-            if !selected.targets.contains(&target) {
+            let target = installed.rule.receiver.of(|| *key);
+            if let Some(target) = target.filter(|target| !selected.targets.contains(target)) {
                 let _has_room = selected.targets.try_push(target);
             }
-            if !copies {
+            if !installed.rule.copies {
                 selected.is_trapped = true;
                 break;
             }
@@ -259,14 +250,18 @@ impl Flows {
 
 #[cfg(test)]
 mod tests {
+    use vrnic_abi::flow::Fields;
+
     use super::*;
+    use crate::objects::frame_key::words;
 
     fn rule(kind: Kind) -> NewRule {
         let (values, mask) = (words(&Fields::default()), words(&Fields::default()));
         let (network, upper) = (Network::Any, Upper::Any);
         let condition = Condition { network, upper, needs_tag: false, values, mask };
-        let target = Target { qpn: Qpn::new(7), worker: 0 };
-        NewRule { target, kind, priority: 0, copies: false, condition }
+        let qpn = Qpn::new(7);
+        let receiver = Receiver::Own(Target { qpn, worker: 0 });
+        NewRule { qpn, receiver, kind, priority: 0, copies: false, condition }
     }
 
     /// Frames are prepared for sniffers only if there are any.

@@ -16,7 +16,8 @@
 //! | [`claims`] | TCP connections whose frames are for QPs |
 //! | [`mark_wait`] | AWAITs that wait for a mark |
 //! | [`multicast`] | multicast groups and their members |
-//! | [`flows`] | rules for the frames that QPs of raw packets receive |
+//! | [`flows`], [`frame_key`] | rules for the frames that QPs of raw packets receive; what they compare |
+//! | [`spread`] | how a QP of raw packets spreads frames over others |
 //! | [`pace`] | the ceilings of a function |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
@@ -31,6 +32,7 @@ pub mod doorbell;
 pub mod eq;
 pub(crate) mod failing;
 pub mod flows;
+pub mod frame_key;
 pub mod gids;
 pub mod held_events;
 pub mod id_table;
@@ -42,6 +44,7 @@ pub mod qp;
 pub mod range;
 pub mod ranges;
 pub(crate) mod resuming;
+pub mod spread;
 pub mod srq;
 pub mod uar;
 

@@ -8,6 +8,7 @@
 //! | `rules` | which rule gets a frame |
 //! | `fields` | the fields that rules compare |
 //! | `commands` | CREATE_FLOW and DESTROY_FLOW |
+//! | `spread` | QPs that spread frames over work queues |
 //! | `sniffers` | copies of all frames, in both directions |
 //! | `checksums` | checksums and segmentation |
 //! | `costs` | the work of sends that have no effect, frames that wait for room, and copies |
@@ -23,6 +24,7 @@ mod receives;
 mod rules;
 mod sends;
 mod sniffers;
+mod spread;
 
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::flow::{Fields, Kind, Rule};

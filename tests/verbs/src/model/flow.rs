@@ -187,4 +187,14 @@ pub struct RawCaps {
     pub max_tso: u32,
     /// The types of QPs that have such requests, a bit each.
     pub tso_types: u32,
+    /// The types of QPs that spread frames over work queues, a bit each.
+    pub rss_types: u32,
+    /// Entries of a table of work queues.
+    pub rss_entries: u32,
+    /// `enum ibv_rx_hash_function_flags`.
+    pub rss_functions: u8,
+    /// `enum ibv_rx_hash_fields`.
+    pub rss_fields: u64,
+    /// Work queues.
+    pub max_wq: u32,
 }

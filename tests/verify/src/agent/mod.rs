@@ -14,6 +14,7 @@
 //! | [`shared_queues`] | shared receive queues; XRC domains and targets |
 //! | [`queue_pairs`] | queue pairs, address handles, multicast groups, posting |
 //! | [`raw`] | flows of QPs of raw packets, sockets |
+//! | [`work_queues`] | work queues, and QPs that spread frames over them |
 //! | [`streams`] | loops that keep the device busy without a round trip for each step |
 //! | [`direct`] | verbs that only vrnic has, and hostile actions |
 
@@ -31,6 +32,7 @@ mod queue_pairs;
 mod raw;
 mod shared_queues;
 mod streams;
+mod work_queues;
 
 use std::io;
 
@@ -48,6 +50,7 @@ use queue_pairs::QueuePairs;
 use raw::RawPackets;
 use shared_queues::SharedQueues;
 use streams::Streams;
+use work_queues::WorkQueues;
 
 macro_rules! requests {
     ($($(#[$only:meta])? $calls:ident,)*) => {
@@ -76,4 +79,5 @@ requests! {
     RawPackets,
     SharedQueues,
     Streams,
+    WorkQueues,
 }

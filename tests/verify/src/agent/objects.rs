@@ -16,6 +16,7 @@ use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::flow::Flow;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::qp::Qp;
+use vrnic_verbs::rss::{Wq, WqTable};
 use vrnic_verbs::srq::Srq;
 #[cfg(feature = "vrnic")]
 use vrnic_verbs::transfer::Range;
@@ -114,6 +115,8 @@ pub(super) struct Objects {
     pub(super) xrcds: Table<Xrcd>,
     pub(super) qps: Table<Qp>,
     pub(super) flows: Table<Flow>,
+    pub(super) wqs: Table<Wq>,
+    pub(super) wq_tables: Table<WqTable>,
     pub(super) sockets: Table<UdpSocket>,
     #[cfg(feature = "vrnic")]
     pub(super) ranges: Table<Range>,
@@ -144,6 +147,8 @@ impl Objects {
             xrcds: Table::new("XRCD", last),
             qps: Table::new("QP", last),
             flows: Table::new("flow", last),
+            wqs: Table::new("WQ", last),
+            wq_tables: Table::new("table of WQs", last),
             sockets: Table::new("socket", last),
             #[cfg(feature = "vrnic")]
             ranges: Table::new("range", last),
@@ -168,6 +173,8 @@ impl Objects {
         let flows = self.flows.clear(Flow::destroy);
         self.sockets.map.clear();
         let qps = self.qps.clear(Qp::destroy);
+        let wq_tables = self.wq_tables.clear(WqTable::destroy);
+        let wqs = self.wqs.clear(Wq::destroy);
         let connections = self.connections.clear(Connection::destroy);
         let srqs = self.srqs.clear(Srq::destroy);
         let xrcds = self.xrcds.clear(Xrcd::close);
@@ -184,6 +191,8 @@ impl Objects {
         }
         flows
             .and(qps)
+            .and(wq_tables)
+            .and(wqs)
             .and(connections)
             .and(srqs)
             .and(xrcds)

@@ -117,6 +117,16 @@ pub(crate) struct QpInfo {
     pub(crate) cap: QpCap,
 }
 
+/// A new work queue.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct WqInfo {
+    pub(crate) wq: u32,
+    /// Its number in completions.
+    pub(crate) number: u32,
+    /// The number of work requests that it has room for.
+    pub(crate) max_wr: u32,
+}
+
 /// A UDP socket.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct UdpInfo {

@@ -16,6 +16,7 @@
 //! | [`async_events`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`raw`], [`raw_flows`] | raw packets: frames, checksums, large segments; which frames a QP gets |
+//! | [`rss`] | work queues, over which raw packets are spread |
 //! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
 //! | [`counters`] | the events that move each of the port's counters |
@@ -78,6 +79,7 @@ mod raw_flows;
 mod regions;
 mod remote_errors;
 mod retry;
+mod rss;
 pub(crate) mod runner;
 mod segments;
 mod srq;
@@ -149,6 +151,7 @@ pub(crate) fn cases() -> Vec<Case> {
         datagrams::cases(),
         raw::cases(),
         raw_flows::cases(),
+        rss::cases(),
         attributes::cases(),
         async_events::cases(),
         limits::cases(),

@@ -9,7 +9,7 @@ use super::fixture::raw::{CHECKSUMS, LONGEST, RawSide, options, ready};
 use super::fixture::{Env, Options, Side, expect_errno};
 use vrnic_verbs::model::flow::{Ethernet, Ipv4, Ports};
 use vrnic_verbs::model::{
-    FlowAttr, Op, QpAttr, SendWr, Spec, State, Status, flags, mask, qp_type, wc_opcode,
+    FlowAttr, Hash, Op, QpAttr, SendWr, Spec, State, Status, flags, mask, qp_type, wc_opcode,
 };
 
 /// Time for a datagram to reach a socket, in milliseconds.
@@ -59,6 +59,9 @@ fn capabilities(env: &Env) -> Result<()> {
     // The longest segment of the adapter, without the longest headers.
     ensure!(caps.max_tso == (1 << 16) - 192, "{caps:?}");
     ensure!(caps.tso_types == 1 << qp_type::RAW_PACKET, "{caps:?}");
+    ensure!(caps.rss_types == 1 << qp_type::RAW_PACKET, "{caps:?}");
+    ensure!(caps.rss_functions == Hash::TOEPLITZ && caps.rss_fields == 0xff, "{caps:?}");
+    ensure!(caps.rss_entries == 128 && caps.max_wq > 100, "{caps:?}");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! CREATE_FLOW and DESTROY_FLOW.
 
 use std::mem::offset_of;
+use std::sync::Arc;
 
 use vrnic_abi::FlowId;
 use vrnic_abi::admin::{CreateFlow, Status};
@@ -11,7 +12,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::flows::{Condition, Full, NewRule, Target, words};
+use crate::objects::flows::{Condition, Full, NewRule, Receiver};
+use crate::objects::frame_key::words;
+use crate::objects::qp::Qp;
 
 pub(super) fn create_flow<H: Host>(adapter: &Adapter<H>, params: &CreateFlow) -> Outcome<FlowId> {
     let addr = params.addr;
@@ -25,8 +28,7 @@ pub(super) fn create_flow<H: Host>(adapter: &Adapter<H>, params: &CreateFlow) ->
     let mut bytes = [0; size_of::<Rule>()];
     adapter.host().hold(Lane::SHARED).read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let rule = Rule::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
-    let target = Target { qpn: qp.qpn, worker: qp.worker };
-    let added = adapter.objects.flows.add(checked(&rule, target)?);
+    let added = adapter.objects.flows.add(checked(&rule, &qp)?);
     added.map_err(|Full| Status::NoResource.into())
 }
 
@@ -35,7 +37,7 @@ pub(super) fn destroy_flow<H: Host>(adapter: &Adapter<H>, &id: &FlowId) -> Outco
 }
 
 /// Checks a rule of a guest. The details of errors are offsets in the rule.
-fn checked(rule: &Rule, target: Target) -> Result<NewRule, Failure> {
+fn checked<H: Host>(rule: &Rule, qp: &Qp<H>) -> Result<NewRule, Failure> {
     let kind = Kind::from_raw(rule.kind).ok_or(bad(offset_of!(Rule, kind)))?;
     let flags = Flags::from_bits(rule.flags).ok_or(bad(offset_of!(Rule, flags)))?;
     let network = Network::from_raw(rule.network).ok_or(bad(offset_of!(Rule, network)))?;
@@ -68,7 +70,12 @@ fn checked(rule: &Rule, target: Target) -> Result<NewRule, Failure> {
         values: words(&rule.values),
         mask: words(&compared),
     };
-    Ok(NewRule { target, kind, priority, copies: flags.contains(Flags::DONT_TRAP), condition })
+    let receiver = match &qp.spread {
+        Some(spread) => Receiver::Spread(Arc::clone(spread)),
+        None => Receiver::Own(qp.target()),
+    };
+    let copies = flags.contains(Flags::DONT_TRAP);
+    Ok(NewRule { qpn: qp.qpn, receiver, kind, priority, copies, condition })
 }
 
 /// The identifier in a VLAN tag.

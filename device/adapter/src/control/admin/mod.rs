@@ -11,6 +11,7 @@
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
 //! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION |
 //! | `flows` | CREATE_FLOW and DESTROY_FLOW |
+//! | `spread` | the tables of QPs that spread frames over others |
 //! | `direct` | address ranges of direct transfers |
 //! | `inspect` | INSPECT |
 
@@ -23,6 +24,7 @@ mod modify;
 mod multicast;
 mod objects;
 mod queues;
+mod spread;
 mod srq;
 
 use std::sync::Arc;

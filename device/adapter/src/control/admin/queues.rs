@@ -15,7 +15,7 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, eq, pci, rq, sq};
 use vrnic_abi::{Pdn, UarIndex, Xrcdn};
 
-use super::{Failure, Outcome, bad, pages_failure, zero};
+use super::{Failure, Outcome, bad, pages_failure, spread, zero};
 use crate::adapter::Adapter;
 use crate::domain::Domain;
 use crate::host::Host;
@@ -204,6 +204,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let Base { uar, send_cq, recv_cq } = base(adapter, params, context)?;
     check_xrc(params, kind)?;
     let srq = shared_queue(adapter, params, context)?;
+    let spread = spread::of(adapter, params, flags, kind)?;
     let rq = recv_ring(adapter, params)?;
     let sq = send_ring(adapter, params, flags, context)?;
     let device_sq = sq.device().map(|ring| ring.range());
@@ -224,6 +225,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         sq,
         rq,
         srq: srq.clone(),
+        spread: spread.clone(),
         srqs: Arc::clone(&objects.srqs),
         xrcdn: xrcd.as_ref().map_or(Xrcdn::default(), |xrcd| xrcd.xrcdn),
     };
@@ -241,6 +243,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     if let Some(srq) = &srq {
         hold(&srq.users);
     }
+    spread.iter().for_each(|spread| spread::hold(adapter, spread));
     uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
     let sq_offset = device_sq.map_or(0, |range| range.start);
     Ok(QpResult::new(qp.qpn, doorbell.slot(), sq_offset))
@@ -405,10 +408,11 @@ pub(super) fn forget_held<H: Host>(adapter: &Adapter<H>, qp: &Qp<H>) {
 
 pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &adapter.objects;
-    if objects.flows.has_rules_of(qpn) {
+    if objects.flows.has_rules_of(qpn) || objects.qp(qpn).is_some_and(|qp| held(&qp.users)) {
         return Err(Status::Busy.into());
     }
     let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
+    qp.spread.iter().for_each(|spread| spread::release(adapter, spread));
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.doorbell.uar()) {

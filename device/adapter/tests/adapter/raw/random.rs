@@ -1,12 +1,14 @@
 //! Random work requests, rules and frames. Nothing panics, and another pair of QPs goes on.
 
 use proptest::prelude::*;
+use vrnic_abi::admin::{Opcode as Admin, QpFlags};
 use vrnic_abi::cq::Status;
 use vrnic_abi::flow::{Kind, Rule};
+use vrnic_abi::rss::Fields;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::flow::rule;
+use vrnic_testdriver::flow::{self, rule};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::{FromZeros, IntoBytes};
@@ -36,15 +38,47 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
         let addresses = if six { V6 } else { V4 };
         let vlan = tagged.then_some(7);
         let mut bytes = Packet { addresses, vlan, ..Packet::default() }.frame(&vec![3; len]);
-        for (at, byte) in changes {
-            *at.get_mut(&mut bytes) = byte;
-        }
+        change(&mut bytes, changes);
         if cut {
             bytes.truncate(at.index(bytes.len()));
         }
         bytes
     });
     prop_oneof![prop::collection::vec(any::<u8>(), 0..200), packet]
+}
+
+/// Changes bytes at some places.
+fn change(bytes: &mut [u8], changes: Vec<(prop::sample::Index, u8)>) {
+    for (at, byte) in changes {
+        *at.get_mut(bytes) = byte;
+    }
+}
+
+/// A table of a QP that spreads, as a hostile guest writes it.
+#[derive(Debug)]
+struct Table {
+    log_entries: u8,
+    /// Indexes of work queues, and other numbers.
+    entries: Vec<u8>,
+    /// Bytes of the table, and of the parameters of its QP, that have other values.
+    table_bytes: Vec<(prop::sample::Index, u8)>,
+    parameter_bytes: Vec<(prop::sample::Index, u8)>,
+}
+
+fn table() -> impl Strategy<Value = Table> {
+    let changes = || prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
+    let number = prop_oneof![60 => 0..3u8, 1 => any::<u8>()];
+    let entries = prop::collection::vec(number, 0..140);
+    let log_entries = prop_oneof![4 => 0..4u8, 1 => any::<u8>()];
+    (log_entries, entries, changes(), changes()).prop_map(
+        |(log_entries, mut entries, table_bytes, parameter_bytes)| {
+            // Mostly there are as many as the number says.
+            if table_bytes.len() < 2 {
+                entries.resize(1 << log_entries.min(7), 0);
+            }
+            Table { log_entries, entries, table_bytes, parameter_bytes }
+        },
+    )
 }
 
 proptest! {
@@ -104,6 +138,49 @@ proptest! {
         }
         for id in ids {
             prop_assert!(p.gb.destroy_flow(id).is_ok());
+        }
+    }
+
+    /// A table has any bytes, but mostly numbers of work queues. Frames are received by its work
+    /// queues alone, all of which can be destroyed after it.
+    #[test]
+    fn any_tables(
+        tables in prop::collection::vec(table(), 1..12),
+        frames in prop::collection::vec(frame(), 1..12),
+    ) {
+        let p = Pair::raw();
+        let mut queues = [(); 3].map(|()| p.b.work_queue());
+        queues.iter_mut().for_each(|queue| expect(queue, 0, 4096));
+        let mut made = Vec::new();
+        for Table { log_entries, entries, table_bytes, parameter_bytes } in tables {
+            let mut table = flow::table(Fields::all(), [7; 40], &[0]);
+            table.log_entries = log_entries;
+            for (entry, number) in table.entries.iter_mut().zip(entries) {
+                let foreign = [p.b.qpn, p.a.qpn, number.into()];
+                let of_queue = queues.get(usize::from(number)).map(|queue| queue.qpn);
+                *entry = of_queue.unwrap_or(foreign[usize::from(number) % 3]).into();
+            }
+            change(table.as_mut_bytes(), table_bytes);
+            let mut params = p.b.spread_params(&table);
+            change(params.as_mut_bytes(), parameter_bytes);
+            if params.flags & QpFlags::SPREADS.bits() == 0 {
+                continue;
+            }
+            if let Ok((qpn, ..)) = p.gb.create_qp(&params) {
+                made.push((qpn, p.b.add_flow_of(qpn, &rule(Kind::AllDefault))));
+            }
+        }
+        for bytes in frames {
+            let _whose = p.gb.adapter.offer(Frame::new(bytes));
+            p.settle();
+            while queues.iter_mut().any(|queue| received(queue).is_some()) {}
+        }
+        for (qpn, flow) in made {
+            let _none = flow.map(|flow| p.gb.destroy_flow(flow));
+            prop_assert!(p.gb.on_object(Admin::DestroyQp, qpn).is_ok());
+        }
+        for queue in &queues {
+            prop_assert!(p.gb.on_object(Admin::DestroyQp, queue.qpn).is_ok());
         }
     }
 }

@@ -4,7 +4,7 @@ use vrnic_abi::flow::{Fields, Network, Upper};
 use vrnic_packet::ip::{Fault, Protocol};
 use vrnic_packet::{Ethernet, Headers, MacAddr, Reader};
 
-use crate::objects::flows::{FrameKey, words};
+use crate::objects::frame_key::{FrameKey, words};
 
 /// Reads the fields of a frame. The fields of headers that it does not have are zero.
 pub(super) fn key(frame: &[u8]) -> FrameKey {
@@ -16,15 +16,17 @@ pub(super) fn key(frame: &[u8]) -> FrameKey {
         is_tagged = header.vlan.is_some();
         fields.vlan = header.vlan.unwrap_or_default().to_be_bytes();
     }
-    let (network, upper) = add_network(frame, &mut fields).unwrap_or((Network::Any, Upper::Any));
+    let headers = Headers::of(frame);
+    let kinds = headers.and_then(|headers| add_network(frame, &headers, &mut fields));
+    let (network, upper) = kinds.unwrap_or((Network::Any, Upper::Any));
     let is_to_group = MacAddr(fields.dmac).is_group();
-    FrameKey { words: words(&fields), network, upper, is_tagged, is_to_group }
+    let is_fragment = headers.is_some_and(|headers| headers.is_fragment);
+    FrameKey { words: words(&fields), network, upper, is_tagged, is_to_group, is_fragment }
 }
 
 /// Adds the fields of IP, and of TCP or UDP. Returns the kinds of both headers, or `None` if the
 /// frame has no IP header.
-fn add_network(frame: &[u8], fields: &mut Fields) -> Option<(Network, Upper)> {
-    let headers = Headers::of(frame)?;
+fn add_network(frame: &[u8], headers: &Headers, fields: &mut Fields) -> Option<(Network, Upper)> {
     if matches!(headers.fault, Some(Fault::Version | Fault::HeaderLength)) {
         return None;
     }

@@ -14,7 +14,7 @@ use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::core::Core;
-use crate::objects::flows::Target;
+use crate::objects::frame_key::Target;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
 
@@ -38,7 +38,7 @@ pub(crate) fn copy<H: Host>(objects: &Objects<H>, frame: &Frame) -> u64 {
     if !objects.flows.has_sniffers() || !core.carries() {
         return 0;
     }
-    let sniffers = objects.flows.sniffers();
+    let sniffers = objects.flows.sniffers(|| key(frame.bytes()));
     for Target { qpn, worker } in &sniffers {
         let is_queued = core.put_copy(*worker, classified(frame, *qpn));
         count(core, frame, is_queued);
