@@ -161,8 +161,8 @@ pub(super) unsafe fn create_cq_ex(
     unsafe { later(context, attr, ptr::null_mut(), cq, command, length, response, room, 0) }
 }
 
-/// `ibv_cmd_create_qp_ex2`, without data of the driver. Releases up to 63 have no such argument, and
-/// do not read it.
+/// `ibv_cmd_create_qp_ex2`, without data of the driver. Releases up to 63 have no such argument,
+/// and do not read it.
 ///
 /// # Safety
 /// The requirements of the C function apply.
