@@ -2,9 +2,9 @@
 //! Receive side scaling: how a QP of raw packets spreads the frames of its flow rules over others.
 //!
 //! A QP with [`crate::admin::QpFlags::SPREADS`] has no queues of its own. Each frame that one of
-//! its rules takes goes to a QP of its table, a *work queue*: the adapter computes the Toeplitz hash
-//! of the frame's [`Fields`], and the lowest bits of the hash are the index in the table. The hash is
-//! that of a string of the source address, the destination address, the source port and the
+//! its rules takes goes to a QP of its table, a *work queue*: the adapter computes the Toeplitz
+//! hash of the frame's [`Fields`], and the lowest bits of the hash are the index in the table. The
+//! hash is that of a string of the source address, the destination address, the source port and the
 //! destination port, in network byte order, as far as the fields name them and the frame has them.
 //! So the frames of one connection go to one work queue. A frame without any of them has the hash
 //! zero. Ports of fragments count as absent, because only the first fragment has them.

@@ -264,8 +264,8 @@ bitflags! {
     }
 }
 
-/// Request to CREATE_QP for a queue pair with an indirection table: how it spreads frames over the
-/// work queues of the table. The response is a [`QpResp`].
+/// Request to CREATE_QP for a queue pair with an indirection table: how it spreads frames over
+/// the work queues of the table. The response is a [`QpResp`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SpreadReq {
@@ -275,7 +275,8 @@ pub struct SpreadReq {
     pub key: [u8; crate::rss::KEY_LEN],
 }
 
-/// Request to CREATE_QP, and to CREATE_WQ, which has no send queue. A log size of [`crate::admin::NO_QUEUE`] says: no such queue.
+/// Request to CREATE_QP, and to CREATE_WQ, which has no send queue. A log size of
+/// [`crate::admin::NO_QUEUE`] says: no such queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpReq {

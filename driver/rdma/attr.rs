@@ -73,8 +73,8 @@ pub(crate) struct DeviceAttr {
     /// True if the device has queue pairs of raw packets, computes and checks the checksums of
     /// their frames, and has flows.
     pub(crate) raw_packets: bool,
-    /// Entries of a table of work queues, over which queue pairs of raw packets spread frames; none:
-    /// the device has no work queues.
+    /// Entries of a table of work queues, over which queue pairs of raw packets spread frames;
+    /// none: the device has no work queues.
     pub(crate) max_wq_table: u32,
     /// Bytes of device memory that an allocation can have.
     pub(crate) max_dm_size: u64,

@@ -8,7 +8,7 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet, wq::spreads};
+use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
 use crate::quota::Quota;
 use crate::rdma::{
     self,
@@ -90,7 +90,7 @@ fn answer(
     features.set(Features::AWAIT, caps.has(DeviceFeatures::AWAIT));
     features.set(Features::HOLDING_CQ, caps.has(DeviceFeatures::HOLDING_CQ));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
-    features.set(Features::SPREADS, spreads(caps));
+    features.set(Features::SPREADS, ctx.has_work_queues());
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,

@@ -3,7 +3,10 @@
 
 use core::fmt::Debug;
 
-use abi::{ContextId, UarIndex, admin::Command};
+use abi::{
+    ContextId, UarIndex,
+    admin::{Command, DeviceFeatures},
+};
 use kernel::{device, prelude::*, sync::Arc};
 
 use crate::{
@@ -62,6 +65,11 @@ impl<'a> Ctx<'a> {
     /// Returns the connections, if the adapter is one of iWARP.
     pub(crate) fn connections(&self) -> Option<&Arc<Connections>> {
         self.connections.as_ref().map(Owner::connections)
+    }
+
+    /// Returns whether the adapter has work queues, and queue pairs that spread frames over them.
+    pub(super) fn has_work_queues(&self) -> bool {
+        self.adapter.caps().has(DeviceFeatures::RAW_PACKET.union(DeviceFeatures::SPREADS))
     }
 
     /// Returns how many bytes of the adapter's memory a context of a process may have.

@@ -8,7 +8,7 @@ use abi::{
 };
 use kernel::{fmt, prelude::*, str::CStr};
 
-use super::{Ctx, Verbs, counters, pma, wq::spreads};
+use super::{Ctx, Verbs, counters, pma};
 use crate::{
     pairing::PORT,
     rdma::{
@@ -69,7 +69,7 @@ impl Operations for Verbs {
             max_mcast_groups: caps.max_mcast_groups.get(),
             max_mcast_qps: caps.max_mcast_qps.get(),
             raw_packets: caps.has(DeviceFeatures::RAW_PACKET),
-            max_wq_table: if spreads(caps) { 1 << LOG_ENTRIES_MAX } else { 0 },
+            max_wq_table: if ctx.has_work_queues() { 1 << LOG_ENTRIES_MAX } else { 0 },
             max_dm_size: ctx.max_device_memory(),
             timestamp_mask: u64::MAX,
             core_clock_khz: CLOCK_KHZ,

@@ -4,7 +4,7 @@
 
 use abi::{
     Qpn,
-    admin::{DeviceCaps, DeviceFeatures, command},
+    admin::command,
     qp::{Attr, AttrMask, State},
     rss::LOG_ENTRIES_MAX,
 };
@@ -28,11 +28,6 @@ use crate::{
     },
 };
 
-/// Returns whether a device has work queues.
-pub(super) fn spreads(caps: &DeviceCaps) -> bool {
-    caps.has(DeviceFeatures::RAW_PACKET.union(DeviceFeatures::SPREADS))
-}
-
 /// The adapter's part of a work queue.
 pub(crate) struct Wq {
     /// Its number.
@@ -52,7 +47,7 @@ impl WqOperations for Verbs {
         user: &User<'_, Self>,
     ) -> Result<NewWq<Wq>> {
         let caps = ctx.adapter.caps();
-        if !spreads(caps) || init.flags() != 0 {
+        if !ctx.has_work_queues() || init.flags() != 0 {
             return Err(EOPNOTSUPP);
         }
         let cap =

@@ -185,9 +185,10 @@ bitflags! {
         /// peer's requests continue. MODIFY_QP moves it back to RTS. Without this flag, the QP and
         /// its peer move to the error state.
         const REACTIVE = 1 << 2;
-        /// The QP, of raw packets, has no queues, and spreads the frames of its flow rules over other
-        /// QPs. `rq_table` is the guest address of a [`crate::rss::Spread`], 8-byte aligned; the page
-        /// shift and the levels are zero. Its CQs get no entries, and its state has no effect.
+        /// The QP, of raw packets, has no queues, and spreads the frames of its flow rules over
+        /// other QPs. `rq_table` is the guest address of a [`crate::rss::Spread`], 8-byte aligned;
+        /// the page shift and the levels are zero. Its CQs get no entries, and its state has no
+        /// effect.
         const SPREADS = 1 << 3;
     }
 }

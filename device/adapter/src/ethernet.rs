@@ -77,29 +77,37 @@ pub trait Uplink: fmt::Debug + Send + Sync {
     }
 }
 
-/// A frame for a QP, with what was found in its headers.
+/// A frame for a QP.
 #[derive(Debug)]
 pub(crate) struct Classified {
     /// The frame.
     pub(crate) frame: Frame,
-    /// Its headers down to IP, which only a raw packet may lack.
-    pub(crate) headers: Option<Headers>,
     /// The kind of its contents.
     pub(crate) class: Class,
 }
 
-/// The kind of a frame for a QP. A QP that is named here may have been destroyed, and its number
-/// may have been given to another QP, before the frame is handled.
+/// The kind of a frame for a QP, with its headers down to IP if they were looked at. A QP that is
+/// named here may have been destroyed, and its number may have been given to another QP, before the
+/// frame is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Class {
     /// A RoCE packet, which names its QP.
-    Roce,
+    Roce(Headers),
     /// A segment of the TCP connection of this QP.
-    Segment(Qpn),
+    Segment(Qpn, Headers),
     /// A notice that a segment of this QP was too long for its path.
-    TooLong(Qpn),
+    TooLong(Qpn, Headers),
     /// A frame that a flow rule of this QP takes.
     Raw(Qpn),
+}
+
+/// A frame whose headers down to IP are known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parsed<'f> {
+    /// The frame.
+    pub(crate) frame: &'f Frame,
+    /// Its headers.
+    pub(crate) headers: Headers,
 }
 
 /// Frames that wait for a worker.
@@ -175,8 +183,8 @@ mod tests {
         // The type of the frame and the version of IP are all that its headers need.
         let mut bytes = vec![0; 54 + 350];
         (bytes[12], bytes[14]) = (8, 0x45);
-        let headers = Some(Headers::of(&bytes).expect("IP"));
-        let classified = |frame| Classified { frame, headers, class: Class::Roce };
+        let class = Class::Roce(Headers::of(&bytes).expect("IP"));
+        let classified = |frame| Classified { frame, class };
         let joined = Frame::joined(bytes.clone(), Joint { headers: 54, segment: 100 });
         let inbox = Inbox::default();
         assert!(inbox.put(classified(joined)) && inbox.put(classified(Frame::new(bytes))));

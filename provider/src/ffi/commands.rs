@@ -320,6 +320,6 @@ pub(super) unsafe fn create_spreading_qp(
 ) -> Result<QpResp, Errno> {
     run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response have the given lengths.
-        unsafe { c::ibv_cmd_create_qp_ex2(context, qp, attr, command, length, response, room) }
+        unsafe { functions::create_qp_ex2(context, qp, attr, command, length, response, room) }
     })
 }

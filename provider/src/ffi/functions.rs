@@ -160,3 +160,35 @@ pub(super) unsafe fn create_cq_ex(
     // SAFETY: the caller's promise; null stands for no memory of the plugin's.
     unsafe { later(context, attr, ptr::null_mut(), cq, command, length, response, room, 0) }
 }
+
+/// `ibv_cmd_create_qp_ex2`, without data of the driver. Releases up to 63 have no such argument,
+/// and do not read it.
+///
+/// # Safety
+/// The requirements of the C function apply.
+pub(super) unsafe fn create_qp_ex2(
+    context: *mut c::ibv_context,
+    qp: *mut c::verbs_qp,
+    attr: *mut c::ibv_qp_init_attr_ex,
+    command: *mut c::ibv_create_qp_ex,
+    length: usize,
+    response: *mut c::ib_uverbs_ex_create_qp_resp,
+    room: usize,
+) -> c_int {
+    type Later = unsafe extern "C" fn(
+        *mut c::ibv_context,
+        *mut c::verbs_qp,
+        *mut c::ibv_qp_init_attr_ex,
+        *mut c::ibv_create_qp_ex,
+        usize,
+        *mut c::ib_uverbs_ex_create_qp_resp,
+        usize,
+        *mut c_void,
+    ) -> c_int;
+    let address = c::ADDRESSES[indexes::ibv_cmd_create_qp_ex2].load(Ordering::Relaxed);
+    // SAFETY: the function has this type in later releases. In earlier ones it lacks the last
+    // argument, which the caller then passes and removes without its knowledge.
+    let later: Later = unsafe { std::mem::transmute(address) };
+    // SAFETY: the caller's promise; null stands for no data.
+    unsafe { later(context, qp, attr, command, length, response, room, ptr::null_mut()) }
+}

@@ -13,13 +13,17 @@ use vrnic_verbs::address::Ah;
 use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::context::{Context, PORT};
 use vrnic_verbs::cq::{Channel, Cq};
+use vrnic_verbs::flow::Flow;
 use vrnic_verbs::memory::{Mr, Pd};
+use vrnic_verbs::model::flow::Ethernet;
+use vrnic_verbs::model::rss::{fields, wq_state};
 use vrnic_verbs::model::{
-    Bind, DeviceInfo, Op, Path, QpAttr, QpCap, RecvWr, SendWr, Sge, State, access, flags, mask,
-    qp_type,
+    Bind, DeviceInfo, FlowAttr, Hash, Op, Path, QpAttr, QpCap, RecvWr, SendWr, Sge, Spec, State,
+    WqAttr, WqChange, access, flags, mask, qp_type,
 };
 use vrnic_verbs::prng::Rng;
 use vrnic_verbs::qp::{InitAttr, Qp};
+use vrnic_verbs::rss::{Wq, WqTable};
 use vrnic_verbs::srq::Srq;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
@@ -33,6 +37,8 @@ const DEPTH: u32 = 16;
 /// Bytes of the region for a domain's messages.
 const TRAFFIC: usize = 256 << 10;
 const QKEY: u32 = 0x1111_1111;
+/// An EtherType for experiments.
+const ETHER_TEST: u16 = 0x88b5;
 
 /// Objects of one PD.
 struct Domain {
@@ -53,6 +59,19 @@ struct Domain {
     mrs: Vec<(Buffer, Mr)>,
     mws: Vec<Mw>,
     ahs: Vec<Ah>,
+    /// QPs that spread frames over work queues.
+    spreads: Vec<Spread>,
+}
+
+/// A QP that spreads frames over a work queue.
+#[expect(dead_code, reason = "the objects end with the process")]
+struct Spread {
+    /// `None` if the device has too many.
+    flow: Option<Flow>,
+    /// `None` if the process may not use raw packets.
+    qp: Option<Qp>,
+    table: WqTable,
+    wq: Wq,
 }
 
 /// The objects of the process.
@@ -113,6 +132,7 @@ impl Workload {
             mrs: Vec::new(),
             mws: Vec::new(),
             ahs: Vec::new(),
+            spreads: Vec::new(),
         })
     }
 
@@ -135,7 +155,8 @@ impl Workload {
                 domain.cqs.push(Cq::new(context, size, domain.channels.last(), 0, false)?);
             }
             90..92 => domain.channels.push(Channel::new(context)?),
-            92..96 => domain.xrc(context)?,
+            92..95 => domain.xrc(context)?,
+            95..97 => domain.spread(context)?,
             _ => domain.shrink()?,
         }
         Ok(())
@@ -245,6 +266,28 @@ impl Domain {
         self.shared.push(Srq::for_xrc(&self.pd, &xrcd, &self.cq, (DEPTH, 1))?.0);
         self.targets.push(Qp::target(&xrcd)?);
         self.xrcds.push(xrcd);
+        Ok(())
+    }
+
+    /// Creates a QP that spreads frames over a work queue with posted receives.
+    fn spread(&mut self, context: &Context) -> io::Result<()> {
+        let (wq, _) = Wq::new(&self.pd, &self.cq, &WqAttr::default())?;
+        wq.modify(&WqChange { state: Some(wq_state::READY), ..WqChange::default() })?;
+        let receive = self.receive(1);
+        wq.post_recv(&[receive.clone(), receive]).map_err(|refused| refused.error)?;
+        let table = WqTable::new(context, 3, &[&wq])?;
+        let hash = Hash { function: Hash::TOEPLITZ, fields: fields::IPV4, key: vec![7; 40] };
+        let qp = match Qp::spreading(&self.pd, &table, qp_type::RAW_PACKET, &hash) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+            made => Some(made?),
+        };
+        // No station sends such frames.
+        let value = Ethernet { ether_type: ETHER_TEST, ..Ethernet::default() };
+        let mask = Ethernet { ether_type: u16::MAX, ..Ethernet::default() };
+        let specs = vec![Spec::ethernet(value, mask)];
+        let attr = FlowAttr { specs, ..FlowAttr::default() };
+        let flow = qp.as_ref().and_then(|qp| qp.create_flow(&attr).ok());
+        self.spreads.push(Spread { flow, qp, table, wq });
         Ok(())
     }
 

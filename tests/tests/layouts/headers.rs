@@ -142,7 +142,7 @@ fn check_function(layout: &Layout, name: &str, was: &str, found: &str) -> Result
             ensure!(found.replace("prov_attr:*mutverbs_create_cq_prov_attr,", "") == was);
         }
         // The plugin gives the last argument, which earlier releases do not read.
-        "ibv_cmd_reg_dmabuf_mr" => {
+        "ibv_cmd_reg_dmabuf_mr" | "ibv_cmd_create_qp_ex2" => {
             let last = ",driver:*mutibv_command_buffer";
             ensure!(found.replace(last, "") == was.replace(last, ""));
         }

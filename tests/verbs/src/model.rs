@@ -1,5 +1,11 @@
 //! Plain data that the suite, the agents and the verbs layer use: work requests, completions,
 //! attributes. Their numbers are the numbers of verbs.h.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`flow`] | flows of QPs of raw packets |
+//! | [`rss`] | work queues, and how frames are spread over them |
+//! | `numbers` | numbers of operations, flags and rights |
 
 pub mod flow;
 mod numbers;

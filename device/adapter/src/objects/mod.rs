@@ -71,6 +71,7 @@ use crate::objects::gids::Gids;
 use crate::objects::id_table::IdTable;
 use crate::objects::multicast::Groups;
 use crate::objects::qp::Qp;
+use crate::objects::spread::Spreads;
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Uar, UarList};
 
@@ -160,6 +161,8 @@ pub struct Objects<H: Host> {
     pub claims: Arc<Claims>,
     /// Flow rules.
     pub flows: Flows,
+    /// The tables of QPs that spread frames over others.
+    pub spreads: Spreads,
 }
 
 impl<H: Host> Objects<H> {
@@ -189,6 +192,7 @@ impl<H: Host> Objects<H> {
             groups: Groups::default(),
             claims: Arc::default(),
             flows: Flows::default(),
+            spreads: Spreads::default(),
         };
         objects.set_limits(limits);
         objects
@@ -239,6 +243,7 @@ impl<H: Host> Objects<H> {
         self.gids.clear();
         self.groups.clear();
         self.flows.clear();
+        self.spreads.clear();
     }
 
     /// Returns the QP with this number.

@@ -1,5 +1,10 @@
 //! How a QP of raw packets spreads the frames of its rules over others ([`vrnic_abi::rss`]).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vrnic_abi::Qpn;
 use vrnic_abi::flow::{self, Network, Upper};
 use vrnic_abi::rss::{Fields, KEY_LEN};
 use vrnic_packet::toeplitz::Toeplitz;
@@ -60,5 +65,57 @@ impl Spread {
             Upper::Tcp | Upper::Udp | Upper::Any => {}
         }
         hash.hash()
+    }
+}
+
+/// The tables of an adapter.
+#[derive(Debug, Default)]
+pub struct Spreads(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// The tables, by the QPs that spread.
+    tables: BTreeMap<Qpn, Arc<Spread>>,
+    /// The number of entries that name a QP, if there are any.
+    users: BTreeMap<Qpn, usize>,
+}
+
+impl Spreads {
+    /// Adds the table of a new QP.
+    pub fn add(&self, qpn: Qpn, spread: Arc<Spread>) {
+        let Tables { tables, users } = &mut *self.0.lock();
+        for target in &spread.targets {
+            *users.entry(target.qpn).or_default() += 1;
+        }
+        tables.insert(qpn, spread);
+    }
+
+    /// Removes the table of a QP, if it has one.
+    pub fn remove(&self, qpn: Qpn) {
+        let Tables { tables, users } = &mut *self.0.lock();
+        let removed = tables.remove(&qpn);
+        for target in removed.iter().flat_map(|spread| &spread.targets) {
+            let left = users.remove(&target.qpn).unwrap_or_default().saturating_sub(1);
+            if left > 0 {
+                users.insert(target.qpn, left);
+            }
+        }
+    }
+
+    /// Returns the table of a QP, if it spreads.
+    #[must_use]
+    pub fn of(&self, qpn: Qpn) -> Option<Arc<Spread>> {
+        self.0.lock().tables.get(&qpn).cloned()
+    }
+
+    /// Returns whether a table names a QP.
+    #[must_use]
+    pub fn names(&self, qpn: Qpn) -> bool {
+        self.0.lock().users.contains_key(&qpn)
+    }
+
+    /// Removes all tables.
+    pub fn clear(&self) {
+        *self.0.lock() = Tables::default();
     }
 }

@@ -1,12 +1,11 @@
 //! CREATE_FLOW and DESTROY_FLOW.
 
 use std::mem::offset_of;
-use std::sync::Arc;
 
-use vrnic_abi::FlowId;
 use vrnic_abi::admin::{CreateFlow, Status};
 use vrnic_abi::flow::{Fields, Flags, Kind, Network, PRIORITY_MAX, Rule, Upper};
 use vrnic_abi::qp::Type;
+use vrnic_abi::{FlowId, Qpn};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
@@ -14,7 +13,6 @@ use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::objects::flows::{Condition, Full, NewRule, Receiver};
 use crate::objects::frame_key::words;
-use crate::objects::qp::Qp;
 
 pub(super) fn create_flow<H: Host>(adapter: &Adapter<H>, params: &CreateFlow) -> Outcome<FlowId> {
     let addr = params.addr;
@@ -28,7 +26,12 @@ pub(super) fn create_flow<H: Host>(adapter: &Adapter<H>, params: &CreateFlow) ->
     let mut bytes = [0; size_of::<Rule>()];
     adapter.host().hold(Lane::SHARED).read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let rule = Rule::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
-    let added = adapter.objects.flows.add(checked(&rule, &qp)?);
+    let objects = &adapter.objects;
+    let receiver = match objects.spreads.of(qp.qpn) {
+        Some(spread) => Receiver::Spread(spread),
+        None => Receiver::Own(qp.target()),
+    };
+    let added = objects.flows.add(checked(&rule, qp.qpn, receiver)?);
     added.map_err(|Full| Status::NoResource.into())
 }
 
@@ -37,7 +40,7 @@ pub(super) fn destroy_flow<H: Host>(adapter: &Adapter<H>, &id: &FlowId) -> Outco
 }
 
 /// Checks a rule of a guest. The details of errors are offsets in the rule.
-fn checked<H: Host>(rule: &Rule, qp: &Qp<H>) -> Result<NewRule, Failure> {
+fn checked(rule: &Rule, qpn: Qpn, receiver: Receiver) -> Result<NewRule, Failure> {
     let kind = Kind::from_raw(rule.kind).ok_or(bad(offset_of!(Rule, kind)))?;
     let flags = Flags::from_bits(rule.flags).ok_or(bad(offset_of!(Rule, flags)))?;
     let network = Network::from_raw(rule.network).ok_or(bad(offset_of!(Rule, network)))?;
@@ -70,12 +73,8 @@ fn checked<H: Host>(rule: &Rule, qp: &Qp<H>) -> Result<NewRule, Failure> {
         values: words(&rule.values),
         mask: words(&compared),
     };
-    let receiver = match &qp.spread {
-        Some(spread) => Receiver::Spread(Arc::clone(spread)),
-        None => Receiver::Own(qp.target()),
-    };
     let copies = flags.contains(Flags::DONT_TRAP);
-    Ok(NewRule { qpn: qp.qpn, receiver, kind, priority, copies, condition })
+    Ok(NewRule { qpn, receiver, kind, priority, copies, condition })
 }
 
 /// The identifier in a VLAN tag.

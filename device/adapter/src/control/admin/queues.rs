@@ -225,7 +225,6 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         sq,
         rq,
         srq: srq.clone(),
-        spread: spread.clone(),
         srqs: Arc::clone(&objects.srqs),
         xrcdn: xrcd.as_ref().map_or(Xrcdn::default(), |xrcd| xrcd.xrcdn),
     };
@@ -243,7 +242,9 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     if let Some(srq) = &srq {
         hold(&srq.users);
     }
-    spread.iter().for_each(|spread| spread::hold(adapter, spread));
+    if let Some(spread) = spread {
+        objects.spreads.add(qp.qpn, spread);
+    }
     uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
     let sq_offset = device_sq.map_or(0, |range| range.start);
     Ok(QpResult::new(qp.qpn, doorbell.slot(), sq_offset))
@@ -408,11 +409,11 @@ pub(super) fn forget_held<H: Host>(adapter: &Adapter<H>, qp: &Qp<H>) {
 
 pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &adapter.objects;
-    if objects.flows.has_rules_of(qpn) || objects.qp(qpn).is_some_and(|qp| held(&qp.users)) {
+    if objects.flows.has_rules_of(qpn) || objects.spreads.names(qpn) {
         return Err(Status::Busy.into());
     }
     let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
-    qp.spread.iter().for_each(|spread| spread::release(adapter, spread));
+    objects.spreads.remove(qpn);
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.doorbell.uar()) {

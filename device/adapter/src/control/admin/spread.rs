@@ -15,7 +15,6 @@ use crate::host::{HeldMemory, Host, Lane};
 use crate::objects::frame_key::Target;
 use crate::objects::qp::SendRing;
 use crate::objects::spread::Spread;
-use crate::objects::{self};
 
 /// Returns the table of a QP that spreads, or `None` for another QP. The details of errors in a
 /// table are offsets in it.
@@ -79,22 +78,4 @@ fn target<H: Host>(adapter: &Adapter<H>, qpn: Qpn, pdn: Pdn) -> Option<Target> {
         && matches!(qp.sq, SendRing::None)
         && qp.pdn == pdn;
     is_work_queue.then(|| qp.target())
-}
-
-/// Counts a new table as a user of its work queues.
-pub(super) fn hold<H: Host>(adapter: &Adapter<H>, spread: &Spread) {
-    each(adapter, spread, objects::hold);
-}
-
-/// Ends the use of the work queues of a table that goes.
-pub(super) fn release<H: Host>(adapter: &Adapter<H>, spread: &Spread) {
-    each(adapter, spread, objects::release);
-}
-
-fn each<H: Host>(adapter: &Adapter<H>, spread: &Spread, f: impl Fn(&std::sync::atomic::AtomicU32)) {
-    for target in &spread.targets {
-        if let Some(qp) = adapter.qp(target.qpn) {
-            f(&qp.users);
-        }
-    }
 }

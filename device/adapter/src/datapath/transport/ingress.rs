@@ -65,7 +65,7 @@ fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>
         None => None,
     };
     arrival.record(core.name(), &frame);
-    put(core, worker, Classified { frame, headers: Some(headers), class: Class::Roce })
+    put(core, worker, Classified { frame, class: Class::Roce(headers) })
 }
 
 /// Queues a frame for a worker. Counts a frame that is lost.
@@ -112,7 +112,7 @@ fn offer_tcp<H: Host>(
         return Offered::Other(frame);
     };
     arrival.record(core.name(), &frame);
-    let classified = Classified { frame, headers: Some(headers), class: Class::Segment(qpn) };
+    let classified = Classified { frame, class: Class::Segment(qpn, headers) };
     put(core, objects.worker_of(qpn, |_| true), classified)
 }
 
@@ -123,9 +123,8 @@ fn offer_notice<H: Host>(objects: &Objects<H>, frame: &Frame, headers: Headers) 
     let core = objects.core();
     let qp = objects.claims.find(&tuple_of(&notice)).and_then(|qpn| objects.qp(qpn));
     if let Some(qp) = qp.filter(|_| frame.bytes().len() <= FRAME_MAX && core.carries()) {
-        let class = Class::TooLong(qp.qpn);
-        let headers = Some(headers);
-        let _lost = core.put_frame(qp.worker, Classified { frame: frame.clone(), headers, class });
+        let class = Class::TooLong(qp.qpn, headers);
+        let _lost = core.put_frame(qp.worker, Classified { frame: frame.clone(), class });
     }
 }
 

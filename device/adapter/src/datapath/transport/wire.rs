@@ -8,7 +8,7 @@ use vrnic_abi::qp::AddressVector;
 pub(crate) use super::packets::connect::{Modified, Refused};
 use super::{packets, raw, stream};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::{Class, Classified, Frame};
+use crate::ethernet::{Class, Classified, Frame, Parsed};
 use crate::host::{Clock, Host};
 use crate::objects::qp::{Qp, Route};
 use crate::slice::{Slice, cost};
@@ -37,13 +37,15 @@ pub(crate) fn arrive<H: Host>(
     classified: &Classified,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    charge(&classified.frame, slice);
-    match classified.class {
-        Class::Roce => packets::arrive(network, classified, slice),
-        Class::Segment(qpn) => stream::arrive(network, classified, qpn, slice),
-        Class::TooLong(qpn) => stream::too_long(network, classified, qpn),
+    let Classified { frame, class } = classified;
+    charge(frame, slice);
+    let parsed = |headers| Parsed { frame, headers };
+    match *class {
+        Class::Roce(headers) => packets::arrive(network, parsed(headers), slice),
+        Class::Segment(qpn, headers) => stream::arrive(network, parsed(headers), qpn, slice),
+        Class::TooLong(qpn, headers) => stream::too_long(network, parsed(headers), qpn),
         Class::Raw(qpn) => {
-            raw::arrive(network, classified, qpn, slice);
+            raw::arrive(network, frame, qpn, slice);
             None
         }
     }

@@ -62,7 +62,6 @@ use crate::objects::cq::Cq;
 use crate::objects::frame_key::Target;
 use crate::objects::id_table::IdTable;
 use crate::objects::mark_wait::MarkWait;
-use crate::objects::spread::Spread;
 use crate::objects::srq::Srq;
 use crate::requests::command_tag::Tags;
 
@@ -153,10 +152,6 @@ pub struct Qp<H: Host> {
     pub rq: Option<Ring>,
     /// The shared receive queue, if it uses one instead.
     pub srq: Option<Arc<Srq>>,
-    /// The table of a QP that spreads frames over others.
-    pub spread: Option<Arc<Spread>>,
-    /// The number of entries in such tables that name it.
-    pub users: AtomicU32,
     state: AtomicU8,
     /// Set when the QP is destroyed or reset. No more work is done on it.
     pub dead: AtomicBool,
@@ -217,8 +212,6 @@ pub struct Parts {
     pub rq: Option<Ring>,
     /// The shared receive queue.
     pub srq: Option<Arc<Srq>>,
-    /// The table of a QP that spreads frames over others.
-    pub spread: Option<Arc<Spread>>,
     /// The XRC domain of an XRC target.
     pub xrcdn: Xrcdn,
     /// The SRQs of its adapter.
@@ -254,8 +247,6 @@ impl<H: Host> Qp<H> {
             sq: parts.sq,
             rq: parts.rq,
             srq: parts.srq,
-            spread: parts.spread,
-            users: AtomicU32::new(0),
             state: AtomicU8::new(State::Reset as u8),
             dead: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vrnic_packet::Nanos;
+use vrnic_packet::{Headers, Nanos};
 use vrnic_roce::admission::Admission;
 use vrnic_roce::congestion::Notifier;
 use vrnic_roce::requester::{self, Requester};
@@ -19,13 +19,13 @@ use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
-use crate::ethernet::{Classified, Frame};
+use crate::ethernet::{Frame, Parsed};
 
 /// Time for which a QP without work keeps the memory for its work requests.
 const LINGER: Duration = Duration::from_millis(10);
 /// Number of slots for frames that are held, and the bytes of their table.
 const SLOTS: usize = 256;
-const HELD_TABLE: usize = SLOTS * size_of::<Option<Box<Classified>>>();
+const HELD_TABLE: usize = SLOTS * size_of::<Option<Box<Held>>>();
 
 /// The path of packets to the peer, and the checks of packets from it.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,7 @@ pub struct Receiver {
     /// Decides when the peer is notified of congestion.
     pub notifier: Notifier,
     /// Frames that arrived before a missing one, by slot.
-    held: Vec<Option<Box<Classified>>>,
+    held: Vec<Option<Box<Held>>>,
     /// The number of these frames.
     count: u32,
     /// The memory for these frames.
@@ -193,9 +193,9 @@ impl Receiver {
     /// Stores a copy of the frame of a packet that must be executed after a missing one. Without
     /// memory for it, the peer must send it again. Returns whether it was stored.
     #[must_use]
-    pub(crate) fn keep(&mut self, slot: Slot, classified: &Classified) -> bool {
+    pub(crate) fn keep(&mut self, slot: Slot, packet: Parsed<'_>) -> bool {
         let first = if self.held.is_empty() { HELD_TABLE } else { 0 };
-        if !self.share.take(first + memory(classified)) {
+        if !self.share.take(first + memory(packet.frame)) {
             if let Engine::Reliable(engine) = &mut self.engine {
                 engine.lose(slot);
             }
@@ -205,20 +205,20 @@ impl Receiver {
             self.held.resize_with(SLOTS, || None);
         }
         if let Some(place) = self.held.get_mut(slot.index()) {
-            self.share.give_back(place.as_deref().map_or(0, memory));
+            self.share.give_back(place.as_deref().map_or(0, |held| memory(&held.frame)));
             self.count += u32::from(place.is_none());
-            let frame = classified.frame.compact();
-            *place = Some(Box::new(Classified { frame, ..*classified }));
+            let Parsed { frame, headers } = packet;
+            *place = Some(Box::new(Held { frame: frame.compact(), headers }));
         }
         true
     }
 
     /// Removes the frame in a slot, and returns it.
-    pub(crate) fn take(&mut self, slot: Slot) -> Option<Box<Classified>> {
-        let classified = self.held.get_mut(slot.index())?.take()?;
-        self.share.give_back(memory(&classified));
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<Box<Held>> {
+        let held = self.held.get_mut(slot.index())?.take()?;
+        self.share.give_back(memory(&held.frame));
         self.count -= 1;
-        Some(classified)
+        Some(held)
     }
 
     /// Discards the frames that the engine does not need any more.
@@ -248,7 +248,21 @@ impl Receiver {
     }
 }
 
+/// A frame that waits for an earlier one.
+#[derive(Debug)]
+pub(crate) struct Held {
+    frame: Frame,
+    headers: Headers,
+}
+
+impl Held {
+    /// Returns the frame as it arrived.
+    pub(crate) fn parsed(&self) -> Parsed<'_> {
+        Parsed { frame: &self.frame, headers: self.headers }
+    }
+}
+
 /// Returns the number of bytes of memory that a frame takes while it is held.
-fn memory(classified: &Classified) -> usize {
-    size_of::<Classified>() + classified.frame.bytes().len()
+fn memory(frame: &Frame) -> usize {
+    size_of::<Held>() + frame.bytes().len()
 }

@@ -9,6 +9,7 @@ use vrnic_abi::flow::{Flags, Kind, Rule};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::rss::{ENTRIES_MAX, Fields, KEY_LEN, LOG_ENTRIES_MAX, Spread};
 use vrnic_adapter::ethernet::{Frame, Offered};
+use vrnic_adapter::limits::Limits;
 use vrnic_adapter::resource::Resource;
 use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::admin::Refused;
@@ -61,8 +62,12 @@ struct Rig {
 impl Rig {
     /// Creates work queues, and a QP with a table of them in turn.
     fn new(queues: usize, entries: usize, fields: Fields) -> Self {
+        Self::with_limits(queues, entries, fields, Limits::default())
+    }
+
+    fn with_limits(queues: usize, entries: usize, fields: Fields, limits: Limits) -> Self {
         let world = World::default();
-        let guest = world.guest(2);
+        let guest = world.guest_with(2, 1, limits);
         let base = endpoint(&guest);
         let queues: Vec<Endpoint> = (0..queues).map(|_| base.work_queue()).collect();
         let qpns: Vec<u32> = queues.iter().cycle().take(entries).map(|queue| queue.qpn).collect();
@@ -267,4 +272,15 @@ fn only_work_queues_of_the_same_pd_are_named() {
         assert_eq!(got, Err(Refused(Status::BadParam, at)), "{qpn}");
     }
     rig.destroy(foreign.qpn).expect("no table names it");
+}
+
+/// The endpoint, the work queue and the QP that spreads are all QPs of the function.
+#[test]
+fn the_limit_of_qps_counts_all_of_them() {
+    let rig = Rig::with_limits(1, 1, ALL, Limits { qp: 3, ..Limits::default() });
+    assert_eq!(rig.guest.adapter.actual(Resource::Qp), Some(3));
+    assert_eq!(rig.create(|_| {}, |_| {}), Err(Refused(Status::NoResource, 0)));
+    // The refused one does not use the work queue.
+    rig.destroy(rig.qpn).expect("DESTROY_QP");
+    rig.destroy(rig.queues[0].qpn).expect("no table names it");
 }

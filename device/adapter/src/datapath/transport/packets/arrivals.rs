@@ -8,7 +8,7 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Qpn};
 use super::requests::Received;
 use super::{answers, datagrams, requests};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Classified;
+use crate::ethernet::Parsed;
 use crate::host::Host;
 use crate::objects::qp::Qp;
 use crate::slice::Slice;
@@ -17,10 +17,10 @@ use crate::stats::Counter;
 /// Passes a frame to its destination QP. Returns the QP if it needs a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    classified: &Classified,
+    arrived: Parsed<'_>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    deliver(network, classified, slice).unwrap_or_else(|discard| {
+    deliver(network, arrived, slice).unwrap_or_else(|discard| {
         network.core().stats().step(match discard {
             Discard::Icrc => Counter::RxIcrcEncapsulated,
             _ => Counter::RxRoceDiscards,
@@ -31,12 +31,11 @@ pub(crate) fn arrive<H: Host>(
 
 fn deliver<H: Host>(
     network: Network<'_, H>,
-    classified: &Classified,
+    arrived: Parsed<'_>,
     slice: &Slice<'_, H>,
 ) -> Result<Option<Arc<Qp<H>>>, Discard> {
-    let Classified { frame, headers, .. } = classified;
-    let headers = headers.as_ref().ok_or(Discard::Truncated)?;
-    let parsed = RoceFrame::of(frame.bytes(), headers)?.ok_or(Discard::Truncated)?;
+    let Parsed { frame, headers } = arrived;
+    let parsed = RoceFrame::of(frame.bytes(), &headers)?.ok_or(Discard::Truncated)?;
     let packet = parsed.packet()?;
     let core = network.core();
     if !core.carries() {
@@ -46,11 +45,11 @@ fn deliver<H: Host>(
         return Err(Discard::PayloadLength);
     }
     if packet.head.destination == Qpn::MULTICAST {
-        datagrams::receive_by_group(network, &Received { classified, parsed, packet }, slice)?;
+        datagrams::receive_by_group(network, &Received { arrived, parsed, packet }, slice)?;
         return Ok(None);
     }
     let qp = network.own.qp(packet.head.destination.get().into()).ok_or(Discard::State)?;
-    let received = Received { classified, parsed, packet };
+    let received = Received { arrived, parsed, packet };
     match received.packet.body {
         Body::Datagram(_) => {
             datagrams::receive(network, &qp, &received, slice)?;

@@ -17,7 +17,7 @@ use crate::datapath::responder::{self, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Classified;
+use crate::ethernet::Parsed;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
@@ -29,7 +29,7 @@ use crate::stats::Counter;
 #[derive(Debug)]
 pub(super) struct Received<'f> {
     /// The frame that contains it.
-    pub(super) classified: &'f Classified,
+    pub(super) arrived: Parsed<'f>,
     /// The headers below the transport's.
     pub(super) parsed: RoceFrame<'f>,
     /// The packet.
@@ -117,14 +117,13 @@ impl<H: Host> Half<'_, H> {
         while let Engine::Reliable(engine) = &mut receiver.engine
             && let Some(slot) = engine.next_held()
         {
-            let Some(classified) = receiver.take(slot) else { break };
-            let Classified { frame, headers, .. } = &*classified;
+            let Some(held) = receiver.take(slot) else { break };
+            let arrived = held.parsed();
             // The frame was checked when it arrived.
-            if let Some(headers) = headers
-                && let Ok(Some(parsed)) = RoceFrame::of(frame.bytes(), headers)
+            if let Ok(Some(parsed)) = RoceFrame::of(arrived.frame.bytes(), &arrived.headers)
                 && let Ok(packet) = parsed.checked_packet()
             {
-                self.packet(receiver, &Received { classified: &classified, parsed, packet })?;
+                self.packet(receiver, &Received { arrived, parsed, packet })?;
             }
         }
         Ok(())
@@ -149,7 +148,7 @@ impl<H: Host> Half<'_, H> {
     }
 
     fn packet(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
-        let Received { classified, packet, .. } = received;
+        let Received { arrived, packet, .. } = received;
         match &mut receiver.engine {
             Engine::Reliable(engine) => match engine.receive(packet)? {
                 Step::Execute(arrival) => {
@@ -160,7 +159,7 @@ impl<H: Host> Half<'_, H> {
                     }
                 }
                 Step::Keep(slot) => {
-                    let kept = receiver.keep(slot, classified);
+                    let kept = receiver.keep(slot, *arrived);
                     return if kept { Ok(()) } else { Err(Discard::Early) };
                 }
                 Step::Duplicate => {}

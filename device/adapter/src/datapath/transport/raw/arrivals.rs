@@ -11,7 +11,7 @@ use crate::datapath::responder::{outcome, receives};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::{Classified, Frame};
+use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::Responder;
@@ -36,7 +36,7 @@ impl From<Refusal> for NotReceived {
 /// frames that are lost.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    Classified { frame, .. }: &Classified,
+    frame: &Frame,
     qpn: Qpn,
     slice: &Slice<'_, H>,
 ) {

@@ -83,7 +83,7 @@ fn for_guest<'f, H: Host>(core: &Core<H>, frame: &'f Frame) -> Option<Cow<'f, Fr
 
 /// Returns a copy for a QP.
 fn classified(frame: &Frame, qpn: vrnic_abi::Qpn) -> Classified {
-    Classified { frame: frame.clone(), headers: None, class: Class::Raw(qpn) }
+    Classified { frame: frame.clone(), class: Class::Raw(qpn) }
 }
 
 /// Counts a copy that was lost because there was no room.

@@ -9,7 +9,7 @@ use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use super::memory::Reach;
 use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::{Classified, Joint};
+use crate::ethernet::{Joint, Parsed};
 use crate::host::Host;
 use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
@@ -20,14 +20,14 @@ use crate::stats::Counter;
 /// a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    Classified { frame, headers, .. }: &Classified,
+    Parsed { frame, headers }: Parsed<'_>,
     qpn: Qpn,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let (joint, headers) = (frame.joint(), headers.as_ref()?);
+    let joint = frame.joint();
     let parsed = match joint {
-        None => TcpFrame::of(frame.bytes(), headers),
-        Some(_) => TcpFrame::of_joined(frame.bytes(), headers),
+        None => TcpFrame::of(frame.bytes(), &headers),
+        Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
     };
     let parsed = parsed.ok()??;
     let qp = network.own.qp(qpn)?;
@@ -64,10 +64,10 @@ pub(crate) fn arrive<H: Host>(
 /// Returns the QP if it needs a turn.
 pub(crate) fn too_long<H: Host>(
     network: Network<'_, H>,
-    Classified { frame, headers, .. }: &Classified,
+    Parsed { frame, headers }: Parsed<'_>,
     qpn: Qpn,
 ) -> Option<Arc<Qp<H>>> {
-    let notice = TooLong::of(frame.bytes(), headers.as_ref()?)?;
+    let notice = TooLong::of(frame.bytes(), &headers)?;
     let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
