@@ -161,6 +161,10 @@ bitflags! {
         /// peer's requests continue. MODIFY_QP moves it back to RTS. Without this flag, the QP and
         /// its peer move to the error state.
         const REACTIVE = 1 << 2;
+        /// A receive of a [`crate::qp::Type::Toe`] QP also completes behind the last byte of a
+        /// segment with the flag PSH. Without this flag, it completes when it is full, or at the
+        /// end of the stream.
+        const PUSH = 1 << 3;
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::AddressVector;
+use vrnic_abi::Qpn;
+use vrnic_abi::qp::{AddressVector, Type};
 
 pub(crate) use super::packets::connect::{Modified, Refused};
-use super::{packets, raw, stream};
+use super::{packets, raw, stream, toe};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame};
 use crate::host::{Clock, Host};
@@ -40,13 +41,20 @@ pub(crate) fn arrive<H: Host>(
     charge(&classified.frame, slice);
     match classified.class {
         Class::Roce => packets::arrive(network, classified, slice),
+        Class::Segment(qpn) if is_toe(network, qpn) => toe::arrive(network, classified, qpn, slice),
         Class::Segment(qpn) => stream::arrive(network, classified, qpn, slice),
+        Class::TooLong(qpn) if is_toe(network, qpn) => toe::too_long(network, classified, qpn),
         Class::TooLong(qpn) => stream::too_long(network, classified, qpn),
         Class::Raw(qpn) => {
             raw::arrive(network, classified, qpn, slice);
             None
         }
     }
+}
+
+/// Returns whether a TCP connection carries bytes instead of messages.
+fn is_toe<H: Host>(network: Network<'_, H>, qpn: Qpn) -> bool {
+    network.own.qp(qpn).is_some_and(|qp| qp.kind == Type::Toe)
 }
 
 /// Charges the time that a frame takes. Each segment of a joined frame takes that of a packet.
