@@ -12,6 +12,7 @@ use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
 use crate::quota::Quota;
 use crate::rdma::{
     self,
+    attr::Protocol,
     pd::PdOperations,
     ucontext::{NewUcontext, Ucontext, UcontextOperations, User},
     udata::Udata,
@@ -89,6 +90,7 @@ fn answer(
     let mut features = Features::all();
     features.set(Features::AWAIT, caps.has(DeviceFeatures::AWAIT));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
+    features.set(Features::TOE, ctx.adapter.protocol() == Protocol::Iwarp);
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,
