@@ -14,6 +14,8 @@ use crate::{
 // CAST: the numbers are 16 bits long.
 const _: () = {
     assert!(bindings::VRNIC_METHOD_RANGE as u16 == uverbs::METHOD_RANGE);
+    assert!(bindings::VRNIC_METHOD_ATTACH as u16 == uverbs::METHOD_ATTACH);
+    assert!(bindings::VRNIC_ATTR_ATTACH_QP as u16 == uverbs::ATTR_ATTACH_QP);
     assert!(bindings::VRNIC_METHOD_QUERY_DM as u16 == uverbs::METHOD_QUERY_DM);
     assert!(bindings::VRNIC_ATTR_RANGE_QP as u16 == uverbs::ATTR_RANGE_QP);
     assert!(bindings::VRNIC_ATTR_RANGE_DM as u16 == uverbs::ATTR_RANGE_DM);
@@ -52,6 +54,25 @@ unsafe extern "C" fn vrnic_method_range(
                 verbs::direct_user::run(ctx, qp, dm, user)
             })
         }?;
+        Ok(0)
+    })
+}
+
+/// See `methods.h`.
+///
+/// # Safety
+///
+/// As for [`vrnic_method_range`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_method_attach(
+    qp: *mut bindings::ib_qp,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: the core has found the queue pair, or the opened handle of one, among the objects
+        // of an open context of this driver, keeps it until the method has returned, and passes the
+        // method's payload.
+        unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::toe::attach) }?;
         Ok(0)
     })
 }

@@ -22,6 +22,13 @@ bool vrnicdv_is_supported(struct ibv_device *device);
 enum vrnicdv_qp_flags {
 	/* A refused memory operation stops only the send queue (state SQE), not the connection. */
 	VRNICDV_QP_REACTIVE = 1 << 0,
+	/*
+	 * The queue pair carries the bytes of a TCP connection, which vrnicdv_attach_socket() gives it.
+	 * Its type is IBV_QPT_DRIVER.
+	 */
+	VRNICDV_QP_TOE = 1 << 1,
+	/* A receive of such a queue pair also completes at the end of a segment with the flag PSH. */
+	VRNICDV_QP_PUSH = 1 << 2,
 };
 
 /* The place of a command's key in the response, and in the command. */
@@ -52,6 +59,13 @@ struct vrnicdv_qp_attr {
 /* Creates a queue pair. Returns NULL with errno set on failure. */
 struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init_attr,
 				 const struct vrnicdv_qp_attr *attr);
+
+/*
+ * Gives the connection of a TCP socket to a queue pair with VRNICDV_QP_TOE, with the bytes that were not
+ * read. The socket then has no connection, and can be closed. Returns 0 or an errno; on failure the
+ * socket keeps its connection. EAGAIN: not all bytes that were sent have been acknowledged, try again.
+ */
+int vrnicdv_attach_socket(struct ibv_qp *qp, int socket);
 
 enum vrnicdv_cq_flags {
 	/*

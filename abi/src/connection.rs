@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! TCP connections that the adapter takes over from the guest's kernel, for the iWARP personality.
+//! They carry RDMA messages, or the bytes of a [`crate::qp::Type::Toe`] QP.
 //!
 //! The driver makes a connection with a socket of the kernel. If it is the responder, it also reads
 //! the request of the other end. OPEN_CONNECTION then passes the connection to the adapter, which
@@ -9,6 +10,8 @@
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::GuestAddr;
 
 /// Maximum number of bytes of private data in a start frame (RFC 5044, 7.1.1).
 pub const PRIVATE_MAX: usize = 512;
@@ -24,6 +27,9 @@ wire_enum! {
         Initiator = 1,
         /// It sends the reply.
         Responder = 2,
+        /// There are no start frames, and no messages: the connection is for a
+        /// [`crate::qp::Type::Toe`] QP. A [`Received`] follows the [`Connection`] in memory.
+        Stream = 3,
     }
 }
 
@@ -109,6 +115,24 @@ pub struct Connection {
 }
 
 const _: () = assert!(size_of::<Connection>() == 1144);
+
+/// Maximum number of bytes that the guest's kernel had received before a takeover.
+pub const RECEIVED_MAX: u32 = 256 << 10;
+
+/// The bytes that the guest's kernel has received, acknowledged and not delivered to its program.
+/// They precede [`Connection::receive_next`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Received {
+    /// Their address. It may be zero if there are none.
+    pub addr: GuestAddr,
+    /// Their number, at most [`RECEIVED_MAX`].
+    pub len: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
+const _: () = assert!(size_of::<Received>() == 16);
 
 wire_enum! {
     /// The stage of a connection. It never decreases.

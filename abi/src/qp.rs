@@ -26,6 +26,9 @@ wire_enum! {
         XrcIni = 9,
         /// XRC target: receives for all SRQs of an XRC domain.
         XrcTgt = 10,
+        /// TCP stream (TOE): the adapter runs a TCP connection whose bytes go from sends to
+        /// receives, without messages. Verbs have no number for it, so it is `IB_QPT_DRIVER`.
+        Toe = 255,
     }
 }
 

@@ -52,6 +52,7 @@ payloads! {
     RangeReq: size_of::<RangeReq>();
     RangeResp: size_of::<RangeResp>();
     DmResp: offset_of!(DmResp, mmap);
+    AttachReq: size_of::<AttachReq>();
 }
 
 bitflags! {
@@ -76,8 +77,10 @@ bitflags! {
         const RAW_PACKET = 1 << 7;
         /// Work queues, and queue pairs that spread frames over them, of the device.
         const SPREADS = 1 << 8;
+        /// Queue pairs of TCP streams and [`METHOD_ATTACH`], of an iWARP device.
+        const TOE = 1 << 9;
         /// [`CQ_HOLDING`], of the device.
-        const HOLDING_CQ = 1 << 12;
+        const HOLDING_CQ = 1 << 10;
     }
 }
 
@@ -87,6 +90,10 @@ pub const METHOD_RANGE: u16 = 1 << 12;
 pub const ATTR_RANGE_QP: u16 = (1 << 12) + 2;
 /// Attribute of [`METHOD_RANGE`]: device memory, for [`RangeOp::Arm`].
 pub const ATTR_RANGE_DM: u16 = ATTR_RANGE_QP + 1;
+/// A method of queue pairs: an [`AttachReq`].
+pub const METHOD_ATTACH: u16 = METHOD_RANGE + 1;
+/// Attribute of [`METHOD_ATTACH`]: the queue pair.
+pub const ATTR_ATTACH_QP: u16 = (1 << 12) + 2;
 /// A method of device memory (`UVERBS_OBJECT_DM`), answered by a [`DmResp`].
 pub const METHOD_QUERY_DM: u16 = 1 << 12;
 /// Attribute of [`METHOD_QUERY_DM`]: the device memory.
@@ -261,6 +268,8 @@ bitflags! {
         const SQ_IN_DEVICE = 1 << 0;
         /// [`crate::admin::QpFlags::REACTIVE`].
         const REACTIVE = 1 << 1;
+        /// [`crate::admin::QpFlags::PUSH`].
+        const PUSH = 1 << 2;
     }
 }
 
@@ -376,6 +385,16 @@ pub struct RangeResp {
     pub reserved: [u8; 5],
 }
 
+/// Request of [`METHOD_ATTACH`]: gives the connection of a socket to a queue pair of a TCP stream.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AttachReq {
+    /// The descriptor of a connected TCP socket.
+    pub fd: U32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
 /// Response of [`METHOD_QUERY_DM`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -393,7 +412,7 @@ const _: () = {
     assert!(RANGES as u64 * RANGE_LEN as u64 <= DEVICE_MEMORY_MAX);
     assert!(matches!(spare_memory_mmap(63), Some(last) if last + DEVICE_MEMORY_MAX <= 1 << 43));
 };
-const _: () = assert!(size_of::<DmResp>() == 16);
+const _: () = assert!(size_of::<DmResp>() == 16 && size_of::<AttachReq>() == 16);
 const _: () = assert!(size_of::<RangeReq>() == 24 && size_of::<RangeResp>() == 16);
 const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);

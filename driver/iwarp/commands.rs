@@ -4,7 +4,7 @@
 use abi::{
     Qpn,
     admin::{ModifyQp, MoveConnection, OpenConnection, QueryConnection, command},
-    connection::{Connection, ConnectionFlags, ConnectionStatus, Role},
+    connection::{Connection, ConnectionFlags, ConnectionStatus, Received, Role},
     qp::{Attr, AttrMask, State},
 };
 use kernel::{
@@ -68,6 +68,8 @@ impl Wishes {
 /// The memory that commands read their input from, and write their output to.
 struct Buffers {
     connection: Coherent<[u8]>,
+    /// A connection that carries bytes.
+    stream: Coherent<[u8]>,
     status: Coherent<[u8]>,
     attr: Coherent<[u8]>,
 }
@@ -89,6 +91,7 @@ impl Commands {
         let memory = |len| Coherent::<u8>::zeroed_slice(device, len, GFP_KERNEL);
         let buffers = Buffers {
             connection: memory(size_of::<Connection>())?,
+            stream: memory(size_of::<Connection>() + size_of::<Received>())?,
             status: memory(size_of::<ConnectionStatus>())?,
             attr: memory(size_of::<Attr>())?,
         };
@@ -104,6 +107,33 @@ impl Commands {
         let buffers = self.buffers.lock();
         (&buffers.connection).copy_from_slice(connection.as_bytes());
         let params = OpenConnection::new(opening.qpn, buffers.connection.dma_address());
+        self.liveness.execute::<command::OpenConnection>(&params)
+    }
+
+    /// Hands a connection that carries bytes over to the adapter. The kernel had received the bytes
+    /// in `received`.
+    pub(super) fn open_stream(
+        &self,
+        qpn: Qpn,
+        snapshot: &Snapshot,
+        received: Option<&Coherent<[u8]>>,
+    ) -> Result {
+        let mut connection = describe(snapshot)?;
+        connection.role = Role::Stream as u8;
+        let received = match received {
+            None => Received::default(),
+            Some(bytes) => Received {
+                addr: bytes.dma_address().into(),
+                len: u32::try_from(bytes.len())?.into(),
+                ..Received::default()
+            },
+        };
+        let mut both = KVec::new();
+        both.extend_from_slice(connection.as_bytes(), GFP_KERNEL)?;
+        both.extend_from_slice(received.as_bytes(), GFP_KERNEL)?;
+        let buffers = self.buffers.lock();
+        (&buffers.stream).copy_from_slice(&both);
+        let params = OpenConnection::new(qpn, buffers.stream.dma_address());
         self.liveness.execute::<command::OpenConnection>(&params)
     }
 
@@ -139,10 +169,22 @@ impl Commands {
 ///
 /// `EINVAL` if there are too many private data.
 fn encode(opening: &Opening<'_>, snapshot: &Snapshot) -> Result<KBox<Connection>> {
-    let mut connection = KBox::new(Connection::new_zeroed(), GFP_KERNEL)?;
+    let mut connection = describe(snapshot)?;
     let request = opening.request.unwrap_or_default();
     let role = if opening.request.is_some() { Role::Responder } else { Role::Initiator };
     connection.role = role as u8;
+    connection.ird = u16::from(opening.ird).into();
+    connection.ord = u16::from(opening.ord).into();
+    connection.private_len = u16::try_from(opening.private.len())?.into();
+    connection.request_len = u16::try_from(request.len())?.into();
+    fill(&mut connection.private, opening.private)?;
+    fill(&mut connection.request, request)?;
+    Ok(connection)
+}
+
+/// Returns the state of TCP in the adapter's form.
+fn describe(snapshot: &Snapshot) -> Result<KBox<Connection>> {
+    let mut connection = KBox::new(Connection::new_zeroed(), GFP_KERNEL)?;
     connection.flags = flags(snapshot).bits();
     connection.vlan = snapshot.vlan.into();
     connection.smac = snapshot.smac;
@@ -163,12 +205,6 @@ fn encode(opening: &Opening<'_>, snapshot: &Snapshot) -> Result<KBox<Connection>
     connection.mss = snapshot.mss.into();
     connection.timestamp = snapshot.timestamp.into();
     connection.recent_timestamp = snapshot.recent_timestamp.into();
-    connection.ird = u16::from(opening.ird).into();
-    connection.ord = u16::from(opening.ord).into();
-    connection.private_len = u16::try_from(opening.private.len())?.into();
-    connection.request_len = u16::try_from(request.len())?.into();
-    fill(&mut connection.private, opening.private)?;
-    fill(&mut connection.request, request)?;
     Ok(connection)
 }
 

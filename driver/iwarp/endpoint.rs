@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One end of a connection. [`responder`] has the part that an accepted connection goes through
-//! until the adapter takes it over.
+//! until the adapter takes it over, and [`stream`] the handover of a program's socket.
 
 use kernel::{
     impl_has_hr_timer, impl_has_work, new_mutex, new_work,
@@ -17,6 +17,7 @@ use kernel::{
 };
 
 mod responder;
+mod stream;
 
 use self::responder::{Offered, Requesting};
 use super::{

@@ -98,6 +98,24 @@ int iwarp_socket_names(struct iwarp_socket *s, struct sockaddr_storage *local,
 int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct net_device *card, struct iwarp_snapshot *out);
 /*
+ * Returns the TCP socket of the calling process behind this descriptor. The program may close the
+ * descriptor; the socket is closed when this is freed, too.
+ */
+struct iwarp_socket *iwarp_socket_lend(int fd);
+/*
+ * Locks such a socket, fills in the state of its connection as iwarp_socket_take, and copies the
+ * bytes that were received and not read. Returns their number, or -EMSGSIZE if there are more than
+ * size. On success the socket stays locked until iwarp_socket_release: segments that arrive wait.
+ */
+int iwarp_socket_hold(struct iwarp_socket *s, const struct net_device *netdev,
+		      struct net_device *card, void *buffer, size_t size,
+		      struct iwarp_snapshot *out);
+/*
+ * Unlocks the socket. If the connection was taken, the socket has none any more: it sends no
+ * segment when it is closed, and neither sends nor receives for its program.
+ */
+void iwarp_socket_release(struct iwarp_socket *s, bool taken);
+/*
  * Looks up the MACs of the frames of a connection that was taken out, as they are now. If the next
  * hop is not known, asks for it, and leaves dmac as it was.
  */

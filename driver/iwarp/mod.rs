@@ -199,6 +199,24 @@ impl Connections {
         }
     }
 
+    /// Hands the connection of a program's socket over to a TOE QP.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` if the QP has a connection, and those of [`socket::Socket::hold`]. The socket then
+    /// keeps its connection.
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        device: &device::Device<device::Bound>,
+        netdev: NetdevRef,
+        qpn: Qpn,
+        fd: i32,
+    ) -> Result {
+        let endpoint = self.reserve(qpn)?;
+        let lent = endpoint.lend(device, netdev, qpn, fd);
+        lent.inspect_err(|_| self.forget(qpn, &endpoint))
+    }
+
     /// Returns a new endpoint for a QP that is about to connect.
     fn reserve(self: &Arc<Self>, qpn: Qpn) -> Result<Arc<Endpoint>> {
         if self.is_over() {

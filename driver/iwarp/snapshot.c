@@ -33,7 +33,7 @@ static bool iwarp_is_signed(const struct tcp_sock *tp)
 	return is_signed;
 }
 
-static int iwarp_check(const struct sock *sk)
+static int iwarp_check(const struct sock *sk, bool lent)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
@@ -41,9 +41,15 @@ static int iwarp_check(const struct sock *sk)
 		return -ECONNRESET;
 	if (tp->snd_una != tp->snd_nxt || tp->snd_nxt != tp->write_seq)
 		return -EAGAIN;
-	if (tp->rcv_nxt != tp->copied_seq || !RB_EMPTY_ROOT(&tp->out_of_order_queue) ||
-	    tp->urg_data)
+	/* The bytes in front of these arrive soon. */
+	if (lent && !RB_EMPTY_ROOT(&tp->out_of_order_queue))
+		return -EAGAIN;
+	if ((tp->rcv_nxt != tp->copied_seq && !lent) ||
+	    !RB_EMPTY_ROOT(&tp->out_of_order_queue) || tp->urg_data)
 		return -EPROTO;
+	/* The sockets of this driver have asked for short segments. */
+	if (lent && tp->advmss > IWARP_MSS_MAX)
+		return -EOPNOTSUPP;
 	if (tcp_ecn_mode_any(tp) || iwarp_is_signed(tp) || inet_csk(sk)->icsk_ulp_ops)
 		return -EOPNOTSUPP;
 	return 0;
@@ -249,13 +255,13 @@ int iwarp_macs(struct sock *sk, const struct net_device *netdev, struct net_devi
 }
 
 int iwarp_snapshot(struct sock *sk, const struct net_device *netdev, struct net_device *card,
-		   struct iwarp_snapshot *out)
+		   bool lent, struct iwarp_snapshot *out)
 {
 	bool ipv6 = iwarp_is_ipv6(sk);
 	int err;
 
 	memset(out, 0, sizeof(*out));
-	err = iwarp_check(sk);
+	err = iwarp_check(sk, lent);
 	if (!err)
 		err = iwarp_path(sk, netdev, card, ipv6, out);
 	if (err)

@@ -194,6 +194,50 @@ impl<T: Watch> Socket<T> {
         Self { raw: Some(raw), watcher, _watcher: PhantomData }
     }
 
+    /// Returns the TCP socket of the calling process behind a descriptor. It is not watched: the
+    /// program's own callbacks stay. `watcher` is kept until the socket is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP` for another kind of socket, `ENOMEM`.
+    pub(crate) fn lent(fd: i32, watcher: Arc<T>) -> Result<Self> {
+        // SAFETY: any number may be passed.
+        let raw = unsafe { bindings::iwarp_socket_lend(fd) };
+        // SAFETY: it was created just now.
+        let raw = unsafe { Raw::new(raw) }?;
+        let watcher = watcher.into_foreign();
+        // INVARIANT: it was made of an `Arc<T>` just now.
+        Ok(Self { raw: Some(raw), watcher, _watcher: PhantomData })
+    }
+
+    /// Locks a lent socket, and copies the bytes that were not read to `unread`. Also returns the
+    /// state of its connection.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::take`], except that bytes may have arrived; `EMSGSIZE` if there are too many.
+    pub(crate) fn hold<'a>(
+        &'a self,
+        netdev: &NetdevRef,
+        card: &NetdevRef,
+        unread: &'a mut [u8],
+    ) -> Result<(Held<'a, T>, Snapshot)> {
+        // SAFETY: a C struct of numbers and truth values, for which zero is valid.
+        let mut snapshot: Snapshot = unsafe { core::mem::zeroed() };
+        let (netdev, card) = (netdev.as_raw(), card.as_raw());
+        let (buffer, size) = (unread.as_mut_ptr().cast(), unread.len());
+        // SAFETY: the socket is alive until this is dropped; both Ethernet devices are alive, as
+        // they are referred to; the buffer has this many bytes.
+        let count = unsafe {
+            bindings::iwarp_socket_hold(self.as_ptr(), netdev, card, buffer, size, &mut snapshot)
+        };
+        to_result(count)?;
+        // INVARIANT: the function has locked the socket.
+        let mut held = Held { socket: self, unread: &[], taken: false };
+        held.unread = unread.get(..usize::try_from(count)?).ok_or(EIO)?;
+        Ok((held, snapshot))
+    }
+
     /// Returns the C socket.
     fn as_ptr(&self) -> *mut bindings::iwarp_socket {
         self.raw.as_ref().map_or(core::ptr::null_mut(), Raw::as_ptr)
@@ -328,5 +372,32 @@ impl<T: Watch> Socket<T> {
     pub(crate) fn give_back(&self) {
         // SAFETY: the socket is alive until this is dropped.
         unsafe { bindings::iwarp_socket_give_back(self.as_ptr()) };
+    }
+}
+
+/// A lent socket that is locked. The drop unlocks it.
+///
+/// # Invariants
+///
+/// `iwarp_socket_hold` has locked the socket for this object.
+pub(crate) struct Held<'a, T: Watch> {
+    socket: &'a Socket<T>,
+    /// The bytes that were received and not read.
+    pub(crate) unread: &'a [u8],
+    taken: bool,
+}
+
+impl<T: Watch> Held<'_, T> {
+    /// Takes the connection out of the socket, which its program can only close then.
+    pub(crate) fn take(mut self) {
+        self.taken = true;
+    }
+}
+
+impl<T: Watch> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: the socket is alive, as it is borrowed, and by the type's invariants locked for
+        // this object.
+        unsafe { bindings::iwarp_socket_release(self.socket.as_ptr(), self.taken) };
     }
 }

@@ -28,6 +28,9 @@ enum Owes {
     Close { id: CmId<Connected> },
     /// That the connection has ended. The event that the peer closes it was reported.
     LastClose { id: CmId<Closing> },
+    /// No event: the connection carries bytes, and completions tell its owner everything. The
+    /// adapter has it still.
+    Stream,
     /// No event.
     Nothing,
 }
@@ -71,6 +74,16 @@ impl<W: Watch> Taken<W> {
         Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes }
     }
 
+    /// Returns a connection of a program's socket, which carries bytes.
+    pub(super) fn stream(
+        qpn: Qpn,
+        netdev: NetdevRef,
+        socket: Socket<W>,
+        snapshot: Snapshot,
+    ) -> Self {
+        Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes: Owes::Stream }
+    }
+
     /// Returns the MACs of the connection's frames if they are others than those that the adapter
     /// knows. `card` is the network card, if it is not the network device of the connection.
     pub(super) fn other_macs(&self, card: Option<&NetdevRef>) -> Option<Macs> {
@@ -91,9 +104,12 @@ impl<W: Watch> Taken<W> {
         matches!(self.owes, Owes::Nothing)
     }
 
-    /// Returns whether the kernel has received a segment that the adapter should have received.
+    /// Returns whether the kernel has received a segment that the adapter should have received. The
+    /// socket of a program may have received some that were on their way during the takeover: the
+    /// peer sends them again, because the adapter lets no acknowledgement of the kernel pass.
     pub(super) fn was_touched(&self) -> bool {
-        self.socket.as_ref().is_some_and(|socket| !socket.is_untouched(&self.snapshot))
+        let touched = |socket: &Socket<W>| !socket.is_untouched(&self.snapshot);
+        !matches!(self.owes, Owes::Stream) && self.socket.as_ref().is_some_and(touched)
     }
 
     /// If the guest is connected to itself, the adapter does not have the other end, and the other
@@ -186,7 +202,7 @@ impl<W: Watch> Taken<W> {
             Owes::Established { id } => id.establish(depths(status)).close(),
             Owes::Close { id } => id.close(),
             Owes::LastClose { id } => id.close(),
-            Owes::Nothing => {}
+            Owes::Stream | Owes::Nothing => {}
         }
     }
 }

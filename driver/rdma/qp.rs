@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs.
 
-use core::{marker::PhantomData, ops::Deref};
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
@@ -12,6 +12,7 @@ use super::{
     driver::Driver,
     event::QpLink,
     gid::Gid,
+    netdev::NetdevRef,
     object::{Linked, Wrapper},
     pd::Pd,
     qp_attr::{QpAttr, QpAttrMask, QpCap, QpQuery, QpType},
@@ -155,6 +156,14 @@ impl<T: Driver> Qp<T> {
         // SAFETY: the queue pair is alive, as it is borrowed; by the type's invariants the field
         // does not change.
         QpType(unsafe { (*self.0.as_raw()).qp_type })
+    }
+
+    /// Returns the Ethernet device that a port of its device is paired with, if it is there.
+    pub(crate) fn netdev(&self, port: u32) -> Option<NetdevRef> {
+        // SAFETY: the queue pair is alive, as it is borrowed; its device does not change.
+        let device = NonNull::new(unsafe { (*self.0.as_raw()).device })?;
+        // SAFETY: the device of a queue pair is alive as long as the queue pair is.
+        unsafe { NetdevRef::of_port(device, port) }
     }
 
     /// Fills in the attributes of its creation that the core knows.

@@ -27,6 +27,8 @@ impl QpType {
 
     /// Raw packets: sends are frames, and flows select the frames that it receives.
     pub(crate) const RAW_PACKET: Self = Self(bindings::ib_qp_type_IB_QPT_RAW_PACKET);
+    /// A type of the driver's own.
+    pub(crate) const DRIVER: Self = Self(bindings::ib_qp_type_IB_QPT_DRIVER);
     /// XRC initiator.
     pub(crate) const XRC_INI: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_INI);
     /// XRC target.

@@ -12,6 +12,7 @@ use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
 use crate::quota::Quota;
 use crate::rdma::{
     self,
+    attr::Protocol,
     pd::PdOperations,
     ucontext::{NewUcontext, Ucontext, UcontextOperations, User},
     udata::Udata,
@@ -91,6 +92,7 @@ fn answer(
     features.set(Features::HOLDING_CQ, caps.has(DeviceFeatures::HOLDING_CQ));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
     features.set(Features::SPREADS, ctx.has_work_queues());
+    features.set(Features::TOE, ctx.adapter.protocol() == Protocol::Iwarp);
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,

@@ -18,6 +18,7 @@
 //! | [`flow`] | flow rules of queue pairs of raw packets |
 //! | [`wq`] | work queues, over which queue pairs of raw packets spread frames |
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
+//! | [`toe`] | queue pairs of TCP streams, which get the connections of sockets |
 //! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`post`], [`poll`], [`consumer`] | queues of kernel clients |
@@ -45,6 +46,7 @@ mod post;
 mod qp;
 mod range_end;
 mod srq;
+pub(crate) mod toe;
 mod uar;
 mod wq;
 mod xrc;

@@ -87,10 +87,11 @@ impl Qp {
     }
 }
 
-/// Returns whether queue pairs of this type are connected by the connection manager of iWARP, which
-/// then decides about their states.
+/// Returns whether OPEN_CONNECTION connects queue pairs of this type, and then decides about their
+/// states: those of the connection manager of iWARP, and those of TCP streams.
 fn is_rnic(ctx: &Ctx<'_>, kind: QpType) -> bool {
-    ctx.adapter.protocol() == Protocol::Iwarp && kind == QpType::RC
+    let connected = kind == QpType::RC || kind == QpType::DRIVER;
+    ctx.adapter.protocol() == Protocol::Iwarp && connected
 }
 
 #[vtable]
@@ -115,6 +116,10 @@ impl QpOperations for Verbs {
             return Err(EOPNOTSUPP);
         }
         if ctx.adapter.protocol() == Protocol::Iwarp && !rnic && !raw {
+            return Err(EOPNOTSUPP);
+        }
+        // A TCP stream is for processes, which have sockets.
+        if kind == QpType::DRIVER && (user.is_none() || !rnic) {
             return Err(EOPNOTSUPP);
         }
         let cap = own_cap(init);

@@ -64,10 +64,12 @@ cargo_release() {
 	cargo build --release --locked $quiet --manifest-path "$VRNIC_TOP/Cargo.toml" "$@"
 }
 
-# build_c: the programs in C, in build/: the example of the direct verbs as vrnicdv_command, and those of tests/programs.
+# build_c: the programs in C, in build/: the examples of the direct verbs as vrnicdv_NAME, and those of tests/programs.
 build_c() {
 	local source
-	build_c_program "$VRNIC_TOP/provider/examples/command.c" vrnicdv_command
+	for source in "$VRNIC_TOP"/provider/examples/*.c; do
+		build_c_program "$source" "vrnicdv_$(basename "$source" .c)"
+	done
 	for source in "$VRNIC_TOP"/tests/programs/*.c; do
 		build_c_program "$source" "vrnic_$(basename "$source" .c)"
 	done

@@ -280,6 +280,7 @@ fn type_name(raw: u8) -> &'static CStr {
         Some(Type::Uc) => c"UC",
         Some(Type::Ud) => c"UD",
         Some(Type::RawPacket) => c"RAW_PACKET",
+        Some(Type::Toe) => c"TOE",
         Some(Type::XrcIni) => c"XRC_INI",
         Some(Type::XrcTgt) => c"XRC_TGT",
         None => c"?",

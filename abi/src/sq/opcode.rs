@@ -103,7 +103,7 @@ impl OpcodeInfo {
         invalidate: false,
         invalidate_sink: false,
         command: false,
-        types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::RawPacket, Type::XrcIni],
+        types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::RawPacket, Type::XrcIni, Type::Toe],
         wr_opcode: Some(2),
         completion: cq::Opcode::Send,
         begun: Counter::TxSendReq,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_packet::Nanos;
 
 use crate::adapter::Adapter;
@@ -250,6 +250,8 @@ impl<H: Host> Adapter<H> {
             groups &= groups - 1;
             let any = uar.group(group, |owner| match owner {
                 Owner::Qp(qp) if qp.flushes_sends() => schedule.activate(qp),
+                // Its receives ring, too: they open the window.
+                Owner::Qp(qp) if qp.kind == Type::Toe => schedule.activate(qp),
                 Owner::Qp(qp) if qp.has_posted(self.host()) || qp.is_marked(self.host()) => {
                     schedule.activate(qp);
                     recent.note(qp);

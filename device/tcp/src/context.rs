@@ -85,6 +85,9 @@ pub struct Params {
     /// The wait for late segments after both directions were closed (RFC 9293, 3.6.1), and the
     /// maximum wait for the peer's end after the local end was acknowledged.
     pub time_wait: Duration,
+    /// True if the peer may keep its direction open for as long as it wants after the local end was
+    /// acknowledged. It is then probed as if both directions were open.
+    pub half_open: bool,
     /// The time without a segment of the peer after which an idle connection probes it, if it is to
     /// do so ([`crate::connection::keepalive`]).
     pub keepalive: Option<Duration>,
@@ -101,6 +104,7 @@ impl Default for Params {
             ack_delay: Duration::from_millis(1),
             user_timeout: Duration::from_secs(120),
             time_wait: Duration::from_secs(60),
+            half_open: false,
             keepalive: None,
         }
     }

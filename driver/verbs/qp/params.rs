@@ -78,6 +78,7 @@ fn kind(kind: QpType) -> Result<Type> {
         QpType::UC => Type::Uc,
         QpType::UD => Type::Ud,
         QpType::RAW_PACKET => Type::RawPacket,
+        QpType::DRIVER => Type::Toe,
         QpType::GSI => Type::Gsi,
         QpType::XRC_INI => Type::XrcIni,
         _ => return Err(EOPNOTSUPP),

@@ -71,6 +71,7 @@ impl Plan {
         let mut flags = QpFlags::empty();
         flags.set(QpFlags::SQ_IN_DEVICE, asked.contains(QpReqFlags::SQ_IN_DEVICE));
         flags.set(QpFlags::REACTIVE, asked.contains(QpReqFlags::REACTIVE));
+        flags.set(QpFlags::PUSH, asked.contains(QpReqFlags::PUSH));
         let this = Self {
             sq: asked_shape(request.sq_log_size, request.sq_log_stride),
             rq: asked_shape(request.rq_log_size, request.rq_log_stride),

@@ -26,12 +26,17 @@ pub use vrnic_abi::uar::CqState;
 const PLUGIN: &CStr = c"libvrnic.so.1";
 
 bitflags! {
-    /// Selects what a failure of a queue pair ends.
+    /// Selects what a failure of a queue pair ends, and what it carries.
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct QpFlags: u32 {
         /// A refused memory operation stops only the send queue (state SQE), not the connection.
         const REACTIVE = 1 << 0;
+        /// The queue pair carries the bytes of a TCP connection, which
+        /// [`Vrnicdv::attach_socket`] gives it. Its type is `IBV_QPT_DRIVER`.
+        const TOE = 1 << 1;
+        /// A receive of such a queue pair also completes at the end of a segment with the flag PSH.
+        const PUSH = 1 << 2;
     }
 }
 
@@ -126,6 +131,7 @@ pub struct Command {
 
 type IsSupported = unsafe extern "C" fn(*mut c_void) -> bool;
 type CreateQp = unsafe extern "C" fn(*mut c_void, *mut c_void, *const QpAttr) -> *mut c_void;
+type AttachSocket = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 type CreateCq = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut CqAttr) -> *mut c_void;
 type QueryCq = unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int;
 type RegMr = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, MemFlags) -> *mut c_void;
@@ -137,6 +143,7 @@ type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
 pub struct Vrnicdv {
     is_supported: IsSupported,
     create_qp: CreateQp,
+    attach_socket: Option<AttachSocket>,
     create_cq: CreateCq,
     query_cq: QueryCq,
     reg_mr: RegMr,
@@ -176,9 +183,12 @@ impl Vrnicdv {
         let reg_mr = symbol(c"vrnicdv_reg_mr")?;
         let bind_mw = symbol(c"vrnicdv_bind_mw")?;
         let post_command = symbol(c"vrnicdv_post_command")?;
+        // Older plugins lack it.
+        let attach_socket = symbol(c"vrnicdv_attach_socket");
         // SAFETY: the plugin's functions of these names have these types (vrnicdv.h).
         unsafe {
             Some(Self {
+                attach_socket: attach_socket.map(|it| transmute::<*mut c_void, AttachSocket>(it)),
                 is_supported: transmute::<*mut c_void, IsSupported>(is_supported),
                 create_qp: transmute::<*mut c_void, CreateQp>(create_qp),
                 create_cq: transmute::<*mut c_void, CreateCq>(create_cq),
@@ -214,6 +224,19 @@ impl Vrnicdv {
         // SAFETY: the caller passes a live protection domain and valid attributes. The plugin's
         // function checks that they are its own.
         unsafe { (self.create_qp)(pd, init_attr, attr) }
+    }
+
+    /// Gives the connection of a TCP socket to a queue pair with [`QpFlags::TOE`]. The socket then
+    /// has no connection, and can be closed. Returns zero or an errno; `EOPNOTSUPP` if the plugin
+    /// is too old.
+    ///
+    /// # Safety
+    /// `qp` must be a live `struct ibv_qp`.
+    #[must_use]
+    pub unsafe fn attach_socket(&self, qp: *mut c_void, socket: c_int) -> c_int {
+        let Some(attach_socket) = self.attach_socket else { return libc::EOPNOTSUPP };
+        // SAFETY: the caller passes a live queue pair.
+        unsafe { attach_socket(qp, socket) }
     }
 
     /// Creates a completion queue. Returns a `struct ibv_cq_ex`, or null with errno set.

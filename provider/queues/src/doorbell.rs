@@ -227,10 +227,14 @@ impl QpDoorbell {
     }
 
     /// Posts all entries of the receive queue below `producer`. The adapter reads the index when a
-    /// message needs an entry, so no bell is rung.
+    /// message needs an entry, so no bell is rung unless `rings` is true: the receives of a TCP
+    /// connection that carries bytes open its window.
     #[inline]
-    pub(crate) fn post_recvs(&self, producer: u32) {
+    pub(crate) fn post_recvs(&self, producer: u32, rings: bool) {
         self.recvs.store(producer, Ordering::Release);
+        if rings {
+            self.bell.ring();
+        }
     }
 
     /// Sets both producer indices to zero, as a return to Reset requires.
@@ -394,7 +398,7 @@ pub(crate) mod tests {
         let uar = uar(3);
         let door = QpDoorbell::new(uar.clone(), 35.into()).expect("valid");
         door.post_sends(9);
-        door.post_recvs(5);
+        door.post_recvs(5, false);
         assert_eq!(slot_words(&uar, 35), (9, 5));
         assert_eq!(take_summary(&uar), 1 << 2);
         door.clear();
@@ -421,11 +425,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn receives_and_freed_completions_do_not_ring() {
+    fn receives_ring_if_they_open_a_window_and_freed_completions_do_not() {
         let uar = uar(1);
-        QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(1);
+        QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(1, false);
         CqDoorbell::new(uar.clone(), 17.into()).expect("valid").free(4, 0);
         assert_eq!(take_summary(&uar), 0);
+        QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(2, true);
+        assert_eq!((slot_words(&uar, 16), take_summary(&uar)), ((0, 2), 1 << 1));
     }
 
     #[test]

@@ -101,6 +101,10 @@ pub struct QpExtras {
     pub header: WqeHeader,
     /// A refused memory operation stops only the send queue ([`abi::admin::QpFlags::REACTIVE`]).
     pub reactive: bool,
+    /// The queue pair has a TCP connection that carries bytes ([`abi::qp::Type::Toe`]).
+    pub toe: bool,
+    /// Its receives also complete at PSH ([`abi::admin::QpFlags::PUSH`]).
+    pub push: bool,
     /// The position of a command's key; `None` if the queue pair has no commands.
     pub commands: Option<CommandTag>,
     /// Number of data segments of a command; zero without commands.
@@ -218,6 +222,7 @@ impl QpRings {
         let mut flags = QpReqFlags::empty();
         flags.set(QpReqFlags::SQ_IN_DEVICE, self.layout.send_in_device);
         flags.set(QpReqFlags::REACTIVE, extras.reactive);
+        flags.set(QpReqFlags::PUSH, extras.push);
         let tag_form = match extras.commands {
             None => TagForm::None,
             Some(CommandTag { iscsi: false, .. }) => TagForm::General,

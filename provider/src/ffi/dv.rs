@@ -5,15 +5,18 @@ use std::ffi::{c_int, c_void};
 
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
+use vrnic_abi::qp::State;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
+use vrnic_abi::uverbs::{AttachReq, Features};
 use vrnic_queues::layout::{CommandTag, QpExtras};
 use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, CqFlags, CqState, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
 use super::commands::NewRegion;
+use super::context::Context;
 use super::cq_ex::CqSettings;
-use super::{cq, cq_ex, driver, mr, mw, pointer, qp, qp_create, request, status};
+use super::{cq, cq_ex, driver, ioctl, mr, mw, pointer, qp, qp_create, request, status};
 
 /// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
 const _: () = {
@@ -32,6 +35,8 @@ const _: () = {
     assert!(offset_of!(Command, message) == offset_of!(c::vrnicdv_command, message));
     assert!(offset_of!(Command, num_message) == offset_of!(c::vrnicdv_command, num_message));
     assert!(QpFlags::REACTIVE.bits() == c::VRNICDV_QP_REACTIVE);
+    assert!(QpFlags::TOE.bits() == c::VRNICDV_QP_TOE);
+    assert!(QpFlags::PUSH.bits() == c::VRNICDV_QP_PUSH);
     assert!(offset_of!(CqAttr, few) == offset_of!(c::vrnicdv_cq_attr, few));
     assert!(CqFlags::ANY_VECTOR.bits() == c::VRNICDV_CQ_ANY_VECTOR);
     assert!(CqFlags::HOLDING.bits() == c::VRNICDV_CQ_HOLDING);
@@ -80,13 +85,19 @@ unsafe fn create_qp(
     // SAFETY: the caller passes a live protection domain, whose context is live too.
     unsafe { check_context((*pd).context) }?;
     let extras = extras(attr)?;
+    // A type of its own, so that no connection manager takes it for one with messages.
+    if extras.toe != (init_attr.qp_type == c::IBV_QPT_DRIVER) {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: the caller passes a live protection domain and attributes whose objects are live.
     // ibv_create_qp does no more than to call this.
     unsafe { qp_create::try_create(pd, init_attr, extras) }
 }
 
 fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
-    if attr.flags & !c::VRNICDV_QP_REACTIVE != 0 {
+    let flags = QpFlags::from_bits(attr.flags).ok_or(Errno::INVAL)?;
+    let (toe, push) = (flags.contains(QpFlags::TOE), flags.contains(QpFlags::PUSH));
+    if push && !toe || toe && attr.tag_form != c::VRNICDV_TAG_NONE {
         return Err(Errno::INVAL);
     }
     let tag = |iscsi| Some(CommandTag { iscsi, offset: attr.tag_offset });
@@ -96,9 +107,35 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
         c::VRNICDV_TAG_ISCSI => tag(true),
         _ => return Err(Errno::INVAL),
     };
-    let reactive = attr.flags & c::VRNICDV_QP_REACTIVE != 0;
+    let reactive = flags.contains(QpFlags::REACTIVE);
     let max_command_sge = attr.max_command_sge;
-    Ok(QpExtras { reactive, commands, max_command_sge, ..QpExtras::default() })
+    Ok(QpExtras { reactive, toe, push, commands, max_command_sge, ..QpExtras::default() })
+}
+
+/// `vrnicdv_attach_socket`.
+///
+/// # Safety
+/// `qp` must be a live queue pair of libibverbs.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_attach_socket(qp: *mut c::ibv_qp, socket: c_int) -> c_int {
+    // SAFETY: the caller passes a live queue pair of libibverbs.
+    status(unsafe { attach_socket(qp, socket) })
+}
+
+/// # Safety
+/// The requirements of [`vrnicdv_attach_socket`] apply.
+unsafe fn attach_socket(qp: *mut c::ibv_qp, socket: c_int) -> Result<(), Errno> {
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
+    unsafe { check_context((*qp).context) }?;
+    // SAFETY: the caller passes a live queue pair, whose context is live, and one of this plugin.
+    unsafe { Context::of((*qp).context) }?.needs(Features::TOE)?;
+    // SAFETY: the caller passes a live queue pair, and one of this plugin.
+    let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
+    let request = AttachReq { fd: socket.cast_unsigned().into(), ..AttachReq::default() };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { ioctl::attach(qp, &request) }?;
+    queues.entered(State::Rts);
+    Ok(())
 }
 
 /// `vrnicdv_create_cq`.

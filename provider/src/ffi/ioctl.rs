@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi as abi;
 use vrnic_abi::uverbs::{
-    ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP, ContextResp, DmResp, METHOD_QUERY_DM,
-    METHOD_RANGE, RangeReq, RangeResp,
+    ATTR_ATTACH_QP, ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP, AttachReq, ContextResp, DmResp,
+    METHOD_ATTACH, METHOD_QUERY_DM, METHOD_RANGE, RangeReq, RangeResp,
 };
 
 use super::bindings as c;
@@ -155,6 +155,21 @@ pub(super) unsafe fn range(
     // SAFETY: the context is open as long as its queue pair is live; request and room are here.
     unsafe { call.run(fd) }?;
     Ok(response)
+}
+
+/// Gives the connection of a socket to a queue pair.
+///
+/// # Safety
+/// The queue pair must be live.
+pub(super) unsafe fn attach(qp: *mut c::ibv_qp, request: &AttachReq) -> Result<(), Errno> {
+    let mut call = Call::new(c::UVERBS_OBJECT_QP, METHOD_ATTACH);
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
+    let (fd, handle) = unsafe { ((*(*qp).context).cmd_fd, (*qp).handle) };
+    call.object(ATTR_ATTACH_QP, handle);
+    // CAST: a small number.
+    call.input(c::UVERBS_ATTR_UHW_IN as u16, request);
+    // SAFETY: the context is open as long as its queue pair is live; the request is here.
+    unsafe { call.run(fd) }
 }
 
 /// Returns the length of device memory, and the offset by which it is mapped.

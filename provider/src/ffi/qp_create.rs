@@ -2,6 +2,7 @@
 //! Making queue pairs.
 
 use rustix::io::Errno;
+use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::{Features, QpResp};
 use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
 use vrnic_queues::policy::SqPolicy;
@@ -97,6 +98,7 @@ pub(super) unsafe fn try_create(
         c::IBV_QPT_UD => WqeHeader::Datagram,
         c::IBV_QPT_XRC_SEND => WqeHeader::Xrc,
         c::IBV_QPT_RAW_PACKET => WqeHeader::Raw,
+        c::IBV_QPT_DRIVER if extras.toe => WqeHeader::Connected,
         _ => return Err(Errno::OPNOTSUPP),
     };
     let extras = QpExtras { header, ..extras };
@@ -107,6 +109,9 @@ pub(super) unsafe fn try_create(
     }
     if extras.commands.is_some() {
         context.needs(Features::COMMANDS)?;
+    }
+    if extras.toe {
+        context.needs(Features::TOE)?;
     }
     // With a shared receive queue it has none of its own; an initiator receives nothing.
     let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() && header != WqeHeader::Xrc {
@@ -194,5 +199,11 @@ unsafe fn open(
         // SAFETY: the caller passes null or a live protection domain.
         sharing: unsafe { pd::sharing(pd) },
     };
-    QueuePair::new(rings, cap, response, parts)
+    let toe = rings.layout().extras.toe;
+    let queues = QueuePair::new(rings, cap, response, parts)?;
+    if toe {
+        // As the kernel has created it. It takes receives already.
+        queues.entered(State::Init);
+    }
+    Ok(queues)
 }

@@ -135,9 +135,14 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 
 /// Fills in the state of the sending half.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
-    if let Path::Stream(streaming) = &requester.path {
-        record.connection = streaming.life.stage() as u8;
-        (record.dest_qpn, record.dmac) = (NONE.into(), streaming.path.to.0);
+    let connection = match &requester.path {
+        Path::Stream(streaming) => Some((streaming.life.stage(), streaming.path.to)),
+        Path::Toe(toe) => Some((toe.life.stage(), toe.ends.path.to)),
+        Path::Memory | Path::Packets(_) => None,
+    };
+    if let Some((stage, to)) = connection {
+        record.connection = stage as u8;
+        (record.dest_qpn, record.dmac) = (NONE.into(), to.0);
     }
     let current = requester.current.as_ref().map(|send| (send, requester.done));
     let read = requester.open_reads.oldest_read().map(|read| (&read.send, read.done));

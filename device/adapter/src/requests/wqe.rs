@@ -213,7 +213,7 @@ impl SendWqe {
             return Err(bad);
         }
         let (body, longest) = match kind {
-            Type::Rc | Type::Uc => (HEADER_LEN, MAX_MESSAGE),
+            Type::Rc | Type::Uc | Type::Toe => (HEADER_LEN, MAX_MESSAGE),
             Type::Ud | Type::Gsi => (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM),
             Type::XrcIni | Type::XrcTgt => (HEADER_LEN + XRC_LEN, MAX_MESSAGE),
             Type::RawPacket if opcode == Opcode::Segment => (HEADER_LEN, MAX_SEGMENT),
@@ -379,7 +379,7 @@ fn is_zero(reserved: &[u8]) -> bool {
 /// this type have such a segment.
 fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
     match kind {
-        Type::Rc | Type::Uc | Type::RawPacket => true,
+        Type::Rc | Type::Uc | Type::RawPacket | Type::Toe => true,
         Type::Ud | Type::Gsi => SendWqe::destination(bytes)
             .is_some_and(|DatagramSeg { av, .. }| av.reserved == [0; 3] && av.reserved2.get() == 0),
         Type::XrcIni | Type::XrcTgt => SendWqe::body(bytes)

@@ -52,6 +52,7 @@
 //! | `packets` | messages as packets, over cables with faults |
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
 //! | `streams` | messages in TCP connections, over cables with faults |
+//! | `toe` | bytes in TCP connections, over cables with faults |
 //! | `direct` | direct transfers |
 //! | `domains` | numbers of objects of one function in the work of another |
 #![forbid(unsafe_code)]
@@ -97,6 +98,7 @@ mod srq;
 mod states;
 mod streams;
 mod threads;
+mod toe;
 mod tpt;
 mod transfer;
 mod transitions;

@@ -5,7 +5,7 @@ use vrnic_abi::admin::{
     PARAMS_LEN, QueryConnection, QueryParams, QueryQp, RESULT_LEN, RegMr, SetGid, Stats, Status,
     command,
 };
-use vrnic_abi::connection::{Connection, ConnectionStatus};
+use vrnic_abi::connection::{Connection, ConnectionStatus, Received};
 use vrnic_abi::qp::{Attr, AttrMask, NO_VLAN, State};
 use vrnic_abi::regs;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -127,6 +127,42 @@ impl<B: Bus> Guest<B> {
     pub fn open_connection(&self, qpn: u32, connection: &Connection) -> Result<(), Refused> {
         let buffer = self.ram().alloc(size_of::<Connection>() as u64);
         self.ram().write(buffer, connection.as_bytes());
+        self.command::<command::OpenConnection>(&OpenConnection::new(qpn, buffer))
+    }
+
+    /// Passes a TCP connection that carries bytes to a TOE QP. The kernel has received these bytes.
+    ///
+    /// # Errors
+    /// If the adapter refuses it.
+    ///
+    /// # Panics
+    /// Never: the bytes are few.
+    pub fn open_toe(
+        &self,
+        qpn: u32,
+        connection: &Connection,
+        received: &[u8],
+    ) -> Result<(), Refused> {
+        let early = self.ram().alloc(received.len().max(1) as u64);
+        self.ram().write(early, received);
+        let len = u32::try_from(received.len()).expect("few bytes").into();
+        let received = Received { addr: early.into(), len, reserved: 0.into() };
+        self.open_toe_raw(qpn, connection, &received)
+    }
+
+    /// Does the same as [`Self::open_toe`] with any description of the received bytes.
+    ///
+    /// # Errors
+    /// If the adapter refuses it.
+    pub fn open_toe_raw(
+        &self,
+        qpn: u32,
+        connection: &Connection,
+        received: &Received,
+    ) -> Result<(), Refused> {
+        let both = [connection.as_bytes(), received.as_bytes()].concat();
+        let buffer = self.ram().alloc(both.len() as u64);
+        self.ram().write(buffer, &both);
         self.command::<command::OpenConnection>(&OpenConnection::new(qpn, buffer))
     }
 

@@ -303,6 +303,9 @@ impl<B: Bus> Endpoint<B> {
     fn publish_recv(&mut self) {
         self.rq_pi = self.rq_pi.wrapping_add(1);
         self.guest.slot32(self.uar, self.slot, RQ_PI).store(self.rq_pi, Ordering::Release);
+        if self.kind == Type::Toe {
+            self.guest.ring(self.uar, self.slot);
+        }
     }
 
     /// Stores a send work request without ringing. In device memory its stamp makes it valid at

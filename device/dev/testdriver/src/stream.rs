@@ -121,3 +121,50 @@ pub fn connection(number: usize, [smac, dmac]: [[u8; 6]; 2], mss: u16) -> Connec
         reserved: [0; 6],
     }
 }
+
+/// Returns the state of an end of a connection that carries bytes: the one of [`connection`]
+/// without start frames.
+///
+/// # Panics
+/// Never: the numbers are small.
+#[must_use]
+pub fn bare_connection(number: usize, macs: [[u8; 6]; 2], mss: u16) -> Connection {
+    Connection {
+        role: Role::Stream as u8,
+        receive_next: FIRST[1 - number.min(1)].into(),
+        ird: 0.into(),
+        ord: 0.into(),
+        request_len: 0.into(),
+        request: [0; START_MAX],
+        ..connection(number, macs, mss)
+    }
+}
+
+/// Connects two TOE endpoints in the state RESET, with segments of [`MSS`].
+///
+/// # Panics
+/// If an adapter refuses.
+#[track_caller]
+pub fn connect_toes<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>) {
+    open_toe(a, 0, b.guest.mac(), &[]).expect("OPEN_CONNECTION");
+    open_toe(b, 1, a.guest.mac(), &[]).expect("OPEN_CONNECTION");
+}
+
+/// Gives a TOE endpoint its end of the connection: 0 or 1. Its kernel has received these bytes.
+///
+/// # Errors
+/// If the adapter refuses.
+///
+/// # Panics
+/// If the QP cannot go to INIT.
+#[track_caller]
+pub fn open_toe<B: Bus>(
+    end: &Endpoint<B>,
+    number: usize,
+    peer: [u8; 6],
+    received: &[u8],
+) -> Result<(), Refused> {
+    end.guest.take_through(end.qpn, attributes(peer, 0), &TO_RTS[..1]);
+    let connection = bare_connection(number, [end.guest.mac(), peer], MSS);
+    end.guest.open_toe(end.qpn, &connection, received)
+}

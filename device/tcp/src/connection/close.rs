@@ -5,6 +5,7 @@ use std::time::Duration;
 use vrnic_packet::Nanos;
 
 use super::Connection;
+use crate::context::Params;
 use crate::seq::{SeqNum, StreamPos};
 
 /// The reason for which a connection has ended.
@@ -65,6 +66,8 @@ pub enum State {
 #[derive(Debug)]
 pub(super) struct Ending {
     time_wait: Duration,
+    /// True if the peer may keep its direction open for as long as it wants.
+    half_open: bool,
     /// True if the local direction is to be closed. The next field is the position at which its end
     /// was sent.
     wanted: bool,
@@ -85,9 +88,10 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) const fn new(time_wait: Duration) -> Self {
+    pub(super) const fn new(params: &Params) -> Self {
         Self {
-            time_wait,
+            time_wait: params.time_wait,
+            half_open: params.half_open,
             wanted: false,
             fin: None,
             fin_acknowledged: false,
@@ -101,6 +105,11 @@ impl Ending {
             tell_closed: false,
             tell_over: false,
         }
+    }
+
+    /// Returns whether the peer may keep its direction open for as long as it wants.
+    pub(super) const fn is_half_open(&self) -> bool {
+        self.half_open
     }
 
     pub(super) const fn is_over(&self) -> bool {
@@ -164,7 +173,7 @@ impl Ending {
                 self.finish(End::Closed);
             }
         }
-        if self.fin_acknowledged {
+        if self.fin_acknowledged && (self.peer_closed || !self.half_open) {
             self.deadline = Some(now.plus(self.time_wait));
         }
     }

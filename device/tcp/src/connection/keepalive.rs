@@ -60,7 +60,12 @@ impl Connection {
     /// is later than the time of the last call of [`Self::timeout`].
     #[must_use]
     pub fn keepalive(&self) -> Option<Nanos> {
-        let quiet = self.ending.state() == State::Established && self.send.is_quiet();
+        let open = match self.ending.state() {
+            State::Established => true,
+            State::FinWait2 => self.ending.is_half_open(),
+            _ => false,
+        };
+        let quiet = open && self.send.is_quiet();
         self.keepalive.next().filter(|_| quiet)
     }
 

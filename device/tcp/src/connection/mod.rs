@@ -103,7 +103,7 @@ impl Connection {
             clock: context.timestamps.map(|state| Clock::new(now, state)),
             last_ack: StreamPos(0),
             challenges: Challenges::default(),
-            ending: Ending::new(params.time_wait),
+            ending: Ending::new(params),
             keepalive: Keepalive::new(now, params.keepalive),
             acknowledgements: 0,
         }
@@ -133,6 +133,21 @@ impl Connection {
         }
         let result = self.receive.resume(self.send.mss, sink);
         self.after_delivery(now, result);
+    }
+
+    /// Sets the window that is promised to the peer when nothing is stored ([`Params::window`]),
+    /// for a sink that knows how many bytes it can take. What was promised before is kept.
+    pub fn set_window(&mut self, window: u32) {
+        if !self.ending.is_over() {
+            self.receive.set_window(window, self.send.mss);
+        }
+    }
+
+    /// Returns the position of a sequence number of the peer near the next one, or `None` if it is
+    /// before position 0.
+    #[must_use]
+    pub fn position(&self, number: SeqNum) -> Option<StreamPos> {
+        self.receive.position(number)
     }
 
     /// Returns the next time at which [`Self::timeout`] has work. It is later than the time of the

@@ -389,9 +389,22 @@ impl Receiver {
     pub(crate) fn resume(&mut self, mss: usize, sink: &mut impl Sink) -> Result<(), Failed> {
         self.held = false;
         self.advance(sink)?;
+        self.offer_window(mss);
+        Ok(())
+    }
+
+    /// Sets the number of bytes that are promised to the peer when nothing is stored. A larger
+    /// window is reported to the peer; what was promised before is never taken back.
+    pub(crate) fn set_window(&mut self, window: u32, mss: usize) {
+        self.window = u64::from(window).min(FIELD_MAX << self.scale);
+        self.offer_window(mss);
+    }
+
+    /// Makes an acknowledgement due if it can promise more to the peer by so much that it is worth
+    /// a segment.
+    fn offer_window(&mut self, mss: usize) {
         let more = self.delivered.plus(self.window).since(self.edge);
         self.acks.due |= more >= (2 * mss as u64).min(self.window / 2) && more > 0;
-        Ok(())
     }
 
     /// Checks the invariants.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use vrnic_tcp::connection::{End as Ending, Event, State};
 use vrnic_tcp::wire::{Flags, Header};
-use vrnic_tcp::{Discard, SeqNum};
+use vrnic_tcp::{Discard, Params, SeqNum};
 
-use crate::end::{End, MSS, PEER, RTT, ack, data};
+use crate::end::{End, MSS, PEER, RTT, ack, context, data, params};
 
 /// Returns the header with more flags.
 fn with(header: Header, flags: Flags) -> Header {
@@ -90,6 +90,27 @@ fn a_peer_that_never_closes_is_reset() {
     assert_eq!(end.wait_deadline(), Duration::from_secs(60));
     assert_eq!(end.sent()[0].flags, Flags::RST | Flags::ACK);
     assert_eq!(end.events(), [Event::Ended(Ending::TimedOut)]);
+}
+
+/// The owner may leave the peer's direction open. A keepalive then finds out whether the peer is
+/// still there.
+#[test]
+fn a_peer_may_keep_its_direction_open() {
+    let idle = Duration::from_secs(1000);
+    let mut end =
+        End::with(&context(), &Params { half_open: true, keepalive: Some(idle), ..params() });
+    end.connection.close();
+    end.sent();
+    end.inject(ack(1), 0);
+    assert_eq!((end.connection.state(), end.connection.deadline()), (State::FinWait2, None));
+    assert!(end.connection.keepalive().is_some());
+    end.wait(Duration::from_secs(900));
+    end.inject(Header { ack: ack(1).ack, ..data(0) }, MSS);
+    end.inject(with(Header { ack: ack(1).ack, ..data(1000) }, Flags::FIN), 0);
+    assert_eq!((end.sent()[0].ack, end.streams.taken.len()), (1001, 1000));
+    assert_eq!(end.events(), [Event::PeerClosed, Event::Closed]);
+    assert_eq!(end.wait_deadline(), Duration::from_secs(60));
+    assert_eq!(end.events(), [Event::Ended(Ending::Closed)]);
 }
 
 #[test]

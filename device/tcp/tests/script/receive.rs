@@ -188,6 +188,25 @@ fn the_window_grows_by_a_segment_or_more() {
     assert_eq!(window_after(900, 100), 60_000);
 }
 
+/// The owner knows how many bytes the sink can take.
+#[test]
+fn a_window_that_is_set_takes_no_promise_back() {
+    let mut end = End::new();
+    end.connection.set_window(0);
+    assert_eq!(end.sent(), [], "it is not worth a segment");
+    end.inject(data(0), MSS);
+    end.inject(data(1000), MSS);
+    assert_eq!(end.sent()[0].window, 58_000, "60,000 bytes were promised");
+    for at in 2..60 {
+        end.inject(data(at * 1000), MSS);
+    }
+    assert_eq!(end.sent()[0].window, 0);
+    end.connection.set_window(50_000);
+    assert_eq!(end.sent()[0].window, 50_000, "it grows at once");
+    end.connection.set_window(50_001);
+    assert_eq!(end.sent(), []);
+}
+
 #[test]
 fn old_timestamps_are_dropped_and_missing_ones_too() {
     let mut end = End::with(&Context { timestamps: timestamps(), ..context() }, &params());

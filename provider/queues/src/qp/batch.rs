@@ -154,7 +154,7 @@ impl Drop for RecvBatch<'_> {
             if let Some(posted) = &self.qp.credits.recvs {
                 posted.publish(producer);
             }
-            self.qp.door.post_recvs(producer);
+            self.qp.door.post_recvs(producer, self.qp.recvs_ring);
         }
     }
 }

@@ -19,7 +19,7 @@ pub use self::batch::{RecvBatch, SendBatch, StagedSends};
 use crate::cq::{CompletionQueue, Credits, Halves};
 use crate::doorbell::{QpDoorbell, Uar};
 use crate::heap::Shared;
-use crate::layout::{QpCap, QpLayout, QpRings, WqeHeader};
+use crate::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
 use crate::lock::{Sharing, SpinLock};
 use crate::mapping::Mapping;
 use crate::recv::RecvQueue;
@@ -60,6 +60,8 @@ pub struct QueuePair {
     /// Flags that every send has.
     always: Flags,
     wqe_header: WqeHeader,
+    /// True if posting receives rings the doorbell.
+    recvs_ring: bool,
     send_cq: Shared<CompletionQueue>,
     recv_cq: Shared<CompletionQueue>,
 }
@@ -76,7 +78,7 @@ impl QueuePair {
         response: &QpResp,
         parts: QpParts,
     ) -> Result<Self, Errno> {
-        let wqe_header = rings.layout.extras.header;
+        let QpExtras { header: wqe_header, toe: recvs_ring, .. } = rings.layout.extras;
         let (send, recv) = queues(rings, cap, parts.device_send)?;
         let credits = Credits {
             sends: send.as_ref().map(SendQueue::posted),
@@ -93,6 +95,7 @@ impl QueuePair {
             door: QpDoorbell::new(parts.uar, response.slot)?,
             state: AtomicU8::new(State::Reset as u8),
             wqe_header,
+            recvs_ring,
             always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,

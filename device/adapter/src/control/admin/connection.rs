@@ -1,4 +1,10 @@
 //! OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `toe` | connections that carry bytes instead of messages |
+
+mod toe;
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,8 +17,8 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
-use vrnic_packet::MacAddr;
 use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
@@ -24,7 +30,8 @@ use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
-use crate::objects::claims::Tuple;
+use crate::objects::addresses::Address;
+use crate::objects::claims::{Claim, Tuple};
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::streaming::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
@@ -59,18 +66,26 @@ pub(super) fn open_connection<H: Host>(
     memory.read(params.addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     drop(memory);
     let connection = Connection::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
-    if qp.kind != Type::Rc || qp.state() != State::Init {
+    if !matches!(qp.kind, Type::Rc | Type::Toe) || qp.state() != State::Init {
         return Err(Status::BadState.into());
     }
-    let streaming = streaming(adapter, &qp, &connection)?;
-    {
+    let role = Role::from_raw(connection.role).ok_or(bad(offset_of!(Connection, role)))?;
+    if (qp.kind == Type::Toe) != (role == Role::Stream) {
+        return Err(bad(offset_of!(Connection, role)));
+    }
+    let path = if role == Role::Stream {
+        let toe = toe::toe(adapter, &qp, &connection, params.addr)?;
+        Path::Toe(Box::new(toe))
+    } else {
+        let streaming = streaming(adapter, &qp, role, &connection)?;
         let mut attr = qp.attr.lock();
         attr.max_rd_atomic = u8::try_from(connection.ord.get()).unwrap_or(u8::MAX);
         attr.max_dest_rd_atomic = u8::try_from(connection.ird.get()).unwrap_or(u8::MAX);
-    }
+        Path::Stream(Box::new(streaming))
+    };
     // The connection has the addresses of TCP.
     configure(&qp, Some(None));
-    qp.requester.lock().path = Path::Stream(Box::new(streaming));
+    qp.requester.lock().path = path;
     if !qp.change_state(State::Init, State::Rts) {
         return Err(Status::BadState.into());
     }
@@ -88,6 +103,7 @@ pub(super) fn query_connection<H: Host>(
     let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
     let status = match &qp.requester.lock().path {
         Path::Stream(streaming) => streaming.status(),
+        Path::Toe(toe) => toe.status(),
         _ => return Err(Status::BadState.into()),
     };
     let memory = adapter.host().hold(Lane::SHARED);
@@ -116,29 +132,34 @@ pub(super) fn move_connection<H: Host>(
             streaming.relocate(address, dmac, copied_from);
             Ok(())
         }
+        Path::Toe(toe) if toe.life.stage() != Stage::Gone => {
+            toe.ends.relocate(address, dmac);
+            Ok(())
+        }
         _ => Err(Status::BadState.into()),
     }
 }
 
-/// Checks the state of a connection, and takes it over.
-fn streaming<H: Host>(
+/// A connection that the adapter has claimed.
+struct Claimed<H: Host> {
+    now: Nanos,
+    tcp: vrnic_tcp::Connection,
+    path: frame::Path,
+    mss: u16,
+    claim: Claim,
+    address: Address<H>,
+}
+
+/// Checks the state of a connection, claims its frames for a QP, and takes TCP over.
+fn claim<H: Host>(
     adapter: &Adapter<H>,
     qp: &Qp<H>,
     connection: &Connection,
-) -> Result<Streaming<H>, Failure> {
-    let role = Role::from_raw(connection.role).ok_or(bad(offset_of!(Connection, role)))?;
+    params: &Params,
+) -> Result<Claimed<H>, Failure> {
     let flags =
         ConnectionFlags::from_bits(connection.flags).ok_or(bad(offset_of!(Connection, flags)))?;
     zero(&connection.reserved, offset_of!(Connection, reserved))?;
-    let limit = limits::MAX_RD_ATOMIC;
-    for (value, offset) in [
-        (connection.ird.get(), offset_of!(Connection, ird)),
-        (connection.ord.get(), offset_of!(Connection, ord)),
-    ] {
-        if u32::from(value) > limit {
-            return Err(bad(offset));
-        }
-    }
     let mss = connection.mss.get().min(MSS_MAX);
     if mss < MSS_MIN {
         return Err(bad(offset_of!(Connection, mss)));
@@ -153,17 +174,37 @@ fn streaming<H: Host>(
     let (local, remote) = (path.source, path.destination);
     let vlan = path.vlan.and_then(vlan_of);
     let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
+    let now = adapter.host().now();
+    let context = context(flags, connection, mss);
+    let params = Params { keepalive: adapter.keepalive(), ..*params };
+    let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
+    Ok(Claimed { now, tcp, path, mss, claim, address })
+}
+
+/// Checks the state of a connection for messages, and takes it over.
+fn streaming<H: Host>(
+    adapter: &Adapter<H>,
+    qp: &Qp<H>,
+    role: Role,
+    connection: &Connection,
+) -> Result<Streaming<H>, Failure> {
+    let limit = limits::MAX_RD_ATOMIC;
+    for (value, offset) in [
+        (connection.ird.get(), offset_of!(Connection, ird)),
+        (connection.ord.get(), offset_of!(Connection, ord)),
+    ] {
+        if u32::from(value) > limit {
+            return Err(bad(offset));
+        }
+    }
+    let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
+    let Claimed { now, tcp, path, mss, claim, address } = claim(adapter, qp, connection, &params)?;
     let wishes = Wishes {
         crc: adapter.demands_crcs(),
         ird: connection.ird.get(),
         ord: connection.ord.get(),
         ..Wishes::default()
     };
-    let now = adapter.host().now();
-    let context = context(flags, connection, mss);
-    let (buffer, keepalive) = (WINDOW as usize, adapter.keepalive());
-    let params = Params { window: WINDOW, buffer, keepalive, ..Params::default() };
-    let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
     let config = Config {
         wishes,
         capacity: qp.sq.size().min(OUTSTANDING) as usize,
@@ -192,6 +233,7 @@ fn stream(role: Role, config: Config, connection: &Connection) -> Result<Stream,
         Role::Initiator => Err(bad(offset_of!(Connection, request_len))),
         Role::Responder => Stream::respond(config, request, private)
             .map_err(|_failure| bad(offset_of!(Connection, request))),
+        Role::Stream => Err(bad(offset_of!(Connection, role))),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
         current
     };
     // OPEN_CONNECTION connects QPs of iWARP.
-    let connects = qp.kind != Type::RawPacket && next == State::Rtr;
+    let connects = !matches!(qp.kind, Type::RawPacket | Type::Toe) && next == State::Rtr;
     if adapter.transport() == Transport::Iwarp && connects {
         return Err(Status::Unsupported.into());
     }

@@ -195,10 +195,8 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     }
     let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
-    if adapter.transport() == Transport::Iwarp && !matches!(kind, Type::Rc | Type::RawPacket) {
-        return Err(Status::Unsupported.into());
-    }
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
+    check_kind(adapter, params, kind, flags)?;
     let objects = &adapter.objects;
     let Home { pd, xrcd, context } = home(adapter, params, kind)?;
     let Base { uar, send_cq, recv_cq } = base(adapter, params, context)?;
@@ -221,6 +219,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         recv_cq: Arc::clone(&recv_cq),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         reactive: flags.contains(QpFlags::REACTIVE),
+        push: flags.contains(QpFlags::PUSH),
         tags: Tags::new(form, params.tag_offset.get()),
         sq,
         rq,
@@ -248,6 +247,32 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
     let sq_offset = device_sq.map_or(0, |range| range.start);
     Ok(QpResult::new(qp.qpn, doorbell.slot(), sq_offset))
+}
+
+/// Checks that the adapter has QPs of this type, with these properties.
+fn check_kind<H: Host>(
+    adapter: &Adapter<H>,
+    params: &CreateQp,
+    kind: Type,
+    flags: QpFlags,
+) -> Result<(), Failure> {
+    let offered = match adapter.transport() {
+        Transport::Iwarp => matches!(kind, Type::Rc | Type::RawPacket | Type::Toe),
+        _ => kind != Type::Toe,
+    };
+    if !offered {
+        return Err(Status::Unsupported.into());
+    }
+    if kind != Type::Toe {
+        let plain = !flags.contains(QpFlags::PUSH);
+        return if plain { Ok(()) } else { Err(bad(offset_of!(CreateQp, flags))) };
+    }
+    // The places of bytes that arrive out of order are known only in a queue of its own.
+    zero(&params.srqn, offset_of!(CreateQp, srqn))?;
+    if flags.contains(QpFlags::REACTIVE) {
+        return Err(bad(offset_of!(CreateQp, flags)));
+    }
+    zero(&params.tag_form, offset_of!(CreateQp, tag_form))
 }
 
 /// The objects that a QP belongs to.

@@ -12,7 +12,7 @@ use crate::datapath::xrc;
 use crate::host::{HeldMemory, Host};
 use crate::objects::qp::Responder;
 use crate::objects::srq::Srq;
-use crate::requests::wqe::RecvWqe;
+use crate::requests::wqe::{RecvWqe, SegmentList};
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -177,24 +177,40 @@ pub fn receive_ahead<'a, H: Host>(
     nth: usize,
     end: u64,
 ) -> bool {
+    let Some((recv, raw)) = ahead(there, responder, nth) else { return false };
+    let Some(segments) = recv.segments.as_ref().filter(|segments| segments.total() >= end) else {
+        return false;
+    };
+    side.add_filled(&there.turn, recv.user, segments, raw, end).is_ok()
+}
+
+/// Returns the receive `nth` and its WQE, after taking all receives up to it; see
+/// [`receive_ahead`]. Returns `None` if there are too few, or if too many would have to be taken.
+fn ahead<'r, H: Host>(
+    there: &There<'_, H>,
+    responder: &'r mut Responder,
+    nth: usize,
+) -> Option<(&'r RecvWqe, &'r [u8])> {
     let Responder { current, ahead, ci, seen, xrc, raw, .. } = responder;
-    let (recv, raw) = match (&*current, nth.checked_sub(usize::from(current.is_some()))) {
-        (Some(recv), None) => (recv, &*raw),
-        (current, nth) if there.qp.rq.is_none() && (current.is_some() || nth != Some(0)) => {
-            return false;
-        }
+    match (&*current, nth.checked_sub(usize::from(current.is_some()))) {
+        (Some(recv), None) => Some((recv, &*raw)),
+        (current, nth) if there.qp.rq.is_none() && (current.is_some() || nth != Some(0)) => None,
         (_, nth) => {
             let fetch = |raw: &mut [u8]| {
                 let queue = Queue { ci: &mut *ci, seen: &mut *seen, xrc: xrc.as_ref() };
                 fetch(there, queue, raw).ok().flatten()
             };
-            let ahead = ahead.get_or_insert_default();
-            let Some(taken) = ahead.get(nth.unwrap_or_default(), fetch) else { return false };
-            (&taken.wqe, &taken.raw)
+            let taken = ahead.get_or_insert_default().get(nth.unwrap_or_default(), fetch)?;
+            Some((&taken.wqe, &taken.raw))
         }
-    };
-    let Some(segments) = recv.segments.as_ref().filter(|segments| segments.total() >= end) else {
-        return false;
-    };
-    side.add_filled(&there.turn, recv.user, segments, raw, end).is_ok()
+    }
+}
+
+/// Returns the number of bytes for which receive `nth` has room; see [`receive_ahead`].
+pub fn length_ahead<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    nth: usize,
+) -> Option<u64> {
+    ahead(there, responder, nth)?.0.segments.as_ref().map(SegmentList::total)
 }

@@ -20,6 +20,8 @@
 //! | `rules` | flow rules: which QPs of raw packets get a frame |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
+//! | [`toe`] | TOE: bytes in TCP connections, without messages |
+//! | `joiner` | the frames of TCP segments |
 
 mod arrival;
 pub(crate) mod datagram;
@@ -29,6 +31,7 @@ mod executing;
 pub(crate) mod fanout;
 mod flow;
 pub mod ingress;
+mod joiner;
 pub(crate) mod local;
 pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
@@ -38,4 +41,5 @@ pub(crate) mod raw;
 pub(crate) mod rules;
 pub(crate) mod stream;
 mod taking;
+pub(crate) mod toe;
 pub(crate) mod wire;

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::AddressVector;
+use vrnic_abi::Qpn;
+use vrnic_abi::qp::{AddressVector, Type};
 
 pub(crate) use super::packets::connect::{Modified, Refused};
-use super::{packets, raw, stream};
+use super::{packets, raw, stream, toe};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Parsed};
 use crate::host::{Clock, Host};
@@ -42,13 +43,24 @@ pub(crate) fn arrive<H: Host>(
     let parsed = |headers| Parsed { frame, headers };
     match *class {
         Class::Roce(headers) => packets::arrive(network, parsed(headers), slice),
+        Class::Segment(qpn, headers) if is_toe(network, qpn) => {
+            toe::arrive(network, parsed(headers), qpn, slice)
+        }
         Class::Segment(qpn, headers) => stream::arrive(network, parsed(headers), qpn, slice),
+        Class::TooLong(qpn, headers) if is_toe(network, qpn) => {
+            toe::too_long(network, parsed(headers), qpn)
+        }
         Class::TooLong(qpn, headers) => stream::too_long(network, parsed(headers), qpn),
         Class::Raw(qpn) => {
             raw::arrive(network, frame, qpn, slice);
             None
         }
     }
+}
+
+/// Returns whether a TCP connection carries bytes instead of messages.
+fn is_toe<H: Host>(network: Network<'_, H>, qpn: Qpn) -> bool {
+    network.own.qp(qpn).is_some_and(|qp| qp.kind == Type::Toe)
 }
 
 /// Charges the time that a frame takes. Each segment of a joined frame takes that of a packet.

@@ -45,6 +45,17 @@ impl Lifecycle {
         self.advance(Stage::Closed);
     }
 
+    /// Records that a connection without start frames is open.
+    pub fn open(&mut self) {
+        self.was_open = true;
+        self.advance(Stage::Open);
+    }
+
+    /// Records that the peer has closed its direction of a connection without messages.
+    pub fn peer_closed(&mut self) {
+        self.advance(Stage::Closing);
+    }
+
     /// Records that TCP has ended.
     pub fn gone(&mut self) {
         self.end(Ending::Abortive);
@@ -91,6 +102,17 @@ impl Lifecycle {
         std::mem::replace(&mut self.reported, self.stage) != self.stage
     }
 
+    /// Returns the reply to QUERY_CONNECTION about a connection without messages.
+    #[must_use]
+    pub fn bare_status(&self) -> ConnectionStatus {
+        ConnectionStatus {
+            stage: self.stage as u8,
+            ending: self.ending as u8,
+            was_open: self.was_open.into(),
+            ..ConnectionStatus::default()
+        }
+    }
+
     /// Returns the reply to QUERY_CONNECTION.
     #[must_use]
     pub fn status(&self, stream: &Stream) -> ConnectionStatus {
@@ -99,15 +121,12 @@ impl Lifecycle {
         let len = stream.private().len().min(PRIVATE_MAX);
         private.iter_mut().zip(stream.private()).for_each(|(to, from)| *to = *from);
         ConnectionStatus {
-            stage: self.stage as u8,
-            ending: self.ending as u8,
-            was_open: self.was_open.into(),
             ird: ird.into(),
             ord: ord.into(),
             // CAST: the length is at most 512.
             private_len: (len as u16).into(),
             private,
-            ..ConnectionStatus::default()
+            ..self.bare_status()
         }
     }
 

@@ -19,9 +19,12 @@
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
 //! | `waits` | the waits of that connection for its guest |
+//! | [`toe`] | the state of a QP whose TCP connection carries bytes instead of messages |
+//! | [`ends`] | the ends of that connection below TCP |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
+pub mod ends;
 mod halves;
 pub mod lifecycle;
 pub mod open_reads;
@@ -32,6 +35,7 @@ pub mod posted_reads;
 pub mod remote;
 mod route;
 pub mod streaming;
+pub mod toe;
 pub mod transitions;
 pub(crate) mod waits;
 
@@ -142,6 +146,8 @@ pub struct Qp<H: Host> {
     pub signal_all: bool,
     /// True if a refused request that concerns a key fails only the send queue.
     pub reactive: bool,
+    /// True if the receives of a TOE QP also complete at PSH.
+    pub push: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
@@ -204,6 +210,8 @@ pub struct Parts {
     pub signal_all: bool,
     /// True if a refused request that concerns a key fails only the send queue.
     pub reactive: bool,
+    /// True if the receives of a TOE QP also complete at PSH.
+    pub push: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// The send queue.
@@ -242,6 +250,7 @@ impl<H: Host> Qp<H> {
             recv_cq: parts.recv_cq,
             signal_all: parts.signal_all,
             reactive: parts.reactive,
+            push: parts.push,
             tags: parts.tags,
             commands: Mutex::default(),
             sq: parts.sq,
@@ -346,7 +355,7 @@ impl<H: Host> Qp<H> {
     /// Handles a failed send: a QP of a reliable connection moves to the error state, and for all
     /// others only the send queue fails (IBTA volume 1, 10.3.1).
     pub fn fail_send(&self) {
-        if matches!(self.kind, Type::Rc | Type::XrcIni) {
+        if matches!(self.kind, Type::Rc | Type::XrcIni | Type::Toe) {
             self.fail();
         } else {
             self.stop_sends();

@@ -6,6 +6,7 @@ use vrnic_packet::Nanos;
 use super::outstanding::Outstanding;
 use super::remote::Sender;
 use super::streaming::Streaming;
+use super::toe::Toe;
 use crate::ethernet::Frame;
 use crate::host::Host;
 
@@ -21,6 +22,8 @@ pub enum Path<H: Host> {
     Packets(Box<Sender>),
     /// The peer is reached by a TCP connection.
     Stream(Box<Streaming<H>>),
+    /// The peer is reached by a TCP connection that carries bytes instead of messages.
+    Toe(Box<Toe<H>>),
 }
 
 impl<H: Host> Path<H> {
@@ -30,6 +33,7 @@ impl<H: Host> Path<H> {
             Self::Memory => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
             Self::Stream(streaming) => Some(&mut streaming.outstanding),
+            Self::Toe(toe) => Some(&mut toe.outstanding),
         }
     }
 
@@ -37,13 +41,15 @@ impl<H: Host> Path<H> {
     /// closed.
     #[must_use]
     pub const fn closes_in_sqd(&self) -> bool {
-        matches!(self, Self::Stream(_))
+        matches!(self, Self::Stream(_) | Self::Toe(_))
     }
 
     /// Records that the driver has moved the QP to the error state.
     pub fn end(&mut self) {
-        if let Self::Stream(streaming) = self {
-            streaming.life.end(Ending::Local);
+        match self {
+            Self::Memory | Self::Packets(_) => {}
+            Self::Stream(streaming) => streaming.life.end(Ending::Local),
+            Self::Toe(toe) => toe.life.end(Ending::Local),
         }
     }
 
@@ -53,6 +59,7 @@ impl<H: Host> Path<H> {
         match self {
             Self::Memory | Self::Packets(_) => None,
             Self::Stream(streaming) => streaming.hang_up(now),
+            Self::Toe(toe) => toe.hang_up(now),
         }
     }
 }

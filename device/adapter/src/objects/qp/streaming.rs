@@ -202,7 +202,7 @@ impl<H: Host> Streaming<H> {
         }
         let opening = match role {
             Role::Initiator => REPLY_TIMEOUT,
-            Role::Responder => FIRST_MESSAGE_TIMEOUT,
+            Role::Responder | Role::Stream => FIRST_MESSAGE_TIMEOUT,
         };
         Self {
             tcp,

@@ -108,6 +108,15 @@ const RAW: &[Rule] = &[
     rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
+/// Transitions of TOE QPs, which OPEN_CONNECTION takes from INIT to RTS. SQD closes the local
+/// direction of the connection.
+const TOE: &[Rule] = &[
+    rule(State::Reset, State::Init, NONE, INIT),
+    rule(State::Init, State::Init, NONE, INIT),
+    rule(State::Rts, State::Rts, NONE, NONE),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+];
+
 /// A change of a QP's state, or none if both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -137,6 +146,7 @@ pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool 
         Type::Ud => (UD, DATAGRAM, NONE),
         Type::Gsi => (GSI, DATAGRAM, NONE),
         Type::RawPacket => (RAW, NO_RULES, NONE),
+        Type::Toe => (TOE, NO_RULES, NONE),
     };
     let rule = own.iter().chain(common).find(|rule| rule.from == from && rule.to == to);
     rule.is_some_and(|rule| {

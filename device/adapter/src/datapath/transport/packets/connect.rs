@@ -156,7 +156,7 @@ pub(crate) const fn transport(kind: Type) -> Option<Transport> {
         Type::Rc => Some(Transport::Rc),
         Type::Uc => Some(Transport::Uc),
         Type::XrcIni | Type::XrcTgt => Some(Transport::Xrc),
-        Type::Ud | Type::Gsi | Type::RawPacket => None,
+        Type::Ud | Type::Gsi | Type::RawPacket | Type::Toe => None,
     }
 }
 

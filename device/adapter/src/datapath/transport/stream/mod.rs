@@ -5,7 +5,6 @@
 //! | --- | --- |
 //! | `memory` | the memory of the QP's guest, for the stream |
 //! | `arrivals` | delivery of a frame to a QP |
-//! | `joiner` | the frames of the segments of a turn |
 //! | `turn` | the part of the connection in a turn: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `stopped` | a connection whose send queue has stopped |
@@ -14,7 +13,6 @@
 
 mod arrivals;
 mod ending;
-mod joiner;
 mod memory;
 mod pair;
 mod stopped;

@@ -13,12 +13,12 @@ use vrnic_packet::Nanos;
 use vrnic_tcp::Connection;
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
 
-use super::joiner::Joiner;
 use super::memory::Reach;
 use crate::datapath::constants::{MAX_FRAMES, NO_ROOM_PAUSE};
 use crate::datapath::local_wr;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
+use crate::datapath::transport::joiner::Joiner;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::taking::Next;
 use crate::datapath::turn::{Allowance, TurnContext};

@@ -1,0 +1,68 @@
+//! The takeover of a connection that carries bytes instead of messages.
+
+use std::mem::offset_of;
+
+use vrnic_abi::GuestAddr;
+use vrnic_abi::admin::Status;
+use vrnic_abi::connection::{Connection, RECEIVED_MAX, Received};
+use vrnic_tcp::{Params, Share};
+use zerocopy::FromBytes;
+
+use super::{Claimed, Failure, bad, claim, zero};
+use crate::adapter::Adapter;
+use crate::datapath::transport::toe::WINDOW;
+use crate::host::{HeldMemory, Host, Lane};
+use crate::objects::qp::Qp;
+use crate::objects::qp::ends::Ends;
+use crate::objects::qp::toe::Toe;
+use crate::objects::qp::toe::receives::Receives;
+
+/// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
+/// that the guest's kernel has received.
+pub(super) fn toe<H: Host>(
+    adapter: &Adapter<H>,
+    qp: &Qp<H>,
+    connection: &Connection,
+    addr: GuestAddr,
+) -> Result<Toe<H>, Failure> {
+    // Fields of connections with messages.
+    zero(&connection.ird, offset_of!(Connection, ird))?;
+    zero(&connection.ord, offset_of!(Connection, ord))?;
+    zero(&connection.private_len, offset_of!(Connection, private_len))?;
+    zero(&connection.request_len, offset_of!(Connection, request_len))?;
+    let memory = &adapter.objects.claims.memory;
+    let mut share = Share::of(memory);
+    let early = received(adapter, addr, &mut share)?;
+    // The window becomes larger when the receives are known.
+    let params =
+        Params { window: 0, buffer: WINDOW as usize, half_open: true, ..Params::default() };
+    let Claimed { tcp, path, mss, claim, address, .. } = claim(adapter, qp, connection, &params)?;
+    let ends = Ends::new(path, mss, claim, address);
+    Ok(Toe::new(tcp, ends, Receives::new(early, share, qp.push), &qp.sq, memory))
+}
+
+/// Reads the bytes that the guest's kernel has received, and counts them in `share`.
+fn received<H: Host>(
+    adapter: &Adapter<H>,
+    addr: GuestAddr,
+    share: &mut Share,
+) -> Result<Vec<u8>, Failure> {
+    let end = size_of::<Connection>();
+    let memory = adapter.host().hold(Lane::SHARED);
+    let mut bytes = [0; size_of::<Received>()];
+    memory.read(addr.wrapping_add(end as u64), &mut bytes).map_err(|_| Status::BadAddress)?;
+    let received = Received::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
+    zero(&received.reserved, end + offset_of!(Received, reserved))?;
+    let len = received.len.get();
+    if len > RECEIVED_MAX {
+        return Err(bad(end + offset_of!(Received, len)));
+    }
+    if !share.take(len as usize) {
+        return Err(Status::NoResource.into());
+    }
+    let mut early = vec![0; len as usize];
+    if len > 0 {
+        memory.read(received.addr, &mut early).map_err(|_| Status::BadAddress)?;
+    }
+    Ok(early)
+}

@@ -1,0 +1,107 @@
+//! Delivers a frame of a TCP connection to a QP, in the poll of the QP's worker.
+
+use std::sync::Arc;
+
+use vrnic_abi::Qpn;
+use vrnic_packet::Nanos;
+use vrnic_tcp::wire::frame::Frame as TcpFrame;
+use vrnic_tcp::wire::{Flags, Segment, TooLong};
+
+use super::inbox::Inbox;
+use crate::datapath::there::There;
+use crate::datapath::transport::ingress::{tuple, tuple_of};
+use crate::datapath::transport::peers::Network;
+use crate::ethernet::{Joint, Parsed};
+use crate::host::Host;
+use crate::objects::qp::toe::Toe;
+use crate::objects::qp::{Path, Qp};
+use crate::slice::Slice;
+use crate::stats::Counter;
+
+/// Passes a segment to the QP that had its connection when it arrived. Returns the QP, which needs
+/// a turn.
+pub(crate) fn arrive<H: Host>(
+    network: Network<'_, H>,
+    Parsed { frame, headers }: Parsed<'_>,
+    qpn: Qpn,
+    slice: &Slice<'_, H>,
+) -> Option<Arc<Qp<H>>> {
+    let joint = frame.joint();
+    let parsed = match joint {
+        None => TcpFrame::of(frame.bytes(), &headers),
+        Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
+    };
+    let parsed = parsed.ok()??;
+    let qp = network.own.qp(qpn)?;
+    let mut requester = qp.requester.lock();
+    let Path::Toe(toe) = &mut requester.path else { return None };
+    if !toe.ends.is_between(&tuple(&parsed.path)) {
+        return None;
+    }
+    if !toe.ends.is_at(parsed.path.to) {
+        network.core().stats().add(Counter::RxRoceDiscards, frame.count() as u64);
+        return None;
+    }
+    let now = network.core().host().now();
+    {
+        let there = There::new(network.core(), &qp, slice);
+        there.turn.add(Counter::RxPkts, frame.count() as u64);
+        there.turn.add(Counter::RxBytes, parsed.segment.payload.len() as u64);
+        let mut responder = qp.responder.lock();
+        let mut receive = |toe: &mut Toe<H>, segment: &Segment<'_>| {
+            note_push(toe, segment);
+            let Toe { tcp, receives, .. } = toe;
+            let mut inbox = Inbox { there: &there, responder: &mut responder, receives };
+            receive(tcp, now, segment, &mut inbox);
+        };
+        match joint {
+            None => receive(toe, &parsed.segment),
+            Some(Joint { segment, .. }) => {
+                parsed.segment.cut(segment.into()).for_each(|segment| receive(toe, &segment));
+            }
+        }
+    }
+    drop(requester);
+    Some(qp)
+}
+
+fn receive<H: Host>(
+    tcp: &mut vrnic_tcp::Connection,
+    now: Nanos,
+    segment: &Segment<'_>,
+    inbox: &mut Inbox<'_, '_, H>,
+) {
+    tcp.receive(now, segment, inbox);
+}
+
+/// Notes the position behind a segment with PSH, if receives complete there.
+fn note_push<H: Host>(toe: &mut Toe<H>, segment: &Segment<'_>) {
+    let Segment { header, payload } = segment;
+    if payload.is_empty() || !header.flags.contains(Flags::PSH) || toe.receives.are_filled() {
+        return;
+    }
+    // CAST: segments are shorter than 2³² bytes.
+    let end = header.seq.plus(payload.len() as u32);
+    if let Some(at) = toe.tcp.position(end) {
+        toe.receives.mark(at);
+    }
+}
+
+/// Handles a notice that a segment of a QP was too long for its path: the QP sends shorter ones.
+/// Returns the QP if it needs a turn.
+pub(crate) fn too_long<H: Host>(
+    network: Network<'_, H>,
+    Parsed { frame, headers }: Parsed<'_>,
+    qpn: Qpn,
+) -> Option<Arc<Qp<H>>> {
+    let notice = TooLong::of(frame.bytes(), &headers)?;
+    let qp = network.own.qp(qpn)?;
+    let mut requester = qp.requester.lock();
+    let Path::Toe(toe) = &mut requester.path else { return None };
+    let now = network.core().host().now();
+    if !toe.ends.is_between(&tuple_of(&notice)) || !toe.tcp.too_long(now, notice.seq, notice.mss) {
+        return None;
+    }
+    drop(requester);
+    Some(qp)
+}

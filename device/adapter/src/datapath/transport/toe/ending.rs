@@ -1,0 +1,78 @@
+//! The end of a connection: by the peer, by an error, or by the program.
+
+use vrnic_abi::connection::{Ending, Stage};
+use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
+
+use super::turn::ToeTurn;
+use crate::datapath::send_queue::{Turn, drained};
+use crate::host::Host;
+use crate::objects::qp::outstanding::OUTSTANDING;
+use crate::objects::qp::toe::receives::StreamEnd;
+
+impl<H: Host> ToeTurn<'_, H> {
+    /// Handles the events of TCP.
+    pub(super) fn exchange(&mut self) {
+        while let Some(event) = self.toe.tcp.event() {
+            match event {
+                // Completions follow the position itself.
+                TcpEvent::Acknowledged(_) => {}
+                TcpEvent::PeerClosed => {
+                    self.toe.receives.end = StreamEnd::Due;
+                    self.toe.life.peer_closed();
+                    // The next turn tells the program.
+                    self.qp.schedule(self.network.core());
+                }
+                TcpEvent::Closed => self.toe.closed = true,
+                TcpEvent::Ended(TcpEnd::Closed) => {}
+                TcpEvent::Ended(end) => {
+                    self.toe.life.tcp_ended(end);
+                    self.toe.life.end(Ending::Abortive);
+                    self.qp.fail();
+                }
+            }
+        }
+        let told = self.toe.receives.end == StreamEnd::Told;
+        if self.toe.closed && told && self.complete().is_none() {
+            self.toe.life.end(Ending::Graceful);
+            self.qp.fail();
+        }
+    }
+
+    /// Closes the local direction behind the last byte of all sends that were posted. Sends that
+    /// are posted later are flushed at the end.
+    pub(super) fn close(&mut self) {
+        let core = self.network.core();
+        if self.qp.has_posted(core.host()) || self.requester.current.is_some() {
+            return;
+        }
+        self.toe.sends.finish();
+        self.toe.tcp.close();
+        if self.toe.outstanding.is_empty() {
+            let _idle = drained(core, self.qp, self.requester);
+        }
+    }
+
+    /// Ends the connection of a QP in the error state. If both directions are closed, TCP only
+    /// answers late segments; otherwise the peer gets a reset.
+    pub(super) fn finish(&mut self) -> Turn {
+        let now = self.begin();
+        if self.toe.life.ending() != Ending::Graceful {
+            self.toe.life.end(Ending::Local);
+            self.toe.tcp.abort();
+        }
+        let sent = self.transmit(now);
+        while self.toe.tcp.event().is_some() {}
+        // Sends that the peer has acknowledged were executed. The others are flushed.
+        for _ in 0..OUTSTANDING {
+            if self.complete().is_none() {
+                break;
+            }
+        }
+        if sent.is_none() && self.toe.tcp.state() == TcpState::Closed {
+            self.toe.gone();
+        }
+        let over = self.toe.life.stage() == Stage::Gone;
+        let next = [sent, self.toe.tcp.deadline()].into_iter().flatten().min();
+        next.filter(|_| !over).map_or(Turn::Failed, Turn::FailedUntil)
+    }
+}

@@ -1,0 +1,22 @@
+//! TCP connections whose bytes go from sends to receives, without messages (TOE). The state of the
+//! connection is in [`crate::objects::qp::toe`].
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `source` | the bytes of the sends |
+//! | `inbox` | the bytes that arrive, and the receives |
+//! | `arrivals` | delivery of a frame to a QP |
+//! | `turn` | a turn: segments, completions |
+//! | `ending` | the end of a connection |
+//! | `take` | taking work requests off the send queue |
+
+mod arrivals;
+mod ending;
+mod inbox;
+mod source;
+mod take;
+mod turn;
+
+pub(crate) use self::arrivals::{arrive, too_long};
+pub(crate) use self::inbox::WINDOW;
+pub(crate) use self::turn::run;

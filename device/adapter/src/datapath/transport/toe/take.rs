@@ -1,0 +1,38 @@
+//! Takes work requests off the send queue.
+
+use vrnic_abi::qp::State;
+
+use super::turn::ToeTurn;
+use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
+use crate::datapath::turn::TurnContext;
+use crate::datapath::wqe_fetch::Batch;
+use crate::host::Host;
+use crate::objects::qp::outstanding::Posted;
+use crate::requests::wqe::SendWqe;
+
+impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
+    fn admits(&mut self) -> bool {
+        let sends = matches!(self.qp.state(), State::Rts | State::Sqd) && !self.toe.sends.is_over();
+        sends && !self.toe.outstanding.has_failed() && self.toe.has_room()
+    }
+
+    fn queue(&mut self) -> Queue<'_, H> {
+        let outstanding = &mut self.toe.outstanding;
+        Queue { qp: self.qp, requester: self.requester, outstanding }
+    }
+
+    fn start(&mut self, _here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+        let posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
+        self.toe.outstanding.post(posted, raw);
+        self.toe.sends.push(send.index, send.length);
+        true
+    }
+}
+
+impl<H: Host> ToeTurn<'_, H> {
+    /// Takes as many work requests as there is room for. Returns `None` if the QP has failed.
+    pub(super) fn take(&mut self, batch: &mut Batch) -> Option<Next> {
+        let (network, qp, slice) = (self.network, self.qp, self.slice);
+        take_all(self, &TurnContext::new(network.core(), qp, slice), batch)
+    }
+}

@@ -1,0 +1,221 @@
+//! A turn of a QP whose TCP connection carries bytes: work requests, segments, completions.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_packet::Nanos;
+
+use super::inbox::Inbox;
+use super::source::Outbound;
+use crate::datapath::constants::{MAX_FRAMES, NO_ROOM_PAUSE};
+use crate::datapath::send_queue::Turn;
+use crate::datapath::there::There;
+use crate::datapath::transport::ended;
+use crate::datapath::transport::joiner::Joiner;
+use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::taking::Next;
+use crate::datapath::turn::{Allowance, TurnContext};
+use crate::datapath::wqe_fetch::Batch;
+use crate::host::Host;
+use crate::objects::qp::outstanding::End;
+use crate::objects::qp::toe::{Counted, Toe};
+use crate::objects::qp::{Path, Qp, Requester};
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+
+/// Sends and completes work of a QP, up to the limits of `allowance`.
+pub(crate) fn run<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    allowance: &Allowance<'_, H>,
+) -> Turn {
+    let Path::Toe(mut toe) = std::mem::take(&mut requester.path) else { return Turn::Idle };
+    batch.clear();
+    let slice = allowance.slice;
+    let mut turn = ToeTurn { network, qp, requester, toe: &mut toe, slice };
+    let end = turn.run(batch);
+    network.send_off(qp.qpn, &mut toe.outbox, slice);
+    toe.leave();
+    let end = rest(network.core().host().now(), &mut toe, end);
+    requester.path = Path::Toe(toe);
+    end
+}
+
+/// Lets a connection without work give its buffers back, and then wait for the time of a probe.
+/// Returns what is left of the turn.
+fn rest<H: Host>(now: Nanos, toe: &mut Toe<H>, turn: Turn) -> Turn {
+    let next = toe.tcp.keepalive();
+    match turn {
+        Turn::Idle => toe.idle(now).or(next).map_or(Turn::Idle, Turn::Wait),
+        Turn::Wait(at) => {
+            toe.busy();
+            Turn::Wait(next.map_or(at, |next| next.min(at)))
+        }
+        Turn::Failed | Turn::FailedUntil(_) if toe.has_ended() => {
+            let _at_once = toe.idle(now);
+            turn
+        }
+        _ => {
+            toe.busy();
+            turn
+        }
+    }
+}
+
+/// A QP in its turn.
+pub(super) struct ToeTurn<'a, H: Host> {
+    pub(super) network: Network<'a, H>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) requester: &'a mut Requester<H>,
+    pub(super) toe: &'a mut Toe<H>,
+    pub(super) slice: &'a Slice<'a, H>,
+}
+
+impl<H: Host> ToeTurn<'_, H> {
+    fn run(&mut self, batch: &mut Batch) -> Turn {
+        if self.qp.dead.load(Ordering::Acquire) {
+            return Turn::Idle;
+        }
+        let turn = match self.qp.state() {
+            State::Rts | State::Sqd => self.work(batch),
+            State::Err => self.finish(),
+            _ => return Turn::Idle,
+        };
+        if self.toe.life.take_change() {
+            self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
+        }
+        self.count();
+        turn
+    }
+
+    /// Adds the counts of the turn to the counters of the adapter.
+    fn count(&mut self) {
+        let counted = self.toe.count();
+        if counted == Counted::default() {
+            return;
+        }
+        let stats = self.network.core().stats();
+        stats.add(Counter::TcpRetransSegs, counted.resent);
+        stats.add(Counter::TcpTimeouts, counted.timeouts);
+    }
+
+    /// Runs a turn of a QP that has not failed.
+    fn work(&mut self, batch: &mut Batch) -> Turn {
+        let now = self.begin();
+        self.receive(now);
+        self.exchange();
+        if self.qp.state() == State::Err {
+            return self.finish();
+        }
+        let (mut more, mut wait) = (std::mem::take(&mut self.toe.receives.tired), None);
+        match self.take(batch) {
+            Some(Next::Done) => {}
+            Some(Next::Later(until)) => wait = Some(until),
+            // No operation on a key is offered.
+            Some(Next::More | Next::Readers(_)) => more = true,
+            None => return self.finish(),
+        }
+        if self.qp.state() == State::Sqd {
+            self.close();
+        }
+        let sent = self.transmit(now);
+        self.exchange();
+        if self.complete().is_some() || self.qp.state() == State::Err {
+            return self.finish();
+        }
+        // There may be room for more work requests now.
+        more |= self.qp.has_posted(self.network.core().host())
+            && self.toe.outstanding.is_empty()
+            && wait.is_none()
+            && !self.toe.sends.is_over();
+        if sent.is_none() && more {
+            return Turn::More;
+        }
+        let next = [sent, self.toe.tcp.deadline(), wait];
+        next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
+    }
+
+    /// Handles expired timers. Returns the present time.
+    pub(super) fn begin(&mut self) -> Nanos {
+        let now = self.network.core().host().now();
+        self.toe.tcp.timeout(now);
+        now
+    }
+
+    /// Puts bytes that were held back into receives, and offers the peer as many bytes as the
+    /// receives can take.
+    fn receive(&mut self, now: Nanos) {
+        let there = There::new(self.network.core(), self.qp, self.slice);
+        let mut responder = self.qp.responder.lock();
+        let Toe { tcp, receives, .. } = &mut *self.toe;
+        let mut inbox = Inbox { there: &there, responder: &mut responder, receives };
+        if inbox.deliver_early() && inbox.receives.held {
+            inbox.receives.held = false;
+            tcp.resume(now, &mut inbox);
+        }
+        inbox.tell_end();
+        let early = u32::try_from(inbox.receives.early().len()).unwrap_or(u32::MAX);
+        tcp.set_window(inbox.window().saturating_sub(early));
+        if std::mem::take(&mut responder.event_due) {
+            there.turn.fire(&self.qp.recv_cq);
+        }
+    }
+
+    /// Sends segments. Returns the time of the next try if the network has no room.
+    pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
+        let joins = self.network.fabric.joins() && self.toe.ends.path.vlan.is_none();
+        let mut joiner = Joiner::new(joins);
+        let next = self.segments(now, &mut joiner);
+        let Toe { ends, outbox, .. } = &mut *self.toe;
+        outbox.extend(joiner.finish(&ends.path, &mut ends.id));
+        next
+    }
+
+    fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Nanos> {
+        let room = self.network.fabric.room(self.network.core().mac(), self.toe.ends.path.to);
+        for nth in 0..MAX_FRAMES {
+            if nth >= room {
+                return Some(now.plus(NO_ROOM_PAUSE));
+            }
+            // No segment is left.
+            self.segment(now, joiner)?;
+            if self.slice.is_over() {
+                break;
+            }
+        }
+        Some(now)
+    }
+
+    /// Adds the next segment to a frame.
+    fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<()> {
+        let most = usize::from(self.toe.ends.mss);
+        let Toe { tcp, ends, outbox, sends, outstanding, .. } = &mut *self.toe;
+        if !joiner.has_room(most) {
+            outbox.extend(joiner.finish(&ends.path, &mut ends.id));
+        }
+        let core = self.network.core();
+        let mut source = Outbound { core, qp: self.qp, sends, outstanding, slice: self.slice };
+        let sent = tcp.transmit(now, &mut source, joiner.space(most))?;
+        outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
+        let stats = core.stats();
+        stats.step(Counter::TxPkts);
+        stats.add(Counter::TxBytes, sent.len as u64);
+        self.slice.charge(cost::PACKET);
+        Some(())
+    }
+
+    /// Completes work requests that have ended, in order. Returns the result of the turn if one of
+    /// them has failed.
+    pub(super) fn complete(&mut self) -> Option<Turn> {
+        let una = self.toe.tcp.acknowledged();
+        while let Some(index) = self.toe.sends.pop_acknowledged(una) {
+            self.toe.outstanding.end(index.into(), End::Done);
+        }
+        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+        ended::complete(&here, self.qp, &mut self.toe.outstanding)
+    }
+}

@@ -1,0 +1,173 @@
+//! The state of a QP whose TCP connection carries bytes instead of messages (TOE).
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`sends`] | the places of the outstanding sends in the stream |
+//! | [`receives`] | the progress of the receives in the stream |
+
+pub mod receives;
+pub mod sends;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vrnic_abi::connection::{ConnectionStatus, Stage};
+use vrnic_packet::Nanos;
+use vrnic_tcp::connection::State as TcpState;
+use vrnic_tcp::{Budget, Connection, Share};
+
+use self::receives::Receives;
+use self::sends::Sends;
+use super::SendRing;
+use super::ends::Ends;
+use super::lifecycle::Lifecycle;
+use super::outstanding::{OUTSTANDING_MIN, Outstanding};
+use crate::ethernet::Frame;
+use crate::host::Host;
+
+/// Time for which a connection without work keeps its buffers.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// The connection of a QP.
+#[derive(Debug)]
+pub struct Toe<H: Host> {
+    /// The TCP engine.
+    pub tcp: Connection,
+    /// What is below TCP.
+    pub ends: Ends<H>,
+    /// The outstanding work requests.
+    pub outstanding: Outstanding,
+    /// Their places in the stream.
+    pub sends: Sends,
+    /// The progress of the receives.
+    pub receives: Receives,
+    /// Its stages, as reported to the driver.
+    pub life: Lifecycle,
+    /// Frames that are sent at the end of the turn.
+    pub outbox: Vec<Frame>,
+    /// True if both directions are closed.
+    pub closed: bool,
+    /// The share of the memory for connections that the outstanding work requests may take.
+    share: Share,
+    /// True if there were turns since the connection was idle.
+    used: bool,
+    /// The time at which the buffers are given back, if the connection has no work.
+    idle_at: Option<Nanos>,
+    /// The counts that have been added to the adapter's counters.
+    counted: Counted,
+}
+
+/// Events of a connection that the adapter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Segments that were retransmitted.
+    pub resent: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+}
+
+impl<H: Host> Toe<H> {
+    /// Creates the connection of a QP with this send queue. Buffers take their memory from
+    /// `memory`.
+    #[must_use]
+    pub fn new(
+        mut tcp: Connection,
+        ends: Ends<H>,
+        receives: Receives,
+        queue: &SendRing,
+        memory: &Arc<Budget>,
+    ) -> Self {
+        tcp.use_budget(memory);
+        let mut life = Lifecycle::default();
+        life.open();
+        Self {
+            tcp,
+            ends,
+            outstanding: Outstanding::new(queue),
+            sends: Sends::default(),
+            receives,
+            life,
+            outbox: Vec::new(),
+            closed: false,
+            share: Share::of(memory),
+            used: false,
+            idle_at: None,
+            counted: Counted::default(),
+        }
+    }
+
+    /// Returns whether another work request may be taken. More than a few at a time need a part of
+    /// the memory for connections.
+    pub fn has_room(&mut self) -> bool {
+        let below_min = self.outstanding.len() < OUTSTANDING_MIN;
+        self.outstanding.has_room()
+            && (below_min || self.share.grow(self.outstanding.max_bytes() + Sends::MAX_BYTES))
+    }
+
+    /// Returns the state of the connection.
+    #[must_use]
+    pub fn status(&self) -> ConnectionStatus {
+        self.life.bare_status()
+    }
+
+    /// Returns whether TCP has ended, or only answers late segments.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed)
+    }
+
+    /// Records that the connection has work.
+    pub const fn busy(&mut self) {
+        (self.used, self.idle_at) = (true, None);
+    }
+
+    /// Gives the memory of buffers back if the connection has had no work for some time. Returns
+    /// the time at which that time is over.
+    pub fn idle(&mut self, now: Nanos) -> Option<Nanos> {
+        if !self.used {
+            return None;
+        }
+        let at = *self.idle_at.get_or_insert(now.plus(LINGER));
+        if at > now && !self.has_ended() {
+            return Some(at);
+        }
+        self.tcp.shrink();
+        self.outstanding.shrink();
+        if self.outstanding.is_empty() {
+            self.sends.shrink();
+            self.share.give_all_back();
+        }
+        self.outbox = Vec::new();
+        (self.used, self.idle_at) = (false, None);
+        None
+    }
+
+    /// Returns the counts since the last call.
+    pub fn count(&mut self) -> Counted {
+        let vrnic_tcp::connection::Counters { send, .. } = self.tcp.counters();
+        let now = Counted { resent: send.resent, timeouts: send.timeouts };
+        let before = std::mem::replace(&mut self.counted, now);
+        Counted {
+            resent: now.resent.wrapping_sub(before.resent),
+            timeouts: now.timeouts.wrapping_sub(before.timeouts),
+        }
+    }
+
+    /// Handles the end of TCP.
+    pub fn gone(&mut self) {
+        self.life.gone();
+        self.ends.leave_frames();
+    }
+
+    /// Gives up what a connection whose TCP has ended no longer needs.
+    pub fn leave(&mut self) {
+        if self.life.stage() == Stage::Gone {
+            self.ends.leave_addresses();
+        }
+    }
+
+    /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.
+    pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
+        self.ends.hang_up(&mut self.tcp, now)
+    }
+}
