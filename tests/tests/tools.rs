@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    PINGPONG, SHORT_TIMEOUT, both, link_is, netdev_up, settles, stop, works,
+    PINGPONG, SHORT_TIMEOUT, both, both_xsrq, link_is, netdev_up, settles, stop, works,
 };
 use vrnic_tests::harness::{self, Case};
 
@@ -236,7 +236,7 @@ fn timestamps(pair: &mut Pair, options: &str) -> Result<()> {
 /// `ibv_xsrq_pingpong`: shared receive queues of XRC.
 fn xrc(pair: &mut Pair, options: &str) -> Result<()> {
     let command = format!("ibv_xsrq_pingpong -g 1 {options}");
-    let text = both(&pair.b, &pair.a, &command, PINGPONG)?;
+    let text = both_xsrq(&pair.b, &pair.a, &command)?;
     ensure!(text.contains("success"), "no result in: {text}");
     Ok(())
 }
