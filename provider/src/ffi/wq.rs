@@ -39,6 +39,8 @@ type Table = Object<c::ibv_rwq_ind_table, Shared<CompletionQueue>>;
 const EXTRAS: QpExtras = QpExtras {
     header: WqeHeader::Raw,
     reactive: false,
+    toe: false,
+    push: false,
     commands: None,
     max_command_sge: 0,
     max_headers: 0,
