@@ -16,8 +16,16 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 5] =
-    ["vrnicdv_command", "vrnic_frames", "vrnic_import", "vrnic_renumber", "vrnic_transfer"];
+const PROGRAMS: [&str; 8] = [
+    "vrnicdv_command",
+    "vrnicdv_echo",
+    "vrnic_attach",
+    "vrnic_frames",
+    "vrnic_import",
+    "vrnic_renumber",
+    "vrnic_tcp",
+    "vrnic_transfer",
+];
 
 /// Builds an archive.
 #[derive(Debug)]

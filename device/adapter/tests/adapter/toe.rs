@@ -20,6 +20,7 @@ use vrnic_abi::admin::{QpFlags, Transport};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
+use vrnic_packet::MacAddr;
 use vrnic_simlink::Faults;
 use vrnic_tcp::SeqNum;
 use vrnic_tcp::wire::frame::{self, HEADROOM};
@@ -28,7 +29,6 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
-use vrnic_packet::MacAddr;
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;

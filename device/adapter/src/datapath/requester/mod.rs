@@ -184,7 +184,7 @@ fn meet<'a, H: Host>(
     slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
     let (responder, config) = (peer.qp.responder.lock(), &requester.config);
-    let is_peer = peer.qp.kind == qp.peer_kind
+    let is_peer = peer.qp.kind == qp.kind.peer()
         && responder.source_qpn == qp.qpn
         && responder.route == config.route
         && config.route.is_some_and(|route| network.has_address(route.from))

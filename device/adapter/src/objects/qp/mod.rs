@@ -118,8 +118,6 @@ pub struct Qp<H: Host> {
     pub qpn: Qpn,
     /// Its type.
     pub kind: Type,
-    /// The type of its peer.
-    pub peer_kind: Type,
     /// Its PD; zero for an XRC target.
     pub pdn: Pdn,
     /// The XRC domain of an XRC target; otherwise zero.
@@ -233,7 +231,6 @@ impl<H: Host> Qp<H> {
         Self {
             qpn,
             kind: parts.kind,
-            peer_kind: parts.kind.peer(),
             xrcdn: parts.xrcdn,
             srqs: parts.srqs,
             pdn: parts.pdn,
