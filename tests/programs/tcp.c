@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  * A client of an echo server, by sockets of the kernel: sends bytes, and compares what comes back.
  *
- * usage: vrnic_tcp ADDRESS PORT BYTES [reset]
+ * usage: vrnic_tcp ADDRESS PORT BYTES [reset | last]
  *
- * With reset, it resets the connection when half of the bytes have come back.
+ * It closes its direction behind the last byte, or with last when all bytes have come back. With reset, it
+ * resets the connection when half of the bytes have come back.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -67,7 +68,8 @@ static long compare_some(int connection, long from)
 
 int main(int argc, char **argv)
 {
-	int reset = argc > 4 && strcmp(argv[4], "reset") == 0, closed = 0;
+	int reset = argc > 4 && strcmp(argv[4], "reset") == 0, last = argc > 4 && strcmp(argv[4], "last") == 0;
+	int all_sent = 0, closed = 0;
 	long bytes, sent = 0, compared = 0, got = 0;
 	int connection;
 
@@ -75,20 +77,22 @@ int main(int argc, char **argv)
 	bytes = atol(argv[3]);
 	connection = connected(argv[1], atoi(argv[2]));
 	while (got >= 0) {
-		struct pollfd waits = { connection, POLLIN | (closed ? 0 : POLLOUT), 0 };
+		struct pollfd waits = { connection, POLLIN | (all_sent ? 0 : POLLOUT), 0 };
 
 		errno = ETIMEDOUT;
 		need(poll(&waits, 1, SECONDS * 1000) == 1, "waiting for the server");
 		if (waits.revents & POLLOUT) {
 			if (sent < bytes)
 				sent += send_some(connection, sent, bytes);
-			closed = sent == bytes;
-			if (closed)
-				need(reset || shutdown(connection, SHUT_WR) == 0, "shutdown");
+			all_sent = sent == bytes;
 		}
 		if (waits.revents & (POLLIN | POLLHUP | POLLERR)) {
 			got = compare_some(connection, compared);
 			compared += got > 0 ? got : 0;
+		}
+		if (all_sent && !closed && !reset && (!last || compared == bytes)) {
+			need(shutdown(connection, SHUT_WR) == 0, "shutdown");
+			closed = 1;
 		}
 		if (reset && compared >= bytes / 2) {
 			struct linger now = { 1, 0 };

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
+use vrnic_tests::commands::{COUNTERS, LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
@@ -15,18 +15,18 @@ use vrnic_tests::object_counts::ObjectCounts;
 const PORT: u16 = 7480;
 
 fn main() -> ExitCode {
-    let echo = |name: &'static str, options: &'static str, bytes: u32| {
+    let echo = |name: &'static str, options: &'static str, bytes: u32, close: &'static str| {
         Case::new(name, move |pair: &mut Pair| {
-            leaves_nothing(pair, |pair| echoes(pair, options, bytes))
+            leaves_nothing(pair, |pair| echoes(pair, options, bytes, close))
         })
     };
     let cases = vec![
-        echo("echo", "", 3_000_000),
-        echo("echo_of_pushed_bytes", "push", 3_000_000),
-        echo("few_bytes", "push", 5),
-        echo("no_bytes", "", 0),
-        echo("bytes_that_the_kernel_has_received", "wait 700", 1_000_000),
-        echo("pushed_bytes_that_the_kernel_has_received", "push wait 700", 20_000),
+        echo("echo", "", 3_000_000, ""),
+        echo("echo_of_pushed_bytes", "push", 3_000_000, "last"),
+        echo("few_bytes", "push", 5, "last"),
+        echo("bytes_that_the_kernel_has_received", "wait 700", 1_000_000, ""),
+        echo("pushed_bytes_that_the_kernel_has_received", "push wait 700", 20_000, "last"),
+        Case::new("closed_by_the_client_before", |pair| leaves_nothing(pair, closed_before)),
         Case::new("reset_by_the_client", |pair| leaves_nothing(pair, reset)),
         Case::new("killed_server", |pair| leaves_nothing(pair, killed)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
@@ -55,15 +55,25 @@ fn client(pair: &Pair, arguments: &str) -> String {
 }
 
 /// All bytes come back to the client, by frames to the kernel's TCP, and the server ends when both
-/// directions are closed.
-fn echoes(pair: &Pair, options: &str, bytes: u32) -> Result<()> {
+/// directions are closed. The client closes its own behind its last byte or, with `close`, later.
+fn echoes(pair: &Pair, options: &str, bytes: u32, close: &str) -> Result<()> {
     let server = serve(pair, options)?;
-    let compared = pair.a.check(&client(pair, &bytes.to_string()), LONG_TIMEOUT);
+    let compared = pair.a.check(&client(pair, &format!("{bytes} {close}")), LONG_TIMEOUT);
     let served = if compared.is_ok() { server.wait(SHORT_TIMEOUT)? } else { stop(server)? };
     let compared = compared.map_err(|error| error.context(said(&served)))?;
     ensure!(compared == format!("compared {bytes} bytes\n"), "{compared}");
     ensure!(served.ok(), "the server: {}", said(&served));
     ensure!(served.stdout == format!("answered {bytes} bytes\n"), "{}", said(&served));
+    Ok(())
+}
+
+/// A socket is refused if the client has closed its direction before the socket is given away.
+fn closed_before(pair: &Pair) -> Result<()> {
+    let server = serve(pair, "wait 700")?;
+    pair.a.check(&client(pair, "0"), LONG_TIMEOUT)?;
+    let served = server.wait(SHORT_TIMEOUT)?;
+    let refused = "vrnicdv_attach_socket failed: Connection reset by peer";
+    ensure!(!served.ok() && said(&served).contains(refused), "{}", said(&served));
     Ok(())
 }
 
@@ -78,9 +88,11 @@ fn reset(pair: &Pair) -> Result<()> {
 
 /// The kernel resets the connection of a program that is killed.
 fn killed(pair: &Pair) -> Result<()> {
+    let received = format!("cat {COUNTERS}/rx_bytes");
+    let before: u64 = pair.b.check(&received, SHORT_TIMEOUT)?.trim().parse()?;
     let server = serve(pair, "push")?;
     let client = pair.a.agent().start(&format!("exec {}", client(pair, "2000000000")))?;
-    settles(&pair.b, "rdma res show qp | grep -q 'state RTS'", 30)?;
+    settles(&pair.b, &format!("test $({received}) -gt {}", before + 100_000), 30)?;
     stop(server)?;
     let ended = client.wait(SHORT_TIMEOUT)?;
     ensure!(!ended.ok() && said(&ended).contains("Connection reset by peer"), "{}", said(&ended));
