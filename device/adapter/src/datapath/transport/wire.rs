@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::Qpn;
 use vrnic_abi::qp::{AddressVector, Type};
 
 pub(crate) use super::packets::connect::{Modified, Refused};
@@ -43,24 +42,25 @@ pub(crate) fn arrive<H: Host>(
     let parsed = |headers| Parsed { frame, headers };
     match *class {
         Class::Roce(headers) => packets::arrive(network, parsed(headers), slice),
-        Class::Segment(qpn, headers) if is_toe(network, qpn) => {
-            toe::arrive(network, parsed(headers), qpn, slice)
+        Class::Segment(qpn, headers) => {
+            let (qp, parsed) = (network.own.qp(qpn)?, parsed(headers));
+            match qp.kind {
+                Type::Toe => toe::arrive(network, parsed, qp, slice),
+                _ => stream::arrive(network, parsed, qp, slice),
+            }
         }
-        Class::Segment(qpn, headers) => stream::arrive(network, parsed(headers), qpn, slice),
-        Class::TooLong(qpn, headers) if is_toe(network, qpn) => {
-            toe::too_long(network, parsed(headers), qpn)
+        Class::TooLong(qpn, headers) => {
+            let (qp, parsed) = (network.own.qp(qpn)?, parsed(headers));
+            match qp.kind {
+                Type::Toe => toe::too_long(network, parsed, qp),
+                _ => stream::too_long(network, parsed, qp),
+            }
         }
-        Class::TooLong(qpn, headers) => stream::too_long(network, parsed(headers), qpn),
         Class::Raw(qpn) => {
             raw::arrive(network, frame, qpn, slice);
             None
         }
     }
-}
-
-/// Returns whether a TCP connection carries bytes instead of messages.
-fn is_toe<H: Host>(network: Network<'_, H>, qpn: Qpn) -> bool {
-    network.own.qp(qpn).is_some_and(|qp| qp.kind == Type::Toe)
 }
 
 /// Charges the time that a frame takes. Each segment of a joined frame takes that of a packet.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::Qpn;
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
@@ -21,7 +20,7 @@ use crate::stats::Counter;
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     Parsed { frame, headers }: Parsed<'_>,
-    qpn: Qpn,
+    qp: Arc<Qp<H>>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
     let joint = frame.joint();
@@ -30,7 +29,6 @@ pub(crate) fn arrive<H: Host>(
         Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
     };
     let parsed = parsed.ok()??;
-    let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
     if !streaming.is_between(&tuple(&parsed.path)) {
@@ -65,10 +63,9 @@ pub(crate) fn arrive<H: Host>(
 pub(crate) fn too_long<H: Host>(
     network: Network<'_, H>,
     Parsed { frame, headers }: Parsed<'_>,
-    qpn: Qpn,
+    qp: Arc<Qp<H>>,
 ) -> Option<Arc<Qp<H>>> {
     let notice = TooLong::of(frame.bytes(), &headers)?;
-    let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
     let now = network.core().host().now();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::Qpn;
 use vrnic_packet::Nanos;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_tcp::wire::{Flags, Segment, TooLong};
@@ -23,7 +22,7 @@ use crate::stats::Counter;
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
     Parsed { frame, headers }: Parsed<'_>,
-    qpn: Qpn,
+    qp: Arc<Qp<H>>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
     let joint = frame.joint();
@@ -32,7 +31,6 @@ pub(crate) fn arrive<H: Host>(
         Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
     };
     let parsed = parsed.ok()??;
-    let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Toe(toe) = &mut requester.path else { return None };
     if !toe.ends.is_between(&tuple(&parsed.path)) {
@@ -92,10 +90,9 @@ fn note_push<H: Host>(toe: &mut Toe<H>, segment: &Segment<'_>) {
 pub(crate) fn too_long<H: Host>(
     network: Network<'_, H>,
     Parsed { frame, headers }: Parsed<'_>,
-    qpn: Qpn,
+    qp: Arc<Qp<H>>,
 ) -> Option<Arc<Qp<H>>> {
     let notice = TooLong::of(frame.bytes(), &headers)?;
-    let qp = network.own.qp(qpn)?;
     let mut requester = qp.requester.lock();
     let Path::Toe(toe) = &mut requester.path else { return None };
     let now = network.core().host().now();
