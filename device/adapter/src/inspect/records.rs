@@ -136,7 +136,7 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 /// Fills in the state of the sending half.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     let connection = match &requester.path {
-        Path::Stream(streaming) => Some((streaming.life.stage(), streaming.path.to)),
+        Path::Stream(streaming) => Some((streaming.life.stage(), streaming.ends.path.to)),
         Path::Toe(toe) => Some((toe.life.stage(), toe.ends.path.to)),
         Path::Memory | Path::Packets(_) => None,
     };

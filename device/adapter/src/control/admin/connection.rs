@@ -30,8 +30,8 @@ use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
-use crate::objects::addresses::Address;
-use crate::objects::claims::{Claim, Tuple};
+use crate::objects::claims::Tuple;
+use crate::objects::qp::ends::Ends;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::streaming::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
@@ -127,27 +127,20 @@ pub(super) fn move_connection<H: Host>(
     }
     let mut requester = qp.requester.lock();
     let copied_from = requester.config.route.map(|route| route.from);
-    match &mut requester.path {
-        Path::Stream(streaming) if streaming.life.stage() != Stage::Gone => {
-            streaming.relocate(address, dmac, copied_from);
-            Ok(())
-        }
-        Path::Toe(toe) if toe.life.stage() != Stage::Gone => {
-            toe.ends.relocate(address, dmac);
-            Ok(())
-        }
-        _ => Err(Status::BadState.into()),
-    }
+    let ends = match &mut requester.path {
+        Path::Stream(streaming) if streaming.life.stage() != Stage::Gone => &mut streaming.ends,
+        Path::Toe(toe) if toe.life.stage() != Stage::Gone => &mut toe.ends,
+        _ => return Err(Status::BadState.into()),
+    };
+    ends.relocate(address, dmac, copied_from);
+    Ok(())
 }
 
 /// A connection that the adapter has claimed.
 struct Claimed<H: Host> {
     now: Nanos,
     tcp: vrnic_tcp::Connection,
-    path: frame::Path,
-    mss: u16,
-    claim: Claim,
-    address: Address<H>,
+    ends: Ends<H>,
 }
 
 /// Checks the state of a connection, claims its frames for a QP, and takes TCP over.
@@ -178,7 +171,7 @@ fn claim<H: Host>(
     let context = context(flags, connection, mss);
     let params = Params { keepalive: adapter.keepalive(), ..*params };
     let tcp = vrnic_tcp::Connection::adopt(now, &context, &params);
-    Ok(Claimed { now, tcp, path, mss, claim, address })
+    Ok(Claimed { now, tcp, ends: Ends::new(path, mss, claim, address) })
 }
 
 /// Checks the state of a connection for messages, and takes it over.
@@ -198,7 +191,7 @@ fn streaming<H: Host>(
         }
     }
     let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
-    let Claimed { now, tcp, path, mss, claim, address } = claim(adapter, qp, connection, &params)?;
+    let Claimed { now, tcp, ends } = claim(adapter, qp, connection, &params)?;
     let wishes = Wishes {
         crc: adapter.demands_crcs(),
         ird: connection.ird.get(),
@@ -215,7 +208,7 @@ fn streaming<H: Host>(
     };
     let stream = stream(role, config, connection)?;
     let memory = &adapter.objects.claims.memory;
-    let takeover = Takeover { now, role, tcp, stream, path, mss, memory, claim, address };
+    let takeover = Takeover { now, role, tcp, stream, ends, memory };
     Ok(Streaming::new(takeover, &qp.sq))
 }
 

@@ -23,7 +23,8 @@ pub struct Ends<H: Host> {
     claim: Option<Claim>,
     /// The claim to the MAC of this end, while TCP exists.
     address: Option<Address<H>>,
-    /// The claim to the last MAC of this end before that one. Peers may not know the new one yet.
+    /// The claim to an earlier MAC of this end, while TCP exists: that with which messages are
+    /// copied, or else the last one. Peers may not know the present one yet.
     former: Option<Address<H>>,
 }
 
@@ -43,12 +44,19 @@ impl<H: Host> Ends<H> {
         mac == self.path.from || self.former.as_ref().is_some_and(|former| former.mac() == mac)
     }
 
-    /// Changes the MACs of the frames that are sent from now on: that of this end, and that of the
-    /// next hop.
-    pub(crate) fn relocate(&mut self, address: Address<H>, to: MacAddr) {
+    /// Changes the MACs of the frames that are sent from now on: the MAC of this end, and that of
+    /// the next hop. Messages that are copied keep `copied_from` as their source, if there are any.
+    pub(crate) fn relocate(
+        &mut self,
+        address: Address<H>,
+        to: MacAddr,
+        copied_from: Option<MacAddr>,
+    ) {
         let from = address.mac();
         if from != self.path.from {
-            self.former = self.address.replace(address);
+            let old = self.address.replace(address);
+            let needed = |former: &Address<H>| copied_from == Some(former.mac());
+            self.former = self.former.take().filter(needed).or(old);
         }
         (self.path.from, self.path.to) = (from, to);
     }

@@ -10,12 +10,13 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
-use vrnic_packet::{MacAddr, Mtu, Nanos};
+use vrnic_packet::{Mtu, Nanos};
 use vrnic_tcp::connection::State as TcpState;
-use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
-use vrnic_tcp::{Budget, Connection, Gone, Share, Source, StreamPos};
+use vrnic_tcp::wire::frame::Path;
+use vrnic_tcp::{Budget, Connection, Share};
 
 use super::SendRing;
+use super::ends::Ends;
 use super::lifecycle::Lifecycle;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
@@ -23,8 +24,6 @@ use super::route::Route;
 use super::waits::Waits;
 use crate::ethernet::Frame;
 use crate::host::Host;
-use crate::objects::addresses::Address;
-use crate::objects::claims::{Claim, Tuple};
 
 /// Time limit for the peer's reply, and for the first message of an initiator.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,16 +91,14 @@ pub struct Streaming<H: Host> {
     pub tcp: Connection,
     /// The stream of messages.
     pub stream: Stream,
-    /// The headers below TCP.
-    pub path: Path,
+    /// The addresses of both ends.
+    pub ends: Ends<H>,
     /// The outstanding work requests.
     pub outstanding: Outstanding,
     /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
     /// True if there were turns since the connection was idle.
     used: bool,
-    /// Maximum number of TCP payload bytes in a frame.
-    mss: u16,
     /// Its stages, as reported to the driver.
     pub life: Lifecycle,
     /// The time by which it must be open.
@@ -130,15 +127,6 @@ pub struct Streaming<H: Host> {
     probe_at: Option<Nanos>,
     /// The counts that have been added to the adapter's counters.
     counted: Counted,
-    /// The identification of the last IPv4 packet.
-    pub id: u16,
-    /// Diverts the frames of the connection from the guest's network card until it has ended.
-    claim: Option<Claim>,
-    /// The claim to the MAC of this end, while TCP exists.
-    address: Option<Address<H>>,
-    /// The claim to an earlier MAC of this end, while TCP exists: that with which messages are
-    /// copied, or else the last one. Peers may not know the present one yet.
-    former: Option<Address<H>>,
 }
 
 /// The nudges of a peer.
@@ -172,24 +160,17 @@ pub(crate) struct Takeover<'a, H: Host> {
     pub tcp: Connection,
     /// The messages.
     pub stream: Stream,
-    /// The headers below TCP.
-    pub path: Path,
-    /// Maximum number of TCP payload bytes in a frame.
-    pub mss: u16,
+    /// The addresses of both ends.
+    pub ends: Ends<H>,
     /// The memory for the buffers of all connections of the adapter.
     pub memory: &'a Arc<Budget>,
-    /// The claim to the frames between the two ends.
-    pub claim: Claim,
-    /// The claim to the MAC of this end.
-    pub address: Address<H>,
 }
 
 impl<H: Host> Streaming<H> {
     /// Creates the connection of a QP.
     #[must_use]
     pub(crate) fn new(takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
-        let Takeover { now, role, mut tcp, mut stream, path, mss, memory, claim, address } =
-            takeover;
+        let Takeover { now, role, mut tcp, mut stream, ends, memory } = takeover;
         tcp.use_budget(memory);
         stream.use_budget(memory);
         let share = Share::of(memory);
@@ -207,11 +188,10 @@ impl<H: Host> Streaming<H> {
         Self {
             tcp,
             stream,
-            path,
+            ends,
             outstanding: Outstanding::new(queue),
             outbox: Vec::new(),
             used: false,
-            mss,
             life: Lifecycle::default(),
             open_by: now.plus(opening),
             close_by: None,
@@ -226,17 +206,7 @@ impl<H: Host> Streaming<H> {
             share,
             probe_at: None,
             counted: Counted::default(),
-            id: 0,
-            claim: Some(claim),
-            address: Some(address),
-            former: None,
         }
-    }
-
-    /// Returns the maximum number of data bytes in a frame.
-    #[must_use]
-    pub fn mss(&self) -> usize {
-        self.mss.into()
     }
 
     /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as
@@ -341,7 +311,7 @@ impl<H: Host> Streaming<H> {
     /// Returns the largest path MTU for which a segment has room.
     #[must_use]
     pub fn path_mtu(&self) -> Mtu {
-        Mtu::within(self.mss.into())
+        Mtu::within(self.ends.mss.into())
     }
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
@@ -384,36 +354,9 @@ impl<H: Host> Streaming<H> {
         }
     }
 
-    /// Returns whether frames between these addresses are for this connection.
-    pub(crate) fn is_between(&self, tuple: &Tuple) -> bool {
-        self.claim.as_ref().is_some_and(|claim| claim.tuple() == tuple)
-    }
-
-    /// Returns whether frames with this destination MAC are accepted.
-    pub(crate) fn is_at(&self, mac: MacAddr) -> bool {
-        mac == self.path.from || self.former.as_ref().is_some_and(|former| former.mac() == mac)
-    }
-
-    /// Changes the MACs of the frames that are sent from now on: that of this end, and that of the
-    /// next hop. Messages that are copied keep `copied_from` as their source, if there are any.
-    pub(crate) fn relocate(
-        &mut self,
-        address: Address<H>,
-        to: MacAddr,
-        copied_from: Option<MacAddr>,
-    ) {
-        let from = address.mac();
-        if from != self.path.from {
-            let old = self.address.replace(address);
-            let needed = |former: &Address<H>| copied_from == Some(former.mac());
-            self.former = self.former.take().filter(needed).or(old);
-        }
-        (self.path.from, self.path.to) = (from, to);
-    }
-
     /// Returns the route of the messages that are copied.
     pub(crate) fn route(&self) -> Option<Route> {
-        let Path { from, to, vlan, source, destination, .. } = self.path;
+        let Path { from, to, vlan, source, destination, .. } = self.ends.path;
         let addresses = Addresses::new(source.ip(), destination.ip())?;
         let vlan = vlan.and_then(vlan_of).unwrap_or(NO_VLAN);
         Some(Route { from, to, addresses, vlan })
@@ -422,48 +365,23 @@ impl<H: Host> Streaming<H> {
     /// Handles the end of TCP. Further frames go to the guest's network card.
     pub fn gone(&mut self) {
         self.life.gone();
-        self.claim = None;
+        self.ends.leave_frames();
     }
 
     /// Gives up the MACs of a connection whose TCP has ended, when its last frame has been sent.
     pub fn leave_addresses(&mut self) {
         if self.life.stage() == Stage::Gone {
-            (self.address, self.former) = (None, None);
+            self.ends.leave_addresses();
         }
     }
 
     /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
-        if self.tcp.state() == TcpState::TimeWait {
-            return None;
-        }
-        self.tcp.abort();
-        let reset = self.tcp.transmit(now, &mut Nothing, &mut [])?;
-        self.id = self.id.wrapping_add(1);
-        let mut buffer = [0; HEADROOM];
-        let range = build(&self.path, self.id, &reset.header, &mut buffer, reset.len).ok()?;
-        Some(Frame::copy(buffer.get(range)?))
+        self.ends.hang_up(&mut self.tcp, now)
     }
 }
 
 /// Lets short messages be copied, and complete when they have been sent.
 fn complete_early(tcp: &Connection, stream: &mut Stream) {
     stream.complete_early(u32::try_from(COPIED_SEGMENTS * tcp.mss()).unwrap_or(0));
-}
-
-/// A source without bytes.
-struct Nothing;
-
-impl Source for Nothing {
-    fn end(&self) -> StreamPos {
-        StreamPos(0)
-    }
-
-    fn cut(&self, _at: StreamPos, limit: usize) -> usize {
-        limit
-    }
-
-    fn read(&mut self, _at: StreamPos, _into: &mut [u8]) -> Result<(), Gone> {
-        Err(Gone)
-    }
 }

@@ -33,7 +33,7 @@ const LINGER: Duration = Duration::from_millis(10);
 pub struct Toe<H: Host> {
     /// The TCP engine.
     pub tcp: Connection,
-    /// What is below TCP.
+    /// The addresses of both ends.
     pub ends: Ends<H>,
     /// The outstanding work requests.
     pub outstanding: Outstanding,

@@ -13,7 +13,6 @@ use crate::adapter::Adapter;
 use crate::datapath::transport::toe::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::objects::qp::Qp;
-use crate::objects::qp::ends::Ends;
 use crate::objects::qp::toe::Toe;
 use crate::objects::qp::toe::receives::Receives;
 
@@ -36,8 +35,7 @@ pub(super) fn toe<H: Host>(
     // The window becomes larger when the receives are known.
     let params =
         Params { window: 0, buffer: WINDOW as usize, half_open: true, ..Params::default() };
-    let Claimed { tcp, path, mss, claim, address, .. } = claim(adapter, qp, connection, &params)?;
-    let ends = Ends::new(path, mss, claim, address);
+    let Claimed { tcp, ends, .. } = claim(adapter, qp, connection, &params)?;
     Ok(Toe::new(tcp, ends, Receives::new(early, share, qp.push), &qp.sq, memory))
 }
 

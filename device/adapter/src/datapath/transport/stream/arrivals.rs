@@ -31,10 +31,10 @@ pub(crate) fn arrive<H: Host>(
     let parsed = parsed.ok()??;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
-    if !streaming.is_between(&tuple(&parsed.path)) {
+    if !streaming.ends.is_between(&tuple(&parsed.path)) {
         return None;
     }
-    if !streaming.is_at(parsed.path.to) {
+    if !streaming.ends.is_at(parsed.path.to) {
         network.core().stats().add(Counter::RxRoceDiscards, frame.count() as u64);
         return None;
     }
@@ -69,7 +69,7 @@ pub(crate) fn too_long<H: Host>(
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
     let now = network.core().host().now();
-    if !streaming.is_between(&tuple_of(&notice))
+    if !streaming.ends.is_between(&tuple_of(&notice))
         || !streaming.tcp.too_long(now, notice.seq, notice.mss)
     {
         return None;

@@ -112,7 +112,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Decides whether the two ends are paired. Returns `None` if that cannot be known yet.
     fn decide(&mut self) -> Option<Pairing<H>> {
-        let (fabric, to) = (self.network.fabric, self.streaming.path.to);
+        let (fabric, to) = (self.network.fabric, self.streaming.ends.path.to);
         let open = match self.streaming.life.stage() {
             Stage::Opening => false,
             Stage::Open => true,
@@ -151,7 +151,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns the QP of this daemon that has the other end of the connection.
     fn other_end(&self) -> Option<Peer<H>> {
-        let TcpPath { to, vlan, source, destination, .. } = self.streaming.path;
+        let TcpPath { to, vlan, source, destination, .. } = self.streaming.ends.path;
         let station = self.network.fabric.station(to)?;
         let vlan = vlan.and_then(vlan_of);
         let tuple = Tuple { vlan, local: destination, remote: source };
@@ -162,7 +162,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns whether `other` is the other end of the same connection.
     fn is_other_end(&self, peer: &Peer<H>, other: &Streaming<H>) -> bool {
-        let (own, theirs) = (&self.streaming.path, &other.path);
+        let (own, theirs) = (&self.streaming.ends.path, &other.ends.path);
         let runs = |streaming: &Streaming<H>| {
             streaming.tcp.state() == TcpState::Established
                 && matches!(streaming.stream.state(), StreamState::Starting | StreamState::Rts)
@@ -178,7 +178,7 @@ impl<H: Host> Sending<'_, H> {
     /// Makes the messages of this end go to the memory of the other one, which accepts as many
     /// READs and atomics as it has agreed to.
     fn pair(&mut self, peer: &Peer<H>, psn: Psn, ird: u16) {
-        let (path, route) = (self.streaming.path, self.streaming.route());
+        let (path, route) = (self.streaming.ends.path, self.streaming.route());
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         let reads = few(ird);
         {

@@ -266,17 +266,17 @@ impl<H: Host> Sending<'_, H> {
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.fabric.joins() && self.streaming.path.vlan.is_none();
+        let joins = self.network.fabric.joins() && self.streaming.ends.path.vlan.is_none();
         self.streaming.mark_used();
         let mut joiner = Joiner::new(joins);
         let next = self.segments(now, &mut joiner);
-        let Streaming { path, id, outbox, .. } = &mut *self.streaming;
-        outbox.extend(joiner.finish(path, id));
+        let Streaming { ends, outbox, .. } = &mut *self.streaming;
+        outbox.extend(joiner.finish(&ends.path, &mut ends.id));
         next
     }
 
     fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Nanos> {
-        let room = self.network.fabric.room(self.network.core().mac(), self.streaming.path.to);
+        let room = self.network.fabric.room(self.network.core().mac(), self.streaming.ends.path.to);
         for nth in 0..MAX_FRAMES {
             if nth >= room {
                 return Some(now.plus(NO_ROOM_PAUSE));
@@ -292,18 +292,18 @@ impl<H: Host> Sending<'_, H> {
 
     /// Adds the next segment to a frame.
     fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<()> {
-        let most = self.streaming.mss();
+        let most = usize::from(self.streaming.ends.mss);
         if !joiner.has_room(most) {
-            let Streaming { path, id, outbox, .. } = &mut *self.streaming;
-            outbox.extend(joiner.finish(path, id));
+            let Streaming { ends, outbox, .. } = &mut *self.streaming;
+            outbox.extend(joiner.finish(&ends.path, &mut ends.id));
         }
         let into = joiner.space(most);
         let sent = self.with(|tcp, stream, reach| {
             stream.fill(reach);
             tcp.transmit(now, &mut stream.source(reach), into)
         })?;
-        let Streaming { path, id, outbox, .. } = &mut *self.streaming;
-        outbox.extend(joiner.add(&sent, path, id));
+        let Streaming { ends, outbox, .. } = &mut *self.streaming;
+        outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
         let stats = self.network.core().stats();
         stats.step(Counter::TxPkts);
         stats.add(Counter::TxBytes, sent.len as u64);
