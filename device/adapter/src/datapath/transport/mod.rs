@@ -21,7 +21,7 @@
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 //! | [`toe`] | TOE: bytes in TCP connections, without messages |
-//! | `joiner` | the frames of TCP segments |
+//! | `segments`, `joiner` | TCP segments that arrive and that are sent; the frames of the latter |
 
 mod arrival;
 pub(crate) mod datagram;
@@ -39,6 +39,7 @@ pub mod packets;
 pub mod peers;
 pub(crate) mod raw;
 pub(crate) mod rules;
+mod segments;
 pub(crate) mod stream;
 mod taking;
 pub(crate) mod toe;

@@ -3,39 +3,30 @@
 use std::sync::Arc;
 
 use vrnic_tcp::wire::TooLong;
-use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
 use super::memory::Reach;
-use crate::datapath::transport::ingress::{tuple, tuple_of};
+use crate::datapath::transport::ingress::tuple_of;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::segments;
 use crate::ethernet::{Joint, Parsed};
 use crate::host::Host;
 use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
-use crate::stats::Counter;
 
 /// Passes a segment to the QP that had its connection when it arrived. Returns the QP, which needs
 /// a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    Parsed { frame, headers }: Parsed<'_>,
+    parsed: Parsed<'_>,
     qp: Arc<Qp<H>>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let joint = frame.joint();
-    let parsed = match joint {
-        None => TcpFrame::of(frame.bytes(), &headers),
-        Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
-    };
-    let parsed = parsed.ok()??;
+    let frame = parsed.frame;
+    let parsed = segments::parse(parsed)?;
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
-    if !streaming.ends.is_between(&tuple(&parsed.path)) {
-        return None;
-    }
-    if !streaming.ends.is_at(parsed.path.to) {
-        network.core().stats().add(Counter::RxRoceDiscards, frame.count() as u64);
+    if !segments::are_for(network, &streaming.ends, &parsed, frame.count()) {
         return None;
     }
     streaming.dormant = false;
@@ -45,7 +36,7 @@ pub(crate) fn arrive<H: Host>(
         let mut responder = qp.responder.lock();
         let responder = &mut *responder;
         let mut reach = Reach { core: network.core(), qp: &qp, responder, outstanding, slice };
-        let Some(Joint { segment, .. }) = joint else {
+        let Some(Joint { segment, .. }) = frame.joint() else {
             tcp.receive(now, &parsed.segment, &mut stream.sink(&mut reach));
             break 'received;
         };

@@ -11,15 +11,15 @@ use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_packet::Nanos;
 use vrnic_tcp::Connection;
-use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
+use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState, Transmit};
 
 use super::memory::Reach;
-use crate::datapath::constants::{MAX_FRAMES, NO_ROOM_PAUSE};
 use crate::datapath::local_wr;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::joiner::Joiner;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::segments::send_all;
 use crate::datapath::transport::taking::Next;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
@@ -269,29 +269,15 @@ impl<H: Host> Sending<'_, H> {
         let joins = self.network.fabric.joins() && self.streaming.ends.path.vlan.is_none();
         self.streaming.mark_used();
         let mut joiner = Joiner::new(joins);
-        let next = self.segments(now, &mut joiner);
+        let (network, to, slice) = (self.network, self.streaming.ends.path.to, self.slice);
+        let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
         let Streaming { ends, outbox, .. } = &mut *self.streaming;
         outbox.extend(joiner.finish(&ends.path, &mut ends.id));
         next
     }
 
-    fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Nanos> {
-        let room = self.network.fabric.room(self.network.core().mac(), self.streaming.ends.path.to);
-        for nth in 0..MAX_FRAMES {
-            if nth >= room {
-                return Some(now.plus(NO_ROOM_PAUSE));
-            }
-            // No segment is left.
-            self.segment(now, joiner)?;
-            if self.slice.is_over() {
-                break;
-            }
-        }
-        Some(now)
-    }
-
     /// Adds the next segment to a frame.
-    fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<()> {
+    fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
         let most = usize::from(self.streaming.ends.mss);
         if !joiner.has_room(most) {
             let Streaming { ends, outbox, .. } = &mut *self.streaming;
@@ -304,11 +290,7 @@ impl<H: Host> Sending<'_, H> {
         })?;
         let Streaming { ends, outbox, .. } = &mut *self.streaming;
         outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
-        let stats = self.network.core().stats();
-        stats.step(Counter::TxPkts);
-        stats.add(Counter::TxBytes, sent.len as u64);
-        self.slice.charge(cost::PACKET);
-        Some(())
+        Some(sent)
     }
 
     /// Completes work requests that have ended, in order. Returns the result of the turn if one of

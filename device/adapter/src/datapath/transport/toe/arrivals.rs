@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use vrnic_packet::Nanos;
-use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_tcp::wire::{Flags, Segment, TooLong};
 
 use super::inbox::Inbox;
 use crate::datapath::there::There;
-use crate::datapath::transport::ingress::{tuple, tuple_of};
+use crate::datapath::transport::ingress::tuple_of;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::segments;
 use crate::ethernet::{Joint, Parsed};
 use crate::host::Host;
 use crate::objects::qp::toe::Toe;
@@ -21,23 +20,15 @@ use crate::stats::Counter;
 /// a turn.
 pub(crate) fn arrive<H: Host>(
     network: Network<'_, H>,
-    Parsed { frame, headers }: Parsed<'_>,
+    parsed: Parsed<'_>,
     qp: Arc<Qp<H>>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let joint = frame.joint();
-    let parsed = match joint {
-        None => TcpFrame::of(frame.bytes(), &headers),
-        Some(_) => TcpFrame::of_joined(frame.bytes(), &headers),
-    };
-    let parsed = parsed.ok()??;
+    let frame = parsed.frame;
+    let parsed = segments::parse(parsed)?;
     let mut requester = qp.requester.lock();
     let Path::Toe(toe) = &mut requester.path else { return None };
-    if !toe.ends.is_between(&tuple(&parsed.path)) {
-        return None;
-    }
-    if !toe.ends.is_at(parsed.path.to) {
-        network.core().stats().add(Counter::RxRoceDiscards, frame.count() as u64);
+    if !segments::are_for(network, &toe.ends, &parsed, frame.count()) {
         return None;
     }
     let now = network.core().host().now();
@@ -50,9 +41,9 @@ pub(crate) fn arrive<H: Host>(
             note_push(toe, segment);
             let Toe { tcp, receives, .. } = toe;
             let mut inbox = Inbox { there: &there, responder: &mut responder, receives };
-            receive(tcp, now, segment, &mut inbox);
+            tcp.receive(now, segment, &mut inbox);
         };
-        match joint {
+        match frame.joint() {
             None => receive(toe, &parsed.segment),
             Some(Joint { segment, .. }) => {
                 parsed.segment.cut(segment.into()).for_each(|segment| receive(toe, &segment));
@@ -61,15 +52,6 @@ pub(crate) fn arrive<H: Host>(
     }
     drop(requester);
     Some(qp)
-}
-
-fn receive<H: Host>(
-    tcp: &mut vrnic_tcp::Connection,
-    now: Nanos,
-    segment: &Segment<'_>,
-    inbox: &mut Inbox<'_, '_, H>,
-) {
-    tcp.receive(now, segment, inbox);
 }
 
 /// Notes the position behind a segment with PSH, if receives complete there.

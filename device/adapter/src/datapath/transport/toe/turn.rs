@@ -6,15 +6,16 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
+use vrnic_tcp::connection::Transmit;
 
 use super::inbox::Inbox;
 use super::source::Outbound;
-use crate::datapath::constants::{MAX_FRAMES, NO_ROOM_PAUSE};
 use crate::datapath::send_queue::Turn;
 use crate::datapath::there::There;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::joiner::Joiner;
 use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::segments::send_all;
 use crate::datapath::transport::taking::Next;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
@@ -22,7 +23,7 @@ use crate::host::Host;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::toe::{Counted, Toe};
 use crate::objects::qp::{Path, Qp, Requester};
-use crate::slice::{Slice, cost};
+use crate::slice::Slice;
 use crate::stats::Counter;
 
 /// Sends and completes work of a QP, up to the limits of `allowance`.
@@ -169,29 +170,15 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
         let joins = self.network.fabric.joins() && self.toe.ends.path.vlan.is_none();
         let mut joiner = Joiner::new(joins);
-        let next = self.segments(now, &mut joiner);
+        let (network, to, slice) = (self.network, self.toe.ends.path.to, self.slice);
+        let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
         let Toe { ends, outbox, .. } = &mut *self.toe;
         outbox.extend(joiner.finish(&ends.path, &mut ends.id));
         next
     }
 
-    fn segments(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Nanos> {
-        let room = self.network.fabric.room(self.network.core().mac(), self.toe.ends.path.to);
-        for nth in 0..MAX_FRAMES {
-            if nth >= room {
-                return Some(now.plus(NO_ROOM_PAUSE));
-            }
-            // No segment is left.
-            self.segment(now, joiner)?;
-            if self.slice.is_over() {
-                break;
-            }
-        }
-        Some(now)
-    }
-
     /// Adds the next segment to a frame.
-    fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<()> {
+    fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
         let most = usize::from(self.toe.ends.mss);
         let Toe { tcp, ends, outbox, sends, outstanding, .. } = &mut *self.toe;
         if !joiner.has_room(most) {
@@ -201,11 +188,7 @@ impl<H: Host> ToeTurn<'_, H> {
         let mut source = Outbound { core, qp: self.qp, sends, outstanding, slice: self.slice };
         let sent = tcp.transmit(now, &mut source, joiner.space(most))?;
         outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
-        let stats = core.stats();
-        stats.step(Counter::TxPkts);
-        stats.add(Counter::TxBytes, sent.len as u64);
-        self.slice.charge(cost::PACKET);
-        Some(())
+        Some(sent)
     }
 
     /// Completes work requests that have ended, in order. Returns the result of the turn if one of
