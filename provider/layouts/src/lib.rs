@@ -37,6 +37,8 @@ pub struct Layout {
     pub get_context_takes_files: bool,
     /// True if `ibv_cmd_create_cq_ex` has the argument `prov_attr`.
     pub create_cq_ex_takes_memory: bool,
+    /// True if `ibv_cmd_create_qp_ex2` has an argument for data of the driver.
+    pub create_qp_ex2_takes_data: bool,
     /// A function that releases of this layout export, but no release of an earlier layout with the
     /// same number.
     pub mark: Option<&'static CStr>,
@@ -91,6 +93,7 @@ const LIKE_BUILT: Layout = Layout {
     added_ops: &[],
     get_context_takes_files: false,
     create_cq_ex_takes_memory: false,
+    create_qp_ex2_takes_data: false,
     mark: None,
 };
 
@@ -142,6 +145,7 @@ pub static LAYOUTS: [Layout; 8] = [
         ],
         get_context_takes_files: true,
         create_cq_ex_takes_memory: true,
+        create_qp_ex2_takes_data: true,
         ..LIKE_BUILT
     },
     Layout {
@@ -169,6 +173,7 @@ pub static LAYOUTS: [Layout; 8] = [
         ],
         get_context_takes_files: true,
         create_cq_ex_takes_memory: true,
+        create_qp_ex2_takes_data: true,
         ..LIKE_BUILT
     },
 ];

@@ -161,8 +161,7 @@ pub(super) unsafe fn create_cq_ex(
     unsafe { later(context, attr, ptr::null_mut(), cq, command, length, response, room, 0) }
 }
 
-/// `ibv_cmd_create_qp_ex2`, without data of the driver. Releases up to 63 have no such argument,
-/// and do not read it.
+/// `ibv_cmd_create_qp_ex2`, without data of the driver.
 ///
 /// # Safety
 /// The requirements of the C function apply.
@@ -185,9 +184,14 @@ pub(super) unsafe fn create_qp_ex2(
         usize,
         *mut c_void,
     ) -> c_int;
+    if !layout().create_qp_ex2_takes_data {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            c::ibv_cmd_create_qp_ex2(context, qp, attr, command, length, response, room)
+        };
+    }
     let address = c::ADDRESSES[indexes::ibv_cmd_create_qp_ex2].load(Ordering::Relaxed);
-    // SAFETY: the function has this type in later releases. In earlier ones it lacks the last
-    // argument, which the caller then passes and removes without its knowledge.
+    // SAFETY: the function has this type in the library's layout.
     let later: Later = unsafe { std::mem::transmute(address) };
     // SAFETY: the caller's promise; null stands for no data.
     unsafe { later(context, qp, attr, command, length, response, room, ptr::null_mut()) }

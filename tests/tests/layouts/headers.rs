@@ -130,6 +130,9 @@ fn slot(layout: &Layout, built: usize) -> usize {
     (0..layout.ops()).filter(|slot| !added(slot)).nth(built).unwrap_or(BUILT_OPS)
 }
 
+/// The last argument of functions that pass data of the driver.
+const DRIVER: &str = ",driver:*mutibv_command_buffer";
+
 /// Checks the type of a function.
 fn check_function(layout: &Layout, name: &str, was: &str, found: &str) -> Result<()> {
     match name {
@@ -142,9 +145,12 @@ fn check_function(layout: &Layout, name: &str, was: &str, found: &str) -> Result
             ensure!(found.replace("prov_attr:*mutverbs_create_cq_prov_attr,", "") == was);
         }
         // The plugin gives the last argument, which earlier releases do not read.
-        "ibv_cmd_reg_dmabuf_mr" | "ibv_cmd_create_qp_ex2" => {
-            let last = ",driver:*mutibv_command_buffer";
-            ensure!(found.replace(last, "") == was.replace(last, ""));
+        "ibv_cmd_reg_dmabuf_mr" => {
+            ensure!(found.replace(DRIVER, "") == was.replace(DRIVER, ""));
+        }
+        "ibv_cmd_create_qp_ex2" => {
+            ensure!(found.contains(DRIVER) == layout.create_qp_ex2_takes_data);
+            ensure!(found.replace(DRIVER, "") == was);
         }
         _ => ensure!(found == was, "it was {was}"),
     }
