@@ -15,7 +15,7 @@ use crate::{
 
 /// Bytes for which there is room at first. The kernel promises no more to the peer of a program
 /// that does not read, unless the program has asked for more.
-const FEW: usize = 64 << 10;
+const FIRST_BUFFER_LEN: usize = 64 << 10;
 
 impl Endpoint {
     /// Hands the connection of a socket of the calling process over to the adapter, with the bytes
@@ -32,7 +32,7 @@ impl Endpoint {
             return Err(ECONNABORTED);
         }
         let socket = Socket::lent(fd, self.clone())?;
-        let snapshot = match self.hand_bytes_over(device, &netdev, &socket, qpn, FEW) {
+        let snapshot = match self.hand_bytes_over(device, &netdev, &socket, qpn, FIRST_BUFFER_LEN) {
             Err(error) if error == EMSGSIZE => {
                 self.hand_bytes_over(device, &netdev, &socket, qpn, RECEIVED_MAX as usize)
             }

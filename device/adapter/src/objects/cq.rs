@@ -147,7 +147,8 @@ enum Room {
     Lost,
 }
 
-/// What is due after entries that were held back have been written.
+/// The events that are due, and the QPs to schedule, after entries that were held back have been
+/// written.
 #[derive(Debug, Default)]
 pub struct Resumed {
     /// The events of the entries.
@@ -171,8 +172,8 @@ pub struct Parts {
     pub eq: Arc<EventQueue>,
     /// Its entries.
     pub ring: Ring,
-    /// For a holding CQ, the number of free entries at which the guest is told that few are left,
-    /// or zero; otherwise `None`.
+    /// For a holding CQ, the number of free entries at which the guest gets an event, or zero for
+    /// none; `None` for other CQs.
     pub holding: Option<u32>,
 }
 

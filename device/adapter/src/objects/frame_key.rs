@@ -1,4 +1,4 @@
-//! What decides which QP of raw packets receives a frame: the fields of its headers.
+//! The fields of a frame's headers that decide which QP of raw packets receives it.
 
 use vrnic_abi::Qpn;
 use vrnic_abi::flow::{Fields, Network, Upper};

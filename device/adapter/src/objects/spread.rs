@@ -1,4 +1,5 @@
-//! How a QP of raw packets spreads the frames of its rules over others ([`vrnic_abi::rss`]).
+//! The table by which a QP of raw packets spreads the frames of its rules over other QPs
+//! ([`vrnic_abi::rss`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -50,7 +50,7 @@ pub struct WqChange {
     pub flags: Option<u32>,
 }
 
-/// How a QP spreads frames (`struct ibv_rx_hash_conf`).
+/// The fields and the key by which a QP spreads frames (`struct ibv_rx_hash_conf`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hash {
     /// `enum ibv_rx_hash_function_flags`.

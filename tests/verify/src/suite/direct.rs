@@ -112,9 +112,9 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
 }
 
 /// `enum vrnicdv_cq_state`.
-const ROOM: u32 = 0;
-const FEW: u32 = 1;
-const FULL: u32 = 2;
+const CQ_ROOM: u32 = 0;
+const CQ_FEW: u32 = 1;
+const CQ_FULL: u32 = 2;
 
 /// Entries of the holding CQs below.
 const ENTRIES: u64 = 4;
@@ -161,12 +161,12 @@ fn expect_cq_event(side: &Side, cq: u32, state: u32) -> Result<()> {
 fn receives_wait(env: &Env) -> Result<()> {
     let link = holding(env, true, 0)?;
     send_all(&link, 0..12)?;
-    expect_cq_event(&link.b, link.b.recv_cq, FULL)?;
+    expect_cq_event(&link.b, link.b.recv_cq, CQ_FULL)?;
     std::thread::sleep(std::time::Duration::from_secs(3));
     Link::new(env, &Options::default())?.prove()?;
     expect_in_order(&link.b.received(12)?, 0)?;
     expect_in_order(&link.a.sent(12)?, 0)?;
-    ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == ROOM, "the CQ is still full");
+    ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == CQ_ROOM, "the CQ is still full");
     link.prove()
 }
 
@@ -174,7 +174,7 @@ fn receives_wait(env: &Env) -> Result<()> {
 fn sends_wait(env: &Env) -> Result<()> {
     let link = holding(env, false, 0)?;
     send_all(&link, 0..12)?;
-    expect_cq_event(&link.a, link.a.send_cq, FULL)?;
+    expect_cq_event(&link.a, link.a.send_cq, CQ_FULL)?;
     Link::new(env, &Options::default())?.prove()?;
     expect_in_order(&link.a.sent(12)?, 0)?;
     expect_in_order(&link.b.received(12)?, 0)?;
@@ -185,10 +185,10 @@ fn sends_wait(env: &Env) -> Result<()> {
 fn resized_while_full(env: &Env) -> Result<()> {
     let link = holding(env, true, 0)?;
     send_all(&link, 0..12)?;
-    expect_cq_event(&link.b, link.b.recv_cq, FULL)?;
+    expect_cq_event(&link.b, link.b.recv_cq, CQ_FULL)?;
     link.b.end.agent.resize_cq(link.b.recv_cq, 16)?;
     expect_in_order(&link.a.sent(12)?, 0)?;
-    ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == ROOM, "the CQ is still full");
+    ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == CQ_ROOM, "the CQ is still full");
     expect_in_order(&link.b.received(12)?, 0)?;
     link.prove()
 }
@@ -197,7 +197,7 @@ fn resized_while_full(env: &Env) -> Result<()> {
 fn destroyed_while_full(env: &Env) -> Result<()> {
     let link = holding(env, true, 0)?;
     send_all(&link, 0..12)?;
-    expect_cq_event(&link.b, link.b.recv_cq, FULL)?;
+    expect_cq_event(&link.b, link.b.recv_cq, CQ_FULL)?;
     let agent = &link.b.end.agent;
     agent.destroy_qp(link.b.qp)?;
     agent.destroy_cq(link.b.recv_cq)?;
@@ -211,10 +211,10 @@ fn few_left(env: &Env) -> Result<()> {
     let link = holding(env, true, 1)?;
     for first in [0, ENTRIES - 1] {
         send_all(&link, first..first + ENTRIES - 1)?;
-        expect_cq_event(&link.b, link.b.recv_cq, FEW)?;
+        expect_cq_event(&link.b, link.b.recv_cq, CQ_FEW)?;
         expect_in_order(&link.b.received(ENTRIES as usize - 1)?, first)?;
         link.b.end.agent.moderate(link.b.recv_cq, 0, 0)?;
-        ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == ROOM, "few are still left");
+        ensure!(link.b.end.agent.cq_state(link.b.recv_cq)? == CQ_ROOM, "few are still left");
     }
     let bad = link.b.end.agent.create_holding_cq(ENTRIES as i32, ENTRIES as u32);
     expect_errno("an event for as many entries as there are", bad, Errno::INVAL)

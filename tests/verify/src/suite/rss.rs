@@ -21,7 +21,7 @@ use vrnic_verbs::model::{
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 99, 7, 7);
 /// Receives of a work queue, and bytes of each.
 const RECEIVES: u64 = 64;
-const ROOM: u64 = 512;
+const BUFFER_LEN: u64 = 512;
 /// log2 of the number of entries of most tables here.
 const LOG_ENTRIES: u32 = 3;
 /// Time in milliseconds for a frame to arrive, and for which a case checks that none does.
@@ -77,7 +77,7 @@ impl Queue {
         let attr = WqAttr { max_wr: u32::try_from(RECEIVES)?, ..WqAttr::default() };
         let made = end.agent.create_wq(pd, cq, attr)?;
         ensure!(u64::from(made.max_wr) >= RECEIVES, "{made:?}");
-        let inbox = Region::new(end, pd, RECEIVES * ROOM, 0, access::ALL)?;
+        let inbox = Region::new(end, pd, RECEIVES * BUFFER_LEN, 0, access::ALL)?;
         Ok(Self { end: end.clone(), wq: made.wq, number: made.number, cq, inbox })
     }
 
@@ -97,7 +97,7 @@ impl Queue {
 
     /// Posts a receive. Returns whether it was taken.
     fn post(&self, slot: u64) -> Result<bool> {
-        let sges = vec![self.inbox.part(slot * ROOM, ROOM)];
+        let sges = vec![self.inbox.part(slot * BUFFER_LEN, BUFFER_LEN)];
         let posted = self.end.agent.post_wq_recv(self.wq, vec![RecvWr { wr_id: slot, sges }])?;
         Ok(posted.refused.is_none())
     }
@@ -115,7 +115,7 @@ impl Queue {
             ensure!(wc.status == Status::Success as u32 && wc.wr_id == slot, "{wc:?}");
             ensure!(wc.qpn == self.number, "{wc:?} of work queue {}", self.number);
             let length = wc.byte_len.into();
-            let found = self.end.agent.read(self.inbox.buffer, slot * ROOM, length)?;
+            let found = self.end.agent.read(self.inbox.buffer, slot * BUFFER_LEN, length)?;
             ensure!(found == *frame, "receive {slot}: {found:x?}, not {frame:x?}");
         }
         Ok(())
@@ -224,7 +224,7 @@ fn states(env: &Env) -> Result<()> {
     queue.expect(0, &[frame])
 }
 
-/// What is in use is not destroyed: CQ and PD, work queue, table, QP.
+/// A CQ, PD, work queue, table or QP that is in use is not destroyed.
 fn in_use(env: &Env) -> Result<()> {
     let agent = &env.b.agent;
     let rig = Rig::new(&env.b, 2)?;
@@ -247,7 +247,7 @@ fn in_use(env: &Env) -> Result<()> {
     Ok(agent.dealloc_pd(rig.pd)?)
 }
 
-/// What is refused changes nothing: the objects can be used and destroyed afterwards.
+/// Refused calls change nothing: the objects can be used and destroyed afterwards.
 fn refused(env: &Env) -> Result<()> {
     let agent = &env.b.agent;
     let (pd, other_pd) = (agent.alloc_pd()?, agent.alloc_pd()?);

@@ -1,4 +1,4 @@
-//! What a holding CQ keeps while it is full: the entries that have no room, and the QPs that wait.
+//! The state of a holding CQ that is full: the entries that have no room, and the QPs that wait.
 //!
 //! A QP that finds such a CQ full takes no further work that needs an entry. So what a QP can still
 //! add are the ends of what it has begun: its outstanding work requests, and one receive. Their
@@ -23,7 +23,8 @@ pub(super) struct Hold {
     /// The QP whose entry was held back last. QPs are scheduled in turn, beginning behind it, so
     /// that the first ones do not take all the room each time.
     last: Qpn,
-    /// Number of free entries at which the guest is told that few are left; zero for never.
+    /// Number of free entries at which the guest gets an event, because few are left; zero for
+    /// never.
     few: u32,
     /// True if the guest has been told that few are left, or that the CQ is full, and has not asked
     /// again.
@@ -32,7 +33,8 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Returns the state of an empty CQ whose guest is told when at most `few` entries are free.
+    /// Returns the state of an empty CQ whose guest gets an event when at most `few` entries are
+    /// free.
     pub(super) fn new(few: u32) -> Self {
         Self { few, ..Self::default() }
     }

@@ -239,7 +239,7 @@ impl<H: Host> Qp<H> {
             tpt: parts.tpt,
             worker: crate::objects::doorbell::worker_of(parts.doorbell.slot(), workers),
             doorbell: parts.doorbell,
-            // The CQ of a target is that of the SRQ that a message names.
+            // The messages of a target name an SRQ, whose CQ gets the entries.
             holding: parts.kind == Type::XrcTgt
                 || parts.send_cq.is_holding()
                 || parts.recv_cq.is_holding(),

@@ -1,4 +1,4 @@
-//! What the guest is told.
+//! The events of full CQs, and of CQs with few free entries.
 
 use vrnic_abi::admin::{CreateCq, ModifyCq, Status as Refusal, command};
 use vrnic_abi::eq::Kind;

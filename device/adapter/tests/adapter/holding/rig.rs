@@ -45,7 +45,7 @@ impl Path {
     }
 }
 
-/// What connects the adapters.
+/// The connection between the adapters.
 enum Network {
     Daemon(Daemon),
     Cable(Box<Cable>),
@@ -67,7 +67,8 @@ impl Rig {
         rig
     }
 
-    /// The same, without iWARP, with a limited number of tries for which the peer has no receive.
+    /// Connects endpoints with these setups by RoCE, with a limited number of tries for which the
+    /// peer has no receive.
     pub(super) fn limited(path: Path, a: Setup, b: Setup) -> Self {
         let rig = Self::apart(path, a, b);
         Endpoint::connect_pair(&rig.a, &rig.b);

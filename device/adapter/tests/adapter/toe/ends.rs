@@ -1,4 +1,4 @@
-//! How connections end.
+//! The ends of connections.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::connection::{Ending, Stage};
@@ -40,7 +40,7 @@ fn the_end_of_the_stream_completes_a_receive_without_bytes() {
         assert_eq!(received(&cable, &mut b), END);
         assert_eq!(sent(&cable, &mut a), Status::Success);
         assert_eq!((stage(&b), b.state()), (Stage::Closing, State::Rts));
-        // The end is told once.
+        // The end completes one receive only.
         b.post_recv(7, &[b.sge(0, 100)]);
         pass(&cable, 10 * MS);
         assert!(b.recv_cq.poll().is_none());

@@ -10,15 +10,15 @@ use vrnic_tcp::{Share, StreamPos};
 /// Maximum number of ends of segments with PSH that are remembered.
 const MARKS: usize = 16;
 
-/// What is known about the end of the stream.
+/// The progress of the end of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamEnd {
     /// The peer may send more.
     #[default]
     Open,
-    /// All bytes are in receives, and a receive without bytes must tell this to the program.
+    /// The peer has closed its direction, and a receive without bytes must report this.
     Due,
-    /// The program knows.
+    /// That receive has completed.
     Told,
 }
 
@@ -31,7 +31,7 @@ pub struct Receives {
     pub held: bool,
     /// True if it has stopped because the time of the poll was over.
     pub tired: bool,
-    /// What is known about the end of the stream.
+    /// The progress of the end of the stream.
     pub end: StreamEnd,
     /// Number of bytes that are in receives, including those that are complete.
     put: u64,
