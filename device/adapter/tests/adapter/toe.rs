@@ -20,10 +20,8 @@ use vrnic_abi::admin::{QpFlags, Transport};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
-use vrnic_packet::MacAddr;
 use vrnic_simlink::Faults;
 use vrnic_tcp::SeqNum;
-use vrnic_tcp::wire::frame::{self, HEADROOM};
 use vrnic_tcp::wire::{Flags, Header, Options};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
@@ -32,6 +30,7 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
+use crate::streams::ends::frame_of;
 
 /// A receive that tells the end of the stream has no bytes.
 const END: usize = 0;
@@ -100,19 +99,6 @@ fn pass(cable: &Cable, time: u64) {
 fn segment(cable: &Cable, number: usize, at: u32, ack: u32, flags: Flags, data: &[u8]) -> Vec<u8> {
     let macs = [cable.ga.mac(), cable.gb.mac()];
     let own = stream::bare_connection(number, [macs[number], macs[1 - number]], stream::MSS);
-    let address = |ip: [u8; 16], port: u16| {
-        let [a, b, c, d, ..] = ip;
-        ([a, b, c, d], port).into()
-    };
-    let path = frame::Path {
-        to: MacAddr(own.dmac),
-        from: MacAddr(own.smac),
-        vlan: None,
-        source: address(own.local, own.local_port.get()),
-        destination: address(own.remote, own.remote_port.get()),
-        traffic_class: 0,
-        hop_limit: 64,
-    };
     let header = Header {
         seq: SeqNum(own.send_next.get()).plus(at),
         ack: SeqNum(own.receive_next.get()).plus(ack),
@@ -120,8 +106,5 @@ fn segment(cable: &Cable, number: usize, at: u32, ack: u32, flags: Flags, data: 
         window: 8192,
         options: Options::default(),
     };
-    let mut buffer = vec![0; HEADROOM];
-    buffer.extend(data);
-    let range = frame::build(&path, 1, &header, &mut buffer, data.len()).expect("room");
-    buffer[range].to_vec()
+    frame_of(&own, &header, data)
 }

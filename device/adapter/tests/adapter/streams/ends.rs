@@ -93,19 +93,6 @@ pub(crate) fn first_segment(cable: &Cable, number: usize, payload: &[u8]) -> Vec
     let macs = [cable.ga.mac(), cable.gb.mac()];
     let [sender, receiver] = [number, 1 - number]
         .map(|end| stream::connection(end, [macs[end], macs[1 - end]], stream::MSS));
-    let address = |ip: [u8; 16], port: u16| {
-        let [a, b, c, d, ..] = ip;
-        ([a, b, c, d], port).into()
-    };
-    let path = frame::Path {
-        to: MacAddr(macs[1 - number]),
-        from: MacAddr(macs[number]),
-        vlan: None,
-        source: address(sender.local, sender.local_port.get()),
-        destination: address(receiver.local, receiver.local_port.get()),
-        traffic_class: 0,
-        hop_limit: 64,
-    };
     let header = Header {
         seq: SeqNum(receiver.receive_next.get()),
         ack: SeqNum(sender.receive_next.get()),
@@ -113,9 +100,27 @@ pub(crate) fn first_segment(cable: &Cable, number: usize, payload: &[u8]) -> Vec
         window: 1000,
         options: Options::default(),
     };
+    frame_of(&sender, &header, payload)
+}
+
+/// Returns the frame in which the sending end of a connection sends a segment.
+pub(crate) fn frame_of(sender: &Connection, header: &Header, payload: &[u8]) -> Vec<u8> {
+    let address = |ip: [u8; 16], port: u16| {
+        let [a, b, c, d, ..] = ip;
+        ([a, b, c, d], port).into()
+    };
+    let path = frame::Path {
+        to: MacAddr(sender.dmac),
+        from: MacAddr(sender.smac),
+        vlan: None,
+        source: address(sender.local, sender.local_port.get()),
+        destination: address(sender.remote, sender.remote_port.get()),
+        traffic_class: 0,
+        hop_limit: 64,
+    };
     let mut buffer = vec![0; HEADROOM];
     buffer.extend(payload);
-    let range = frame::build(&path, 1, &header, &mut buffer, payload.len()).expect("room");
+    let range = frame::build(&path, 1, header, &mut buffer, payload.len()).expect("room");
     buffer[range].to_vec()
 }
 
