@@ -4,7 +4,7 @@
 //! certain charge, so that a poll with little work does not read it. A guest can make work slower
 //! than its charge, for example by memory that is not in the cache. The clock is then read later by
 //! the same factor. Not so in short slices: there, the charge between two readings is made smaller
-//! by that factor, in the next poll too ([`ClockInterval`]).
+//! by that factor, in the next poll too ([`ClockInterval`]), and the last one is what is left.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -103,6 +103,12 @@ impl ClockInterval {
     /// Returns the probable duration of work with this charge.
     fn duration(self, charged: u64) -> u64 {
         charged * CLOCK_INTERVAL_NS / self.0
+    }
+
+    /// Returns the charge at which the clock is read next, if the slice ends in `left` nanoseconds.
+    fn until(self, left: u64) -> u64 {
+        let end = left.min(CLOCK_INTERVAL_NS) * self.0 / CLOCK_INTERVAL_NS;
+        end.max(MIN_CLOCK_INTERVAL_NS)
     }
 }
 
@@ -273,7 +279,8 @@ impl<'a, H: Clock> Slice<'a, H> {
                 if self.is_short() && charged >= MIN_CLOCK_INTERVAL_NS {
                     self.interval.set(ClockInterval::of(charged, took));
                 }
-                self.read_at.set(self.interval.get().0);
+                let left = self.end.get().0.saturating_sub(now.0);
+                self.read_at.set(self.interval.get().until(left));
                 took > SLOW * charged
             }
             None => {
@@ -329,6 +336,13 @@ mod tests {
         let third = slice(second.interval());
         assert!(work(&third, 1) <= 6_000, "work that is no longer slow has its time");
         assert_eq!(third.interval().0, CLOCK_INTERVAL_NS);
+    }
+
+    #[test]
+    fn a_short_slice_ends_in_time() {
+        let clock = Simulated::default();
+        let slice = Slice::lasting(&clock, Lane::worker(0), SHORT_SLICE, ClockInterval::default());
+        assert!(work(&slice, 2) <= 6_000, "the last interval is only as long as what is left");
     }
 
     #[test]
