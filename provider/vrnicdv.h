@@ -67,6 +67,15 @@ struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
  */
 int vrnicdv_attach_socket(struct ibv_qp *qp, int socket);
 
+/* What memory is for that the allocator of a parent domain provides: its argument resource_type. */
+enum vrnicdv_res_type {
+	/* The send or the receive queue of a queue pair. */
+	VRNICDV_RES_TYPE_QP = 1,
+	VRNICDV_RES_TYPE_CQ = 2,
+	VRNICDV_RES_TYPE_SRQ = 3,
+	VRNICDV_RES_TYPE_WQ = 4,
+};
+
 enum vrnicdv_cq_flags {
 	/*
 	 * The driver chooses a completion vector with few recent events. The verbs' attributes must

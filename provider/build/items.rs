@@ -15,7 +15,7 @@ pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device
     ibv_(wr|wc)_opcode|ibv_send_flags|\
     ibv_wc_(status|flags)|ibv_qp_(type|attr_mask|state)|ibv_access_flags|ibv_mw_(bind|type)|\
     ibv_(values_ex|values_mask|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_(ex|mask))|\
-    ibv_(qp_create_send_ops_flags|data_buf)|\
+    ibv_(qp_create_send_ops_flags|data_buf|parent_domain_init_attr_mask)|\
     ibv_(wq_(type|init_attr_mask|attr_mask|state)|rx_hash_function_flags)|\
     ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|cq_state|tag_form|mem_flags)|\
     vrnicdv_(range|range_state|transfer|transfer_flags|await)|\

@@ -15,6 +15,7 @@ use abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, ContextResp, CqReq, QpReq, QpReqFla
 use crate::mapping::Mapping;
 use crate::policy::{SqPolicy, VectorPolicy};
 use crate::ring::Shape;
+use crate::source::Source;
 
 /// The limits of the adapter for a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,10 +200,10 @@ impl QpRings {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn allocate(layout: QpLayout) -> Result<Self, Errno> {
+    pub fn allocate(layout: QpLayout, source: &Source) -> Result<Self, Errno> {
         let in_guest = layout.send.filter(|_| !layout.send_in_device);
-        let send = in_guest.map(|shape| Mapping::anonymous(shape.bytes())).transpose()?;
-        let recv = layout.recv.map(|shape| Mapping::anonymous(shape.bytes())).transpose()?;
+        let send = in_guest.map(|shape| source.map(shape.bytes())).transpose()?;
+        let recv = layout.recv.map(|shape| source.map(shape.bytes())).transpose()?;
         Ok(Self { layout, send, recv })
     }
 
@@ -256,12 +257,17 @@ impl SrqRing {
     ///
     /// # Errors
     /// `EINVAL` when there are none or more than `limits` allows; `ENOMEM`.
-    pub fn allocate(entries: u32, max_sge: u32, limits: &Limits) -> Result<Self, Errno> {
+    pub fn allocate(
+        entries: u32,
+        max_sge: u32,
+        limits: &Limits,
+        source: &Source,
+    ) -> Result<Self, Errno> {
         if entries > limits.max_wr || max_sge > limits.max_sge {
             return Err(Errno::INVAL);
         }
         let shape = ring_of(entries, abi::rq::stride(max_sge))?.ok_or(Errno::INVAL)?;
-        Ok(Self { shape, max_sge, memory: Mapping::anonymous(shape.bytes())? })
+        Ok(Self { shape, max_sge, memory: source.map(shape.bytes())? })
     }
 
     /// Returns the request to the kernel.
@@ -290,12 +296,12 @@ impl CqRing {
     ///
     /// # Errors
     /// `EINVAL` when there are none or more than `limits` allows; `ENOMEM`.
-    pub fn allocate(entries: u32, limits: &Limits) -> Result<Self, Errno> {
+    pub fn allocate(entries: u32, limits: &Limits, source: &Source) -> Result<Self, Errno> {
         if entries > limits.max_cqe {
             return Err(Errno::INVAL);
         }
         let shape = Shape::holding(entries, CQE_LEN, LOG_CQES_MAX).ok_or(Errno::INVAL)?;
-        Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())?, holding: None })
+        Ok(Self { shape, memory: source.map(shape.bytes())?, holding: None })
     }
 
     /// Returns the memory of a holding CQ, if `holding` is set: the number of free entries at which

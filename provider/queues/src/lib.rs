@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`heap`] | allocations that may fail |
 //! | [`mapping`] | memory shared with the adapter |
+//! | [`allocator`], [`source`] | a program's allocator; where the memory of rings comes from |
 //! | [`device_memory`] | memory of the adapter |
 //! | [`lock`] | a spin lock |
 //! | [`ring`] | a ring of entries and its shape |
@@ -24,11 +25,12 @@
 //!
 //! Locks: each queue has its own. A completion queue's lock is taken with no other held.
 //!
-//! `unsafe` is confined to [`heap`], [`lock`] and [`mapping`].
+//! `unsafe` is confined to [`allocator`], [`heap`], [`lock`] and [`mapping`].
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("rings are little-endian and not byte-swapped here");
 
+pub mod allocator;
 pub mod clock;
 pub mod completion;
 pub mod cq;
@@ -45,6 +47,7 @@ pub mod recv;
 pub mod request;
 pub mod ring;
 pub mod send;
+pub mod source;
 pub mod srq;
 #[cfg(test)]
 mod stress;

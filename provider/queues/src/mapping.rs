@@ -14,13 +14,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::allocator::Piece;
 use crate::heap::Shared;
 
-/// A page-aligned area of memory, unmapped on drop.
+/// A page-aligned area of memory, unmapped or freed on drop.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The memory, if a program's allocator has provided it.
+    piece: Option<Piece>,
 }
 
 // SAFETY: the area belongs to this value until drop and is accessed only through atomics and
@@ -39,7 +42,19 @@ impl Mapping {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
-        let mapping = Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
+        let mapping =
+            Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, piece: None };
+        mapping.keep_from_children()?;
+        Ok(mapping)
+    }
+
+    /// Takes memory from a program's allocator. A forked child does not inherit it.
+    ///
+    /// # Errors
+    /// The errors of madvise, such as `ENOMEM`.
+    pub(crate) fn of(piece: Piece) -> Result<Self, Errno> {
+        let (base, len) = piece.area();
+        let mapping = Self { base, len, piece: Some(piece) };
         mapping.keep_from_children()?;
         Ok(mapping)
     }
@@ -61,7 +76,7 @@ impl Mapping {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, piece: None })
     }
 
     /// Returns the address of the area, for the kernel.
@@ -253,6 +268,9 @@ impl<T> Deref for Word<T> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.piece.is_some() {
+            return;
+        }
         // SAFETY: made by mmap with this length, and no borrow of it outlives `self`.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         // The kernel fails if it must split an area and the process has too many of them. The

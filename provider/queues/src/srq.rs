@@ -142,15 +142,18 @@ mod tests {
     use abi::cq::{Cqe, Opcode};
 
     use super::*;
+    use crate::allocator::Resource;
     use crate::cq;
     use crate::doorbell::tests::{set_slot_word, slot_words, take_summary, uar};
     use crate::layout::Limits;
+    use crate::source::Source;
 
     const SLOT: u32 = 30;
     const LIMITS: Limits = Limits { max_wr: 64, max_sge: 16, max_inline: 0, max_cqe: 64 };
 
     fn queue(entries: u32) -> (SharedRecvQueue, Shared<Uar>) {
-        let ring = SrqRing::allocate(entries, 1, &LIMITS).expect("memory");
+        let ring =
+            SrqRing::allocate(entries, 1, &LIMITS, &Source::pages(Resource::Srq)).expect("memory");
         let uar = uar(2);
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
         let srq = SharedRecvQueue::new(ring, &response, uar.clone(), Sharing::ANY, None);
@@ -200,7 +203,7 @@ mod tests {
     fn completions_of_xrc_find_the_queue_by_its_number() {
         let (cq, _) = cq::tests::queue(8);
         let cq = Shared::new(cq).expect("memory");
-        let ring = SrqRing::allocate(4, 1, &LIMITS).expect("memory");
+        let ring = SrqRing::allocate(4, 1, &LIMITS, &Source::pages(Resource::Srq)).expect("memory");
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
         let srq = SharedRecvQueue::new(ring, &response, uar(2), Sharing::ANY, Some(cq.clone()));
         let srq = srq.expect("valid");

@@ -11,6 +11,7 @@ use vrnic_abi as abi;
 use abi::qp::State;
 use abi::sq::{Flags, Opcode};
 use abi::uverbs::{CqResp, QpResp, SrqResp};
+use vrnic_queues::allocator::Resource;
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::doorbell::{Uar, UarTable};
 use vrnic_queues::heap::{Shared, boxed, copied};
@@ -22,6 +23,7 @@ use vrnic_queues::mapping::Mapping;
 use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
 use vrnic_queues::request::{Data, Payload, SendHeader};
+use vrnic_queues::source::Source;
 use vrnic_queues::srq::SharedRecvQueue;
 
 thread_local! {
@@ -99,13 +101,13 @@ fn uar() -> Result<Shared<Uar>, Errno> {
 
 fn cq() -> Result<Shared<CompletionQueue>, Errno> {
     let response = CqResp { slot: 20.into(), ..CqResp::default() };
-    let ring = CqRing::allocate(8, &LIMITS)?;
+    let ring = CqRing::allocate(8, &LIMITS, &Source::pages(Resource::Cq))?;
     Shared::new(CompletionQueue::new(ring, &response, uar()?, Sharing::ANY)?)
 }
 
 fn srq(cq: Option<Shared<CompletionQueue>>) -> Result<Shared<SharedRecvQueue>, Errno> {
     let response = SrqResp { srqn: 5.into(), slot: 21.into(), ..SrqResp::default() };
-    let ring = SrqRing::allocate(4, 1, &LIMITS)?;
+    let ring = SrqRing::allocate(4, 1, &LIMITS, &Source::pages(Resource::Srq))?;
     Shared::new(SharedRecvQueue::new(ring, &response, uar()?, Sharing::ANY, cq)?)
 }
 
@@ -126,7 +128,7 @@ fn qp(policy: SqPolicy, srq: Option<Shared<SharedRecvQueue>>) -> Result<QueuePai
         all_signaled: false,
         sharing: Sharing::ANY,
     };
-    QueuePair::new(QpRings::allocate(layout)?, &cap, &response, parts)
+    QueuePair::new(QpRings::allocate(layout, &Source::pages(Resource::Qp))?, &cap, &response, parts)
 }
 
 #[test]
@@ -155,7 +157,8 @@ fn completion_queues() {
     let doors = try_without_memory(uar);
     assert_eq!(try_without_memory(cq), doors + 2);
     let cq = cq().expect("memory");
-    let resize = || cq.resize(CqRing::allocate(16, &LIMITS)?, |_| Ok(0));
+    let resize =
+        || cq.resize(CqRing::allocate(16, &LIMITS, &Source::pages(Resource::Cq))?, |_| Ok(0));
     assert_eq!(try_without_memory(resize), 1);
 }
 

@@ -2,21 +2,24 @@
 //! Completion queues: creation and destruction.
 
 use std::ffi::c_int;
+use std::ptr;
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::{CqResp, Features};
+use vrnic_queues::allocator::Resource;
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::heap::Shared;
 use vrnic_queues::layout::CqRing;
 use vrnic_queues::lock::Sharing;
 use vrnic_queues::policy::VectorPolicy;
+use vrnic_queues::source::Source;
 
 use super::bindings as c;
 use super::commands::{self, CqArgs};
 use super::context::Context;
 use super::object::Object;
 use super::polling::Polling;
-use super::{check, pointer, status};
+use super::{check, pd, pointer, status};
 
 /// A completion queue. libibverbs' part is the extended struct, which starts with `ibv_cq`.
 type Cq = Object<c::verbs_cq, Own>;
@@ -29,6 +32,8 @@ pub(super) struct Own {
     pub(super) queue: Shared<CompletionQueue>,
     /// The completion vector that the queue is bound to.
     pub(super) vector: u32,
+    /// The source of its memory, also when it is resized.
+    source: Source,
 }
 
 /// Returns the plugin's part of a completion queue; `None` for null.
@@ -98,7 +103,15 @@ pub(super) unsafe fn create_from(
         CqInit::Plain { entries, .. } => u32::try_from(*entries).map_err(|_| Errno::INVAL)?,
         CqInit::Extended(attr) => attr.cqe,
     };
-    let ring = CqRing::allocate(entries, &context.limits)?.holding(extras.holding);
+    let domain = match init {
+        CqInit::Extended(attr) if attr.comp_mask & c::IBV_CQ_INIT_ATTR_MASK_PD != 0 => {
+            attr.parent_domain
+        }
+        _ => ptr::null_mut(),
+    };
+    // SAFETY: the caller passes attributes whose domain is live.
+    let source = unsafe { pd::source(domain, Resource::Cq) };
+    let ring = CqRing::allocate(entries, &context.limits, &source)?.holding(extras.holding);
     let vector = match *init {
         CqInit::Plain { vector, .. } => u32::try_from(vector).map_err(|_| Errno::INVAL)?,
         CqInit::Extended(attr) => attr.comp_vector,
@@ -128,7 +141,7 @@ pub(super) unsafe fn create_from(
     match open(context, ring, &response, extras.sharing) {
         Ok(queue) => {
             let vector = response.vector.get();
-            let own = Own { polling: Polling::default(), queue, vector };
+            let own = Own { polling: Polling::default(), queue, vector, source };
             Ok(cq.complete(own).cast())
         }
         Err(error) => {
@@ -171,11 +184,11 @@ pub(super) unsafe extern "C" fn resize(cq: *mut c::ibv_cq, entries: c_int) -> c_
 /// `cq` must be a live queue of this plugin.
 unsafe fn try_resize(cq: *mut c::ibv_cq, entries: c_int) -> Result<(), Errno> {
     // SAFETY: the caller passes a live queue of this plugin, whose context is live too.
-    let (queue, context) = unsafe { (own(cq).ok_or(Errno::INVAL)?, Context::of((*cq).context)?) };
+    let (own, context) = unsafe { (whole(cq).ok_or(Errno::INVAL)?, Context::of((*cq).context)?) };
     let wanted = u32::try_from(entries).map_err(|_| Errno::INVAL)?;
-    let ring = CqRing::allocate(wanted, &context.limits)?;
+    let ring = CqRing::allocate(wanted, &context.limits, &own.source)?;
     // SAFETY: the caller passes a live queue, as long as which the ring lives.
-    queue.resize(ring, |request| unsafe { commands::resize_cq(cq, entries, request) })
+    own.queue.resize(ring, |request| unsafe { commands::resize_cq(cq, entries, request) })
 }
 
 /// `destroy_cq`.

@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::{Features, QpResp};
+use vrnic_queues::allocator::Resource;
 use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
 use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
@@ -148,7 +149,8 @@ unsafe fn create_with(
     cap: &QpCap,
     layout: QpLayout,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let rings = QpRings::allocate(layout)?;
+    // SAFETY: the caller passes a live protection domain.
+    let rings = QpRings::allocate(layout, &unsafe { pd::source(pd, Resource::Qp) })?;
     let qp = Qp::begin()?;
     let base: *mut c::ibv_qp = qp.base().cast();
     // SAFETY: the objects are live, `qp` is ours.

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::SrqResp;
+use vrnic_queues::allocator::Resource;
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::heap::Shared;
 use vrnic_queues::layout::SrqRing;
@@ -48,7 +49,9 @@ unsafe fn try_create(
 ) -> Result<*mut c::ibv_srq, Errno> {
     // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let context = unsafe { Context::of((*pd).context) }?;
-    let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &context.limits)?;
+    // SAFETY: the caller passes a live protection domain.
+    let source = unsafe { pd::source(pd, Resource::Srq) };
+    let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &context.limits, &source)?;
     let srq = Srq::begin()?;
     let base: *mut c::ibv_srq = srq.base().cast();
     // SAFETY: the objects are live, `srq` is ours.
@@ -95,7 +98,9 @@ unsafe fn try_create_ex(
     // live.
     let (own, cq) = unsafe { (Context::of(context), cq::own(attr.cq)) };
     let (own, cq) = (own?, cq.ok_or(Errno::INVAL)?);
-    let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &own.limits)?;
+    // SAFETY: the caller passes attributes whose protection domain is null or live.
+    let source = unsafe { pd::source(attr.pd, Resource::Srq) };
+    let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &own.limits, &source)?;
     let srq = Srq::begin()?;
     // SAFETY: the objects are live, `srq` is ours.
     let response = unsafe { commands::create_srq_ex(context, srq.base(), attr, ring.request()) }?;

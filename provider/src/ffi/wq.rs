@@ -8,11 +8,13 @@ use rustix::io::Errno;
 use vrnic_abi::qp::State;
 use vrnic_abi::rss::{KEY_LEN, LOG_ENTRIES_MAX};
 use vrnic_abi::uverbs::{Features, QpResp, SpreadReq};
+use vrnic_queues::allocator::Resource;
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::heap::Shared;
 use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
 use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
+use vrnic_queues::source::Source;
 
 use super::bindings as c;
 use super::builder::Builder;
@@ -80,7 +82,9 @@ unsafe fn try_create(
         max_recv_sge: attr.max_sge,
         max_inline: 0,
     };
-    let rings = QpRings::allocate(QpLayout::new(&cap, &own.limits, SqPolicy::Guest, EXTRAS)?)?;
+    let layout = QpLayout::new(&cap, &own.limits, SqPolicy::Guest, EXTRAS)?;
+    // SAFETY: the caller passes attributes whose protection domain is null or live.
+    let rings = QpRings::allocate(layout, &unsafe { pd::source(attr.pd, Resource::Wq) })?;
     // SAFETY: the caller passes attributes whose completion queue is null or live.
     let cq = unsafe { cq::own(attr.cq) }.ok_or(Errno::INVAL)?;
     let wq = Wq::begin()?;
@@ -259,7 +263,7 @@ pub(super) unsafe fn create_spreading(
     // SAFETY: the objects are live, `qp` is ours.
     let response = unsafe { commands::create_spreading_qp(context, qp.base(), attr, request) }?;
     // SAFETY: the caller passes a live protection domain.
-    let opened = QpRings::allocate(none)
+    let opened = QpRings::allocate(none, &Source::pages(Resource::Qp))
         .and_then(|rings| unsafe { open(own, attr.pd, cq, rings, &cap, &response) });
     match opened {
         Ok(queues) => Ok(qp.complete(Own { builder: Builder::default(), queues }).cast()),

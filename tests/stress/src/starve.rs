@@ -101,7 +101,7 @@ impl Starve {
         self.call("alloc_pd", || Pd::new(context), |pd| pd.destroy().map_err(|(_, e)| e))?;
         self.call("alloc_td", || Td::new(context), |td| td.destroy().map_err(|(_, e)| e))?;
         let td = Td::new(context)?;
-        let parent = || pd.parent(context, &td);
+        let parent = || pd.parent(context, &td, false);
         self.call("alloc_parent_domain", parent, |pd| pd.destroy().map_err(|(_, e)| e))?;
         let open = || Xrcd::open(context, None, libc::O_CREAT);
         self.call("open_xrcd", open, |xrcd| xrcd.close().map_err(|(_, e)| e))?;

@@ -18,6 +18,7 @@
 //! | [`address`] | address handles, multicast groups |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
+//! | [`allocator`] | memory for rings from the program's own allocator |
 //! | [`device_memory`] | memory of the device |
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
@@ -41,6 +42,7 @@
 #![allow(missing_docs)]
 
 pub mod address;
+pub mod allocator;
 #[cfg(feature = "vrnic")]
 pub mod answer;
 pub mod buffer;

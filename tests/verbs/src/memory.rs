@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use super::allocator;
 use super::buffer::Buffer;
 use super::context::Context;
 use super::{check, ffi, missing, object};
@@ -21,11 +22,17 @@ impl Pd {
         Ok(Self { raw: object(unsafe { ffi::ibv_alloc_pd(context.raw()) })? })
     }
 
-    /// Creates a parent domain of this PD, for QPs that one thread uses.
-    pub fn parent(&self, context: &Context, thread: &Td) -> io::Result<Self> {
+    /// Creates a parent domain of this PD, for QPs that one thread uses. With `allocating`, the
+    /// rings of its objects have memory from [`allocator`].
+    pub fn parent(&self, context: &Context, thread: &Td, allocating: bool) -> io::Result<Self> {
         // SAFETY: all-zero is valid for this struct of integers, null pointers and no functions.
         let mut attr: ffi::ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
         (attr.pd, attr.td) = (self.raw(), thread.raw());
+        if allocating {
+            attr.comp_mask = ffi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+            attr.alloc = Some(allocator::allocate);
+            attr.free = Some(allocator::free);
+        }
         // SAFETY: the context is open, the handles are live, and the struct complete.
         let raw = unsafe {
             let alloc = ffi::extended(context.raw()).alloc_parent_domain.ok_or_else(missing)?;

@@ -81,14 +81,16 @@ const _: () = assert!(abi::stamp(0) == 1, "the stamp of an index is one more tha
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::Resource;
     use crate::cq::tests::{complete, queue, send_cqe};
     use crate::cq::{Credits, Halves};
     use crate::heap::Shared;
     use crate::layout::Limits;
+    use crate::source::Source;
 
     fn ring(entries: u32) -> CqRing {
         let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
-        CqRing::allocate(entries, &limits).expect("memory")
+        CqRing::allocate(entries, &limits, &Source::pages(Resource::Cq)).expect("memory")
     }
 
     fn poll(cq: &CompletionQueue, limit: usize) -> Vec<u64> {

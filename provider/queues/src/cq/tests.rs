@@ -5,16 +5,18 @@ use abi::cq::{Cqe, Opcode, Status};
 use zerocopy::transmute;
 
 use super::*;
+use crate::allocator::Resource;
 use crate::completion::WORDS;
 use crate::doorbell::tests::{end_life, slot_seen, slot_words, take_summary, uar};
 use crate::layout::Limits;
+use crate::source::Source;
 
 const SLOT: u32 = 20;
 
 /// Returns a queue of `entries`, with the UAR as the adapter sees it.
 pub(crate) fn queue(entries: u32) -> (CompletionQueue, Shared<Uar>) {
     let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
-    let ring = CqRing::allocate(entries, &limits).expect("memory");
+    let ring = CqRing::allocate(entries, &limits, &Source::pages(Resource::Cq)).expect("memory");
     let uar = uar(2);
     let response = CqResp { slot: SLOT.into(), ..CqResp::default() };
     (CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid"), uar)

@@ -3,6 +3,7 @@ use abi::admin::{NO_QUEUE, TagForm};
 use abi::uverbs::{CQ_ANY_VECTOR, QpReqFlags};
 
 use super::*;
+use crate::allocator::Resource;
 
 const LIMITS: Limits = Limits { max_wr: 1 << 15, max_sge: 16, max_inline: 480, max_cqe: 1 << 20 };
 const CAP: QpCap =
@@ -14,7 +15,7 @@ fn layout(cap: &QpCap, policy: SqPolicy) -> Result<QpLayout, Errno> {
 
 #[test]
 fn the_driver_chooses_the_vector_of_those_that_do_not_care() {
-    let ring = CqRing::allocate(10, &LIMITS).expect("a ring");
+    let ring = CqRing::allocate(10, &LIMITS, &Source::pages(Resource::Cq)).expect("a ring");
     assert_eq!("any".parse(), Ok(VectorPolicy::Any));
     for (vector, policy, flags) in [
         (0, VectorPolicy::Asked, 0),
@@ -34,7 +35,8 @@ fn commands_make_room_for_their_data() {
     let layout = of(&QpCap { max_inline: 48, ..CAP }, extras).expect("valid");
     // 32 of header, 16, 4 segments of 16, 48 inline.
     assert_eq!(layout.send.map(Shape::stride), Some(256));
-    let request = QpRings::allocate(layout).expect("memory").request();
+    let request =
+        QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("memory").request();
     assert_eq!(request.flags.get(), QpReqFlags::REACTIVE.bits());
     assert_eq!((request.tag_form, request.tag_offset.get()), (TagForm::Iscsi as u8, 4));
     for bad in [
@@ -55,7 +57,8 @@ fn rings_are_rounded_up() {
     assert_eq!(layout.send, Some(Shape { log_size: 7, log_stride: 6 }));
     assert_eq!(layout.recv, Some(Shape { log_size: 2, log_stride: 6 }));
     assert!(!layout.send_in_device);
-    let request = QpRings::allocate(layout).expect("memory").request();
+    let request =
+        QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("memory").request();
     assert_ne!(request.sq_buf.get(), 0);
     assert_eq!(request.rq_buf.get() % 4096, 0);
     assert_eq!(request.flags.get(), 0);
@@ -67,10 +70,18 @@ fn inline_data_asks_for_device_memory() {
     let layout = layout(&cap, SqPolicy::Auto).expect("valid");
     assert!(layout.send_in_device);
     assert_eq!(layout.send.map(Shape::stride), Some(256));
-    let request = QpRings::allocate(layout).expect("memory").request();
+    let request =
+        QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("memory").request();
     assert_eq!(request.sq_buf.get(), 0);
     assert_eq!(request.flags.get(), QpReqFlags::SQ_IN_DEVICE.bits());
-    assert_eq!(QpRings::allocate(layout.in_guest()).expect("memory").request().flags.get(), 0);
+    assert_eq!(
+        QpRings::allocate(layout.in_guest(), &Source::pages(Resource::Qp))
+            .expect("memory")
+            .request()
+            .flags
+            .get(),
+        0
+    );
 }
 
 #[test]
@@ -136,7 +147,8 @@ fn queues_may_be_absent() {
     let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..CAP };
     let layout = layout(&cap, SqPolicy::Device).expect("valid");
     assert!(!layout.send_in_device);
-    let request = QpRings::allocate(layout).expect("nothing").request();
+    let request =
+        QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("nothing").request();
     assert_eq!((request.sq_log_size, request.rq_log_size), (NO_QUEUE, NO_QUEUE));
     assert_eq!((request.sq_buf.get(), request.rq_buf.get()), (0, 0));
 }
@@ -153,11 +165,18 @@ fn too_much_is_refused() {
         assert_eq!(layout(&cap, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
     }
     for (entries, sges) in [(0, 1), ((1 << 15) + 1, 1), (1, 17)] {
-        let refused = SrqRing::allocate(entries, sges, &LIMITS).expect_err("bad");
+        let refused = SrqRing::allocate(entries, sges, &LIMITS, &Source::pages(Resource::Srq))
+            .expect_err("bad");
         assert_eq!(refused, Errno::INVAL, "{entries} of {sges}");
     }
-    assert_eq!(CqRing::allocate(0, &LIMITS).expect_err("none"), Errno::INVAL);
-    assert_eq!(CqRing::allocate((1 << 20) + 1, &LIMITS).expect_err("many"), Errno::INVAL);
-    let ring = CqRing::allocate(1000, &LIMITS).expect("fits");
+    assert_eq!(
+        CqRing::allocate(0, &LIMITS, &Source::pages(Resource::Cq)).expect_err("none"),
+        Errno::INVAL
+    );
+    assert_eq!(
+        CqRing::allocate((1 << 20) + 1, &LIMITS, &Source::pages(Resource::Cq)).expect_err("many"),
+        Errno::INVAL
+    );
+    let ring = CqRing::allocate(1000, &LIMITS, &Source::pages(Resource::Cq)).expect("fits");
     assert_eq!(ring.request(0, VectorPolicy::Asked).log_size, 10);
 }

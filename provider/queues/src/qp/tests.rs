@@ -3,6 +3,7 @@ use abi::cq::{Cqe, Opcode as CqOpcode, Status};
 use abi::sq::Opcode;
 
 use super::*;
+use crate::allocator::Resource;
 use crate::cq::Notify;
 use crate::cq::tests::{complete, queue, send_cqe};
 use crate::doorbell::tests::{end_life, memory, slot_words, take_summary};
@@ -10,6 +11,7 @@ use crate::layout::{Limits, QpExtras, QpLayout};
 use crate::mapping::tests::replace_by_one_page;
 use crate::policy::SqPolicy;
 use crate::request::{Data, Payload, SendHeader};
+use crate::source::Source;
 
 const SLOT: u32 = 16;
 const QPN: u32 = 77;
@@ -25,7 +27,7 @@ fn bench(policy: SqPolicy, all_signaled: bool) -> Bench {
     let cap =
         QpCap { max_send_wr: 4, max_recv_wr: 2, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
     let layout = QpLayout::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
-    let rings = QpRings::allocate(layout).expect("memory");
+    let rings = QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("memory");
     let (cq, uar) = queue(16);
     let cq = Shared::new(cq).expect("memory");
     let response = QpResp { qpn: QPN.into(), slot: SLOT.into(), ..QpResp::default() };

@@ -5,6 +5,7 @@ use std::io;
 use super::calls::calls;
 use super::objects::Objects;
 use crate::rpc::values::{MrInfo, MwInfo};
+use vrnic_verbs::allocator;
 use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::model::{Bind, Change};
@@ -28,10 +29,16 @@ calls! { Memory:
         self.tds.destroy(td, Td::destroy)
     }
 
-    /// Allocates a parent domain of the PD `pd` for one thread.
-    fn alloc_parent(&mut self, pd: u32, td: u32) -> io::Result<u32> {
-        let parent = self.pds.get(pd)?.parent(self.context()?, self.tds.get(td)?)?;
+    /// Allocates a parent domain of the PD `pd` for one thread. With `allocating`, the program
+    /// itself allocates the memory of rings.
+    fn alloc_parent(&mut self, pd: u32, td: u32, allocating: bool) -> io::Result<u32> {
+        let parent = self.pds.get(pd)?.parent(self.context()?, self.tds.get(td)?, allocating)?;
         Ok(self.pds.add(parent))
+    }
+
+    /// Returns what the memory is for that the program has allocated for rings.
+    fn allocated(&mut self) -> io::Result<Vec<u64>> {
+        Ok(allocator::resources())
     }
 
     /// Frees a PD.

@@ -30,6 +30,8 @@ pub(super) fn cases() -> Vec<Case> {
         #[cfg(feature = "vrnic")]
         Case::new("queues/rate_limit", rate_limit),
         Case::new("queues/thread_domain", thread_domain),
+        #[cfg(feature = "vrnic")]
+        Case::new("queues/allocator", allocator),
     ]
 }
 
@@ -37,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn thread_domain(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let (pd, td) = (agent.alloc_pd()?, agent.alloc_td()?);
-    let parent = agent.alloc_parent(pd, td)?;
+    let parent = agent.alloc_parent(pd, td, false)?;
     let a = Side::within(&env.a, parent, &Options::default())?;
     let link = Link::of(a, Side::new(&env.b, &Options::default())?)?;
     for _ in 0..3 {
@@ -45,6 +47,27 @@ fn thread_domain(env: &Env) -> Result<()> {
     }
     expect_errno("dealloc_td under a parent", agent.dealloc_td(td), Errno::BUSY)?;
     expect_errno("dealloc_pd under a parent", agent.dealloc_pd(pd), Errno::BUSY)
+}
+
+/// The rings of a QP in a parent domain with an allocator are in the program's memory, and are
+/// given back to it. The domain is in use as long.
+#[cfg(feature = "vrnic")]
+fn allocator(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let (pd, td) = (agent.alloc_pd()?, agent.alloc_td()?);
+    let parent = agent.alloc_parent(pd, td, true)?;
+    let a = Side::within(&env.a, parent, &Options::default())?;
+    let rings = agent.allocated()?;
+    ensure!(rings == [1, 1], "the program has allocated memory for {rings:?}");
+    expect_errno("dealloc_pd in use", agent.dealloc_pd(parent), Errno::BUSY)?;
+    let link = Link::of(a, Side::new(&env.b, &Options::default())?)?;
+    for _ in 0..3 {
+        link.prove()?;
+    }
+    agent.destroy_qp(link.a.qp)?;
+    let rings = agent.allocated()?;
+    ensure!(rings.is_empty(), "memory for {rings:?} was not given back");
+    Ok(agent.dealloc_pd(parent)?)
 }
 
 /// One post of 30 requests of five kinds, each with its own bytes.
