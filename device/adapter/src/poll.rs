@@ -124,7 +124,7 @@ impl<H: Host> Adapter<H> {
         busy |= rounds(&slice, || self.fail_feeders(&slice));
         busy |= rounds(&slice, || self.resume_cqs(&slice));
         let released = self.release_events(&mut resume.eq, &slice);
-        let held = released.held.then(|| self.host().now().plus(HELD_POLL));
+        let held = released.held.then(|| self.held_until());
         let mut moderated = None;
         let fired = rounds(&slice, || {
             let fired = self.fire_moderated(&slice);
@@ -408,6 +408,13 @@ impl<H: Host> Adapter<H> {
             self.core().resuming.add(&cq);
         }
         true
+    }
+
+    /// Returns the time at which to try again to write held events.
+    fn held_until(&self) -> Nanos {
+        let now = self.host().now();
+        let full = now.plus(HELD_POLL);
+        self.core().pace.next_interrupt(|| now).map_or(full, |next| next.min(full))
     }
 
     /// Moves held events into queues that have room. Begins with the queue number `first` of the

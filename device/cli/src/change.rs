@@ -11,7 +11,7 @@ use vrnic_control_api::per_second::{NoAmount, PerSecond};
 use vrnic_control_api::request::{REQUEST_MAX, Reply, Request};
 use vrnic_control_api::share::{Claim, NoShare, Part, Weight};
 use vrnic_control_api::uplink::Way;
-use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 
 use crate::show::table;
 
@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,weight=WEIGHT,floor=FLOOR,resources=RESOURCES, as for
-    /// vrnicd --function
+    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,weight=WEIGHT,floor=FLOOR,
+    /// resources=RESOURCES, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -37,7 +37,8 @@ pub(crate) enum Function {
         #[arg(long)]
         force: bool,
     },
-    /// Limit the messages that a function begins. A limit that is not given ends
+    /// Limit the messages that a function begins, and its interrupts. A limit that is not given
+    /// ends
     Limit {
         /// Name of the function
         name: String,
@@ -47,6 +48,9 @@ pub(crate) enum Function {
         /// Messages per second, such as 500k
         #[arg(long, value_parser = amount)]
         ops: Option<PerSecond>,
+        /// Interrupts of its event queues per second, such as 20k
+        #[arg(long, value_parser = amount)]
+        interrupts: Option<PerSecond>,
     },
     /// Change a function's share of the workers' time. What is not given returns to its default
     Share {
@@ -125,7 +129,10 @@ impl From<Function> for Request {
                 Self::AddFunction(settings)
             }
             Function::Remove { name, force } => Self::RemoveFunction { name, force },
-            Function::Limit { name, rate, ops } => Self::LimitFunction { name, rate, ops },
+            Function::Limit { name, rate, ops, interrupts } => {
+                let ceilings = FunctionCeilings { rate, ops, interrupts };
+                Self::LimitFunction { name, ceilings }
+            }
             Function::Share { name, weight, floor } => {
                 let claim = Claim { weight: weight.unwrap_or_default(), floor };
                 Self::ShareFunction { name, claim }
@@ -176,7 +183,7 @@ fn word(flag: bool) -> String {
 }
 
 /// Returns the settings of a function as a row of a table.
-fn row(function: FunctionConfig) -> [String; 13] {
+fn row(function: FunctionConfig) -> [String; 14] {
     let FunctionConfig {
         name,
         mac,
@@ -189,6 +196,7 @@ fn row(function: FunctionConfig) -> [String; 13] {
         vlans,
         rate,
         ops,
+        interrupts,
         weight,
         floor,
         resources: _,
@@ -209,6 +217,7 @@ fn row(function: FunctionConfig) -> [String; 13] {
         vlans.text(),
         ceiling(rate),
         ceiling(ops),
+        ceiling(interrupts),
         u16::from(weight).to_string(),
         or_dash(floor.map(|floor| floor.to_string()).unwrap_or_default()),
     ]

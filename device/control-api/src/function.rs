@@ -53,6 +53,8 @@ pub struct FunctionConfig {
     pub rate: Option<PerSecond>,
     /// Messages that its send queues begin in a second.
     pub ops: Option<PerSecond>,
+    /// Interrupts that its event queues raise in a second.
+    pub interrupts: Option<PerSecond>,
     /// Its weight in the workers' time.
     #[serde(default)]
     pub weight: Weight,
@@ -63,9 +65,20 @@ pub struct FunctionConfig {
     pub resources: Assignment,
 }
 
+/// The ceilings of a function. What is absent has no ceiling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct FunctionCeilings {
+    /// Bits of messages that its send queues begin in a second.
+    pub rate: Option<PerSecond>,
+    /// Messages that its send queues begin in a second.
+    pub ops: Option<PerSecond>,
+    /// Interrupts that its event queues raise in a second.
+    pub interrupts: Option<PerSecond>,
+}
+
 impl FunctionConfig {
     /// The names of the settings.
-    pub const KEYS: [&str; 14] = [
+    pub const KEYS: [&str; 15] = [
         "name",
         "mac",
         "socket",
@@ -77,6 +90,7 @@ impl FunctionConfig {
         "vlan",
         "rate",
         "ops",
+        "interrupts",
         "weight",
         "floor",
         "resources",
@@ -86,7 +100,17 @@ impl FunctionConfig {
     #[must_use]
     pub fn ceilings(&self) -> Ceilings {
         let bytes = self.rate.map(|rate| rate.0.get().div_ceil(8)).and_then(NonZeroU64::new);
-        Ceilings { bytes, messages: self.ops.map(|ops| ops.0) }
+        Ceilings {
+            bytes,
+            messages: self.ops.map(|ops| ops.0),
+            interrupts: self.interrupts.map(|interrupts| interrupts.0),
+        }
+    }
+
+    /// Changes its ceilings.
+    pub const fn limit(&mut self, ceilings: FunctionCeilings) {
+        let FunctionCeilings { rate, ops, interrupts } = ceilings;
+        (self.rate, self.ops, self.interrupts) = (rate, ops, interrupts);
     }
 
     /// Returns its claim to the workers' time.
@@ -125,7 +149,7 @@ impl FromStr for FunctionConfig {
 
     /// Parses
     /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
-    /// weight=…,floor=…,resources=…`.
+    /// interrupts=…,weight=…,floor=…,resources=…`.
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let fields = Fields::parse("function", &Self::KEYS, text)?;
         let personality =
@@ -143,6 +167,7 @@ impl FromStr for FunctionConfig {
             vlans: fields.vlans()?,
             rate: fields.read("rate", per_second::FORM, str::parse)?,
             ops: fields.read("ops", per_second::FORM, str::parse)?,
+            interrupts: fields.read("interrupts", per_second::FORM, str::parse)?,
             weight: fields.read("weight", WEIGHT_FORM, str::parse)?.unwrap_or_default(),
             floor: fields.read("floor", PART_FORM, str::parse)?,
             resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,
@@ -173,9 +198,10 @@ mod tests {
         assert_eq!(function.source, SourceCheck::Nested);
         let addresses = [1, 2].map(|last| MacAddr([0x52, 0x54, 0, 0, 1, last]));
         assert_eq!(function.addresses, addresses);
-        let function: FunctionConfig = format!("{base},rate=10G,ops=500k").parse().expect("valid");
-        let ceilings = [1_250_000_000, 500_000].map(NonZeroU64::new);
-        assert_eq!([function.ceilings().bytes, function.ceilings().messages], ceilings);
+        let function: FunctionConfig =
+            format!("{base},rate=10G,ops=500k,interrupts=20k").parse().expect("valid");
+        let [bytes, messages, interrupts] = [1_250_000_000, 500_000, 20_000].map(NonZeroU64::new);
+        assert_eq!(function.ceilings(), Ceilings { bytes, messages, interrupts });
         let function: FunctionConfig =
             format!("{base},weight=300,floor=20%").parse().expect("valid");
         assert_eq!((u16::from(function.weight), function.floor), (300, "20%".parse().ok()));

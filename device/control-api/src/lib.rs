@@ -35,7 +35,7 @@ pub mod vlans;
 
 pub use adapter_view::AdapterView;
 pub use address::Address;
-pub use function::FunctionConfig;
+pub use function::{FunctionCeilings, FunctionConfig};
 pub use port::PortConfig;
 pub use port_view::PortView;
 pub use resource_view::ResourceRow;

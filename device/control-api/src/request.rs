@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::assignment::Assignment;
 use crate::faults::FaultsView;
-use crate::per_second::PerSecond;
 use crate::share::Claim;
-use crate::{FunctionConfig, PortConfig, UplinkConfig};
+use crate::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 
 /// Length of the longest request in bytes.
 pub const REQUEST_MAX: usize = 16 << 10;
@@ -40,10 +39,8 @@ pub enum Request {
     LimitFunction {
         /// Its name.
         name: String,
-        /// Bits of messages per second.
-        rate: Option<PerSecond>,
-        /// Messages per second.
-        ops: Option<PerSecond>,
+        /// The new ones.
+        ceilings: FunctionCeilings,
     },
     /// Changes the share of a function in the workers' time.
     ShareFunction {

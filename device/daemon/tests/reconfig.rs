@@ -15,8 +15,10 @@ use common::trunk::Peer;
 use common::{connected, descriptors, start_with, still_works};
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, NO_VLAN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Flags, Opcode};
+use vrnic_abi::uar::ARM_NEXT;
 use vrnic_control_api::per_second::PerSecond;
 use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::qp::{Setup, link_local};
@@ -192,6 +194,32 @@ fn the_ceilings_of_a_function_change_under_traffic() {
     run(8);
     assert!(changed.refused(&["function", "limit", "f9"]).contains("no function 'f9'"));
     assert!(changed.refused(&["function", "limit", "f0", "--ops=0"]).contains("above 0"));
+    changed.daemon.check();
+}
+
+/// Events whose interrupts would exceed the ceiling come later.
+#[test]
+fn the_ceiling_of_interrupts_changes_under_traffic() {
+    let mut changed = Changed::start(2);
+    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
+    let [mut a, b] = connected(&guests, Setup::default());
+    let mut run = |count: u64| {
+        let start = Instant::now();
+        for id in 0..count {
+            a.send_cq.arm(ARM_NEXT);
+            a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key).id(id));
+            assert_eq!(a.events.wait(), (Kind::Completion, a.send_cq.cqn));
+            a.send_cq.expect(id, Status::Success);
+        }
+        start.elapsed()
+    };
+    run(8);
+    changed.said(&["function", "limit", "f0", "--interrupts=101"]);
+    assert!(changed.said(&["function", "list"]).contains("101"));
+    // The first one is raised at once.
+    assert!(run(10) >= Duration::from_millis(75));
+    changed.said(&["function", "limit", "f0"]);
+    run(8);
     changed.daemon.check();
 }
 

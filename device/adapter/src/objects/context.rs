@@ -4,6 +4,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_packet::Nanos;
 
 use crate::host::{Host, Lane};
+use crate::objects::pace::Pace;
 use crate::stats::{Counter, Counters};
 
 /// An adapter's host and counters, for a thread.
@@ -13,6 +14,8 @@ pub struct Caller<'a, H> {
     pub host: &'a H,
     /// The counters.
     pub stats: &'a Counters,
+    /// The ceilings of the function.
+    pub(crate) pace: &'a Pace,
     /// The lane of the thread.
     pub lane: Lane,
 }

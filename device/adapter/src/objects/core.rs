@@ -126,7 +126,7 @@ impl<H: Host> Core<H> {
     #[inline]
     #[must_use]
     pub fn caller(&self, lane: Lane) -> Caller<'_, H> {
-        Caller { host: &self.host, stats: &self.stats, lane }
+        Caller { host: &self.host, stats: &self.stats, pace: &self.pace, lane }
     }
 
     /// Returns whether the port carries traffic: it has a link, and the driver has opened it.

@@ -70,7 +70,7 @@ impl EventQueue {
         }
     }
 
-    /// Reports an event, now or as soon as there is room.
+    /// Reports an event, now or as soon as there is room and its interrupt may be raised.
     pub fn push<H: Host>(&self, caller: &Caller<'_, H>, kind: Kind, id: u32) {
         let mut inner = self.inner.lock();
         if inner.ended || inner.held.is_empty() && self.write(caller, &mut inner, kind, id) {
@@ -201,7 +201,8 @@ impl EventQueue {
     }
 
     /// Writes an entry. Raises the vector if the guest has consumed all entries before it. Returns
-    /// false if the queue is full or its memory is not accessible.
+    /// false if the queue is full, its memory is not accessible, or the interrupt must wait for the
+    /// ceiling of the function.
     ///
     /// Otherwise the guest reads this entry without an interrupt: the guest publishes its index,
     /// with a full barrier, before it checks the next entry, and this function writes the entry,
@@ -214,7 +215,8 @@ impl EventQueue {
         id: u32,
     ) -> bool {
         let ci = caller.host.bar_load32(self.doorbell.eq_ci());
-        if inner.pi.wrapping_sub(ci) >= self.ring.size() {
+        let waits = || caller.pace.next_interrupt(|| caller.host.now()).is_some();
+        if inner.pi.wrapping_sub(ci) >= self.ring.size() || ci == inner.pi && waits() {
             return false;
         }
         let eqe = Eqe::new(kind, id, inner.pi);
@@ -232,6 +234,7 @@ impl EventQueue {
         fence(Ordering::SeqCst);
         if caller.host.bar_load32(self.doorbell.eq_ci()) == inner.pi {
             caller.stats.step(Counter::Interrupts);
+            caller.pace.count_interrupt(|| caller.host.now());
             caller.host.raise(self.vector);
         }
         inner.pi = inner.pi.wrapping_add(1);

@@ -1,8 +1,8 @@
-//! The ceilings of a function: how many bytes and messages its send queues begin in a second; and
-//! the rate limit of one queue. A work request above a ceiling waits in its send queue until the
-//! time that it has reserved, and nothing else does: the messages of peers arrive, and messages
-//! that have begun go on. Each queue reserves for its next work request only, so all queues of a
-//! function take turns.
+//! The ceilings of a function: how many bytes and messages its send queues begin in a second, and
+//! how many interrupts its event queues raise; and the rate limit of one queue. A work request
+//! above a ceiling waits in its send queue until the time that it has reserved, and nothing else
+//! does: the messages of peers arrive, and messages that have begun go on. Each queue reserves for
+//! its next work request only, so all queues of a function take turns.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,6 +27,8 @@ pub struct Ceilings {
     pub bytes: Option<NonZeroU64>,
     /// Messages per second.
     pub messages: Option<NonZeroU64>,
+    /// Interrupts of event queues per second.
+    pub interrupts: Option<NonZeroU64>,
 }
 
 /// The time at which a work request may begin.
@@ -53,12 +55,13 @@ pub struct RateLimit {
 /// The ceilings of an adapter, and how much of them is reserved. All its workers share it.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// True if there is a ceiling.
+    /// True if there is a ceiling for send queues.
     limited: AtomicBool,
     /// Number of changes. Reservations from before a change are void.
     version: AtomicU32,
     bytes: Bucket,
     messages: Bucket,
+    interrupts: Bucket,
 }
 
 /// A ceiling.
@@ -76,21 +79,43 @@ impl Pace {
     pub(crate) fn set(&self, ceilings: Ceilings) {
         self.bytes.set(ceilings.bytes);
         self.messages.set(ceilings.messages);
+        self.interrupts.set(ceilings.interrupts);
         self.version.fetch_add(1, Ordering::Relaxed);
-        self.limited.store(ceilings != Ceilings::default(), Ordering::Release);
+        let limited = ceilings.bytes.is_some() || ceilings.messages.is_some();
+        self.limited.store(limited, Ordering::Release);
     }
 
     /// Forgets what has begun or was reserved.
     pub(crate) fn restart(&self) {
         self.bytes.due.store(0, Ordering::Relaxed);
         self.messages.due.store(0, Ordering::Relaxed);
+        self.interrupts.due.store(0, Ordering::Relaxed);
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether there is a ceiling.
+    /// Returns whether there is a ceiling for send queues.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time before which no interrupt must be raised, if there is a ceiling and that
+    /// time is not over. `now` reads the clock.
+    #[inline]
+    pub(crate) fn next_interrupt(&self, now: impl FnOnce() -> Nanos) -> Option<Nanos> {
+        if !self.interrupts.is_set() {
+            return None;
+        }
+        let due = self.interrupts.due();
+        (due > now()).then_some(due)
+    }
+
+    /// Counts an interrupt that is raised. `now` reads the clock.
+    #[inline]
+    pub(crate) fn count_interrupt(&self, now: impl FnOnce() -> Nanos) {
+        if self.interrupts.is_set() {
+            let _counted = self.interrupts.reserve(1, now());
+        }
     }
 
     /// Returns the time before which a message must not begin, if it is not over. `reserved` is its
@@ -151,6 +176,17 @@ impl Bucket {
         self.due.store(0, Ordering::Relaxed);
     }
 
+    /// Returns whether there is a ceiling.
+    #[inline]
+    fn is_set(&self) -> bool {
+        self.unit.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the time at which all that is reserved will have begun.
+    fn due(&self) -> Nanos {
+        Nanos(self.due.load(Ordering::Relaxed) >> TIME_DIGITS)
+    }
+
     /// Reserves units. Returns the time from which on they may be used.
     fn reserve(&self, units: u64, now: Nanos) -> Nanos {
         let unit = self.unit.load(Ordering::Relaxed);
@@ -194,10 +230,22 @@ mod tests {
     fn ceilings_are_exact_to_a_fiftieth() {
         let per_second = |number| NonZeroU64::new(number);
         for (ceilings, bytes, expected) in [
-            (Ceilings { messages: per_second(1_000_000), bytes: None }, 8, 1_000_000),
-            (Ceilings { bytes: per_second(12_500_000_000), messages: None }, 64, 195_312_500),
-            (Ceilings { bytes: per_second(1_250_000_000), messages: None }, 65_536, 19_073),
-            (Ceilings { bytes: per_second(1_000_000), messages: per_second(5000) }, 1000, 1000),
+            (Ceilings { messages: per_second(1_000_000), ..Ceilings::default() }, 8, 1_000_000),
+            (
+                Ceilings { bytes: per_second(12_500_000_000), ..Ceilings::default() },
+                64,
+                195_312_500,
+            ),
+            (Ceilings { bytes: per_second(1_250_000_000), ..Ceilings::default() }, 65_536, 19_073),
+            (
+                Ceilings {
+                    bytes: per_second(1_000_000),
+                    messages: per_second(5000),
+                    ..Ceilings::default()
+                },
+                1000,
+                1000,
+            ),
         ] {
             let pace = Pace::default();
             pace.set(ceilings);
@@ -210,7 +258,7 @@ mod tests {
     fn queues_that_always_have_work_take_turns() {
         for messages in [1000, 20_000] {
             let pace = Pace::default();
-            pace.set(Ceilings { messages: NonZeroU64::new(messages), bytes: None });
+            pace.set(Ceilings { messages: NonZeroU64::new(messages), ..Ceilings::default() });
             let begun: [u64; 8] = begun(&pace, 8);
             assert!(begun.iter().all(|begun| *begun > messages / 16), "{begun:?}");
         }
@@ -220,7 +268,7 @@ mod tests {
     fn a_long_message_delays_the_next_one() {
         for (rate, bytes, seconds) in [(1 << 20, 3 << 20, 3), (12_500, 1 << 31, 171_798)] {
             let pace = Pace::default();
-            pace.set(Ceilings { bytes: NonZeroU64::new(rate), messages: None });
+            pace.set(Ceilings { bytes: NonZeroU64::new(rate), ..Ceilings::default() });
             let now = Nanos(7 * NANOS_PER_SECOND);
             let (own, mut reserved) = (RateLimit::default(), [None; 2]);
             assert_eq!(pace.wait(&own, &mut reserved[0], bytes, now), None);
@@ -235,7 +283,7 @@ mod tests {
             assert_eq!(pace.wait(&own, &mut reserved[1], 1, until), None);
             // Another ceiling begins anew.
             pace.wait(&own, &mut reserved[0], 1, now).expect("it waits, too");
-            pace.set(Ceilings { bytes: NonZeroU64::new(rate + 1), messages: None });
+            pace.set(Ceilings { bytes: NonZeroU64::new(rate + 1), ..Ceilings::default() });
             assert_eq!(pace.wait(&own, &mut reserved[0], 1, now), None);
             pace.set(Ceilings::default());
             assert!(!pace.is_limited());
@@ -246,7 +294,7 @@ mod tests {
     #[test]
     fn a_reservation_is_for_one_length_and_for_both_limits() {
         let pace = Pace::default();
-        pace.set(Ceilings { bytes: NonZeroU64::new(1_000_000), messages: None });
+        pace.set(Ceilings { bytes: NonZeroU64::new(1_000_000), ..Ceilings::default() });
         let (mut own, mut reserved) = (RateLimit::default(), None);
         let now = Nanos(7 * NANOS_PER_SECOND);
         assert_eq!(pace.wait(&own, &mut None, 1_000_000, now), None);

@@ -1,5 +1,6 @@
 //! Arming, event queues, interrupts: no event is lost, and no event comes twice.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::{
@@ -11,6 +12,7 @@ use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
+use vrnic_adapter::objects::pace::Ceilings;
 use vrnic_packet::Nanos;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
@@ -424,4 +426,44 @@ fn a_cq_is_destroyed_while_its_event_waits() {
     p.world.advance(1_000_000);
     p.settle();
     assert!(events(&mut p).is_empty());
+}
+
+/// With a ceiling of 1000 interrupts per second, the third event of a guest that reads each one
+/// waits for a millisecond, and the adapter asks to be polled then.
+#[test]
+fn interrupts_wait_for_the_ceiling_of_the_function() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    let limit = |interrupts| Ceilings { interrupts, ..Ceilings::default() };
+    let ping = |p: &mut Pair, id| {
+        p.b.recv_cq.arm(ARM_NEXT);
+        p.settle();
+        send(p, id, Flags::empty());
+        assert!(p.received().is_some());
+    };
+    p.world.advance(5_000_000);
+    p.gb.adapter.limit_pace(limit(NonZeroU64::new(1000)));
+    for id in 1..=2 {
+        ping(&mut p, id);
+        assert_eq!(events(&mut p), [cqn], "within the credit of a millisecond");
+    }
+    for id in 3..20 {
+        ping(&mut p, id);
+        assert!(events(&mut p).is_empty());
+        let due = p.gb.adapter.poll(0).deadline.expect("an event waits");
+        let now = p.world.clock.load(Ordering::Acquire);
+        assert!(due.0 - now <= 1_000_000, "{due:?} at {now}");
+        p.world.advance(due.0 - now - 1);
+        p.settle();
+        assert!(events(&mut p).is_empty());
+        p.world.advance(1);
+        p.settle();
+        assert_eq!(events(&mut p), [cqn]);
+    }
+    assert_eq!(p.gb.host.interrupts(1), 19);
+    // An event that waits comes when the ceiling ends.
+    ping(&mut p, 20);
+    p.gb.adapter.limit_pace(limit(None));
+    p.settle();
+    assert_eq!(events(&mut p), [cqn]);
 }

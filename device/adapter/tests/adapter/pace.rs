@@ -84,8 +84,8 @@ impl Limit {
         let per_second = |number| NonZeroU64::new(if on { number } else { 0 });
         let bytes = 1000 * u64::from(LEN);
         let ceilings = match self {
-            Self::Messages => Ceilings { messages: per_second(1000), bytes: None },
-            Self::Bytes => Ceilings { bytes: per_second(bytes), messages: None },
+            Self::Messages => Ceilings { messages: per_second(1000), ..Ceilings::default() },
+            Self::Bytes => Ceilings { bytes: per_second(bytes), ..Ceilings::default() },
             Self::Queue => {
                 let kilobits = if on { 8 * LEN } else { 0 };
                 let attr = Attr { rate_limit: kilobits.into(), ..Attr::default() };

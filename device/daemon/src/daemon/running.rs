@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use vrnic_control_api::per_second::PerSecond;
 use vrnic_control_api::request::{Place, Reply, Request};
 use vrnic_control_api::share::{Claim, shares};
 use vrnic_control_api::uplink::Way;
-use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
@@ -162,7 +161,7 @@ impl Running {
             Request::AddFunction(settings) => self.add_function(settings),
             Request::Assign(assign) => self.assign(&assign),
             Request::RemoveFunction { name, force } => self.remove_function(&name, force),
-            Request::LimitFunction { name, rate, ops } => self.limit(&name, rate, ops),
+            Request::LimitFunction { name, ceilings } => self.limit(&name, ceilings),
             Request::ShareFunction { name, claim } => self.share(&name, claim),
         };
         done.map_or_else(refused, |()| Reply::Done)
@@ -197,12 +196,7 @@ impl Running {
     }
 
     /// Changes the ceilings of a function.
-    fn limit(
-        &self,
-        name: &str,
-        rate: Option<PerSecond>,
-        ops: Option<PerSecond>,
-    ) -> anyhow::Result<()> {
+    fn limit(&self, name: &str, ceilings: FunctionCeilings) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         let State { ethernet, functions } = &mut *state;
         let settings = ethernet.functions.iter_mut().find(|settings| settings.name == name);
@@ -210,7 +204,7 @@ impl Running {
         let Some((settings, function)) = settings.zip(function) else {
             bail!("there is no function '{name}'");
         };
-        (settings.rate, settings.ops) = (rate, ops);
+        settings.limit(ceilings);
         function.limit(settings);
         Ok(())
     }
