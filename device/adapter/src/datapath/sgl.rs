@@ -137,7 +137,8 @@ impl<'a> SgList<'a> {
     }
 
     /// Checks memory that a peer's message refers to, and adds it. Memory of length zero is not
-    /// checked. `user` is the receiving QP, and `message` the number of the message.
+    /// checked. `user` is the receiving QP, and `message` the number of the message, unless it
+    /// is not known yet.
     ///
     /// # Errors
     /// Returns the error of the check that failed.
@@ -148,7 +149,7 @@ impl<'a> SgList<'a> {
         user: User,
         segment: &Segment,
         need: Access,
-        message: u64,
+        message: Option<u64>,
     ) -> Result<(), Denied> {
         let Segment { addr, len, key } = *segment;
         let len = u64::from(len);

@@ -275,7 +275,7 @@ fn commands_end_with_their_qp() {
                 let user = User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into(), domain };
                 let tpt = p.ga.adapter.tpt();
                 let (key, range) = ((**key).into(), ByteRange { addr: 0, len: 8 });
-                tpt.check_remote(&(), key, user, range, Access::REMOTE_WRITE, 0).is_ok()
+                tpt.check_remote(&(), key, user, range, Access::REMOTE_WRITE, Some(0)).is_ok()
             };
             keys.iter().filter(live).count()
         };

@@ -3,14 +3,17 @@
 use vrnic_abi::admin::{MrFlags, MwType, Pages, RegMr, command};
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{BindMwSeg, MemFlags, Opcode, RegMrSeg};
 use vrnic_adapter::memory::tpt::Denied;
+use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
+use crate::bus::Endpoint;
+use crate::cable::Cable;
 use crate::host::Bar;
 use crate::keys::{
     BINDABLE, PAGE, REMOTE, alloc_mr, alloc_mw, kernel_pair, ok, on_b, reg, reg_seg,
@@ -100,4 +103,53 @@ fn one_touch_outlives_a_reset() {
     let cqe = p.complete(&wr);
     let got = (status(&cqe), cqe.vendor_err.get());
     assert_eq!(got, (Status::RemAccessErr, Denied::Touched as u32));
+    // The second access has ended the key.
+    p.a.set_state(State::Reset);
+    p.b.set_state(State::Reset);
+    p.a.connect(b, p.b.qpn, |attr| attr.rq_psn = attr.sq_psn);
+    p.b.connect(a, p.a.qpn, |attr| attr.rq_psn = attr.sq_psn);
+    let cqe = p.complete(&wr);
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::RemAccessErr, Denied::Invalid as u32));
+}
+
+/// Over RoCE packets all segments are placed in order. A message of another QP meanwhile ends the
+/// key, so that the first message cannot go on either.
+#[test]
+fn a_second_message_over_packets_ends_the_key() {
+    let cable = Cable::new(3, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    let (mut c, d) = {
+        let far = b.sibling(Type::Rc, 0);
+        let near = Endpoint::new(&cable.ga, Setup::default());
+        near.connect(cable.gb.mac(), far.qpn, |_| {});
+        far.connect(cable.ga.mac(), near.qpn, |_| {});
+        (near, far)
+    };
+    let params = RegMr {
+        flags: MrFlags::ONE_TOUCH.bits().into(),
+        ..RegMr::new(b.pdn, ALL, b.buffer, 1 << 20, Pages::new(b.buffer, 12, 0))
+    };
+    let key = b.guest.command::<command::RegMr>(&params).expect("MR").get();
+    // Only the first packet of the first message arrives.
+    let mut count = 0;
+    cable.links[0].borrow_mut().rule(move |_| {
+        count += 1;
+        if (2..=4).contains(&count) { Fate::Drop } else { Fate::Pass }
+    });
+    a.fill(0, &[7; 14_000]);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 14_000)]).to(b.buffer, key));
+    let start = cable.now();
+    cable.run_until(|| b.bytes(0, 1) == [7] || cable.now() > start + 1_000_000);
+    assert!(b.bytes(13_999, 1) != [7], "the message has arrived in part");
+    let write = Wr::new(Opcode::Write, &[c.sge(0, 8)]).to(b.buffer, key);
+    assert_eq!(status(&cable.complete(&mut c, &write)), Status::RemAccessErr);
+    assert_eq!((c.state(), d.state()), (State::Err, State::Err));
+    let mut first = None;
+    cable.run_until(|| {
+        first = first.or_else(|| a.send_cq.poll().map(|cqe| status(&cqe)));
+        first.is_some()
+    });
+    assert_eq!(first, Some(Status::RemAccessErr));
+    assert!(b.bytes(13_999, 1) != [7]);
 }

@@ -7,6 +7,7 @@
 //! | `ends` | how TCP connections end |
 //! | `gaps` | bytes of a TCP connection that arrive after a gap |
 //! | `keys` | keys of messages in TCP connections |
+//! | `one_touch` | keys for one message whose segments arrive after a gap |
 //! | `pair_ends` | how such connections end |
 //! | `pairs` | TCP connections between adapters of one daemon |
 //! | `paths` | TCP connections over paths with a smaller MTU than the networks at their ends |
@@ -17,6 +18,7 @@ pub(crate) mod acks;
 pub(crate) mod ends;
 pub(crate) mod gaps;
 pub(crate) mod keys;
+pub(crate) mod one_touch;
 pub(crate) mod pair_ends;
 pub(crate) mod pairs;
 pub(crate) mod paths;

@@ -51,7 +51,7 @@ pub fn find<'a, H: Host>(
         xrc::choose(there, responder, inbound.srqn)?;
     }
     let wanted =
-        |remote, need| Wanted { remote, len: inbound.length, message: inbound.number, need };
+        |remote, need| Wanted { remote, len: inbound.length, message: Some(inbound.number), need };
     match inbound.operation {
         Operation::Send | Operation::SendInvalidate(_) => receive(there, responder, side, inbound),
         Operation::Write(remote) => {
@@ -69,6 +69,22 @@ pub fn find<'a, H: Host>(
             add_remote(there, responder, side, &wanted(word, Access::REMOTE_ATOMIC))
         }
     }
+}
+
+/// Checks a segment of a WRITE that has arrived out of order, and adds its memory to `side`. If the
+/// key is valid for one message, the caller must note the access in its entry.
+///
+/// # Errors
+/// Returns the reason for which the segment must not be placed.
+pub fn find_ahead<'a, H: Host>(
+    there: &'a There<'_, H>,
+    responder: &Responder,
+    remote: Remote,
+    len: u64,
+    side: &mut SgList<'a>,
+) -> Result<(), Refusal> {
+    let wanted = Wanted { remote, len, message: None, need: Access::REMOTE_WRITE };
+    add_remote(there, responder, side, &wanted)
 }
 
 /// Takes a receive for a WRITE with immediate data, unless the message has one.
@@ -185,11 +201,12 @@ pub fn read_on<H: Host>(
     // The memory is looked up to the end of the part.
     let end = at.saturating_add(into.len() as u64);
     let mut side = SgList::default();
-    let wanted = Wanted { remote, len: end, message, need: Access::REMOTE_READ };
+    let (message, need) = (Some(message), Access::REMOTE_READ);
+    let wanted = Wanted { remote, len: end, message, need };
     look_up(there, responder, &mut side, &wanted)?;
     side.read::<H>(&there.turn.memory, at, into).map_err(|_| Refusal::Operational)?;
     if last {
-        placed(there, message, remote, &side);
+        placed(there, source.message, remote, &side);
     }
     Ok(())
 }
@@ -235,7 +252,7 @@ fn add_remote<'a, H: Host>(
 struct Wanted {
     remote: Remote,
     len: u64,
-    message: u64,
+    message: Option<u64>,
     need: Access,
 }
 

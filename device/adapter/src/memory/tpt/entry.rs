@@ -7,7 +7,7 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Pdn, Qpn};
 
 use super::denied::Denied;
-use super::message::Message;
+use super::message::{Message, Position};
 use crate::domain::User;
 use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
@@ -270,6 +270,9 @@ pub(super) struct Cold {
     pub(super) max_pages: u32,
     /// The message that has used the entry, if that is valid for one message.
     pub(super) bound_to: Option<Message>,
+    /// The position behind the last segment of a message that was placed out of order, if the entry
+    /// is valid for one message.
+    pub(super) touched: Option<Position>,
 }
 
 /// The object behind an entry.

@@ -120,7 +120,7 @@ impl Tpt {
             PagesError::Malformed | PagesError::TooMany => Denied::Bounds,
         })?;
         cold.key = key;
-        cold.bound_to = None;
+        (cold.bound_to, cold.touched) = (None, None);
         slot.back.open();
         slot.entry.store(&Mr { table, ..wanted.mr });
         Ok(())
@@ -153,6 +153,7 @@ impl Tpt {
             self.release_region(&mut cold);
         }
         slot.entry.invalidate();
+        cold.touched = None;
         Ok(())
     }
 }

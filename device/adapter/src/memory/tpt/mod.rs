@@ -44,7 +44,7 @@ pub use self::denied::Denied;
 use self::entry::{Back, Cold, Entry, Owner, Slot};
 pub use self::entry::{ByteRange, Kind, Known, Mr};
 pub use self::fast::Registration;
-pub use self::message::Message;
+pub use self::message::{Message, Position, Stream};
 pub use self::regions::Refused;
 pub use self::windows::{Binding, Bound};
 use crate::domain::Domain;
@@ -366,14 +366,10 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
 
-    /// Returns whether a key is valid and for one message only.
-    pub fn is_one_touch(&self, key: Key) -> bool {
-        let entry = self.entry(key.index()).and_then(|slot| slot.load());
-        entry.is_some_and(|mr| mr.one_touch)
-    }
-
     /// Checks a remote access, like [`Self::check`], for a message that `user` receives as its
-    /// number `message`. The window of a command must be split by [`Self::pieces`].
+    /// number `message`. A segment that has arrived out of order has no number yet; if the key is
+    /// valid for one message, [`Self::touch_ahead`] must follow. The window of a command must be
+    /// split by [`Self::pieces`].
     ///
     /// # Errors
     /// Returns the first check that failed.
@@ -385,16 +381,16 @@ impl Tpt {
         user: User,
         range: ByteRange,
         need: Access,
-        message: u64,
+        message: Option<u64>,
     ) -> Result<Window<'a>, Denied> {
         let slot = self.entry(key.index()).ok_or(Denied::Invalid)?;
         let mr = slot.load().ok_or(Denied::Invalid)?;
         let offset = mr.check(key, user, range, need)?;
         self.is_of(user)?;
         let Mr { table, one_touch, .. } = mr;
-        if one_touch {
+        if let Some(number) = message.filter(|_| one_touch) {
             let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
-            Self::touch(slot, key, Message { qpn: user.qpn, number: message })?;
+            self.touch(slot, key, Message { qpn: user.qpn, number })?;
         }
         Ok(Window { table, offset, one_touch, mtt: &self.mtt, held: PhantomData })
     }

@@ -110,7 +110,7 @@ impl Tpt {
         slot.entry.invalidate();
         self.release_region(&mut cold);
         cold.key = key;
-        cold.bound_to = None;
+        (cold.bound_to, cold.touched) = (None, None);
         if let Some(new) = new {
             cold.region = Some(wanted.lkey.index());
             slot.entry.store(&new);

@@ -33,7 +33,7 @@ fn local(tpt: &Tpt, user: User, key: u32, range: ByteRange, need: Access) -> Res
 }
 
 fn remote(tpt: &Tpt, user: User, key: u32, addr: u64) -> Result<(), Denied> {
-    tpt.check_remote(&(), key.into(), user, ByteRange { addr, len: 8 }, READ, 0).map(|_| ())
+    tpt.check_remote(&(), key.into(), user, ByteRange { addr, len: 8 }, READ, Some(0)).map(|_| ())
 }
 
 fn command(tpt: &Tpt, user: User, segment: Segment, physical: bool) -> Result<(), Denied> {
@@ -118,7 +118,7 @@ fn the_domain_is_compared_last() {
     assert_eq!(local(&tpt, a, region ^ 1, inside, none), Err(Denied::Stale));
     assert_eq!(local(&tpt, a, region, outside, none), Err(Denied::Bounds));
     let atomic = Access::REMOTE_ATOMIC;
-    let denied = tpt.check_remote(&(), window.into(), a, inside, atomic, 0).map(|_| ());
+    let denied = tpt.check_remote(&(), window.into(), a, inside, atomic, Some(0)).map(|_| ());
     assert_eq!(denied, Err(Denied::Rights));
     assert_eq!(local(&tpt, a, region, inside, none), Err(Denied::Foreign));
     let touched = tpt.end_message(region.into(), Message { qpn: a.qpn, number: 0 });
@@ -138,7 +138,7 @@ fn the_memory_of_a_turn_is_that_of_its_qp() {
         let turn = TurnContext::new(adapter.core(), &qp, &slice);
         let (mut own, mut of_peer) = (SgList::default(), SgList::default());
         assert_eq!(own.add(&turn, qp.user(), &segment, Access::empty()), expected);
-        assert_eq!(of_peer.add_remote(&turn, qp.user(), &segment, READ, 0), expected);
+        assert_eq!(of_peer.add_remote(&turn, qp.user(), &segment, READ, Some(0)), expected);
     }
 }
 

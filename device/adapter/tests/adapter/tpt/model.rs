@@ -3,7 +3,7 @@
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Pdn, Qpn};
-use vrnic_adapter::memory::tpt::{Denied, Message, User};
+use vrnic_adapter::memory::tpt::{Denied, Message, Position, Stream, User};
 
 const REMOTE: u32 = 0b1110;
 
@@ -35,7 +35,8 @@ pub(super) struct Known {
     pub(super) shift: u8,
     pub(super) offset: u64,
     pub(super) one_touch: bool,
-    touched: Option<Message>,
+    bound_to: Option<Message>,
+    touched: Option<Position>,
     /// Index of the region of a bound window.
     pub(super) region: Option<u32>,
 }
@@ -78,6 +79,7 @@ impl Known {
             shift: 12,
             offset: 0,
             one_touch: false,
+            bound_to: None,
             touched: None,
             region: None,
         }
@@ -92,7 +94,14 @@ impl Known {
         self.offset = said.addr % (1 << said.shift);
         (self.pages, self.shift) = (said.pages.clone(), said.shift);
         self.one_touch = said.one_touch;
-        self.touched = None;
+        (self.bound_to, self.touched) = (None, None);
+    }
+
+    /// Makes the entry invalid. If it was valid, no message has used it any more.
+    fn end(&mut self) {
+        if self.valid {
+            (self.valid, self.bound_to, self.region) = (false, None, None);
+        }
     }
 
     /// Returns the guest address of the byte at `addr`.
@@ -157,29 +166,71 @@ impl Model {
         user: User,
         range: (u64, u64),
         need: u32,
-        number: u64,
+        number: Option<u64>,
     ) -> Result<&Known, Denied> {
         let entry = self.find_mut(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
         entry.check(key, user, range, need)?;
-        if entry.one_touch {
+        if let Some(number) = number.filter(|_| entry.one_touch) {
             let message = Message { qpn: user.qpn, number };
-            if entry.touched.is_some_and(|by| by != message) {
+            let ahead = entry.touched.is_some_and(|last| last.stream.qpn != user.qpn);
+            if ahead || entry.bound_to.is_some_and(|by| by != message) {
+                entry.end();
                 return Err(Denied::Touched);
             }
-            entry.touched = Some(message);
+            entry.bound_to = Some(message);
         }
         Ok(entry)
     }
 
+    fn one_touch(&mut self, key: Key) -> Option<&mut Known> {
+        self.find_mut(key).filter(|entry| entry.key == key && entry.one_touch)
+    }
+
+    pub(super) fn touch_ahead(&mut self, key: Key, by: Stream, last: Option<Position>) -> bool {
+        let Some(entry) = self.one_touch(key).filter(|entry| entry.valid) else { return false };
+        if entry.bound_to.is_some_and(|message| message.qpn != by.qpn) {
+            return false;
+        }
+        let same = match (entry.touched, last) {
+            (None, _) => true,
+            (Some(known), None) => known.stream == by,
+            (Some(known), Some(last)) => known == last,
+        };
+        if same && last.is_some() {
+            entry.touched = last;
+        }
+        same
+    }
+
+    pub(super) fn touch_last(&mut self, key: Key, last: Position) -> Result<(), Denied> {
+        let Some(entry) = self.one_touch(key) else { return Ok(()) };
+        if entry.touched.is_none_or(|by| by == last) {
+            return Ok(());
+        }
+        entry.end();
+        Err(Denied::Touched)
+    }
+
+    pub(super) fn reach(
+        &mut self,
+        key: Key,
+        message: Message,
+        last: Position,
+    ) -> Option<Result<(), Denied>> {
+        let entry = self.one_touch(key).filter(|entry| entry.touched == Some(last))?;
+        let twice = entry.bound_to.is_some_and(|by| by != message);
+        entry.touched = None;
+        entry.end();
+        Some(if twice { Err(Denied::Touched) } else { Ok(()) })
+    }
+
     pub(super) fn end_message(&mut self, key: Key, message: Message) -> bool {
         let found = self.find_mut(key);
-        let Some(entry) = found.filter(|e| e.valid && e.key == key && e.touched == Some(message))
+        let Some(entry) = found.filter(|e| e.valid && e.key == key && e.bound_to == Some(message))
         else {
             return false;
         };
-        entry.valid = false;
-        entry.touched = None;
-        entry.region = None;
+        entry.end();
         true
     }
 
@@ -237,8 +288,8 @@ impl Model {
         if windows > 0 {
             return Err(Denied::InUse);
         }
-        entry.valid = false;
-        entry.region = None;
+        entry.end();
+        entry.touched = None;
         Ok(())
     }
 
@@ -269,6 +320,7 @@ impl Model {
         }
         let window = self.find_mut(key).ok_or(Denied::Invalid)?;
         (window.key, window.valid, window.region) = (key, false, None);
+        (window.bound_to, window.touched) = (None, None);
         if let Some(region) = region {
             let Known { pages, shift, .. } = region;
             let offset = region.offset + (said.addr - region.iova);

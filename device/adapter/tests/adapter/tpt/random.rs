@@ -9,7 +9,8 @@ use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::memory::pages::Run;
 use vrnic_adapter::memory::tpt::{
-    Binding, Bound, CommandData, Message, Mr, Piece, Refused, Registration, Tpt, User, Window,
+    Binding, Bound, CommandData, Message, Mr, Piece, Position, Refused, Registration, Stream, Tpt,
+    User, Window,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_testdriver::memory::BASE;
@@ -204,7 +205,7 @@ impl Bench {
             drop(memory);
             return self.note("local", answer);
         }
-        let number = self.dice.below(3);
+        let number = Some(self.dice.below(3)).filter(|_| !self.dice.one_in(3));
         let got = self.tpt.check_remote(&memory, key, user, range(addr, size), rights, number);
         let expected = self.model.remote(key, user, (addr, size), need, number);
         assert_eq!(got.as_ref().err(), expected.as_ref().err());
@@ -222,9 +223,37 @@ impl Bench {
                 None => Self::compare(window, entry, addr, size),
             }
         }
+        let ahead = got.as_ref().is_ok_and(|window| number.is_none() && window.one_touch());
         let answer = got.map(|_| ());
         drop(memory);
+        if ahead {
+            let (stream, last) = (Stream { qpn: user.qpn, life: 0 }, self.position(user));
+            let last = Some(last).filter(|_| self.dice.one_in(2));
+            let got = self.tpt.touch_ahead(key, stream, last);
+            assert_eq!(got, self.model.touch_ahead(key, stream, last));
+            self.note("ahead", got);
+        }
         self.note("remote", answer);
+    }
+
+    fn position(&mut self, user: User) -> Position {
+        Position { stream: Stream { qpn: user.qpn, life: 0 }, at: self.dice.below(2) }
+    }
+
+    /// The last segment of a message has been placed in order, or the stream has come to a last
+    /// segment that was placed before.
+    fn last(&mut self) {
+        let (key, user) = (self.key(), self.user());
+        let last = self.position(user);
+        if self.dice.one_in(2) {
+            let got = self.tpt.touch_last(key, last);
+            assert_eq!(got, self.model.touch_last(key, last));
+            return self.note("last", got);
+        }
+        let message = Message { qpn: user.qpn, number: self.dice.below(3) };
+        let got = self.tpt.reach(key, message, last);
+        assert_eq!(got, self.model.reach(key, message, last));
+        self.note("reach", got);
     }
 
     /// The pages of a command are segments, each as long as a page of the model: see
@@ -333,7 +362,8 @@ impl Bench {
             0..10 if !full => self.add(),
             0..15 => self.remove(),
             15..55 => self.access(),
-            55..62 => self.end_message(),
+            55..59 => self.end_message(),
+            59..62 => self.last(),
             62..74 => self.register(),
             74..80 => self.invalidate(),
             80..92 => self.bind(),
@@ -359,6 +389,8 @@ fn agrees_with_the_model() {
     // Each result of each operation must have been seen.
     let seen: Vec<String> = bench.seen.iter().map(|(what, n)| format!("{what} × {n}")).collect();
     let never = [
+        "ahead: false",
+        "ahead: true",
         "bind: Ok(Fresh)",
         "bind: Ok(Replaced)",
         "bind: Err(Bounds)",
@@ -377,8 +409,11 @@ fn agrees_with_the_model() {
         "invalidate: Err(Kind)",
         "invalidate: Err(Rights)",
         "invalidate: Err(Stale)",
+        "last: Err(Touched)",
         "local: Ok(())",
         "local: Err(Kind)",
+        "reach: Some(Err(Touched))",
+        "reach: Some(Ok(()))",
         "register: Ok(())",
         "register: Err(Foreign)",
         "register: Err(InUse)",

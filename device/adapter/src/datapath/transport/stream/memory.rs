@@ -18,7 +18,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::memory::tpt::Denied;
+use crate::memory::tpt::{Denied, Message, Position, Stream};
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::Outstanding;
 use crate::objects::qp::{Qp, Responder};
@@ -104,6 +104,7 @@ impl<H: Host> Reach<'_, H> {
         if matches!(inbound.operation, Operation::Read(_)) {
             return Ok(());
         }
+        self.touch_last(&there, inbound, &side)?;
         side.write::<H>(&there.turn.memory, message.from, octets)
             .map_err(|_| Refusal::Operational)?;
         self.slice.charge_copy(octets.len() as u64);
@@ -111,10 +112,50 @@ impl<H: Host> Reach<'_, H> {
         Ok(())
     }
 
+    /// Returns the position behind a segment, for entries of the table.
+    fn position(&self, end: StreamPos) -> Position {
+        Position { stream: self.stream(), at: end.0 }
+    }
+
+    fn stream(&self) -> Stream {
+        let (qpn, number) = (self.qp.qpn, self.responder.message(0));
+        Message { qpn, number }.stream()
+    }
+
+    /// Checks the last segment of a WRITE whose key may be valid for one message.
+    fn touch_last(
+        &self,
+        there: &There<'_, H>,
+        inbound: &Inbound,
+        side: &SgList<'_>,
+    ) -> Result<(), Refusal> {
+        match inbound.operation {
+            Operation::Write(place) if side.one_touch() && inbound.last => {
+                let (key, last) = (remote(place).key, self.position(inbound.end));
+                there.turn.tpt.touch_last(key, last).map_err(Refusal::Access)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the WRITE whose last segment was placed by a key for one message before the octets in
+    /// front of it had arrived. Returns none if this is another message.
+    fn reach(&self, there: &There<'_, H>, inbound: &Inbound) -> Option<Result<(), Refusal>> {
+        let Operation::Write(place) = inbound.operation else { return None };
+        let (qpn, number) = (self.qp.qpn, self.responder.message(inbound.number));
+        let (key, last) = (remote(place).key, self.position(inbound.end));
+        let ended = there.turn.tpt.reach(key, Message { qpn, number }, last)?;
+        Some(ended.map_err(Refusal::Access))
+    }
+
     fn try_end(&mut self, inbound: &Inbound) -> Result<(), Refusal> {
         let message = self.inbound(inbound)?;
         let ended = {
             let there = There::new(self.core, self.qp, self.slice);
+            if let Some(ended) = self.reach(&there, inbound) {
+                there.turn.step(message.operation.executed());
+                return ended;
+            }
             let mut side = SgList::default();
             // A SEND has had its receive since its first segment. With no bytes behind that, this
             // call looks it up and takes none.
@@ -122,6 +163,7 @@ impl<H: Host> Reach<'_, H> {
             if message.imm.is_none() {
                 if again.from > 0 {
                     responder::find(&there, self.responder, &again, &mut side)?;
+                    self.touch_last(&there, inbound, &side)?;
                 }
                 there.turn.step(message.operation.executed());
             }
@@ -132,18 +174,18 @@ impl<H: Host> Reach<'_, H> {
         outcome::received_after_readers(core, qp, responder, slice, &message, ended)
     }
 
-    /// Places octets of a WRITE or of a SEND behind a gap in the stream. Returns whether it did. A
-    /// key that is valid for one message must wait, because its message is not known yet.
+    /// Places octets of a WRITE or of a SEND behind a gap in the stream. Returns whether it did.
     fn try_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
         let there = There::new(self.core, self.qp, self.slice);
         let mut side = SgList::default();
         let len = octets.len() as u64;
         let (found, from) = match early.destination {
             Destination::Write(place) => {
-                let place = remote(place);
-                let message = self.message(inbound::Operation::Write(place), 0, len);
-                let begins = !there.turn.tpt.is_one_touch(place.key)
-                    && responder::find(&there, self.responder, &message, &mut side).is_ok();
+                let (place, tpt) = (remote(place), &there.turn.tpt);
+                let last = early.last.then(|| self.position(early.end));
+                let found = responder::find_ahead(&there, self.responder, place, len, &mut side);
+                let begins = found.is_ok()
+                    && (!side.one_touch() || tpt.touch_ahead(place.key, self.stream(), last));
                 (begins, 0)
             }
             Destination::Send { receive, at } => {

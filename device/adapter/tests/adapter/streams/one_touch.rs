@@ -1,0 +1,134 @@
+//! Keys that are valid for one message, in TCP connections (iWARP) that lose segments.
+
+use vrnic_abi::Key;
+use vrnic_abi::admin::{MrFlags, Pages, RegMr, command};
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
+use vrnic_simlink::Faults;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::ALL;
+use vrnic_testdriver::wr::Wr;
+
+use super::ends::pass;
+use super::gaps::{SOON, connected, lose, prove_whole_messages, there};
+use super::receives::connect_at;
+use crate::bus::Endpoint;
+use crate::cable::Cable;
+
+/// Time within which lost segments are sent again, and a failed connection ends.
+const LATE: u64 = 3_000_000_000;
+
+/// Registers the buffer of an endpoint with a key for one message.
+fn one_touch(end: &Endpoint) -> u32 {
+    let params = RegMr {
+        flags: MrFlags::ONE_TOUCH.bits().into(),
+        ..RegMr::new(end.pdn, ALL, end.buffer, 1 << 20, Pages::new(end.buffer, 12, 0))
+    };
+    end.guest.command::<command::RegMr>(&params).expect("a key").get()
+}
+
+fn is_valid(end: &Endpoint, key: u32) -> bool {
+    let qp = end.guest.adapter.qp(end.qpn).expect("a QP");
+    qp.tpt.known(Key::new(key).index()).expect("an entry").valid.is_some()
+}
+
+/// Returns a WRITE of sevens to offset `at` of the other end's buffer.
+fn write(a: &Endpoint, b: &Endpoint, at: u64, len: u32, key: u32) -> Wr {
+    Wr::new(Opcode::Write, &[a.sge(0, len)]).to(b.buffer + at, key)
+}
+
+fn next(end: &mut Endpoint) -> Option<Status> {
+    end.send_cq.poll().map(|cqe| status(&cqe))
+}
+
+#[test]
+fn segments_behind_a_gap_are_placed_and_the_key_ends_in_its_turn() {
+    const LEN: usize = 14_000;
+    // The lost segment is the first one, one between, or the last one.
+    for nth in [0, 2, 9] {
+        let cable = Cable::new(21, Faults::default());
+        let (mut a, b) = connected(&cable);
+        let key = one_touch(&b);
+        a.fill(0, &[7; LEN]);
+        let over = lose(&cable, nth);
+        a.post_send(&write(&a, &b, 0, LEN as u32, key));
+        pass(&cable, SOON);
+        let early = there(&b, 0, LEN);
+        assert!((LEN - 1460..LEN).contains(&early), "{early}");
+        assert!(is_valid(&b, key), "the stream has not come to the last segment yet");
+        over.set(true);
+        pass(&cable, LATE);
+        assert_eq!((there(&b, 0, LEN), next(&mut a)), (LEN, Some(Status::Success)));
+        assert!(!is_valid(&b, key));
+        a.post_send(&write(&a, &b, 0, 8, key));
+        pass(&cable, LATE);
+        assert_eq!(next(&mut a), Some(Status::RemAccessErr));
+    }
+}
+
+#[test]
+fn another_message_in_the_gap_ends_the_key_and_the_connection() {
+    // The message in the gap has one segment or, if its last one is not lost, two.
+    for (len, lost) in [(1000, 0), (2000, 0), (2000, 1)] {
+        let cable = Cable::new(22, Faults::default());
+        let (mut a, b) = connected(&cable);
+        let key = one_touch(&b);
+        a.fill(0, &[7; 4000]);
+        let over = lose(&cable, lost);
+        a.store_send(&write(&a, &b, 0, len, key));
+        a.store_send(&write(&a, &b, 10_000, 4000, key));
+        a.ring();
+        pass(&cable, SOON);
+        // If the last segment of the first message has been placed, the second message must wait.
+        let second = there(&b, 10_000, 4000);
+        assert!(if lost == 0 && len == 2000 { second < 4000 } else { second == 4000 }, "{second}");
+        assert!(is_valid(&b, key));
+        over.set(true);
+        pass(&cable, LATE);
+        assert!(!is_valid(&b, key));
+        assert_eq!((a.state(), b.state()), (State::Err, State::Err));
+        let outcomes: Vec<_> = std::iter::from_fn(|| next(&mut a)).collect();
+        let expected = if lost == 0 && len == 2000 {
+            [Status::Success, Status::RemAccessErr]
+        } else {
+            [Status::RemAccessErr, Status::WrFlushErr]
+        };
+        assert_eq!(outcomes, expected, "length {len}");
+    }
+}
+
+#[test]
+fn another_connection_meanwhile_ends_the_key_and_itself() {
+    let cable = Cable::new(23, Faults::default());
+    let base = Endpoint::new(&cable.gb, Default::default());
+    let [(mut a, b), (mut c, d)] = [8000, 8001].map(|port| {
+        let far = base.sibling(vrnic_abi::qp::Type::Rc, Default::default());
+        let ends = (Endpoint::new(&cable.ga, Default::default()), far);
+        connect_at(&ends.0, &ends.1, port);
+        ends
+    });
+    pass(&cable, 5_000_000);
+    prove_whole_messages(&cable, &mut a, &b);
+    let key = one_touch(&base);
+    a.fill(0, &[7; 1000]);
+    c.fill(0, &[9; 1000]);
+    let over = lose(&cable, 0);
+    // The lost message does not use the key, the next one does.
+    a.store_send(&write(&a, &b, 50_000, 1000, b.key));
+    a.store_send(&write(&a, &b, 0, 1000, key));
+    a.ring();
+    pass(&cable, SOON);
+    assert_eq!(there(&b, 0, 1000), 1000);
+    assert!(is_valid(&b, key));
+    c.post_send(&write(&c, &d, 0, 1000, key));
+    pass(&cable, 50_000_000);
+    assert_eq!((c.state(), d.state()), (State::Err, State::Err));
+    assert!(!is_valid(&b, key), "two messages have used the key");
+    // The message that came first has been placed, and ends as it would have.
+    over.set(true);
+    pass(&cable, LATE);
+    assert_eq!(next(&mut c), Some(Status::RemAccessErr));
+    assert_eq!([next(&mut a), next(&mut a)], [Some(Status::Success); 2]);
+    assert_eq!((a.state(), b.state(), there(&b, 0, 1000)), (State::Rts, State::Rts, 1000));
+}
